@@ -25,6 +25,7 @@ from dear.reading.typed import typed
 PREFIX = "hf:"
 SPLITS_LIST, STATE, INFO = "dataset_dict.json", "state.json", "dataset_info.json"
 LABELS_AT_ONCE, IMAGES_AT_ONCE = 1000, 1  # a row of a Parquet file may repeat a large value
+OLDEST = 26  # version of pyarrow
 MAX_PATH = 1000  # characters of a path
 
 
@@ -43,9 +44,14 @@ def read_huggingface(name: str, settings: DataSettings) -> Listing:
     from dear.data.dataset import fingerprint  # loads torch, before memory is bounded
 
     try:
-        import pyarrow.parquet  # noqa: F401
+        import pyarrow.parquet
     except ImportError as error:
         raise DataError(f"{PREFIX}{name} needs pyarrow: {installation('datasets')}.") from error
+    if int(pyarrow.__version__.partition(".")[0]) < OLDEST:
+        raise DataError(
+            f"{PREFIX}{name} needs pyarrow {OLDEST} or newer, not {pyarrow.__version__}, which a schema of "
+            f"many levels ends: {installation('datasets')}."
+        )
     files, partial = _files(name, settings.cache_folder())
 
     def unpack(image: str) -> Path:

@@ -86,6 +86,9 @@ def test_without_the_library_or_the_hub(settings: DataSettings, monkeypatch: pyt
     with pytest.raises(DataError, match=r"cannot reach the hub .* someone/photos .*save_to_disk") as caught:
         load_dataset("hf:someone/photos", settings)
     assert "\n" not in str(caught.value)
+    monkeypatch.setattr(pyarrow, "__version__", "25.1.0")
+    with pytest.raises(DataError, match=r"needs pyarrow 26 or newer, not 25\.1\.0, .*pip install"):
+        load_dataset("hf:someone/photos", settings)
     monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
     with pytest.raises(DataError, match=r"pip install '\.\[datasets\]' in the clone"):
         load_dataset("hf:someone/photos", settings)

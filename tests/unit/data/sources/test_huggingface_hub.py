@@ -221,6 +221,15 @@ class TestParquet:
             load_dataset(write(tmp_path, table.replace_schema_metadata({"huggingface": features})), settings)
         assert "\n" not in str(caught.value)
 
+    def test_a_schema_of_many_levels(self, tmp_path: Path, settings: DataSettings) -> None:
+        """Before version 26 of Arrow it ended the process."""
+        kind = pyarrow.int64()
+        for _ in range(150):
+            kind = pyarrow.struct([("a", kind)])
+        rows = {"image": cells(b"x"), "label": [0], "deep": pyarrow.nulls(1, kind)}
+        with pytest.raises(DataError, match=r"its content is damaged .*nested"):
+            load_dataset(write(tmp_path, pyarrow.table(rows)), settings)
+
     def test_columns_that_share_a_name(self, tmp_path: Path, settings: DataSettings) -> None:
         rows = [cells(b"x"), pyarrow.array([0]), pyarrow.array([1])]
         for names in (["image", "label", "label"], ["image", "label", "image"]):
