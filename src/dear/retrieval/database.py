@@ -16,6 +16,7 @@ from dear.retrieval.results import damaged
 FILE, LOCK = "index.sqlite", "lock.sqlite"
 DATABASES = [f"{name}{ending}" for name in (FILE, LOCK) for ending in ("", "-journal", "-wal", "-shm")]
 JOURNAL_MAGIC = bytes.fromhex("d9d505f920a163d7")  # sqlite.org/fileformat2.html#the_rollback_journal
+LARGEST_ROW = 2**16  # bytes of a file's row: its path has 4,096 at most, a reason 10,000 characters
 DEFINITIONS = (
     "CREATE TABLE facts (key TEXT PRIMARY KEY, value TEXT NOT NULL)",
     """CREATE TABLE files (
@@ -94,12 +95,19 @@ def _require_own_trees(database: Database, path: Path) -> None:
     try:
         database.pages = pages = Pages(path)
         if pages.size:
-            listed = database.execute("SELECT type, name, sql, rootpage FROM sqlite_master").fetchall()
-            for kind, name, sql, root in listed:  # SQLite's own, of a primary key, has no definition
+            question = "SELECT type, name, tbl_name, sql, rootpage FROM sqlite_master ORDER BY type DESC"
+            rows = dict[str, int]()
+            for kind, name, table, sql, root in database.execute(question).fetchall():  # tables come first
+                # SQLite's own index, of a primary key, has no definition.
                 if (sql not in DEFINITIONS and (kind, sql) != ("index", None)) or not isinstance(root, int):
                     raise PagesError(f"it has more than the tables of an index: {str(name)[:40]!r}")
-            pages.require_trees([root for *_, root in listed])
-            database.has_tables = bool(listed)
+                tree = pages.tree(root)
+                # The entries of an index each name a row, which is read again for each.
+                if rows.setdefault(table, tree.entries) != tree.entries:
+                    raise PagesError(f"{str(name)[:40]!r} has {tree.entries} entries for {rows[table]} rows")
+                if table == "files" and tree.largest > LARGEST_ROW:
+                    raise PagesError(f"it has a row of {tree.largest:,} bytes")
+            database.has_tables = bool(rows)
     except (PagesError, sqlite3.DatabaseError, UnicodeDecodeError) as error:
         if isinstance(error, sqlite3.OperationalError):
             raise

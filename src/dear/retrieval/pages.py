@@ -2,7 +2,9 @@
 
 SQLite follows the pages that a file names, however often they are named: a file of 50 kB may so hold more
 entries than can ever be read, or values of gigabytes. In a file that passes here, no byte is part of two
-values, so that all questions together read no more than the file has bytes.
+values, so that a walk through a tree reads no more than the file has bytes. An index may still name one row
+of its table again and again: the number of its entries, and the size of the rows, are for the caller to
+bound.
 Format: sqlite.org/fileformat2.html.
 """
 
@@ -10,7 +12,7 @@ import os
 from collections.abc import Iterator
 from mmap import ACCESS_READ, mmap
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 from jaxtyping import Int, UInt8
@@ -28,6 +30,24 @@ Numbers = Int[np.ndarray, "number"]
 
 class PagesError(Exception):
     """What is wrong with the pages of a file."""
+
+
+class Tree(NamedTuple):
+    """A tree: the number of its entries, and the bytes of the largest."""
+
+    entries: int
+    largest: int
+
+
+class _Content(NamedTuple):
+    """What some pages of a tree have: the numbers of their children, the first pages of values that go on
+    elsewhere, the number of entries, and the bytes of the largest.
+    """
+
+    children: Numbers
+    overflows: Numbers
+    entries: int
+    largest: int
 
 
 class Pages:
@@ -54,8 +74,8 @@ class Pages:
             raise PagesError("its pages have another form than those of an index")
         self.pages = np.frombuffer(self.mapped, dtype=np.uint8).reshape(-1, page)
         self.taken = np.zeros(len(self.pages) + 1, dtype=bool)
-        children, overflows = self._read(np.array([1]))
-        if len(children) or len(overflows):
+        listed = self._read(np.array([1]))
+        if len(listed.children) or len(listed.overflows):
             raise PagesError("its list of tables has more than a page")
 
     def __del__(self) -> None:
@@ -70,18 +90,21 @@ class Pages:
             os.close(self.file)
             self.file = None
 
-    def require_trees(self, roots: list[int]) -> None:
-        """Raise PagesError unless the trees with these roots have each page of theirs alone, and once."""
-        level = self._take(np.array(roots, dtype=np.int64))
+    def tree(self, root: int) -> Tree:
+        """The size of the tree with this root. Raises PagesError unless its pages are its alone, and there
+        once.
+        """
+        entries, largest, level = 0, 0, self._take(np.array([root], dtype=np.int64))
         for _ in range(LEVELS):
             if not len(level):
-                return
-            children, overflows = self._read(level)
+                return Tree(entries, largest)
+            found = self._read(level)
+            overflows = found.overflows
             while len(overflows):
-                overflows = self._take(overflows)
-                following = self._number(overflows, np.zeros_like(overflows), 4)
+                following = self._number(self._take(overflows), np.zeros_like(overflows), 4)
                 overflows = following[following > 0]
-            level = self._take(children)
+            entries, largest = entries + found.entries, max(largest, found.largest)
+            level = self._take(found.children)
         raise PagesError("its trees have too many levels")
 
     def _take(self, numbers: Numbers) -> Numbers:
@@ -93,8 +116,8 @@ class Pages:
         self.taken[numbers] = True
         return numbers
 
-    def _read(self, numbers: Numbers) -> tuple[Numbers, Numbers]:
-        """The children of pages of trees, and the first pages of values that go on elsewhere."""
+    def _read(self, numbers: Numbers) -> _Content:
+        """What pages of a tree have."""
         width = self.pages.shape[1]
         start = np.where(numbers == 1, HEADER, 0)
         kind = self._number(numbers, start, 1)
@@ -105,15 +128,17 @@ class Pages:
         if (first + 2 * count > width).any():
             raise PagesError("one of its pages lists more than it holds")
         children = [self._number(numbers[parent], start[parent] + 8, 4)]
-        overflows = list[Numbers]()
+        overflows, largest = [np.zeros(0, dtype=np.int64)], 0
         # A part of the pages at a time: their cells take some hundred bytes each here.
         for part in self._parts(count):
             in_page = np.repeat(np.arange(part.start, part.stop), count[part])
             offset = np.arange(len(in_page)) - np.repeat(np.cumsum(count[part]) - count[part], count[part])
-            below, more = self._cells(numbers, kind, first + 2 * count, in_page, first[in_page] + 2 * offset)
-            children.append(below)
-            overflows.append(more)
-        return np.concatenate(children), np.concatenate([np.zeros(0, dtype=np.int64), *overflows])
+            content = self._cells(numbers, kind, first + 2 * count, in_page, first[in_page] + 2 * offset)
+            children.append(content.children)
+            overflows.append(content.overflows)
+            largest = max(largest, content.largest)
+        entries = int(count[kind != TABLE_PARENT].sum())
+        return _Content(np.concatenate(children), np.concatenate(overflows), entries, largest)
 
     @staticmethod
     def _parts(count: Numbers, most: int = 200_000) -> Iterator[slice]:
@@ -128,9 +153,9 @@ class Pages:
 
     def _cells(
         self, numbers: Numbers, kind: Numbers, end: Numbers, in_page: Numbers, pointer: Numbers
-    ) -> tuple[Numbers, Numbers]:
-        """The children and the overflowing values of cells: of each, the index of its page and where in it
-        the cell's place stands. Raises PagesError unless the cells of a page lie in it, side by side.
+    ) -> _Content:
+        """What cells have: of each, the index of its page is given, and where in it the cell's place stands.
+        Raises PagesError unless the cells of a page lie in it, side by side.
         """
         width, page, of = self.pages.shape[1], numbers[in_page], kind[in_page]
         at = self._number(page, pointer, 2)
@@ -153,7 +178,8 @@ class Pages:
         together = in_page[order[1:]] == in_page[order[:-1]]
         if (stop > width).any() or (together & (at[order[1:]] < stop[order[:-1]])).any():
             raise PagesError("the values of one of its pages overlap")
-        return children, self._number(page[goes_on], (value + local)[goes_on], 4)
+        overflows = self._number(page[goes_on], (value + local)[goes_on], 4)
+        return _Content(children, overflows, len(at), int(payload.max(initial=0)))
 
     def _number(self, page: Numbers, at: Numbers, width: int) -> Numbers:
         """Big-endian numbers of so many bytes, in pages, at offsets. Raises PagesError beyond a page."""

@@ -291,3 +291,30 @@ def test_keys_of_facts_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("DEAR_LIMIT_JSON_BYTES", "50000")
     with pytest.raises(LimitError, match=r"the facts of the index .*: 50,\d{3} bytes"):
         Catalogue.open(tmp_path / "index")
+
+
+def test_a_row_that_is_named_again_and_again(tmp_path: Path) -> None:
+    """An index of a table may have any number of entries for one row, which is read for each."""
+    out = tmp_path / "index"
+    build_index(Plain(), gallery(tmp_path / "images"), out)
+    with closing(sqlite3.connect(out / FILE, isolation_level=None)) as database:
+        database.execute("PRAGMA writable_schema = ON")  # the index stays as it is while rows are removed
+        ((definition,),) = database.execute("SELECT sql FROM sqlite_master WHERE name = 'by_row'").fetchall()
+        ((root,),) = database.execute("SELECT rootpage FROM sqlite_master WHERE name = 'by_row'").fetchall()
+        database.execute("DELETE FROM sqlite_master WHERE name = 'by_row'")
+    with closing(sqlite3.connect(out / FILE, isolation_level=None)) as database:
+        database.execute("DELETE FROM files WHERE row > 3")
+        database.execute("PRAGMA writable_schema = ON")
+        added = ("index", "by_row", "files", root, definition)
+        database.execute("INSERT INTO sqlite_master VALUES (?, ?, ?, ?, ?)", added)
+    with pytest.raises(DataError, match=r"'by_row' has \d+ entries for \d+ rows"):
+        Catalogue.open(out)
+
+
+def test_rows_of_files_are_small(tmp_path: Path) -> None:
+    out = tmp_path / "index"
+    build_index(Plain(), gallery(tmp_path / "images"), out)
+    with closing(sqlite3.connect(out / FILE)) as database, database:
+        database.execute("UPDATE files SET mtime = zeroblob(70000) WHERE row = 0")
+    with pytest.raises(DataError, match=r"it has a row of 70,\d{3} bytes"):
+        Catalogue.open(out)

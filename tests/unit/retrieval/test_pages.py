@@ -37,7 +37,9 @@ def write(path: Path, page: int = 4096, rows: int = 300, longest: int = 40, seed
 
 
 def check(path: Path, roots: list[int]) -> None:
-    Pages(path).require_trees(roots)
+    pages = Pages(path)
+    for root in roots:
+        pages.tree(root)
 
 
 @pytest.mark.parametrize("page", [512, 1024, 4096, 65_536])
@@ -60,9 +62,23 @@ def test_the_pages_that_are_seen_are_all_but_free_ones(tmp_path: Path) -> None:
             database.execute(f"PRAGMA {name}").fetchall() for name in ("page_count", "freelist_count")
         )
     pages = Pages(tmp_path / "x")
-    pages.require_trees(roots)
+    for root in roots:
+        pages.tree(root)
     assert free > 0
     assert 1 + pages.taken.sum() == count - free
+
+
+@pytest.mark.parametrize(("page", "rows", "longest"), [(512, 2000, 700), (4096, 3000, 40), (1024, 0, 1)])
+def test_the_entries_of_trees(page: int, rows: int, longest: int, tmp_path: Path) -> None:
+    """As many as SQLite counts; the largest takes its values and a few bytes more."""
+    roots = write(tmp_path / "x", page, rows, longest)
+    pages = Pages(tmp_path / "x")
+    trees = [pages.tree(root) for root in roots]
+    with closing(sqlite3.connect(tmp_path / "x")) as database:
+        question = "SELECT COUNT(*), COALESCE(MAX(LENGTH(name) + LENGTH(value)), 0) FROM one"
+        ((count, largest),) = database.execute(question).fetchall()
+    assert [tree.entries for tree in trees] == [count] * 3
+    assert largest <= trees[0].largest <= largest + 9
 
 
 def cells(content: bytes, number: int, page: int) -> Iterator[int]:

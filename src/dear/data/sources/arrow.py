@@ -5,6 +5,7 @@ classes are read, some rows at a time, by Arrow's own library. No cell names a f
 import os
 import re
 import struct
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -26,6 +27,10 @@ SHARING: Final = (
 )  # fmt: skip
 """Arrow types that may refer to the same bytes any number of times."""
 EXPERIMENTAL: Final = b"ARROW:experimental_compression"  # how Arrow 0.17 marked compressed batches
+SECONDS, BYTES_A_SECOND = 5, 10_000_000
+"""Seconds of the processor that a file may take, and bytes for each further one; honest files take 0.01 s for
+so many bytes.
+"""
 PARQUET, MAGIC, LENGTH = ".parquet", b"PAR1", 4
 CONTAINER: Final = 1_000_000  # entries in a list of a Parquet file's footer
 
@@ -61,15 +66,16 @@ class ArrowFiles:
         self.files = [*files]
         tables = [(_parquet if file.suffix == PARQUET else _stream)(file) for file in self.files]
         self.columns: Mapping[str, Column] = tables[0][0]
-        self.rows = 0
+        self.rows = [rows for _, rows in tables]  # of each file
         for file, (columns, rows) in zip(self.files, tables, strict=True):
             if columns != self.columns:
                 raise DataError(f"{file} has other columns than {self.files[0]}: save the data set again.")
-            self.rows += rows
-            at_most("table_rows", self.rows, file)
+            if rows < 0:
+                raise ReadingError(file, f"it has {rows} rows")
+        at_most("table_rows", sum(self.rows), self.files[0])
 
     def __len__(self) -> int:
-        return self.rows
+        return sum(self.rows)
 
     @property
     def size(self) -> int:
@@ -80,11 +86,33 @@ class ArrowFiles:
     def values(self, column: str, rows: int) -> Iterator[list[Any]]:
         """As `Table.values`. Raises DataError for damaged values: forged ones may lie outside of the file."""
         images = self.columns[column].kind == "images"
-        for file in self.files:
+        for file, wanted in zip(self.files, self.rows, strict=True):
             with _readable(file):
-                for array in _arrays(file, column, rows, images):
+                count = 0
+                for array in _in_time(_arrays(file, column, rows, images), file):
+                    count += len(array)
+                    if count > wanted:  # pages of Parquet may hold any number
+                        break
                     array.validate(full=True)
                     yield array.to_pylist()
+                if count != wanted:
+                    raise ReadingError(file, f"its column {column[:80]!r} has not one value in each row")
+
+
+def _in_time(arrays: Iterator[Any], file: Path) -> Iterator[Any]:
+    """The arrays of a file. Raises LimitError if reading them takes far more of the processor than an honest
+    file of the size: pages of zeros, which many rows may name, unpack to gigabytes that no value is made of.
+    """
+    most, spent = SECONDS + file.stat().st_size / BYTES_A_SECOND, 0.0
+    while True:
+        begun = time.thread_time()
+        array = next(arrays, None)
+        spent += time.thread_time() - begun
+        if array is None:
+            return
+        if spent > most:
+            raise LimitError(f"{file}: it takes more than {most:,.0f} s to unpack, far more than its size.")
+        yield array
 
 
 def _arrays(file: Path, column: str, rows: int, images: bool) -> Iterator[Any]:

@@ -16,6 +16,7 @@ from PIL import Image
 from dear.data.dataset import Dataset
 from dear.data.loading import load_dataset
 from dear.data.settings import DataSettings
+from dear.data.sources import arrow
 from dear.data.sources.huggingface_hub import choose
 from dear.errors import DataError, DearError
 from dear.limits import LimitError
@@ -220,6 +221,26 @@ class TestParquet:
         with pytest.raises(DearError) as caught:
             load_dataset(write(tmp_path, table.replace_schema_metadata({"huggingface": features})), settings)
         assert "\n" not in str(caught.value)
+
+    @pytest.mark.parametrize("count", [1, 3])
+    def test_columns_of_other_lengths(
+        self, count: int, tmp_path: Path, settings: DataSettings, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Pages may hold more or fewer values than the description says; then images get others' labels."""
+        name = write(tmp_path, pyarrow.table({"image": cells(b"x", b"y"), "label": [0, 1]}))
+        monkeypatch.setattr(arrow, "_arrays", lambda *_: iter([pyarrow.array([0] * count)]))
+        with pytest.raises(DataError, match="its column 'label' has not one value in each row"):
+            load_dataset(name, settings)
+
+    def test_what_takes_far_more_time_than_its_size(
+        self, tmp_path: Path, settings: DataSettings, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """2,000 row groups that name one page of 100 MB of zeros, of which they use a value each: 163 kB."""
+        name = write(tmp_path, pyarrow.table({"image": cells(b"x"), "label": [0]}))
+        clock = iter(range(0, 1000, 10))
+        monkeypatch.setattr("dear.data.sources.arrow.time.thread_time", lambda: next(clock))
+        with pytest.raises(LimitError, match=r"parquet: it takes more than 5 s to unpack"):
+            load_dataset(name, settings)
 
     def test_a_schema_of_many_levels(self, tmp_path: Path, settings: DataSettings) -> None:
         """Before version 26 of Arrow it ended the process."""
