@@ -8,6 +8,7 @@ and takes paths from them.
 import json
 import os
 import re
+import shlex
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -83,7 +84,7 @@ def find_tokenizer(name: str, text: Mapping[str, Any], folder: Path | None) -> T
         reason = str(error) if isinstance(error, DearError) else f"{first_line(error)}."
         raise WeightsError(
             f"the tokenizer of {name} ({folder or shown(repository)}) cannot be loaded: {reason} It "
-            f"needs `pip install tokenizers` and `hf download {repository}`. Without a network, copy "
+            f"needs `pip install tokenizers` and `hf download {shlex.quote(str(repository)[:200])}`. Without a network, copy "
             f"{FILE} and {SETTINGS} beside the weights file, and give its path with --pretrained."
         ) from error
 

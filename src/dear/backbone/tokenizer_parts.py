@@ -21,6 +21,8 @@ PATTERNS = (
 """Regular expressions that the tokenizers of CLIPs have. Others may take forever on a text."""
 MAX_EXPANSION = 64  # bytes that one character may become; NFKC's longest are 33
 MAX_TOKEN = 200  # beside the vocabulary; of a Unigram, each letter of a text is compared with as many
+AFFIXES = ("unk_token", "continuing_subword_prefix", "end_of_word_suffix")
+"""Texts that a model puts beside parts of a word, of which it tries many."""
 MAX_GROWTH = 600  # times the bytes of a text, after all normalizers and pre-tokenizers; SigLIP's: 384
 GROWTH = {
     "NFC": 3, "NFD": 3, "NFKC": 11, "NFKD": 11, "Lowercase": 1.5, "BertNormalizer": 3, "ByteLevel": 2,
@@ -111,6 +113,9 @@ def tokenizer_parts(content: Any, where: object) -> dict[str, Any]:
     model = typed(model | {"type": kind}, MODELS[kind], where, "model")
     if unknown := sorted(model.keys() - MODELS[kind].__annotations__.keys()):
         raise ReadingError(where, f"its model has the unknown key {shown(unknown[0])}")
+    for key in AFFIXES:
+        if len(str(model.get(key) or "")) > MAX_TOKEN:
+            raise ReadingError(where, f"its model has a {key} of more than {MAX_TOKEN} characters")
     added = typed(parts.get("added_tokens") or [], list[Added], where, "added_tokens")
     at_most("vocabulary", len(model["vocab"]) + len(added), where)
     at_most("added_tokens", len(added), where)

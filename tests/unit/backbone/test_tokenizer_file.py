@@ -51,6 +51,14 @@ def test_padding_is_as_the_settings_say(tmp_path: Path) -> None:
         read(tmp_path)
 
 
+@pytest.mark.parametrize("key", ["unk_token", "continuing_subword_prefix", "end_of_word_suffix"])
+def test_what_stands_beside_parts_of_a_word_is_short(key: str) -> None:
+    """It is put beside each part that is tried: 8 kB of it made one word of 1,000 letters take minutes."""
+    model = {"type": "BPE", "vocab": {"a": 0}, "merges": [], key: "#" * 201}
+    with pytest.raises(ReadingError, match=f"its model has a {key} of more than 200 characters"):
+        tokenizer_parts({"model": model}, "x")
+
+
 TOKENS = {"[A]": {"id": "[A]", "ids": [1, 2], "tokens": ["a", "b"]}}
 TEXT, A = {"Sequence": {"id": "A", "type_id": 0}}, {"SpecialToken": {"id": "[A]", "type_id": 0}}
 
