@@ -95,15 +95,15 @@ def read(folder: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
 def download(
     repository: str, *, revision: str | None, token: str | bool | None, cache_dir: Path | str | None
 ) -> Path:
-    """The folder in the hub's cache with a repository's bundle. Raises BundleError."""
+    """The folder in the hub's cache with a repository's bundle, both files of one commit and compared with
+    their hashes. Raises BundleError.
+    """
     files = (CONFIG, ADAPTER)
     try:
-        cached = [
-            huggingface_hub.try_to_load_from_cache(repository, file, cache_dir=cache_dir, revision=revision)
-            for file in files
-        ]
-        if all(isinstance(path, str) for path in cached):
-            return Path(str(cached[0])).parent
+        cached = [hub.cached(repository, (file,), revision, cache_dir) for file in files]
+        folders = {path.parent if path else None for path in cached}
+        if len(folders) == 1 and (folder := folders.pop()) is not None:
+            return folder
         hub.reach()
         for file in files:
             path = hub.download(
@@ -116,6 +116,7 @@ def download(
                 cache_dir=cache_dir,
                 library_name=LIBRARY,
             )
+            revision = path.parent.name
     except (hub.ContentError, LimitError) as error:
         raise BundleError(str(error)) from error
     except Exception as error:  # the network, the hub, the disk: their errors have no common class

@@ -52,13 +52,20 @@ def require_name(repository: str) -> None:
         ) from error
 
 
-def cached(repository: str, files: Sequence[str], revision: str | None = None) -> Path | None:
+def cached(
+    repository: str,
+    files: Sequence[str],
+    revision: str | None = None,
+    cache_dir: Path | str | None = None,
+) -> Path | None:
     """The first of ``files`` in the hub's cache, or None. Raises WeightsError for a text that names no
     repository, ContentError if its content was changed: the cache names a file after its hash.
     """
     require_name(repository)
     for file in files:
-        cached_path = huggingface_hub.try_to_load_from_cache(repository, file, revision=revision)
+        cached_path = huggingface_hub.try_to_load_from_cache(
+            repository, file, cache_dir=cache_dir, revision=revision
+        )
         if isinstance(cached_path, str):
             path = Path(cached_path)
             require_hash(path, path.resolve().name, f"{file} of {repository} in the hub's cache")
@@ -316,7 +323,11 @@ def file_hash(path: Path, like: str) -> str:
 
 
 def announce(title: str, repository: str, size: int | None, card: Any) -> None:
-    """Announce a download on stderr in one line: its name, size, licence (if the hub states them), folder."""
+    """Announce a download on stderr in one line: its name, size, licence (if the hub states them), folder.
+    Nothing is announced if the hub must not be asked.
+    """
+    if constants.HF_HUB_OFFLINE:
+        return
     megabytes = f", {size / 1e6:.0f} MB" if size else ""
     licence = f", licence {printable(str(card.license))[:80]}" if card is not None and card.license else ""
     print(

@@ -105,6 +105,8 @@ def _beside(folder: Path) -> tuple[Path, Path | None]:
 def _of_hub(repository: str) -> tuple[Path, Path | None]:
     if not HUB_NAME.fullmatch(repository):
         raise WeightsError(f"{shown(repository)} is not the name of a repository of the hub.")
+    if hub.cached(repository, (FILE,)) is None:
+        hub.announce("the tokenizer", repository, None, None)
     file = hub.fetch(repository, (FILE,))
     try:
         return file, hub.fetch(repository, (SETTINGS,))

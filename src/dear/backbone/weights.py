@@ -1,6 +1,7 @@
 """Files of weights: a tag of open_clip that is fetched once, or a local file; reading them into a network."""
 
 import math
+import shlex
 import zipfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -138,8 +139,9 @@ def read_weights(path: Path) -> dict[str, Tensor]:
     if any(entry.filename.endswith("/constants.pkl") for entry in entries):
         raise WeightsError(
             f"{path} is a TorchScript archive, the format of OpenAI's files, and cannot be read without "
-            'running its code. If you trust it, convert it once: python -c "import torch; '
-            f"torch.save(torch.jit.load('{path}', map_location='cpu').state_dict(), '{path.stem}-state.pt')\""
+            'running its code. If you trust it, convert it once: python -c "import sys, torch; '
+            "torch.save(torch.jit.load(sys.argv[1], map_location='cpu').state_dict(), sys.argv[2])\" "
+            f"{shlex.quote(str(path))} {shlex.quote(f'{path.stem}-state.pt')}"
         )
     size = path.stat().st_size
     at_most("tensor_bytes", size, path)

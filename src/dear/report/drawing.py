@@ -6,7 +6,9 @@ import html
 import io
 import math
 import re
-from collections.abc import Callable, Iterable, Sequence
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -50,6 +52,9 @@ _STYLE: dict[str, Any] = {
     "legend.frameon": False,
 }
 
+UNDRAWN = r"Glyph \d+|Matplotlib currently does not support"
+"""How matplotlib's warnings of characters in names begin for which it has no picture."""
+
 LATEX = r"""\begin{{figure}}
 \centering
 \includegraphics[width=\linewidth]{{{name}.png}}
@@ -82,7 +87,7 @@ class Drawing:
         """The SVG for a page, with its namespace."""
         stream = io.StringIO()
         metadata = {"Date": None, "Creator": None, "Format": None, "Type": None}
-        with style.context(["default", {**_STYLE, "svg.hashsalt": self.name}]):
+        with _drawing({**_STYLE, "svg.hashsalt": self.name}):
             self._painted().savefig(stream, format="svg", transparent=True, metadata=metadata)
         page = _for_page(stream.getvalue(), self.name, self.description, self.size[0])
         return printable(page, lines=True)
@@ -99,7 +104,7 @@ class Drawing:
         """The figure in black on white, at 200 dots per inch, or fewer if it is large."""
         stream = io.BytesIO()
         dpi = min(DPI, math.sqrt(LARGEST / math.prod(self.size)))
-        with style.context(["default", _STYLE]):
+        with _drawing(_STYLE):
             options: dict[str, Any] = {"facecolor": "white", "metadata": {"Software": None}}
             self._painted().savefig(stream, format="png", dpi=dpi, **options)
         return stream.getvalue()
@@ -108,6 +113,14 @@ class Drawing:
         figure = Figure(figsize=self.size, layout="constrained")
         self.paint(figure)
         return figure
+
+
+@contextmanager
+def _drawing(look: Mapping[str, Any]) -> Iterator[None]:
+    """The style of a figure; what no user can change is not warned of."""
+    with warnings.catch_warnings(), style.context(["default", dict(look)]):
+        warnings.filterwarnings("ignore", UNDRAWN, UserWarning)
+        yield
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,7 @@ from dear.roles.settings import RoleSettings
 EXEMPLARS = 6
 COMPARED = 3000
 """Members of a cluster whose distances are compared: more take gigabytes."""
+EQUAL = 1e-6  # embeddings of unit length that differ by no more are the same
 
 
 @dataclass(frozen=True)
@@ -62,15 +63,24 @@ def discriminants(
     """Centre and directions (one fewer than concepts) that best separate the concepts (Fisher, 1936).
 
     Each concept has the same weight, whatever its number of phrases. ``shrinkage`` shrinks the within-concept
-    covariance towards a sphere of the same trace.
+    covariance towards a sphere of the same trace, of trace ``width`` if there is no variance. Raises
+    SettingsError if that is too little for numerics.
     """
     values = embeddings.double()
     means = _means(values, concepts, count)
     covariances = [torch.cov(values[concepts == concept].T, correction=0) for concept in range(count)]
     within = torch.stack(covariances).mean(dim=0)
     width = values.shape[1]
-    sphere = within.diagonal().mean() * torch.eye(width, dtype=torch.float64)
-    factor = torch.linalg.cholesky((1 - shrinkage) * within + shrinkage * sphere)
+    spread = within.diagonal().mean()
+    if spread <= EQUAL**2 / width:  # the phrases of each concept are equal, as a single one is
+        within, spread = torch.zeros_like(within), torch.ones_like(spread)
+    sphere = spread * torch.eye(width, dtype=torch.float64)
+    factor, failed = torch.linalg.cholesky_ex((1 - shrinkage) * within + shrinkage * sphere)
+    if failed:
+        raise SettingsError(
+            "the phrases of the concepts vary in too few directions for so small a shrinkage: give a larger "
+            "--settings.shrinkage."
+        )
     centre = means.mean(dim=0)
     # In coordinates whose within-concept covariance is the identity, these are the principal directions.
     white = torch.linalg.solve_triangular(factor, (means - centre).T, upper=False)
@@ -108,8 +118,14 @@ def find_clusters(
     each concept is a cluster: its phrases, and the heads' phrases nearest to their mean.
 
     HDBSCAN's setting of the highest DBCV is used (ties: the first). Raises DataError if none gives two
-    clusters, SettingsError if hdbscan is not installed.
+    clusters, or the embeddings are not finite or all the same, SettingsError if hdbscan is not installed.
     """
+    embeddings = torch.cat([phrases, pool])
+    if not embeddings.isfinite().all() or (embeddings - embeddings[0]).abs().max() <= EQUAL:
+        raise DataError(
+            "the sentence model gives no embeddings that tell phrases apart: they are all the same, or not "
+            "finite. Take another with --sentence-model."
+        )
     distinct = sorted(set(concepts))
     numbers = torch.tensor([distinct.index(concept) for concept in concepts])
     rows = reduce(phrases, pool, numbers, len(distinct), settings)
@@ -147,8 +163,10 @@ def find_clusters(
 
 
 def validity(rows: Float[np.ndarray, "row dim"], labels: Int[np.ndarray, "row"]) -> float:
-    """DBCV of a clustering, -1 to 1; -1 if it overflows, as in hundreds of dimensions. Of a cluster of more
-    than ``COMPARED`` members so many are compared, evenly spread [ours]: all pairs of them are in memory.
+    """DBCV of a clustering, -1 to 1; -1 if it is not defined, or overflows, as in hundreds of dimensions.
+
+    Of a cluster of more than ``COMPARED`` members so many are compared, evenly spread [ours]: all pairs of
+    them are in memory.
     """
     names, sizes = np.unique(labels[labels >= 0], return_counts=True)
     compared = np.ones(len(labels), dtype=bool)
@@ -158,9 +176,12 @@ def validity(rows: Float[np.ndarray, "row dim"], labels: Int[np.ndarray, "row"])
         compared[members[np.arange(COMPARED) * len(members) // COMPARED]] = True
     with warnings.catch_warnings(), np.errstate(all="ignore"):  # of such an overflow
         warnings.simplefilter("ignore", RuntimeWarning)
-        score, parts = optional("hdbscan.validity").validity_index(
-            rows[compared].astype(np.float64), labels[compared], per_cluster_scores=True
-        )
+        try:
+            score, parts = optional("hdbscan.validity").validity_index(
+                rows[compared].astype(np.float64), labels[compared], per_cluster_scores=True
+            )
+        except (ArithmeticError, AssertionError, LookupError, ValueError):  # it does not check what it gets
+            return -1.0
     if not compared.all():
         score = (parts[names] * sizes).sum() / len(labels)
     return float(score) if math.isfinite(score) else -1.0

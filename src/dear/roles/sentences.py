@@ -51,7 +51,7 @@ class Config(TypedDict):
     num_hidden_layers: Annotated[int, Range(1, LIMITS["layers"].default)]
     num_attention_heads: Annotated[int, Range(1, LIMITS["heads"].default)]
     vocab_size: Positive
-    max_position_embeddings: Positive
+    max_position_embeddings: Annotated[int, Range(2)]
     type_vocab_size: Annotated[int, Range(1, 16)]
     layer_norm_eps: Annotated[float, Range(1e-30, 1)]
     hidden_act: Literal["gelu"]

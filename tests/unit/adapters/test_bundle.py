@@ -24,7 +24,6 @@ from dear.methods.dear import DearSettings
 from dear.methods.registry import METHODS, build_method
 from dear.roles.packaged import role_table
 from tests.contract.test_methods import CLASSES, SETTINGS, TEMPLATE, all_images, images, make, table
-from tests.standin_hub import StandIn
 
 MakeClip = Callable[..., Clip]
 
@@ -327,25 +326,6 @@ def test_results_that_are_no_numbers_name_the_bundle(make_small_clip: MakeClip, 
         predictor.logits(images())
     with pytest.raises(BundleError, match=r"the bundle .*/large gives no numbers"):
         predictor.candidates(predictor.encode(images()), predictor.vocabulary(), top=1)
-
-
-def test_from_the_hub(folder: Path, tmp_path: Path, standin: StandIn) -> None:
-    standin.files["someone/cards"] = {file: (folder / file).read_bytes() for file in (CONFIG, ADAPTER, CARD)}
-    for _ in range(2):
-        loaded = Bundle.from_pretrained("someone/cards", revision="v2", cache_dir=tmp_path / "elsewhere")
-        assert loaded.classes == tuple(CLASSES)
-        assert len(standin.downloads()) == 1
-    assert all(
-        "v2" in path for _, path, _ in standin.requests if path.startswith(("/api/models/", "/someone/"))
-    )
-    standin.faults.corrupt = True
-    with pytest.raises(BundleError, match=rf"{ADAPTER} of someone/cards is damaged: .*It was removed"):
-        Bundle.from_pretrained("someone/cards", cache_dir=tmp_path / "cache")
-
-
-def test_without_the_hub() -> None:
-    with pytest.raises(BundleError, match=r"no folder someone/cards.*HF_HUB_OFFLINE"):
-        Bundle.from_pretrained("someone/cards")
 
 
 def test_to_the_hub(make_small_clip: MakeClip, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,8 +26,8 @@ class TestHub:
         pixels = {"mean": list(MEAN), "std": list(STD)}
         (folder / hub.CONFIG).write_text(json.dumps({"model_cfg": CONFIG, "preprocess_cfg": pixels}))
 
-        def cached(repository: str, file: str, revision: str | None) -> str | None:
-            assert (repository, revision) == ("someone/prime", None)
+        def cached(repository: str, file: str, cache_dir: str | None, revision: str | None) -> str | None:
+            assert (repository, cache_dir, revision) == ("someone/prime", None, None)
             return str(folder / file) if (folder / file).is_file() else None
 
         monkeypatch.setattr("huggingface_hub.try_to_load_from_cache", cached)

@@ -1,6 +1,7 @@
 """Loading by name: names, seeds, paths and files that are refused, and what the message says."""
 
 import pickle
+import shlex
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -154,12 +155,16 @@ def test_tensors_that_share_their_values_are_read(tmp_path: Path) -> None:
 
 
 def test_a_torchscript_archive_is_refused_with_what_to_do(tmp_path: Path) -> None:
-    path = tmp_path / "ViT-B-32.pt"
+    """The command that converts it takes paths as they are, which a shell or Python might run."""
+    path = tmp_path / "a'b$(c)" / "ViT-B-32.pt"
+    path.parent.mkdir()
     with zipfile.ZipFile(path, "w") as archive:
         for entry in ("data.pkl", "constants.pkl", "code/__torch__.py"):
             archive.writestr(f"ViT-B-32/{entry}", b"")
-    with pytest.raises(WeightsError, match=r"TorchScript archive.*torch\.jit\.load.*ViT-B-32-state\.pt"):
+    with pytest.raises(WeightsError, match=r"TorchScript archive.*torch\.jit\.load") as caught:
         load_clip(NAME, str(path))
+    words = shlex.split(str(caught.value).partition("convert it once: ")[2])
+    assert (words[:2], words[3:]) == (["python", "-c"], [str(path), "ViT-B-32-state.pt"])
 
 
 def test_weights_of_another_architecture_say_what_does_not_fit(

@@ -255,11 +255,13 @@ class TestBundle:
         evil["tokenizer.json"] = (tmp_path / "tokenizer.json").read_bytes()
         clip = load_clip("hf-hub:evil/model", named_by="the bundle of dear")
         assert clip.tokenize(["a cat"])[0, :4].tolist() == [2, 5, 8, 3]
-        first, second = [line for line in capsys.readouterr().err.splitlines() if line.startswith("dear:")]
+        lines = capsys.readouterr().err.splitlines()
+        first, second, third = [line for line in lines if line.startswith("dear:")]
         assert first.startswith(
             "dear: the bundle of dear names the backbone hf-hub:evil/model, which is fetched"
         )
         assert "fetching hf-hub:evil/model once" in second
+        assert "fetching the tokenizer once from" in third
         assert not (tmp_path / "it-ran").exists()
         names = {path.rpartition("/")[2] for _, path, _ in standin.requests if "/resolve/" in path}
         assert names == {

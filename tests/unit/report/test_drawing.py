@@ -104,3 +104,11 @@ def test_no_pyplot(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)  # importing it is an error now
     for draw in FIGURES.values():
         assert draw().svg
+
+
+@pytest.mark.filterwarnings("error")
+def test_names_that_no_font_has() -> None:
+    """matplotlib warned of each letter, on stderr, in the line of a note of dear's."""
+    drawing = fusion_heat_map({"Too\x1b[2Jls \u732b": {"cls": 0.7, "color": 0.3}})
+    assert "\u732b" in drawing.svg
+    assert drawing.png()[:4] == b"\x89PNG"

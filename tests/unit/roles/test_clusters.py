@@ -1,5 +1,7 @@
 """Discriminants and clusters on points whose groups are known."""
 
+import math
+
 import numpy as np
 import pytest
 import torch
@@ -120,6 +122,19 @@ def test_dbcv_of_large_clusters(monkeypatch: pytest.MonkeyPatch) -> None:
     assert validity(rows, labels) == pytest.approx((240 * parts[0] + 80 * parts[1]) / 330)
 
 
+def test_a_clustering_that_has_no_dbcv() -> None:
+    """hdbscan's own code asserts what rounding of few points, repeated almost exactly, makes untrue."""
+    generator = torch.Generator().manual_seed(1)
+    few = normalize(torch.randn(5, 40, generator=generator).double(), dim=1)
+    points = few[torch.randint(5, (30,), generator=generator)]
+    points = points + 1e-9 * torch.randn(points.shape, generator=generator).double()
+    labels = torch.randint(2, (30,), generator=generator)
+    with pytest.raises(AssertionError):
+        validity_index(points.numpy(), labels.numpy())
+    assert validity(points.numpy(), labels.numpy()) == -1
+    assert validity(points.numpy()[:3], np.array([0, 1, -1])) == -1
+
+
 def test_a_module_that_is_not_installed() -> None:
     with pytest.raises(SettingsError, match=r"needs nowhere: pip install '\.\[roles\]' in the clone"):
         optional("nowhere.validity")
@@ -139,3 +154,30 @@ def test_a_module_that_is_not_installed() -> None:
 def test_settings_out_of_range(name: str, value: object) -> None:
     with pytest.raises(SettingsError, match=name):
         RoleSettings(**{name: value})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, 0.5, 0.0])
+@pytest.mark.parametrize("reduction", ["concepts", "pca", "none"])
+def test_embeddings_that_tell_nothing_apart(value: float, reduction: str) -> None:
+    same = torch.full((9, 13), value)
+    settings = RoleSettings(min_sizes=(2,), min_samples=3, reduction=reduction)  # type: ignore[arg-type]
+    with pytest.raises(DataError, match="all the same, or not finite"):
+        find_clusters(["x"] * 9, same, same, CONCEPTS * 3, settings)
+
+
+@pytest.mark.parametrize("cluster", ["hdbscan", "none"])
+@pytest.mark.parametrize("reduction", ["concepts", "pca", "none"])
+@pytest.mark.parametrize("each", [1, 7])
+def test_few_distinct_embeddings(cluster: str, reduction: str, each: int) -> None:
+    """A point for each concept, however often, as of short texts or a pool with a phrase for each."""
+    points = torch.eye(13)[:3].repeat_interleave(each, dim=0)
+    concepts = [name for name in CONCEPTS for _ in range(each)]
+    settings = RoleSettings(min_sizes=(2,), min_samples=1, cluster=cluster, reduction=reduction, dimensions=3)  # type: ignore[arg-type]
+    found = find_clusters([str(i) for i in range(3 * each)], points, points, concepts, settings)
+    assert sorted(found.names) == [*CONCEPTS]
+
+
+def test_a_shrinkage_that_is_too_small() -> None:
+    points, concepts = blobs(3, 1)
+    with pytest.raises(SettingsError, match=r"larger --settings\.shrinkage"):
+        find_clusters(["x"] * 9, points, points, concepts, RoleSettings(shrinkage=1e-300))

@@ -81,6 +81,7 @@ def test_no_code_of_a_model_is_run(tmp_path: Path) -> None:
         ("config.json", {"num_attention_heads": 5}, "no multiple"),
         ("config.json", {"hidden_size": 2**40}, "it must be a whole number from 1 to 8192"),
         ("config.json", {"hidden_size": 24}, "of a different shape"),
+        ("config.json", {"max_position_embeddings": 1}, "it must be a whole number of at least 2"),
         ("config.json", {"vocab_size": 2**40}, "words of a vocabulary"),
         ("config.json", {"num_hidden_layers": 128}, "missing"),
         ("1_Pooling/config.json", {"pooling_mode_mean_tokens": False}, "must pool by the mean"),

@@ -58,9 +58,6 @@ MAX_PROFILES: Final = 16  # of a PNG, each unpacked to up to a megabyte
 MAX_SAMPLE_VALUE: Final = 281  # a tag of a TIFF
 TILE: Final = 2**22  # pixels of a TIFF tile that are allowed for any picture size
 
-# Pillow warns above 89 million pixels; here the only limit is an error that names the file.
-warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning)
-
 # Pillow's own reader of uncompressed TIFFs makes a list of all tiles (1 KB for each byte of a hostile file)
 # and cannot read YCbCr; libtiff, which reads the compressed ones, gives the same pixels.
 TiffImagePlugin.READ_LIBTIFF = True
@@ -94,17 +91,30 @@ class _Collector(threading.local):
 
 
 _collector = _Collector()
-_FILTER: Final[Any] = ("ignore", _collector, UserWarning, re.compile(r"PIL\."), 0)
+# Pillow warns above 89 million pixels; here the only limit is an error that names the file.
+# It comes first: Python asks the collector about each warning that gets so far, whatever its category.
+_FILTERS: Final[list[Any]] = [
+    ("ignore", None, Image.DecompressionBombWarning, None, 0),
+    ("ignore", _collector, UserWarning, re.compile(r"PIL\."), 0),
+]
+
+
+def _filter_warnings() -> None:
+    """Put the filters first, where they decide. Whenever an image is read: filters that are set while a
+    module is loaded are gone if that was within `warnings.catch_warnings`.
+    """
+    filters: list[Any] = warnings.filters  # type: ignore[assignment]
+    if filters[: len(_FILTERS)] != _FILTERS:
+        for entry in _FILTERS:
+            with suppress(ValueError):
+                filters.remove(entry)
+        filters[:0] = _FILTERS
 
 
 @contextmanager
 def naming(path: Path) -> Iterator[None]:
     """Issue what Pillow warns of within, such as damaged EXIF, as warnings that name the file."""
-    filters: list[Any] = warnings.filters  # type: ignore[assignment]
-    if filters[:1] != [_FILTER]:  # the first that matches decides
-        with suppress(ValueError):
-            filters.remove(_FILTER)
-        filters.insert(0, _FILTER)
+    _filter_warnings()
     texts: list[str] = []
     _collector.texts = texts
     try:
@@ -161,6 +171,7 @@ def opened(content: bytes) -> ImageFile.ImageFile:
     kind = kind_of(content)
     if kind is None:
         raise ValueError(f"it is not an image of a supported format: {FORMATS}")
+    _filter_warnings()
     source = _Bounded(_disarmed(kind, content), SPARE if kind == "GIF" else 4 * len(content) + SPARE)
     try:
         file = Image.open(source, formats=(kind,))

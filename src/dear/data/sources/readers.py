@@ -6,8 +6,6 @@ A reader returns the splits that the data set itself defines: train, val and tes
 
 import io
 import re
-import struct
-import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,13 +13,13 @@ from typing import Any
 
 from dear.data.sources.folder import class_images, ignored_note, subfolders
 from dear.data.sources.listing import Row, require_inside
+from dear.data.sources.matlab import require_plain
 from dear.data.sources.naming import in_order, read_names
 from dear.errors import DataError, first_line
-from dear.limits import LimitError, at_most, limit
+from dear.limits import LimitError
 from dear.reading.files import ReadingError, read_bytes, read_lines
 
 CLASSNAMES = "classnames.txt"
-MATLAB_HEADER, PACKED = 128, 15  # bytes of a MATLAB file's header, and the type of a packed variable
 
 
 @dataclass(frozen=True)
@@ -268,7 +266,7 @@ def _matlab(source: Source, file: str, variable: str) -> Any:
     path = source.home / file
     try:
         content = read_bytes(path, "text_bytes")
-        _require_modest(content, path)
+        require_plain(content, path)
         return loadmat(io.BytesIO(content), variable_names=[variable])[variable].flatten()
     except LimitError:
         raise
@@ -277,20 +275,3 @@ def _matlab(source: Source, file: str, variable: str) -> Any:
             f"{source.name} has no split list in {source.home}, and {path} cannot be read "
             f"({first_line(error)}). `dear data get {source.name}` says what to do."
         ) from error
-
-
-def _require_modest(content: bytes, path: Path) -> None:
-    """Raise LimitError for a MATLAB file that unpacks to more than a list may have. Its variables follow each
-    other, each with a type (15 if packed) and a length; older files have none that is packed.
-    """
-    at, unpacked, most = MATLAB_HEADER, 0, limit("text_bytes")
-    order = ">" if content[MATLAB_HEADER - 2 : MATLAB_HEADER] == b"MI" else "<"
-    while at + 8 <= len(content):
-        kind, length = struct.unpack_from(f"{order}2I", content, at)
-        if kind == PACKED:
-            stream, rest = zlib.decompressobj(), content[at + 8 : at + 8 + length]
-            while rest and unpacked <= most:
-                unpacked += len(stream.decompress(rest, 2**20))
-                rest = stream.unconsumed_tail
-            at_most("text_bytes", unpacked, path)
-        at += 8 + length

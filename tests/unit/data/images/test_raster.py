@@ -326,3 +326,20 @@ def test_the_filter_of_warnings_is_one_that_others_can_copy(tmp_path: Path) -> N
     for copied in (re.compile(message.pattern, message.flags), pickle.loads(pickle.dumps(message))):
         assert copied.match("") is None
         assert copied.match("Corrupt EXIF data") is None
+
+
+def test_a_large_picture_within_the_limit_is_no_bomb(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, recwarn: pytest.WarningsRecorder
+) -> None:
+    """Pillow's warning is silenced whatever became of the filters since this module was loaded."""
+    content = hostile.saved("PNG", (7, 5))
+    (tmp_path / "x.png").write_bytes(content)
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 20)
+    with warnings.catch_warnings():
+        warnings.resetwarnings()
+        assert decode(tmp_path / "x.png", 99).shape == (3, 5, 7)
+    with warnings.catch_warnings():
+        warnings.resetwarnings()
+        with opened(content) as file:
+            assert file.size == (7, 5)
+    assert not [str(warning.message) for warning in recwarn]
