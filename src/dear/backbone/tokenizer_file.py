@@ -82,9 +82,10 @@ def find_tokenizer(name: str, text: Mapping[str, Any], folder: Path | None) -> T
         )  # fmt: skip
     except (DearError, ImportError, OSError) as error:
         reason = str(error) if isinstance(error, DearError) else f"{first_line(error)}."
+        quoted = shlex.quote(str(repository)[:200])
         raise WeightsError(
             f"the tokenizer of {name} ({folder or shown(repository)}) cannot be loaded: {reason} It "
-            f"needs `pip install tokenizers` and `hf download {shlex.quote(str(repository)[:200])}`. Without a network, copy "
+            f"needs `pip install tokenizers` and `hf download {quoted}`. Without a network, copy "
             f"{FILE} and {SETTINGS} beside the weights file, and give its path with --pretrained."
         ) from error
 
