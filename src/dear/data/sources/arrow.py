@@ -2,6 +2,8 @@
 classes are read, some rows at a time, by Arrow's own library. No cell names a file.
 """
 
+import base64
+import io
 import os
 import re
 import struct
@@ -12,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal, Protocol
 
+from dear.data.sources.arrow_messages import is_compressed, require_unshared
 from dear.errors import DataError, DearError, first_line
 from dear.limits import LimitError, at_most, limit
 from dear.reading.files import ReadingError, opened
@@ -26,11 +29,11 @@ SHARING: Final = (
     "string_view", "binary_view", "list_view", "large_list_view", "run_end_encoded", "dictionary",
 )  # fmt: skip
 """Arrow types that may refer to the same bytes any number of times."""
-EXPERIMENTAL: Final = b"ARROW:experimental_compression"  # how Arrow 0.17 marked compressed batches
 SECONDS, BYTES_A_SECOND = 5, 10_000_000
 """Seconds of the processor that a file may take, and bytes for each further one; honest files take 0.01 s for
 so many bytes.
 """
+KEY, TEXT = b"ARROW:schema", b"\x18"
 PARQUET, MAGIC, LENGTH = ".parquet", b"PAR1", 4
 CONTAINER: Final = 1_000_000  # entries in a list of a Parquet file's footer
 
@@ -158,7 +161,9 @@ def _stream(file: Path) -> tuple[dict[str, Column], int]:
     """
     import pyarrow
 
-    with opened(file), _readable(file), pyarrow.memory_map(str(file)) as source:
+    with opened(file) as content, _readable(file):
+        require_unshared(content.read(8), content, file)
+    with _readable(file), pyarrow.memory_map(str(file)) as source:
         schema = pyarrow.ipc.open_stream(source).schema
         columns = _columns(schema, file)
         if shared := [kind for kind in _types(schema) if kind.startswith(SHARING)]:
@@ -167,7 +172,7 @@ def _stream(file: Path) -> tuple[dict[str, Column], int]:
             )
         source.seek(0)
         messages = pyarrow.ipc.MessageReader.open_stream(source)
-        if any(_is_compressed(bytes(message.metadata)) for message in messages if message.type != "schema"):
+        if any(is_compressed(bytes(message.metadata)) for message in messages if message.type != "schema"):
             raise ReadingError(
                 file, "its batches are compressed, which save_to_disk does not do: save it again"
             )
@@ -185,13 +190,33 @@ def _parquet(file: Path) -> tuple[dict[str, Column], int]:
         end = source.read(LENGTH + len(MAGIC))
         if not end.endswith(MAGIC):
             raise ReadingError(file, "it is not a complete Parquet file")
-        at_most("parquet_footer", int.from_bytes(end[:LENGTH], "little"), file)
+        length = int.from_bytes(end[:LENGTH], "little")
+        at_most("parquet_footer", length, file)
+        source.seek(max(0, size - length - LENGTH - len(MAGIC)))
+        _require_unshared_schema(source.read(length), file)
         import pyarrow
         from pyarrow.parquet import ParquetFile
 
         with pyarrow.OSFile(str(file)) as content:
             reader = ParquetFile(content, pre_buffer=False, thrift_container_size_limit=CONTAINER)
             return _columns(reader.schema_arrow, file), reader.metadata.num_rows
+
+
+def _require_unshared_schema(footer: bytes, file: Path) -> None:
+    """Check the schema of Arrow in the description of a Parquet file, in base64 beside its key, as Thrift's
+    compact protocol writes a text. Raises ReadingError.
+    """
+    places = [match.end() for match in re.finditer(KEY, footer)]
+    if len(places) > 1 or (places and not footer.startswith(TEXT, places[0])):
+        raise ReadingError(file, f"its {KEY.decode()} is not where Arrow writes it")
+    for place in places:
+        length, shift, at = 0, 0, place + len(TEXT)
+        for byte in footer[at : at + 5]:
+            length, shift, at = length | (byte & 0x7F) << shift, shift + 7, at + 1
+            if byte < 0x80:
+                break
+        message = io.BytesIO(base64.b64decode(footer[at : at + length], validate=True))
+        require_unshared(message.read(8), message, file)
 
 
 def _columns(schema: Any, file: Path) -> dict[str, Column]:
@@ -229,28 +254,6 @@ def _types(fields: Iterable[Any]) -> Iterator[str]:
         kind = getattr(field.type, "storage_type", field.type)  # of an extension
         yield str(kind)
         yield from _types(kind.field(index) for index in range(kind.num_fields))
-
-
-def _is_compressed(metadata: bytes) -> bool:
-    """Whether a message of an Arrow stream is a compressed batch of rows.
-
-    In the flat buffer, field 2 of a message is its header, and field 3 of a batch's header its compression
-    (Message.fbs of Apache Arrow). pyarrow has checked the offsets, but does not tell.
-    """
-
-    def number(form: str, at: int) -> int:
-        return int(struct.unpack_from(form, metadata, at)[0])
-
-    def field(table: int, index: int) -> int:
-        """The position of a table's field, 0 if it has none."""
-        offsets = table - number("<i", table)
-        entry = 4 + 2 * index
-        offset = number("<H", offsets + entry) if entry < number("<H", offsets) else 0
-        return table + offset if offset else 0
-
-    header = field(number("<I", 0), 2)
-    batch = header + number("<I", header)
-    return field(batch, 3) > 0 or EXPERIMENTAL in metadata
 
 
 @contextmanager
