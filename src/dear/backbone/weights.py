@@ -159,10 +159,11 @@ def read_weights(path: Path) -> dict[str, Tensor]:
             f"{path} cannot be read as a checkpoint of tensors only ({first_line(error)}): "
             "copy it again, or save its state dict alone."
         ) from error
-    if isinstance(content, dict) and isinstance(content.get("state_dict"), dict):  # a training checkpoint
-        content = content["state_dict"]
+    if isinstance(content, dict) and isinstance(state := dict.get(content, "state_dict"), dict):
+        content = state  # of a training checkpoint
     if not isinstance(content, dict):
         raise WeightsError(f"{path} holds a {type(content).__name__}: save model.state_dict().")
+    content = dict(dict.items(content))  # an OrderedDict may have attributes in place of its methods
     if not all(isinstance(name, str) for name in content):
         raise WeightsError(f"{path} is not a state dict: it has keys that are no text.")
     if foreign := [name for name, value in content.items() if not isinstance(value, Tensor)]:

@@ -1,24 +1,26 @@
 """Tensors and arrays from files: without pickle, regular files only, finite values only."""
 
+import io
 import math
 import os
-import pickletools
-import re
+import tarfile
 import zipfile
 from collections.abc import Iterable
 from pathlib import Path
-from typing import IO, BinaryIO
+from typing import BinaryIO
 
 import numpy as np
+import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load
 from torch import Tensor
 
 from dear.errors import first_line
-from dear.limits import at_most
+from dear.limits import LimitError, at_most
 from dear.reading.files import ReadingError, opened, read_bytes
+from dear.reading.pickles import require_pickle_of_weights
 from dear.reading.plain import parse_json
-from dear.reading.typed import Count, shown, typed
+from dear.reading.typed import Count, typed
 
 HEADER_LENGTH = 8  # bytes that hold the length of a safetensors header
 MAX_HEADER = 100_000_000  # bytes, as in the safetensors library
@@ -26,20 +28,9 @@ MAX_HEADER = 100_000_000  # bytes, as in the safetensors library
 AT_ONCE = 2**20
 """Values that are tested together, which takes 8 bytes each."""
 
+PICKLE = "data.pkl"
 LEGACY_PICKLES = 5
 """Pickles at the start of a file of torch before 1.6; the last ones are the state dict and its names."""
-LARGEST_TUPLE = 10_000
-"""Parts of a tuple, those of tuples in it counted each time."""
-CALLED = frozenset({
-    "collections OrderedDict", "torch Size", "torch device", "torch._utils _rebuild_tensor",
-    "torch._utils _rebuild_tensor_v2", "torch._utils _rebuild_parameter",
-})  # fmt: skip
-"""What a pickle of weights calls. torch's reader of tensors lets more be called, such as codecs, which double
-a text or take the square of its length."""
-TYPES = re.compile(
-    r"torch \w+Storage|torch\.storage (Unt|T)ypedStorage|torch (bool|(b?float|complex|q?u?int)\d+\w*)"
-)
-"""What it names besides: types of storages and of values."""
 
 BROKEN = (SafetensorError, OSError, ValueError, KeyError, RuntimeError, OverflowError)
 """What the safetensors reader raises for an invalid file."""
@@ -113,18 +104,19 @@ def _not_finite(values: Tensor) -> int:
 
 def require_plain_torch_file(file: BinaryIO, where: object) -> None:
     """Raise ReadingError for a file of torch.save, or what is called one, that would take far more time or
-    memory than its size: members that are compressed, share their bytes or cannot be listed, tuples of
-    tuples, whose hashes take as many steps as they have parts in all, or calls of more than tensors and
-    plain values need. The position is not kept.
+    memory than its size: members that are compressed, share their bytes or cannot be listed, or a pickle of
+    more than weights; LimitError for a long pickle. The position is not kept.
     """
     file.seek(0)
     if file.read(2) != b"PK":
+        file.seek(0)
+        _require_no_tar(file.read(tarfile.BLOCKSIZE), where)
         file.seek(0)
         for _ in range(LEGACY_PICKLES):
             if not file.read(1):
                 return
             file.seek(-1, os.SEEK_CUR)
-            _require_plain_pickle(file, where)
+            require_pickle_of_weights(file, where)
         return
     try:
         with zipfile.ZipFile(file) as archive:
@@ -133,57 +125,26 @@ def require_plain_torch_file(file: BinaryIO, where: object) -> None:
                 raise ReadingError(where, "it is compressed")
             if len({entry.header_offset for entry in entries}) < len(entries):
                 raise ReadingError(where, "its members share their bytes")
-            for entry in entries:
-                if entry.filename.endswith(".pkl"):
-                    with archive.open(entry) as pickle:
-                        _require_plain_pickle(pickle, where)
-    except ReadingError:
+            if all(entry.header_offset for entry in entries):  # torch would read another list of members
+                raise ReadingError(where, "its first member is not at its start")
+            sizes = [entry.file_size for entry in entries if entry.filename.lower().endswith(PICKLE)]
+            at_most("pickle_bytes", max(sizes, default=0), where)
+        file.seek(0)
+        content = torch._C.PyTorchFileReader(file).get_record(PICKLE)  # what torch reads, of whatever case
+        require_pickle_of_weights(io.BytesIO(content), where)
+    except (ReadingError, LimitError):
         raise
     except Exception as error:  # zipfile raises many classes
         raise ReadingError(where, f"its members cannot be listed ({first_line(error)})") from error
 
 
-def _require_plain_pickle(file: IO[bytes], where: object) -> None:
-    """Follow a pickle, without making its objects: what stands on the stack is the number of parts of a
-    tuple, 1 for another value, or the name of what may be called.
-    """
-    stack, marks, memo = list[int | str](), list[int](), dict[int, int | str]()
+def _require_no_tar(start: bytes, where: object) -> None:
+    """Raise ReadingError for a tar, whose headers torch reads, of any length, before it refuses it."""
     try:
-        for code, argument, _ in pickletools.genops(file):
-            if code.name == "MARK":
-                marks.append(len(stack))
-            elif code.name in ("GLOBAL", "INST", "STACK_GLOBAL", "EXT1", "EXT2", "EXT4"):
-                name = str(argument) if code.name == "GLOBAL" else code.name
-                if name not in CALLED and not TYPES.fullmatch(name):
-                    raise ReadingError(
-                        where, f"its pickle names {shown(name)}, of which weights have no need"
-                    )
-                stack.append(name)
-            elif code.name == "DUP":
-                stack.append(stack[-1])
-            elif "GET" in code.name:
-                stack.append(memo[int(argument or 0)])
-            elif "PUT" in code.name or code.name == "MEMOIZE":
-                memo[len(memo) if argument is None else argument] = stack[-1]
-            else:
-                if code.name in ("REDUCE", "NEWOBJ", "NEWOBJ_EX", "OBJ") and (
-                    code.name != "REDUCE" or stack[-2] not in CALLED
-                ):
-                    raise ReadingError(where, "its pickle calls what weights have no need of")
-                before = code.stack_before
-                first = len(stack) - len(before)
-                if pickletools.markobject in before:
-                    first = marks.pop() - before.index(pickletools.markobject)
-                if first < 0:
-                    raise ReadingError(where, "its pickle is damaged")
-                parts = 1
-                if "TUPLE" in code.name:
-                    parts += sum(part if isinstance(part, int) else 1 for part in stack[first:])
-                if parts > LARGEST_TUPLE:
-                    raise ReadingError(where, f"it has a tuple of more than {LARGEST_TUPLE:,} parts")
-                stack[first:] = [parts] * len(code.stack_after)
-    except (ValueError, IndexError, KeyError, TypeError) as error:
-        raise ReadingError(where, f"its pickle is damaged ({first_line(error)})") from error
+        tarfile.TarInfo.frombuf(start, "utf-8", "surrogateescape")
+    except tarfile.HeaderError:
+        return
+    raise ReadingError(where, "it is a tar")
 
 
 def map_array(path: Path, dtype: np.dtype[np.generic] | type[np.generic]) -> np.memmap:

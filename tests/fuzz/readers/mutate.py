@@ -267,9 +267,11 @@ def _of_other_tensors(good: bytes, rng: random.Random) -> tuple[str, bytes]:
 
 def _checkpoint(good: bytes, rng: random.Random) -> tuple[str, bytes]:
     """A checkpoint whose tensors or archive are far smaller than what they claim, or of odd kinds."""
-    kind = rng.choice(("repeated", "shared", "compressed", "complex", "sparse", "bytes"))
+    kind = rng.choice(("repeated", "shared", "compressed", "complex", "sparse", "bytes", "steps"))
     if kind == "bytes":
         return _bytes(good, rng)
+    if kind == "steps":
+        return _pickled(rng)
     ones = torch.ones(1000)
     state = {
         "repeated": {"a": ones[:1].expand(10**6, 10**5)},
@@ -287,6 +289,21 @@ def _checkpoint(good: bytes, rng: random.Random) -> tuple[str, bytes]:
         for entry in stored.namelist():
             archive.writestr(entry, stored.read(entry))
     return kind, small.getvalue()
+
+
+def _pickled(rng: random.Random) -> tuple[str, bytes]:
+    """An archive whose pickle is of steps that torch's reader takes, in a random order."""
+    names = ("collections OrderedDict", "collections Counter", "torch Size", "_codecs encode")
+    made = [b"}", b"]", b")", b"K\x01", b"X\x01\0\0\0a", b"\x8a\x09" + b"\xff" * 8 + b"\x1f", b"("]
+    made += [b"c" + name.replace(" ", "\n").encode() + b"\n" for name in names]
+    used = [b"\x85", b"\x86", b"R", b"b", b"a", b"e", b"s", b"u", b"t", b"Q", b"\x81"]
+    used += [step + bytes([number]) for step in (b"q", b"h") for number in range(3)]
+    steps = b"".join(rng.choice(made if rng.random() < 0.6 else used) for _ in range(rng.choice((5, 60))))
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w") as archive:
+        archive.writestr(rng.choice(("a/data.pkl", "a/DATA.PKL")), b"\x80\x02" + steps + b".")
+        archive.writestr("a/version", "3\n")
+    return f"steps {steps[:30]!r}", stream.getvalue()
 
 
 def _view(good: bytes, rng: random.Random) -> tuple[str, bytes]:
