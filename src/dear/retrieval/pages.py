@@ -64,7 +64,10 @@ class Pages:
         self.pages: UInt8[np.ndarray, "page byte"] = np.zeros((0, 0), dtype=np.uint8)
         if not self.size:
             return
-        self.mapped = mmap(self.file, self.size, access=ACCESS_READ)
+        try:
+            self.mapped = mmap(self.file, self.size, access=ACCESS_READ)
+        except (OSError, ValueError) as error:
+            raise PagesError(f"its {self.size:,} bytes cannot be read ({error})") from error
         head = self.mapped[:HEADER]
         page = int.from_bytes(head[16:18], "big")
         page = 65_536 if page == 1 else page

@@ -170,6 +170,18 @@ def test_headers(at: int, value: bytes, tmp_path: Path) -> None:
         check(tmp_path / "x", roots)
 
 
+def test_a_file_that_cannot_be_mapped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """8 GB of holes, where a process may take less."""
+    roots = write(tmp_path / "x")
+
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(12, "Cannot allocate memory")
+
+    monkeypatch.setattr(module, "mmap", refuse)
+    with pytest.raises(PagesError, match=r"its [\d,]+ bytes cannot be read .*Cannot allocate memory"):
+        check(tmp_path / "x", roots)
+
+
 def test_lists_of_tables_of_several_pages(tmp_path: Path) -> None:
     for name, definitions in {
         "long": [f"CREATE TABLE x (a TEXT DEFAULT '{'a' * 5000}')"],
