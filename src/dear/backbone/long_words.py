@@ -35,7 +35,7 @@ def merged(symbols: Sequence[str], ranks: Mapping[tuple[str, str], int]) -> list
         """The rank of the pair that begins at a symbol; None if it has none, or the symbol is merged."""
         return ranks.get((symbols[at], symbols[after[at]])) if at >= 0 and after[at] < count else None
 
-    pairs = [(found, at) for at in range(count) if (found := rank(at)) is not None]
+    pairs = [(priority, at) for at in range(count) if (priority := rank(at)) is not None]
     heapq.heapify(pairs)
     while pairs:
         lowest, changed = pairs[0][0], list[int]()
@@ -51,6 +51,6 @@ def merged(symbols: Sequence[str], ranks: Mapping[tuple[str, str], int]) -> list
                 before[after[at]] = at
             changed += [before[at], at]
         for at in changed:
-            if (found := rank(at)) is not None:
-                heapq.heappush(pairs, (found, at))
+            if (priority := rank(at)) is not None:
+                heapq.heappush(pairs, (priority, at))
     return [symbol for symbol in symbols if symbol]

@@ -15,6 +15,7 @@ from dear.data.images.photos import DecodeCache
 from dear.data.loading import load_dataset
 from dear.data.settings import DataSettings
 from dear.data.sources.benchmarks import benchmarks, published_names, read_benchmark
+from dear.data.sources.huggingface_hub import choose, stored_manifest
 from dear.data.sources.listing import Listing, Row
 from dear.training.trunks import ViewCache, ViewFingerprint
 from tests.fuzz.readers.target import TakenOver, photo, written
@@ -53,6 +54,18 @@ def parquet(folder: Path) -> Path:
 
 def use_parquet(file: Path) -> None:
     load_dataset(f"hf:{file.parents[1]}", DataSettings(cache=file.parents[2] / "cache"))
+
+
+def manifest(folder: Path) -> Path:
+    """What the hub stated of a data set, kept for the next time."""
+    files = {f"default/{split}/0000.parquet": "ab" * 32 for split in NOWHERE}
+    return written(folder / "manifest.json", json.dumps({"commit": "cd" * 20, "files": files}))
+
+
+def use_manifest(file: Path) -> None:
+    names = choose(stored_manifest(file).files, "", "someone/photos").splits.values()
+    if outside := [name for part in names for name in part if ".." in Path(name).parts]:
+        raise TakenOver(f"it names {outside[0]}")
 
 
 def saved(name: str) -> Callable[[Path], Path]:

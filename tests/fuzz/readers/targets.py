@@ -53,6 +53,7 @@ TARGETS = {
     "saved data set's Arrow file": Target(
         "arrow", data_files.saved("data-00000-of-00001.arrow"), data_files.use_saved
     ),
+    "files of a hub's data set": Target("json", data_files.manifest, data_files.use_manifest),
     "data set in Parquet": Target("parquet", data_files.parquet, data_files.use_parquet),
     "zip": Target("binary", data_files.archive, data_files.use_archive),
     "shard's catalogue": Target("sqlite", model_files.shard, lambda file: model_files.merge(file.parents[1])),

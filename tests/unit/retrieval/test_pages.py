@@ -12,7 +12,7 @@ import pytest
 from dear.retrieval import pages as module
 from dear.retrieval.pages import Pages, PagesError
 
-TABLES = ("CREATE TABLE one (name BLOB PRIMARY KEY, value TEXT)", "CREATE INDEX by_value ON one (value)")
+TABLES = ("CREATE TABLE items (name BLOB PRIMARY KEY, value TEXT)", "CREATE INDEX by_value ON items (value)")
 
 
 def write(path: Path, page: int = 4096, rows: int = 300, longest: int = 40, seed: int = 0) -> list[int]:
@@ -26,10 +26,10 @@ def write(path: Path, page: int = 4096, rows: int = 300, longest: int = 40, seed
             (rng.randbytes(rng.randint(1, longest)) + b"%d" % n, "x" * rng.randint(0, longest))
             for n in range(rows)
         )
-        database.executemany("INSERT INTO one VALUES (?, ?)", values)
-        database.execute("DELETE FROM one WHERE rowid % 3 = 0")
+        database.executemany("INSERT INTO items VALUES (?, ?)", values)
+        database.execute("DELETE FROM items WHERE rowid % 3 = 0")
         database.executemany(
-            "INSERT INTO one VALUES (?, ?)", [(b"new%d" % n, "y" * longest) for n in range(rows // 9)]
+            "INSERT INTO items VALUES (?, ?)", [(b"new%d" % n, "y" * longest) for n in range(rows // 9)]
         )
     with closing(sqlite3.connect(path)) as database:
         assert database.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
@@ -75,7 +75,7 @@ def test_the_entries_of_trees(page: int, rows: int, longest: int, tmp_path: Path
     pages = Pages(tmp_path / "x")
     trees = [pages.tree(root) for root in roots]
     with closing(sqlite3.connect(tmp_path / "x")) as database:
-        question = "SELECT COUNT(*), COALESCE(MAX(LENGTH(name) + LENGTH(value)), 0) FROM one"
+        question = "SELECT COUNT(*), COALESCE(MAX(LENGTH(name) + LENGTH(value)), 0) FROM items"
         ((count, largest),) = database.execute(question).fetchall()
     assert [tree.entries for tree in trees] == [count] * 3
     assert largest <= trees[0].largest <= largest + 9
@@ -103,8 +103,8 @@ def overflowing(path: Path, page: int = 4096) -> tuple[bytearray, list[int], lis
     """A file whose table has two rows in one leaf, each with a value of several pages."""
     with closing(sqlite3.connect(path)) as database, database:
         database.execute(f"PRAGMA page_size = {page}")
-        database.execute("CREATE TABLE one (value TEXT)")
-        database.executemany("INSERT INTO one VALUES (?)", [("a" * 9000,), ("b" * 9000,)])
+        database.execute("CREATE TABLE items (value TEXT)")
+        database.executemany("INSERT INTO items VALUES (?)", [("a" * 9000,), ("b" * 9000,)])
     content = bytearray(path.read_bytes())
     return content, chains(bytes(content), 2, page), [2]
 
@@ -220,7 +220,7 @@ def test_changed_bytes_are_refused_or_sqlite_reads_no_more_than_the_file(seed: i
         with closing(sqlite3.connect(tmp_path / "x")) as database:
             try:
                 for name, value in database.execute(
-                    "SELECT CAST(name AS BLOB), CAST(value AS BLOB) FROM one NOT INDEXED"
+                    "SELECT CAST(name AS BLOB), CAST(value AS BLOB) FROM items NOT INDEXED"
                 ):
                     total += len(name or b"") + len(value or b"")
             except sqlite3.DatabaseError:

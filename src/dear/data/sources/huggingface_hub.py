@@ -44,14 +44,14 @@ class Repository:
 
 
 @dataclass(frozen=True)
-class Chosen:
+class Selection:
     """The names of the files of a configuration by split, and whether they are but a part of its rows."""
 
     splits: dict[str, list[str]]
     partial: bool
 
 
-def choose(names: Iterable[str], configuration: str, title: str) -> Chosen:
+def choose(names: Iterable[str], configuration: str, title: str) -> Selection:
     """The Parquet files of a configuration, by their names; files that are called otherwise are left out.
     Without a name of a configuration the only one, or "default". Raises DataError.
     """
@@ -83,7 +83,7 @@ def choose(names: Iterable[str], configuration: str, title: str) -> Chosen:
     for split, files in splits.items():
         if (count := counts[configuration, split]) and count != len(files):
             raise DataError(f"{title} has {len(files)} of {count} files of the split {split}.")
-    return Chosen(splits, configuration in partial)
+    return Selection(splits, configuration in partial)
 
 
 def fetched(repository: str, configuration: str, cache: Path) -> tuple[dict[str, list[Path]], bool]:
@@ -103,14 +103,14 @@ def fetched(repository: str, configuration: str, cache: Path) -> tuple[dict[str,
                 f"cannot reach the hub for the data set {repository} ({first_line(error)}). Without a "
                 "connection, download it elsewhere and give the folder, or one written by save_to_disk."
             ) from error
-        known = typed(read_json(stored), Repository, stored)
-        chosen = choose(known.files, configuration, repository)
-        return _paths(repository, known, chosen), chosen.partial
+        manifest = stored_manifest(stored)
+        selection = choose(manifest.files, configuration, repository)
+        return _paths(repository, manifest, selection), selection.partial
     try:
-        info, known = _listed(repository)
-        chosen = choose(known.files, configuration, repository)
-        _announce(repository, info, chosen, known)
-        files = _paths(repository, known, chosen, fetch=True)
+        info, manifest = _listed(repository)
+        selection = choose(manifest.files, configuration, repository)
+        _announce(repository, info, selection, manifest)
+        files = _paths(repository, manifest, selection, fetch=True)
     except DearError:
         raise
     except Exception as error:  # the network, the hub and the disk share no exception class
@@ -120,10 +120,15 @@ def fetched(repository: str, configuration: str, cache: Path) -> tuple[dict[str,
         ) from error
     try:
         stored.parent.mkdir(parents=True, exist_ok=True)
-        write_json(stored, {"commit": known.commit, "files": known.files})
+        write_json(stored, {"commit": manifest.commit, "files": manifest.files})
     except OSError as error:
         raise OutputError(f"cannot write to {cache}: {error}. Choose another cache folder.") from error
-    return files, chosen.partial
+    return files, selection.partial
+
+
+def stored_manifest(path: Path) -> Repository:
+    """What the hub stated the last time. Raises ReadingError."""
+    return typed(read_json(path), Repository, path)
 
 
 def _listed(repository: str) -> tuple[Any, Repository]:
@@ -154,12 +159,12 @@ def _is_hash(text: str) -> bool:
     return bool(hub.SHA256.fullmatch(text) or hub.GIT.fullmatch(text))
 
 
-def _announce(repository: str, info: Any, chosen: Chosen, known: Repository) -> None:
+def _announce(repository: str, info: Any, selection: Selection, manifest: Repository) -> None:
     """Announce what is to be fetched, if anything. Raises DataError without room for it."""
     from huggingface_hub import constants
 
-    names = [*chain.from_iterable(chosen.splits.values())]
-    missing = {name for name in names if _cached(repository, name, known.commit) is None}
+    names = [*chain.from_iterable(selection.splits.values())]
+    missing = {name for name in names if _cached(repository, name, manifest.commit) is None}
     size = sum(entry.size or 0 for entry in info.siblings if entry.rfilename in missing)
     folder = Path(constants.HF_HUB_CACHE)
     existing = next(path for path in (folder, *folder.parents) if path.is_dir())
@@ -171,27 +176,27 @@ def _announce(repository: str, info: Any, chosen: Chosen, known: Repository) -> 
 
 
 def _paths(
-    repository: str, known: Repository, chosen: Chosen, *, fetch: bool = False
+    repository: str, manifest: Repository, selection: Selection, *, fetch: bool = False
 ) -> dict[str, list[Path]]:
     """The files in the hub's cache by split, fetched if missing; their hashes are compared."""
     from huggingface_hub import constants, hf_hub_download
 
     def path(name: str) -> Path:
-        file, title = _cached(repository, name, known.commit), f"{name} of {repository}"
+        file, title = _cached(repository, name, manifest.commit), f"{name} of {repository}"
         if file is None and not fetch:
             raise DataError(f"{title} is not in the hub's cache, and the hub does not answer.")
         if file is None:
             with hub.checked_answers(title, "parquet_bytes"):
                 file = Path(
                     hf_hub_download(
-                        repository, name, repo_type="dataset", revision=known.commit,
+                        repository, name, repo_type="dataset", revision=manifest.commit,
                         endpoint=constants.ENDPOINT,
                     )
                 )  # fmt: skip
-        hub.require_hash(file, known.files[name], title)
+        hub.require_hash(file, manifest.files[name], title)
         return file
 
-    return {split: [path(name) for name in names] for split, names in chosen.splits.items()}
+    return {split: [path(name) for name in names] for split, names in selection.splits.items()}
 
 
 def _cached(repository: str, name: str, commit: str) -> Path | None:
@@ -210,6 +215,6 @@ def local_files(folder: Path, configuration: str) -> tuple[Mapping[str, list[Pat
         if os.path.realpath(path) == str(path)
     ]
     at_most("dataset_files", len(names), folder)
-    chosen = choose(names, configuration, str(folder))
-    files = {split: [folder / name for name in names] for split, names in chosen.splits.items()}
-    return files, chosen.partial
+    selection = choose(names, configuration, str(folder))
+    files = {split: [folder / name for name in names] for split, names in selection.splits.items()}
+    return files, selection.partial
