@@ -43,10 +43,10 @@ def merged(symbols: Sequence[str], ranks: Mapping[tuple[str, str], int]) -> list
             _, at = heapq.heappop(pairs)
             if rank(at) != lowest:
                 continue
-            other = after[at]
-            symbols[at] += symbols[other]
-            symbols[other] = ""  # no pair with it has a rank
-            after[at] = after[other]
+            second = after[at]
+            symbols[at] += symbols[second]
+            symbols[second] = ""  # no pair with it has a rank
+            after[at] = after[second]
             if after[at] < count:
                 before[after[at]] = at
             changed += [before[at], at]

@@ -154,8 +154,8 @@ class FileTokenizer:
         )
         ids = torch.full((len(rows), self.context), self.pad, dtype=torch.long)
         for row, text_ids in zip(ids, rows, strict=True):
-            whole = torch.tensor([*self.before, *text_ids, *self.after], dtype=torch.long)
-            (row[self.context - len(whole) :] if self.left else row[: len(whole)]).copy_(whole)
+            filled = torch.tensor([*self.before, *text_ids, *self.after], dtype=torch.long)
+            (row[self.context - len(filled) :] if self.left else row[: len(filled)]).copy_(filled)
         if ids.numel() and int(ids.max()) >= self.words:
             raise WeightsError(
                 f"the tokenizer does not fit: it gives the id {int(ids.max())}, the text tower has "
@@ -218,13 +218,13 @@ def _without_panics() -> Iterator[None]:
     """
     with _stderr_lock, ExitStack() as stack:
         try:
-            held = stack.enter_context(TemporaryFile())
+            captured = stack.enter_context(TemporaryFile())
             stderr = os.dup(STDERR)
         except OSError:  # no room, or no stderr
             yield
             return
         stack.callback(os.close, stderr)
-        os.dup2(held.fileno(), STDERR)
+        os.dup2(captured.fileno(), STDERR)
         panic = True
         try:
             yield
@@ -234,6 +234,6 @@ def _without_panics() -> Iterator[None]:
             raise
         finally:
             os.dup2(stderr, STDERR)
-            held.seek(0)
-            if not panic and (text := held.read()):
+            captured.seek(0)
+            if not panic and (text := captured.read()):
                 os.write(STDERR, text)

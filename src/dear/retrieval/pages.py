@@ -101,13 +101,13 @@ class Pages:
         for _ in range(LEVELS):
             if not len(level):
                 return Tree(entries, largest)
-            found = self._read(level)
-            overflows = found.overflows
+            content = self._read(level)
+            overflows = content.overflows
             while len(overflows):
                 following = self._number(self._take(overflows), np.zeros_like(overflows), 4)
                 overflows = following[following > 0]
-            entries, largest = entries + found.entries, max(largest, found.largest)
-            level = self._take(found.children)
+            entries, largest = entries + content.entries, max(largest, content.largest)
+            level = self._take(content.children)
         raise PagesError("its trees have too many levels")
 
     def _take(self, numbers: Numbers) -> Numbers:
@@ -144,10 +144,10 @@ class Pages:
         return _Content(np.concatenate(children), np.concatenate(overflows), entries, largest)
 
     @staticmethod
-    def _parts(count: Numbers, most: int = 200_000) -> Iterator[slice]:
+    def _parts(count: Numbers, max_cells: int = 200_000) -> Iterator[slice]:
         start = total = 0
         for index, cells in enumerate(count.tolist()):
-            if total + cells > most and index > start:
+            if total + cells > max_cells and index > start:
                 yield slice(start, index)
                 start, total = index, 0
             total += cells
@@ -171,11 +171,11 @@ class Pages:
         _, after_key = self._varint(page, value)  # of a table's row; what a table's parent has first is a key
         value, payload = np.where(of == TABLE, after_key, value), np.where(of == TABLE_PARENT, 0, payload)
         # How much of a value lies in its page (section 1.6).
-        most = np.where(of == TABLE, width - 35, (width - 12) * 64 // 255 - 23)
-        least = (width - 12) * 32 // 255 - 23
-        rest = least + (payload - least) % (width - 4)
-        local = np.where(payload <= most, payload, np.where(rest <= most, rest, least))
-        goes_on = payload > most
+        max_local = np.where(of == TABLE, width - 35, (width - 12) * 64 // 255 - 23)
+        min_local = (width - 12) * 32 // 255 - 23
+        surplus = min_local + (payload - min_local) % (width - 4)
+        goes_on = payload > max_local
+        local = np.where(goes_on, np.where(surplus <= max_local, surplus, min_local), payload)
         stop = value + local + np.where(goes_on, 4, 0)
         order = np.argsort(in_page * width + at)
         together = in_page[order[1:]] == in_page[order[:-1]]

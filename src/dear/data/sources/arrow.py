@@ -89,16 +89,16 @@ class ArrowFiles:
     def values(self, column: str, rows: int) -> Iterator[list[Any]]:
         """As `Table.values`. Raises DataError for damaged values: forged ones may lie outside of the file."""
         images = self.columns[column].kind == "images"
-        for file, wanted in zip(self.files, self.rows, strict=True):
+        for file, expected in zip(self.files, self.rows, strict=True):
             with _readable(file):
                 count = 0
                 for array in _in_time(_arrays(file, column, rows, images), file):
                     count += len(array)
-                    if count > wanted:  # pages of Parquet may hold any number
+                    if count > expected:  # pages of Parquet may hold any number
                         break
                     array.validate(full=True)
                     yield array.to_pylist()
-                if count != wanted:
+                if count != expected:
                     raise ReadingError(file, f"its column {column[:80]!r} has not one value in each row")
 
 
@@ -106,15 +106,17 @@ def _in_time(arrays: Iterator[Any], file: Path) -> Iterator[Any]:
     """The arrays of a file. Raises LimitError if reading them takes far more of the processor than an honest
     file of the size: pages of zeros, which many rows may name, unpack to gigabytes that no value is made of.
     """
-    most, spent = SECONDS + file.stat().st_size / BYTES_A_SECOND, 0.0
+    most_seconds, spent = SECONDS + file.stat().st_size / BYTES_A_SECOND, 0.0
     while True:
         begun = time.thread_time()
         array = next(arrays, None)
         spent += time.thread_time() - begun
         if array is None:
             return
-        if spent > most:
-            raise LimitError(f"{file}: it takes more than {most:,.0f} s to unpack, far more than its size.")
+        if spent > most_seconds:
+            raise LimitError(
+                f"{file}: it takes more than {most_seconds:,.0f} s to unpack, far more than its size."
+            )
         yield array
 
 
@@ -140,9 +142,9 @@ def _arrays(file: Path, column: str, rows: int, images: bool) -> Iterator[Any]:
         )
         source.seek(0)
         for batch in pyarrow.ipc.open_stream(source, options=options):
-            whole = batch.column(0)
-            whole.validate(full=True)  # a slice is checked by its own rows
-            array = _bytes(whole) if images else whole
+            cells = batch.column(0)
+            cells.validate(full=True)  # a slice is checked by its own rows
+            array = _bytes(cells) if images else cells
             for start in range(0, len(array), rows):
                 yield array.slice(start, rows)
 
@@ -206,11 +208,11 @@ def _require_unshared_schema(footer: bytes, file: Path) -> None:
     """Check the schema of Arrow in the description of a Parquet file, in base64 beside its key, as Thrift's
     compact protocol writes a text. Raises ReadingError.
     """
-    places = [match.end() for match in re.finditer(KEY, footer)]
-    if len(places) > 1 or (places and not footer.startswith(TEXT, places[0])):
+    ends = [match.end() for match in re.finditer(KEY, footer)]
+    if len(ends) > 1 or (ends and not footer.startswith(TEXT, ends[0])):
         raise ReadingError(file, f"its {KEY.decode()} is not where Arrow writes it")
-    for place in places:
-        length, shift, at = 0, 0, place + len(TEXT)
+    for end in ends:
+        length, shift, at = 0, 0, end + len(TEXT)
         for byte in footer[at : at + 5]:
             length, shift, at = length | (byte & 0x7F) << shift, shift + 7, at + 1
             if byte < 0x80:
@@ -281,9 +283,9 @@ def bounded_memory(title: str) -> Iterator[None]:
     import resource
 
     lines = dict(line.split(":", 1) for line in status.read_text().splitlines() if ":" in line)
-    most, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
     allowed = int(lines["VmData"].split()[0]) * 1024 + limit("unpacking_bytes")
-    bounds = [bound for bound in (most, hard) if bound != resource.RLIM_INFINITY]
+    bounds = [bound for bound in (soft, hard) if bound != resource.RLIM_INFINITY]
     resource.setrlimit(resource.RLIMIT_DATA, (min([allowed, *bounds]), hard))
     try:
         yield
@@ -294,4 +296,4 @@ def bounded_memory(title: str) -> Iterator[None]:
             "DEAR_LIMIT_UNPACKING_BYTES only for a data set that you trust."
         ) from error
     finally:
-        resource.setrlimit(resource.RLIMIT_DATA, (most, hard))
+        resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))

@@ -32,18 +32,18 @@ class _Buffer:
         offset = self.number("<H", offsets + entry) if entry < self.number("<H", offsets) else 0
         return table + offset if offset else 0
 
-    def named(self, at: int) -> int:
+    def target(self, at: int) -> int:
         """The position that an offset names."""
         return at + self.number("<I", at)
 
     def length(self, field: int) -> int:
         """The length of the text or vector that a field names, 0 without one."""
-        return self.number("<I", self.named(field)) if field else 0
+        return self.number("<I", self.target(field)) if field else 0
 
     def tables(self, field: int) -> list[int]:
         """The tables in the vector that a field names."""
-        first = self.named(field) + 4 if field else 0
-        return [self.named(first + 4 * index) for index in range(self.length(field))]
+        first = self.target(field) + 4 if field else 0
+        return [self.target(first + 4 * index) for index in range(self.length(field))]
 
 
 def is_compressed(message: bytes) -> bool:
@@ -51,7 +51,7 @@ def is_compressed(message: bytes) -> bool:
     and field 3 of a batch's header its compression. pyarrow has checked the offsets.
     """
     buffer = _Buffer(message)
-    batch = buffer.named(buffer.field(buffer.number("<I", 0), 2))
+    batch = buffer.target(buffer.field(buffer.number("<I", 0), 2))
     return buffer.field(batch, 3) > 0 or EXPERIMENTAL in message
 
 
@@ -63,19 +63,19 @@ def require_unshared(head: bytes, content: BinaryIO, where: object) -> None:
     for too many fields.
     """
     if not head.startswith(CONTINUATION):
-        head, rest = head[:4], head[4:]
+        head, beginning = head[:4], head[4:]
     else:
-        head, rest = head[4:], b""
+        head, beginning = head[4:], b""
     size = int.from_bytes(head, "little")
     at_most("json_bytes", size, where)
-    message = rest + content.read(max(0, size - len(rest)))
+    message = beginning + content.read(max(0, size - len(beginning)))
     try:
         buffer = _Buffer(message)
-        root = buffer.named(0)
+        root = buffer.target(0)
         kind, header = buffer.field(root, 1), buffer.field(root, 2)
         if not kind or buffer.number("<B", kind) != SCHEMA or not header:
             raise ReadingError(where, "it does not begin with a schema")
-        schema = buffer.named(header)
+        schema = buffer.target(header)
         taken = _texts(buffer, buffer.field(root, 4)) + _texts(buffer, buffer.field(schema, 2))
         remaining, count = _fields(buffer, buffer.field(schema, 1), where), 0
         while remaining:
@@ -87,7 +87,7 @@ def require_unshared(head: bytes, content: BinaryIO, where: object) -> None:
             if form == UNION:
                 raise ReadingError(where, "it has a column of unions: save it with plain types")
             if form == TIMESTAMP and facts:
-                taken += buffer.length(buffer.field(buffer.named(facts), 1))
+                taken += buffer.length(buffer.field(buffer.target(facts), 1))
             taken += SMALLEST + buffer.length(buffer.field(field, 0)) + _texts(buffer, buffer.field(field, 6))
             if taken > len(message):
                 raise ReadingError(where, "its schema names the same bytes again and again")

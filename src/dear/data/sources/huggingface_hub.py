@@ -72,13 +72,13 @@ def choose(names: Iterable[str], configuration: str, title: str) -> Selection:
             f"{title} has no Parquet files by split, such as data/train-00000-of-00001.parquet: download its "
             "images and give their folder."
         )
-    known = listing(sorted(configurations), 20)
+    available = listing(sorted(configurations), 20)
     if not configuration:
         if len(configurations) > 1 and DEFAULT not in configurations:
-            raise DataError(f"{title} has the configurations {known}: give one, as in {title}:NAME.")
+            raise DataError(f"{title} has the configurations {available}: give one, as in {title}:NAME.")
         configuration = DEFAULT if DEFAULT in configurations else next(iter(configurations))
     if configuration not in configurations:
-        raise DataError(f"{title} has no configuration {configuration[:100]!r}: it has {known}.")
+        raise DataError(f"{title} has no configuration {configuration[:100]!r}: it has {available}.")
     splits = configurations[configuration]
     for split, files in splits.items():
         if (count := counts[configuration, split]) and count != len(files):

@@ -55,16 +55,16 @@ def _matrices(content: bytes, path: Path) -> Iterator[bytes]:
     """The variables, unpacked. They follow each other, each with a type and a length; older files, of
     version 4, have none of these types.
     """
-    at, unpacked, most, order = HEADER, 0, limit("text_bytes"), _order(content)
+    at, unpacked, allowed, order = HEADER, 0, limit("text_bytes"), _order(content)
     while at + 8 <= len(content):
         kind, length = struct.unpack_from(f"{order}2I", content, at)
         body = content[at + 8 : at + 8 + length]
         if kind == PACKED:
-            stream, rest, parts = zlib.decompressobj(), body, list[bytes]()
-            while rest and unpacked <= most:
-                parts.append(stream.decompress(rest, 2**20))
+            stream, packed, parts = zlib.decompressobj(), body, list[bytes]()
+            while packed and unpacked <= allowed:
+                parts.append(stream.decompress(packed, 2**20))
                 unpacked += len(parts[-1])
-                rest = stream.unconsumed_tail
+                packed = stream.unconsumed_tail
             at_most("text_bytes", unpacked, path)
             for kind, inner in _elements(b"".join(parts), order, path):
                 if kind == MATRIX:

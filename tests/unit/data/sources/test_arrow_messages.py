@@ -49,9 +49,9 @@ def sharing(names: int = 200, longest: int = 10_000) -> bytes:
     fields = [("a" * longest, pyarrow.int64()), *((f"b{n}", pyarrow.int64()) for n in range(names))]
     message = bytearray(pyarrow.schema(fields).serialize().to_pybytes())
     buffer = _Buffer(bytes(message[8:]))
-    schema = buffer.named(buffer.field(buffer.named(0), 2))
-    vector = buffer.named(buffer.field(schema, 1)) + 4
-    target = buffer.named(vector)
+    schema = buffer.target(buffer.field(buffer.target(0), 2))
+    vector = buffer.target(buffer.field(schema, 1)) + 4
+    target = buffer.target(vector)
     for number in range(names + 1):
         at = vector + 4 * number
         struct.pack_into("<i", message, 8 + at, target - at)
