@@ -1,22 +1,19 @@
 """Tables in Arrow and Parquet files, which may be a stranger's. Only the columns of the images and of the
 classes are read, some rows at a time, by Arrow's own library. No cell names a file.
+
+Arrow obeys what a file says of itself, whatever memory and time that takes: read only in `isolated`.
 """
 
-import base64
-import io
 import os
 import re
-import struct
-import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal, Protocol
 
-from dear.data.sources.arrow_messages import is_compressed, require_unshared
 from dear.errors import DataError, DearError, first_line
-from dear.limits import LimitError, at_most, limit
+from dear.limits import at_most
 from dear.reading.files import ReadingError, opened
 from dear.reading.plain import parse_json
 from dear.reading.typed import typed
@@ -25,17 +22,7 @@ Kind = Literal["images", "classes", "values"]
 LABEL_TYPE: Final = re.compile(r"(large_)?string|bool|u?int(8|16|32|64)|float(32|64)?|double")
 FEATURES: Final = b"huggingface"
 """The key of a schema's metadata under which the library datasets states the features of the columns."""
-SHARING: Final = (
-    "string_view", "binary_view", "list_view", "large_list_view", "run_end_encoded", "dictionary",
-)  # fmt: skip
-"""Arrow types that may refer to the same bytes any number of times."""
-SECONDS, BYTES_A_SECOND = 5, 10_000_000
-"""Seconds of the processor that a file may take, and bytes for each further one; honest files take 0.01 s for
-so many bytes.
-"""
-KEY, TEXT = b"ARROW:schema", b"\x18"
 PARQUET, MAGIC, LENGTH = ".parquet", b"PAR1", 4
-CONTAINER: Final = 1_000_000  # entries in a list of a Parquet file's footer
 
 
 @dataclass(frozen=True)
@@ -61,8 +48,8 @@ class Table(Protocol):
 class ArrowFiles:
     """A table in files of one kind, in their order: streams of Arrow, or Parquet.
 
-    Raises DataError for files that are damaged, compressed streams, or of different columns; LimitError for
-    too many columns, rows or class names.
+    Raises DataError for files that are damaged or of different columns; LimitError for too many columns, rows
+    or class names.
     """
 
     def __init__(self, files: Sequence[Path]) -> None:
@@ -80,19 +67,13 @@ class ArrowFiles:
     def __len__(self) -> int:
         return sum(self.rows)
 
-    @property
-    def size(self) -> int:
-        """Bytes on the disk, without the holes of sparse files."""
-        facts = [file.stat() for file in self.files]
-        return sum(min(fact.st_size, 512 * getattr(fact, "st_blocks", fact.st_size)) for fact in facts)
-
     def values(self, column: str, rows: int) -> Iterator[list[Any]]:
         """As `Table.values`. Raises DataError for damaged values: forged ones may lie outside of the file."""
         images = self.columns[column].kind == "images"
         for file, expected in zip(self.files, self.rows, strict=True):
             with _readable(file):
                 count = 0
-                for array in _in_time(_arrays(file, column, rows, images), file):
+                for array in _arrays(file, column, rows, images):
                     count += len(array)
                     if count > expected:  # pages of Parquet may hold any number
                         break
@@ -102,22 +83,10 @@ class ArrowFiles:
                     raise ReadingError(file, f"its column {column[:80]!r} has not one value in each row")
 
 
-def _in_time(arrays: Iterator[Any], file: Path) -> Iterator[Any]:
-    """The arrays of a file. Raises LimitError if reading them takes far more of the processor than an honest
-    file of the size: pages of zeros, which many rows may name, unpack to gigabytes that no value is made of.
-    """
-    most_seconds, spent = SECONDS + file.stat().st_size / BYTES_A_SECOND, 0.0
-    while True:
-        begun = time.thread_time()
-        array = next(arrays, None)
-        spent += time.thread_time() - begun
-        if array is None:
-            return
-        if spent > most_seconds:
-            raise LimitError(
-                f"{file}: it takes more than {most_seconds:,.0f} s to unpack, far more than its size."
-            )
-        yield array
+def size_on_disk(file: Path) -> int:
+    """Bytes of a file, without its holes."""
+    facts = file.stat()
+    return min(facts.st_size, 512 * getattr(facts, "st_blocks", facts.st_size))
 
 
 def _arrays(file: Path, column: str, rows: int, images: bool) -> Iterator[Any]:
@@ -128,7 +97,7 @@ def _arrays(file: Path, column: str, rows: int, images: bool) -> Iterator[Any]:
         from pyarrow.parquet import ParquetFile
 
         with pyarrow.OSFile(str(file)) as source:
-            reader = ParquetFile(source, pre_buffer=False, thrift_container_size_limit=CONTAINER)
+            reader = ParquetFile(source, pre_buffer=False)
             leaf = f"{column}.bytes" if images else column
             for batch in reader.iter_batches(rows, columns=[leaf], use_threads=False):
                 if batch.schema.names != [column]:
@@ -156,28 +125,11 @@ def _bytes(cells: Any) -> Any:
 
 
 def _stream(file: Path) -> tuple[dict[str, Column], int]:
-    """The columns and the number of rows of a stream of Arrow.
-
-    `save_to_disk` writes nothing else. Raises ReadingError for compressed batches, for types that may refer
-    to the same bytes repeatedly, and for what is not an Arrow stream.
-    """
+    """The columns and the number of rows of a stream of Arrow; `save_to_disk` writes nothing else."""
     import pyarrow
 
-    with opened(file) as content, _readable(file):
-        require_unshared(content.read(8), content, file)
-    with _readable(file), pyarrow.memory_map(str(file)) as source:
-        schema = pyarrow.ipc.open_stream(source).schema
-        columns = _columns(schema, file)
-        if shared := [kind for kind in _types(schema) if kind.startswith(SHARING)]:
-            raise ReadingError(
-                file, f"it has values of the type {shared[0][:100]}: cast them to a plain type"
-            )
-        source.seek(0)
-        messages = pyarrow.ipc.MessageReader.open_stream(source)
-        if any(is_compressed(bytes(message.metadata)) for message in messages if message.type != "schema"):
-            raise ReadingError(
-                file, "its batches are compressed, which save_to_disk does not do: save it again"
-            )
+    with opened(file), _readable(file), pyarrow.memory_map(str(file)) as source:
+        columns = _columns(pyarrow.ipc.open_stream(source).schema, file)
         source.seek(0)
         options = pyarrow.ipc.IpcReadOptions(included_fields=[0], use_threads=False)
         return columns, sum(len(batch) for batch in pyarrow.ipc.open_stream(source, options=options))
@@ -194,36 +146,17 @@ def _parquet(file: Path) -> tuple[dict[str, Column], int]:
             raise ReadingError(file, "it is not a complete Parquet file")
         length = int.from_bytes(end[:LENGTH], "little")
         at_most("parquet_footer", length, file)
-        source.seek(max(0, size - length - LENGTH - len(MAGIC)))
-        _require_unshared_schema(source.read(length), file)
         import pyarrow
         from pyarrow.parquet import ParquetFile
 
         with pyarrow.OSFile(str(file)) as content:
-            reader = ParquetFile(content, pre_buffer=False, thrift_container_size_limit=CONTAINER)
+            reader = ParquetFile(content, pre_buffer=False)
             return _columns(reader.schema_arrow, file), reader.metadata.num_rows
-
-
-def _require_unshared_schema(footer: bytes, file: Path) -> None:
-    """Check the schema of Arrow in the description of a Parquet file, in base64 beside its key, as Thrift's
-    compact protocol writes a text. Raises ReadingError.
-    """
-    ends = [match.end() for match in re.finditer(KEY, footer)]
-    if len(ends) > 1 or (ends and not footer.startswith(TEXT, ends[0])):
-        raise ReadingError(file, f"its {KEY.decode()} is not where Arrow writes it")
-    for end in ends:
-        length, shift, at = 0, 0, end + len(TEXT)
-        for byte in footer[at : at + 5]:
-            length, shift, at = length | (byte & 0x7F) << shift, shift + 7, at + 1
-            if byte < 0x80:
-                break
-        message = io.BytesIO(base64.b64decode(footer[at : at + length], validate=True))
-        require_unshared(message.read(8), message, file)
 
 
 def _columns(schema: Any, file: Path) -> dict[str, Column]:
     """The columns of a schema, with the features that its metadata state."""
-    at_most("columns", sum(1 for _ in _types(schema)), file)
+    at_most("columns", len(schema.names), file)
     if len(schema.names) > len({*schema.names}):
         raise ReadingError(file, "two of its columns have the same name")
     text = (schema.metadata or {}).get(FEATURES)
@@ -250,14 +183,6 @@ def _range(field: Any) -> range:
     return range(field.type.num_fields if str(field.type).startswith("struct<") else 0)
 
 
-def _types(fields: Iterable[Any]) -> Iterator[str]:
-    """The names of the types of Arrow fields and of those below them."""
-    for field in fields:
-        kind = getattr(field.type, "storage_type", field.type)  # of an extension
-        yield str(kind)
-        yield from _types(kind.field(index) for index in range(kind.num_fields))
-
-
 @contextmanager
 def _readable(file: Path) -> Iterator[None]:
     """Context in which what Arrow raises is a ReadingError that names the file."""
@@ -267,33 +192,5 @@ def _readable(file: Path) -> Iterator[None]:
         yield
     except (DearError, MemoryError):
         raise
-    except (pyarrow.ArrowException, OSError, ValueError, KeyError, struct.error, StopIteration) as error:
+    except (pyarrow.ArrowException, OSError, ValueError, KeyError, StopIteration) as error:
         raise ReadingError(file, f"its content is damaged ({first_line(error)[:300]})") from error
-
-
-@contextmanager
-def bounded_memory(title: str) -> Iterator[None]:
-    """Context in which this process may take so many bytes more than it has as the limit says (on Linux): a
-    page of a Parquet file may unpack to any size. Raises LimitError beyond it.
-    """
-    status = Path("/proc/self/status")
-    if not status.exists():
-        yield
-        return
-    import resource
-
-    lines = dict(line.split(":", 1) for line in status.read_text().splitlines() if ":" in line)
-    soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
-    allowed = int(lines["VmData"].split()[0]) * 1024 + limit("unpacking_bytes")
-    bounds = [bound for bound in (soft, hard) if bound != resource.RLIM_INFINITY]
-    resource.setrlimit(resource.RLIMIT_DATA, (min([allowed, *bounds]), hard))
-    try:
-        yield
-    except MemoryError as error:  # Arrow's own is one
-        megabytes = limit("unpacking_bytes") // 2**20
-        raise LimitError(
-            f"{title} takes more than {megabytes:,} MiB of memory to unpack: raise "
-            "DEAR_LIMIT_UNPACKING_BYTES only for a data set that you trust."
-        ) from error
-    finally:
-        resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))

@@ -3,22 +3,23 @@
 import os
 import re
 import shutil
-import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 from dear.data.images.raster import kind_of
 from dear.data.settings import DataSettings
 from dear.data.sources.archive import SMALLEST_FILE, require_modest, stamp
-from dear.data.sources.arrow import LABEL_TYPE, ArrowFiles, Column, Table, bounded_memory
+from dear.data.sources.arrow import LABEL_TYPE, ArrowFiles, Column, Table, size_on_disk
 from dear.data.sources.folder import SPLITS
 from dear.data.sources.listing import PARTS, Listing, Row, require_distinct
 from dear.data.sources.splits import Split, make_split
 from dear.errors import DataError, OutputError, installation, listing
-from dear.limits import at_most
+from dear.limits import at_most, limit
 from dear.reading.files import opened
+from dear.reading.isolated import isolated
 from dear.reading.plain import read_json
 from dear.reading.typed import typed
 
@@ -26,6 +27,10 @@ PREFIX = "hf:"
 SPLITS_LIST, STATE, INFO = "dataset_dict.json", "state.json", "dataset_info.json"
 LABELS_AT_ONCE, IMAGES_AT_ONCE = 1000, 1  # a row of a Parquet file may repeat a large value
 OLDEST = 26  # version of pyarrow
+SECONDS, BYTES_A_SECOND = 10, 1_000_000
+"""Seconds of the processor that a data set may take, and bytes for each further one. Honest ones take 0.01 s
+for a megabyte, or 0.06 s for each 1,000 small images.
+"""
 MAX_PATH = 1000  # characters of a path
 
 
@@ -41,7 +46,7 @@ def read_huggingface(name: str, settings: DataSettings) -> Listing:
     The image files are unpacked unchanged into the cache folder, unless they already were. Raises DataError
     if it cannot be loaded, has no images or no classes; OutputError if the cache cannot be written.
     """
-    from dear.data.dataset import fingerprint  # loads torch, before memory is bounded
+    from dear.data.dataset import fingerprint
 
     try:
         import pyarrow.parquet
@@ -52,21 +57,30 @@ def read_huggingface(name: str, settings: DataSettings) -> Listing:
             f"{PREFIX}{name} needs pyarrow {OLDEST} or newer, not {pyarrow.__version__}, which a schema of "
             f"many levels ends: {installation('datasets')}."
         )
-    files, partial = _files(name, settings.cache_folder())
+    files, is_partial = _files(name, settings.cache_folder())
+    notes = ("the hub has converted only a part of its images",) if is_partial else ()
+    cache = settings.cache_folder() / "huggingface"
+    unfinished = cache / f"{uuid4().hex}.part"
 
     def unpack(image: str) -> Path:
         facts = [str(fact) for part, table in tables.items() for fact in (part, len(table))]
         # Known by its files on the disk: what a data set says of itself may be copied from another.
         facts += [fact for table in tables.values() for file in table.files for fact in stamp(file)]
         plain_name = re.sub(r"[^A-Za-z0-9]+", "-", name)[-60:]
-        target = settings.cache_folder() / "huggingface" / f"{plain_name}-{fingerprint(image, *facts)}"
-        _unpack(name, tables, image, target)
+        target = cache / f"{plain_name}-{fingerprint(image, *facts)}"
+        _unpack(name, tables, image, target, unfinished)
         return target
 
-    with bounded_memory(name):
-        tables = {part: ArrowFiles(paths) for part, paths in files.items()}
-        notes = ("the hub has converted only a part of its images",) if partial else ()
+    def read() -> Listing:
+        tables.update({part: ArrowFiles(paths) for part, paths in files.items()})
         return list_tables(name, tables, settings, unpack, notes)[0]
+
+    tables = dict[str, ArrowFiles]()
+    seconds = SECONDS + sum(map(size_on_disk, chain.from_iterable(files.values()))) / BYTES_A_SECOND
+    try:
+        return isolated(read, name, seconds=seconds, memory=limit("unpacking_bytes"))
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)
 
 
 def list_tables(
@@ -264,7 +278,7 @@ def _split(
     return Split(ordered, "its splits", notes)
 
 
-def _unpack(name: str, tables: Mapping[str, ArrowFiles], image: str, target: Path) -> None:
+def _unpack(name: str, tables: Mapping[str, ArrowFiles], image: str, target: Path, unfinished: Path) -> None:
     """Write the image files into a folder for each split, in the order of the rows, unless the target exists.
 
     A row without an image becomes an empty file. Raises DataError if no row has one, LimitError for too much
@@ -272,31 +286,28 @@ def _unpack(name: str, tables: Mapping[str, ArrowFiles], image: str, target: Pat
     """
     if target.is_dir():
         return
-    size, unpacked, filled = sum(table.size for table in tables.values()), 0, 0
+    size = sum(size_on_disk(file) for table in tables.values() for file in table.files)
+    unpacked = filled = 0
     try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        partial = Path(tempfile.mkdtemp(dir=target.parent, suffix=".part"))
-        try:
-            for part, table in tables.items():
-                (partial / part).mkdir()
-                cells = chain.from_iterable(table.values(image, IMAGES_AT_ONCE))
-                for number, cell in enumerate(cells):
-                    content = cell or b""
-                    filled += bool(content)
-                    at_most("image_bytes", len(content), f"{name}, {part}, row {number + 1}")
-                    unpacked += max(SMALLEST_FILE, len(content))
-                    require_modest(name, unpacked, size)
-                    kind = kind_of(content)
-                    suffix = ".jpg" if kind == "JPEG" else f".{(kind or 'bin').lower()}"
-                    (partial / part / f"{number:09}{suffix}").write_bytes(content)
-            if not filled:
-                raise DataError(
-                    f"{name} holds no image files, only their names at most: save it with save_to_disk of a "
-                    "current library datasets, which copies the images into it."
-                )
-            partial.rename(target)
-        finally:
-            shutil.rmtree(partial, ignore_errors=True)
+        unfinished.mkdir(parents=True)
+        for part, table in tables.items():
+            (unfinished / part).mkdir()
+            cells = chain.from_iterable(table.values(image, IMAGES_AT_ONCE))
+            for number, cell in enumerate(cells):
+                content = cell or b""
+                filled += bool(content)
+                at_most("image_bytes", len(content), f"{name}, {part}, row {number + 1}")
+                unpacked += max(SMALLEST_FILE, len(content))
+                require_modest(name, unpacked, size)
+                kind = kind_of(content)
+                suffix = ".jpg" if kind == "JPEG" else f".{(kind or 'bin').lower()}"
+                (unfinished / part / f"{number:09}{suffix}").write_bytes(content)
+        if not filled:
+            raise DataError(
+                f"{name} holds no image files, only their names at most: save it with save_to_disk of a "
+                "current library datasets, which copies the images into it."
+            )
+        unfinished.rename(target)
     except OSError as error:
         if not target.is_dir():  # otherwise another process has unpacked it meanwhile
             raise OutputError(

@@ -1,6 +1,8 @@
 """Data sets of a hub that may be forged, and Parquet files that ask for more than they hold."""
 
+import itertools
 import json
+import os
 import resource
 import shutil
 import sys
@@ -17,6 +19,7 @@ from dear.data.dataset import Dataset
 from dear.data.loading import load_dataset
 from dear.data.settings import DataSettings
 from dear.data.sources import arrow
+from dear.data.sources.arrow import _arrays
 from dear.data.sources.huggingface_hub import choose
 from dear.errors import DataError, DearError
 from dear.limits import LimitError
@@ -184,7 +187,7 @@ class TestParquet:
 
     @pytest.mark.skipif(sys.platform != "linux", reason="memory is bounded on Linux only")
     @pytest.mark.parametrize(("megabytes", "repeats", "reason"), [
-        (150, 2, "takes more than 128 MiB of memory to unpack"),
+        (150, 2, "takes more than 128 MiB of memory to read"),
         (1, 400, "times the size of the data set when it is unpacked"),
     ])  # fmt: skip
     def test_what_it_unpacks_to(
@@ -232,15 +235,26 @@ class TestParquet:
         with pytest.raises(DataError, match="its column 'label' has not one value in each row"):
             load_dataset(name, settings)
 
-    def test_what_takes_far_more_time_than_its_size(
-        self, tmp_path: Path, settings: DataSettings, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        """2,000 row groups that name one page of 100 MB of zeros, of which they use a value each: 163 kB."""
+    @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs forks")
+    @pytest.mark.parametrize(("attack", "reason"), [
+        (lambda *_: itertools.repeat(pyarrow.array([], "int64")), "mine: it takes more than 1 s to read"),
+        (lambda *_: os.abort(), "mine: its content is damaged .*SIGABRT"),
+    ])  # fmt: skip
+    def test_what_arrow_may_do_with_it(
+        self, attack: Callable[..., Any], reason: str, tmp_path: Path, settings: DataSettings,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:  # fmt: skip
+        """With row groups that name one page of zeros, or a schema whose fields are all its first."""
         name = write(tmp_path, pyarrow.table({"image": cells(b"x"), "label": [0]}))
-        clock = iter(range(0, 1000, 10))
-        monkeypatch.setattr("dear.data.sources.arrow.time.thread_time", lambda: next(clock))
-        with pytest.raises(LimitError, match=r"parquet: it takes more than 5 s to unpack"):
+        monkeypatch.setattr("dear.data.sources.huggingface.SECONDS", 0.5)
+        monkeypatch.setattr(arrow, "_arrays", attack)
+        with pytest.raises(DearError, match=reason):
             load_dataset(name, settings)
+        arrays = _arrays
+        monkeypatch.setattr(arrow, "_arrays", lambda *facts: (attack if facts[3] else arrays)(*facts))
+        with pytest.raises(DearError, match=reason):
+            load_dataset(name, settings)
+        assert not [*settings.cache_folder().rglob("*.part")]
 
     def test_a_schema_of_many_levels(self, tmp_path: Path, settings: DataSettings) -> None:
         """Before version 26 of Arrow it ended the process."""

@@ -1,0 +1,92 @@
+"""What reading a file does to the process that reads it."""
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NoReturn
+
+import pytest
+
+from dear.limits import LimitError
+from dear.reading.files import ReadingError
+from dear.reading.isolated import isolated
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs forks")
+MEMORY = 2**28
+
+
+def read(function: Callable[[], Any], seconds: float = 60) -> Any:
+    return isolated(function, "it", seconds=seconds, memory=MEMORY)
+
+
+def test_what_is_read() -> None:
+    here = os.getpid()
+    assert read(os.getpid) != here
+    content = os.urandom(10**6)  # more than a pipe holds
+    assert read(lambda: {"a": [content]}) == {"a": [content]}
+
+
+def test_an_error_is_raised_as_it_is() -> None:
+    def fail() -> NoReturn:
+        raise ReadingError("it", "it is odd", missing=True)
+
+    with pytest.raises(ReadingError, match=r"^it: it is odd\.$") as caught:
+        read(fail)
+    assert (caught.value.reason, caught.value.missing) == ("it is odd", True)
+    with pytest.raises(RuntimeError, match=r"test_isolated\.py(.|\n)*ZeroDivisionError"):
+        read(lambda: 1 // 0)
+
+
+@pytest.mark.parametrize("number", [signal.SIGABRT, signal.SIGSEGV, signal.SIGKILL])
+def test_the_end_of_the_process(number: signal.Signals, capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(ReadingError, match=rf"^it: its content is damaged \(.*{number.name}\)\.$"):
+        read(lambda: os.write(2, b"noise") and os.kill(os.getpid(), number))
+    assert capfd.readouterr() == ("", "")
+    with pytest.raises(ReadingError, match="code 3"):
+        read(lambda: os._exit(3))
+
+
+def test_time_without_an_end() -> None:
+    def forever() -> NoReturn:
+        while True:
+            pass
+
+    begun = time.process_time()
+    with pytest.raises(LimitError, match=r"^it: it takes more than 1 s to read"):
+        read(forever, seconds=1)
+    assert time.process_time() - begun < 0.5  # of this process
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="memory is bounded on Linux only")
+def test_memory() -> None:
+    assert read(lambda: len(bytearray(MEMORY // 2))) == MEMORY // 2
+    with pytest.raises(LimitError, match=r"^it: it takes more than 256 MiB of memory to read"):
+        read(lambda: len(bytearray(2 * MEMORY)))
+
+
+def test_ctrl_c_ends_both(tmp_path: Path) -> None:
+    """The reader ignores it: it is its parent that ends it."""
+    parent, started = os.getpid(), tmp_path / "started"
+
+    def wait() -> None:
+        started.write_text(str(os.getpid()))
+        os.kill(parent, signal.SIGINT)
+        time.sleep(600)
+
+    with pytest.raises(KeyboardInterrupt):
+        read(wait)
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(started.read_text()), 0)
+
+
+def test_a_limit_that_is_lower_already_stays() -> None:
+    import resource
+
+    def limits() -> tuple[int, int]:
+        return resource.getrlimit(resource.RLIMIT_CPU)[0], resource.getrlimit(resource.RLIMIT_CORE)[0]
+
+    assert read(limits, seconds=7.5) == (8, 0)
+    assert read(lambda: read(limits, seconds=90), seconds=7) == (7, 0)
