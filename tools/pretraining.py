@@ -318,7 +318,7 @@ class Pretraining:
         """
         if not self._checkpoint.exists():
             return
-        state = read_state(self._checkpoint, self.device)
+        state = read_state(self._checkpoint)
         if state.get("settings") != self._belongs_to():
             raise OutputError(
                 f"{self._checkpoint} was written with other settings ({state.get('settings')}): "

@@ -73,8 +73,6 @@ LIMITS: Final = MappingProxyType({
     "model_side": Limit(1024, "pixels of a side of a model's pictures"),
     "patches": Limit(4096, "patches of a model's pictures"),
     "tensor_bytes": Limit(8 * 2**30, "bytes of a file of tensors"),
-    "pickle_bytes": Limit(64 * 2**20, "bytes of the pickle in a file of weights"),
-    "pickle_steps": Limit(1_000_000, "steps of the pickle in a file of weights"),
     "weight_files": Limit(1000, "files of a model's weights"),
     "layers": Limit(128, "layers of a tower"),
     "heads": Limit(128, "heads in a layer"),

@@ -19,15 +19,16 @@ from dear.backbone.sharded import map_sharded
 from dear.errors import WeightsError, first_line, listing, nearest_first, of_memory, warn
 from dear.limits import LimitError, at_most
 from dear.reading.files import ReadingError, opened
-from dear.reading.tensors import map_tensors, require_finite, require_plain_torch_file
+from dear.reading.pickles import read_pickled
+from dear.reading.tensors import map_tensors, require_finite
 from dear.reading.typed import shown
 
 SUFFIXES = (".pt", ".pth", ".bin", ".safetensors", sharded.SUFFIX)
 OPENAI_NOTES = ("input_resolution", "context_length", "vocab_size")  # beside the weights in OpenAI's files
 SHARED = 2
 """Bytes of all tensors of a file, over its size: more than 1 where some share their values."""
-FIRST = (b"P", b"\x80")
-"""The first byte of a file of torch.save: of a zip, or of a pickle before torch 1.6."""
+OLD_FORMAT = b"\x80"
+"""The first byte of a file of torch.save before version 1.6, a pickle; newer ones are zips."""
 IMAGE_POSITIONS = ("visual.positional_embedding", "visual.trunk.pos_embed")
 POSITIONS = (*IMAGE_POSITIONS, "positional_embedding", "text.positional_embedding")
 PATCHES = ("visual.conv1.weight", "visual.trunk.patch_embed.proj.weight")
@@ -147,18 +148,20 @@ def read_weights(path: Path) -> dict[str, Tensor]:
     at_most("tensor_bytes", size, path)
     try:
         with opened(path) as file:
-            if file.read(1) not in FIRST:
-                raise WeightsError(f"{path} is no file of torch.save: copy it again, or name the right file.")
-            require_plain_torch_file(file, path)
+            first = file.read(2)
+        if first.startswith(OLD_FORMAT):
+            raise WeightsError(
+                f"{path} was saved by a version of torch before 1.6. If you trust it, save it anew: python "
+                '-c "import sys, torch; torch.save(torch.load(sys.argv[1], weights_only=True), sys.argv[2])" '
+                f"{shlex.quote(str(path))} {shlex.quote(f'{path.stem}-new.pt')}"
+            )
+        if first != b"PK":
+            raise WeightsError(f"{path} is no file of torch.save: copy it again, or name the right file.")
+        if any(entry.compress_type != zipfile.ZIP_STORED for entry in entries):
+            raise ReadingError(path, "it is compressed")
+        content = read_pickled(path, path, size)
     except ReadingError as error:
-        raise WeightsError(f"{path}: {error.reason}: copy it again, or save it anew.") from error
-    try:
-        content = torch.load(path, map_location="cpu", weights_only=True, mmap=bool(entries))
-    except Exception as error:  # an unsupported file may fail anywhere in the reader
-        raise WeightsError(
-            f"{path} cannot be read as a checkpoint of tensors only ({first_line(error)}): "
-            "copy it again, or save its state dict alone."
-        ) from error
+        raise WeightsError(f"{path}: {error.reason}: copy it again, or save its state dict alone.") from error
     if isinstance(content, dict) and isinstance(state := dict.get(content, "state_dict"), dict):
         content = state  # of a training checkpoint
     if not isinstance(content, dict):

@@ -37,12 +37,13 @@ def isolated(read: Callable[[], Result], where: object, *, seconds: float, memor
     """
     if not hasattr(os, "fork"):
         return read()
+    bound = ceil(seconds)
     receiver, sender = os.pipe()
     with warnings.catch_warnings():  # about threads: the fork takes none of their locks
         warnings.simplefilter("ignore", DeprecationWarning)
         child = os.fork()
     if not child:
-        _send(read, sender, ceil(seconds), memory)
+        _send(read, sender, bound, memory)
     os.close(sender)
     try:
         with open(receiver, "rb") as answer:
@@ -53,7 +54,7 @@ def isolated(read: Callable[[], Result], where: object, *, seconds: float, memor
     finally:
         ended = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     if ended == -signal.SIGXCPU:
-        raise LimitError(f"{where}: it takes more than {seconds:,.0f} s to read, far more than its size.")
+        raise LimitError(f"{where}: it takes more than {bound:,} s to read, far more than its size.")
     if ended:
         reason = signal.Signals(-ended).name if ended < 0 else f"code {ended}"
         raise ReadingError(where, f"its content is damaged (its reader ended with {reason})")

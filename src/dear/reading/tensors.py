@@ -1,24 +1,18 @@
 """Tensors and arrays from files: without pickle, regular files only, finite values only."""
 
-import io
 import math
-import os
-import tarfile
-import zipfile
 from collections.abc import Iterable
 from pathlib import Path
 from typing import BinaryIO
 
 import numpy as np
-import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load
 from torch import Tensor
 
 from dear.errors import first_line
-from dear.limits import LimitError, at_most
+from dear.limits import at_most
 from dear.reading.files import ReadingError, opened, read_bytes
-from dear.reading.pickles import require_pickle_of_weights
 from dear.reading.plain import parse_json
 from dear.reading.typed import Count, typed
 
@@ -27,10 +21,6 @@ MAX_HEADER = 100_000_000  # bytes, as in the safetensors library
 
 AT_ONCE = 2**20
 """Values that are tested together, which takes 8 bytes each."""
-
-PICKLE = "data.pkl"
-LEGACY_PICKLES = 5
-"""Pickles at the start of a file of torch before 1.6; the last ones are the state dict and its names."""
 
 BROKEN = (SafetensorError, OSError, ValueError, KeyError, RuntimeError, OverflowError)
 """What the safetensors reader raises for an invalid file."""
@@ -100,51 +90,6 @@ def _not_finite(values: Tensor) -> int:
     if values.dtype.itemsize > 1 and math.isfinite(values.sum().item()):
         return 0
     return int((~values.double().isfinite()).sum())  # types of 8 bits have no arithmetic
-
-
-def require_plain_torch_file(file: BinaryIO, where: object) -> None:
-    """Raise ReadingError for a file of torch.save, or what is called one, that would take far more time or
-    memory than its size: members that are compressed, share their bytes or cannot be listed, or a pickle of
-    more than weights; LimitError for a long pickle. The position is not kept.
-    """
-    file.seek(0)
-    if file.read(2) != b"PK":
-        file.seek(0)
-        _require_no_tar(file.read(tarfile.BLOCKSIZE), where)
-        file.seek(0)
-        for _ in range(LEGACY_PICKLES):
-            if not file.read(1):
-                return
-            file.seek(-1, os.SEEK_CUR)
-            require_pickle_of_weights(file, where)
-        return
-    try:
-        with zipfile.ZipFile(file) as archive:
-            entries = archive.infolist()
-            if any(entry.compress_type != zipfile.ZIP_STORED for entry in entries):
-                raise ReadingError(where, "it is compressed")
-            if len({entry.header_offset for entry in entries}) < len(entries):
-                raise ReadingError(where, "its members share their bytes")
-            if all(entry.header_offset for entry in entries):  # torch would read another list of members
-                raise ReadingError(where, "its first member is not at its start")
-            sizes = [entry.file_size for entry in entries if entry.filename.lower().endswith(PICKLE)]
-            at_most("pickle_bytes", max(sizes, default=0), where)
-        file.seek(0)
-        content = torch._C.PyTorchFileReader(file).get_record(PICKLE)  # what torch reads, of whatever case
-        require_pickle_of_weights(io.BytesIO(content), where)
-    except (ReadingError, LimitError):
-        raise
-    except Exception as error:  # zipfile raises many classes
-        raise ReadingError(where, f"its members cannot be listed ({first_line(error)})") from error
-
-
-def _require_no_tar(start: bytes, where: object) -> None:
-    """Raise ReadingError for a tar, whose headers torch reads, of any length, before it refuses it."""
-    try:
-        tarfile.TarInfo.frombuf(start, "utf-8", "surrogateescape")
-    except tarfile.HeaderError:
-        return
-    raise ReadingError(where, "it is a tar")
 
 
 def map_array(path: Path, dtype: np.dtype[np.generic] | type[np.generic]) -> np.memmap:

@@ -19,8 +19,8 @@ from dear.errors import DearError, OutputError, first_line, warn
 from dear.limits import at_most
 from dear.methods.base import Method
 from dear.reading.files import opened
+from dear.reading.pickles import read_pickled
 from dear.reading.plain import parse_json
-from dear.reading.tensors import require_plain_torch_file
 from dear.writing import output_file
 
 MARK = b"dear checkpoint 3 "
@@ -83,8 +83,8 @@ def write_state(path: Path, state: dict[str, Any]) -> None:
         file.write(content)
 
 
-def read_state(path: Path, device: torch.device) -> dict[str, Any]:
-    """Read what ``write_state`` wrote. Raises CheckpointError for any other file."""
+def read_state(path: Path) -> dict[str, Any]:
+    """Read what ``write_state`` wrote, on the CPU. Raises CheckpointError for any other file."""
     try:
         with opened(path) as file:
             head = file.readline(len(_head(b"")))
@@ -101,9 +101,8 @@ def read_state(path: Path, device: torch.device) -> dict[str, Any]:
     if head != _head(content):
         raise CheckpointError(path, "its checksum is wrong: it was changed or truncated after it was written")
     try:
-        require_plain_torch_file(io.BytesIO(content), path)
-        return dict(torch.load(io.BytesIO(content), map_location=device, weights_only=True))
-    except Exception as error:  # a foreign file may fail anywhere in torch.load
+        return dict(read_pickled(io.BytesIO(content), path, len(content)))
+    except (DearError, TypeError, ValueError) as error:
         raise CheckpointError(path, first_line(error)) from error
 
 
@@ -130,7 +129,7 @@ def load_checkpoint(
     """
     if not path.exists():
         return [], None
-    state = read_state(path, method.clip.image.projection.device)
+    state = read_state(path)
     try:
         saved, current = parse_json(str(state["run"]), path), json.loads(run)
         differences = ", ".join(name for name in current if saved.get(name) != current[name])

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 from dear.evaluation.records import read_record
 from dear.training.checkpoint import read_state
@@ -40,7 +39,7 @@ def test_killed_at_a_random_moment(times: int, tmp_path: Path) -> None:
             if path.suffix == ".json":
                 read_record(path)
             if path.suffix == ".pt":
-                history = json.loads(read_state(path, torch.device("cpu"))["history"])
+                history = json.loads(read_state(path)["history"])
                 assert 1 <= len(history) <= TRAINING.epochs
                 resumed += 1
         (again,) = run_into(out)

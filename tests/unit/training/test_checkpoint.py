@@ -40,7 +40,7 @@ def stopped(path: Path, epochs: int, clip: Clip, **options: Any) -> State:
 
     with pytest.raises(KeyboardInterrupt):
         train(small_dear(clip), few(), SHORT, seed=1, checkpoint=path, progress=stop, **options)
-    return read_state(path, CPU)
+    return read_state(path)
 
 
 def bytes_changed(change: Callable[[bytes], bytes]) -> Callable[[Path], None]:
@@ -49,7 +49,7 @@ def bytes_changed(change: Callable[[bytes], bytes]) -> Callable[[Path], None]:
 
 def by_torch(path: Path) -> None:
     """As whoever opens it with torch, takes an epoch off the history and saves it again."""
-    state = read_state(path, CPU)
+    state = read_state(path)
     state["history"] = json.dumps(json.loads(state["history"])[:1])
     torch.save(state, path)
 
@@ -223,7 +223,7 @@ def test_pretraining_starts_over_only_if_it_is_asked_to(
     with pytest.raises(KeyboardInterrupt):
         Pretraining(settings, tmp_path / "out").run(every=1, progress=stop)
     path = tmp_path / "out" / "checkpoint.pt"
-    state = read_state(path, CPU)
+    state = read_state(path)
     change(state)
     write_state(path, state)
     with pytest.raises(CheckpointError, match=r"checkpoint\.pt is damaged .*--start-over"):
@@ -242,8 +242,8 @@ def test_what_is_no_checkpoint_is_not_read_to_its_end(
     with path.open("wb") as file:
         file.truncate(2**40)  # sparse: more than any memory
     with pytest.raises(CheckpointError, match="it is not a checkpoint of this version"):
-        read_state(path, CPU)
+        read_state(path)
     write_state(path, {"x": torch.ones(9)})
     monkeypatch.setenv("DEAR_LIMIT_TENSOR_BYTES", "99")
     with pytest.raises(CheckpointError, match=r"above the limit|at most 99"):
-        read_state(path, CPU)
+        read_state(path)

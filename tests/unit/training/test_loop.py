@@ -321,7 +321,7 @@ class TestDivergence:
         self.nan_at(6, monkeypatch, gradient_only=True)  # the last step of the second epoch
         with pytest.raises(TrainingDiverged, match="step 6"):
             train(small_dear(small_clip), few(), SETTINGS, seed=1, checkpoint=path)
-        state = read_state(path, torch.device("cpu"))["method"]
+        state = read_state(path)["method"]
         assert all(torch.isfinite(value).all() for value in state.values())
 
     def test_a_last_step_that_goes_too_far_is_noticed(
@@ -332,7 +332,7 @@ class TestDivergence:
         self.nan_at(16, monkeypatch)  # 3 steps x 5 epochs, and one more
         with pytest.raises(TrainingDiverged, match="step 15"):
             train(small_dear(small_clip), few(), SETTINGS, seed=1, checkpoint=path)
-        assert len(json.loads(read_state(path, torch.device("cpu"))["history"])) == 4
+        assert len(json.loads(read_state(path)["history"])) == 4
 
 
 class TestTrunkCache:

@@ -81,7 +81,7 @@ def test_its_scale_and_count_are_in_the_checkpoint(small_clip: Clip, tmp_path: P
             fabric=scaled(),
             progress=stop_after(2),
         )
-    state = read_state(tmp_path / "c", torch.device("cpu"))
+    state = read_state(tmp_path / "c")
     assert len(json.loads(state["history"])) == 2
     assert state["scaling"]["scale"] == 2.0**11  # doubled after the fifth step of 2 x 3
     assert state["scaling"]["_growth_tracker"] == 2 * STEPS - 5
@@ -114,7 +114,7 @@ def test_the_state_of_no_scaler_is_refused(
             fabric=scaled(),
             progress=stop_after(1),
         )
-    state = read_state(path, torch.device("cpu"))
+    state = read_state(path)
     state["scaling"] = {} if change is None else state["scaling"] | change
     write_state(path, state)
     with pytest.raises(CheckpointError, match="grad"):
