@@ -29,7 +29,7 @@ from dear.reading.typed import Number, Range, Share, typed
 from dear.roles.table import RoleTable
 from dear.training.seeding import generator
 
-MIN_TEMPERATURE = 1e-6  # calibration returns much larger ones
+TEMPERATURES = Range(1e-6, 1e6)  # calibration returns those from 0.01 to 100
 
 
 class Backbone(TypedDict):
@@ -64,7 +64,7 @@ class Config(TypedDict):
     classes: list[str]
     keys: NotRequired[list[str]]
     templates: list[str]
-    temperature: Annotated[float, Range(MIN_TEMPERATURE)]
+    temperature: Annotated[float, TEMPERATURES]
     metrics: dict[str, Any]
     training: Training
     roles: dict[str, Any] | None

@@ -63,8 +63,8 @@ class VisionConfig(BlockConfig, total=False):
     image_size: Side | tuple[Side, Side]
     patch_dropout: Share
     attentional_pool: bool
-    attn_pooler_queries: Size
-    attn_pooler_heads: Size
+    attn_pooler_queries: Annotated[int, Range(1, 4096)]
+    attn_pooler_heads: Annotated[int, Range(1, 128)]
     no_ln_pre: bool
     pos_embed_type: Literal["learnable"]
     timm_model_name: str | None

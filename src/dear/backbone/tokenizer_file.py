@@ -28,6 +28,7 @@ from dear.backbone.long_words import with_long_words
 from dear.backbone.tokenizer_parts import specials, tokenizer_parts
 from dear.errors import DearError, WeightsError, first_line
 from dear.reading.files import ReadingError
+from dear.reading.isolated import isolated
 from dear.reading.plain import read_json
 from dear.reading.typed import shown, typed
 
@@ -39,6 +40,13 @@ PADDING = {"WordPiece": "[PAD]", "Unigram": "<pad>", "BPE": "<pad>"}
 SIDES = {"GemmaTokenizer": "left"}
 """The side of the padding where the settings name none, by transformers' class; others pad on the right."""
 
+
+SECONDS, BYTES_A_SECOND = 2, 2_000_000
+"""Seconds of the processor in which a tokenizer is built, and bytes for each other one: 16 MB take 0.7 s."""
+MEMORY, BYTES_A_BYTE = 2**28, 32
+"""Bytes of memory that it may take, and further ones for each byte of it: it takes 8."""
+MAX_LETTERS = 5000
+"""Letters of a text as the tokenizer normalises it; a prompt has 2,000 at most."""
 
 Result = TypeVar("Result")
 STDERR = 2
@@ -150,7 +158,7 @@ class FileTokenizer:
         room = self.context - len(self.before) - len(self.after)
         encode = self.rust.encode
         rows = _guarded(
-            lambda: [encode(self.clean(text), add_special_tokens=False).ids[:room] for text in texts]
+            lambda: [encode(self._short(text), add_special_tokens=False).ids[:room] for text in texts]
         )
         ids = torch.full((len(rows), self.context), self.pad, dtype=torch.long)
         for row, text_ids in zip(ids, rows, strict=True):
@@ -162,6 +170,16 @@ class FileTokenizer:
                 f"{self.words} words."
             )
         return ids if self.stripped is None else ids.masked_fill(ids == self.stripped, 0)
+
+    def _short(self, text: str) -> str:
+        """A cleaned text. Raises WeightsError if the tokenizer would make far more letters of it."""
+        text = self.clean(text)
+        normalizer = self.rust.normalizer
+        if normalizer is not None and (count := len(normalizer.normalize_str(text))) > MAX_LETTERS:
+            raise WeightsError(
+                f"the tokenizer makes {count:,} letters of {len(text):,}: at most {MAX_LETTERS:,}."
+            )
+        return text
 
 
 def file_tokenizer(
@@ -179,8 +197,16 @@ def file_tokenizer(
 
     import tokenizers
 
-    alone = parts | {"post_processor": None}
-    rust: Any = _guarded(lambda: tokenizers.Tokenizer.from_str(json.dumps(alone)))
+    content = json.dumps(parts | {"post_processor": None})
+
+    def build() -> Any:
+        return _guarded(lambda: tokenizers.Tokenizer.from_str(content))
+
+    isolated(
+        lambda: build() and None, file, seconds=SECONDS + len(content) / BYTES_A_SECOND,
+        memory=MEMORY + BYTES_A_BYTE * len(content),
+    )  # fmt: skip
+    rust = build()
     name = _content(settings.get("pad_token")) or PADDING[parts["model"]["type"]]
     if (pad := rust.token_to_id(name)) is None:
         raise ReadingError(file, f"it lacks the padding token {shown(name)}")

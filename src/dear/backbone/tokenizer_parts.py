@@ -23,6 +23,7 @@ MAX_EXPANSION = 64  # bytes that one character may become; NFKC's longest are 33
 MAX_TOKEN = 200  # beside the vocabulary; of a Unigram, each letter of a text is compared with as many
 AFFIXES = ("unk_token", "continuing_subword_prefix", "end_of_word_suffix")
 """Texts that a model puts beside parts of a word, of which it tries many."""
+MAX_AFFIX = 32
 MAX_GROWTH = 600  # times the bytes of a text, after all normalizers and pre-tokenizers; SigLIP's: 384
 GROWTH = {
     "NFC": 3, "NFD": 3, "NFKC": 11, "NFKD": 11, "Lowercase": 1.5, "BertNormalizer": 3, "ByteLevel": 2,
@@ -56,7 +57,7 @@ class WordPiece(TypedDict):
     vocab: dict[str, Any]
     unk_token: str
     continuing_subword_prefix: NotRequired[str]
-    max_input_chars_per_word: NotRequired[Annotated[int, Range(1, 1000)]]
+    max_input_chars_per_word: NotRequired[Annotated[int, Range(1, 200)]]
 
 
 class Unigram(TypedDict):
@@ -114,8 +115,8 @@ def tokenizer_parts(content: Any, where: object) -> dict[str, Any]:
     if unknown := sorted(model.keys() - MODELS[kind].__annotations__.keys()):
         raise ReadingError(where, f"its model has the unknown key {shown(unknown[0])}")
     for key in AFFIXES:
-        if len(str(model.get(key) or "")) > MAX_TOKEN:
-            raise ReadingError(where, f"its model has a {key} of more than {MAX_TOKEN} characters")
+        if len(str(model.get(key) or "")) > MAX_AFFIX:
+            raise ReadingError(where, f"its model has a {key} of more than {MAX_AFFIX} characters")
     added = typed(parts.get("added_tokens") or [], list[Added], where, "added_tokens")
     at_most("vocabulary", len(model["vocab"]) + len(added), where)
     at_most("added_tokens", len(added), where)
@@ -235,7 +236,8 @@ def _require_pattern(step: dict[str, Any], name: str, where: object) -> None:
         raise ReadingError(
             where, f"its {name}.pattern is {shown(pattern)}: neither a text nor one of the known expressions"
         )
-    content = typed(step.get("content", ""), str, where, f"{name}.content")
+    default = "" if step["type"] == "Split" else None  # which has none
+    content = typed(step.get("content", default), str, where, f"{name}.content")
     if len(content) > len(literal or " "):
         raise ReadingError(where, f"its {name}.content is longer than what it replaces")
 

@@ -7,6 +7,7 @@ fork. Windows has no forks: there the file is read in this process, without thes
 import faulthandler
 import os
 import pickle
+import select
 import signal
 import traceback
 import warnings
@@ -21,6 +22,8 @@ from dear.reading.files import ReadingError
 
 Result = TypeVar("Result")
 STDERR = 2
+PATIENCE = 30
+"""Seconds of the clock for each of the processor: other processes may have it meanwhile."""
 
 
 def isolated(read: Callable[[], Result], where: object, *, seconds: float, memory: int) -> Result:
@@ -46,8 +49,7 @@ def isolated(read: Callable[[], Result], where: object, *, seconds: float, memor
         _send(read, sender, bound, memory)
     os.close(sender)
     try:
-        with open(receiver, "rb") as answer:
-            content = answer.read()
+        content = _received(receiver, where, PATIENCE * (1 + bound))
     except BaseException:
         os.kill(child, signal.SIGKILL)
         raise
@@ -55,18 +57,33 @@ def isolated(read: Callable[[], Result], where: object, *, seconds: float, memor
         ended = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     if ended == -signal.SIGXCPU:
         raise LimitError(f"{where}: it takes more than {bound:,} s to read, far more than its size.")
+    megabytes = memory // 2**20
     if ended:
         reason = signal.Signals(-ended).name if ended < 0 else f"code {ended}"
-        raise ReadingError(where, f"its content is damaged (its reader ended with {reason})")
+        raise ReadingError(
+            where,
+            f"it is damaged, or takes more than {megabytes:,} MiB of memory to read (which ended with {reason})",
+        )
     result, error_type, text, facts = pickle.loads(content)
     if error_type is None:
         return result  # type: ignore[no-any-return]
     if error_type is MemoryError:
-        raise LimitError(f"{where}: it takes more than {memory // 2**20:,} MiB of memory to read.")
+        raise LimitError(f"{where}: it takes more than {megabytes:,} MiB of memory to read.")
     error = error_type.__new__(error_type)
     Exception.__init__(error, text)
     error.__dict__.update(facts)
     raise error
+
+
+def _received(receiver: int, where: object, patience: float) -> bytes:
+    """What the process sends until its end. Raises ReadingError if it stands still."""
+    parts = list[bytes]()
+    with open(receiver, "rb", buffering=0) as answer:
+        while select.select([answer], [], [], patience)[0]:
+            if not (part := answer.read(2**20)):
+                return b"".join(parts)
+            parts.append(part)
+    raise ReadingError(where, f"its reader has stood still for {patience:,.0f} s: repeat the command")
 
 
 def _send(read: Callable[[], Any], sender: int, seconds: int, memory: int) -> NoReturn:
