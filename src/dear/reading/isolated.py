@@ -62,7 +62,7 @@ def isolated(read: Callable[[], Result], where: object, *, seconds: float, memor
         reason = signal.Signals(-ended).name if ended < 0 else f"code {ended}"
         raise ReadingError(
             where,
-            f"it is damaged, or takes more than {megabytes:,} MiB of memory to read (which ended with {reason})",
+            f"it is damaged, or takes more than {megabytes:,} MiB of memory to read (ending with {reason})",
         )
     result, error_type, text, facts = pickle.loads(content)
     if error_type is None:

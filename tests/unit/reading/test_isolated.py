@@ -42,10 +42,8 @@ def test_an_error_is_raised_as_it_is() -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGABRT, signal.SIGSEGV, signal.SIGKILL])
 def test_the_end_of_the_process(number: signal.Signals, capfd: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(
-        ReadingError,
-        match=rf"^it: it is damaged, or takes more than 256 MiB .*\(which ended with {number.name}\)\.$",
-    ):
+    reason = rf"^it: it is damaged, or takes more than 256 MiB .*\(ending with {number.name}\)\.$"
+    with pytest.raises(ReadingError, match=reason):
         read(lambda: os.write(2, b"noise") and os.kill(os.getpid(), number))
     assert capfd.readouterr() == ("", "")
     with pytest.raises(ReadingError, match="code 3"):

@@ -118,9 +118,11 @@ def stamp(file: Path) -> tuple[str, ...]:
 
 
 def _require_safe(archive: Path, member: zipfile.ZipInfo) -> None:
-    # zipfile truncates names at a zero byte and converts backslashes only on Windows: check the original.
+    # zipfile cuts names at a zero byte, converts backslashes on Windows, and since Python 3.12 takes another
+    # name from an extra field: that is the one which is written.
     where = _where(archive, member.orig_filename)
-    require_inside(where, member.orig_filename)
+    for name in (member.orig_filename, member.filename):
+        require_inside(where, name)
     if stat.S_ISLNK(member.external_attr >> 16):
         raise DataError(f"{where} is a link, which is not followed: pack the file itself.")
     # The others are unpacked beyond the stated size before it is compared.
