@@ -27,7 +27,7 @@ class _Elsewhere(MetaPathFinder):
         load = spec.loader.exec_module
 
         def exec_module(module: ModuleType) -> None:
-            with _in_pythons_folder():
+            with in_pythons_folder():
                 load(module)
 
         spec.loader.exec_module = exec_module  # type: ignore[method-assign]
@@ -41,7 +41,8 @@ def load_elsewhere() -> None:
 
 
 @contextmanager
-def _in_pythons_folder() -> Iterator[None]:
+def in_pythons_folder() -> Iterator[None]:
+    """Context in which Python's own folder is the current one."""
     try:
         here = os.open(".", getattr(os, "O_PATH", os.O_RDONLY))  # it may not be readable
     except OSError:  # it was removed: nothing can be found in it

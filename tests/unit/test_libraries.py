@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import dear
+from tests.unit.data.photos import COUNTS, class_folders
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="libraries look for others beside themselves there")
 COMMAND = """
@@ -112,14 +113,21 @@ def test_processes_import_nothing_of_the_folder(folder: Path) -> None:
 
 
 @pytest.mark.long
-def test_workers_import_nothing_of_the_folder(folder: Path) -> None:
+@pytest.mark.parametrize("workers", ["--jobs 2", "--cluster local"])
+def test_workers_import_nothing_of_the_folder(workers: str, folder: Path) -> None:
+    """They find the data there all the same."""
+    if "cluster" in workers:
+        pytest.importorskip("ray")
+    class_folders(folder / "photos", COUNTS)
     plant(folder)
     done = command(
-        folder, "run", "few-shot", "--data", "tilted-badges", "--methods", "zero-shot", "--seeds", "1,2",
-        "--jobs", "2", "--out", "runs", "--device", "cpu",
+        folder, "run", "few-shot", "--data", "photos", "--methods", "zero-shot", "--seeds", "1,2",
+        *workers.split(), "--model", "tiny", "--out", "runs", "--device", "cpu",
+        RAY_ENABLE_UV_RUN_RUNTIME_ENV="0",
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    assert not (folder / "ran").exists()
+    assert len([*(folder / "runs").glob("*.json")]) == 2
+    assert not [*folder.rglob("ran")]
 
 
 def test_whoever_starts_processes_safely_loads_elsewhere(folder: Path) -> None:

@@ -215,10 +215,13 @@ def view_cache(settings: TrainSettings | TrainOptions, folder: Path | None = Non
 
 
 def origin(images: Images, indices: Int[Tensor, "item"]) -> tuple[str, list[int]]:
-    """The full set that the images are part of, and their indices in it: the same in every few-shot pick."""
+    """The full set that the images are part of, and their indices in it: the same in every few-shot pick.
+
+    The set is named by its identity and its location: others may have files of the same names and sizes.
+    """
     while isinstance(images, Subset):
         indices, images = images.indices[indices], images.images
-    return images.identity, indices.tolist()
+    return f"{images.identity} {getattr(images, 'location', '')}".rstrip(), indices.tolist()
 
 
 def trunk_facts(

@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 import torch
+from PIL import Image
 from torch import Tensor
 
 from dear.backbone.clip import Clip, tensors_hash
 from dear.data.fewshot import ClassSubset, Subset
+from dear.data.images.photos import PhotoImages
 from dear.errors import OutputError, SettingsError
 from dear.methods.dear.method import Dear
 from dear.training.batches import Batches
@@ -96,6 +98,19 @@ class TestSharedViews:
         some = Subset(ClassSubset(images, [1, 2]), torch.tensor([4, 0, 2]))  # of images 1, 2, 4, 5, 6
         assert origin(some, torch.tensor([0, 2, 1])) == (images.identity, [6, 4, 1])
         assert origin(images, torch.tensor([3])) == (images.identity, [3])
+
+    def test_pictures_of_another_folder_are_others(self, tmp_path: Path) -> None:
+        """With the same names and sizes: a stranger's would stand for the user's own."""
+        places = set()
+        for folder in ("mine", "others"):
+            (tmp_path / folder).mkdir()
+            Image.new("RGB", (8, 8)).save(tmp_path / folder / "a.bmp")
+            images = PhotoImages(tmp_path / folder, ["a.bmp"], torch.tensor([0]))
+            places.add(origin(Subset(images, torch.tensor([0])), torch.tensor([0]))[0])
+        assert len(places) == 2
+        (tmp_path / "link").symlink_to(tmp_path / "mine")
+        images = PhotoImages(tmp_path / "link", ["a.bmp"], torch.tensor([0]))
+        assert origin(images, torch.tensor([0]))[0] in places
 
 
 class TestTraining:

@@ -1,6 +1,7 @@
 """Sets of image files, checked at construction and decoded when loaded, and the cache of decoded pictures."""
 
 import hashlib
+import os
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -105,7 +106,8 @@ class PhotoImages(LoadedImages):
     """Image files of a folder, decoded when they are loaded: with a store only once, without one
     ``cache_bytes`` of pictures stay in memory.
 
-    The identity covers relative paths, labels, file sizes and the short side, not contents.
+    The identity covers relative paths, labels, file sizes and the short side, not contents. The location is
+    the folder's path, links resolved.
     """
 
     def __init__(
@@ -131,6 +133,7 @@ class PhotoImages(LoadedImages):
             raise DataError(f"{folder}: {'; '.join(faults)}. Is the data set unpacked completely? {SKIP}")
         super().__init__(labels, cache_bytes if store is None else 0, threads)
         self.folder, self.paths, self.short_side, self.store = folder, tuple(paths), short_side, store
+        self.location = os.path.realpath(folder)
         items = zip(paths, labels.tolist(), sizes, strict=True)
         self.identity = fingerprint(str(short_side), *(str(part) for item in items for part in item))
         self._keys: dict[int, str] = {}

@@ -3,10 +3,11 @@ processes, an actor goes on with the data set and seed that it has begun.
 """
 
 import logging
+import os
 import signal
 import threading
 from collections.abc import Hashable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
 from dear.backbone.device import use_threads
@@ -16,6 +17,7 @@ from dear.evaluation.launch.processes import LostWorkerError, Waiting, with_meth
 from dear.evaluation.records import read_record
 from dear.evaluation.resolve import run_name
 from dear.evaluation.runs import Runner, RunProgress, run_one
+from dear.libraries import in_pythons_folder
 from dear.writing import write_json
 
 Job = TypeVar("Job", bound=Hashable)
@@ -24,9 +26,13 @@ TRIES = 4
 
 
 class Worker:
-    """The Ray actor: makes runs one after the other on its machine."""
+    """The Ray actor: makes runs one after the other on its machine, in the folder where the command was given
+    if it has that one, which relative paths of data begin at.
+    """
 
-    def __init__(self, device: str, threads: int) -> None:
+    def __init__(self, device: str, threads: int, folder: str) -> None:
+        with suppress(OSError):
+            os.chdir(folder)
         use_threads(threads)
         self.runner = Runner(device)
 
@@ -70,7 +76,8 @@ def _collect(
     slots: int | None,
 ) -> dict[Job, dict[str, Any]]:
     def hire() -> Any:
-        return ray.remote(Worker).options(num_cpus=1, num_gpus=gpus).remote("cuda" if gpus else "cpu", 1)
+        actor = ray.remote(Worker).options(num_cpus=1, num_gpus=gpus)
+        return actor.remote("cuda" if gpus else "cpu", 1, os.getcwd())
 
     waiting = Waiting({job: (run.dataset, run.seed) for job, (_, run) in tasks.items()})
     tries, records = dict.fromkeys(tasks, 0), dict[Job, dict[str, Any]]()
@@ -123,7 +130,8 @@ def _connect(address: str, slots: int | None) -> Any:
     if address == "local":
         options |= {"include_dashboard": False, "num_cpus": slots}
     try:
-        with _own_sigterm():
+        # Its workers import from the folder that is the current one here, which may be a stranger's.
+        with _own_sigterm(), in_pythons_folder():
             ray.init(address=address, **options)
     except (ConnectionError, ValueError, RuntimeError) as error:
         raise SettingsError(
