@@ -22,12 +22,12 @@ from dear.limits import at_most
 from dear.reading.files import ReadingError
 from dear.reading.plain import parse_json
 from dear.reading.typed import Count, Positive, Range, typed
-from dear.retrieval.database import DEFINITIONS, FILE, Database, connect, unwritable
+from dear.retrieval.database import DEFINITIONS, FILE, MOST_FACTS, Database, connect, unwritable
 from dear.retrieval.results import damaged
 from dear.retrieval.scan import Stamp
 
 SCHEMA = 2
-MOST_FACTS, LONGEST_PATH, LONGEST_REASON = 100, 4096, 10_000
+LONGEST_PATH, LONGEST_REASON = 4096, 10_000
 OF_FAISS = {"trained", "kind", "storage"}
 """Facts of the time when FAISS searched; a completed build left them, and all its rows are searchable."""
 SHA256 = re.compile("[0-9a-f]{64}")
@@ -179,9 +179,10 @@ class Catalogue:
 
     def metadata(self) -> dict[str, Any]:
         """The facts of the index. Raises DataError if they are damaged or of another schema."""
-        ((count, size),) = self._ask("SELECT COUNT(*), TOTAL(LENGTH(key) + LENGTH(value)) FROM facts")
+        ((count,),) = self._ask("SELECT COUNT(*) FROM facts")
         if count > MOST_FACTS:
             raise damaged(self.folder, f"it has more than {MOST_FACTS} facts")
+        ((size,),) = self._ask("SELECT TOTAL(LENGTH(key) + LENGTH(value)) FROM facts")
         at_most("json_bytes", int(size), f"the facts of the index {self.folder}")
         texts = {str(key): str(value) for key, value in self._ask("SELECT key, value FROM facts")}
         values = sum(text.count(sign) for text in texts.values() for sign in ",[{")

@@ -8,7 +8,8 @@ from contextlib import ExitStack, closing, contextmanager, suppress
 from itertools import chain
 from pathlib import Path
 
-from dear.errors import OutputError, first_line
+from dear.errors import OutputError
+from dear.limits import at_most
 from dear.reading.files import ReadingError, require_plain
 from dear.retrieval.pages import Pages, PagesError
 from dear.retrieval.results import damaged
@@ -16,17 +17,28 @@ from dear.retrieval.results import damaged
 FILE, LOCK = "index.sqlite", "lock.sqlite"
 DATABASES = [f"{name}{ending}" for name in (FILE, LOCK) for ending in ("", "-journal", "-wal", "-shm")]
 JOURNAL_MAGIC = bytes.fromhex("d9d505f920a163d7")  # sqlite.org/fileformat2.html#the_rollback_journal
-LARGEST_ROW = 2**16  # bytes of a file's row: its path has 4,096 at most, a reason 10,000 characters
-DEFINITIONS = (
-    "CREATE TABLE facts (key TEXT PRIMARY KEY, value TEXT NOT NULL)",
-    """CREATE TABLE files (
+MOST_FACTS = 100
+LARGEST_ROW = 2**16  # bytes of a file's row: its path has 4,096 at most, an older reason 10,000 characters
+TABLES = {
+    "facts": ("table", "facts", "CREATE TABLE facts (key TEXT PRIMARY KEY, value TEXT NOT NULL)"),
+    "files": (
+        "table",
+        "files",
+        """CREATE TABLE files (
         path BLOB PRIMARY KEY, size INTEGER NOT NULL, mtime INTEGER NOT NULL,
         sha256 TEXT, row INTEGER, reason TEXT
     )""",
-    "CREATE INDEX by_content ON files (sha256)",
-    "CREATE INDEX by_row ON files (row)",
-)
-"""All that a catalogue's file may define: readers would execute views, triggers and computed columns."""
+    ),
+    "sqlite_autoindex_facts_1": ("index", "facts", None),
+    "sqlite_autoindex_files_1": ("index", "files", None),
+    "by_content": ("index", "files", "CREATE INDEX by_content ON files (sha256)"),
+    "by_row": ("index", "files", "CREATE INDEX by_row ON files (row)"),
+}
+"""All that a catalogue's file defines, tables first: kind, table and SQL of each name. Readers would execute
+views, triggers and computed columns, and SQLite reads tables of its own, such as sqlite_stat1, unasked. It
+makes the indexes of primary keys itself, without SQL.
+"""
+DEFINITIONS = [sql for _, _, sql in TABLES.values() if sql is not None]
 
 
 @contextmanager
@@ -94,26 +106,38 @@ def _require_own_trees(database: Database, path: Path) -> None:
     database.execute("PRAGMA user_version").fetchone()
     try:
         database.pages = pages = Pages(path)
-        if pages.size:
-            question = "SELECT type, name, tbl_name, sql, rootpage FROM sqlite_master ORDER BY type DESC"
-            rows = dict[str, int]()
-            for kind, name, table, sql, root in database.execute(question).fetchall():  # tables come first
-                # SQLite's own index, of a primary key, has no definition.
-                if (sql not in DEFINITIONS and (kind, sql) != ("index", None)) or not isinstance(root, int):
-                    raise PagesError(f"it has more than the tables of an index: {str(name)[:40]!r}")
-                tree = pages.tree(root)
-                # The entries of an index each name a row, which is read again for each.
-                if rows.setdefault(table, tree.entries) != tree.entries:
-                    raise PagesError(f"{str(name)[:40]!r} has {tree.entries} entries for {rows[table]} rows")
-                if table == "files" and tree.largest > LARGEST_ROW:
-                    raise PagesError(f"it has a row of {tree.largest:,} bytes")
-            database.has_tables = bool(rows)
-    except (PagesError, sqlite3.DatabaseError, UnicodeDecodeError) as error:
-        if isinstance(error, sqlite3.OperationalError):
-            raise
-        raise damaged(path.parent, f"{path.name}: {first_line(error)}") from error
+        roots = _roots(pages)
+        sizes = {name: pages.tree(root) for name, root in roots.items()}
+        for name, size in sizes.items():
+            # The entries of an index each name a row, which is read again for each.
+            table = TABLES[name][1]
+            if size.entries != (rows := sizes[table].entries):
+                raise PagesError(f"{name!r} has {size.entries} entries for {rows} rows")
+            if table == "files" and size.largest > LARGEST_ROW:
+                raise PagesError(f"it has a row of {size.largest:,} bytes")
+            if table == "facts" and rows > MOST_FACTS:
+                raise PagesError(f"it has more than {MOST_FACTS} facts")
+            if table == "facts":
+                at_most("json_bytes", size.largest, f"the facts of the index {path.parent}")
+        database.has_tables = bool(roots)
+    except PagesError as error:
+        raise damaged(path.parent, f"{path.name}: {error}") from error
     finally:
         database.rollback()
+
+
+def _roots(pages: Pages) -> dict[str, int]:
+    """The roots of a catalogue's trees by their names, tables first; none of a file without tables. Raises
+    PagesError for a file that defines anything else, or only some of them.
+    """
+    missing, roots = dict(TABLES), dict[str, int]()
+    for definition in pages.definitions:
+        if missing.pop(definition.name, None) != (definition.kind, definition.table, definition.sql):
+            raise PagesError(f"it has more than the tables of an index: {definition.name[:40]!r}")
+        roots[definition.name] = definition.root
+    if roots and missing:
+        raise PagesError(f"it lacks tables of an index: {', '.join(missing)}")
+    return {name: roots[name] for name in TABLES if name in roots}
 
 
 def require_own_files(folder: Path) -> None:

@@ -3,8 +3,7 @@
 SQLite follows the pages that a file names, however often they are named: a file of 50 kB may so hold more
 entries than can ever be read, or values of gigabytes. In a file that passes here, no byte is part of two
 values, so that a walk through a tree reads no more than the file has bytes. An index may still name one row
-of its table again and again: the number of its entries, and the size of the rows, are for the caller to
-bound.
+of its table again and again: the caller reads rows through it once, or bounds their number and size.
 Format: sqlite.org/fileformat2.html.
 """
 
@@ -25,6 +24,13 @@ INDEX_PARENT, TABLE_PARENT, INDEX, TABLE = 2, 5, 10, 13
 PARENTS: Final = (INDEX_PARENT, TABLE_PARENT)
 LEVELS: Final = 20  # of a tree; SQLite has the same bound
 VARINT: Final = 9  # bytes of a number of variable length
+LENGTH_BYTES, LARGEST = 5, 2**31 - 1
+"""Bytes of a value's length, and the largest. SQLite keeps the last 32 bits of a length, and seven bits of
+its ninth byte: it reads a longer one as another number.
+"""
+CONSTANTS: Final = {0: None, 8: 0, 9: 1}  # types of values without bytes
+LARGEST_WIDTH: Final = 4  # bytes of a page's number; the type of a number of so many bytes is how many
+UTF_8: Final = 1  # the number of the encoding; without tables it is 0
 Numbers = Int[np.ndarray, "number"]
 
 
@@ -37,6 +43,16 @@ class Tree(NamedTuple):
 
     entries: int
     largest: int
+
+
+class Definition(NamedTuple):
+    """A row of the list of tables (section 2.6): ``sql`` is None for an index that SQLite makes itself."""
+
+    kind: str
+    name: str
+    table: str
+    root: int
+    sql: str | None
 
 
 class _Content(NamedTuple):
@@ -55,6 +71,10 @@ class Pages:
 
     Raises PagesError for a file of another form, or whose first page, which lists the tables, is not all of
     that list.
+
+    Attributes:
+        definitions: The list of tables. SQLite reads some of those that it lists as soon as it is asked about
+            any, so the list is read here.
     """
 
     def __init__(self, path: Path) -> None:
@@ -62,6 +82,7 @@ class Pages:
         self.file: int | None = os.open(path, os.O_RDONLY)
         self.size = os.fstat(self.file).st_size
         self.pages: UInt8[np.ndarray, "page byte"] = np.zeros((0, 0), dtype=np.uint8)
+        self.definitions: list[Definition] = []
         if not self.size:
             return
         try:
@@ -75,11 +96,14 @@ class Pages:
             raise PagesError("it is not a SQLite file of whole pages")
         if head[18:20] != ROLLBACK or head[20] or any(head[52:56]):
             raise PagesError("its pages have another form than those of an index")
+        if int.from_bytes(head[56:60], "big") > UTF_8:
+            raise PagesError("its text is not in UTF-8")
         self.pages = np.frombuffer(self.mapped, dtype=np.uint8).reshape(-1, page)
         self.taken = np.zeros(len(self.pages) + 1, dtype=bool)
-        listed = self._read(np.array([1]))
-        if len(listed.children) or len(listed.overflows):
+        first = self._read(np.array([1]))
+        if len(first.children) or len(first.overflows):
             raise PagesError("its list of tables has more than a page")
+        self.definitions = self._definitions(first.entries)
 
     def __del__(self) -> None:
         self.close()
@@ -109,6 +133,22 @@ class Pages:
             entries, largest = entries + content.entries, max(largest, content.largest)
             level = self._take(content.children)
         raise PagesError("its trees have too many levels")
+
+    def _definitions(self, count: int) -> list[Definition]:
+        """The rows of the list of tables, which the first page holds."""
+        page = np.ones(count, dtype=np.int64)
+        if self.pages[0, HEADER] != TABLE:
+            raise PagesError("its list of tables is no table")
+        length, key = self._varint(page, self._number(page, HEADER + 8 + 2 * np.arange(count), 2))
+        _, start = self._varint(page, key)
+        definitions = list[Definition]()
+        for begin, end in zip(start.tolist(), (start + length).tolist(), strict=True):
+            match _record(self.pages[0, begin:end].tobytes()):
+                case [str(kind), str(name), str(table), int(root), (str() | None) as sql]:
+                    definitions.append(Definition(kind, name, table, root, sql))
+                case _:
+                    raise PagesError("its list of tables has rows of another form")
+        return definitions
 
     def _take(self, numbers: Numbers) -> Numbers:
         """The pages of these numbers, from 1, none of which was taken before."""
@@ -166,10 +206,13 @@ class Pages:
             raise PagesError("the values of one of its pages lie where it lists them")
         inner = np.isin(of, PARENTS)
         children = self._number(page[inner], at[inner], 4)
-        value = at + np.where(inner, 4, 0)
-        payload, value = self._varint(page, value)
-        _, after_key = self._varint(page, value)  # of a table's row; what a table's parent has first is a key
-        value, payload = np.where(of == TABLE, after_key, value), np.where(of == TABLE_PARENT, 0, payload)
+        start = at + np.where(inner, 4, 0)
+        payload, value = self._varint(page, start)
+        with_payload = of != TABLE_PARENT  # what that has first is a key
+        if (with_payload & ((value - start > LENGTH_BYTES) | (payload > min(self.size, LARGEST)))).any():
+            raise PagesError("one of its values claims to be larger than the file")
+        _, after_key = self._varint(page, value)  # of a table's row
+        value, payload = np.where(of == TABLE, after_key, value), np.where(with_payload, payload, 0)
         # How much of a value lies in its page (section 1.6).
         max_local = np.where(of == TABLE, width - 35, (width - 12) * 64 // 255 - 23)
         min_local = (width - 12) * 32 // 255 - 23
@@ -207,3 +250,38 @@ class Pages:
             if not open_.any():
                 break
         return number, end
+
+
+def _record(content: bytes) -> list[int | str | None]:
+    """The values of a row (section 2.1): NULL, whole numbers and texts. Raises PagesError for others."""
+    stop, at = _short(content, 0)
+    types, values = list[int](), list[int | str | None]()
+    while at < stop:
+        kind, at = _short(content, at)
+        types.append(kind)
+    filled = at == stop
+    for kind in types:
+        if kind in CONSTANTS:
+            values.append(CONSTANTS[kind])
+        elif kind <= LARGEST_WIDTH:
+            values.append(int.from_bytes(content[at : at + kind], "big", signed=True))
+            at += kind
+        elif kind >= 13 and kind % 2:
+            width = (kind - 13) // 2
+            values.append(content[at : at + width].decode("utf-8", "replace"))
+            at += width
+        else:
+            raise PagesError("its list of tables has values of another type")
+    if not filled or at != len(content):
+        raise PagesError("a row of its list of tables is not all of its values")
+    return values
+
+
+def _short(content: bytes, at: int) -> tuple[int, int]:
+    """A number of variable length, of two bytes at most, and where it ends."""
+    number = content[at : at + 2]
+    if len(number) > 0 and number[0] < 0x80:
+        return number[0], at + 1
+    if len(number) < 2 or number[1] >= 0x80:
+        raise PagesError("its list of tables has a number of another length")
+    return (number[0] & 0x7F) << 7 | number[1], at + 2

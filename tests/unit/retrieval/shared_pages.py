@@ -50,6 +50,29 @@ def repeat_entry(path: Path, tree: str) -> None:
     path.write_bytes(pages)
 
 
+def name_one_row(path: Path, tree: str, row: int) -> int:
+    """Let all entries of an index, which are short, name one row: all rows have numbers of two bytes. Returns
+    how many entries there are.
+    """
+    with closing(sqlite3.connect(path)) as database:
+        size = database.execute("PRAGMA page_size").fetchone()[0]
+        ((root,),) = database.execute("SELECT rootpage FROM sqlite_master WHERE name = ?", (tree,))
+    content, numbers, renamed = bytearray(path.read_bytes()), [root], 0
+    while numbers:
+        start = (numbers.pop() - 1) * size
+        page, inner = content[start : start + size], content[start] == 2
+        if inner:
+            numbers.append(struct.unpack_from(">I", page, 8)[0])
+        for at in struct.unpack_from(f">{struct.unpack_from('>H', page, 3)[0]}H", page, 12 if inner else 8):
+            if inner:
+                numbers.append(struct.unpack_from(">I", page, at)[0])
+            value = at + 4 * inner
+            struct.pack_into(">H", content, start + value + 1 + page[value] - 2, row)  # its last two bytes
+            renamed += 1
+    path.write_bytes(content)
+    return renamed
+
+
 def _cells(leaf: bytearray) -> list[tuple[int, int]]:
     """Where the cells of a page begin and end."""
     count = struct.unpack_from(">H", leaf, 3)[0]

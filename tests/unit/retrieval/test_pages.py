@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from dear.retrieval import pages as module
-from dear.retrieval.pages import Pages, PagesError
+from dear.retrieval.pages import Definition, Pages, PagesError
 
 TABLES = ("CREATE TABLE items (name BLOB PRIMARY KEY, value TEXT)", "CREATE INDEX by_value ON items (value)")
 
@@ -79,6 +79,85 @@ def test_the_entries_of_trees(page: int, rows: int, longest: int, tmp_path: Path
         ((count, largest),) = database.execute(question).fetchall()
     assert [tree.entries for tree in trees] == [count] * 3
     assert largest <= trees[0].largest <= largest + 9
+
+
+@pytest.mark.parametrize(
+    ("page", "blob"), [(512, 1), (512, 100_000), (512, 20_000_000), (4096, 1), (65_536, 1)]
+)
+def test_the_list_of_tables(page: int, blob: int, tmp_path: Path) -> None:
+    """As SQLite reads it, with numbers of pages of one, two and three bytes, and of views, which have 0."""
+    with closing(sqlite3.connect(tmp_path / "x")) as database, database:
+        database.execute(f"PRAGMA page_size = {page}")
+        database.execute("CREATE TABLE a (value BLOB PRIMARY KEY)")
+        database.execute("INSERT INTO a VALUES (zeroblob(?))", (blob,))
+        database.execute('CREATE TABLE "caf\xe9" (value)')
+        database.execute("CREATE VIEW c AS SELECT 1")
+        listed = database.execute("SELECT type, name, tbl_name, rootpage, sql FROM sqlite_master").fetchall()
+    assert Pages(tmp_path / "x").definitions == [Definition(*row) for row in listed]
+    assert [row[3] for row in listed][::3] == [2, 0]
+
+
+@pytest.mark.parametrize(("value", "why"), [
+    (0.5, "values of another type"), (b"x", "values of another type"), (2**40, "values of another type"),
+    (None, "rows of another form"), ("2x", "rows of another form"), (7, None),
+])  # fmt: skip
+def test_rows_of_another_form_in_the_list_of_tables(value: object, why: str | None, tmp_path: Path) -> None:
+    """SQLite would take the text for a number."""
+    with closing(sqlite3.connect(tmp_path / "x")) as database, database:
+        database.execute("CREATE TABLE a (value)")
+        database.execute("PRAGMA writable_schema = ON")
+        database.execute("UPDATE sqlite_master SET rootpage = ?", (value,))
+    if why is None:
+        assert [definition.root for definition in Pages(tmp_path / "x").definitions] == [value]
+        return
+    with pytest.raises(PagesError, match=f"its list of tables has {why}"):
+        Pages(tmp_path / "x")
+
+
+@pytest.mark.parametrize(("at", "value", "why"), [
+    (0, b"\x80\x80", "a number of another length"), (5, b"\xff\xff", "a number of another length"),
+    (0, b"\x00", "not all of its values"), (0, b"\x05", "not all of its values"),
+    (0, b"\x07", "values of another type"), (1, b"\x19", "not all of its values"),
+])  # fmt: skip
+def test_changed_bytes_in_the_list_of_tables(at: int, value: bytes, why: str, tmp_path: Path) -> None:
+    with closing(sqlite3.connect(tmp_path / "x")) as database, database:
+        database.execute("CREATE TABLE a (value)")
+    content = bytearray((tmp_path / "x").read_bytes())
+    header = content.index(b"tableaa") - 6
+    content[header + at : header + at + len(value)] = value
+    (tmp_path / "x").write_bytes(content)
+    with pytest.raises(PagesError, match=why):
+        Pages(tmp_path / "x")
+
+
+def test_text_of_another_encoding(tmp_path: Path) -> None:
+    with closing(sqlite3.connect(tmp_path / "x")) as database, database:
+        database.execute("PRAGMA encoding = 'UTF-16le'")
+        database.execute("CREATE TABLE a (value)")
+    with pytest.raises(PagesError, match="its text is not in UTF-8"):
+        Pages(tmp_path / "x")
+
+
+@pytest.mark.parametrize("length", [
+    b"\x90\x80\x80\x80\x66",  # 2^32 + 102
+    b"\x80\x80\x80\x80\x80\x80\x80\x80\xe6",  # 230 of nine bytes
+    b"\xc0\x82\x00",  # 2^20 + 256
+])  # fmt: skip
+def test_lengths_that_sqlite_reads_as_others(length: bytes, tmp_path: Path) -> None:
+    """It takes the first two for 102, and looks elsewhere than here for where a value goes on."""
+    with closing(sqlite3.connect(tmp_path / "x")) as database, database:
+        database.execute("CREATE TABLE items (value TEXT)")
+        database.execute("INSERT INTO items VALUES (?)", ("a" * 99,))
+    content = bytearray((tmp_path / "x").read_bytes())
+    cell = length + content[-103:]  # after a length of one byte
+    content[-len(cell) :] = cell
+    struct.pack_into(">H", content, 4096 + 8, 4096 - len(cell))
+    (tmp_path / "x").write_bytes(content)
+    if len(length) > 3:
+        with closing(sqlite3.connect(tmp_path / "x")) as database:
+            assert database.execute("SELECT value FROM items").fetchall() == [("a" * 99,)]
+    with pytest.raises(PagesError, match="one of its values claims to be larger than the file"):
+        check(tmp_path / "x", [2])
 
 
 def cells(content: bytes, number: int, page: int) -> Iterator[int]:

@@ -1,0 +1,109 @@
+"""Catalogues that a stranger made: what they define is compared first, and a row is read once."""
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dear.errors import DataError
+from dear.limits import LimitError
+from dear.retrieval.catalogue import Catalogue, Entry
+from dear.retrieval.database import FILE, Database, connect
+from dear.retrieval.scan import Stamp
+from dear.retrieval.vectors import Vectors
+from tests.unit.retrieval.shared_pages import share_pages
+
+FACTS = {"identity": "0" * 64, "features": ["class"], "embed": 4, "folder": "/nowhere", "model": "none"}
+CONTENT = "a" * 64
+
+
+def catalogue_of(folder: Path, entries: list[Entry], rows: int = 1, **facts: object) -> Path:
+    """An index of these files, whose vectors are all the same."""
+    folder.mkdir(parents=True)
+    with closing(Catalogue.create(folder, FACTS)) as catalogue, catalogue.change():
+        catalogue.put(entries)
+        catalogue.set(rows=rows, searchable_rows=rows, **facts)
+    vectors = Vectors.of(folder, {**FACTS, "generation": 1} | facts)
+    vectors.folder.mkdir()
+    for feature in range(vectors.features):
+        vectors.path(feature).write_bytes(np.eye(1, vectors.embed, dtype="<f2").tobytes() * rows)
+    return folder
+
+
+def image(path: str, row: int = 0, content: str = CONTENT) -> Entry:
+    return Entry(path, Stamp(1, 1), content, row)
+
+
+def written(folder: Path, *changes: str) -> None:
+    """Statements that change the list of tables or a table."""
+    with closing(sqlite3.connect(folder / FILE, isolation_level=None)) as database:
+        database.execute("PRAGMA writable_schema = ON")
+        for change in changes:
+            database.execute(change)
+
+
+def test_statistics_are_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """SQLite reads this table of its own while it loads the list of tables, which took hours here."""
+    folder = catalogue_of(tmp_path / "index", [image("a.png")])
+    written(folder, "ANALYZE")
+    share_pages(folder / FILE, "sqlite_stat1")
+    execute = Database.execute
+
+    def recorded(database: Database, question: str) -> sqlite3.Cursor:
+        assert question in ("PRAGMA trusted_schema = OFF", "BEGIN", "PRAGMA user_version")  # load no list
+        return execute(database, question)
+
+    monkeypatch.setattr(Database, "execute", recorded)
+    with pytest.raises(
+        DataError, match=r"index.sqlite: it has more than the tables of an index: 'sqlite_stat1'"
+    ):
+        connect(folder / FILE)
+
+
+RENAMED = "UPDATE sqlite_master SET {} WHERE name = '{}'".format
+MORE = "it has more than the tables of an index: "
+
+
+@pytest.mark.parametrize(("changes", "why"), [
+    (["ANALYZE"], f"{MORE}'sqlite_stat1'"),
+    (["CREATE TABLE x (a INTEGER PRIMARY KEY AUTOINCREMENT)"], f"{MORE}'x'"),
+    (["CREATE INDEX x ON files (size)"], f"{MORE}'x'"),
+    (["CREATE VIEW x AS SELECT 1"], f"{MORE}'x'"),
+    ([RENAMED("tbl_name = 'facts'", "by_row")], f"{MORE}'by_row'"),
+    ([RENAMED("tbl_name = 'facts'", "sqlite_autoindex_files_1")], f"{MORE}'sqlite_autoindex_files_1'"),
+    ([RENAMED("type = 'view'", "files")], f"{MORE}'files'"),
+    ([RENAMED("name = 'sqlite_autoindex_files_2'", "sqlite_autoindex_files_1")],
+     f"{MORE}'sqlite_autoindex_files_2'"),
+    ([RENAMED("name = 'by_roW'", "by_row")], f"{MORE}'by_roW'"),
+    ([RENAMED("sql = NULL", "by_row")], f"{MORE}'by_row'"),
+    ([RENAMED("sql = 'CREATE INDEX by_row ON files (row DESC)'", "by_row")], f"{MORE}'by_row'"),
+    ([RENAMED("name = 'by_row'", "by_content")], f"{MORE}'by_row'"),
+    (["INSERT INTO sqlite_master SELECT * FROM sqlite_master WHERE name = 'by_row'"], f"{MORE}'by_row'"),
+    (["DROP INDEX by_row", "DROP INDEX by_content"], "it lacks tables of an index: by_content, by_row"),
+    ([RENAMED("rootpage = 2", "by_row")], "several of its pages name the same one"),
+    ([RENAMED("rootpage = 1", "by_row")], "it names a page that it does not have"),
+])  # fmt: skip
+def test_what_a_catalogue_may_define(tmp_path: Path, changes: list[str], why: str) -> None:
+    folder = catalogue_of(tmp_path / "index", [image("a.png")])
+    Catalogue.open(folder).close()
+    written(folder, *changes)
+    with pytest.raises(DataError) as refusal:
+        Catalogue.open(folder)
+    assert f"(index.sqlite: {why})" in str(refusal.value)
+
+
+def test_facts_are_few_and_small_before_they_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    many, large = (catalogue_of(tmp_path / name, [image("a.png")]) for name in ("many", "large"))
+    for number in range(100):
+        written(many, f"INSERT INTO facts VALUES ('x{number}', '1')")
+    with pytest.raises(DataError, match=r"index.sqlite: it has more than 100 facts"):
+        connect(many / FILE)
+    written(large, "INSERT INTO facts VALUES ('x', zeroblob(60000))")
+    connect(large / FILE).close()
+    monkeypatch.setenv("DEAR_LIMIT_JSON_BYTES", "50000")
+    with pytest.raises(LimitError, match=r"the facts of the index .*: 60,\d{3} bytes"):
+        connect(large / FILE)
