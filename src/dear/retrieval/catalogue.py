@@ -1,5 +1,8 @@
 """The files of an index and their rows, in one SQLite file; every change is a transaction. Names of files are
 stored as their bytes, which need not be UTF-8.
+
+In a stranger's file an index may name one row of the table for all its entries. So every question here reads
+the table itself, each row once, or one row.
 """
 
 import json
@@ -27,7 +30,7 @@ from dear.retrieval.results import damaged
 from dear.retrieval.scan import Stamp
 
 SCHEMA = 2
-LONGEST_PATH, LONGEST_REASON = 4096, 10_000
+LONGEST_PATH, LONGEST_REASON = 4096, 500
 OF_FAISS = {"trained", "kind", "storage"}
 """Facts of the time when FAISS searched; a completed build left them, and all its rows are searchable."""
 SHA256 = re.compile("[0-9a-f]{64}")
@@ -218,7 +221,7 @@ class Catalogue:
 
     def stamps(self) -> dict[str, Stamp]:
         """All files, including unreadable ones."""
-        listed = self._ask("SELECT path, size, mtime FROM files")
+        listed = self._ask("SELECT path, size, mtime FROM files NOT INDEXED")
         return {self._path(name): Stamp(size, mtime) for name, size, mtime in listed}
 
     def count(self) -> int:
@@ -230,7 +233,7 @@ class Catalogue:
         """All files, by the bytes of their paths. Raises DataError for an entry that no build of ``rows``
         rows has written.
         """
-        query = "SELECT path, size, mtime, sha256, row, reason FROM files ORDER BY path"
+        query = "SELECT path, size, mtime, sha256, row, reason FROM files NOT INDEXED ORDER BY path"
         last: object = None
         for name, size, mtime, sha256, row, reason in self._ask(query):
             path = self._path(name)
@@ -241,33 +244,34 @@ class Catalogue:
             read = isinstance(row, int) and 0 <= row < rows and _is_sha256(sha256) and reason is None
             if not (isinstance(size, int) and isinstance(mtime, int) and (unread or read)):
                 raise damaged(self.folder, f"its entry of {path[:100]!r} is wrong")
-            if len(reason or "") > LONGEST_REASON:
-                raise damaged(self.folder, f"the reason in its entry of {path[:100]!r} is too long")
-            yield Entry(path, Stamp(size, mtime), sha256, row, reason)
+            yield Entry(path, Stamp(size, mtime), sha256, row, _shortened(reason))
 
     def require_one_content_a_row(self) -> None:
         """Raise DataError unless files of one content share one row, and no others have it."""
         for key, value in (("sha256", "row"), ("row", "sha256")):
             several = f"GROUP BY {key} HAVING MIN({value}) <> MAX({value})"
-            if [*self._ask(f"SELECT 1 FROM files WHERE row IS NOT NULL {several} LIMIT 1")]:
+            if [*self._ask(f"SELECT 1 FROM files NOT INDEXED WHERE row IS NOT NULL {several} LIMIT 1")]:
                 raise damaged(self.folder, f"files of one {key} have several {value}s")
 
     def broken(self) -> dict[str, str]:
         """Unreadable files: path and reason."""
-        listed = self._ask("SELECT path, reason FROM files WHERE row IS NULL")
-        reasons = {self._path(name): str(reason) for name, reason in listed}
+        listed = self._ask("SELECT path, reason FROM files NOT INDEXED WHERE row IS NULL")
+        reasons = {self._path(name): str(_shortened(reason)) for name, reason in listed}
         return {path: reasons[path] for path in sorted(reasons, key=os.fsencode)}
 
     def row_of(self, sha256: str) -> int | None:
-        """The row of a content hash, if a file has it."""
-        query = "SELECT row FROM files WHERE sha256 = ? AND typeof(row) = 'integer' LIMIT 1"
-        rows = [row for (row,) in self._ask(query, sha256)]
+        """The row of a content hash, if a file has it. Raises DataError if that has none."""
+        rows = [row for (row,) in self._ask("SELECT row FROM files WHERE sha256 = ? LIMIT 1", sha256)]
+        if rows and not (isinstance(rows[0], int) and rows[0] >= 0):
+            raise damaged(self.folder, f"a file of the content {sha256} has no row")
         return int(rows[0]) if rows else None
 
     def files_of(self, row: int) -> tuple[list[str], str]:
         """The files of a row, by path, and the SHA-256 of their bytes. Raises DataError if there is none."""
-        listed = self._ask("SELECT path, sha256 FROM files WHERE row = ?", row)
-        hashes = {self._path(name): sha256 for name, sha256 in listed}
+        # The table's rows that an index names for the number, each once.
+        numbers = "SELECT rowid FROM files INDEXED BY by_row WHERE row = ?"
+        query = f"SELECT path, sha256 FROM files NOT INDEXED WHERE rowid IN ({numbers}) AND row = ?"
+        hashes = {self._path(name): sha256 for name, sha256 in self._ask(query, row, row)}
         paths = sorted(hashes, key=os.fsencode)
         if not paths or not all(map(_is_sha256, hashes.values())):
             raise damaged(self.folder, f"row {row} belongs to no file")
@@ -285,7 +289,7 @@ class Catalogue:
         self._write(
             "INSERT OR REPLACE INTO files VALUES (?, ?, ?, ?, ?, ?)",
             [
-                (os.fsencode(e.path), e.stamp.size, e.stamp.mtime, e.sha256, e.row, _in_utf8(e.reason))
+                (os.fsencode(e.path), e.stamp.size, e.stamp.mtime, e.sha256, e.row, _shortened(e.reason))
                 for e in entries
             ],
         )
@@ -298,7 +302,8 @@ class Catalogue:
         execute = self.database.execute
         execute("CREATE TEMP TABLE numbers (old INTEGER PRIMARY KEY, new INTEGER)")
         self._write("INSERT INTO numbers VALUES (?, ?)", ((old, new) for new, old in enumerate(rows)))
-        execute("UPDATE files SET row = (SELECT new FROM numbers WHERE old = row) WHERE row IS NOT NULL")
+        new = "(SELECT new FROM numbers WHERE old = row)"
+        execute(f"UPDATE files NOT INDEXED SET row = {new} WHERE row IS NOT NULL")
         execute("DROP TABLE numbers")
 
     def _path(self, name: object) -> str:
@@ -328,6 +333,11 @@ class Catalogue:
         except sqlite3.Error as error:
             if "locked" in str(error):
                 raise DataError(f"the index {self.folder} is being written: try again soon.") from error
+            if str(error) == "database or disk is full":
+                remedy = "Set SQLITE_TMPDIR to a folder with room."
+                raise OutputError(
+                    f"cannot sort the files of the index {self.folder}: {error}. {remedy}"
+                ) from error
             raise damaged(self.folder, error) from error
 
 
@@ -344,8 +354,13 @@ def _quoted(name: str) -> str:
     return quote(os.fsencode(name), safe=PLAIN)
 
 
-def _in_utf8(text: str | None) -> str | None:
-    return None if text is None else text.encode("utf-8", "backslashreplace").decode()
+def _shortened(reason: str | None) -> str | None:
+    """A reason in UTF-8. A long one begins with the path of its file, so its middle is left out."""
+    if reason is None:
+        return None
+    text = str(reason).encode("utf-8", "backslashreplace").decode()
+    start, end = LONGEST_REASON // 2 - 5, LONGEST_REASON // 2
+    return text if len(text) <= LONGEST_REASON else f"{text[:start]} ... {text[-end:]}"
 
 
 def _is_sha256(value: object) -> bool:

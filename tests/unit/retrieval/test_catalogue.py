@@ -7,13 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dear.errors import DataError
+from dear.errors import DataError, OutputError
 from dear.limits import LimitError
-from dear.retrieval.catalogue import Catalogue, Entry
+from dear.retrieval.catalogue import LONGEST_REASON, Catalogue, Entry
 from dear.retrieval.database import FILE, Database, connect
 from dear.retrieval.scan import Stamp
 from dear.retrieval.vectors import Vectors
-from tests.unit.retrieval.shared_pages import share_pages
+from tests.unit.retrieval.shared_pages import name_one_row, share_pages
 
 FACTS = {"identity": "0" * 64, "features": ["class"], "embed": 4, "folder": "/nowhere", "model": "none"}
 CONTENT = "a" * 64
@@ -107,3 +107,79 @@ def test_facts_are_few_and_small_before_they_are_read(
     monkeypatch.setenv("DEAR_LIMIT_JSON_BYTES", "50000")
     with pytest.raises(LimitError, match=r"the facts of the index .*: 60,\d{3} bytes"):
         connect(large / FILE)
+
+
+IMAGES, OTHERS = ([f"{number}.png" for number in numbers] for numbers in (range(100, 400), range(400, 700)))
+
+
+def hostile(folder: Path, index: str, name: str, *changes: str) -> Catalogue:
+    """A catalogue of 300 images and 300 other files, changed. An index of its table names one file only."""
+    others = [Entry(other, Stamp(1, 1), None, None, "why") for other in OTHERS]
+    images = [image(path, row, f"{row:064x}") for row, path in enumerate(IMAGES)]
+    catalogue_of(folder, [*images, *others], 300)
+    written(folder, "UPDATE files SET rowid = rowid + 1000", *changes)
+    with closing(sqlite3.connect(folder / FILE)) as database:
+        question = "SELECT rowid FROM files WHERE path = CAST(? AS BLOB)"
+        ((row,),) = database.execute(question, (name,)).fetchall()
+    assert name_one_row(folder / FILE, index, row) == 600
+    return Catalogue.open(folder)
+
+
+def test_a_row_that_an_index_names_again_and_again_is_read_once(tmp_path: Path) -> None:
+    """A merge wrote it for each: 233,472 bytes became 118 MB."""
+    with closing(hostile(tmp_path / "paths", "sqlite_autoindex_files_1", "400.png")) as catalogue:
+        assert [entry.path for entry in catalogue.entries(300)] == IMAGES + OTHERS
+    with closing(hostile(tmp_path / "contents", "by_content", "400.png")) as catalogue:
+        catalogue.require_one_content_a_row()
+        with pytest.raises(DataError, match=rf"a file of the content {7:064x} has no row"):
+            catalogue.row_of(f"{7:064x}")
+    with closing(hostile(tmp_path / "rows", "by_row", "400.png")) as catalogue:
+        assert [*catalogue.broken()] == OTHERS
+        assert [*catalogue.stamps()] == IMAGES + OTHERS
+        with pytest.raises(DataError, match="row 7 belongs to no file"):
+            catalogue.files_of(7)
+
+
+def test_the_files_of_a_row_are_each_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    names, path_of = list[object](), Catalogue._path
+
+    def recorded(catalogue: Catalogue, name: object) -> str:
+        names.append(name)
+        return path_of(catalogue, name)
+
+    monkeypatch.setattr(Catalogue, "_path", recorded)
+    one_row = "UPDATE files SET row = 7"
+    with closing(hostile(tmp_path / "index", "by_row", "107.png", one_row)) as catalogue:
+        assert catalogue.files_of(7) == (["107.png"], f"{7:064x}")
+    assert names == [b"107.png"]
+
+
+def test_reasons_are_short(tmp_path: Path) -> None:
+    """Those of older indexes may have any length; the end says what is wrong with the file that it names."""
+    reason = f"cannot read {'long/' * 2000}a.png: it has 0 bytes"
+    folder = catalogue_of(
+        tmp_path / "index", [image("a.png"), Entry("b.png", Stamp(1, 1), None, None, reason)]
+    )
+    short = f"cannot read {'long/' * 46}lon ... {reason[-250:]}"
+    assert len(short) == LONGEST_REASON == 500
+    with closing(sqlite3.connect(folder / FILE)) as database:
+        question = "SELECT reason FROM files WHERE reason IS NOT NULL"
+        assert database.execute(question).fetchall() == [(short,)]
+    written(folder, f"UPDATE files SET reason = '{reason}' WHERE reason IS NOT NULL")
+    with closing(Catalogue.open(folder)) as catalogue:
+        assert catalogue.broken() == {"b.png": short}
+        assert [entry.reason for entry in catalogue.entries(1)] == [None, short]
+
+
+def test_no_room_to_sort(tmp_path: Path) -> None:
+    """The files are sorted in the temporary folder."""
+    with closing(Catalogue.open(catalogue_of(tmp_path / "index", [image("a.png")]))) as catalogue:
+
+        class Full:
+            def execute(self, *_: object) -> None:
+                raise sqlite3.OperationalError("database or disk is full")
+
+        opened, catalogue.database = catalogue.database, Full()  # type: ignore[assignment]
+        with pytest.raises(OutputError, match=r"disk is full. Set SQLITE_TMPDIR to a folder with room."):
+            [*catalogue.entries(1)]
+        catalogue.database = opened
