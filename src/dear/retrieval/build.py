@@ -20,7 +20,7 @@ from dear.data.images.photos import in_parallel
 from dear.data.images.raster import read_image
 from dear.errors import DataError, SettingsError
 from dear.progress import Progress, silent
-from dear.retrieval.catalogue import Catalogue, Entry
+from dear.retrieval.catalogue import LAST_GENERATION, Catalogue, Entry
 from dear.retrieval.database import FILE, LOCK, only_writer
 from dear.retrieval.encoder import Encoder
 from dear.retrieval.results import Built, damaged
@@ -109,7 +109,8 @@ def finish(catalogue: Catalogue) -> Built:
     alive = catalogue.live(metadata["rows"])
     retained = np.flatnonzero(alive) if len(alive) and 1 - alive.mean() > DEAD_SHARE else None
     if retained is not None:
-        metadata |= {"generation": metadata["generation"] + 1, "rows": len(retained)}
+        generation = metadata["generation"] % LAST_GENERATION + 1
+        metadata |= {"generation": generation, "rows": len(retained)}
         new = Vectors.of(catalogue.folder, metadata)
         shutil.rmtree(new.folder, ignore_errors=True)
         vectors.copy(retained, len(alive), new)

@@ -31,6 +31,7 @@ from dear.retrieval.scan import Stamp
 
 SCHEMA = 2
 LONGEST_PATH, LONGEST_REASON = 4096, 500
+LAST_GENERATION = 10**12  # the first one follows it
 OF_FAISS = {"trained", "kind", "storage"}
 """Facts of the time when FAISS searched; a completed build left them, and all its rows are searchable."""
 SHA256 = re.compile("[0-9a-f]{64}")
@@ -80,7 +81,7 @@ class Facts(TypedDict):
     folder: str
     model: str
     rows: Count
-    generation: Count
+    generation: Annotated[int, Range(0, LAST_GENERATION)]
     searchable_rows: NotRequired[Count]
     shard: NotRequired[tuple[Positive, Positive]]
     heads: NotRequired[HeadFacts]

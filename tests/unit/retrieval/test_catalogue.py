@@ -9,7 +9,8 @@ import pytest
 
 from dear.errors import DataError, OutputError
 from dear.limits import LimitError
-from dear.retrieval.catalogue import LONGEST_REASON, Catalogue, Entry
+from dear.retrieval.build import finish
+from dear.retrieval.catalogue import LAST_GENERATION, LONGEST_REASON, Catalogue, Entry
 from dear.retrieval.database import FILE, Database, connect
 from dear.retrieval.scan import Stamp
 from dear.retrieval.vectors import Vectors
@@ -183,3 +184,17 @@ def test_no_room_to_sort(tmp_path: Path) -> None:
         with pytest.raises(OutputError, match=r"disk is full. Set SQLITE_TMPDIR to a folder with room."):
             [*catalogue.entries(1)]
         catalogue.database = opened
+
+
+def test_generations_have_an_end(tmp_path: Path) -> None:
+    """A build wrote 2^63, which no build can read."""
+    beyond = catalogue_of(tmp_path / "beyond", [image("a.png")], generation=2**63 - 1)
+    with pytest.raises(DataError, match=r"its generation is 9223372036854775807: it must be a whole number"):
+        Catalogue.open(beyond)
+    last = catalogue_of(tmp_path / "last", [image("a.png", 2)], rows=3, generation=LAST_GENERATION)
+    with closing(Catalogue.open(last)) as catalogue:
+        assert finish(catalogue).rows == 1
+    with closing(Catalogue.open(last)) as catalogue:
+        assert catalogue.metadata()["generation"] == 1
+        assert catalogue.files_of(0) == (["a.png"], CONTENT)
+    assert [path.name for path in last.glob("vectors-*")] == ["vectors-1"]
