@@ -10,12 +10,10 @@ from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
-import torch
 from jaxtyping import Float, Int
-from torch import Tensor
 
 from dear.errors import DataError, OutputError
 from dear.limits import at_most
@@ -28,7 +26,7 @@ from dear.retrieval.results import Built, damaged
 from dear.retrieval.scan import Shard, shards_in
 from dear.retrieval.vectors import TOLERANCE, Vectors
 
-CHUNK = 16_384  # rows copied at a time
+NUMBERS = 2**23  # numbers of rows that are copied or compared at a time: 16,384 rows of 512
 OF_A_BUILD = {"rows", "generation", "searchable_rows", "schema", "shard"}
 """Facts of a catalogue that are not those of the encoder and the folder."""
 ENCODER = (("identity", "model"), ("folder", "folder"), ("features", "features"), ("embed", "width"))
@@ -155,12 +153,20 @@ def _finished(shard: Catalogue) -> Catalogue:
     return shard
 
 
+class _Rows(NamedTuple):
+    """Rows of several shards: the index of each one's shard, and its number there."""
+
+    shard: Int[np.ndarray, "row"]
+    row: Int[np.ndarray, "row"]
+
+    def part(self, selected: slice | Int[np.ndarray, "part"]) -> "_Rows":
+        return _Rows(self.shard[selected], self.row[selected])
+
+
 def _copy(shards: Sequence[Catalogue], merged: Catalogue, progress: Progress) -> int:
     """Copy the shards' files, in the order of their paths, and the rows that they need; returns how many."""
     shard_of, row_of = array("l"), array("l")
-    vectors, *sources = (
-        Vectors.of(catalogue.folder, catalogue.metadata()) for catalogue in (merged, *shards)
-    )
+    repeated = array("l"), array("l"), array("l")  # rows of a content that an earlier shard has, and its row
     in_order = heapq.merge(
         *map(_numbered, range(len(shards)), shards), key=lambda numbered: os.fsencode(numbered[1].path)
     )
@@ -171,12 +177,18 @@ def _copy(shards: Sequence[Catalogue], merged: Catalogue, progress: Progress) ->
             shard_of.append(shard)
             row_of.append(entry.row)
         elif row is not None and entry.row is not None and shard_of[row] != shard:
-            _require_same(sources[shard_of[row]], row_of[row], sources[shard], entry.row, entry.path)
+            for numbers, number in zip(repeated, (shard, entry.row, row), strict=True):
+                numbers.append(number)
         merged.put([entry._replace(row=row)])
-    origins = np.asarray(shard_of), np.asarray(row_of)
-    for start in range(0, len(row_of), CHUNK):
-        vectors.write(start, _gathered(sources, *(part[start : start + CHUNK] for part in origins)))
-        progress("merging vectors", min(start + CHUNK, len(row_of)), len(row_of))
+    origins = _Rows(np.asarray(shard_of), np.asarray(row_of))
+    # Many files of a shard may have one content: it is compared once.
+    copies, copied_rows, first = np.unique(np.asarray(repeated), axis=1)
+    vectors, *sources = (
+        Vectors.of(catalogue.folder, catalogue.metadata()) for catalogue in (merged, *shards)
+    )
+    _require_same(shards, sources, origins.part(first), _Rows(copies, copied_rows))
+    for feature in range(vectors.features):
+        vectors.write_feature(feature, _merged(sources, feature, origins, progress))
     return len(row_of)
 
 
@@ -184,31 +196,48 @@ def _numbered(number: int, shard: Catalogue) -> Iterator[tuple[int, Entry]]:
     return ((number, entry) for entry in shard.entries(shard.metadata()["rows"]))
 
 
-def _require_same(first: Vectors, first_row: int, second: Vectors, second_row: int, path: str) -> None:
-    """Raise DataError unless the features of a content that two shards have agree up to rounding."""
-    for feature in range(first.features):
-        pair = (
-            first.read(feature, first_row + 1)[first_row],
-            second.read(feature, second_row + 1)[second_row],
-        )
-        before, again = (np.asarray(vector, dtype=np.float32) for vector in pair)
-        if not before @ again > 1 - TOLERANCE:  # both are unit vectors, whatever the index's distance
-            raise damaged(
-                second.folder.parent,
-                f"{path[:100]!r} has the content of a file in {first.folder.parent}, but not its features",
+def _require_same(
+    shards: Sequence[Catalogue], sources: Sequence[Vectors], first: _Rows, second: _Rows
+) -> None:
+    """Raise DataError unless the features of contents that two shards have agree up to rounding."""
+    for feature in range(sources[0].features):
+        for part in _parts(len(first.row), sources[0].embed):
+            before, again = (
+                _gathered(sources, feature, rows.part(part)).astype(np.float32) for rows in (first, second)
             )
+            # Both are unit vectors, whatever the index's distance.
+            different = ~((before * again).sum(axis=1) > 1 - TOLERANCE)
+            if different.any():
+                at = part.start + int(np.argmax(different))
+                earlier, later = (shards[int(rows.shard[at])] for rows in (first, second))
+                (path, *_), _ = later.files_of(int(second.row[at]))
+                raise damaged(
+                    later.folder,
+                    f"{path[:100]!r} has the content of a file in {earlier.folder}, but not its features",
+                )
 
 
-def _gathered(
-    sources: Sequence[Vectors], shard_of: Int[np.ndarray, "row"], row_of: Int[np.ndarray, "row"]
-) -> Float[Tensor, "row feature embed"]:
-    """The vectors of some rows, each of a shard."""
-    features, embed = sources[0].features, sources[0].embed
-    vectors = np.empty((len(row_of), features, embed), dtype=np.float16)
-    for shard, source in enumerate(sources):
-        (positions,) = np.nonzero(shard_of == shard)
-        if len(positions):
-            rows = row_of[positions]
-            for feature in range(features):
-                vectors[positions, feature] = source.read(feature, int(rows.max()) + 1)[rows]
-    return torch.from_numpy(vectors)
+def _merged(
+    sources: Sequence[Vectors], feature: int, origins: _Rows, progress: Progress
+) -> Iterator[Float[np.ndarray, "row embed"]]:
+    """A feature of all rows of a merged index, in parts."""
+    rows = len(origins.row)
+    for part in _parts(rows, sources[0].embed):
+        yield _gathered(sources, feature, origins.part(part))
+        progress("merging vectors", feature * rows + part.stop, sources[0].features * rows)
+
+
+def _parts(rows: int, embed: int) -> list[slice]:
+    """Slices of rows of which a feature is in memory at a time."""
+    at_once = max(1, NUMBERS // embed)
+    return [slice(start, min(start + at_once, rows)) for start in range(0, rows, at_once)]
+
+
+def _gathered(sources: Sequence[Vectors], feature: int, rows: _Rows) -> Float[np.ndarray, "row embed"]:
+    """A feature of some rows. Each shard's file is mapped once, one at a time."""
+    vectors = np.empty((len(rows.row), sources[0].embed), dtype="<f2")
+    for shard in np.unique(rows.shard).tolist():
+        (positions,) = np.nonzero(rows.shard == shard)
+        numbers = rows.row[positions]
+        vectors[positions] = sources[shard].read(feature, int(numbers.max()) + 1)[numbers]
+    return vectors

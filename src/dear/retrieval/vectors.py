@@ -4,7 +4,7 @@ There is one append-only file of float16 rows per feature. A query is compared w
 memory at a time. `similarity` is all that an index knows of nearness: another distance is defined here.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Self
 
@@ -67,6 +67,16 @@ class Vectors:
         except OSError as error:
             raise self._unwritable(error) from error
 
+    def write_feature(self, feature: int, parts: Iterable[Float[np.ndarray, "row embed"]]) -> None:
+        """Write all rows of a feature, which come in parts. Raises OutputError."""
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            with self.path(feature).open("wb") as file:
+                for rows in parts:
+                    file.write(np.ascontiguousarray(rows).tobytes())
+        except OSError as error:
+            raise self._unwritable(error) from error
+
     def read(self, feature: int, rows: int) -> Float[np.ndarray, "row embed"]:
         """The first ``rows`` rows of a feature, memory-mapped. Raises DataError if there are fewer."""
         if not rows:
@@ -118,15 +128,10 @@ class Vectors:
 
     def copy(self, selected: Int[np.ndarray, "row"], rows: int, to: "Vectors") -> None:
         """Copy some of the first ``rows`` rows to another folder, in chunks. Raises OutputError."""
-        try:
-            to.folder.mkdir(parents=True, exist_ok=True)
-            for feature in range(self.features):
-                mapped = self.read(feature, rows)
-                with to.path(feature).open("wb") as file:
-                    for start in range(0, len(selected), CHUNK):
-                        file.write(np.ascontiguousarray(mapped[selected[start : start + CHUNK]]).tobytes())
-        except OSError as error:
-            raise to._unwritable(error) from error
+        parts = [selected[start : start + CHUNK] for start in range(0, len(selected), CHUNK)]
+        for feature in range(self.features):
+            mapped = self.read(feature, rows)
+            to.write_feature(feature, (mapped[part] for part in parts))
 
     @property
     def _at_once(self) -> int:

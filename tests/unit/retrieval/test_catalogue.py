@@ -9,10 +9,12 @@ import pytest
 
 from dear.errors import DataError, OutputError
 from dear.limits import LimitError
+from dear.retrieval import shards as module
 from dear.retrieval.build import finish
 from dear.retrieval.catalogue import LAST_GENERATION, LONGEST_REASON, Catalogue, Entry
 from dear.retrieval.database import FILE, Database, connect
-from dear.retrieval.scan import Stamp
+from dear.retrieval.scan import Shard, Stamp
+from dear.retrieval.shards import merge_index
 from dear.retrieval.vectors import Vectors
 from tests.unit.retrieval.shared_pages import name_one_row, share_pages
 
@@ -184,6 +186,39 @@ def test_no_room_to_sort(tmp_path: Path) -> None:
         with pytest.raises(OutputError, match=r"disk is full. Set SQLITE_TMPDIR to a folder with room."):
             [*catalogue.entries(1)]
         catalogue.database = opened
+
+
+def shards_with_copies(folder: Path, copies: int) -> Path:
+    """Two shards of one content: one file in the first, so many in the second."""
+    for shard, count in ((Shard(1, 2), 1), (Shard(2, 2), copies)):
+        names = [name for name in (f"{n}.png" for n in range(10 * copies)) if shard.has(name)][:count]
+        facts = {"shard": (shard.number, shard.count), "features": ["class", "color", "shape"]}
+        catalogue_of(shard.folder(folder), [image(name) for name in names], **facts)
+    return folder
+
+
+def test_a_content_of_many_files_is_compared_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For each file a merge opened two files of each feature."""
+    opened, read = list[int](), Vectors.read
+
+    def recorded(vectors: Vectors, feature: int, rows: int) -> object:
+        opened.append(feature)
+        return read(vectors, feature, rows)
+
+    monkeypatch.setattr(Vectors, "read", recorded)
+    for copies in (3, 60):
+        opened.clear()
+        merged = merge_index(shards_with_copies(tmp_path / f"{copies}", copies), tmp_path / f"out-{copies}")
+        assert (merged.files, merged.rows) == (copies + 1, 1)
+        # Of each feature: the two rows that are compared, and the one that is copied.
+        assert opened == [0, 0, 1, 1, 2, 2, 0, 1, 2]
+
+
+def test_parts_of_a_merge_are_bounded_by_their_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "NUMBERS", 1000)
+    assert module._parts(7, 300) == [slice(0, 3), slice(3, 6), slice(6, 7)]
+    assert module._parts(2, 5000) == [slice(0, 1), slice(1, 2)]
+    assert module._parts(0, 300) == []
 
 
 def test_generations_have_an_end(tmp_path: Path) -> None:

@@ -86,7 +86,12 @@ def test_shards_answer_as_the_whole_index(tmp_path: Path, folder: Path, count: i
     assert mine.copies == ("copy.png", "wide/copy.png")
 
 
-def test_merged_they_are_the_whole_index(tmp_path: Path, folder: Path) -> None:
+@pytest.mark.parametrize("numbers", [2**23, 20])
+def test_merged_they_are_the_whole_index(
+    tmp_path: Path, folder: Path, numbers: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if four rows are copied at a time."""
+    monkeypatch.setattr("dear.retrieval.shards.NUMBERS", numbers)
     whole, out = tmp_path / "whole", tmp_path / "merged"
     built = build_index(Plain(), folder, whole)
     merged = merge_index(build(folder, tmp_path / "shards"), out)
