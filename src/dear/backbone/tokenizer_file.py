@@ -203,7 +203,7 @@ def file_tokenizer(
         return _guarded(lambda: tokenizers.Tokenizer.from_str(content))
 
     isolated(
-        lambda: build() and None, file, seconds=SECONDS + len(content) / BYTES_A_SECOND,
+        lambda: build() and None, file, seconds=SECONDS + len(content) // BYTES_A_SECOND,
         memory=MEMORY + BYTES_A_BYTE * len(content),
     )  # fmt: skip
     rust = build()

@@ -1,18 +1,21 @@
 """Read a stranger's file in a process of its own, a fork of this one, with limits on time and memory.
 
 A library in native code may hang on a forged file, fill the memory, or end its process: here this is the
-fork. Windows has no forks: there the file is read in this process, without these limits.
+fork. Other systems than Linux lack forks, or libraries that bear them: there the file is read in this
+process, without these limits.
 """
 
+import ctypes
 import faulthandler
 import os
 import pickle
 import select
 import signal
+import sys
 import traceback
 import warnings
 from collections.abc import Callable
-from math import ceil
+from io import FileIO
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
@@ -22,11 +25,13 @@ from dear.reading.files import ReadingError
 
 Result = TypeVar("Result")
 STDERR = 2
+STATUS = Path("/proc/self/status")
+PARENT_DEATH = 1  # PR_SET_PDEATHSIG of linux/prctl.h
 PATIENCE = 30
 """Seconds of the clock for each of the processor: other processes may have it meanwhile."""
 
 
-def isolated(read: Callable[[], Result], where: object, *, seconds: float, memory: int) -> Result:
+def isolated(read: Callable[[], Result], where: object, *, seconds: int, memory: int) -> Result:
     """The result of ``read``, or the DearError that it raises; of its other effects only those on the disk
     remain.
 
@@ -34,29 +39,26 @@ def isolated(read: Callable[[], Result], where: object, *, seconds: float, memor
         read: its result is sent to this process by pickle.
         where: the input, for messages.
         seconds: the most time of the processor.
-        memory: the most bytes beyond those of this process (on Linux).
+        memory: the most bytes beyond those of this process.
 
     Raises LimitError for what takes more, ReadingError for what ends the process.
     """
-    if not hasattr(os, "fork"):
+    if sys.platform != "linux":
         return read()
-    bound = ceil(seconds)
+    parent = os.getpid()
     receiver, sender = os.pipe()
-    with warnings.catch_warnings():  # about threads: the fork takes none of their locks
-        warnings.simplefilter("ignore", DeprecationWarning)
-        child = os.fork()
-    if not child:
-        _send(read, sender, bound, memory)
-    os.close(sender)
-    try:
-        content = _received(receiver, where, PATIENCE * (1 + bound))
-    except BaseException:
-        os.kill(child, signal.SIGKILL)
-        raise
-    finally:
-        ended = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    with open(receiver, "rb", buffering=0) as answers:
+        with open(sender, "wb", buffering=0) as sent, warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # of threads: it takes none of their locks
+            try:
+                child = os.fork()
+            except OSError as error:
+                raise ReadingError(where, f"no process can be started to read it ({error})") from error
+            if not child:
+                _send(read, sent, parent, seconds, memory)
+        content, ended = _answer(child, answers, where, PATIENCE * (1 + seconds))
     if ended == -signal.SIGXCPU:
-        raise LimitError(f"{where}: it takes more than {bound:,} s to read, far more than its size.")
+        raise LimitError(f"{where}: it takes more than {seconds:,} s to read, far more than its size.")
     megabytes = memory // 2**20
     if ended:
         reason = signal.Signals(-ended).name if ended < 0 else f"code {ended}"
@@ -69,47 +71,57 @@ def isolated(read: Callable[[], Result], where: object, *, seconds: float, memor
         return result  # type: ignore[no-any-return]
     if error_type is MemoryError:
         raise LimitError(f"{where}: it takes more than {megabytes:,} MiB of memory to read.")
-    error = error_type.__new__(error_type)
-    Exception.__init__(error, text)
-    error.__dict__.update(facts)
-    raise error
+    raised = error_type.__new__(error_type)
+    Exception.__init__(raised, text)
+    raised.__dict__.update(facts)
+    raise raised
 
 
-def _received(receiver: int, where: object, patience: float) -> bytes:
-    """What the process sends until its end. Raises ReadingError if it stands still."""
+def _answer(child: int, answers: FileIO, where: object, patience: float) -> tuple[bytes, int]:
+    """What the process sends until its end, and how it ends. Raises ReadingError if it stands still."""
     parts = list[bytes]()
-    with open(receiver, "rb", buffering=0) as answer:
-        while select.select([answer], [], [], patience)[0]:
-            if not (part := answer.read(2**20)):
-                return b"".join(parts)
+    try:
+        while select.select([answers], [], [], patience)[0]:
+            if not (part := answers.read(2**20)):
+                break
             parts.append(part)
-    raise ReadingError(where, f"its reader has stood still for {patience:,.0f} s: repeat the command")
+        else:
+            raise ReadingError(where, f"its reader has stood still for {patience:,.0f} s: repeat the command")
+    except BaseException:
+        os.kill(child, signal.SIGKILL)
+        raise
+    finally:
+        status = os.waitpid(child, 0)[1]
+    return b"".join(parts), os.waitstatus_to_exitcode(status)
 
 
-def _send(read: Callable[[], Any], sender: int, seconds: int, memory: int) -> NoReturn:
+def _send(read: Callable[[], Any], sent: FileIO, parent: int, seconds: int, memory: int) -> NoReturn:
     """Read, send the result or the error, and end this process."""
     code = 1
     try:
-        _limit_process(seconds, memory)
-        answer: tuple[Any, type[BaseException] | None, str, dict[str, Any]]
+        _limit_process(parent, seconds, memory)
         try:
-            answer = read(), None, "", {}
+            answer = pickle.dumps((read(), None, "", {}))
         except DearError as error:
-            answer = None, type(error), str(error), error.__dict__
+            answer = pickle.dumps((None, type(error), str(error), error.__dict__))
         except MemoryError:
-            answer = None, MemoryError, "", {}
+            answer = pickle.dumps((None, MemoryError, "", {}))
         except Exception:  # a bug
-            answer = None, RuntimeError, traceback.format_exc(), {}
-        with open(sender, "wb") as pipe:
-            pickle.dump(answer, pipe)
+            answer = pickle.dumps((None, RuntimeError, traceback.format_exc(), {}))
+        remaining = memoryview(answer)
+        while remaining:
+            remaining = remaining[sent.write(remaining) :]
         code = 0
     finally:
         os._exit(code)
 
 
-def _limit_process(seconds: int, memory: int) -> None:
+def _limit_process(parent: int, seconds: int, memory: int) -> None:
     import resource
 
+    ctypes.CDLL(None).prctl(PARENT_DEATH, signal.SIGKILL)  # it ends with its parent, however that ends
+    if os.getppid() != parent:
+        os._exit(1)
     faulthandler.disable()
     os.dup2(os.open(os.devnull, os.O_WRONLY), STDERR)  # for what a library prints when it aborts
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the parent, which ends this process
@@ -117,10 +129,8 @@ def _limit_process(seconds: int, memory: int) -> None:
     signal.signal(signal.SIGXCPU, signal.SIG_DFL)
     _lower(resource.RLIMIT_CORE, 0)
     _lower(resource.RLIMIT_CPU, seconds)
-    status = Path("/proc/self/status")
-    if status.exists():
-        lines = dict(line.split(":", 1) for line in status.read_text().splitlines() if ":" in line)
-        _lower(resource.RLIMIT_DATA, int(lines["VmData"].split()[0]) * 1024 + memory)
+    lines = dict(line.split(":", 1) for line in STATUS.read_text().splitlines() if ":" in line)
+    _lower(resource.RLIMIT_DATA, int(lines["VmData"].split()[0]) * 1024 + memory)
 
 
 def _lower(kind: int, most: int) -> None:

@@ -68,7 +68,7 @@ def read_pickled(source: Path | io.BytesIO, where: object, size: int) -> Any:
             _require_calls_of_weights(torch._C.PyTorchFileReader(torch_source).get_record(RECORD), where)
             _load(torch_source)
 
-    isolated(attempt, where, seconds=SECONDS + size / BYTES_A_SECOND, memory=MEMORY + 2 * size)
+    isolated(attempt, where, seconds=SECONDS + size // BYTES_A_SECOND, memory=MEMORY + 2 * size)
     with _readable(where):
         return _load(torch_source)
 

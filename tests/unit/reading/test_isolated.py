@@ -2,6 +2,7 @@
 
 import os
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -14,11 +15,11 @@ from dear.limits import LimitError
 from dear.reading.files import ReadingError
 from dear.reading.isolated import isolated
 
-pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs forks")
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux has these processes")
 MEMORY = 2**28
 
 
-def read(function: Callable[[], Any], seconds: float = 60) -> Any:
+def read(function: Callable[[], Any], seconds: int = 60) -> Any:
     return isolated(function, "it", seconds=seconds, memory=MEMORY)
 
 
@@ -61,7 +62,6 @@ def test_time_without_an_end() -> None:
     assert time.process_time() - begun < 0.5  # of this process
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="memory is bounded on Linux only")
 def test_memory() -> None:
     assert read(lambda: len(bytearray(MEMORY // 2))) == MEMORY // 2
     with pytest.raises(LimitError, match=r"^it: it takes more than 256 MiB of memory to read"):
@@ -83,11 +83,36 @@ def test_ctrl_c_ends_both(tmp_path: Path) -> None:
         os.kill(int(started.read_text()), 0)
 
 
+def test_it_ends_with_its_parent() -> None:
+    """Who kills a command and gives it again meets nothing of the first."""
+    code = """
+import os, time
+from dear.reading.isolated import isolated
+isolated(lambda: (print(os.getpid(), flush=True), time.sleep(600)), "it", seconds=9, memory=2**28)
+"""
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as command:
+        assert command.stdout is not None
+        reader = int(command.stdout.readline())
+        command.kill()
+    for _ in range(1000):
+        stat = Path(f"/proc/{reader}/stat")
+        if not stat.exists() or stat.read_text().rpartition(")")[2].split()[0] == "Z":
+            return
+        time.sleep(0.01)
+    raise AssertionError("it goes on")
+
+
+def test_what_stands_still_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dear.reading.isolated.PATIENCE", 0.1)
+    with pytest.raises(ReadingError, match=r"^it: its reader has stood still for 0 s: repeat the command"):
+        read(lambda: time.sleep(600), seconds=1)
+
+
 def test_a_limit_that_is_lower_already_stays() -> None:
     import resource
 
     def limits() -> tuple[int, int]:
         return resource.getrlimit(resource.RLIMIT_CPU)[0], resource.getrlimit(resource.RLIMIT_CORE)[0]
 
-    assert read(limits, seconds=7.5) == (8, 0)
+    assert read(limits, seconds=8) == (8, 0)
     assert read(lambda: read(limits, seconds=90), seconds=7) == (7, 0)

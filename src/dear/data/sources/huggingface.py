@@ -76,7 +76,7 @@ def read_huggingface(name: str, settings: DataSettings) -> Listing:
         return list_tables(name, tables, settings, unpack, notes)[0]
 
     tables = dict[str, ArrowFiles]()
-    seconds = SECONDS + sum(map(size_on_disk, chain.from_iterable(files.values()))) / BYTES_A_SECOND
+    seconds = SECONDS + sum(map(size_on_disk, chain.from_iterable(files.values()))) // BYTES_A_SECOND
     try:
         return isolated(read, name, seconds=seconds, memory=limit("unpacking_bytes"))
     finally:
