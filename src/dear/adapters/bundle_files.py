@@ -36,10 +36,11 @@ def write(folder: Path, tensors: Mapping[str, Tensor], config: Mapping[str, Any]
             "parameters": sum(tensor.numel() for tensor in plain.values()),
         },
     }
+    text = json.dumps(content, indent=1, allow_nan=False, ensure_ascii=False)
     files = {
         ADAPTER: save(plain, metadata={"format": "pt"}),
         CARD: card.encode(errors="backslashreplace"),  # a folder name may not be valid Unicode
-        CONFIG: (json.dumps(content, indent=1, allow_nan=False) + "\n").encode(),
+        CONFIG: f"{text}\n".encode(errors="replace"),
     }
     try:
         write_folder(folder, files)

@@ -17,7 +17,7 @@ from dear.adapters.scoring import bundle_scores, images_of, predict_split, unsee
 from dear.backbone.choice import warn_of_toy
 from dear.data.dataset import Dataset, Images
 from dear.data.images.transforms import eval_views
-from dear.errors import installation
+from dear.errors import installation, without_surrogates
 from dear.evaluation.metrics import reliability
 from dear.evaluation.mistakes import find_mistakes
 from dear.evaluation.predictions import Predictions
@@ -195,4 +195,4 @@ def as_image(pixels: Float[Tensor, "3 size size"]) -> Image.Image:
 def image_title(images: Images, index: int) -> str:
     """The file of an image, or its number counted from 1."""
     paths: Sequence[str] | None = getattr(images, "paths", None)
-    return f"image {index + 1}" if paths is None else str(paths[index])
+    return f"image {index + 1}" if paths is None else without_surrogates(str(paths[index]))

@@ -16,6 +16,7 @@ from dear.data.dataset import Images
 from dear.data.fewshot import Subset
 from dear.data.images.photos import PhotoImages
 from dear.data.images.raster import read_image
+from dear.errors import without_surrogates
 from dear.evaluation.predictions import Predictions
 from dear.evaluation.schema import Mistake
 
@@ -198,7 +199,7 @@ def record_entry(part: Sequence[str | int], mistakes: Mistakes, images: Images) 
     entry["examples"] = [
         {name: value for name, value in example.items() if value is not None} for example in entry["examples"]
     ]
-    folder = {} if photos is None else {"folder": str(photos.folder.resolve())}
+    folder = {} if photos is None else {"folder": without_surrogates(str(photos.folder.resolve()))}
     plain = {name: [*value] if isinstance(value, tuple) else value for name, value in entry.items()}
     plain["confusions"] = [[*confusion] for confusion in plain["confusions"]]
     return {"part": [*part], **plain, "identity": images.identity, **folder}
@@ -210,6 +211,7 @@ def _rounded(mistake: Mistake, photos: PhotoImages | None) -> Mistake:
         sha256 = content_hash(read_image(photos.folder / photos.paths[mistake.index]))
     return replace(
         mistake,
+        file=mistake.file and without_surrogates(mistake.file),
         confidence=round(mistake.confidence, 6),
         probability=round(mistake.probability, 6),
         sha256=sha256,

@@ -1,4 +1,4 @@
-"""The bytes and lines of a file: regular files only, up to a size limit."""
+"""The bytes and lines of a file, a regular one up to a size limit; the folders below a folder."""
 
 import os
 import stat
@@ -31,9 +31,11 @@ class ReadingError(DataError):
         super().__init__(f"{where}: {self.reason}.")
 
 
-def read_bytes(path: Path, size_limit: str = "json_bytes") -> bytes:
-    """The content of a regular file. ``size_limit`` names the size limit. Raises ReadingError, LimitError."""
-    with opened(path) as file:
+def read_bytes(path: Path, size_limit: str = "json_bytes", *, links: bool = True) -> bytes:
+    """The content of a regular file or, if ``links``, of a link to one. ``size_limit`` names the size limit.
+    Raises ReadingError, LimitError.
+    """
+    with opened(path, links=links) as file:
         at_most(size_limit, os.fstat(file.fileno()).st_size, path)
         try:
             content = file.read(limit(size_limit) + 1)  # it may have grown, and files of /proc report 0
@@ -44,14 +46,14 @@ def read_bytes(path: Path, size_limit: str = "json_bytes") -> bytes:
 
 
 @contextmanager
-def opened(path: Path) -> Iterator[BinaryIO]:
+def opened(path: Path, *, links: bool = True) -> Iterator[BinaryIO]:
     """A regular file, opened for reading. Raises ReadingError for a folder, pipe or device, without
-    waiting for it or reading from it.
+    waiting for it or reading from it, and, unless ``links``, for a link.
     """
     # Without O_NONBLOCK, opening a pipe waits for a writer. Windows lacks it and needs O_BINARY instead.
     flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
     try:
-        require_plain(path)
+        require_plain(path, links=links)
         file = open(path, "rb", opener=lambda name, _: os.open(name, flags))  # noqa: SIM115 (below)
     except (OSError, ValueError) as error:  # a name with a zero byte is a ValueError
         raise ReadingError(path, _reason(error), missing=isinstance(error, FileNotFoundError)) from error
@@ -78,6 +80,29 @@ def file_size(path: Path) -> int | None:
     except (OSError, ValueError):
         return None
     return status.st_size if stat.S_ISREG(status.st_mode) else None
+
+
+def walk_folders(top: Path) -> Iterator[tuple[Path, list[str], list[str]]]:
+    """Each folder, before those in it, with the names of its folders and of its files, as from `os.walk`.
+
+    A folder that the caller removes from the list is not entered, nor is a link to one. Raises DataError for
+    a folder that cannot be read, LimitError for too many levels.
+    """
+    todo = [(top, 1)]
+    while todo:  # not recursive, unlike os.walk before Python 3.12
+        folder, level = todo.pop()
+        at_most("folder_depth", level, top)
+        folders, files, links = list[str](), list[str](), set[str]()
+        try:
+            with os.scandir(folder) as entries:
+                for entry in entries:
+                    (folders if _is_folder(entry) else files).append(entry.name)
+                    if entry.is_symlink():
+                        links.add(entry.name)
+        except OSError as error:
+            raise DataError(f"cannot read the folder {folder}: {error.strerror}.") from error
+        yield folder, folders, files
+        todo += [(folder / name, level + 1) for name in reversed(folders) if name not in links]
 
 
 def read_text(path: Path, size_limit: str = "text_bytes") -> str:
@@ -115,3 +140,10 @@ def _reason(error: OSError | ValueError) -> str:
     if isinstance(error, PermissionError):
         return "no permission to read it"
     return (error.strerror if isinstance(error, OSError) else None) or str(error)
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:  # a link without permission to follow it, or to itself
+        return False

@@ -7,6 +7,7 @@ import json
 import math
 import re
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
@@ -18,6 +19,10 @@ from dear.reading.files import ReadingError, decoded, read_bytes
 SMALL: Final = 8  # values up to which limits are not checked, for the lines of a table
 DIGITS: Final = 19  # of a 64-bit integer
 DIGITS_OF_YAML: Final = 400  # the range of each key is checked by its reader
+HALF_ESCAPE: Final = re.compile(r"\\u[dD][89a-fA-F]")  # also begins each half of an honest pair
+HALVES: Final = re.compile("[\ud800-\udfff]")
+HALVES_OF_NO_NAME: Final = re.compile("[\ud800-\udc7f\udd00-\udfff]")
+"""All but those by which Python writes the bytes of a file's name that are not UTF-8."""
 
 
 def split_list(text: str) -> list[str]:
@@ -31,16 +36,17 @@ def split_list(text: str) -> list[str]:
     return [entry.strip() for row in rows for entry in row]
 
 
-def read_json(path: Path) -> Any:
-    """The value of a JSON file; errors as in `parse_json`."""
-    return parse_json(read_bytes(path), path)
+def read_json(path: Path, *, file_names: bool = False, links: bool = True) -> Any:
+    """The value of a JSON file, which is no link unless ``links``; the rest as in `parse_json`."""
+    return parse_json(read_bytes(path, links=links), path, file_names=file_names)
 
 
-def parse_json(content: bytes | str, where: object) -> Any:
-    """The value of a JSON text.
+def parse_json(content: bytes | str, where: object, *, file_names: bool = False) -> Any:
+    """The value of a JSON text; with ``file_names``, names of files that are not UTF-8 are read as Python
+    writes them, "caf\\udce9".
 
-    Raises ReadingError for invalid JSON, NaN, Infinity, integers beyond 64 bits and duplicate keys;
-    LimitError for too many values or levels.
+    Raises ReadingError for invalid JSON, NaN, Infinity, integers beyond 64 bits, half surrogates and
+    duplicate keys; LimitError for too many values or levels.
     """
     text = content if isinstance(content, str) else decoded(where, content)
     # Counted before parsing: each value takes at least a comma, a bracket or a brace.
@@ -55,6 +61,8 @@ def parse_json(content: bytes | str, where: object) -> Any:
         raise ReadingError(where, f"it is not readable JSON: {error}") from error
     if values > SMALL:
         require_shallow(value, where)
+    if HALF_ESCAPE.search(text):
+        require_whole(value, where, HALVES_OF_NO_NAME if file_names else HALVES)
     return value
 
 
@@ -66,6 +74,25 @@ def require_shallow(value: Any, where: object) -> None:
         at_most("json_depth", levels, where)
         below = (holder.values() if isinstance(holder, dict) else holder for holder in level)
         level = [entry for entries in below for entry in entries if isinstance(entry, dict | list)]
+
+
+def require_whole(value: Any, where: object, halves: re.Pattern[str] = HALVES) -> None:
+    """Raise ReadingError for a text or key with a half surrogate, which no file in UTF-8 can hold."""
+    for entry in walked(value):
+        if isinstance(entry, str) and not entry.isascii() and (half := halves.search(entry)):
+            raise ReadingError(where, f"a text holds half of a character, {half[0]!r}")
+
+
+def walked(value: Any) -> Iterator[Any]:
+    """A value and all keys and values within it."""
+    todo = [value]
+    while todo:
+        entry = todo.pop()
+        yield entry
+        if isinstance(entry, dict):
+            todo += [*entry, *entry.values()]
+        elif isinstance(entry, list):
+            todo += entry
 
 
 def read_yaml(path: Path, *, as_text: bool = False) -> Any:
@@ -98,11 +125,16 @@ def parse_yaml(text: str, where: object, *, as_text: bool = False) -> Any:
 
 
 class _Loader(yaml.SafeLoader):
-    """PyYAML's safe loader, without duplicate keys, huge integers and zero bytes, which no path may have."""
+    """PyYAML's safe loader, without duplicate keys, huge integers, half surrogates and zero bytes, which no
+    path may have.
+    """
 
     def construct_scalar(self, node: yaml.ScalarNode | yaml.MappingNode) -> Any:
-        if "\0" in str(node.value):
+        text = str(node.value)
+        if "\0" in text:
             raise ValueError("a text holds a zero byte")
+        if not text.isascii() and (half := HALVES.search(text)):
+            raise ValueError(f"a text holds half of a character, {half[0]!r}")
         return super().construct_scalar(node)
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:

@@ -1,5 +1,6 @@
 """What a classifier gets wrong, by hand and against scikit-learn, and what a record holds of it."""
 
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -98,6 +99,18 @@ def test_files_are_named_with_their_content(tmp_path: Path) -> None:
     assert entry["folder"] == str(tmp_path.resolve())
     (example,) = entry["examples"]
     assert (example["file"], example["sha256"]) == ("a.png", content_hash((tmp_path / "a.png").read_bytes()))
+
+
+@pytest.mark.skipif(sys.platform == "darwin", reason="its file system takes UTF-8 only")
+def test_names_that_are_not_utf_8_are_written_in_it(tmp_path: Path) -> None:
+    folder = tmp_path / "d\udce9"
+    folder.mkdir()
+    Image.new("RGB", (5, 7)).save(folder / "caf\udce9.png")
+    photos = PhotoImages(folder, ["caf\udce9.png"], torch.tensor([0]))
+    mistakes = find_mistakes(predictions("ab", [0], torch.tensor([[0.25, 0.75]])), photos, 12)
+    entry = record_entry(["all"], mistakes, photos)
+    assert entry["folder"].endswith("/d?")
+    assert entry["examples"][0]["file"] == "caf?.png"
 
 
 COUNTS = Mistakes(tuple("abcde"), (3, 2, 0, 1, 0), (2, 1, 0, 1, 0), (2, 2, 1, 1, 0), ((0, 1, 1), (1, 2, 1)))

@@ -1,11 +1,14 @@
 """JSON and YAML from outside: bounded, and no number that is none."""
 
+import json
+import os
 from pathlib import Path
 
 import pytest
 
 from dear.errors import DearError
 from dear.limits import LIMITS, Limit, LimitError
+from dear.reading.files import ReadingError
 from dear.reading.plain import parse_json, read_json, read_yaml
 
 NINES = "9" * 5000
@@ -31,6 +34,10 @@ def test_what_is_fine_is_read(tmp_path: Path) -> None:
         ('{"a": 1, "b": {"c": 1, "c": 2}}', "the key 'c' appears twice"),
         ("[" * 100_000, "nested too deeply"),
         ('{"a":' * 100_000, "nested too deeply"),
+        ('"\\ud800"', r"a text holds half of a character, '\\ud800'"),
+        ('{"a": [{"b": {"\\uDfff": 1}}]}', r"half of a character, '\\udfff'"),
+        ('["\\ud83d\\ude00", "\\ude00\\ud83d"]', r"half of a character, '\\ude00'"),
+        ('["\\udce9"]', r"half of a character, '\\udce9'"),
     ],
 )
 def test_json_that_is_refused(text: str, reason: str) -> None:
@@ -38,6 +45,18 @@ def test_json_that_is_refused(text: str, reason: str) -> None:
         parse_json(text, "a.json")
     assert str(told.value).startswith("a.json")
     assert "\n" not in str(told.value)
+
+
+def test_whole_characters_are_read() -> None:
+    assert parse_json(r'{"\ud83d\ude00": ["\\ud800", "\u00e9"]}', "x") == {"\U0001f600": ["\\ud800", "\xe9"]}
+
+
+def test_names_of_files_that_are_not_utf_8_are_read_where_they_may_be() -> None:
+    name = os.fsdecode(b"caf\xe9.png")
+    assert parse_json(json.dumps({name: [name]}), "x", file_names=True) == {name: [name]}
+    for half in ("\udc7f", "\udd00", "\ud8e9"):  # no byte of a name is written so
+        with pytest.raises(ReadingError, match="half of a character"):
+            parse_json(json.dumps([name, half]), "x", file_names=True)
 
 
 def test_the_levels_and_values_that_a_limit_allows(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -86,6 +105,8 @@ def test_aliases_and_merges_that_are_few_are_read(tmp_path: Path) -> None:
         ("a: !!int ''", "not readable YAML"),
         ('a: "b\\0c"', "a text holds a zero byte"),
         ('"b\\0c": a', "a text holds a zero byte"),
+        ('a: ["\\ud800"]', r"a text holds half of a character, '\\ud800'"),
+        ('a: {"\\udce9": 1}', r"a text holds half of a character, '\\udce9'"),
         ("a: !!bool maybe", "not readable YAML"),
         ("a: !!timestamp never", "not readable YAML"),
         ("a: 2026-13-45", "not readable YAML: month"),

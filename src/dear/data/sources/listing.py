@@ -1,5 +1,6 @@
 """The result of reading a data set: image files by split, their labels, and the class names."""
 
+import os
 import posixpath
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -10,9 +11,11 @@ from typing import NamedTuple, NoReturn
 
 from dear.errors import DataError
 from dear.limits import at_most
+from dear.reading.typed import shown
 
 PARTS = ("train", "val", "test")
 FEW = 3  # files or classes that a note names
+LONGEST_PATH = 4096  # characters, as on Linux
 
 Report = Callable[[DataError], None]
 """Called with an error in a data set's lists; if it returns, reading continues without the faulty entry."""
@@ -103,6 +106,16 @@ def require_distinct(source: str, keys: Sequence[str], names: Sequence[str]) -> 
                 f"{with_spaces(name)!r}. Give each class a name of its own."
             )
         seen[plain] = key
+
+
+def require_path(where: str, path: str) -> None:
+    """Raise DataError for a path that no file can have."""
+    if len(path) > LONGEST_PATH:
+        raise DataError(f"{where}: the path has {len(path):,} characters, at most {LONGEST_PATH:,} are read.")
+    try:
+        os.fsencode(path)
+    except UnicodeEncodeError as error:
+        raise DataError(f"{where}: the path {shown(path)} has a character that no file name has.") from error
 
 
 def require_inside(where: str, path: str) -> None:

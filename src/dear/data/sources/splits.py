@@ -20,6 +20,7 @@ from dear.data.sources.listing import (
     require_apart,
     require_distinct,
     require_inside,
+    require_path,
 )
 from dear.errors import DataError
 from dear.reading.files import file_size
@@ -186,7 +187,7 @@ def _record(
 
 def _class_rows(file: Path, report: Report) -> dict[str, list[ClassRow]]:
     """The rows of train, test and, if there are any, val, with their class names."""
-    content: Any = read_json(file)
+    content: Any = read_json(file, file_names=True)
     parts: dict[str, list[ClassRow]] = {}
     for part in PARTS:
         rows = content.get(part, []) if isinstance(content, dict) else None
@@ -201,6 +202,7 @@ def _class_rows(file: Path, report: Report) -> dict[str, list[ClassRow]]:
 def _class_row(where: str, row: Any) -> ClassRow:
     match row:
         case [str(path), int(label), str(name)] if path and name and not isinstance(label, bool):
+            require_path(where, path)
             require_inside(where, path)
             if label < 0:
                 raise DataError(f"{where}: label {label} of {path} is out of range; labels count from 0.")

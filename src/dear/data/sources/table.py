@@ -18,6 +18,7 @@ from dear.data.sources.listing import (
     reporting,
     require_distinct,
     require_inside,
+    require_path,
 )
 from dear.data.sources.naming import QUOTES, in_order, read_names
 from dear.data.sources.splits import Split, make_split
@@ -33,7 +34,6 @@ COLUMNS = "path, label and, optionally, split"
 PATHS = ("path", "image", "file", "filename", "filepath", "image_path")
 LABELS = ("label", "labels", "class")
 """Names of the two columns, the first that is there: `dear predict` writes file and class."""
-LONGEST_PATH = 4096  # characters, as on Linux
 
 
 class Entry(NamedTuple):
@@ -167,7 +167,7 @@ def _entries(table: Path, confined: bool, report: Report) -> list[Entry]:
 
 
 def _entry(where: str, row: Any, confined: bool) -> Entry:
-    row = parse_json(row, where) if isinstance(row, str) else row
+    row = parse_json(row, where, file_names=True) if isinstance(row, str) else row
     row = row if isinstance(row, dict) else {}
     path, label, split = (row.get(_column(names, row)) for names in (PATHS, LABELS, ("split",)))
     if isinstance(label, int) and not isinstance(label, bool):  # a JSON number
@@ -180,16 +180,6 @@ def _entry(where: str, row: Any, confined: bool) -> Entry:
     if confined or not os.path.isabs(path):
         require_inside(where, path)
     return Entry(where, path, label.strip(), (split or "").strip())
-
-
-def require_path(where: str, path: str) -> None:
-    """Raise DataError for a path that no file can have."""
-    if len(path) > LONGEST_PATH:
-        raise DataError(f"{where}: the path has {len(path):,} characters, at most {LONGEST_PATH:,} are read.")
-    try:
-        os.fsencode(path)
-    except UnicodeEncodeError as error:
-        raise DataError(f"{where}: the path {shown(path)} has a character that no file name has.") from error
 
 
 def _column(names: Sequence[str], columns: Collection[str]) -> str:

@@ -164,6 +164,19 @@ class TestRefusals:
         with pytest.raises(DataError, match=r"test\[0\]: the path .* leads out of the image folder"):
             load_coop(tmp_path)
 
+    @pytest.mark.parametrize(
+        ("path", "message"),
+        [
+            ("\ud800.png", r"split_zhou_OxfordPets\.json: a text holds half of a character"),
+            ("x" * 4097, r"test\[0\]: the path has 4,097 characters"),
+        ],
+    )
+    def test_paths_that_no_file_has(self, tmp_path: Path, path: str, message: str) -> None:
+        write(tmp_path, files=True)
+        write(tmp_path, changed("test", 0, [path, 2, "emu"]), files=False)
+        with pytest.raises(DataError, match=message):
+            load_coop(tmp_path)
+
     def test_missing_images_are_counted(self, tmp_path: Path) -> None:
         write(tmp_path)
         for name in ("sea_horse/1.png", "ant/2.png"):
