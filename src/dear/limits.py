@@ -39,7 +39,7 @@ LIMITS: Final = MappingProxyType({
     "dataset_files": Limit(10_000, "files of a Hugging Face data set"),
     "parquet_bytes": Limit(8 * 2**30, "bytes of a Parquet file"),
     "parquet_footer": Limit(16 * 2**20, "bytes of the description at the end of a Parquet file"),
-    "folder_depth": Limit(64, "levels of folders in a zip"),
+    "folder_depth": Limit(64, "levels of folders"),
     "image_bytes": Limit(512 * 2**20, "bytes of an image file"),
     "image_pixels": Limit(2**27, "pixels of an image"),
     "image_scans": Limit(64, "scans of a progressive JPEG"),
@@ -52,6 +52,11 @@ LIMITS: Final = MappingProxyType({
     "record_name": Limit(300, "characters of a name"),
     "epochs": Limit(20_000, "epochs of a run record or a bundle"),
     "record_parts": Limit(1000, "parts of mistakes in a run record"),
+    "record_values": Limit(1_000_000, "keys and values in a run record"),
+    "record_text": Limit(5000, "characters of a text in a run record"),
+    "record_settings": Limit(100_000, "characters of the settings and the environment in a run record"),
+    "record_confusions": Limit(100_000, "confusions in a part of a run record"),
+    "record_examples": Limit(1000, "examples of mistakes in a part of a run record"),
     "methods": Limit(500, "methods of a recipe"),
     "runs": Limit(100_000, "runs: methods times data sets times numbers of shots times seeds"),
     "report_cells": Limit(100_000, "methods times data sets times numbers of shots"),
@@ -88,8 +93,8 @@ LIMITS: Final = MappingProxyType({
 
 SETTABLE: Final = frozenset({
     "json_bytes", "text_bytes", "text_lines", "table_rows", "parquet_bytes", "image_bytes", "image_pixels",
-    "image_side", "unpacked_ratio", "unpacking_bytes", "classes", "templates", "request_classes",
-    "request_text", "prompts",
+    "image_side", "unpacked_ratio", "unpacking_bytes", "record_values", "classes", "templates",
+    "request_classes", "request_text", "prompts",
     "bundle_bytes", "parameters", "tensor_bytes", "mask_values", "index_rows",
 })  # fmt: skip
 """Limits that an environment variable raises: larger data, models and machines may need it."""

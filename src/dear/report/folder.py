@@ -9,7 +9,7 @@ from dear.errors import DataError
 from dear.evaluation.records import check_record
 from dear.evaluation.schema import part_of
 from dear.limits import LimitError
-from dear.reading.files import ReadingError
+from dear.reading.files import ReadingError, walk_folders
 from dear.reading.plain import read_json
 from dear.report.drawing import figure_files
 from dear.report.grid import Grid, markdown_text
@@ -42,14 +42,16 @@ def read_folder(folder: Path) -> list[Record]:
     """All run records in a folder and its subfolders; other JSON files are ignored.
 
     Raises:
-        DataError: if there is no such folder, no record in it, or a damaged one.
+        DataError: if there is no such folder, no record in it, a damaged one, or a link in the place of a
+            file: whoever made it would choose among the user's files.
     """
     if not folder.is_dir():
         raise DataError(f"{folder} is not a folder: give the one that contains the run records.")
     records: list[Record] = []
-    for path in sorted(folder.rglob("*.json")):
+    files = (parent / name for parent, _, names in walk_folders(folder) for name in names)
+    for path in sorted(file for file in files if file.suffix == ".json"):
         try:
-            record: Any = read_json(path)
+            record: Any = read_json(path, file_names=True, links=False)
         except ReadingError as error:
             raise DataError(
                 f"{path} is not a run record: {error.reason}. Remove it and run it again."

@@ -10,6 +10,7 @@ from typing import Self
 
 from dear.data.images.raster import SUFFIXES
 from dear.errors import DataError, SettingsError
+from dear.reading.files import walk_folders
 
 
 @dataclass(frozen=True)
@@ -81,17 +82,14 @@ def scan(folder: Path, leave_out: Path | None = None) -> dict[str, Stamp]:
     avoided = leave_out.resolve() if leave_out else None
     stamps: dict[str, Stamp] = {}
 
-    def refuse(error: OSError) -> None:
-        raise DataError(f"cannot read the folder {error.filename}: {error.strerror}.") from error
-
-    for parent, folders, files in os.walk(folder, onerror=refuse):
+    for parent, folders, files in walk_folders(folder):
         folders[:] = sorted(
             name
             for name in folders
-            if not name.startswith(".") and (avoided is None or Path(parent, name).resolve() != avoided)
+            if not name.startswith(".") and (avoided is None or (parent / name).resolve() != avoided)
         )
         for name in sorted(files):
-            path = Path(parent, name)
+            path = parent / name
             if name.startswith(".") or path.suffix.lower() not in SUFFIXES:
                 continue
             if (stamp := stamp_of(path)) is not None:

@@ -1,4 +1,4 @@
-"""Bytes and lines of files: plain ones alone, bounded, in UTF-8."""
+"""Bytes and lines of files: plain ones alone, bounded, in UTF-8; folders, of so many levels."""
 
 import os
 import subprocess
@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from dear.errors import DataError
 from dear.limits import LimitError
-from dear.reading.files import ReadingError, read_bytes, read_lines, read_text
+from dear.reading.files import ReadingError, read_bytes, read_lines, read_text, walk_folders
 
 LATE = 60  # seconds; what would wait for a writer waits for ever
 
@@ -81,6 +82,34 @@ def test_lines_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setenv("DEAR_LIMIT_TEXT_LINES", "2")
     with pytest.raises(LimitError, match="3 lines"):
         read_lines(path)
+
+
+def test_folders_are_walked_as_by_the_system(tmp_path: Path) -> None:
+    for name in ("b/.d/1", "b/c/2", "a/3", "4", ".5"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    (tmp_path / "a" / "up").symlink_to(tmp_path)
+    (tmp_path / "a" / "self").symlink_to("self")
+    walked = {folder: (sorted(folders), sorted(files)) for folder, folders, files in walk_folders(tmp_path)}
+    assert walked == {
+        Path(folder): (sorted(folders), sorted(files)) for folder, folders, files in os.walk(tmp_path)
+    }
+    pruned = []
+    for folder, folders, _ in walk_folders(tmp_path):
+        folders[:] = [name for name in folders if name != "b"]
+        pruned.append(folder.relative_to(tmp_path).as_posix())
+    assert pruned == [".", "a"]
+    with pytest.raises(DataError, match=r"cannot read the folder .*/gone: No such file"):
+        [*walk_folders(tmp_path / "gone")]
+
+
+def test_levels_of_folders_are_bounded(tmp_path: Path) -> None:
+    deepest = tmp_path.joinpath(*"d" * 63)
+    deepest.mkdir(parents=True)
+    assert sum(1 for _ in walk_folders(tmp_path)) == 64
+    (deepest / "d").mkdir()
+    with pytest.raises(LimitError, match=r"65 levels of folders, above the limit of 64\.$"):
+        [*walk_folders(tmp_path)]
 
 
 def test_a_name_with_a_zero_byte_is_no_file() -> None:

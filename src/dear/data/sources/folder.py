@@ -11,6 +11,7 @@ from dear.data.settings import DataSettings
 from dear.data.sources.listing import Listing, Report, Row, first_few, refuse, reporting, require_distinct
 from dear.data.sources.splits import make_split
 from dear.errors import DataError
+from dear.reading.files import walk_folders
 
 SPLITS = {
     "train": "train",
@@ -199,12 +200,8 @@ def _entries(folder: Path) -> Iterator[os.DirEntry[str]]:
 
 def _files(folder: Path) -> list[Path]:
     """All files below a folder, sorted by path, without hidden files and the targets of links to folders."""
-
-    def refuse(error: OSError) -> None:
-        raise DataError(f"cannot read the folder {error.filename}: {error.strerror}.") from error
-
     files: list[Path] = []
-    for parent, folders, names in os.walk(folder, onerror=refuse, followlinks=False):
+    for parent, folders, names in walk_folders(folder):
         folders[:] = [name for name in folders if not name.startswith(".")]
-        files += [Path(parent, name) for name in names if not name.startswith(".")]
+        files += [parent / name for name in names if not name.startswith(".")]
     return sorted(files)
