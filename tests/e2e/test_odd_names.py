@@ -34,8 +34,9 @@ def test_fit_predict_and_data_check(tmp_path: Path, capsys: pytest.CaptureFixtur
         for shade, name in ((200, "red"), (60, GREEN)):
             folder = images / part / name
             folder.mkdir(parents=True)
+            red = shade if part == "train" else 260 - shade  # so that images are misclassified
             for number, file in enumerate((CAFE, "dated.png")):
-                Image.new("RGB", (40, 40), (shade, 10 * number, 255 - shade)).save(folder / file)
+                Image.new("RGB", (40, 40), (red, 10 * number, 255 - red)).save(folder / file)
             os.utime(folder / "dated.png", (YEAR_2300, YEAR_2300))
     fit = ["fit", "--data", str(images), "--model", "tiny", "--method", "zero-shot", "--out", str(bundle)]
 
@@ -53,6 +54,25 @@ def test_fit_predict_and_data_check(tmp_path: Path, capsys: pytest.CaptureFixtur
     out, _ = run(["data", "check", str(images), "--json"], capsys)
     assert json.loads(out)["faults"] == []
     run([*fit, "--device", "cpu"], capsys)
+    run(["eval", str(bundle), str(images), "--out", str(tmp_path / "page"), "--device", "cpu"], capsys)
+    assert "caf?.png" in (tmp_path / "page" / "mistakes.csv").read_text()
+    few_shot = [
+        "run",
+        "few-shot",
+        "--data",
+        str(images),
+        "--model",
+        "tiny",
+        "--shots",
+        "1",
+        "--device",
+        "cpu",
+    ]
+    run(
+        [*few_shot, "--methods", "zero-shot,gda", "--gda.views", "2", "--out", str(tmp_path / "runs")], capsys
+    )
+    out, _ = run(["report", str(tmp_path / "runs")], capsys)
+    assert "2 records." in out
     shutil.move(images / "test", images / GREEN)
     out, _ = run(["predict", str(bundle), str(images), "--device", "cpu", "--json"], capsys)
     predicted = {Path(row["image"]).relative_to(images) for row in json.loads(out)["predictions"]}

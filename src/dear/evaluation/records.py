@@ -2,6 +2,7 @@
 once, when it is read, so that other code can rely on it. Light to import.
 """
 
+import json
 import os
 from pathlib import Path
 from typing import Any, NotRequired, TypedDict
@@ -11,7 +12,7 @@ from dear.evaluation.protocols import PROTOCOLS
 from dear.evaluation.schema import SCHEMA, MistakesEntry, Record, check_scores
 from dear.limits import LimitError, at_most
 from dear.reading.files import ReadingError
-from dear.reading.plain import read_json
+from dear.reading.plain import read_json, require_whole, walked
 from dear.reading.typed import shown, typed
 from dear.roles.table import Evidence, HeadRole, check_size
 
@@ -29,7 +30,7 @@ def make_folder(folder: Path) -> None:
 def read_record(path: Path) -> dict[str, Any]:
     """Read a record. Raises DataError for a damaged file or another schema."""
     try:
-        record = typed(read_json(path), dict[str, Any], path)
+        record = typed(read_json(path, file_names=True, links=False), dict[str, Any], path)
         check_record(record)
     except (DataError, LimitError) as error:
         reason = error.reason if isinstance(error, ReadingError) else str(error).rstrip(".")
@@ -61,10 +62,22 @@ def check_record(record: dict[str, Any]) -> None:
     if not isinstance(name, str) or name not in PROTOCOLS:
         raise DataError(f"its protocol {shown(name)} is not one of {', '.join(PROTOCOLS)}")
     try:
+        _require_small(record)
         _check(typed(record, Record, ""))
         PROTOCOLS[name]().check_record(record)
     except ReadingError as error:
         raise DataError(error.reason) from None
+
+
+def _require_small(record: dict[str, Any]) -> None:
+    """Raise LimitError for a record of too many values or too long texts, ReadingError for a text that is not
+    in UTF-8; under keys that no code reads, such as the files of the few-shot images, anything is allowed.
+    """
+    known = {key: record[key] for key in Record.__annotations__ if key in record}
+    entries = [*walked(known)]
+    at_most("record_values", len(entries), "it")
+    at_most("record_text", max(len(entry) for entry in entries if isinstance(entry, str)), "it")
+    require_whole(known, "it")
 
 
 def _check(record: Record) -> None:
@@ -72,6 +85,16 @@ def _check(record: Record) -> None:
     names = [record["method"], record.get("variant") or "", *(record.get("fusion_weights") or ())]
     names += [name for dataset in datasets for name in (dataset["name"], dataset.get("title", ""))]
     at_most("record_name", max(map(len, names)), "it")
+    settings = [record.get(key) for key in ("settings", "environment", "tuned_on_targets", "published")]
+    if teacher := record.get("teacher"):
+        settings.append(teacher.get("settings"))
+    at_most("record_settings", len(json.dumps(settings)), "it")
+    at_most("role_names", len(record.get("fusion_weights") or ()), "its fusion_weights")
+    weights = record["weights"]
+    texts = [weights["sha256"], weights.get("model", ""), weights.get("pretrained", "")]
+    at_most("model_name", max(map(len, texts)), "it")
+    for dataset in datasets:
+        _check_classes(dataset.get("classes", []), "its data set")
     roles = record.get("roles")
     if roles is not None and "table" in roles:
         table = typed(roles["table"], Table, "", "roles.table")
@@ -86,15 +109,25 @@ def _check(record: Record) -> None:
             raise DataError(f"its train.epochs[{at}] lacks the key 'loss'")
 
 
+def _check_classes(names: list[str], what: str) -> None:
+    at_most("classes", len(names), what)
+    at_most("class_name", max(map(len, names), default=0), what)
+
+
 def _check_mistakes(entry: MistakesEntry, what: str) -> None:
     count = len(entry["classes"])
-    at_most("classes", count, what)
+    _check_classes(entry["classes"], what)
+    at_most("record_confusions", len(entry["confusions"]), what)
+    at_most("record_examples", len(entry["examples"]), what)
     images, correct, predicted = entry["images"], entry["correct"], entry["predicted"]
     if any(len(counts) != count for counts in (images, correct, predicted)):
         raise DataError(f"{what} has counts of another number of classes than {count}")
     if any(hits > min(both) for hits, *both in zip(correct, images, predicted, strict=True)):
         raise DataError(f"{what}.correct counts more images than there are")
-    labels = [label for *pair, _ in entry["confusions"] for label in pair]
+    pairs = [(label, prediction) for label, prediction, _ in entry["confusions"]]
+    if len({*pairs}) < len(pairs):
+        raise DataError(f"{what}.confusions has a pair of classes twice")
+    labels = [label for pair in pairs for label in pair]
     labels += [label for example in entry["examples"] for label in (example.label, example.prediction)]
     if any(label >= count for label in labels):
         raise DataError(f"{what} names class {max(labels)} of {count}, counted from 0")

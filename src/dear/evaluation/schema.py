@@ -4,13 +4,17 @@ report uses it too.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NotRequired, TypedDict
+from typing import Annotated, Any, NotRequired, TypedDict
 
-from dear.errors import DataError
-from dear.reading.typed import Count, Number, Positive, Share, typed
+from dear.errors import DataError, without_surrogates
+from dear.reading.typed import Count, Number, Range, Share, typed
 
 SCHEMA = 2
 """The number of the structure of records; no other is read."""
+
+MOST_IMAGES = 10**12
+"""Of a class or a confusion: the sums of many records stay within 64 bits."""
+ImageCount = Annotated[int, Range(0, MOST_IMAGES)]
 
 
 class DatasetSummary(TypedDict):
@@ -97,7 +101,7 @@ class Mistake:
     @property
     def title(self) -> str:
         """The file, or the number of the image counted from 1."""
-        return self.file or f"image {self.index + 1}"
+        return without_surrogates(self.file or f"image {self.index + 1}")
 
 
 class MistakesEntry(TypedDict):
@@ -105,11 +109,11 @@ class MistakesEntry(TypedDict):
 
     part: list[str | int]
     classes: list[str]
-    images: list[Count]
-    correct: list[Count]
-    predicted: list[Count]
-    confusions: list[tuple[Count, Count, Positive]]
-    left_out: Count
+    images: list[ImageCount]
+    correct: list[ImageCount]
+    predicted: list[ImageCount]
+    confusions: list[tuple[Count, Count, Annotated[int, Range(1, MOST_IMAGES)]]]
+    left_out: ImageCount
     identity: NotRequired[str]
     folder: NotRequired[str]
     examples: list[Mistake]

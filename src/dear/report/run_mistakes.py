@@ -49,6 +49,7 @@ MAX_PARTS = 32
 """Parts of results that a page shows."""
 MAX_DRAWN = 100
 """Classes up to which a matrix is drawn."""
+LONGEST_NAME = 100  # characters of a matrix's name, which its files have too
 WORST = 50
 """Classes that the table of a part shows, the worst."""
 SHORT_SIDE = 256  # pixels that a picture is decoded to
@@ -295,7 +296,7 @@ def _matrix_name(runs: RunMistakes, names: set[str]) -> str:
         .replace("+", "-plus")
         .lower()
     )
-    name = base = re.sub(r"[^a-z0-9]+", "-", words).strip("-")
+    name = base = re.sub(r"[^a-z0-9]+", "-", words).strip("-")[:LONGEST_NAME]
     number = 1
     while name in names:
         number += 1

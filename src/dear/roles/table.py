@@ -267,7 +267,11 @@ def check_texts(table: RoleTable, where: object) -> None:
     ]
     at_most("role_phrases", len(phrases), where)
     at_most("record_name", max(map(len, phrases), default=0), where)
-    at_most("model_name", len(table.source), where)
+    names = (*evidence.get("dbcv_by_k", ()), *(trial["selection"] for trial in evidence.get("tried", ())))
+    at_most("record_name", max(map(len, names), default=0), where)
+    weights = table.weights
+    texts = (table.source, weights.model, weights.pretrained or "", weights.sha256 or "")
+    at_most("model_name", max(map(len, texts)), where)
     at_most("role_settings", len(json.dumps(table.settings)), where)
 
 

@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -215,7 +215,12 @@ STABLE = {"layer": 1, "head": 0, "role": 1, "concept": 1}
         ({}, {"stability": {"samples": 3, "heads": [STABLE] * 2049}}, "heads in a role table"),
         ({}, {"clusters": [CLUSTER | {"exemplars": ["red"] * 50_000}]}, "phrases in a role table"),
         ({}, {"points": [[0, 0, None, "r" * 301]]}, "characters of a name"),
+        ({}, {"dbcv_by_k": {"k" * 301: 0.5}}, "characters of a name"),
+        ({}, {"tried": [TRIAL | {"selection": "s" * 301}]}, "characters of a name"),
         ({"source": "s" * 1001}, {}, "characters of the name of a model"),
+        ({"weights": asdict(WEIGHTS) | {"model": "m" * 1001}}, {}, "characters of the name of a model"),
+        ({"weights": asdict(WEIGHTS) | {"pretrained": "p" * 1001}}, {}, "characters of the name of a model"),
+        ({"weights": asdict(WEIGHTS) | {"sha256": "a" * 1001}}, {}, "characters of the name of a model"),
         ({"settings": {"x": "y" * 20_000}}, {}, "characters of the settings"),
         ({"settings": {str(key): 0 for key in range(3000)}}, {}, "characters of the settings"),
     ],
