@@ -17,6 +17,7 @@ Sampling = Literal["dear", "coop"]
 Layout = Literal["auto", "classes", "domains"]
 
 MAX_WORKERS = 8
+MOST_THREADS = 256  # that a user may ask for
 MAX_SHORT_SIDE = 1024  # pixels, as of a model's pictures
 LEAST_SEED, MOST_SEED = -(2**63), 2**64 - 1
 """Of the seeds that torch's generators accept."""
@@ -71,8 +72,11 @@ class DataSettings:
         for name, value, minimum in (("short_side", self.short_side, 1), ("workers", self.workers, 0)):
             if value < minimum:
                 raise SettingsError(f"{name} is {value}: it must be at least {minimum}.")
-        if self.short_side > MAX_SHORT_SIDE:
-            raise SettingsError(f"short_side is {self.short_side}: it must be at most {MAX_SHORT_SIDE}.")
+        for name, value, most in (
+            ("short_side", self.short_side, MAX_SHORT_SIDE), ("workers", self.workers, MOST_THREADS)
+        ):  # fmt: skip
+            if value > most:
+                raise SettingsError(f"{name} is {value}: it must be at most {most}.")
 
     @property
     def threads(self) -> int:

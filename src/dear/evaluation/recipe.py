@@ -107,6 +107,8 @@ def load_recipe(path: Path, out: Path | None = None) -> Experiment:
 def _experiment(content: dict[Any, Any], path: Path, out: Path | None) -> Experiment:
     """The experiment that a recipe's content describes. Raises ReadingError naming the key, DearError."""
     protocol = _protocol(content, path)
+    for key in ("data", "source", "model", "pretrained"):
+        _require_user(content.get(key), key)
     content = {
         key: [value] if key in LISTS and not isinstance(value, list) else value
         for key, value in content.items()
@@ -217,6 +219,15 @@ def _below(path: Path, key: str, folder: Path) -> Path:
             "there, or name yours as an option of the protocol's command (`dear run PROTOCOL`)."
         )
     return file
+
+
+def _require_user(value: Any, key: str) -> None:
+    """Raise SettingsError for a name, or a list with one, that begins with ~ and no user's name."""
+    for name in value if isinstance(value, list) else [value]:
+        if isinstance(name, str) and os.path.expanduser(name).startswith("~"):
+            raise SettingsError(
+                f"the key {key!r} is {shown(name)}: no user has the name after ~. Give the full path."
+            )
 
 
 def _out(path: Path, below: Path | None) -> Path:

@@ -202,6 +202,30 @@ class TestFolder:
         class_folders(tmp_path / "d", {"ant": 2, "ol\udce9": 2})
         refused(tmp_path / "d", settings, r"the class name 'ol\\udce9' is not in UTF-8\. Rename it")
 
+    @pytest.mark.skipif(sys.platform == "darwin", reason="its file system takes UTF-8 only")
+    def test_names_of_files_that_are_not_in_utf_8(self, tmp_path: Path, settings: DataSettings) -> None:
+        """The data set's name is written into files, so it is in UTF-8; the split list names the images."""
+        folder = class_folders(tmp_path / "d\udce9", COUNTS)
+        for name in COUNTS:
+            (folder / name / "1.png").rename(folder / name / "caf\udce9.png")
+        data = load(folder, settings)
+        assert data.name == "d?"
+        (record,) = (tmp_path / "cache" / "splits").iterdir()
+        record.rename(folder / "split_zhou_Mine.json")
+        again = load(folder, settings)
+        assert paths(again) == paths(data)
+        assert "ant/caf\udce9.png" in paths(again)["train"] | paths(again)["test"]
+
+    def test_folders_of_too_many_levels(self, tmp_path: Path, settings: DataSettings) -> None:
+        folder = class_folders(tmp_path / "d", COUNTS)
+        deepest = folder.joinpath("ant", *"d" * 63)
+        picture(deepest / "7.png")
+        assert len(load(folder, settings).classnames) == 2
+        picture(deepest / "d" / "8.png")
+        for read in (load_dataset, load_images):
+            with pytest.raises(LimitError, match="levels of folders, above the limit of 64"):
+                read(str(folder), settings)
+
 
 class TestNames:
     @pytest.mark.parametrize(
@@ -282,6 +306,7 @@ class TestTemplates:
             {"short_side": 0},
             {"short_side": 1025},
             {"workers": -1},
+            {"workers": 257},
         ]
         for wrong in odd:
             with pytest.raises(SettingsError, match=next(iter(wrong))):
