@@ -53,7 +53,7 @@ LIMITS: Final = MappingProxyType({
     "epochs": Limit(20_000, "epochs of a run record or a bundle"),
     "record_parts": Limit(1000, "parts of mistakes in a run record"),
     "record_values": Limit(1_000_000, "keys and values in a run record"),
-    "record_text": Limit(5000, "characters of a text in a run record"),
+    "record_text": Limit(50_000, "characters of a text in a run record"),
     "record_settings": Limit(100_000, "characters of the settings and the environment in a run record"),
     "record_confusions": Limit(100_000, "confusions in a part of a run record"),
     "record_examples": Limit(1000, "examples of mistakes in a part of a run record"),

@@ -63,7 +63,7 @@ TEACHER = {
             {"train": {"epochs": [{"loss": 1.0} | {str(key): 1.0 for key in range(100)}] * 5000}},
             "keys and values",
         ),
-        ({"environment": {"python": "3" * 5001}}, "5,001 characters of a text in a run record"),
+        ({"environment": {"python": "3" * 50_001}}, "50,001 characters of a text in a run record"),
         ({"environment": {str(key): 0 for key in range(20_000)}}, "characters of the settings and the env"),
         ({"settings": {"method": {"a": [7] * 40_000}}}, "characters of the settings and the environment"),
         ({"tuned_on_targets": {"toys": {"a": [7] * 40_000}}}, "characters of the settings and the env"),
