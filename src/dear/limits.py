@@ -85,8 +85,10 @@ LIMITS: Final = MappingProxyType({
     "learned_tokens": Limit(256, "learned tokens of a method"),
     "mask_values": Limit(2**28, "values in the masks of a method: layers times heads times squared tokens"),
     "setting": Limit(10_000, "as the value of a whole-number setting of a method"),
+    "index_facts": Limit(16 * 2**20, "bytes of the facts of an index"),
+    "index_values": Limit(500_000, "values in the facts of an index"),
     "index_rows": Limit(100_000_000, "rows of an index"),
-    "index_width": Limit(100_000, "numbers in a vector of an index"),
+    "index_width": Limit(16_384, "numbers in a vector of an index"),
     "index_features": Limit(1_000, "features of an index"),
 })  # fmt: skip
 

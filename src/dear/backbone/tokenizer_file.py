@@ -46,7 +46,9 @@ SECONDS, BYTES_A_SECOND = 2, 2_000_000
 MEMORY, BYTES_A_BYTE = 2**28, 32
 """Bytes of memory that it may take, and further ones for each byte of it: it takes 8."""
 MAX_LETTERS = 5000
-"""Letters of a text as the tokenizer normalises it; a prompt has 2,000 at most."""
+"""Letters of a text after each step of its normalisation; a prompt has 2,000 at most."""
+
+WITHOUT_WORDS: dict[str, Any] = {"model": {"type": "BPE", "vocab": {}, "merges": []}, "added_tokens": []}
 
 Result = TypeVar("Result")
 STDERR = 2
@@ -133,6 +135,7 @@ class FileTokenizer:
     Attributes:
         rust: the `tokenizers.Tokenizer`, which neither cuts nor pads, nor adds special tokens: its own code
             for that keeps what is cut off, combined in many ways.
+        normalizers: the steps by which it normalises a text.
         clean: applied to a text first.
         words: number of ids of the text tower.
         context: most ids of a text.
@@ -143,6 +146,7 @@ class FileTokenizer:
     """
 
     rust: Any
+    normalizers: Sequence[Any]
     clean: Callable[[str], str]
     words: int
     context: int
@@ -173,12 +177,14 @@ class FileTokenizer:
 
     def _short(self, text: str) -> str:
         """A cleaned text. Raises WeightsError if the tokenizer would make far more letters of it."""
-        text = self.clean(text)
-        normalizer = self.rust.normalizer
-        if normalizer is not None and (count := len(normalizer.normalize_str(text))) > MAX_LETTERS:
-            raise WeightsError(
-                f"the tokenizer makes {count:,} letters of {len(text):,}: at most {MAX_LETTERS:,}."
-            )
+        text = normalized = self.clean(text)
+        for step in self.normalizers:
+            normalized = step.normalize_str(normalized)
+            if len(normalized) > MAX_LETTERS:
+                raise WeightsError(
+                    f"the tokenizer makes {len(normalized):,} letters of {len(text):,}: at most "
+                    f"{MAX_LETTERS:,}."
+                )
         return text
 
 
@@ -198,15 +204,19 @@ def file_tokenizer(
     import tokenizers
 
     content = json.dumps(parts | {"post_processor": None})
+    normalizer = parts["normalizer"] or {"normalizers": []}
+    alone = parts | {key: None for key in ("pre_tokenizer", "post_processor")} | WITHOUT_WORDS
+    steps = [json.dumps(alone | {"normalizer": step}) for step in normalizer.get("normalizers", [normalizer])]
 
-    def build() -> Any:
-        return _guarded(lambda: tokenizers.Tokenizer.from_str(content))
+    def build() -> tuple[Any, list[Any]]:
+        from_str = tokenizers.Tokenizer.from_str
+        return _guarded(lambda: (from_str(content), [from_str(step).normalizer for step in steps]))
 
     isolated(
         lambda: build() and None, file, seconds=SECONDS + len(content) // BYTES_A_SECOND,
         memory=MEMORY + BYTES_A_BYTE * len(content),
     )  # fmt: skip
-    rust = build()
+    rust, normalizers = build()
     name = _content(settings.get("pad_token")) or PADDING[parts["model"]["type"]]
     if (pad := rust.token_to_id(name)) is None:
         raise ReadingError(file, f"it lacks the padding token {shown(name)}")
@@ -217,7 +227,9 @@ def file_tokenizer(
         raise ReadingError(file, f"it adds more special tokens than the {context} ids of a text")
     separator = rust.token_to_id(_content(settings.get("sep_token")) or "[SEP]") if strip_sep_token else None
     cleaning = open_clip.get_clean_fn(clean)
-    return FileTokenizer(rust, cleaning, words, context, before, after, pad, side == "left", separator)
+    return FileTokenizer(
+        rust, normalizers, cleaning, words, context, before, after, pad, side == "left", separator
+    )
 
 
 def _content(token: str | Special | None) -> str | None:

@@ -20,7 +20,8 @@ PATTERNS = (
 )  # fmt: skip
 """Regular expressions that the tokenizers of CLIPs have. Others may take forever on a text."""
 MAX_EXPANSION = 64  # bytes that one character may become; NFKC's longest are 33
-MAX_TOKEN = 200  # beside the vocabulary; of a Unigram, each letter of a text is compared with as many
+MAX_TOKEN = 200  # letters of one beside the vocabulary
+MAX_PIECE = 64  # letters of one in that of a Unigram: each letter of a text is compared with as many
 AFFIXES = ("unk_token", "continuing_subword_prefix", "end_of_word_suffix")
 """Texts that a model puts beside parts of a word, of which it tries many."""
 MAX_AFFIX = 32
@@ -120,8 +121,8 @@ def tokenizer_parts(content: Any, where: object) -> dict[str, Any]:
     added = typed(parts.get("added_tokens") or [], list[Added], where, "added_tokens")
     at_most("vocabulary", len(model["vocab"]) + len(added), where)
     at_most("added_tokens", len(added), where)
-    if kind == "Unigram" and any(len(str(token)) > MAX_TOKEN for token in model["vocab"]):
-        raise ReadingError(where, f"its model has a token of more than {MAX_TOKEN} characters")
+    if kind == "Unigram" and any(len(str(_first(token))) > MAX_PIECE for token in model["vocab"]):
+        raise ReadingError(where, f"its model has a token of more than {MAX_PIECE} characters")
     if not all(0 < len(token["content"]) <= MAX_TOKEN for token in added):
         raise ReadingError(where, f"one of its added_tokens is empty, or longer than {MAX_TOKEN} characters")
     steps = {name: parts.get(name) for name in STEPS}
@@ -256,6 +257,10 @@ def _require_charsmap(charsmap: Any, name: str, where: object) -> None:
         raise ReadingError(
             where, f"its {name}.precompiled_charsmap makes one character longer than {MAX_EXPANSION}"
         )
+
+
+def _first(value: Any) -> Any:
+    return value[0] if isinstance(value, list) and value else value
 
 
 def _values(value: Any) -> int:

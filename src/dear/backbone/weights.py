@@ -136,14 +136,6 @@ def read_weights(path: Path) -> dict[str, Tensor]:
     """The tensors of a weights file as it has them. Raises WeightsError if it is damaged or unsafe."""
     if path.suffix == ".safetensors" or path.name.endswith(sharded.SUFFIX):
         return read_safetensors(path)
-    entries = _entries(path)
-    if any(entry.filename.endswith("/constants.pkl") for entry in entries):
-        raise WeightsError(
-            f"{path} is a TorchScript archive, the format of OpenAI's files, and cannot be read without "
-            'running its code. If you trust it, convert it once: python -c "import sys, torch; '
-            "torch.save(torch.jit.load(sys.argv[1], map_location='cpu').state_dict(), sys.argv[2])\" "
-            f"{shlex.quote(str(path))} {shlex.quote(f'{path.stem}-state.pt')}"
-        )
     size = path.stat().st_size
     at_most("tensor_bytes", size, path)
     try:
@@ -157,9 +149,7 @@ def read_weights(path: Path) -> dict[str, Tensor]:
             )
         if first != b"PK":
             raise WeightsError(f"{path} is no file of torch.save: copy it again, or name the right file.")
-        if any(entry.compress_type != zipfile.ZIP_STORED for entry in entries):
-            raise ReadingError(path, "it is compressed")
-        content = read_pickled(path, path, size)
+        content = read_pickled(path, path, size, check=lambda: _require_stored_tensors(path))
     except ReadingError as error:
         raise WeightsError(f"{path}: {error.reason}: copy it again, or save its state dict alone.") from error
     if isinstance(content, dict) and isinstance(state := dict.get(content, "state_dict"), dict):
@@ -311,9 +301,21 @@ def _open_clip_names(network: Any, state: dict[str, Tensor]) -> dict[str, Tensor
     return state
 
 
-def _entries(path: Path) -> list[zipfile.ZipInfo]:
+def _require_stored_tensors(path: Path) -> None:
+    """Raise WeightsError for a TorchScript archive, ReadingError for a compressed one, whose bytes torch
+    would take for the tensors'.
+    """
     try:
         with zipfile.ZipFile(path) as archive:
-            return archive.infolist()
+            entries = archive.infolist()
     except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError):
-        return []  # not an archive, or a damaged one: torch's reader reports the error
+        return  # a damaged archive: torch's reader reports the error
+    if any(entry.filename.endswith("/constants.pkl") for entry in entries):
+        raise WeightsError(
+            f"{path} is a TorchScript archive, the format of OpenAI's files, and cannot be read without "
+            'running its code. If you trust it, convert it once: python -c "import sys, torch; '
+            "torch.save(torch.jit.load(sys.argv[1], map_location='cpu').state_dict(), sys.argv[2])\" "
+            f"{shlex.quote(str(path))} {shlex.quote(f'{path.stem}-state.pt')}"
+        )
+    if any(entry.compress_type != zipfile.ZIP_STORED for entry in entries):
+        raise ReadingError(path, "it is compressed")

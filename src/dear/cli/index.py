@@ -168,9 +168,10 @@ def command_merge(
         out: Folder of the merged index.
     """
     from dear.cli.progress import StepProgress
+    from dear.reading.files import resolved
     from dear.retrieval.shards import merge_index
 
-    if out.expanduser().resolve() == shards.expanduser().resolve():
+    if resolved(out.expanduser()) == resolved(shards.expanduser()):
         raise SettingsError(f"{out} is the folder of the shards: name another one for the index with --out.")
     with StepProgress() as progress:
         return merge_index(shards, out, progress=progress)

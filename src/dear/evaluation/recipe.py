@@ -37,7 +37,7 @@ from dear.evaluation.protocols.base_to_novel import BaseToNovel
 from dear.limits import at_most
 from dear.methods.declaration import MethodSettings
 from dear.methods.registry import METHODS, USUAL, known_method, methods_with_roles
-from dear.reading.files import ReadingError
+from dear.reading.files import ReadingError, resolved
 from dear.reading.plain import read_yaml
 from dear.reading.typed import shown, typed
 
@@ -213,7 +213,7 @@ def _below(path: Path, key: str, folder: Path) -> Path:
     the recipe would choose among the user's files.
     """
     file = folder / path
-    if str(path).startswith("~") or not Path(os.path.realpath(file)).is_relative_to(os.path.realpath(folder)):
+    if str(path).startswith("~") or not resolved(file).is_relative_to(resolved(folder)):
         raise SettingsError(
             f"the key {key!r} is {shown(str(path))}, which is not below the recipe's folder: copy the file "
             "there, or name yours as an option of the protocol's command (`dear run PROTOCOL`)."

@@ -82,6 +82,19 @@ def file_size(path: Path) -> int | None:
     return status.st_size if stat.S_ISREG(status.st_mode) else None
 
 
+def resolved(path: str | Path) -> Path:
+    """A path with its links followed, whether or not it is there. Raises ReadingError for endless links."""
+    try:
+        return Path(os.path.realpath(path))
+    except RecursionError as error:
+        raise ReadingError(path, "it is a link to a link, more often than can be followed") from error
+
+
+def has_links(path: Path, top: Path) -> bool:
+    """True if a path below a folder is a link or goes through one."""
+    return any(part.is_symlink() for part in (path, *path.parents) if top in part.parents)
+
+
 def walk_folders(top: Path) -> Iterator[tuple[Path, list[str], list[str]]]:
     """Each folder, before those in it, with the names of its folders and of its files, as from `os.walk`.
 

@@ -9,7 +9,7 @@ process of its own.
 import io
 import pickletools
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -52,9 +52,12 @@ TAKEN_TO_MARK = frozenset({"TUPLE", "APPENDS", "SETITEMS"})
 NO_RESULT = frozenset({"APPEND", "APPENDS", "SETITEM", "SETITEMS"})
 
 
-def read_pickled(source: Path | io.BytesIO, where: object, size: int) -> Any:
+def read_pickled(
+    source: Path | io.BytesIO, where: object, size: int, check: Callable[[], None] | None = None
+) -> Any:
     """What torch.save has written to a file of ``size`` bytes, or to the content of one: tensors, numbers,
-    texts and containers of them, on the CPU. The tensors of a file are memory-mapped.
+    texts and containers of them, on the CPU. The tensors of a file are memory-mapped. ``check`` is called
+    first, where the file is tried.
 
     Raises ReadingError for what is no such file, and for what torch cannot read or only by calling more than
     tensors need; LimitError for what takes far more time or memory than its size.
@@ -63,6 +66,8 @@ def read_pickled(source: Path | io.BytesIO, where: object, size: int) -> Any:
     torch_source = source if isinstance(source, io.BytesIO) else str(source)
 
     def attempt() -> None:
+        if check is not None:
+            check()
         with _readable(where):
             # The pickle that torch reads, whatever Python's zipfile lists.
             _require_calls_of_weights(torch._C.PyTorchFileReader(torch_source).get_record(RECORD), where)

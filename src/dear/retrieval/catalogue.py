@@ -187,10 +187,10 @@ class Catalogue:
         if count > MOST_FACTS:
             raise damaged(self.folder, f"it has more than {MOST_FACTS} facts")
         ((size,),) = self._ask("SELECT TOTAL(LENGTH(key) + LENGTH(value)) FROM facts")
-        at_most("json_bytes", int(size), f"the facts of the index {self.folder}")
+        at_most("index_facts", int(size), f"the index {self.folder}")
         texts = {str(key): str(value) for key, value in self._ask("SELECT key, value FROM facts")}
         values = sum(text.count(sign) for text in texts.values() for sign in ",[{")
-        at_most("json_values", values, f"the facts of the index {self.folder}")
+        at_most("index_values", values, f"the index {self.folder}")
         try:
             facts = {key: parse_json(text, f"its {key}") for key, text in texts.items()}
         except ReadingError as error:

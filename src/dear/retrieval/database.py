@@ -118,7 +118,7 @@ def _require_own_trees(database: Database, path: Path) -> None:
             if table == "facts" and rows > MOST_FACTS:
                 raise PagesError(f"it has more than {MOST_FACTS} facts")
             if table == "facts":
-                at_most("json_bytes", size.largest, f"the facts of the index {path.parent}")
+                at_most("index_facts", size.largest, f"the index {path.parent}")
         database.has_tables = bool(roots)
     except PagesError as error:
         raise damaged(path.parent, f"{path.name}: {error}") from error

@@ -10,7 +10,7 @@ from typing import Self
 
 from dear.data.images.raster import SUFFIXES
 from dear.errors import DataError, SettingsError
-from dear.reading.files import walk_folders
+from dear.reading.files import resolved, walk_folders
 
 
 @dataclass(frozen=True)
@@ -65,12 +65,17 @@ class Shard:
 
 
 def shards_in(out: Path) -> dict[Shard, Path]:
-    """The shards in a folder, by the names that builds give them."""
+    """The shards in a folder, by the names that builds give them. Raises DataError if one is a link: whoever
+    made the folder would choose what is read elsewhere.
+    """
     number = r"([1-9][0-9]{0,5})"
     matches = (
         (re.fullmatch(rf"shard-{number}-of-{number}", path.name), path) for path in out.glob("shard-*-of-*")
     )
-    return {Shard(int(match[1]), int(match[2])): path for match, path in matches if match}
+    shards = {Shard(int(match[1]), int(match[2])): path for match, path in matches if match}
+    if links := [path for path in shards.values() if path.is_symlink()]:
+        raise DataError(f"{links[0]} is a link, which is not followed: copy the shard there.")
+    return shards
 
 
 def scan(folder: Path, leave_out: Path | None = None) -> dict[str, Stamp]:
@@ -79,14 +84,13 @@ def scan(folder: Path, leave_out: Path | None = None) -> dict[str, Stamp]:
     """
     if not folder.is_dir():
         raise DataError(f"{folder} is not a folder: give the folder that contains the images.")
-    avoided = leave_out.resolve() if leave_out else None
-    stamps: dict[str, Stamp] = {}
-
+    avoided = resolved(leave_out) if leave_out else None
+    top, stamps = resolved(folder), dict[str, Stamp]()
     for parent, folders, files in walk_folders(folder):
         folders[:] = sorted(
             name
             for name in folders
-            if not name.startswith(".") and (avoided is None or (parent / name).resolve() != avoided)
+            if not name.startswith(".") and top / (parent / name).relative_to(folder) != avoided
         )
         for name in sorted(files):
             path = parent / name

@@ -34,8 +34,8 @@ HEADS = ("model", "sha256", "heads", "left_out", "convention", "short_side", "me
 
 
 def all_shards(folder: Path) -> dict[Shard, Path]:
-    """The folders of all shards, in their order. Raises DataError if there are none, one is missing or too
-    many, or one is a link: whoever made the folder would choose what is read elsewhere.
+    """The folders of all shards, in their order. Raises DataError if there are none, or one is missing, too
+    many or a link.
     """
     folders = shards_in(folder)
     if not folders:
@@ -53,8 +53,6 @@ def all_shards(folder: Path) -> dict[Shard, Path]:
         )
     if len(folders) > count:
         raise DataError(f"{folder} holds shard {max(folders)}, which there cannot be: remove it.")
-    if links := [path for path in folders.values() if path.is_symlink()]:
-        raise DataError(f"{links[0]} is a link, which is not followed: copy the shard there.")
     return {shard: folders[shard] for shard in sorted(folders)}
 
 

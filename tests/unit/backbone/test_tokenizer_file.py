@@ -154,8 +154,8 @@ def test_ids_that_the_tower_lacks_are_refused(tmp_path: Path) -> None:
         ("model", {"type": "WordLevel", "vocab": {}}, "its model is 'WordLevel'"),
         (
             "model",
-            {"type": "Unigram", "unk_id": 0, "vocab": [["<unk>", 0.0], ["a" * 200, -1.0]]},
-            "a token of more than 200 characters",
+            {"type": "Unigram", "unk_id": 0, "vocab": [["<unk>", 0.0], ["a" * 65, -1.0]]},
+            "a token of more than 64 characters",
         ),
         ("model", {"type": [[]], "vocab": {}}, "its model is "),
         ("added_tokens", [{"id": 0, "content": ""}], "is empty"),
@@ -248,6 +248,11 @@ def test_a_text_that_becomes_long_is_refused(tmp_path: Path) -> None:
     assert tokenizer("a" * 78).shape == (1, 11)
     with pytest.raises(WeightsError, match="the tokenizer makes 5,056 letters of 79: at most 5,000"):
         tokenizer("a" * 79)
+    nothing = {"type": "Replace", "pattern": {"String": "a"}, "content": ""}
+    steps = {"type": "Sequence", "normalizers": [longer(64), nothing]}  # long only in between
+    file.write_text(json.dumps(parts | {"normalizer": steps}))
+    with pytest.raises(WeightsError, match="the tokenizer makes 5,056 letters of 79"):
+        read(tmp_path)("a" * 79)
     bert = json.loads(write_tokenizer("BERT", tmp_path).read_text())
     bert["model"]["max_input_chars_per_word"] = 201
     with pytest.raises(ReadingError, match=r"max_input_chars_per_word is 201: it must be .*200"):

@@ -1,6 +1,7 @@
 """Files of torch.save: refused if they call more than tensors need, or take far more than their bytes."""
 
 import io
+import itertools
 import struct
 import sys
 import zipfile
@@ -95,6 +96,16 @@ def test_steps_without_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dear.reading.pickles.SECONDS", 1)
     with pytest.raises(LimitError, match="it takes more than 1 s to read"):
         read(in_zip(b"](" + b"}" * 8_000_000 + b"e"))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has these processes")
+def test_the_list_of_an_archive_is_read_there_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a million empty members."""
+    monkeypatch.setattr("dear.reading.pickles.SECONDS", 1)
+    monkeypatch.setattr(zipfile.ZipFile, "infolist", lambda _: max(itertools.repeat(0)))
+    torch.save({"x": torch.ones(3)}, tmp_path / "x.pt")
+    with pytest.raises(LimitError, match=r"x\.pt: it takes more than 1 s to read"):
+        read_weights(tmp_path / "x.pt")
 
 
 def test_the_pickle_is_the_one_that_torch_reads() -> None:

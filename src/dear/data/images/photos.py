@@ -1,7 +1,6 @@
 """Sets of image files, checked at construction and decoded when loaded, and the cache of decoded pictures."""
 
 import hashlib
-import os
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -17,7 +16,7 @@ from dear.data.dataset import Images, fingerprint
 from dear.data.images.decode import decode
 from dear.data.images.raster import read_image
 from dear.errors import DataError, OutputError
-from dear.reading.files import ReadingError, file_size
+from dear.reading.files import ReadingError, file_size, resolved
 from dear.reading.tensors import map_array
 from dear.writing import atomic_write
 
@@ -133,7 +132,7 @@ class PhotoImages(LoadedImages):
             raise DataError(f"{folder}: {'; '.join(faults)}. Is the data set unpacked completely? {SKIP}")
         super().__init__(labels, cache_bytes if store is None else 0, threads)
         self.folder, self.paths, self.short_side, self.store = folder, tuple(paths), short_side, store
-        self.location = os.path.realpath(folder)
+        self.location = str(resolved(folder))
         items = zip(paths, labels.tolist(), sizes, strict=True)
         self.identity = fingerprint(str(short_side), *(str(part) for item in items for part in item))
         self._keys: dict[int, str] = {}

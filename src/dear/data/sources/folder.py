@@ -31,6 +31,7 @@ def read_folder(folder: Path, settings: DataSettings, report: Report = refuse) -
     Raises DataError if there is no class, or a class without images.
     """
     names = subfolders(folder)
+    require_one_name_each(names, folder)
     splits = {SPLITS[name.lower()]: folder / name for name in names if name.lower() in SPLITS}
     if "train" in splits and len(splits) > 1:
         return _with_splits(folder, splits, report)
@@ -38,6 +39,15 @@ def read_folder(folder: Path, settings: DataSettings, report: Report = refuse) -
         return _only_split(folder, split, settings, report)
     domains = {"auto": domains_of(folder), "classes": (), "domains": tuple(names)}
     return _without_splits(folder, domains[settings.layout], settings, report)
+
+
+def require_one_name_each(names: Sequence[str], where: object) -> None:
+    """Raise DataError for two names of one split, such as train and Train."""
+    by_split = dict[str, str]()
+    for name in names:
+        split = SPLITS.get(name.lower())
+        if split is not None and (first := by_split.setdefault(split, name)) != name:
+            raise DataError(f"{where}: {first} and {name} are both the {split} split: merge them.")
 
 
 def domains_of(folder: Path) -> tuple[str, ...]:

@@ -3,7 +3,7 @@
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -13,12 +13,12 @@ from dear.data.images.raster import kind_of
 from dear.data.settings import DataSettings
 from dear.data.sources.archive import SMALLEST_FILE, require_modest, stamp
 from dear.data.sources.arrow import LABEL_TYPE, ArrowFiles, Column, Table, size_on_disk
-from dear.data.sources.folder import SPLITS
+from dear.data.sources.folder import SPLITS, require_one_name_each
 from dear.data.sources.listing import PARTS, Listing, Row, require_distinct
 from dear.data.sources.splits import Split, make_split
 from dear.errors import DataError, OutputError, installation, listing
 from dear.limits import at_most, limit
-from dear.reading.files import opened
+from dear.reading.files import has_links, opened
 from dear.reading.isolated import isolated
 from dear.reading.plain import read_json
 from dear.reading.typed import typed
@@ -186,8 +186,9 @@ def _saved_files(folder: Path, part: Path) -> list[Path]:
     return files
 
 
-def _distinct(folder: Path, names: Iterable[str], where: str) -> list[Path]:
-    """The paths that lists name below the folder, links resolved."""
+def _distinct(folder: Path, names: Sequence[str], where: str) -> list[Path]:
+    """The paths that lists name below the folder."""
+    at_most("dataset_files", len(names), where)
     paths = dict[Path, None]()
     for name in names:
         path = file_below(folder, name, where)
@@ -198,12 +199,11 @@ def _distinct(folder: Path, names: Iterable[str], where: str) -> list[Path]:
 
 
 def file_below(folder: Path, name: str, where: str) -> Path:
-    """The path of a file that a data set names, links resolved. Raises DataError outside its folder."""
-    top = os.path.realpath(folder)
-    usable = "\0" not in name and len(name) <= MAX_PATH
-    path = os.path.realpath(os.path.join(top, name)) if usable else ""
-    if path and os.path.commonpath([top, path]) == top:
-        return Path(path)
+    """The path of a file that a data set names. Raises DataError outside its folder, or behind a link."""
+    path = folder / name
+    usable = "\0" not in name and len(name) <= MAX_PATH and ".." not in path.parts
+    if usable and path.is_relative_to(folder) and not has_links(path, folder):
+        return path
     raise DataError(
         f"{where}: {name[:200]!r} is not a file of the data set. A data set may name only files of its "
         "own; save one of yours with save_to_disk, which copies its images into it."
@@ -259,6 +259,7 @@ def _split(
     rows_by_part: dict[str, tuple[Row, ...]], settings: DataSettings, names: Sequence[str], name: str
 ) -> Split:
     """The split of a data set under our names. Raises DataError if there are no images to test on."""
+    require_one_name_each([*rows_by_part], name)
     splits = {SPLITS[part.lower()]: rows for part, rows in rows_by_part.items() if part.lower() in SPLITS}
     ignored = [part for part in rows_by_part if part.lower() not in SPLITS]
     notes: tuple[str, ...] = ()

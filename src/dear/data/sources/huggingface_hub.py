@@ -2,7 +2,6 @@
 data set to Parquet; nothing else of a repository is read, its card neither.
 """
 
-import os
 import re
 import shutil
 from collections.abc import Iterable, Mapping
@@ -15,6 +14,7 @@ from typing import Any, Final
 from dear.backbone import hub
 from dear.errors import DataError, DearError, OutputError, first_line, listing
 from dear.limits import at_most
+from dear.reading.files import walk_folders
 from dear.reading.plain import read_json
 from dear.reading.typed import typed
 from dear.writing import write_json
@@ -33,6 +33,7 @@ LAYOUTS: Final = (
 )
 DEFAULT: Final = "default"
 LISTS: Final = "lists"
+DEEPEST: Final = 2  # folders above a file
 
 
 @dataclass(frozen=True)
@@ -208,12 +209,16 @@ def _cached(repository: str, name: str, commit: str) -> Path | None:
 
 def local_files(folder: Path, configuration: str) -> tuple[Mapping[str, list[Path]], bool]:
     """As `fetched`, of a folder as a repository has it, such as a download. Links in it are left out."""
-    folder = Path(os.path.realpath(folder))
-    names = [
-        path.relative_to(folder).as_posix()
-        for path in [*folder.glob("*/*.parquet"), *folder.glob("*/*/*.parquet")]
-        if os.path.realpath(path) == str(path)
-    ]
+    names = list[str]()
+    for parent, folders, inside in walk_folders(folder):
+        within = parent.relative_to(folder)
+        if len(within.parts) == DEEPEST:
+            folders.clear()
+        names += [
+            (within / file).as_posix()
+            for file in inside
+            if file.endswith(".parquet") and not (parent / file).is_symlink()
+        ]
     at_most("dataset_files", len(names), folder)
     selection = choose(names, configuration, str(folder))
     files = {split: [folder / name for name in names] for split, names in selection.splits.items()}

@@ -1,7 +1,6 @@
 """Settings and declaration of TAC."""
 
 import hashlib
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Literal, Self
 from dear.errors import SettingsError, listing
 from dear.methods.declaration import AT_LEAST_0, COUNT, LAYER, PROMPT, Declaration, MethodSettings
 from dear.methods.shared_settings import imagenet_templates
-from dear.reading.files import ReadingError, read_bytes
+from dear.reading.files import ReadingError, read_bytes, resolved
 from dear.reading.plain import parse_json
 from dear.reading.typed import typed
 
@@ -86,7 +85,7 @@ class TacSettings(MethodSettings):
         folder = path = Path(self.descriptions).expanduser()
         if folder.is_dir():
             path = folder / f"{dataset}.json"
-            if not Path(os.path.realpath(path)).is_relative_to(os.path.realpath(folder)):
+            if not resolved(path).is_relative_to(resolved(folder)):
                 raise SettingsError(f"{path} leads out of its folder: put the file itself there.")
         _, sha256 = self._read(path)
         return replace(self, descriptions=str(path), descriptions_sha256=sha256)
