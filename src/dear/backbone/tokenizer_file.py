@@ -45,8 +45,8 @@ SECONDS, BYTES_A_SECOND = 2, 2_000_000
 """Seconds of the processor in which a tokenizer is built, and bytes for each other one: 16 MB take 0.7 s."""
 MEMORY, BYTES_A_BYTE = 2**28, 32
 """Bytes of memory that it may take, and further ones for each byte of it: it takes 8."""
-MAX_LETTERS = 5000
-"""Letters of a text after each step of its normalisation; a prompt has 2,000 at most."""
+MAX_BYTES = 8000
+"""Bytes of a text after each step of its normalisation; a prompt has 2,000 letters at most."""
 
 WITHOUT_WORDS: dict[str, Any] = {"model": {"type": "BPE", "vocab": {}, "merges": []}, "added_tokens": []}
 
@@ -176,14 +176,13 @@ class FileTokenizer:
         return ids if self.stripped is None else ids.masked_fill(ids == self.stripped, 0)
 
     def _short(self, text: str) -> str:
-        """A cleaned text. Raises WeightsError if the tokenizer would make far more letters of it."""
+        """A cleaned text. Raises WeightsError if the tokenizer would make a much longer one of it."""
         text = normalized = self.clean(text)
         for step in self.normalizers:
             normalized = step.normalize_str(normalized)
-            if len(normalized) > MAX_LETTERS:
+            if (size := len(normalized.encode())) > MAX_BYTES:
                 raise WeightsError(
-                    f"the tokenizer makes {len(normalized):,} letters of {len(text):,}: at most "
-                    f"{MAX_LETTERS:,}."
+                    f"the tokenizer makes {size:,} bytes of {len(text):,} letters: at most {MAX_BYTES:,}."
                 )
         return text
 

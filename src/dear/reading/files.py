@@ -118,6 +118,12 @@ def walk_folders(top: Path) -> Iterator[tuple[Path, list[str], list[str]]]:
         todo += [(folder / name, level + 1) for name in reversed(folders) if name not in links]
 
 
+def size_on_disk(file: Path) -> int:
+    """Bytes of a file, without its holes."""
+    facts = file.stat()
+    return min(facts.st_size, 512 * getattr(facts, "st_blocks", facts.st_size))
+
+
 def read_text(path: Path, size_limit: str = "text_bytes") -> str:
     """The text of a file in UTF-8, with or without a byte order mark. Raises ReadingError, LimitError."""
     return decoded(path, read_bytes(path, size_limit))

@@ -175,7 +175,7 @@ def require_same_model(metadata: dict[str, Any], encoder: Encoder, folder: Path)
 
 def _of_shard(stamps: dict[str, Stamp], out: Path, shard: Shard) -> tuple[dict[str, Stamp], Path]:
     """A shard's files, and its folder. Raises DataError if there is a whole index, or shards of another
-    number; OutputError if its folder is a link.
+    number or that are links.
     """
     if Catalogue.exists(out):
         raise DataError(f"{out} is a whole index, not a folder of shards: choose another folder with --out.")

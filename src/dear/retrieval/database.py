@@ -7,9 +7,10 @@ from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
 from itertools import chain
 from pathlib import Path
+from typing import BinaryIO
 
 from dear.errors import OutputError
-from dear.limits import at_most
+from dear.limits import limit
 from dear.reading.files import ReadingError, require_plain
 from dear.retrieval.pages import Pages, PagesError
 from dear.retrieval.results import damaged
@@ -17,6 +18,7 @@ from dear.retrieval.results import damaged
 FILE, LOCK = "index.sqlite", "lock.sqlite"
 DATABASES = [f"{name}{ending}" for name in (FILE, LOCK) for ending in ("", "-journal", "-wal", "-shm")]
 JOURNAL_MAGIC = bytes.fromhex("d9d505f920a163d7")  # sqlite.org/fileformat2.html#the_rollback_journal
+JOURNAL_PAGES = 16  # where its head says how many pages the database had, and 8 bytes on the size of one
 MOST_FACTS = 100
 LARGEST_ROW = 2**16  # bytes of a file's row: its path has 4,096 at most, an older reason 10,000 characters
 TABLES = {
@@ -107,18 +109,15 @@ def _require_own_trees(database: Database, path: Path) -> None:
     try:
         database.pages = pages = Pages(path)
         roots = _roots(pages)
-        sizes = {name: pages.tree(root) for name, root in roots.items()}
+        largest = {"files": LARGEST_ROW, "facts": limit("index_facts")}
+        sizes = {name: pages.tree(root, largest[TABLES[name][1]]) for name, root in roots.items()}
         for name, size in sizes.items():
             # The entries of an index each name a row, which is read again for each.
             table = TABLES[name][1]
             if size.entries != (rows := sizes[table].entries):
                 raise PagesError(f"{name!r} has {size.entries} entries for {rows} rows")
-            if table == "files" and size.largest > LARGEST_ROW:
-                raise PagesError(f"it has a row of {size.largest:,} bytes")
             if table == "facts" and rows > MOST_FACTS:
                 raise PagesError(f"it has more than {MOST_FACTS} facts")
-            if table == "facts":
-                at_most("index_facts", size.largest, f"the index {path.parent}")
         database.has_tables = bool(roots)
     except PagesError as error:
         raise damaged(path.parent, f"{path.name}: {error}") from error
@@ -157,7 +156,21 @@ def require_own_files(folder: Path) -> None:
                         journal.seek(max(0, path.stat().st_size - len(JOURNAL_MAGIC)))
                         if journal.read(len(JOURNAL_MAGIC)) == JOURNAL_MAGIC:
                             raise ReadingError(path, "it names another file")
+                        _require_small_database(path, journal)
                 if path.name.endswith(("-wal", "-shm")):
                     raise ReadingError(path, "an index has no such file")
         except ReadingError as error:
             raise damaged(folder, f"{path.relative_to(folder)}: {error.reason}") from error
+
+
+def _require_small_database(path: Path, journal: BinaryIO) -> None:
+    """Raise ReadingError for a journal of a database larger than itself and the one there: SQLite would
+    extend that, by a hole of terabytes.
+    """
+    journal.seek(JOURNAL_PAGES)
+    content = journal.read(12)
+    pages, page = int.from_bytes(content[:4], "big"), int.from_bytes(content[8:], "big")
+    database = path.with_name(path.name.removesuffix("-journal"))
+    present = database.stat().st_size if database.is_file() else 0
+    if pages * page > present + path.stat().st_size:
+        raise ReadingError(path, f"it is of a database of {pages * page:,} bytes, which is not there")

@@ -117,19 +117,25 @@ class Pages:
             os.close(self.file)
             self.file = None
 
-    def tree(self, root: int) -> Tree:
-        """The size of the tree with this root. Raises PagesError unless its pages are its alone, and there
-        once.
+    def tree(self, root: int, largest_entry: int = LARGEST) -> Tree:
+        """The size of the tree with this root. Raises PagesError for a larger entry, and unless its pages are
+        its alone, and there once.
         """
         entries, largest, level = 0, 0, self._take(np.array([root], dtype=np.int64))
         for _ in range(LEVELS):
             if not len(level):
                 return Tree(entries, largest)
             content = self._read(level)
+            if content.largest > largest_entry:
+                raise PagesError(f"it has a row of {content.largest:,} bytes")
             overflows = content.overflows
-            while len(overflows):
+            for _ in range(content.largest // (self.pages.shape[1] - 4) + 1):
+                if not len(overflows):
+                    break
                 following = self._number(self._take(overflows), np.zeros_like(overflows), 4)
                 overflows = following[following > 0]
+            if len(overflows):
+                raise PagesError("one of its values has more pages than it fills")
             entries, largest = entries + content.entries, max(largest, content.largest)
             level = self._take(content.children)
         raise PagesError("its trees have too many levels")

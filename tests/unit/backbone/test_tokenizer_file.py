@@ -245,14 +245,14 @@ def test_a_text_that_becomes_long_is_refused(tmp_path: Path) -> None:
     parts = json.loads(file.read_text())
     file.write_text(json.dumps(parts | {"normalizer": longer(64)}))
     tokenizer = read(tmp_path)
-    assert tokenizer("a" * 78).shape == (1, 11)
-    with pytest.raises(WeightsError, match="the tokenizer makes 5,056 letters of 79: at most 5,000"):
-        tokenizer("a" * 79)
+    assert tokenizer("a" * 125).shape == (1, 11)
+    with pytest.raises(WeightsError, match="the tokenizer makes 8,064 bytes of 126 letters: at most 8,000"):
+        tokenizer("a" * 126)
     nothing = {"type": "Replace", "pattern": {"String": "a"}, "content": ""}
     steps = {"type": "Sequence", "normalizers": [longer(64), nothing]}  # long only in between
     file.write_text(json.dumps(parts | {"normalizer": steps}))
-    with pytest.raises(WeightsError, match="the tokenizer makes 5,056 letters of 79"):
-        read(tmp_path)("a" * 79)
+    with pytest.raises(WeightsError, match="the tokenizer makes 8,064 bytes of 126 letters"):
+        read(tmp_path)("a" * 126)
     bert = json.loads(write_tokenizer("BERT", tmp_path).read_text())
     bert["model"]["max_input_chars_per_word"] = 201
     with pytest.raises(ReadingError, match=r"max_input_chars_per_word is 201: it must be .*200"):

@@ -90,6 +90,13 @@ class TestFolder:
         assert (Counter(data.train.labels.tolist()), len(data.test)) == (COUNTS_BY_LABEL, 0)
         assert data.notes == ("the data has no split: all its images are for training",)
 
+    def test_two_folders_of_one_split(self, tmp_path: Path, settings: DataSettings) -> None:
+        """The last one replaced the others: 8 of 100 images were left."""
+        for part in ("train", "Training", "test"):
+            class_folders(tmp_path / "mine" / part, COUNTS)
+        with pytest.raises(DataError, match="Training and train are both the train split: merge them"):
+            load(tmp_path / "mine", settings)
+
     def test_a_folder_of_one_split(self, tmp_path: Path, settings: DataSettings) -> None:
         tested = load(class_folders(tmp_path / "one" / "test", COUNTS).parent, settings)
         assert (tested.name, tested.classnames) == ("one", ("ant", "sea horse"))

@@ -9,7 +9,15 @@ import pytest
 
 from dear.errors import DataError
 from dear.limits import LimitError
-from dear.reading.files import ReadingError, read_bytes, read_lines, read_text, walk_folders
+from dear.reading.files import (
+    ReadingError,
+    has_links,
+    read_bytes,
+    read_lines,
+    read_text,
+    resolved,
+    walk_folders,
+)
 
 LATE = 60  # seconds; what would wait for a writer waits for ever
 
@@ -115,3 +123,27 @@ def test_levels_of_folders_are_bounded(tmp_path: Path) -> None:
 def test_a_name_with_a_zero_byte_is_no_file() -> None:
     with pytest.raises(ReadingError, match="null"):
         read_bytes(Path("a\0b"))
+
+
+def test_chains_of_links(tmp_path: Path) -> None:
+    """Python follows them itself, and calls itself for each."""
+    (tmp_path / "file").write_text("x")
+    previous = "file"
+    for number in range(1200):
+        (tmp_path / f"l{number}").symlink_to(previous)
+        previous = f"l{number}"
+    assert resolved(tmp_path / "l10") == tmp_path.resolve() / "file"
+    with pytest.raises(ReadingError, match="a link to a link, more often than can be followed"):
+        resolved(tmp_path / "l1199")
+
+
+def test_links_below_a_folder(tmp_path: Path) -> None:
+    inner = tmp_path / "top" / "a"
+    inner.mkdir(parents=True)
+    (inner / "file").write_text("x")
+    (tmp_path / "link").symlink_to(tmp_path / "top")
+    (tmp_path / "top" / "b").symlink_to(inner)
+    assert not has_links(inner / "file", tmp_path / "top")
+    assert has_links(tmp_path / "top" / "b" / "file", tmp_path / "top")
+    assert not has_links(tmp_path / "link" / "a" / "file", tmp_path / "link")  # the folder itself may be one
+    assert has_links(tmp_path / "link" / "b", tmp_path / "link")

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dear.errors import DataError, OutputError
-from dear.limits import LimitError
+from dear.limits import LIMITS, Limit
 from dear.retrieval import shards as module
 from dear.retrieval.build import finish
 from dear.retrieval.catalogue import LAST_GENERATION, LONGEST_REASON, Catalogue, Entry
@@ -107,8 +107,8 @@ def test_facts_are_few_and_small_before_they_are_read(
         connect(many / FILE)
     written(large, "INSERT INTO facts VALUES ('x', zeroblob(60000))")
     connect(large / FILE).close()
-    monkeypatch.setenv("DEAR_LIMIT_JSON_BYTES", "50000")
-    with pytest.raises(LimitError, match=r"the facts of the index .*: 60,\d{3} bytes"):
+    monkeypatch.setattr("dear.limits.LIMITS", {**LIMITS, "index_facts": Limit(50_000, "bytes")})
+    with pytest.raises(DataError, match=r"index\.sqlite: it has a row of 60,\d{3} bytes"):
         connect(large / FILE)
 
 

@@ -3,6 +3,7 @@
 import os
 import shutil
 import sqlite3
+import struct
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -216,9 +217,18 @@ def test_a_shard_is_built_in_no_folder_elsewhere(tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
     out.mkdir()
     (out / "shard-1-of-2").symlink_to(tmp_path / "mine")
-    with pytest.raises(OutputError, match=r"shard-1-of-2 is a link, which is not followed"):
+    with pytest.raises(DataError, match=r"shard-1-of-2 is a link, which is not followed"):
         build_index(Plain(), folder, out, shard=Shard(1, 2))
     assert not [*(tmp_path / "mine").iterdir()]
+
+
+def test_a_journal_of_a_database_that_is_not_there(tmp_path: Path) -> None:
+    """SQLite would make it as large as its head says: a hole of 8.8 TB of two files of 66 kB."""
+    build_index(Plain(), gallery(tmp_path / "images"), tmp_path / "index")
+    journal = bytes.fromhex("d9d505f920a163d7") + struct.pack(">IIIII", 1, 7, 2**27 - 1, 512, 65_536)
+    (tmp_path / "index" / f"{FILE}-journal").write_bytes(journal.ljust(512, b"\0"))
+    with pytest.raises(DataError, match=r"-journal: it is of a database of 8,796,092,956,672 bytes"):
+        Catalogue.open(tmp_path / "index")
 
 
 def test_a_trigger_with_the_name_of_an_index_of_sqlites_own_is_refused(tmp_path: Path) -> None:
@@ -268,8 +278,8 @@ def test_the_values_of_all_facts_are_counted_together(
         facts = [(f"x{number}", f"[{'0,' * 500}0]") for number in range(50)]
         database.executemany("INSERT INTO facts VALUES (?, ?)", facts)
     Catalogue.open(tmp_path / "index").close()
-    monkeypatch.setattr("dear.limits.LIMITS", {**LIMITS, "json_values": Limit(20_000, "values")})
-    with pytest.raises(LimitError, match=r"the facts of the index .*: 25,\d{3} values"):
+    monkeypatch.setattr("dear.limits.LIMITS", {**LIMITS, "index_values": Limit(20_000, "values")})
+    with pytest.raises(LimitError, match=r"the index .*: 25,\d{3} values"):
         Catalogue.open(tmp_path / "index")
 
 
@@ -288,8 +298,8 @@ def test_keys_of_facts_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     with closing(sqlite3.connect(tmp_path / "index" / FILE)) as database, database:
         database.execute("INSERT INTO facts VALUES (?, '1')", ("k" * 50_000,))
     Catalogue.open(tmp_path / "index").close()
-    monkeypatch.setenv("DEAR_LIMIT_JSON_BYTES", "50000")
-    with pytest.raises(LimitError, match=r"the facts of the index .*: 50,\d{3} bytes"):
+    monkeypatch.setattr("dear.limits.LIMITS", {**LIMITS, "index_facts": Limit(50_100, "bytes")})
+    with pytest.raises(LimitError, match=r"the index .*: 50,\d{3} bytes"):
         Catalogue.open(tmp_path / "index")
 
 

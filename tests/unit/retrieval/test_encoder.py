@@ -200,6 +200,16 @@ def test_facts_of_heads_that_ask_for_too_much(
         Index.open(out)
 
 
+def test_a_shard_that_is_a_link_gives_no_means(small_clip: Clip, tmp_path: Path) -> None:
+    """Those of the user's own index were copied into the stranger's folder."""
+    folder, mine, theirs = photos(tmp_path / "photos"), tmp_path / "mine", tmp_path / "theirs"
+    build_index(encoder_for(small_clip, table(small_clip), folder, mine), folder, mine)
+    theirs.mkdir()
+    (theirs / "shard-1-of-2").symlink_to(mine)
+    with pytest.raises(DataError, match="shard-1-of-2 is a link, which is not followed"):
+        encoder_for(small_clip, table(small_clip), folder, theirs)
+
+
 def test_means_are_fixed_by_the_first_build(small_clip: Clip, tmp_path: Path) -> None:
     folder, out = photos(tmp_path / "photos"), tmp_path / "index"
     first = encoder_for(small_clip, table(small_clip), folder, out)

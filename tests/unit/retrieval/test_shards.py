@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from dear.errors import DataError, OutputError, SettingsError
+from dear.limits import LimitError
 from dear.retrieval.build import build_index
 from dear.retrieval.database import FILE
 from dear.retrieval.query import Index, Shards, by_image, by_text, open_index
@@ -312,3 +313,16 @@ def test_any_name_and_any_date(tmp_path: Path) -> None:
         assert index.folder == folder
     (folder / odd[0]).unlink()
     assert build_index(Plain(), folder, tmp_path / "whole").removed == 1
+
+
+def test_vectors_that_are_holes_are_not_merged(
+    tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A merge would write them: 2.8 GB of a shard that took 59 MB."""
+    out = build(folder, tmp_path / "shards")
+    monkeypatch.setattr("dear.retrieval.shards.MODEST", 0)
+    merge_index(out, tmp_path / "whole")
+    monkeypatch.setattr("dear.retrieval.shards.size_on_disk", lambda _: 1)
+    with pytest.raises(LimitError, match="times the size of the data set when it is unpacked"):
+        merge_index(out, tmp_path / "again")
+    assert not (tmp_path / "again").exists()

@@ -83,12 +83,6 @@ class ArrowFiles:
                     raise ReadingError(file, f"its column {column[:80]!r} has not one value in each row")
 
 
-def size_on_disk(file: Path) -> int:
-    """Bytes of a file, without its holes."""
-    facts = file.stat()
-    return min(facts.st_size, 512 * getattr(facts, "st_blocks", facts.st_size))
-
-
 def _arrays(file: Path, column: str, rows: int, images: bool) -> Iterator[Any]:
     """The arrays of a file's column; of images that of their bytes."""
     import pyarrow

@@ -12,13 +12,13 @@ from uuid import uuid4
 from dear.data.images.raster import kind_of
 from dear.data.settings import DataSettings
 from dear.data.sources.archive import SMALLEST_FILE, require_modest, stamp
-from dear.data.sources.arrow import LABEL_TYPE, ArrowFiles, Column, Table, size_on_disk
+from dear.data.sources.arrow import LABEL_TYPE, ArrowFiles, Column, Table
 from dear.data.sources.folder import SPLITS, require_one_name_each
 from dear.data.sources.listing import PARTS, Listing, Row, require_distinct
 from dear.data.sources.splits import Split, make_split
 from dear.errors import DataError, OutputError, installation, listing
 from dear.limits import at_most, limit
-from dear.reading.files import has_links, opened
+from dear.reading.files import has_links, opened, size_on_disk
 from dear.reading.isolated import isolated
 from dear.reading.plain import read_json
 from dear.reading.typed import typed

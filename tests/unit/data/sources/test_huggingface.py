@@ -197,6 +197,24 @@ class TestPaths:
         (tmp_path / "mine/state.json").write_text(json.dumps(state))
         refused(tmp_path / "mine", settings, "is listed twice: save the data set again")
 
+    def test_names_behind_links(self, tmp_path: Path, settings: DataSettings) -> None:
+        """A chain of 600 links of 4 kB made each name take 2 s, before anything was limited."""
+        made([0, 1]).save_to_disk(tmp_path / "mine")
+        state = json.loads((tmp_path / "mine/state.json").read_text())
+        name = state["_data_files"][0]["filename"]
+        (tmp_path / "mine/inner").symlink_to(tmp_path / "mine")
+        state["_data_files"] = [{"filename": f"inner/{name}"}]
+        (tmp_path / "mine/state.json").write_text(json.dumps(state))
+        refused(tmp_path / "mine", settings, f"inner/{name}' is not a file of the data set")
+
+    def test_names_are_few(self, tmp_path: Path, settings: DataSettings) -> None:
+        made([0, 1]).save_to_disk(tmp_path / "mine")
+        state = json.loads((tmp_path / "mine/state.json").read_text())
+        state["_data_files"] = [{"filename": str(number)} for number in range(10_001)]
+        (tmp_path / "mine/state.json").write_text(json.dumps(state))
+        with pytest.raises(LimitError, match="10,001 files of a Hugging Face data set"):
+            load(tmp_path / "mine", settings)
+
     def test_labels_that_would_be_opened(self, tmp_path: Path, settings: DataSettings) -> None:
         table = made([0, 1])
         table.add_column("copy", table["label"]).rename_column("label", "old").rename_column(
@@ -358,3 +376,9 @@ def test_a_copied_fingerprint_gives_no_images_of_another(tmp_path: Path, setting
     (folder / "state.json").write_text(json.dumps(other | {"_fingerprint": state["_fingerprint"]}))
     data = load(folder, whole)
     assert levels(data.test) == [3, 4, 5]
+
+
+def test_two_names_of_a_split(tmp_path: Path, settings: DataSettings) -> None:
+    """The last one replaced the others."""
+    datasets.DatasetDict(train=made([0, 1]), Train=made([0]), test=made([1])).save_to_disk(tmp_path / "mine")
+    refused(tmp_path / "mine", settings, "mine: train and Train are both the train split: merge them")
