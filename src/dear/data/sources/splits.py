@@ -29,6 +29,8 @@ from dear.reading.typed import shown
 from dear.writing import atomic_write
 
 PREFIX = "split_zhou_"
+SAMPLE = 100
+"""Images of a split list that are looked for in a folder next to it, spread over the list."""
 PURPOSE = {"train": "training", "val": "validation", "test": "testing"}
 
 ClassRow = tuple[Row, str]
@@ -122,7 +124,7 @@ def split_file(folder: Path) -> Path | None:
     """The split list in a folder, or None if there is none. Raises DataError if there are several."""
     files = sorted(folder.glob(f"{PREFIX}*.json"))
     if len(files) > 1:
-        raise DataError(f"{folder} has {len(files)} split lists ({_names_of(files)}). Keep one.")
+        raise DataError(f"{folder} has {len(files)} split lists ({first_few(_names(files))}). Keep one.")
     return files[0] if files else None
 
 
@@ -136,6 +138,8 @@ def read_coop(folder: Path, report: Report = refuse) -> Listing:
         raise DataError(f"{folder} has no {PREFIX}*.json, the split list of CoOp's layout.")
     parts = _class_rows(file, report)
     class_rows = [*chain.from_iterable(parts.values())]
+    if not class_rows:
+        raise DataError(f"{file} has no valid row.")
     splits = {part: tuple(row for row, _ in rows) for part, rows in parts.items()}
     require_apart(file.name, splits, report)
     names = _classnames(file, class_rows)
@@ -222,20 +226,29 @@ def _classnames(file: Path, rows: Sequence[ClassRow]) -> list[str]:
 
 
 def _image_folder(folder: Path, file: Path, rows: Sequence[Row]) -> Path:
-    """The folder that contains the listed paths: that of the split list, or one next to the list."""
+    """The folder that contains the listed paths: that of the split list, or one next to the list.
+
+    In each of the latter only a sample of the paths is looked for: a list and its folders may be long.
+    """
     neighbours = sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
+    paths = [*dict.fromkeys(row.path for row in rows)]
+    sample = paths[:: -(-len(paths) // SAMPLE)]
     folders = [
-        path for path in (folder, *neighbours) if any(file_size(path / row.path) is not None for row in rows)
+        place
+        for place, looked_for in ((folder, paths), *((path, sample) for path in neighbours))
+        if any(file_size(place / path) is not None for path in looked_for)
     ]
     if not folders:
         raise DataError(
-            f"none of the {len(rows)} images of {file} exists; the first is {rows[0].path}. "
-            f"Looked in {folder} and its folders ({_names_of(neighbours)})."
+            f"none of the {len(paths)} images of {file} exists; the first is {paths[0]}. "
+            f"Looked in {folder}, and for {len(sample)} in its folders ({first_few(_names(neighbours))})."
         )
     if len(folders) > 1:
-        raise DataError(f"the images of {file} are in more than one folder: {_names_of(folders)}. Keep one.")
+        raise DataError(
+            f"the images of {file} are in more than one folder: {first_few(_names(folders))}. Keep one."
+        )
     return folders[0]
 
 
-def _names_of(paths: Sequence[Path]) -> str:
-    return ", ".join(path.name for path in paths) or "none"
+def _names(paths: Sequence[Path]) -> list[str]:
+    return [path.name for path in paths] or ["none"]

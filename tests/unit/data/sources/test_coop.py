@@ -15,6 +15,7 @@ from dear.data.images.decode import decode
 from dear.data.images.photos import PhotoImages
 from dear.data.loading import load_dataset
 from dear.data.settings import DataSettings
+from dear.data.sources import splits
 from dear.data.sources.splits import read_coop
 from dear.errors import DataError
 
@@ -184,9 +185,26 @@ class TestRefusals:
         with pytest.raises(DataError, match=r"images: 2 of 3 images are missing, the first sea_horse/1.png"):
             load_coop(tmp_path)
 
+    def test_no_valid_row(self, tmp_path: Path) -> None:
+        write(tmp_path, {"train": ["x"], "test": ["x"]})
+        with pytest.raises(DataError, match="has no valid row"):
+            read_coop(tmp_path, report=lambda _: None)
+
     def test_no_images_at_all(self, tmp_path: Path) -> None:
         with pytest.raises(DataError, match=r"none of the 6 images .* the first is ant/1.png.*\(images\)"):
             load_coop(write(tmp_path, files=False))
+
+    def test_a_long_list_beside_many_folders(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Of 1,001 images that are not there, each of 21 folders is asked for 100 at most."""
+        asked: list[Path] = []
+        monkeypatch.setattr(splits, "file_size", asked.append)
+        for number in range(20):
+            (tmp_path / f"d{number}").mkdir()
+        rows = {"train": [[f"{k}.png", 0, "ant"] for k in range(1000)], "test": [["t.png", 0, "ant"]]}
+        write(tmp_path, rows, files=False)
+        with pytest.raises(DataError, match=r"none of the 1001 images .* for 91 in its folders"):
+            load_coop(tmp_path)
+        assert len(asked) <= 1001 + 21 * 100
 
     def test_two_image_folders(self, tmp_path: Path) -> None:
         write(write(tmp_path), images="copy")
