@@ -1,6 +1,5 @@
 """Find the images of a data set that are missing, cannot be read, or have the same content."""
 
-import hashlib
 import json
 import os
 from collections import defaultdict
@@ -15,7 +14,8 @@ from dear.data.images.raster import read_image
 from dear.data.settings import DataSettings
 from dear.data.sources.listing import Listing
 from dear.errors import DataError, DearError
-from dear.reading.files import file_size
+from dear.limits import limit
+from dear.reading.files import ReadingError, file_size, opened, sha256
 from dear.reading.plain import read_json
 from dear.reading.typed import typed
 from dear.writing import atomic_write
@@ -59,12 +59,12 @@ def missing_images(listing: Listing) -> list[str]:
 
 
 def same_images(listing: Listing, threads: int = 1) -> list[list[str]]:
-    """Groups of files with the same bytes, in the listing's order; only files of equal size are read.
-
-    A picture that was saved again counts as another. [ours]
+    """Groups of files with the same bytes, in the listing's order; only files of equal size are read, and
+    none that is too large for an image. A picture that was saved again counts as another. [ours]
     """
-    paths = _paths(listing)
+    paths, largest = _paths(listing), limit("image_bytes")
     sizes = [file_size(listing.folder / path) for path in paths]
+    sizes = [size if size is not None and size <= largest else None for size in sizes]
     alike = [path for group in _groups(zip(sizes, paths, strict=True)) for path in group]
     digests = in_parallel(lambda path: _digest(listing.folder / path), alike, threads)
     position = {path: index for index, path in enumerate(paths)}
@@ -145,6 +145,6 @@ def _groups(keyed: Iterable[tuple[object, str]]) -> list[list[str]]:
 
 def _digest(path: Path) -> str | None:
     """The SHA-256 of a file, None if it cannot be read, which `broken_images` reports."""
-    with suppress(OSError), path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    with suppress(OSError, ReadingError), opened(path) as file:
+        return sha256(file, "image_bytes")
     return None

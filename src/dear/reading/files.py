@@ -1,5 +1,6 @@
-"""The bytes and lines of a file, a regular one up to a size limit; the folders below a folder."""
+"""The bytes, lines and hash of a file, a regular one up to a size limit; the folders below a folder."""
 
+import hashlib
 import os
 import stat
 from collections.abc import Iterator
@@ -16,6 +17,7 @@ KINDS = (
     (stat.S_ISCHR, "it is a device, not a regular file"),
     (stat.S_ISBLK, "it is a device, not a regular file"),
 )  # fmt: skip
+BLOCK = 2**20  # bytes
 
 
 class ReadingError(DataError):
@@ -67,6 +69,15 @@ def require_plain(path: Path, *, links: bool = True) -> None:
     OSError if it cannot be checked.
     """
     _plain(path, os.stat(path, follow_symlinks=links).st_mode)
+
+
+def sha256(file: BinaryIO, size_limit: str) -> str:
+    """The SHA-256 of what follows in a file, read in blocks, in all up to the limit."""
+    digest, room = hashlib.sha256(), limit(size_limit)
+    while block := file.read(min(BLOCK, room)):
+        digest.update(block)
+        room -= len(block)
+    return digest.hexdigest()
 
 
 def file_size(path: Path) -> int | None:

@@ -276,6 +276,22 @@ def test_threads_keep_the_order() -> None:
     assert in_parallel(lambda number: number * 3, [*range(29)], 5) == [*range(0, 87, 3)]
 
 
+def test_an_exception_waits_for_no_thread() -> None:
+    end, ended = threading.Event(), list[int]()
+
+    def work(number: int) -> None:
+        if number == 0:
+            raise DataError("number 0")
+        end.wait(20)
+        ended.append(number)
+
+    with pytest.raises(DataError, match="number 0"):
+        in_parallel(work, [*range(99)], 2)
+    early = [*ended]
+    end.set()
+    assert not early
+
+
 def test_views_are_pillows_in_distribution() -> None:
     """800 views of a photograph-like gradient by ours and by torchvision's PIL path, with other random
     numbers: mean and spread of every pixel agree within their errors, and so do quantiles of the view's mean.

@@ -171,11 +171,17 @@ def fill(images: Images, batch: int = 256) -> Iterator[tuple[int, int]]:
 
 
 def in_parallel(work: Callable[[Item], Result], items: Sequence[Item], threads: int) -> list[Result]:
-    """Results of `work` for each item, in order, by threads: decoding and file access release the GIL."""
+    """Results of `work` for each item, in order, by threads: decoding and file access release the GIL.
+
+    After an exception, such as one of SIGTERM, no work begins, and none that has begun is waited for.
+    """
     if threads < 2 or len(items) < 2:
         return [work(item) for item in items]
-    with ThreadPoolExecutor(min(threads, len(items))) as pool:
+    pool = ThreadPoolExecutor(min(threads, len(items)))
+    try:
         return list(pool.map(work, items))
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
 
 
 def _sum(picture: np.ndarray) -> bytes:
