@@ -18,6 +18,8 @@ KINDS = (
     (stat.S_ISBLK, "it is a device, not a regular file"),
 )  # fmt: skip
 BLOCK = 2**20  # bytes
+LINE_ENDS = "\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"
+"""The characters at which `str.splitlines` divides a text; \\r\\n together end one line."""
 
 
 class ReadingError(DataError):
@@ -154,9 +156,14 @@ def decoded(path: object, content: bytes) -> str:
 
 def read_lines(path: Path) -> list[str]:
     """The lines of a text file. Raises ReadingError, LimitError."""
-    lines = read_text(path).splitlines()
-    at_most("text_lines", len(lines), path)
-    return lines
+    return split_lines(read_text(path), path)
+
+
+def split_lines(text: str, path: object) -> list[str]:
+    """The lines of a file's text. Raises LimitError for too many, before they take any memory."""
+    ends = sum(map(text.count, LINE_ENDS)) - text.count("\r\n")
+    at_most("text_lines", ends + (text[-1:] not in LINE_ENDS), path)
+    return text.splitlines()
 
 
 def _plain(path: Path, mode: int) -> None:

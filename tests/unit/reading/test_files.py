@@ -10,12 +10,14 @@ import pytest
 from dear.errors import DataError
 from dear.limits import LimitError
 from dear.reading.files import (
+    LINE_ENDS,
     ReadingError,
     has_links,
     read_bytes,
     read_lines,
     read_text,
     resolved,
+    split_lines,
     walk_folders,
 )
 
@@ -147,3 +149,25 @@ def test_links_below_a_folder(tmp_path: Path) -> None:
     assert has_links(tmp_path / "top" / "b" / "file", tmp_path / "top")
     assert not has_links(tmp_path / "link" / "a" / "file", tmp_path / "link")  # the folder itself may be one
     assert has_links(tmp_path / "link" / "b", tmp_path / "link")
+
+
+class Unsplit(str):
+    """A text that is not to be divided."""
+
+    def splitlines(self, keepends: bool = False) -> list[str]:
+        raise AssertionError(f"divided, {keepends=}")
+
+
+def test_lines_are_counted_before_a_text_is_divided(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DEAR_LIMIT_TEXT_LINES", "3")
+    for lines in ("a\nb\nc", "a\r\nb\r\nc\r\n", "\n\n\n", "a", ""):
+        assert split_lines(lines, "it") == lines.splitlines()
+    for lines in ("a\nb\nc\nd", "\n\n\n\n", "\r\n\r\r\n\r"):
+        with pytest.raises(LimitError, match="it: 4 lines of a text file, above the limit of 3"):
+            split_lines(Unsplit(lines), "it")
+
+
+def test_every_end_of_a_line_is_known() -> None:
+    assert {*LINE_ENDS} == {
+        chr(code) for code in range(sys.maxunicode + 1) if len(f"a{chr(code)}b".splitlines()) > 1
+    }

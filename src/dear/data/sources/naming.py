@@ -12,7 +12,7 @@ from typing import Any
 
 from dear.data.sources.listing import Listing, first_few, require_distinct
 from dear.errors import DataError
-from dear.reading.files import ReadingError, read_text
+from dear.reading.files import ReadingError, read_text, split_lines
 from dear.reading.plain import parse_json
 from dear.reading.typed import shown
 
@@ -33,12 +33,13 @@ def read_names(path: Path) -> dict[str, str] | list[str]:
         return _from_json(path, text)
     if path.suffix.lower() == ".csv":
         try:
-            rows = [row for row in csv.reader(text.splitlines()) if any(cell.strip() for cell in row)]
+            rows = [row for row in csv.reader(split_lines(text, path)) if any(cell.strip() for cell in row)]
         except csv.Error as error:
             raise DataError(f"{path}: {error}. {QUOTES}") from error
         pairs = [tuple(cell.strip() for cell in row) for row in rows]
     else:
-        pairs = [tuple(line.strip().split(maxsplit=1)) for line in text.splitlines() if line.strip()]
+        lines = split_lines(text, path)
+        pairs = [tuple(line.strip().split(maxsplit=1)) for line in lines if line.strip()]
     if invalid := next((pair for pair in pairs if len(pair) != 2 or not all(pair)), None):
         raise DataError(f"{path}: {shown(' '.join(invalid))} is not a folder and a class name.")
     names = {folder: name for folder, name in pairs}

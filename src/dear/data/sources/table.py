@@ -24,7 +24,7 @@ from dear.data.sources.naming import QUOTES, in_order, read_names
 from dear.data.sources.splits import Split, make_split
 from dear.errors import DataError
 from dear.limits import at_most, limit
-from dear.reading.files import read_text
+from dear.reading.files import read_text, split_lines
 from dear.reading.plain import parse_json
 from dear.reading.typed import shown
 
@@ -188,7 +188,7 @@ def _column(names: Sequence[str], columns: Collection[str]) -> str:
 
 
 def _csv_lines(table: Path, text: str) -> Iterator[tuple[int, Any]]:
-    lines = text.splitlines()
+    lines = split_lines(text, table)
     delimiter = ";" if lines and "," not in lines[0] else ","
     reader = csv.reader(lines, delimiter="\t" if table.suffix.lower() == ".tsv" else delimiter)
     line = 0
@@ -208,5 +208,6 @@ def _csv_lines(table: Path, text: str) -> Iterator[tuple[int, Any]]:
         raise DataError(f"{table}, line {line + 1}: {error}. {QUOTES}") from error
 
 
-def _json_lines(_table: Path, text: str) -> Iterator[tuple[int, Any]]:
-    yield from ((number, line) for number, line in enumerate(text.splitlines(), start=1) if line.strip())
+def _json_lines(table: Path, text: str) -> Iterator[tuple[int, Any]]:
+    lines = split_lines(text, table)
+    yield from ((number, line) for number, line in enumerate(lines, start=1) if line.strip())

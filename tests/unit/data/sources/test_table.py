@@ -10,7 +10,10 @@ import torch
 
 from dear.data.settings import DataSettings
 from dear.data.sources import table
+from dear.data.sources.naming import read_names
+from dear.data.sources.table import read_table
 from dear.errors import DataError
+from dear.limits import LimitError
 from tests.unit.data.photos import COUNTS, class_folders, load, paths, refused
 
 COUNTS_BY_LABEL = dict(enumerate(COUNTS.values()))
@@ -161,3 +164,12 @@ def test_a_wide_table_costs_no_more_than_its_rows() -> None:
     """A head of a million columns, where csv.DictReader makes a million entries for each row."""
     text = "path,label" + "," * 1_000_000 + "\n" + "0.png,a\n" * 1000
     assert {len(row) for _, row in table._csv_lines(Path("t.csv"), text)} == {2}
+
+
+@pytest.mark.parametrize("name", ["list.csv", "list.tsv", "list.jsonl", "names.csv", "names.txt"])
+def test_short_lines_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """Blank ones too: each takes memory."""
+    monkeypatch.setenv("DEAR_LIMIT_TEXT_LINES", "5")
+    (tmp_path / name).write_text("path,label\n" + "\n" * 5)
+    with pytest.raises(LimitError, match=f"{name}: 6 lines of a text file, above the limit of 5"):
+        read_names(tmp_path / name) if "names" in name else read_table(tmp_path / name, DataSettings())
