@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from dear.data.settings import DataSettings
-from dear.data.sources.listing import Listing, Report, refuse, require_inside
+from dear.data.sources.listing import Listing, Report, refuse, require_inside, require_path
 from dear.data.sources.naming import packaged_names
 from dear.data.sources.readers import READERS, Source
 from dear.data.sources.splits import PREFIX, read_coop, recorded_split, split_file
@@ -132,6 +132,7 @@ def _read_without_list(benchmark: Benchmark, home: Path, settings: DataSettings)
     source = Source(benchmark.name, home, home / benchmark.images, names, wnids, benchmark.ignored)
     classes = READERS[benchmark.reader](source)
     for row in chain.from_iterable(classes.splits.values()):
+        require_path(benchmark.name, row.path)
         require_inside(benchmark.name, row.path)
     splits, origin, notes = classes.splits, classes.origin, classes.notes
     undivided = next((part for part in ("all", "trainval") if part in splits), None)

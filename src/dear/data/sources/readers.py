@@ -18,6 +18,7 @@ from dear.errors import DataError, first_line
 from dear.limits import LimitError
 from dear.reading.files import ReadingError, read_bytes, read_lines
 from dear.reading.isolated import isolated
+from dear.reading.typed import shown
 
 CLASSNAMES = "classnames.txt"
 MATLAB_SECONDS, MATLAB_BYTES = 5, 2**29
@@ -241,7 +242,7 @@ def _lines(source: Source, file: str, home: Path | None = None) -> list[str]:
 
 def _label_of(source: Source, labels: Mapping[str, int], name: str) -> int:
     if name not in labels or labels[name] >= len(source.names):
-        raise DataError(f"{source.name} has no class {name!r}.")
+        raise DataError(f"{source.name} has no class {shown(name)}.")
     return labels[name]
 
 
@@ -249,10 +250,12 @@ def _label(source: Source, number: list[Any], first: int) -> int:
     """A label counted from `first`, converted to count from 0."""
     try:
         label = int(number[0]) - first
-    except (ValueError, IndexError) as error:
-        raise DataError(f"{source.name}: {number!r} is not a label.") from error
+    except (IndexError, OverflowError, TypeError, ValueError) as error:
+        raise DataError(f"{source.name}: {shown(number)} is not a label.") from error
     if not 0 <= label < len(source.names):
-        raise DataError(f"{source.name}: label {number[0]} is out of range, {first} to {len(source.names)}.")
+        raise DataError(
+            f"{source.name}: label {shown(label + first)} is out of range, {first} to {len(source.names)}."
+        )
     return label
 
 

@@ -259,7 +259,7 @@ class TestReaders:
         assert (paths(data.test), data.test.labels.tolist()) == (["cars_test/00001.jpg"], [2])
         assert sorted(data.train.labels.tolist()) == [0, 1, 2]
 
-    @pytest.mark.parametrize("path", ["../x", "/../x", "a/../../x", "/etc/../../x"])
+    @pytest.mark.parametrize("path", ["../../x.png", "/../x", "a/../../x", "/etc/../../x"])
     @pytest.mark.parametrize("name", ["OxfordPets", "FGVCAircraft", "SUN397", "UCF101", "StanfordCars"])
     def test_paths_that_lead_out(
         self, name: str, path: str, tmp_path: Path, known: Callable[..., Benchmark]

@@ -9,8 +9,12 @@ import numpy as np
 import pytest
 from scipy.io import savemat
 
-from dear.data.sources.readers import Source, _matlab
-from dear.errors import DearError
+from dear.data.loading import load_dataset
+from dear.data.settings import DataSettings
+from dear.data.sources import benchmarks
+from dear.data.sources.listing import Row
+from dear.data.sources.readers import Source, SourceRows, _matlab, cars, flowers
+from dear.errors import DataError, DearError
 
 NAMED = [("fname", object), ("class", object)]
 
@@ -82,3 +86,29 @@ def test_time_without_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr("scipy.io.loadmat", forever)
     with pytest.raises(DearError, match=r"x\.mat: it takes more than 1 s to read"):
         read(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "label", [np.inf, np.nan, 1 + 2j, np.array([1, 2]), {"a": 1}, "x" * 5000, 4.0, 1e300]
+)
+def test_labels_that_are_no_numbers(label: Any, tmp_path: Path) -> None:
+    """In either data set whose labels are MATLAB's: those of one class are 1."""
+    source = Source("cars", tmp_path, tmp_path, ("a",), None, ())
+    (tmp_path / "devkit").mkdir()
+    cell = np.empty(1, dtype=object)
+    cell[0] = label
+    savemat(tmp_path / "imagelabels.mat", {"labels": cell})
+    savemat(tmp_path / "devkit/cars_train_annos.mat", {"annotations": np.array([("x", label)], dtype=NAMED)})
+    for reader in (flowers, cars):
+        with pytest.raises(DataError, match=r"is not a label|is out of range|are not records") as caught:
+            reader(source)
+        assert len(str(caught.value)) < 200
+
+
+@pytest.mark.parametrize("name", ["x" * 5000, "\ud800"])
+def test_names_that_no_file_has(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "stanford_cars").mkdir()
+    rows = SourceRows(("a",), ("a",), {"all": (Row(name, 0),)})
+    monkeypatch.setattr(benchmarks, "READERS", {"cars": lambda _: rows})
+    with pytest.raises(DataError, match=r"StanfordCars: the path has 5,000 characters|a character that no"):
+        load_dataset("StanfordCars", DataSettings(root=tmp_path, cache=tmp_path))
