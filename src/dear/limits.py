@@ -49,7 +49,7 @@ LIMITS: Final = MappingProxyType({
     "role_phrases": Limit(50_000, "phrases in a role table, or in a file of phrases"),
     "role_settings": Limit(20_000, "characters of the settings of a role table"),
     "role_names": Limit(200, "attributes, concepts, features or factors"),
-    "record_name": Limit(300, "characters of a name"),
+    "record_name": Limit(300, "characters of a name or a phrase"),
     "epochs": Limit(20_000, "epochs of a run record or a bundle"),
     "record_parts": Limit(1000, "parts of mistakes in a run record"),
     "record_values": Limit(1_000_000, "keys and values in a run record"),

@@ -22,6 +22,7 @@ from dear.data.world.render import GLYPHS
 from dear.errors import DataError
 from dear.limits import at_most
 from dear.reading.files import ReadingError, read_lines
+from dear.reading.typed import shown
 from dear.roles.sentences import load_sentence_model
 
 GENERAL, WORLD = "general", "world"
@@ -124,13 +125,15 @@ def read_pool(path: Path) -> Pool:
     if not first:
         raise DataError(f"{path} contains no phrase: write one per line.")
     at_most("role_phrases", len(first), path)
+    for phrase, number in first.items():
+        at_most("record_name", len(phrase), f"{path}, line {number}")
     notes = []
     if blank:
         notes.append(f"{len(blank)} blank lines (the first is line {blank[0]})")
     if repeated:
         number, line = repeated[0]
         notes.append(
-            f"{len(repeated)} repeats (the first is line {number}, {line!r}, as in line {first[line]})"
+            f"{len(repeated)} repeats (the first is line {number}, {shown(line)}, as in line {first[line]})"
         )
     return Pool(str(path), tuple(first), notice=f"{path}: left out {' and '.join(notes)}." if notes else "")
 

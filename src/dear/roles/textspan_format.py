@@ -45,6 +45,7 @@ def read_textspan(path: Path) -> dict[tuple[int, int], tuple[str, ...]]:
                     f"{path}, line {number}: {shown(text)} comes before any head. A TEXTSPAN file has "
                     "'Layer 0, Head 0' above each head's phrases."
                 )
+            at_most("record_name", len(text), f"{path}, line {number}")
             current.append(text)
     at_most("role_phrases", sum(map(len, heads.values())), path)
     if not heads:

@@ -67,7 +67,7 @@ def test_values_by_key() -> None:
         ({"settings": {"method": "beta"}}, "settings.method is 'beta': it must be keys and values"),
         ({"seconds": {"train": 1e308}}, "seconds.train is"),
         ({"fusion_weights": {"cls": 1e39}}, "fusion_weights.cls is"),
-        ({"method": "x" * 301}, "301 characters of a name, above the limit of 300"),
+        ({"method": "x" * 301}, "301 characters of a name or a phrase, above the limit of 300"),
         ({"fusion_weights": {"x" * 301: 0.5}}, "301 characters of a name"),
         ({"train": {"epochs": [{"loss": 1.0}] * 20_001}}, "20,001 epochs"),
         ({"mistakes": [MISTAKES] * 1001}, "1,001 parts of mistakes"),

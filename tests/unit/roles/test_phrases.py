@@ -96,6 +96,17 @@ def test_a_file_of_many_phrases(tmp_path: Path) -> None:
         read_pool(tmp_path / "mine.txt")
 
 
+def test_long_phrases(tmp_path: Path) -> None:
+    path = tmp_path / "mine.txt"
+    path.write_text(f"cat\n{'x' * 300}\n{'x' * 300}\n")
+    assert read_pool(path).notice == (
+        f"{path}: left out 1 repeats (the first is line 3, '{'x' * 40}...', as in line 2)."
+    )
+    path.write_text(f"cat\n{'x' * 301}\n")
+    with pytest.raises(LimitError, match="line 2: 301 characters of a name or a phrase, above the limit"):
+        read_pool(path)
+
+
 @pytest.mark.parametrize("encoding", ["latin-1", "utf-16"])
 def test_another_encoding(tmp_path: Path, encoding: str) -> None:
     (tmp_path / "mine.txt").write_text("ein Gemälde\n", encoding=encoding)
