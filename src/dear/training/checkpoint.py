@@ -18,13 +18,14 @@ from torch import Tensor
 from dear.errors import DearError, OutputError, first_line, warn
 from dear.limits import at_most
 from dear.methods.base import Method
-from dear.reading.files import opened
+from dear.reading.files import opened, sha256
 from dear.reading.pickles import read_pickled
 from dear.reading.plain import parse_json
 from dear.writing import output_file
 
 MARK = b"dear checkpoint 3 "
 """Increased when the contents of checkpoints change."""
+HEAD_BYTES = len(MARK) + 64 + 1
 MALFORMED = (AttributeError, IndexError, KeyError, OverflowError, RuntimeError, TypeError, ValueError)
 """Exceptions raised on loading a state whose parts have other types or shapes."""
 
@@ -79,7 +80,7 @@ def write_state(path: Path, state: dict[str, Any]) -> None:
     torch.save(state, buffer)
     content = buffer.getbuffer()
     with output_file(path, "the checkpoint") as file:
-        file.write(_head(content))
+        file.write(_head(hashlib.sha256(content).hexdigest()))
         file.write(content)
 
 
@@ -87,10 +88,15 @@ def read_state(path: Path) -> dict[str, Any]:
     """Read what ``write_state`` wrote, on the CPU. Raises CheckpointError for any other file."""
     try:
         with opened(path) as file:
-            head = file.readline(len(_head(b"")))
+            head = file.readline(HEAD_BYTES)
             if not head.startswith(MARK):
                 raise CheckpointError(path, "it is not a checkpoint of this version")
             at_most("tensor_bytes", os.fstat(file.fileno()).st_size, path)
+            if head != _head(sha256(file, "tensor_bytes")):  # before it takes any memory
+                raise CheckpointError(
+                    path, "its checksum is wrong: it was changed or truncated after it was written"
+                )
+            file.seek(len(head))
             content = file.read()
     except CheckpointError:
         raise
@@ -98,16 +104,14 @@ def read_state(path: Path) -> dict[str, Any]:
         raise CheckpointError(path, f"it cannot be read: {error.strerror or error}") from error
     except DearError as error:  # no regular file
         raise CheckpointError(path, first_line(error)) from error
-    if head != _head(content):
-        raise CheckpointError(path, "its checksum is wrong: it was changed or truncated after it was written")
     try:
         return dict(read_pickled(io.BytesIO(content), path, len(content)))
     except (DearError, TypeError, ValueError) as error:
         raise CheckpointError(path, first_line(error)) from error
 
 
-def _head(content: bytes | memoryview) -> bytes:
-    return MARK + hashlib.sha256(content).hexdigest().encode() + b"\n"
+def _head(checksum: str) -> bytes:
+    return MARK + checksum.encode() + b"\n"
 
 
 def load_checkpoint(
@@ -163,7 +167,8 @@ def load_checkpoint(
 def _history(state: Mapping[str, Any], epoch_steps: int, run_steps: int) -> list[dict[str, Any]]:
     """The epochs of a state. Raises an exception in MALFORMED if the state is inconsistent."""
     history = list(json.loads(state["history"]))
-    if [epoch["epoch"] for epoch in history] != [*range(1, state["epochs"] + 1)]:
+    numbers = [epoch["epoch"] for epoch in history]
+    if len(numbers) != state["epochs"] or numbers != [*range(1, len(numbers) + 1)]:
         raise ValueError(f"it claims {state['epochs']} epochs, but lists others")
     if state["steps"] != min(len(history) * epoch_steps, run_steps):
         raise ValueError(f"it claims {state['steps']} steps, which does not match {len(history)} epochs")

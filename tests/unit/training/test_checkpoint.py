@@ -2,6 +2,8 @@
 
 import copy
 import json
+import os
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,7 +18,7 @@ from dear.evaluation.records import read_record
 from dear.evaluation.runs import run_all
 from dear.methods.dear import DearSettings
 from dear.progress import TrainingStep
-from dear.training.checkpoint import CheckpointError, read_state, set_aside, write_state
+from dear.training.checkpoint import MARK, CheckpointError, _history, read_state, set_aside, write_state
 from dear.training.loop import train
 from dear.training.settings import TrainSettings
 from dear.writing import UNFINISHED
@@ -247,3 +249,22 @@ def test_what_is_no_checkpoint_is_not_read_to_its_end(
     monkeypatch.setenv("DEAR_LIMIT_TENSOR_BYTES", "99")
     with pytest.raises(CheckpointError, match=r"above the limit|at most 99"):
         read_state(path)
+
+
+def test_a_checksum_is_compared_before_a_checkpoint_takes_memory(tmp_path: Path) -> None:
+    path = tmp_path / "c.pt"
+    path.write_bytes(MARK + b"0" * 64 + b"\n")
+    os.truncate(path, 2**26)
+    tracemalloc.start()
+    try:
+        with pytest.raises(CheckpointError, match="its checksum is wrong"):
+            read_state(path)
+        assert tracemalloc.get_traced_memory()[1] < 2**24
+    finally:
+        tracemalloc.stop()
+
+
+def test_epochs_beyond_all_bounds() -> None:
+    """They are compared with the history before they are listed."""
+    with pytest.raises(ValueError, match="it claims 1" + "0" * 30 + " epochs, but lists others"):
+        _history({"history": "[]", "epochs": 10**30, "steps": 0}, 1, 1)
