@@ -1,5 +1,6 @@
 """Compare two role tables: agreement, Cohen's kappa and confusion of concepts and of roles."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -71,18 +72,18 @@ def agreement(first: Sequence[str], second: Sequence[str]) -> Agreement:
     Source: kappa = (p_o - p_e) / (1 - p_e), p_e from the two margins (Cohen, 1960).
     """
     labels = tuple(sorted({*first, *second}))
-    pairs = [*zip(first, second, strict=True)]
-    confusion = tuple(tuple(pairs.count((a, b)) for b in labels) for a in labels)
-    count, agree = len(pairs), sum(a == b for a, b in pairs)
-    chance = sum(first.count(label) * second.count(label) for label in labels) / count**2
+    pairs = Counter(zip(first, second, strict=True))
+    rows, columns = Counter(first), Counter(second)
+    count, agree = pairs.total(), sum(pairs[label, label] for label in labels)
+    chance = sum(rows[label] * columns[label] for label in labels) / count**2
     return Agreement(
         heads=count,
         agree=agree,
         agreement=agree / count,
         kappa=None if chance == 1 else (agree / count - chance) / (1 - chance),
-        majority=max(second.count(label) for label in labels) / count,
+        majority=max(columns.values()) / count,
         labels=labels,
-        confusion=confusion,
+        confusion=tuple(tuple(pairs[row, column] for column in labels) for row in labels),
     )
 
 
