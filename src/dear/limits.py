@@ -41,7 +41,7 @@ LIMITS: Final = MappingProxyType({
     "parquet_footer": Limit(16 * 2**20, "bytes of the description at the end of a Parquet file"),
     "folder_depth": Limit(64, "levels of folders"),
     "image_bytes": Limit(512 * 2**20, "bytes of an image file"),
-    "image_pixels": Limit(2**27, "pixels of an image"),
+    "image_pixels": Limit(120_000_000, "pixels of an image"),
     "image_scans": Limit(64, "scans of a progressive JPEG"),
     "image_side": Limit(2**16 - 1, "pixels of a side of an image"),
     "role_heads": Limit(2048, "heads in a role table"),

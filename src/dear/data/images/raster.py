@@ -52,7 +52,7 @@ can grow with the square of the size."""
 SPARE: Final = 2**20  # bytes that may be read beyond the multiple of the file's length
 MAX_READS: Final = 2**18
 """Steps in which Pillow may read a file: about three for each chunk of a PNG, segment of a JPEG, block of a
-GIF. An image of the largest size in the usual 8 KiB chunks takes 2**17.6."""
+GIF. An image of the largest size in the usual 8 KiB chunks takes 2**17.4."""
 MAX_TAGS: Final = 2**16  # of a TIFF, as many as its older form can have
 MAX_PROFILES: Final = 16  # of a PNG, each unpacked to up to a megabyte
 MAX_SAMPLE_VALUE: Final = 281  # a tag of a TIFF

@@ -343,3 +343,10 @@ def test_a_large_picture_within_the_limit_is_no_bomb(
         with opened(content) as file:
             assert file.size == (7, 5)
     assert not [str(warning.message) for warning in recwarn]
+
+
+def test_a_small_file_of_a_very_large_picture() -> None:
+    """A WebP of 38 bytes with 16,383 x 8,192 pixels of four bytes, of which its decoder keeps several."""
+    content = "524946461e000000574542505650384c110000002ffeffff1707508522d7a3808188e87f0000"
+    with pytest.raises(LimitError, match="134,209,536 pixels of an image, above the limit of 120,000,000"):
+        opened(bytes.fromhex(content))
