@@ -28,7 +28,9 @@ class LimitError(DearError):
 # Sorted by kind of input: files, images, classes and text, models, tables of heads, methods, indexes.
 LIMITS: Final = MappingProxyType({
     "json_bytes": Limit(128 * 2**20, "bytes of a JSON file"),
-    "json_values": Limit(10_000_000, "values in a JSON file"),
+    "json_values": Limit(8_000_000, "keys and values in a JSON file"),
+    "config_values": Limit(1_000_000, "keys and values in a configuration, role table or header of tensors"),
+    "tokenizer_values": Limit(4_000_000, "keys and values in the file of a tokenizer"),
     "json_depth": Limit(64, "levels of nesting in JSON or YAML"),
     "yaml_bytes": Limit(256 * 2**10, "bytes of a YAML file"),
     "yaml_values": Limit(100_000, "values in a YAML file, aliases expanded"),

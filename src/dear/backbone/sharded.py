@@ -28,7 +28,7 @@ def weight_files(path: Path) -> dict[str, set[str]]:
     file that lies elsewhere, LimitError for too many.
     """
     files: dict[str, set[str]] = {}
-    for tensor, file in typed(read_json(path), Index, path)["weight_map"].items():
+    for tensor, file in typed(read_json(path, "config_values"), Index, path)["weight_map"].items():
         if not FILE.fullmatch(file):
             raise ReadingError(path, f"its weight_map names {shown(file)}, no safetensors file beside it")
         files.setdefault(file, set()).add(tensor)

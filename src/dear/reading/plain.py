@@ -36,23 +36,27 @@ def split_list(text: str) -> list[str]:
     return [entry.strip() for row in rows for entry in row]
 
 
-def read_json(path: Path, *, file_names: bool = False, links: bool = True) -> Any:
+def read_json(
+    path: Path, value_limit: str = "json_values", *, file_names: bool = False, links: bool = True
+) -> Any:
     """The value of a JSON file, which is no link unless ``links``; the rest as in `parse_json`."""
-    return parse_json(read_bytes(path, links=links), path, file_names=file_names)
+    return parse_json(read_bytes(path, links=links), path, value_limit, file_names=file_names)
 
 
-def parse_json(content: bytes | str, where: object, *, file_names: bool = False) -> Any:
+def parse_json(
+    content: bytes | str, where: object, value_limit: str = "json_values", *, file_names: bool = False
+) -> Any:
     """The value of a JSON text; with ``file_names``, names of files that are not UTF-8 are read as Python
-    writes them, "caf\\udce9".
+    writes them, "caf\\udce9". ``value_limit`` is the limit of its keys and values.
 
     Raises ReadingError for invalid JSON, NaN, Infinity, integers beyond 64 bits, half surrogates and
     duplicate keys; LimitError for too many values or levels.
     """
     text = content if isinstance(content, str) else decoded(where, content)
-    # Counted before parsing: each value takes at least a comma, a bracket or a brace.
-    values = sum(map(text.count, ",[{"))
+    # Counted before parsing: each takes at least a comma, a bracket, a brace or a colon.
+    values = sum(map(text.count, ",[{:"))
     if values > SMALL:
-        at_most("json_values", values, where)
+        at_most(value_limit, values, where)
     try:
         value = _DECODER.decode(text)
     except RecursionError as error:

@@ -17,7 +17,7 @@ from dear.reading.plain import parse_json
 from dear.reading.typed import Count, typed
 
 HEADER_LENGTH = 8  # bytes that hold the length of a safetensors header
-MAX_HEADER = 100_000_000  # bytes, as in the safetensors library
+MAX_HEADER = 16 * 2**20  # bytes, of some 100,000 tensors
 
 AT_ONCE = 2**20
 """Values that are tested together, which takes 8 bytes each."""
@@ -35,6 +35,8 @@ def read_tensors(path: Path, size_limit: str = "tensor_bytes") -> dict[str, Tens
 
 def parse_tensors(content: bytes, where: object) -> dict[str, Tensor]:
     """The same from the content of a file."""
+    if int.from_bytes(content[:HEADER_LENGTH], "little") > MAX_HEADER:
+        raise ReadingError(where, "it is not a complete safetensors file (its header is too long)")
     try:
         tensors = load(content)
     except BROKEN as error:
@@ -63,7 +65,7 @@ def _require_whole(file: BinaryIO, size: int, where: Path) -> None:
     length = int.from_bytes(file.read(HEADER_LENGTH), "little")
     if length > min(size, MAX_HEADER):
         raise ReadingError(where, "it is not a complete safetensors file (its header is too long)")
-    header = parse_json(file.read(length), where)
+    header = parse_json(file.read(length), where, "config_values")
     if not isinstance(header, dict):
         raise ReadingError(where, "it is not a complete safetensors file (its header lists no tensors)")
     entries = [entry for name, entry in header.items() if name != "__metadata__"]

@@ -69,6 +69,16 @@ def test_the_levels_and_values_that_a_limit_allows(monkeypatch: pytest.MonkeyPat
         parse_json("[1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12]", "x")
 
 
+def test_keys_are_counted_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An object in an object, with a key each, costs more than a number of a list."""
+    monkeypatch.setattr("dear.limits.LIMITS", {**LIMITS, "config_values": Limit(11, "keys and values")})
+    assert parse_json('{"a": {"b": {"c": {"d": {"e": 1}}}}}', "x", "config_values")
+    text = '{"a": {"b": {"c": {"d": {"e": {"f": 1}}}}}}'
+    with pytest.raises(LimitError, match="12 keys and values"):
+        parse_json(text, "x", "config_values")
+    assert parse_json(text, "x")
+
+
 def yaml_of(folder: Path, text: str) -> Path:
     path = folder / "a.yaml"
     path.write_text(text)

@@ -7,9 +7,11 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
+from dear.limits import LIMITS, Limit, LimitError
 from dear.reading.files import ReadingError
 from dear.reading.tensors import (
     AT_ONCE,
+    MAX_HEADER,
     map_array,
     map_tensors,
     read_tensors,
@@ -77,4 +79,16 @@ def test_a_file_with_more_than_its_header_says_is_not_mapped(tmp_path: Path) -> 
         map_tensors(path)
     path.write_bytes((2**40).to_bytes(8, "little") + b"{}")
     with pytest.raises(ReadingError, match="its header is too long"):
+        map_tensors(path)
+
+
+def test_a_header_is_bounded_before_it_is_parsed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "a.safetensors"
+    save_file({"x": torch.zeros(1)}, path, {"comment": " " * MAX_HEADER})
+    for read in (map_tensors, read_tensors):
+        with pytest.raises(ReadingError, match="its header is too long"):
+            read(path)
+    save_file({f"x{number}": torch.zeros(1) for number in range(20)}, path)
+    monkeypatch.setattr("dear.limits.LIMITS", {**LIMITS, "config_values": Limit(99, "keys and values")})
+    with pytest.raises(LimitError, match="keys and values"):
         map_tensors(path)
