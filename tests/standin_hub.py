@@ -40,6 +40,7 @@ class Faults:
         xet: the address in which a small file's answer says to ask for its storage.
         endless: whether a file has more bytes than its answer to HEAD states, up to 64 MiB.
         status: codes answered in place of a file or of the model's information, by a part of the path.
+        headers: what is sent with these codes.
     """
 
     cut: int | None = None
@@ -55,6 +56,7 @@ class Faults:
     endless: bool = False
     xet: str | None = None
     status: dict[str, int] = field(default_factory=dict)
+    headers: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass
@@ -144,7 +146,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.standin.tokens.append(self.headers.get("Authorization"))
         for part, code in self.standin.faults.status.items():
             if part in path:
-                return self._send(code, {}, b"")
+                return self._send(code, self.standin.faults.headers, b"")
         if path == "/":
             return self._send(200, {}, b"the hub" if body else b"")
         if matched := re.fullmatch(r"/api/(?:models|datasets)/([^/]+/[^/]+)(?:/revision/(.+))?", path):

@@ -30,7 +30,10 @@ FILES = (
 SAFE = (".safetensors", ".json")
 """The formats without pickle: the only ones fetched if a file names the repository."""
 SHA256, GIT = re.compile(r"[0-9a-f]{64}"), re.compile(r"[0-9a-f]{40}")
+NAME = re.compile(r"[\w.-]+(/[\w.-]+)?", re.ASCII)
+"""A name without control characters; the hub's client checks the rest."""
 CHUNK = 2**20
+LONGEST_WAIT = 60  # seconds before a request is tried again, whatever the hub asks for
 HOME = "https://huggingface.co"
 """The hub that tokens are of; mirrors lead there."""
 
@@ -45,6 +48,8 @@ def require_name(repository: str) -> None:
     from huggingface_hub.utils._validators import validate_repo_id
 
     try:
+        if not NAME.fullmatch(repository):
+            raise HFValidationError
         validate_repo_id(repository)
     except HFValidationError as error:
         raise WeightsError(
@@ -212,7 +217,12 @@ def checked_answers(title: str, size_limit: str) -> Iterator[None]:
             fetching.reset(token)
 
     def bounded(response: Any) -> None:
-        """Refuse what is packed; bound an answer: it is kept in memory unless it is a file's content."""
+        """Refuse what is packed; bound an answer: it is kept in memory unless it is a file's content. Bound
+        the time that it asks the client to wait.
+        """
+        for header in ("Retry-After", "RateLimit"):
+            if header in response.headers:
+                response.headers[header] = re.sub(r"\d+", _short_wait, response.headers[header])
         if response.headers.get("Content-Encoding", "identity").lower() != "identity":
             raise ContentError(f"the hub at {constants.ENDPOINT} packs its answers about {title}.")
         name = size_limit if fetching.get() and response.status_code in (200, 206) else "json_bytes"
@@ -254,6 +264,11 @@ def checked_answers(title: str, size_limit: str) -> Iterator[None]:
             stack.callback(setattr, file_download, name, getattr(file_download, name))
             setattr(file_download, name, function)
         yield
+
+
+def _short_wait(seconds: re.Match[str]) -> str:
+    short = len(seconds[0]) < 3 and int(seconds[0]) <= LONGEST_WAIT
+    return seconds[0] if short else str(LONGEST_WAIT)
 
 
 def _origin(url: str) -> tuple[str, str | None, int | None]:

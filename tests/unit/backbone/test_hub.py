@@ -13,6 +13,7 @@ from torch import Tensor
 from dear.backbone import hub, weights
 from dear.backbone.choice import BackboneName
 from dear.backbone.load import load_clip
+from dear.data.sources.huggingface_hub import fetched
 from dear.errors import WeightsError
 from dear.limits import LimitError
 from tests.standin_hub import CHUNK, COMMIT, StandIn, git_hash, sha256
@@ -207,6 +208,51 @@ def test_an_answer_that_is_an_error_is_told_in_one_line(code: int, part: str, st
     with pytest.raises(WeightsError, match=rf"cannot download {NAME}/plain .*local path") as caught:
         load_clip(NAME, "plain")
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Retry-After": "100000"},
+        {"retry-after": "9" * 5000},
+        {"RateLimit": '"resolvers";r=0;t=100000'},
+        {"Retry-After": "61", "RateLimit": '"resolvers";r=0;t=61'},
+    ],
+)
+def test_a_hub_makes_nobody_wait_for_long(
+    headers: dict[str, str], standin: StandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The client waited as long as the answer said, such as a day."""
+    waits: list[float] = []
+    monkeypatch.setattr("huggingface_hub.utils._http.time.sleep", waits.append)
+    standin.files[CLIP] = {"config.json": b"{}"}
+    standin.faults.status, standin.faults.headers = {"/resolve/": 429}, headers
+    with pytest.raises(WeightsError, match=r"cannot download config\.json") as caught:
+        hub.fetch(CLIP, ["config.json"])
+    assert "\n" not in str(caught.value)
+    assert max(waits) == hub.LONGEST_WAIT + 1  # the client adds a second
+    standin.faults.headers = {"Retry-After": "60"}
+    with hub.checked_answers(CLIP, "json_bytes"):
+        answer = get_session().get(f"{standin.endpoint}/resolve/")
+    assert answer.headers["Retry-After"] == "60"
+
+
+@pytest.mark.parametrize("name", ["a/b\n", "a\n/b", "\na/b", "a/b\x00", "a/b\x1b[2J", "a/b\x85", "a/b\u2028"])
+def test_a_name_of_a_repository_has_no_control_characters(
+    name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Whatever the hub's client takes for a name: of a model, a tokenizer or a data set."""
+    monkeypatch.setattr("huggingface_hub.utils._validators.validate_repo_id", lambda _: None)
+    for use in (
+        hub.require_name,
+        lambda name: hub.cached(name, ["config.json"]),
+        lambda name: hub.fetch(name, ["tokenizer.json"]),
+        lambda name: fetched(name, "", tmp_path),
+        lambda name: load_clip(f"hf-hub:{name}"),
+    ):
+        with pytest.raises(WeightsError, match="is no name of a repository on the hub") as caught:
+            use(name)
+        assert str(caught.value).isprintable()
 
 
 @pytest.mark.usefixtures("content")
