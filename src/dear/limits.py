@@ -83,6 +83,8 @@ LIMITS: Final = MappingProxyType({
     "weight_files": Limit(1000, "files of a model's weights"),
     "layers": Limit(128, "layers of a tower"),
     "heads": Limit(128, "heads in a layer"),
+    "image_attention": Limit(2**31, "values of attention for a picture: all heads times squared patches"),
+    "text_attention": Limit(2**26, "values of attention for a prompt: all heads times squared tokens"),
     "attributes": Limit(128, "attributes of a role table"),
     "learned_tokens": Limit(256, "learned tokens of a method"),
     "mask_values": Limit(2**28, "values in the masks of a method: layers times heads times squared tokens"),

@@ -56,6 +56,20 @@ def patches_of(model: Any) -> int:
     return int(visual.grid_size[0] * visual.grid_size[1])
 
 
+def attention_values(model: Any) -> tuple[int, int]:
+    """Layers times heads times squared patches of an open_clip model, and times squared tokens of a prompt:
+    what attention costs, however narrow the towers are.
+    """
+    text = _text(model)
+    return _heads(model.visual) * patches_of(model) ** 2, _heads(text.transformer) * text.context_length**2
+
+
+def _heads(tower: nn.Module) -> int:
+    """The heads of all layers."""
+    counts = (getattr(part, "num_heads", 0) for part in tower.modules())
+    return sum(count for count in counts if isinstance(count, int))
+
+
 def why_not(model: Any) -> str | None:
     """Why an open_clip model cannot be used, not even whole, or None if it can."""
     if isinstance(model, PlainClip):

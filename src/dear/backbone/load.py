@@ -14,7 +14,7 @@ from dear.backbone import from_transformers, hub, tiny
 from dear.backbone import openclip as open_clip
 from dear.backbone.choice import architecture, unknown_model
 from dear.backbone.clip import Clip
-from dear.backbone.convert import patches_of, require_fit
+from dear.backbone.convert import attention_values, patches_of, require_fit
 from dear.backbone.device import find_device, set_threads
 from dear.backbone.model_config import require_small
 from dear.backbone.plain import PlainClip, is_plain
@@ -198,6 +198,9 @@ def _load_repository(source: Repository, pretrained: str | None) -> Clip:
         raise WeightsError(
             f"{model} does not fit: the patches of its image tower are larger than its pictures."
         )
+    image_attention, text_attention = attention_values(network)
+    at_most("image_attention", image_attention, model)
+    at_most("text_attention", text_attention, model)
     beside = None
     if pretrained is not None and pretrained.startswith(RANDOM):
         _require_room(network, model)

@@ -7,18 +7,22 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import open_clip
 import pytest
 import torch
 from safetensors.torch import save
 from torch import Tensor
 
 from dear.adapters.bundle import Bundle
+from dear.backbone.choice import architectures
 from dear.backbone.clip import Identity
-from dear.backbone.load import load_clip, named_weights
+from dear.backbone.convert import attention_values
+from dear.backbone.load import load_clip, named_weights, without_values
 from dear.cli import index
 from dear.errors import DearError, WeightsError
 from dear.evaluation.recipe import load_recipe
 from dear.evaluation.runs import Runner
+from dear.limits import LIMITS
 from dear.methods.registry import METHODS
 from tests.standin_hub import StandIn
 from tests.unit.backbone.prime import CONFIG
@@ -90,6 +94,16 @@ def test_a_tokenizer_runs_no_code_and_asks_nothing(
             "the patches of its image tower are larger than its pictures",
         ),
         ({"image_size": 260}, {}, "4,225 patches of a model's pictures, above the limit of 4,096"),
+        (
+            {"image_size": 256, "layers": 128, "width": 12, "head_width": 6},
+            {},
+            "4,294,967,296 values of attention for a picture: .* above the limit of 2,147,483,648",
+        ),
+        (
+            {},
+            {"context_length": 1024, "width": 16, "heads": 16, "layers": 128},
+            "2,147,483,648 values of attention for a prompt: .* above the limit of 67,108,864",
+        ),
         ({"width": 129, "head_width": 1}, {}, "129 heads in a layer, above the limit of 128"),
         ({"attn_pooler_queries": 4097}, {}, "attn_pooler_queries is 4097: it must be a whole number"),
         ({}, {"width": 258, "heads": 129}, "129 heads in a layer"),
@@ -121,6 +135,25 @@ def test_no_name_of_a_repository(name: str, named_by: str) -> None:
     ) as error:
         load_clip(f"hf-hub:{name}", named_by=named_by)
     assert len(str(error.value)) < 200
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["PE-Core-bigG-14-448", "ViT-bigG-14-worldwide-378", "ViT-SO400M-16-SigLIP2-512", "ViT-e-14", "RN50x64"],
+)
+def test_attention_of_the_largest_architectures(name: str) -> None:
+    with torch.device("meta"):
+        image, text = attention_values(without_values(name))
+    assert 0 < 2 * image < LIMITS["image_attention"].default
+    assert 0 < 2 * text < LIMITS["text_attention"].default
+
+
+def test_attention_to_prompts_of_every_architecture() -> None:
+    for name in architectures():
+        text = open_clip.get_model_config(name)["text_cfg"]
+        if not text.get("hf_model_name"):
+            values = text.get("layers", 12) * text.get("heads", 8) * text.get("context_length", 77) ** 2
+            assert 2 * values < LIMITS["text_attention"].default, name
 
 
 def test_the_largest_pictures_are_read(tmp_path: Path) -> None:
