@@ -14,7 +14,7 @@ from dear.adapters.predictor import Predictor
 from dear.backbone.clip import Clip
 from dear.limits import LimitError, limit
 from dear.serving.limits import Limits, Rate
-from dear.serving.service import Service
+from dear.serving.service import PROMPTS, Service
 from tests.unit.serving.small import bomb, picture, png, small_predictor
 
 pytest.importorskip("fastapi", reason="the extra `app` is not installed")
@@ -88,6 +88,32 @@ def test_names_that_are_encoded_hold_up_nothing_else(
 
     asyncio.run(attack())
     assert len(encoder.encoded) == POOL + 3
+
+
+def test_a_long_list_holds_up_a_short_one_for_a_few_prompts(
+    predictor: Predictor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And its answer is the same to the last digit as without the other."""
+    names = [f"new {number}" for number in range(100)]
+    other = Service(Predictor(predictor.bundle, clip=predictor.clip), Limits(wait=0, rate=0))
+    service = Service(predictor, Limits(wait=0, rate=0))
+    encoder = Blocked(predictor, monkeypatch)
+
+    async def attack() -> None:
+        async with client_of(service) as client:
+            long = asyncio.ensure_future(predict(client, ",".join(names)))
+            await until(encoder.begun.is_set)
+            short = asyncio.ensure_future(predict(client, "short"))
+            await until(lambda: len(service._names._tasks) == 2)
+            encoder.go.set()
+            assert (await short).status_code == 200
+            answer = await long
+        assert encoder.encoded[1] == ("short",)
+        assert max(map(len, encoder.encoded)) == PROMPTS
+        async with client_of(other) as client:
+            assert (await predict(client, ",".join(names))).json() == answer.json()
+
+    asyncio.run(attack())
 
 
 def test_never_all_places_wait_for_names(predictor: Predictor, monkeypatch: pytest.MonkeyPatch) -> None:
