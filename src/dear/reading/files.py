@@ -132,8 +132,11 @@ def walk_folders(top: Path) -> Iterator[tuple[Path, list[str], list[str]]]:
 
 
 def size_on_disk(file: Path) -> int:
-    """Bytes of a file, without its holes."""
-    facts = file.stat()
+    """Bytes of a file, without its holes. Raises ReadingError."""
+    try:
+        facts = file.stat()
+    except OSError as error:
+        raise ReadingError(file, _reason(error)) from error
     return min(facts.st_size, 512 * getattr(facts, "st_blocks", facts.st_size))
 
 
