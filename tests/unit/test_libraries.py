@@ -18,6 +18,7 @@ from dear.cli.main import main
 if __name__ == "__main__":
     sys.exit(main())
 """
+LATE = 600  # seconds: a command that waits would do so for ever
 SOURCE = Path(dear.__file__).parents[1]
 
 
@@ -30,7 +31,7 @@ def command(
     environment |= {"DEAR_CACHE": str(folder.parent / "cache"), "MPLCONFIGDIR": str(folder.parent / "mpl")}
     return subprocess.run(
         [sys.executable, script, *words], cwd=folder, capture_output=True, text=True,
-        stdin=subprocess.DEVNULL, timeout=100, env=os.environ | {"PYTHONPATH": str(SOURCE)} | environment,
+        stdin=subprocess.DEVNULL, timeout=LATE, env=os.environ | {"PYTHONPATH": str(SOURCE)} | environment,
     )  # fmt: skip
 
 
