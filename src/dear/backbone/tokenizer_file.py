@@ -42,7 +42,7 @@ SIDES = {"GemmaTokenizer": "left"}
 
 
 SECONDS, BYTES_A_SECOND = 2, 2_000_000
-"""Seconds of the processor in which a tokenizer is built, and bytes for each other one: 16 MB take 0.7 s."""
+"""Seconds of the processor for building a tokenizer, and bytes for each further one: 16 MB take 0.7."""
 MEMORY, BYTES_A_BYTE = 2**28, 32
 """Bytes of memory that it may take, and further ones for each byte of it: it takes 8."""
 MAX_BYTES = 8000

@@ -72,11 +72,11 @@ class DataSettings:
         for name, value, minimum in (("short_side", self.short_side, 1), ("workers", self.workers, 0)):
             if value < minimum:
                 raise SettingsError(f"{name} is {value}: it must be at least {minimum}.")
-        for name, value, most in (
+        for name, value, maximum in (
             ("short_side", self.short_side, MAX_SHORT_SIDE), ("workers", self.workers, MOST_THREADS)
         ):  # fmt: skip
-            if value > most:
-                raise SettingsError(f"{name} is {value}: it must be at most {most}.")
+            if value > maximum:
+                raise SettingsError(f"{name} is {value}: it must be at most {maximum}.")
 
     @property
     def threads(self) -> int:

@@ -73,11 +73,11 @@ def _require_small(record: dict[str, Any]) -> None:
     """Raise LimitError for a record of too many values or too long texts, ReadingError for a text that is not
     in UTF-8; under keys that no code reads, such as the files of the few-shot images, anything is allowed.
     """
-    known = {key: record[key] for key in Record.__annotations__ if key in record}
-    entries = [*walked(known)]
+    typed_keys = {key: record[key] for key in Record.__annotations__ if key in record}
+    entries = [*walked(typed_keys)]
     at_most("record_values", len(entries), "it")
     at_most("record_text", max(len(entry) for entry in entries if isinstance(entry, str)), "it")
-    require_whole(known, "it")
+    require_whole(typed_keys, "it")
 
 
 def _check(record: Record) -> None:

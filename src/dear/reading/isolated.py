@@ -7,6 +7,7 @@ process, without these limits.
 
 import ctypes
 import faulthandler
+import gc
 import os
 import pickle
 import select
@@ -122,6 +123,7 @@ def _limit_process(parent: int, seconds: int, memory: int) -> None:
     ctypes.CDLL(None).prctl(PARENT_DEATH, signal.SIGKILL)  # it ends with its parent, however that ends
     if os.getppid() != parent:
         os._exit(1)
+    gc.freeze()  # what the parent has not freed yet: its end, and the room that this makes, are the parent's
     faulthandler.disable()
     os.dup2(os.open(os.devnull, os.O_WRONLY), STDERR)  # for what a library prints when it aborts
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the parent, which ends this process
@@ -133,10 +135,10 @@ def _limit_process(parent: int, seconds: int, memory: int) -> None:
     _lower(resource.RLIMIT_DATA, int(lines["VmData"].split()[0]) * 1024 + memory)
 
 
-def _lower(kind: int, most: int) -> None:
+def _lower(kind: int, maximum: int) -> None:
     """Lower a limit of this process; the hard one stays, beyond which it would be killed."""
     import resource
 
     soft, hard = resource.getrlimit(kind)
-    bounds = [bound for bound in (most, soft, hard) if bound != resource.RLIM_INFINITY]
+    bounds = [bound for bound in (maximum, soft, hard) if bound != resource.RLIM_INFINITY]
     resource.setrlimit(kind, (min(bounds), hard))

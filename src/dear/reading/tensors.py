@@ -71,10 +71,10 @@ def _require_whole(file: BinaryIO, size: int, where: Path) -> None:
     entries = [entry for name, entry in header.items() if name != "__metadata__"]
     if not all(isinstance(entry, dict) for entry in entries):
         raise ReadingError(where, "it is not a complete safetensors file (its header lists no tensors)")
-    places = [
+    spans = [
         typed(entry.get("data_offsets"), tuple[Count, Count], where, "data_offsets") for entry in entries
     ]
-    if size != HEADER_LENGTH + length + max((end for _, end in places), default=0):
+    if size != HEADER_LENGTH + length + max((end for _, end in spans), default=0):
         raise ReadingError(
             where, "it is not a complete safetensors file (its size is not that of its header)"
         )

@@ -18,7 +18,6 @@ from jaxtyping import Float, Int
 from dear.errors import DataError, OutputError
 from dear.limits import at_most
 from dear.progress import Progress, silent
-from dear.reading.files import size_on_disk
 from dear.retrieval.build import discard, finish
 from dear.retrieval.catalogue import Catalogue, Entry
 from dear.retrieval.database import only_writer
@@ -27,7 +26,6 @@ from dear.retrieval.results import Built, damaged
 from dear.retrieval.scan import Shard, shards_in
 from dear.retrieval.vectors import TOLERANCE, Vectors
 
-MODEST = 2**28  # bytes of vectors that may be written whatever a shard takes on the disk
 NUMBERS = 2**23  # numbers of rows that are copied or compared at a time: 16,384 rows of 512
 OF_A_BUILD = {"rows", "generation", "searchable_rows", "schema", "shard"}
 """Facts of a catalogue that are not those of the encoder and the folder."""
@@ -112,10 +110,7 @@ def _require_sound(shard: Shard, catalogue: Catalogue) -> None:
     """
     facts = catalogue.metadata()
     vectors = Vectors.of(catalogue.folder, facts)
-    files = [vectors.path(feature) for feature in range(vectors.features)]
-    size = facts["rows"] * vectors.embed * vectors.features * 2
-    if size > MODEST and all(file.is_file() for file in files):  # a merge would fill holes
-        at_most("unpacked_ratio", size // max(1, sum(map(size_on_disk, files))), catalogue.folder)
+    vectors.require_filled(facts["rows"])
     for feature in range(vectors.features):
         vectors.require_unit(feature, 0, facts["rows"])
     for entry in catalogue.entries(facts["rows"]):

@@ -14,12 +14,14 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from dear.errors import DataError, OutputError
-from dear.reading.files import opened, require_plain
+from dear.reading.files import opened, require_plain, size_on_disk
 from dear.retrieval.results import damaged
 
 BYTES = 2  # of a float16
 CHUNK = 16_384  # rows copied at a time
 NUMBERS = 2**21  # numbers of rows in float32 that are scored at a time: 4,096 rows of 512
+MODEST, HOLES = 2**28, 25
+"""Bytes of vectors that a copy may write whatever they take on the disk, and times that for larger ones."""
 TOLERANCE = 0.05  # for the length of a stored float16 unit vector
 
 
@@ -121,6 +123,17 @@ class Vectors:
         for _, values in self._parts(feature, start, stop):
             self._lengths(feature, values)
 
+    def require_filled(self, rows: int) -> None:
+        """Raise DataError for files of holes, which a copy of so many rows would fill."""
+        if (size := rows * self.embed * self.features * BYTES) <= MODEST:
+            return
+        try:
+            on_disk = sum(size_on_disk(self.path(feature)) for feature in range(self.features))
+        except DataError as error:
+            raise damaged(self.folder.parent, error) from error
+        if size > HOLES * on_disk:
+            raise damaged(self.folder.parent, f"{size:,} bytes of vectors take {on_disk:,} on the disk")
+
     def check(self, rows: int) -> None:
         """Raise DataError unless every feature has at least ``rows`` rows."""
         for feature in range(self.features):
@@ -128,6 +141,7 @@ class Vectors:
 
     def copy(self, selected: Int[np.ndarray, "row"], rows: int, to: "Vectors") -> None:
         """Copy some of the first ``rows`` rows to another folder, in chunks. Raises OutputError."""
+        self.require_filled(rows)
         parts = [selected[start : start + CHUNK] for start in range(0, len(selected), CHUNK)]
         for feature in range(self.features):
             mapped = self.read(feature, rows)

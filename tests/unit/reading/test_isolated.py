@@ -1,5 +1,6 @@
 """What reading a file does to the process that reads it."""
 
+import gc
 import os
 import signal
 import subprocess
@@ -66,6 +67,28 @@ def test_memory() -> None:
     assert read(lambda: len(bytearray(MEMORY // 2))) == MEMORY // 2
     with pytest.raises(LimitError, match=r"^it: it takes more than 256 MiB of memory to read"):
         read(lambda: len(bytearray(2 * MEMORY)))
+
+
+def test_nothing_of_the_parent_is_freed(tmp_path: Path) -> None:
+    """It would make room beyond the limit, and run finalizers twice."""
+
+    class Ring:
+        def __init__(self) -> None:
+            self.ring = self
+
+        def __del__(self) -> None:
+            with (tmp_path / "log").open("a") as file:
+                file.write(f"{os.getpid()} ")
+
+    gc.disable()
+    try:
+        Ring()
+        read(lambda: gc.collect() and None)
+        assert not (tmp_path / "log").exists()
+        gc.collect()
+    finally:
+        gc.enable()
+    assert (tmp_path / "log").read_text() == f"{os.getpid()} "
 
 
 def test_ctrl_c_ends_both(tmp_path: Path) -> None:

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from dear.errors import DataError, OutputError, SettingsError
-from dear.limits import LimitError
 from dear.retrieval.build import build_index
 from dear.retrieval.database import FILE
 from dear.retrieval.query import Index, Shards, by_image, by_text, open_index
@@ -320,9 +319,9 @@ def test_vectors_that_are_holes_are_not_merged(
 ) -> None:
     """A merge would write them: 2.8 GB of a shard that took 59 MB."""
     out = build(folder, tmp_path / "shards")
-    monkeypatch.setattr("dear.retrieval.shards.MODEST", 0)
+    monkeypatch.setattr("dear.retrieval.vectors.MODEST", 0)
     merge_index(out, tmp_path / "whole")
-    monkeypatch.setattr("dear.retrieval.shards.size_on_disk", lambda _: 1)
-    with pytest.raises(LimitError, match="times the size of the data set when it is unpacked"):
+    monkeypatch.setattr("dear.retrieval.vectors.size_on_disk", lambda _: 1)
+    with pytest.raises(DataError, match=r"bytes of vectors take \d on the disk"):
         merge_index(out, tmp_path / "again")
     assert not (tmp_path / "again").exists()

@@ -138,8 +138,7 @@ def _parquet(file: Path) -> tuple[dict[str, Column], int]:
         end = source.read(LENGTH + len(MAGIC))
         if not end.endswith(MAGIC):
             raise ReadingError(file, "it is not a complete Parquet file")
-        length = int.from_bytes(end[:LENGTH], "little")
-        at_most("parquet_footer", length, file)
+        at_most("parquet_footer", int.from_bytes(end[:LENGTH], "little"), file)
         import pyarrow
         from pyarrow.parquet import ParquetFile
 

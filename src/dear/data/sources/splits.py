@@ -234,9 +234,9 @@ def _image_folder(folder: Path, file: Path, rows: Sequence[Row]) -> Path:
     paths = [*dict.fromkeys(row.path for row in rows)]
     sample = paths[:: -(-len(paths) // SAMPLE)]
     folders = [
-        place
-        for place, looked_for in ((folder, paths), *((path, sample) for path in neighbours))
-        if any(file_size(place / path) is not None for path in looked_for)
+        top
+        for top, listed in ((folder, paths), *((neighbour, sample) for neighbour in neighbours))
+        if any(file_size(top / path) is not None for path in listed)
     ]
     if not folders:
         raise DataError(
