@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 Training = TrainSettings | TrainOptions
 """Training settings: complete ones, or overrides for all methods of what each is published with."""
 
+LONGEST_PART = 100
+"""Letters of a data set's name in the name of a file, which has at most 255 bytes."""
+
 
 @dataclass(frozen=True)
 class ResolvedRun:
@@ -120,7 +123,7 @@ def run_name(protocol: Protocol, dataset: str, plan: Plan, seed: int, shots: int
     parts = [dataset, method, plan.variant or "", f"{shots}shot", f"seed{seed}", key[:8]]
     if protocol.trained_on is not None:
         parts.insert(0, protocol.name)
-    return "-".join(re.sub(r"[^A-Za-z0-9.]+", "-", part).strip("-") for part in parts if part)
+    return "-".join(re.sub(r"[^A-Za-z0-9.]+", "-", part).strip("-")[:LONGEST_PART] for part in parts if part)
 
 
 def settle(

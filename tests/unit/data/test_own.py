@@ -80,6 +80,11 @@ class TestFolder:
         other = load(folder, DataSettings(cache=settings.cache, split_seed=2))
         assert paths(other)["test"] != paths(data)["test"]
 
+    def test_the_list_of_a_long_name_is_recorded(self, tmp_path: Path, settings: DataSettings) -> None:
+        load(class_folders(tmp_path / ("\u6c34" * 80), COUNTS), settings)
+        (record,) = (tmp_path / "cache" / "splits").iterdir()
+        assert record.name.startswith("split_dear_" + "\u6c34" * 50 + "-")
+
     def test_all_images_are_for_testing_if_asked(self, tmp_path: Path, settings: DataSettings) -> None:
         data = load(class_folders(tmp_path / "mine", COUNTS), replace(settings, test_share=1.0))
         assert (len(data.train), Counter(data.test.labels.tolist())) == (0, COUNTS_BY_LABEL)

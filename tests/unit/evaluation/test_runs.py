@@ -193,6 +193,11 @@ def test_names_of_files_tell_methods_apart_that_differ_by_a_plus() -> None:
     assert names == ["cups-mmrl-16shot-seed2-01234567", "cups-mmrlpp-16shot-seed2-01234567"]
 
 
+def test_a_long_name_of_a_data_set_is_cut() -> None:
+    name = run_name(FewShot(), "c" * 250, Plan("mmrl"), 2, 16, "0123456789abcdef")
+    assert name == "c" * 100 + "-mmrl-16shot-seed2-01234567"
+
+
 def test_a_damaged_record_is_told(small_clip: Clip, tmp_path: Path) -> None:
     run(small_clip, [ZERO], tmp_path)
     (path,) = tmp_path.glob("*.json")

@@ -31,6 +31,8 @@ from dear.writing import atomic_write
 PREFIX = "split_zhou_"
 SAMPLE = 100
 """Images of a split list that are looked for in a folder next to it, spread over the list."""
+LONGEST_NAME = 50
+"""Characters of a data set's name in the name of its list, which has at most 255 bytes."""
 PURPOSE = {"train": "training", "val": "validation", "test": "testing"}
 
 ClassRow = tuple[Row, str]
@@ -179,7 +181,7 @@ def _record(
         part: [[row.path, row.label, classnames[row.label]] for row in rows] for part, rows in splits.items()
     }
     text = json.dumps(content, ensure_ascii=True, indent=0)
-    path = folder / f"split_dear_{name}-{fingerprint(text)}.json"
+    path = folder / f"split_dear_{name[:LONGEST_NAME]}-{fingerprint(text)}.json"
     try:
         if not path.exists():
             with atomic_write(path, shared=True) as file:
