@@ -18,7 +18,8 @@ from dear.retrieval.results import damaged
 FILE, LOCK = "index.sqlite", "lock.sqlite"
 DATABASES = [f"{name}{ending}" for name in (FILE, LOCK) for ending in ("", "-journal", "-wal", "-shm")]
 JOURNAL_MAGIC = bytes.fromhex("d9d505f920a163d7")  # sqlite.org/fileformat2.html#the_rollback_journal
-JOURNAL_PAGES = 16  # where its head says how many pages the database had, and 8 bytes on the size of one
+JOURNAL_HEAD = 28  # bytes: the last are the pages that the database had, a sector's size, and a page's
+PAGE_SIZES = [2**power for power in range(9, 17)]
 MOST_FACTS = 100
 LARGEST_ROW = 2**16  # bytes of a file's row: its path has 4,096 at most, an older reason 10,000 characters
 TABLES = {
@@ -111,6 +112,7 @@ def _require_own_trees(database: Database, path: Path) -> None:
         roots = _roots(pages)
         largest = {"files": LARGEST_ROW, "facts": limit("index_facts")}
         sizes = {name: pages.tree(root, largest[TABLES[name][1]]) for name, root in roots.items()}
+        pages.require_own_free_pages()
         for name, size in sizes.items():
             # The entries of an index each name a row, which is read again for each.
             table = TABLES[name][1]
@@ -167,9 +169,13 @@ def _require_small_database(path: Path, journal: BinaryIO) -> None:
     """Raise ReadingError for a journal of a database larger than itself and the one there: SQLite would
     extend that, by a hole of terabytes.
     """
-    journal.seek(JOURNAL_PAGES)
-    content = journal.read(12)
-    pages, page = int.from_bytes(content[:4], "big"), int.from_bytes(content[8:], "big")
+    journal.seek(0)
+    head = journal.read(JOURNAL_HEAD)
+    if len(head) < JOURNAL_HEAD or not head.startswith(JOURNAL_MAGIC):
+        return  # SQLite takes nothing of it
+    pages, page = int.from_bytes(head[16:20], "big"), int.from_bytes(head[24:28], "big")
+    if page not in PAGE_SIZES:  # 0 is that of the database
+        raise ReadingError(path, f"its pages have {page:,} bytes")
     database = path.with_name(path.name.removesuffix("-journal"))
     present = database.stat().st_size if database.is_file() else 0
     if pages * page > present + path.stat().st_size:

@@ -140,6 +140,25 @@ class Pages:
             level = self._take(content.children)
         raise PagesError("its trees have too many levels")
 
+    def require_own_free_pages(self) -> None:
+        """Raise PagesError unless the free pages (section 1.5), which SQLite writes to before any other, are
+        part of no tree, and each is listed once. Call it after `tree` has read all trees.
+        """
+        if self.mapped is None:
+            return
+        trunk = int.from_bytes(self.mapped[32:36], "big")
+        listed = [np.zeros(0, dtype=np.int64)]
+        for _ in range(len(self.pages)):
+            if not trunk:
+                break
+            page = self._take(np.array([trunk], dtype=np.int64))
+            count = int(self._number(page, np.array([4]), 4)[0])
+            if 8 + 4 * count > self.pages.shape[1]:
+                raise PagesError("its list of free pages lists more than it holds")
+            listed.append(self._number(np.repeat(page, count), 8 + 4 * np.arange(count), 4))
+            trunk = int(self._number(page, np.array([0]), 4)[0])
+        self._take(np.concatenate(listed))
+
     def _definitions(self, count: int) -> list[Definition]:
         """The rows of the list of tables, which the first page holds."""
         page = np.ones(count, dtype=np.int64)

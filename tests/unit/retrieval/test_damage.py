@@ -231,6 +231,17 @@ def test_a_journal_of_a_database_that_is_not_there(tmp_path: Path) -> None:
         Catalogue.open(tmp_path / "index")
 
 
+def test_a_journal_whose_pages_have_no_size(tmp_path: Path) -> None:
+    """SQLite takes the size from the database: the hole is as large."""
+    build_index(Plain(), gallery(tmp_path / "images"), tmp_path / "index")
+    journal = bytes.fromhex("d9d505f920a163d7") + struct.pack(">IIIII", 1, 7, 2**31, 512, 0)
+    for name in (FILE, LOCK):
+        (tmp_path / "index" / f"{name}-journal").write_bytes(journal.ljust(512, b"\0"))
+        with pytest.raises(DataError, match=r"-journal: its pages have 0 bytes"):
+            build_index(Plain(), tmp_path / "images", tmp_path / "index")
+        (tmp_path / "index" / f"{name}-journal").unlink()
+
+
 def test_a_trigger_with_the_name_of_an_index_of_sqlites_own_is_refused(tmp_path: Path) -> None:
     folder, out = gallery(tmp_path / "images"), tmp_path / "index"
     build_index(Plain(), folder, out)

@@ -41,6 +41,7 @@ def check(path: Path, roots: list[int]) -> None:
     pages = Pages(path)
     for root in roots:
         pages.tree(root)
+    pages.require_own_free_pages()
 
 
 @pytest.mark.parametrize("page", [512, 1024, 4096, 65_536])
@@ -67,6 +68,8 @@ def test_the_pages_that_are_seen_are_all_but_free_ones(tmp_path: Path) -> None:
         pages.tree(root)
     assert free > 0
     assert 1 + pages.taken.sum() == count - free
+    pages.require_own_free_pages()
+    assert 1 + pages.taken.sum() == count
 
 
 @pytest.mark.parametrize(("page", "rows", "longest"), [(512, 2000, 700), (4096, 3000, 40), (1024, 0, 1)])
@@ -328,6 +331,30 @@ def test_a_value_has_no_more_pages_than_it_fills(tmp_path: Path) -> None:
     path.write_bytes(bytes(content) + (count + 2).to_bytes(4, "big") + bytes(508) + bytes(512))
     with pytest.raises(PagesError, match="one of its values has more pages than it fills"):
         Pages(path).tree(root)
+
+
+@pytest.mark.parametrize("listed", ["root", "itself", "twice", "next", "many", "beyond"])
+def test_free_pages_that_are_in_use(listed: str, tmp_path: Path) -> None:
+    """SQLite would write to them: an update then made a tree whose pages have several parents."""
+    path = tmp_path / "x"
+    roots = write(path, 512, 2000, 700)
+    content = bytearray(path.read_bytes())
+    trunk = int.from_bytes(content[32:36], "big")
+    at = 512 * (trunk - 1)
+    _, count, first = struct.unpack_from(">III", content, at)
+    assert count > 1
+    at, value = {
+        "root": (at + 8, roots[0]),
+        "itself": (at + 8, trunk),
+        "twice": (at + 12, first),
+        "next": (at, trunk),
+        "many": (at + 4, 127),
+        "beyond": (at + 8, len(content) // 512 + 1),
+    }[listed]
+    struct.pack_into(">I", content, at, value)
+    path.write_bytes(content)
+    with pytest.raises(PagesError, match=r"several of its pages|does not have|free pages lists more"):
+        check(path, roots)
 
 
 def test_a_large_entry_is_not_followed(tmp_path: Path) -> None:
