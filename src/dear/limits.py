@@ -70,7 +70,11 @@ LIMITS: Final = MappingProxyType({
     "template": Limit(1000, "characters of a template"),
     "request_classes": Limit(1000, "class names in one request"),
     "request_text": Limit(50_000, "characters of a list in a request, such as class names"),
+    "prompt_lines": Limit(20, "line ends in a prompt"),
+    "mojibake": Limit(300, "characters of a prompt times those in a wrong encoding"),
+    "repairs": Limit(5, "repairs of a prompt, such as of &amp;amp; for &"),
     "prompts": Limit(25_000, "prompts, templates times class names"),
+    "prompt_text": Limit(5_000_000, "characters of all prompts"),
     "bundle_bytes": Limit(2**30, "bytes of a bundle's tensors"),
     "model_name": Limit(1000, "characters of the name of a model or of its weights"),
     "parameters": Limit(5_000_000_000, "parameters of a model"),
@@ -100,7 +104,7 @@ LIMITS: Final = MappingProxyType({
 SETTABLE: Final = frozenset({
     "json_bytes", "text_bytes", "text_lines", "table_rows", "parquet_bytes", "image_bytes", "image_pixels",
     "image_side", "unpacked_ratio", "unpacking_bytes", "record_values", "classes", "templates",
-    "request_classes", "request_text", "prompts",
+    "request_classes", "request_text", "prompts", "prompt_text",
     "bundle_bytes", "parameters", "tensor_bytes", "mask_values", "index_rows",
 })  # fmt: skip
 """Limits that an environment variable raises: larger data, models and machines may need it."""

@@ -20,7 +20,7 @@ from torch import Tensor
 from dear.adapters.bundle import Bundle, distinct
 from dear.adapters.results import Candidate, Prediction, Unreadable
 from dear.backbone.choice import Precision
-from dear.backbone.clip import Clip
+from dear.backbone.clip import Clip, require_few
 from dear.backbone.precision import mixed, precision_for
 from dear.data.images.memory import each_image, is_image, picture_of, require_unit
 from dear.data.images.photos import in_parallel
@@ -29,7 +29,7 @@ from dear.data.images.transforms import eval_views
 from dear.data.settings import DataSettings
 from dear.data.sources.objects import listed_images
 from dear.errors import BundleError, DataError, SettingsError
-from dear.limits import at_most, limit
+from dear.limits import limit
 from dear.methods.base import Method
 
 BATCH = 32
@@ -303,7 +303,7 @@ class Predictor:
                 f"this bundle's {self.method.name} cannot score classes that it was not trained on: omit "
                 "the classes."
             )
-        at_most("prompts", len(names) * len(self.bundle.templates), f"{len(names):,} class names")
+        require_few(names, self.bundle.templates)
 
     @property
     def _stays_set(self) -> bool:

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from dear.backbone.convert import to_towers
+from dear.limits import at_most
 
 Tokenizer = Callable[[Sequence[str]], Int[Tensor, "text token"]]
 
@@ -143,6 +144,14 @@ def _without_values(tensor: Tensor) -> Tensor:
 def fill(template: str, classnames: Sequence[str]) -> list[str]:
     """Prompts of classes; underscores in class names become spaces, as in CoOp."""
     return [template.format(name.replace("_", " ")) for name in classnames]
+
+
+def require_few(classnames: Sequence[str], templates: Sequence[str]) -> None:
+    """Raise LimitError for too many prompts of classes, or too long ones."""
+    where = f"{len(classnames):,} class names"
+    at_most("prompts", len(classnames) * len(templates), where)
+    text = len(templates) * sum(map(len, classnames)) + len(classnames) * sum(map(len, templates))
+    at_most("prompt_text", text, where)
 
 
 def span_start(depth: int, first: int = 9, of: int = 12) -> int:

@@ -24,7 +24,7 @@ from torch import Tensor
 from dear.backbone import hub
 from dear.backbone import openclip as open_clip
 from dear.backbone.clip import Tokenizer
-from dear.backbone.long_words import with_long_words
+from dear.backbone.clip_tokenizer import bounded, cleaning
 from dear.backbone.tokenizer_parts import specials, tokenizer_parts
 from dear.errors import DearError, WeightsError, first_line
 from dear.reading.files import ReadingError
@@ -83,7 +83,7 @@ def find_tokenizer(name: str, text: Mapping[str, Any], folder: Path | None) -> T
                 f"{name} does not fit: its text tower has {words} words, CLIP's tokenizer "
                 f"{tokenizer.vocab_size}."
             )
-        return with_long_words(tokenizer)  # type: ignore[no-any-return]
+        return bounded(tokenizer)  # type: ignore[no-any-return]
     try:
         file, settings_file = _beside(folder) if folder is not None else _of_hub(str(repository))
         return file_tokenizer(
@@ -225,9 +225,9 @@ def file_tokenizer(
     if len(before) + len(after) > context:
         raise ReadingError(file, f"it adds more special tokens than the {context} ids of a text")
     separator = rust.token_to_id(_content(settings.get("sep_token")) or "[SEP]") if strip_sep_token else None
-    cleaning = open_clip.get_clean_fn(clean)
+    clean_text = cleaning(open_clip.get_clean_fn(clean))
     return FileTokenizer(
-        rust, normalizers, cleaning, words, context, before, after, pad, side == "left", separator
+        rust, normalizers, clean_text, words, context, before, after, pad, side == "left", separator
     )
 
 

@@ -16,13 +16,12 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, normalize
 
 from dear.backbone.block import Block
-from dear.backbone.clip import Clip, fill, span_start
+from dear.backbone.clip import Clip, fill, require_few, span_start
 from dear.backbone.injection import Injection
 from dear.backbone.low_rank import LowRank
 from dear.backbone.text import TextTrunk
 from dear.backbone.towers import outside_autocast
 from dear.errors import SettingsError, WeightsError
-from dear.limits import at_most
 from dear.methods.declaration import MethodSettings
 from dear.roles.table import RoleTable
 
@@ -161,7 +160,7 @@ class Method(nn.Module):
                 f"{self.name} with these settings cannot score classes other than the first ones set: "
                 "build another method."
             )
-        at_most("prompts", len(classnames) * len(templates), f"{len(classnames):,} class names")
+        require_few(classnames, templates)
         self.classnames = tuple(classnames)
         ids = [self.clip.tokenize(fill(template, classnames)) for template in templates]
         self.prompts = [self.clip.text.trunk(prompt_ids, self.text_from) for prompt_ids in ids]

@@ -1,20 +1,26 @@
-"""CLIP's tokenizer for long words: the same tokens as open_clip's, whose time grows with the square of a
-word's length.
+"""CLIP's tokenizer within bounds: the same tokens as open_clip's, whose time grows with the square of a
+word's length and with the repairs that a text needs.
 """
 
 import heapq
-from collections.abc import Mapping, Sequence
+import html
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
+
+from dear.limits import at_most
 
 SHORT = 32
 """Letters of a word up to which open_clip's own code is used, which keeps what it splits."""
 END = "</w>"
 
 
-def with_long_words(tokenizer: Any) -> Any:
-    """An open_clip.SimpleTokenizer that splits words of n letters in a time that grows with n log n."""
+def bounded(tokenizer: Any) -> Any:
+    """An open_clip.SimpleTokenizer that splits words of n letters in a time that grows with n log n, and
+    refuses texts as `cleaning` does.
+    """
     tokenizer.bpe = partial(_split, tokenizer, tokenizer.bpe)
+    tokenizer.clean_fn = cleaning(tokenizer.clean_fn)
     return tokenizer
 
 
@@ -22,6 +28,35 @@ def _split(tokenizer: Any, split: Any, word: str) -> str:
     if len(word) <= SHORT:
         return str(split(word))
     return " ".join(merged([*word[:-1], word[-1] + END], tokenizer.bpe_ranks))
+
+
+def cleaning(clean: Callable[[str], str]) -> Callable[[str], str]:
+    """One of open_clip's functions that clean a text, for texts that its library ftfy repairs quickly."""
+    return partial(_cleaned, clean)
+
+
+def _cleaned(clean: Callable[[str], str], text: str) -> str:
+    if not text.isascii() or not text.isprintable() or "&" in text:
+        _require_few_repairs(text)
+    return clean(text)
+
+
+def _require_few_repairs(text: str) -> None:
+    """Raise LimitError for a text that ftfy would repair again and again, each time as a whole: letters in a
+    wrong encoding, and HTML's signs within each other.
+    """
+    import ftfy
+    from ftfy.badness import badness
+
+    where = f"the text {text[:40]!r}"
+    at_most("prompt_lines", text.count("\n"), where)
+    repaired, before, rounds = text, None, 0
+    while repaired != before:
+        at_most("repairs", rounds, where)
+        before, rounds = repaired, rounds + 1
+        repaired = html.unescape(repaired)
+        at_most("mojibake", len(repaired) * badness(repaired), where)
+        repaired = ftfy.fix_text(repaired, unescape_html=False)
 
 
 def merged(symbols: Sequence[str], ranks: Mapping[tuple[str, str], int]) -> list[str]:
