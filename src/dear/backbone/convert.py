@@ -12,8 +12,9 @@ from dear.backbone import openclip as names
 from dear.backbone.openclip import is_exactly, is_instance
 from dear.backbone.plain import PlainClip
 from dear.backbone.text import TextTower
+from dear.backbone.towers import widest
 from dear.backbone.vision import VisionTower
-from dear.backbone.whole import WholeTextTower, WholeVisionTower, image_side, image_sides
+from dear.backbone.whole import WholeTextTower, WholeVisionTower, image_side, image_sides, values_of_layer
 from dear.errors import WeightsError
 
 SMALLEST_PATCH = 14
@@ -62,6 +63,22 @@ def attention_values(model: Any) -> tuple[int, int]:
     """
     text = _text(model)
     return _heads(model.visual) * patches_of(model) ** 2, _heads(text.transformer) * text.context_length**2
+
+
+def layer_values(model: Any) -> tuple[int, int]:
+    """The most values of a layer of an open_clip model for a picture, and for a prompt. Raises WeightsError
+    for an image tower that cannot be computed.
+    """
+    text = _text(model)
+    return values_of_layer(model.visual), text.context_length * widest(text.transformer)
+
+
+def embedding_of(model: Any) -> int:
+    """The width of an open_clip model's embeddings, by the projection of texts."""
+    text = _text(model)
+    if isinstance(text.text_projection, nn.Module):
+        return widest(text.text_projection)
+    return int((text.ln_final.weight if text.text_projection is None else text.text_projection).shape[-1])
 
 
 def _heads(tower: nn.Module) -> int:

@@ -20,6 +20,9 @@ from dear.backbone.towers import Tower, plain_projection
 GROUP_WORTH = 2**19
 """Padding tokens x width squared above which prompts of one length are computed in a separate group."""
 
+MOST_VALUES = 2**30
+"""Of a layer, for all prompts that are computed together."""
+
 
 @dataclass(frozen=True)
 class TextTrunk:
@@ -208,7 +211,13 @@ class TextTower(Tower):
 
     def forward(self, ids: Int[Tensor, "class token"]) -> Float[Tensor, "class embed"]:
         """CLIP's text embedding, not normalised."""
-        return self.features(self.trunk(ids, self.depth), self.depth)
+        parts = ids.split(self.prompts_at_once(self.cut(ids).shape[1]))
+        features = [self.features(self.trunk(part, self.depth), self.depth) for part in parts]
+        return features[0] if len(features) == 1 else torch.cat(features)
+
+    def prompts_at_once(self, tokens: int) -> int:
+        """Prompts of so many tokens to compute together: those whose hidden values fit into 4 GiB."""
+        return max(1, MOST_VALUES // (tokens * self.widest))
 
 
 def common_prefix(same: Bool[Tensor, "prompt token"], end: Int[Tensor, "prompt"]) -> int:

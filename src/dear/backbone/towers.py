@@ -26,6 +26,11 @@ Bias = (
 )
 
 
+def widest(module: nn.Module) -> int:
+    """The width of the widest linear layer in a module."""
+    return max((part.out_features for part in module.modules() if isinstance(part, nn.Linear)), default=0)
+
+
 class Tower(nn.Module):
     """A stack of blocks with a final LayerNorm and projection, which may have a bias."""
 
@@ -55,6 +60,11 @@ class Tower(nn.Module):
     @property
     def heads(self) -> int:
         return self.block(1).heads
+
+    @property
+    def widest(self) -> int:
+        """The width of the widest linear layer: of the MLPs, as a rule."""
+        return widest(self.blocks)
 
     @property
     def embed_dim(self) -> int:

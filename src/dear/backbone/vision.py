@@ -74,7 +74,9 @@ class VisionTower(Tower):
         """
         if self.projection.device.type != "cpu":
             return MOST_IMAGES
-        values = 4 * self.width * (1 + self.side**2)
+        # To nine times the width of the tokens as to four: so have open_clip's, and batches change digits.
+        hidden = self.widest if self.widest > 9 * self.width else 4 * self.width
+        values = hidden * (1 + self.side**2)
         return min(MOST_IMAGES, max(1, KEPT_BYTES // (4 * values)))
 
     def embed(self, images: Float[Tensor, "batch 3 height width"]) -> Float[Tensor, "batch token width"]:

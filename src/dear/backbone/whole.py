@@ -5,17 +5,21 @@ tower counts as a single layer that nothing can enter: a span begins past it, at
 the embedding itself. So methods that change no layer of a tower work on it as they are.
 """
 
+from collections.abc import Callable
+from functools import cached_property, partial
+from itertools import chain
 from typing import Any, ClassVar, NoReturn
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
+from torch.func import functional_call
 
 from dear.backbone.choice import Access
 from dear.backbone.injection import Injection
 from dear.backbone.low_rank import LowRank
 from dear.backbone.openclip import TIMM_MODEL_CLASS, is_instance
-from dear.backbone.text import TextTower, TextTrunk
+from dear.backbone.text import MOST_VALUES, TextTower, TextTrunk
 from dear.backbone.towers import Bias, outside_autocast
 from dear.backbone.vision import MOST_IMAGES, VisionTower, exact_convolutions
 from dear.errors import WeightsError, first_line, of_memory
@@ -71,7 +75,17 @@ class WholeVisionTower(Whole, VisionTower):
 
     @property
     def images_at_once(self) -> int:
-        return MOST_IMAGES
+        """Images to compute together without gradients: 250, or on a CPU as many of them as keep the largest
+        layer within 4 GiB, or 32 bytes for each weight if that is more: open_clip's largest need it.
+        """
+        if self.projection.device.type != "cpu":
+            return MOST_IMAGES
+        room = max(MOST_VALUES, 8 * sum(weight.numel() for weight in self.module.parameters()))
+        return min(MOST_IMAGES, max(1, room // self._values))
+
+    @cached_property
+    def _values(self) -> int:
+        return values_of_layer(self.module)
 
     def train(self, mode: bool = True) -> "WholeVisionTower":
         """Stay in evaluation mode: statistics of batch normalisation are those of the weights."""
@@ -212,11 +226,40 @@ def image_side(visual: Any) -> int:
     return image_sides(visual)[0]
 
 
+@torch.no_grad()
+def values_of_layer(visual: nn.Module) -> int:
+    """The most values that a layer of an image tower gives for a picture, by a pass on the meta device, which
+    takes no memory. Raises WeightsError for a tower that fails.
+    """
+    most = 1
+
+    def note(_: nn.Module, __: Any, output: object) -> None:
+        nonlocal most
+        if isinstance(output, Tensor):
+            most = max(most, output.numel())
+
+    tensors = chain(visual.named_parameters(), visual.named_buffers())
+    without_values = {name: tensor.detach().to("meta") for name, tensor in tensors}
+    pixels = torch.empty(1, 3, *image_sides(visual), device="meta")
+    hooks = [part.register_forward_hook(note) for part in visual.modules()]
+    training = visual.training
+    try:
+        visual.eval()  # batch normalisation trains on no single picture
+        _computed(
+            partial(functional_call, visual, without_values), pixels, f"image tower ({image_kind(visual)})"
+        )
+    finally:
+        visual.train(training)
+        for hook in hooks:
+            hook.remove()
+    return most
+
+
 def _identity(size: int, module: nn.Module) -> nn.Parameter:
     return nn.Parameter(torch.eye(size).to(next(module.parameters())), requires_grad=False)
 
 
-def _computed(module: nn.Module, inputs: Tensor, tower: str) -> Tensor:
+def _computed(module: Callable[[Tensor], Any], inputs: Tensor, tower: str) -> Tensor:
     """The embeddings, of towers that also return tokens. Raises WeightsError for a tower that fails: a
     configuration may ask for what its classes cannot compute.
     """

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from dear.backbone.convert import to_towers, why_not
-from dear.backbone.load import build
+from dear.backbone.load import build, build_from
 from dear.errors import WeightsError
 from tests.unit.backbone.shrunk import ids, pixels, shrunk
 
@@ -95,3 +95,14 @@ def test_images_that_are_computed_together(name: str, images: int) -> None:
     assert tower.images_at_once == images
     tower.image_size *= 10
     assert tower.images_at_once == 1
+
+
+def test_a_wide_mlp_counts() -> None:
+    """Of open_clip's the widest is 8.6 times as wide as the tokens."""
+    with torch.device("meta"):
+        tower, _ = to_towers(build_from("wide", {
+            "embed_dim": 8, "text_cfg": {"width": 8, "heads": 1, "layers": 1},
+            "vision_cfg": {"layers": 1, "width": 64, "head_width": 64, "mlp_ratio": 100, "patch_size": 32},
+        }))  # fmt: skip
+    tower.projection = nn.Parameter(torch.zeros(tower.projection.shape))
+    assert tower.images_at_once == 26  # 2^25 bytes / (50 tokens x 6,400 values x 4 bytes) = 26.2

@@ -14,10 +14,11 @@ from safetensors.torch import save
 from torch import Tensor
 
 from dear.adapters.bundle import Bundle
+from dear.backbone import whole
 from dear.backbone.choice import architectures
 from dear.backbone.clip import Identity
-from dear.backbone.convert import attention_values
-from dear.backbone.load import load_clip, named_weights, without_values
+from dear.backbone.convert import attention_values, embedding_of, layer_values
+from dear.backbone.load import build, load_clip, named_weights, without_values
 from dear.cli import index
 from dear.errors import DearError, WeightsError
 from dear.evaluation.recipe import load_recipe
@@ -104,6 +105,16 @@ def test_a_tokenizer_runs_no_code_and_asks_nothing(
             {"context_length": 1024, "width": 16, "heads": 16, "layers": 128},
             "2,147,483,648 values of attention for a prompt: .* above the limit of 67,108,864",
         ),
+        (
+            {"image_size": 256, "mlp_ratio": 1000},  # 4,097 tokens with the class token
+            {},
+            "[0-9,]+ values of a layer for a picture, .* above the limit of 67,108,864",
+        ),
+        (
+            {},
+            {"context_length": 1024, "width": 16, "heads": 2, "mlp_ratio": 129},
+            "2,113,536 values of a layer for a prompt: .* above the limit of 2,097,152",
+        ),
         ({"width": 129, "head_width": 1}, {}, "129 heads in a layer, above the limit of 128"),
         ({"attn_pooler_queries": 4097}, {}, "attn_pooler_queries is 4097: it must be a whole number"),
         ({}, {"width": 258, "heads": 129}, "129 heads in a layer"),
@@ -139,13 +150,25 @@ def test_no_name_of_a_repository(name: str, named_by: str) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["PE-Core-bigG-14-448", "ViT-bigG-14-worldwide-378", "ViT-SO400M-16-SigLIP2-512", "ViT-e-14", "RN50x64"],
+    [
+        "ViTamin-XL-384",
+        "PE-Core-bigG-14-448",
+        "ViT-bigG-14-worldwide-378",
+        "ViT-SO400M-16-SigLIP2-512",
+        "ViT-e-14",
+        "RN50x64",
+    ],
 )
 def test_attention_of_the_largest_architectures(name: str) -> None:
     with torch.device("meta"):
         image, text = attention_values(without_values(name))
+        image_layer, text_layer = layer_values(build(name))
+        width = embedding_of(without_values(name))
     assert 0 < 2 * image < LIMITS["image_attention"].default
     assert 0 < 2 * text < LIMITS["text_attention"].default
+    assert 0 < 2 * image_layer < LIMITS["image_layer"].default
+    assert 0 < 2 * text_layer < LIMITS["text_layer"].default
+    assert 0 < 2 * width < LIMITS["embedding"].default
 
 
 def test_attention_to_prompts_of_every_architecture() -> None:
@@ -178,9 +201,28 @@ def test_patches_of_a_tower_that_is_used_whole_are_bounded(tmp_path: Path, odd: 
 def test_a_tower_that_fails_is_one_line(tmp_path: Path) -> None:
     """open_clip 3's cosine attention fails at its first picture."""
     stranger(tmp_path / "model", {}, {"block_type": "custom", "scaled_cosine_attn": True})
+    with pytest.raises(DearError, match=r"the image tower \(VisionTransformer\) cannot be computed \("):
+        load_clip(str(tmp_path / "model"), "random:0")
+
+
+@pytest.mark.parametrize(
+    "vision",
+    [
+        {"layers": [2, 1, 1, 1], "width": 64, "head_width": 64, "image_size": 448},
+        {"timm_model_name": "convnext_atto", "timm_pool": "", "timm_proj": "linear", "image_size": 896},
+    ],
+)
+def test_a_layer_of_a_tower_that_is_used_whole_is_bounded(
+    tmp_path: Path, vision: dict[str, object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first layers give a picture of up to half its side, whatever patches a ViT would make of it."""
+    monkeypatch.setattr(whole, "MOST_VALUES", 1)
+    stranger(tmp_path / "model", {}, vision)
     image = load_clip(str(tmp_path / "model"), "random:0").image
-    with pytest.raises(DearError, match=r"the image tower \(VisionTransformer\) cannot be computed \(batch1"):
-        image(torch.zeros(1, 3, image.image_size, image.image_size))
+    assert isinstance(image, whole.WholeVisionTower)
+    weights = sum(weight.numel() for weight in image.module.parameters())
+    assert image.images_at_once == max(1, 8 * weights // image._values)
+    assert image._values >= {448: 64 * 224**2, 896: 40 * 224**2}[image.image_size]
 
 
 def test_transformers_pictures_are_bounded_too(tmp_path: Path) -> None:

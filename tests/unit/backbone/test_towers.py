@@ -120,6 +120,17 @@ def test_text_is_cut_at_the_last_end(small_clip: Clip) -> None:
 
 
 @torch.no_grad()
+def test_prompts_are_computed_in_parts(small_clip: Clip, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The longest has 8 tokens: as many hidden values as two of this length have are allowed."""
+    text, sizes = small_clip.text, list[int]()
+    ids = prompts(text.context_length, 3).repeat(3, 1)[:5]
+    together = text(ids)
+    text.block(1).mlp.register_forward_hook(lambda _, inputs, __: sizes.append(len(inputs[0])))
+    monkeypatch.setattr(text_tower, "MOST_VALUES", 2 * 8 * text.block(1).mlp.c_fc.out_features)
+    assert_same_unit(text(ids), together)
+    assert sizes == [2, 2, 1]
+
+
 def test_reading_some_tokens_equals_reading_all(make_small_clip: MakeClip) -> None:
     tower = make_small_clip(dtype=torch.float64).image
     tokens = tower.trunk(images(dtype=torch.float64), 4)
