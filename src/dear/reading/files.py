@@ -140,9 +140,9 @@ def size_on_disk(file: Path) -> int:
     return min(facts.st_size, 512 * getattr(facts, "st_blocks", facts.st_size))
 
 
-def read_text(path: Path, size_limit: str = "text_bytes") -> str:
-    """The text of a file in UTF-8, with or without a byte order mark. Raises ReadingError, LimitError."""
-    return decoded(path, read_bytes(path, size_limit))
+def read_text(path: Path, size_limit: str = "text_bytes", *, links: bool = True) -> str:
+    """The text of a file in UTF-8, with or without a byte order mark; errors as in `read_bytes`."""
+    return decoded(path, read_bytes(path, size_limit, links=links))
 
 
 def decoded(path: object, content: bytes) -> str:

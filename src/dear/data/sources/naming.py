@@ -20,13 +20,14 @@ WORDNET_ID = re.compile(r"n\d{8}")
 QUOTES = "Is there a quotation mark that is not closed?"
 
 
-def read_names(path: Path) -> dict[str, str] | list[str]:
-    """Read a mapping of folders or labels to names, or names in label order. Raises DataError.
+def read_names(path: Path, *, links: bool = True) -> dict[str, str] | list[str]:
+    """Read a mapping of folders or labels to names, or names in label order, from a file that is no link
+    unless ``links``. Raises DataError.
 
     The suffix .json or .csv determines the format; any other file has lines of a folder, a space and a name.
     """
     try:
-        text = read_text(path)
+        text = read_text(path, links=links)
     except ReadingError as error:
         raise DataError(f"cannot read the class names {path}: {error.reason}.") from error
     if path.suffix.lower() == ".json":

@@ -16,7 +16,7 @@ from dear.data.sources.listing import Row, require_inside
 from dear.data.sources.naming import in_order, read_names
 from dear.errors import DataError, first_line
 from dear.limits import LimitError
-from dear.reading.files import ReadingError, read_bytes, read_lines
+from dear.reading.files import ReadingError, has_links, read_bytes, read_lines
 from dear.reading.isolated import isolated
 from dear.reading.typed import shown
 
@@ -98,7 +98,7 @@ def numbered_folders(source: Source) -> SourceRows:
     rows, ignored = class_images(source.images, "", keys)
     names = source.names
     if (source.home / CLASSNAMES).is_file():  # in label order
-        listed = read_names(source.home / CLASSNAMES)
+        listed = read_names(source.home / CLASSNAMES, links=False)
         names = tuple(in_order(keys, [*listed.values()] if isinstance(listed, dict) else listed, CLASSNAMES))
     return SourceRows(
         tuple(keys), names, {"train": (), "test": tuple(rows)}, "all to test on", ignored_note(ignored)
@@ -202,7 +202,9 @@ def _wnids(source: Source) -> tuple[str, ...]:
 def _wnid_names(source: Source) -> tuple[str, ...]:
     """Names from CoOp's classnames.txt if the folder has one, else the package's."""
     file = source.home / CLASSNAMES
-    return tuple(in_order(_wnids(source), read_names(file), str(file))) if file.is_file() else source.names
+    if not file.is_file():
+        return source.names
+    return tuple(in_order(_wnids(source), read_names(file, links=False), str(file)))
 
 
 def _wnid_rows(source: Source, part: str) -> tuple[tuple[Row, ...], list[str]]:
@@ -229,8 +231,10 @@ def _subfolders(source: Source, folder: Path) -> list[str]:
 
 
 def _lines(source: Source, file: str, home: Path | None = None) -> list[str]:
-    path = (home or source.home) / file
+    home = home or source.home
+    path = home / file
     try:
+        _require_no_links(path, home)
         lines = read_lines(path)
     except ReadingError as error:
         raise DataError(
@@ -238,6 +242,14 @@ def _lines(source: Source, file: str, home: Path | None = None) -> list[str]:
             f"`dear data get {source.name}` says what to do."
         ) from error
     return [line for line in lines if line.strip() and not line.startswith("#")]
+
+
+def _require_no_links(path: Path, home: Path) -> None:
+    """Raise ReadingError for a list that leads to a file elsewhere, which a message would quote. The folder
+    itself may be a link.
+    """
+    if has_links(path, home):
+        raise ReadingError(path, "it is a link or behind one: put the file itself there")
 
 
 def _label_of(source: Source, labels: Mapping[str, int], name: str) -> int:
@@ -272,6 +284,7 @@ def _matlab(source: Source, file: str, variable: str) -> Any:
 
     def entries() -> Any:
         try:
+            _require_no_links(path, source.home)
             content = io.BytesIO(read_bytes(path, "text_bytes"))
             return loadmat(content, variable_names=[variable])[variable].flatten()
         except (LimitError, MemoryError):

@@ -193,7 +193,7 @@ def _record(
 
 def _class_rows(file: Path, report: Report) -> dict[str, list[ClassRow]]:
     """The rows of train, test and, if there are any, val, with their class names."""
-    content: Any = read_json(file, file_names=True)
+    content: Any = read_json(file, file_names=True, links=False)
     parts: dict[str, list[ClassRow]] = {}
     for part in PARTS:
         rows = content.get(part, []) if isinstance(content, dict) else None

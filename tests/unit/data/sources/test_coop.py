@@ -109,6 +109,16 @@ class TestRefusals:
         with pytest.raises(DataError, match=r"has no split_zhou_\*\.json"):
             read_coop(tmp_path)
 
+    def test_a_list_that_is_a_link(self, tmp_path: Path) -> None:
+        """In a stranger's folder: a message would quote what a file of the user holds."""
+        write(tmp_path, rows='{"train": [["my secret"]]}').joinpath("split_zhou_OxfordPets.json").rename(
+            tmp_path / "mine"
+        )
+        (tmp_path / "split_zhou_OxfordPets.json").symlink_to(tmp_path / "mine")
+        with pytest.raises(DataError, match=r"split_zhou_OxfordPets\.json: it is a link") as caught:
+            load_coop(tmp_path)
+        assert "secret" not in str(caught.value)
+
     def test_two_lists(self, tmp_path: Path) -> None:
         write(write(tmp_path), name="Other")
         with pytest.raises(
