@@ -56,7 +56,7 @@ def isolated(read: Callable[[], Result], where: object, *, seconds: int, memory:
             except OSError as error:
                 raise ReadingError(where, f"no process can be started to read it ({error})") from error
             if not child:
-                _send(read, sent, parent, seconds, memory)
+                _send(read, where, sent, parent, seconds, memory)
         content, ended = _answer(child, answers, where, PATIENCE * (1 + seconds))
     if ended == -signal.SIGXCPU:
         raise LimitError(f"{where}: it takes more than {seconds:,} s to read, far more than its size.")
@@ -96,7 +96,9 @@ def _answer(child: int, answers: FileIO, where: object, patience: float) -> tupl
     return b"".join(parts), os.waitstatus_to_exitcode(status)
 
 
-def _send(read: Callable[[], Any], sent: FileIO, parent: int, seconds: int, memory: int) -> NoReturn:
+def _send(
+    read: Callable[[], Any], where: object, sent: FileIO, parent: int, seconds: int, memory: int
+) -> NoReturn:
     """Read, send the result or the error, and end this process."""
     code = 1
     try:
@@ -107,6 +109,9 @@ def _send(read: Callable[[], Any], sent: FileIO, parent: int, seconds: int, memo
             answer = pickle.dumps((None, type(error), str(error), error.__dict__))
         except MemoryError:
             answer = pickle.dumps((None, MemoryError, "", {}))
+        except RecursionError:  # also of pickle, for what a library has read
+            fault = ReadingError(where, "it is nested too deeply")
+            answer = pickle.dumps((None, ReadingError, str(fault), fault.__dict__))
         except Exception:  # a bug
             answer = pickle.dumps((None, RuntimeError, traceback.format_exc(), {}))
         remaining = memoryview(answer)

@@ -31,6 +31,14 @@ def test_what_is_read() -> None:
     assert read(lambda: {"a": [content]}) == {"a": [content]}
 
 
+def test_a_value_of_many_levels() -> None:
+    value = list[Any]()
+    for _ in range(10**5):
+        value = [value]
+    with pytest.raises(ReadingError, match=r"^it: it is nested too deeply\.$"):
+        read(lambda: value)
+
+
 def test_an_error_is_raised_as_it_is() -> None:
     def fail() -> NoReturn:
         raise ReadingError("it", "it is odd", missing=True)

@@ -9,17 +9,18 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from dear.data.sources.folder import class_images, ignored_note, subfolders
 from dear.data.sources.listing import Row, require_inside
 from dear.data.sources.naming import in_order, read_names
 from dear.errors import DataError, first_line
-from dear.limits import LimitError
+from dear.limits import LimitError, at_most
 from dear.reading.files import ReadingError, has_links, read_bytes, read_lines
 from dear.reading.isolated import isolated
 from dear.reading.typed import shown
 
+Entry = TypeVar("Entry")
 CLASSNAMES = "classnames.txt"
 MATLAB_SECONDS, MATLAB_BYTES = 5, 2**29
 """What reading a MATLAB file may take: 16,185 records, as many as a benchmark has, take 0.3 s."""
@@ -107,9 +108,9 @@ def numbered_folders(source: Source) -> SourceRows:
 
 def pets(source: Source) -> SourceRows:
     """OxfordPets: annotations/trainval.txt and test.txt, lines of image, label from 1, two more numbers."""
+    files = {part: f"annotations/{part}.txt" for part in ("trainval", "test")}
     splits = {}
-    for part in ("trainval", "test"):
-        lines = _lines(source, f"annotations/{part}.txt")
+    for part, lines in _lists(source, files).items():
         splits[part] = tuple(
             Row(f"{line[0]}.jpg", _label(source, line[1:2], 1)) for line in map(str.split, lines)
         )
@@ -118,26 +119,28 @@ def pets(source: Source) -> SourceRows:
 
 def aircraft(source: Source) -> SourceRows:
     """FGVCAircraft: images_variant_<split>.txt, lines of image and class name; variants.txt orders them."""
-    labels = {name.strip(): label for label, name in enumerate(_lines(source, "variants.txt"))}
+    labels = {name.strip(): label for label, name in enumerate(_names(source, "variants.txt"))}
+    files = {part: f"images_variant_{part}.txt" for part in ("train", "val", "test")}
     splits = {}
-    for part in ("train", "val", "test"):
-        lines = (line.strip().partition(" ") for line in _lines(source, f"images_variant_{part}.txt"))
-        splits[part] = tuple(Row(f"{image}.jpg", _label_of(source, labels, name)) for image, _, name in lines)
+    for part, lines in _lists(source, files).items():
+        words = (line.strip().partition(" ") for line in lines)
+        splits[part] = tuple(Row(f"{image}.jpg", _label_of(source, labels, name)) for image, _, name in words)
     return SourceRows(tuple(labels), source.names, splits, "images_variant_*.txt")
 
 
 def sun(source: Source) -> SourceRows:
     """SUN397: Training_01.txt and Testing_01.txt, lines of "/a/abbey/sun.jpg"; order: ClassName.txt."""
     home = source.home if (source.home / "ClassName.txt").is_file() else source.images
-    keys = tuple(line.strip().lstrip("/") for line in _lines(source, "ClassName.txt", home))
+    keys = tuple(line.strip().lstrip("/") for line in _names(source, "ClassName.txt", home))
     for key in keys:
         require_inside("ClassName.txt", key)
     if not (home / "Training_01.txt").is_file():
         rows, ignored = class_images(source.images, "", keys)
         return SourceRows(keys, source.names, {"all": tuple(rows)}, notes=ignored_note(ignored))
     labels, splits = {key: label for label, key in enumerate(keys)}, {}
-    for part, file in (("trainval", "Training_01.txt"), ("test", "Testing_01.txt")):
-        paths = [line.strip().lstrip("/") for line in _lines(source, file, home)]
+    files = {"trainval": "Training_01.txt", "test": "Testing_01.txt"}
+    for part, lines in _lists(source, files, home).items():
+        paths = [line.strip().lstrip("/") for line in lines]
         splits[part] = tuple(Row(path, _label_of(source, labels, path.rpartition("/")[0])) for path in paths)
     return SourceRows(keys, source.names, splits, "Testing_01.txt")
 
@@ -146,12 +149,13 @@ def ucf(source: Source) -> SourceRows:
     """UCF101: ucfTrainTestlist/trainlist01.txt and testlist01.txt, lines of "ApplyLipstick/v_....avi"."""
     if not (source.home / "ucfTrainTestlist").is_dir():
         return class_folders(source)
-    lines = (line.split() for line in _lines(source, "ucfTrainTestlist/classInd.txt"))
-    labels = {" ".join(words[1:]): _label(source, words, 1) for words in lines}
+    classes = (line.split() for line in _names(source, "ucfTrainTestlist/classInd.txt"))
+    labels = {" ".join(words[1:]): _label(source, words, 1) for words in classes}
+    files = {"trainval": "ucfTrainTestlist/trainlist01.txt", "test": "ucfTrainTestlist/testlist01.txt"}
     splits = {}
-    for part, file in (("trainval", "trainlist01.txt"), ("test", "testlist01.txt")):
+    for part, lines in _lists(source, files).items():
         rows = []
-        for line in _lines(source, f"ucfTrainTestlist/{file}"):
+        for line in lines:
             action, _, video = line.split()[0].partition("/")
             folder = "_".join(re.findall("[A-Z][^A-Z]*", action))
             rows.append(Row(f"{folder}/{video.removesuffix('.avi')}.jpg", _label_of(source, labels, action)))
@@ -161,8 +165,12 @@ def ucf(source: Source) -> SourceRows:
 
 def flowers(source: Source) -> SourceRows:
     """OxfordFlowers: imagelabels.mat has the label, from 1, of each image in turn."""
-    labels = _matlab(source, "imagelabels.mat", "labels").tolist()
-    rows = [Row(f"image_{i:05}.jpg", _label(source, [label], 1)) for i, label in enumerate(labels, start=1)]
+
+    def numbers(labels: Any) -> list[int]:
+        return [_label(source, [label], 1) for label in labels.tolist()]
+
+    labels = _matlab(source, "imagelabels.mat", "labels", numbers)
+    rows = [Row(f"image_{number:05}.jpg", label) for number, label in enumerate(labels, start=1)]
     return SourceRows(source.names, source.names, {"all": tuple(rows)})
 
 
@@ -173,14 +181,20 @@ def cars(source: Source) -> SourceRows:
         ("trainval", "cars_train", "devkit/cars_train_annos.mat"),
         ("test", "cars_test", "cars_test_annos_withlabels.mat"),
     ):
-        annotations = _matlab(source, file, "annotations")
-        try:
-            rows = [(row["fname"].item(), row["class"].item()) for row in annotations]
-        except (IndexError, KeyError, TypeError, ValueError, AttributeError) as error:
-            raise DataError(
-                f"{source.name}: the annotations of {file} are not records of an fname and a class."
-            ) from error
-        splits[part] = tuple(Row(f"{folder}/{name}", _label(source, [label], 1)) for name, label in rows)
+
+        def records(annotations: Any, file: str = file) -> list[tuple[str, int]]:
+            try:
+                rows = [(row["fname"].item(), row["class"].item()) for row in annotations]
+            except (IndexError, KeyError, TypeError, ValueError, AttributeError):
+                rows = [(None, None)]
+            if not all(isinstance(name, str) for name, _ in rows):
+                raise DataError(
+                    f"{source.name}: the annotations of {file} are not records of an fname and a class."
+                )
+            return [(name, _label(source, [label], 1)) for name, label in rows]
+
+        rows = _matlab(source, file, "annotations", records)
+        splits[part] = tuple(Row(f"{folder}/{name}", label) for name, label in rows)
     return SourceRows(source.names, source.names, splits, "cars_test_annos_withlabels.mat")
 
 
@@ -244,6 +258,25 @@ def _lines(source: Source, file: str, home: Path | None = None) -> list[str]:
     return [line for line in lines if line.strip() and not line.startswith("#")]
 
 
+def _names(source: Source, file: str, home: Path | None = None) -> list[str]:
+    """The lines of a list of classes."""
+    names = _lines(source, file, home)
+    at_most("classes", len(names), f"{source.name}, {file}")
+    return names
+
+
+def _lists(source: Source, files: Mapping[str, str], home: Path | None = None) -> dict[str, list[str]]:
+    """The lines of the lists of images by part. Raises LimitError before a row is made of any: it takes
+    hundreds of bytes.
+    """
+    lists, count = dict[str, list[str]](), 0
+    for part, file in files.items():
+        lists[part] = _lines(source, file, home)
+        count += len(lists[part])
+        at_most("table_rows", count, f"{source.name}, {file}")
+    return lists
+
+
 def _require_no_links(path: Path, home: Path) -> None:
     """Raise ReadingError for a list that leads to a file elsewhere, which a message would quote. The folder
     itself may be a link.
@@ -271,8 +304,8 @@ def _label(source: Source, number: list[Any], first: int) -> int:
     return label
 
 
-def _matlab(source: Source, file: str, variable: str) -> Any:
-    """The entries of a variable of a MATLAB file, as a vector."""
+def _matlab(source: Source, file: str, variable: str, select: Callable[[Any], list[Entry]]) -> list[Entry]:
+    """What ``select`` makes of a variable of a MATLAB file, a vector. It runs where the file is read."""
     try:
         from scipy.io import loadmat
     except ImportError as error:
@@ -282,11 +315,12 @@ def _matlab(source: Source, file: str, variable: str) -> Any:
         ) from error
     path = source.home / file
 
-    def entries() -> Any:
+    def entries() -> list[Entry]:
         try:
             _require_no_links(path, source.home)
             content = io.BytesIO(read_bytes(path, "text_bytes"))
-            return loadmat(content, variable_names=[variable])[variable].flatten()
+            values = loadmat(content, variable_names=[variable])[variable].flatten()
+            at_most("table_rows", len(values), path)
         except (LimitError, MemoryError):
             raise
         except Exception as error:  # scipy has no common exception class for damaged files
@@ -294,6 +328,7 @@ def _matlab(source: Source, file: str, variable: str) -> Any:
                 f"{source.name} has no split list in {source.home}, and {path} cannot be read "
                 f"({first_line(error)}). `dear data get {source.name}` says what to do."
             ) from error
+        return select(values)
 
     # scipy makes arrays of what a file claims, of any size.
     return isolated(entries, path, seconds=MATLAB_SECONDS, memory=MATLAB_BYTES)

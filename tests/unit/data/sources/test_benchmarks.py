@@ -341,6 +341,23 @@ class TestReaders:
         ):
             load("OxfordFlowers", tmp_path)
 
+    def test_the_rows_of_a_benchmark_are_few(
+        self, tmp_path: Path, known: Callable[..., Benchmark], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Of all lists together: labels of one value pack a thousandfold, and each becomes a row."""
+        monkeypatch.setenv("DEAR_LIMIT_TABLE_ROWS", "5")
+        known("OxfordFlowers")
+        (tmp_path / "oxford_flowers").mkdir()
+        savemat(tmp_path / "oxford_flowers/imagelabels.mat", {"labels": np.ones((1, 6), np.uint8)})
+        with pytest.raises(LimitError, match=r"imagelabels\.mat: 6 rows of a table, above the limit of 5"):
+            load("OxfordFlowers", tmp_path)
+        known("OxfordPets")
+        (tmp_path / "oxford_pets/annotations").mkdir(parents=True)
+        for part in ("trainval", "test"):
+            (tmp_path / f"oxford_pets/annotations/{part}.txt").write_text("a 1\n" * 3)
+        with pytest.raises(LimitError, match=r"test\.txt: 6 rows of a table, above the limit of 5"):
+            load("OxfordPets", tmp_path)
+
     @pytest.mark.parametrize(
         ("reader", "name"),
         [

@@ -24,10 +24,10 @@ def element(kind: int, data: bytes) -> bytes:
     return struct.pack("<II", kind, len(data)) + data + bytes(-len(data) % 8)
 
 
-def matrix(number: int, count: int, content: bytes) -> bytes:
+def matrix(number: int, count: int, content: bytes, name: bytes = b"labels") -> bytes:
     """A column of ``count`` values of a class, whose content is written as it is."""
     flags, sides = struct.pack("<II", number, 0), struct.pack("<ii", count, 1)
-    return element(14, element(6, flags) + element(5, sides) + element(1, b"labels") + content)
+    return element(14, element(6, flags) + element(5, sides) + element(1, name) + content)
 
 
 def fields(name: bytes) -> bytes:
@@ -36,7 +36,7 @@ def fields(name: bytes) -> bytes:
 
 
 def read(folder: Path) -> Any:
-    return _matlab(Source("cars", folder, folder, ("a",), None, ()), "x.mat", "labels")
+    return _matlab(Source("cars", folder, folder, ("a",), None, ()), "x.mat", "labels", list)
 
 
 CELLS = matrix(1, 2**30, b"")
@@ -68,7 +68,7 @@ def test_labels_and_records_are_read(packed: bool, tmp_path: Path) -> None:
     path = tmp_path / "x.mat"
     for options in ({"do_compression": packed}, {"format": "4"}):
         savemat(path, {"labels": np.arange(7)}, **options)
-        assert read(tmp_path).tolist() == [*range(7)]
+        assert read(tmp_path) == [*range(7)]
     records = np.array([[("a.jpg", 3), ("", 1.5), ("bb.jpg", [])]], dtype=NAMED)
     savemat(path, {"labels": records}, do_compression=packed)
     assert [record["fname"].tolist() for record in read(tmp_path)] == [["a.jpg"], [], ["bb.jpg"]]
@@ -103,6 +103,24 @@ def test_labels_that_are_no_numbers(label: Any, tmp_path: Path) -> None:
         with pytest.raises(DataError, match=r"is not a label|is out of range|are not records") as caught:
             reader(source)
         assert len(str(caught.value)) < 200
+
+
+def test_names_and_labels_within_many_cells(tmp_path: Path) -> None:
+    """Pickle follows fewer levels."""
+    source, inner = Source("cars", tmp_path, tmp_path, ("a",), None, ()), matrix(6, 1, NUMBER, b"")
+    for _ in range(400):
+        inner = matrix(1, 1, inner, b"")
+    names = element(5, struct.pack("<I", 8)) + element(1, b"fname\0\0\0class\0\0\0")
+    start = b"MATLAB 5.0".ljust(124) + struct.pack("<H", 0x100) + b"IM"
+    (tmp_path / "devkit").mkdir()
+    (tmp_path / "imagelabels.mat").write_bytes(start + matrix(1, 1, inner))
+    (tmp_path / "devkit/cars_train_annos.mat").write_bytes(
+        start + matrix(2, 1, names + inner + inner, b"annotations")
+    )
+    for reader in (flowers, cars):
+        with pytest.raises(DataError, match=r"is not a label|are not records") as caught:
+            reader(source)
+        assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("name", ["x" * 5000, "\ud800"])
