@@ -37,6 +37,10 @@ LONGEST_WAIT = 60  # seconds before a request is tried again, whatever the hub a
 HOME = "https://huggingface.co"
 """The hub that tokens are of; mirrors lead there."""
 
+# With it the client first asks the hub which variables of the environment to tell it, and believes the answer
+# for a day, unchecked: one that it cannot read breaks every download of this user.
+constants.HF_HUB_DISABLE_TELEMETRY = True
+
 
 class ContentError(WeightsError):
     """A file whose hash is neither the one that the hub states nor a published one."""

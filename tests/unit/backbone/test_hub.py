@@ -181,6 +181,20 @@ def test_the_token_goes_to_no_other_address(standin: StandIn, monkeypatch: pytes
     assert "/storage" not in asked
 
 
+def test_nothing_but_the_repository_is_asked_for(standin: StandIn, tmp_path: Path) -> None:
+    """The client asked a mirror which variables of the environment to tell it, and kept the answer."""
+    standin.files[CLIP] = {"config.json": b"{}"}
+    environment = os.environ | {
+        "HF_ENDPOINT": standin.endpoint, "HF_HOME": str(tmp_path / "home"), "HF_HUB_OFFLINE": "0",
+        "HF_HUB_DISABLE_TELEMETRY": "0",
+    }  # fmt: skip
+    subprocess.run([sys.executable, "-c", FETCH, CLIP, "config.json"], env=environment, check=True)
+    assert {path for _, path, _ in standin.requests} == {
+        "/", f"/api/models/{CLIP}", f"/{CLIP}/resolve/main/config.json",
+    }  # fmt: skip
+    assert not [*(tmp_path / "home").glob("*.json"), *(tmp_path / "home").glob(".*.json")]
+
+
 @pytest.mark.usefixtures("content")
 def test_a_fetch_that_is_cut_goes_on_where_it_ended(standin: StandIn) -> None:
     standin.faults.cut = 100 * CHUNK
