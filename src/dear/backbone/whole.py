@@ -20,7 +20,7 @@ from dear.backbone.injection import Injection
 from dear.backbone.low_rank import LowRank
 from dear.backbone.openclip import TIMM_MODEL_CLASS, is_instance
 from dear.backbone.text import MOST_VALUES, TextTower, TextTrunk
-from dear.backbone.towers import Bias, outside_autocast
+from dear.backbone.towers import Bias, outside_autocast, widest
 from dear.backbone.vision import MOST_IMAGES, VisionTower, exact_convolutions
 from dear.errors import WeightsError, first_line, of_memory
 
@@ -171,9 +171,18 @@ class WholeTextTower(Whole, TextTower):
         """The embeddings. Raises WeightsError for a span that does not begin past the tower."""
         if first <= self.depth:
             self._refuse()
+        parts = ids.split(self.prompts_at_once(1 + ids.shape[1]))
         with outside_autocast(ids.device):
-            features = _computed(self.module, ids, f"text tower ({self.kind})").to(self.projection.dtype)
+            embeddings = [_computed(self.module, part, f"text tower ({self.kind})") for part in parts]
+        features = torch.cat(embeddings).to(self.projection.dtype)
         return TextTrunk(features.unsqueeze(1), features.new_zeros(len(ids), dtype=torch.long), 0, False)
+
+    def prompts_at_once(self, tokens: int) -> int:
+        """Prompts whose hidden values fit into 4 GiB and whose masks, of which open_clip makes one for each
+        head of each prompt, and copies, into 1 GiB.
+        """
+        heads = max(getattr(part, "num_heads", 1) for part in self.module.modules())
+        return max(1, MOST_VALUES // (tokens * max(widest(self.module), 4 * heads * tokens)))
 
     def features(
         self,

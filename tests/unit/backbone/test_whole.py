@@ -9,7 +9,7 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 
-from dear.backbone import tiny
+from dear.backbone import tiny, whole
 from dear.backbone.choice import gives
 from dear.backbone.clip import Clip
 from dear.backbone.convert import patches_of, to_towers, why_not
@@ -104,6 +104,18 @@ def test_the_trunk_past_the_tower_is_the_embedding() -> None:
     ids = torch.tensor([[5, 6, 7, 0], [8, 9, 0, 0]])
     trunk = text.trunk(ids, 2)
     assert torch.equal(text.features(trunk, 2), text(ids))
+
+
+@torch.no_grad()
+def test_prompts_with_a_mask_each_are_computed_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two heads and 12 tokens with the class token: 288 values for each prompt, of which 600 are allowed."""
+    _, text = to_towers(network_of(COCA).eval())
+    ids = torch.randint(1, 400, (5, 11), generator=torch.Generator().manual_seed(1))
+    together, sizes = text(ids), list[int]()
+    text.module.transformer.register_forward_hook(lambda _, inputs, __: sizes.append(len(inputs[0])))
+    monkeypatch.setattr(whole, "MOST_VALUES", 4 * 600)
+    torch.testing.assert_close(text(ids), together)
+    assert sizes == [2, 2, 1]
 
 
 def test_what_they_do_not_have_is_refused() -> None:
