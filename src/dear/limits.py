@@ -47,6 +47,7 @@ LIMITS: Final = MappingProxyType({
     "image_scans": Limit(64, "scans of a progressive JPEG"),
     "image_side": Limit(2**16 - 1, "pixels of a side of an image"),
     "role_heads": Limit(2048, "heads in a role table"),
+    "moments": Limit(2**29, "values in the moments of heads: heads times squared numbers of an embedding"),
     "role_points": Limit(10_000, "points on the map of phrases of a role table"),
     "role_phrases": Limit(50_000, "phrases in a role table, or in a file of phrases"),
     "role_settings": Limit(20_000, "characters of the settings of a role table"),
@@ -108,7 +109,7 @@ SETTABLE: Final = frozenset({
     "json_bytes", "text_bytes", "text_lines", "table_rows", "parquet_bytes", "image_bytes", "image_pixels",
     "image_side", "unpacked_ratio", "unpacking_bytes", "record_values", "classes", "templates",
     "request_classes", "request_text", "prompts", "prompt_text",
-    "bundle_bytes", "parameters", "tensor_bytes", "mask_values", "index_rows",
+    "bundle_bytes", "parameters", "tensor_bytes", "mask_values", "moments", "index_rows",
 })  # fmt: skip
 """Limits that an environment variable raises: larger data, models and machines may need it."""
 

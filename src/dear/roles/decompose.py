@@ -24,12 +24,15 @@ from dear.backbone.vision import VisionTower
 from dear.data.dataset import Images
 from dear.data.images.transforms import eval_views
 from dear.errors import DataError, SettingsError
+from dear.limits import at_most
 from dear.progress import Progress, silent
 from dear.roles.textspan import Moments
 from dear.writing import output_file
 
 COORDINATE_BYTES = 2**29
 """What coordinates may take; of more images an evenly spread part is retained (43,690 for ViT-B/16)."""
+
+BATCH_VALUES = 2**28
 
 
 class Coordinates:
@@ -96,8 +99,11 @@ class Decomposition:
 
 
 def analysed_layers(clip: Clip, layers: Sequence[int] | None = None) -> tuple[int, ...]:
-    """``layers``, by default the last third of the vision tower. Raises SettingsError for invalid layers."""
+    """``layers``, by default the last third of the vision tower. Raises SettingsError for invalid layers,
+    LimitError for a tower of too many heads.
+    """
     depth = clip.image.depth
+    at_most("role_heads", depth * clip.image.heads, f"the image tower of {clip.identity.model}")
     if layers is None:
         return tuple(range(span_start(depth), depth + 1))
     if not layers or len(set(layers)) < len(layers) or not all(1 <= layer <= depth for layer in layers):
@@ -137,12 +143,13 @@ def decompose(
     With ``keep``, each image's contributions are written to that file (.npy, float32) batch by batch: 50,000
     images of ViT-B/16 and 4 layers take 4.9 GB on disk, and one batch in memory. The file is written
     atomically. With ``coordinates`` they stay in memory, in few dimensions. Raises DataError for no images,
-    OutputError if the file cannot be written.
+    OutputError if the file cannot be written, LimitError for moments that are too large.
     """
     if len(images) == 0:
         raise DataError("there are no images to decompose.")
     device = clip.image.projection.device
     heads, embed = clip.image.heads, clip.image.embed_dim
+    at_most("moments", len(layers) * heads * embed**2, f"{len(layers)} layers of {clip.identity.model}")
     moments = Moments(len(layers), heads, embed=embed, device="cpu" if device.type == "mps" else device)
     retained = Coordinates(clip.image, layers, convention, len(images)) if coordinates else None
     done = 0
@@ -182,8 +189,12 @@ def spread(items: int, count: int) -> Int[Tensor, "item"]:
 
 
 def batches(clip: Clip, images: Images, batch: int) -> Iterator[Float[Tensor, "batch 3 height width"]]:
-    """Batches of at most ``batch`` normalised test views of the images, in order."""
-    step = min(batch, clip.image.images_at_once)
+    """Batches of at most ``batch`` normalised test views of the images, in order; fewer where the
+    contributions of all heads would take more than 1 GiB.
+    """
+    tower = clip.image
+    room = max(1, BATCH_VALUES // (tower.depth * tower.heads * tower.embed_dim))
+    step = min(batch, tower.images_at_once, room)
     for start in range(0, len(images), step):
         indices = torch.arange(start, min(start + step, len(images)))
         views = eval_views(images.load(indices), clip.image_size)

@@ -1,15 +1,21 @@
 """Mean ablation against a slow reference that keeps everything."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch.nn.functional import cosine_similarity
 
+from dear import limits
 from dear.backbone.clip import Clip
 from dear.backbone.head_contributions import head_contributions
 from dear.backbone.load import load_clip
 from dear.data.images.transforms import eval_views
 from dear.data.world.render import WorldScenes
 from dear.errors import SettingsError
+from dear.limits import LIMITS, LimitError
+from dear.roles import ablation
+from dear.roles import decompose as decompose_by
 from dear.roles.ablation import (
     LITTLE,
     by_head,
@@ -20,8 +26,9 @@ from dear.roles.ablation import (
     layers_in_words,
     mean_ablation,
 )
+from dear.roles.decompose import analysed_layers, decompose
 from dear.roles.table import HeadRole, RoleTable
-from tests.unit.training.world import Noise
+from tests.unit.training.world import Noise, few
 
 
 def test_accuracies_are_those_of_the_slow_reference(small_clip: Clip) -> None:
@@ -140,3 +147,27 @@ def test_words_and_bad_input(small_clip: Clip) -> None:
     for images, layers in ((Noise([0]), []), (WorldScenes(0, 20), [5])):
         with pytest.raises(SettingsError, match="needs images and layers"):
             layer_curve(small_clip, images, layers)
+
+
+def test_many_heads_and_large_moments_are_refused(small_clip: Clip, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Five layers of three heads, and embeddings of 17 numbers: 2 x 3 x 289 moments of two layers."""
+    small = {**LIMITS, "role_heads": replace(LIMITS["role_heads"], default=14)}
+    monkeypatch.setattr(limits, "LIMITS", small)
+    with pytest.raises(LimitError, match="15 heads in a role table, above the limit of 14"):
+        analysed_layers(small_clip, [5])
+    monkeypatch.setenv("DEAR_LIMIT_MOMENTS", "1733")
+    with pytest.raises(LimitError, match=r"2 layers of .*: 1,734 values in the moments of heads"):
+        decompose(small_clip, Noise([0, 1, 2]), [4, 5])
+
+
+def test_batches_of_ablated_heads_are_bounded(small_clip: Clip, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The accuracies of 15 sets do not depend on how many images go together."""
+    images, sizes = few(), list[int]()
+    text = small_clip.class_features(["a", "b", "c"], ["{}"])
+    together = mean_ablation(small_clip, images, text, by_head(small_clip, range(1, 6)))
+    small_clip.image.block(1).mlp.register_forward_hook(lambda _, inputs, __: sizes.append(len(inputs[0])))
+    monkeypatch.setattr(ablation, "SET_VALUES", 3 * 15 * 17)
+    assert mean_ablation(small_clip, images, text, by_head(small_clip, range(1, 6))) == together
+    monkeypatch.setattr(decompose_by, "BATCH_VALUES", 4 * 15 * 17)
+    layer_curve(small_clip, images, [5])
+    assert sizes == [3, 3, 1, 3, 3, 1, 4, 3]
