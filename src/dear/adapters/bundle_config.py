@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from dear.errors import BundleError
-from dear.reading.files import ReadingError
+from dear.reading.files import ReadingError, require_inside
 from dear.reading.plain import read_json
 from dear.reading.typed import typed
 from dear.writing import UNFINISHED
@@ -39,7 +39,7 @@ def read_config(folder: Path) -> dict[str, Any]:
     if not path.is_file():
         raise BundleError(f"{folder} is not a bundle, it has no {CONFIG}: name the folder `dear fit` wrote.")
     try:
-        config = typed(read_json(path, "config_values"), dict[str, Any], path)
+        config = typed(read_json(require_inside(path), "config_values"), dict[str, Any], path)
     except ReadingError as error:
         raise BundleError(f"{path} cannot be read ({error.reason}): copy the bundle again.") from error
     library = config.get("library")

@@ -30,6 +30,7 @@ from dear.backbone.weights import (
 )
 from dear.errors import DearError, WeightsError, first_line
 from dear.limits import at_most
+from dear.reading.files import require_inside
 from dear.reading.typed import shown
 
 RANDOM = "random:"
@@ -269,6 +270,7 @@ def _load_tiny(pretrained: str | None) -> Clip:
             raise WeightsError(
                 f"no {file} in {folder}: weights for the tiny CLIP are a folder written by tools/pretrain.py."
             )
+        require_inside(folder / file)
     return tiny.load(folder)
 
 

@@ -12,7 +12,7 @@ from dear.backbone.choice import HUB, REPOSITORY, hub_name
 from dear.backbone.model_config import model_config
 from dear.errors import WeightsError, printable
 from dear.limits import at_most
-from dear.reading.files import ReadingError
+from dear.reading.files import ReadingError, require_inside
 from dear.reading.plain import read_json
 from dear.reading.typed import typed
 
@@ -36,7 +36,7 @@ class Repository:
 
     def find(self, files: Sequence[str], revision: str | None = None) -> Path:
         """The first of these files that exists; on the hub in a commit, by default the latest. Raises
-        WeightsError.
+        WeightsError, ReadingError for a link out of the folder.
         """
         if self.folder is None:
             title = self.name if any(Path(file).suffix != ".json" for file in files) else ""
@@ -44,7 +44,7 @@ class Repository:
             return hub.fetch(self.id, files, title=title, safe_only=safe_only, revision=revision)
         for file in files:
             if (self.folder / file).is_file():
-                return self.folder / file
+                return require_inside(self.folder / file)
         raise WeightsError(f"{self.folder} holds no {' and no '.join(files)}: it is not a folder of a CLIP.")
 
     def weights(self, files: Sequence[str]) -> Path:

@@ -7,7 +7,7 @@ from typing import TypedDict
 from torch import Tensor
 
 from dear.limits import at_most
-from dear.reading.files import ReadingError
+from dear.reading.files import ReadingError, require_inside
 from dear.reading.plain import read_json
 from dear.reading.tensors import map_tensors
 from dear.reading.typed import shown, typed
@@ -43,7 +43,7 @@ def map_sharded(path: Path) -> dict[str, Tensor]:
     damaged or holds other tensors than the index says; LimitError for files that are too large together.
     """
     tensors: dict[str, Tensor] = {}
-    files = {path.parent / name: names for name, names in weight_files(path).items()}
+    files = {require_inside(path.parent / name): names for name, names in weight_files(path).items()}
     at_most("tensor_bytes", sum(file.stat().st_size for file in files if file.is_file()), path)
     for file, names in files.items():
         part = map_tensors(file)

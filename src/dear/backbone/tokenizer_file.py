@@ -27,7 +27,7 @@ from dear.backbone.clip import Tokenizer
 from dear.backbone.clip_tokenizer import bounded, cleaning
 from dear.backbone.tokenizer_parts import specials, tokenizer_parts
 from dear.errors import DearError, WeightsError, first_line
-from dear.reading.files import ReadingError
+from dear.reading.files import ReadingError, require_inside
 from dear.reading.isolated import isolated
 from dear.reading.plain import read_json
 from dear.reading.typed import shown, typed
@@ -111,7 +111,8 @@ def _beside(folder: Path) -> tuple[Path, Path | None]:
             f"{folder} has no {FILE}. transformers writes one: `AutoTokenizer.from_pretrained(...)"
             ".save_pretrained(...)` with a name that you trust."
         )
-    return folder / FILE, folder / SETTINGS if (folder / SETTINGS).is_file() else None
+    settings = require_inside(folder / SETTINGS) if (folder / SETTINGS).is_file() else None
+    return require_inside(folder / FILE), settings
 
 
 def _of_hub(repository: str) -> tuple[Path, Path | None]:

@@ -103,6 +103,17 @@ def resolved(path: str | Path) -> Path:
         raise ReadingError(path, "it is a link to a link, more often than can be followed") from error
 
 
+def require_inside(path: Path) -> Path:
+    """The path of a file in a folder that may be a stranger's. Raises ReadingError for a link that leads out
+    of the folder, except to the blobs of the same repository in the hub's cache, whose files are such links.
+    """
+    folder, file = resolved(path.parent), resolved(path)
+    in_cache = folder.parent.name == "snapshots" and file.parent == folder.parents[1] / "blobs"
+    if not (file.is_relative_to(folder) or in_cache):
+        raise ReadingError(path, "it is a link out of its folder: put the file itself there")
+    return path
+
+
 def has_links(path: Path, top: Path) -> bool:
     """True if a path below a folder is a link or goes through one."""
     return any(part.is_symlink() for part in (path, *path.parents) if top in part.parents)

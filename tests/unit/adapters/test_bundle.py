@@ -2,6 +2,7 @@
 
 import json
 import math
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -176,6 +177,18 @@ def test_an_empty_folder_takes_a_bundle(make_small_clip: MakeClip, tmp_path: Pat
     bundle = fitted("zero-shot", make_small_clip())[0]
     replace(bundle, training={"data": "ol\udce9"}).save_pretrained(tmp_path / "empty")
     assert Bundle.from_pretrained(tmp_path / "empty").classes == tuple(CLASSES)
+
+
+@pytest.mark.parametrize("name", ["config.json", "adapter.safetensors"])
+def test_links_out_of_a_bundle_are_refused(folder: Path, tmp_path: Path, name: str) -> None:
+    strange = tmp_path / "strange"
+    shutil.copytree(folder, strange)
+    (strange / name).unlink()
+    (strange / name).symlink_to(folder / name)
+    with pytest.raises(BundleError, match=f"{name}.*it is a link out of its folder"):
+        Bundle.from_pretrained(strange)
+    (tmp_path / "named").symlink_to(folder)
+    assert Bundle.from_pretrained(tmp_path / "named").classes
 
 
 def test_damage_is_refused(folder: Path, tmp_path: Path) -> None:

@@ -179,6 +179,17 @@ def test_attention_to_prompts_of_every_architecture() -> None:
             assert 2 * values < LIMITS["text_attention"].default, name
 
 
+@pytest.mark.parametrize("name", ["open_clip_config.json", "open_clip_model.safetensors", "tokenizer.json"])
+def test_links_out_of_a_model_are_refused(tmp_path: Path, name: str) -> None:
+    folder = tmp_path / "model"
+    stranger(folder, {"hf_tokenizer_name": "someone/words"})
+    (tmp_path / name).write_text((folder / name).read_text() if (folder / name).exists() else "{}")
+    (folder / name).unlink(missing_ok=True)
+    (folder / name).symlink_to(tmp_path / name)
+    with pytest.raises(DearError, match=f"{name}: it is a link out of its folder"):
+        load_clip(str(folder), "random:0" if name == "tokenizer.json" else None)
+
+
 def test_the_largest_pictures_are_read(tmp_path: Path) -> None:
     """256 x 256 pixels in patches of 4 x 4, the side of the small model, are 4,096 patches."""
     stranger(tmp_path / "model", {}, {"image_size": 256})

@@ -16,6 +16,7 @@ from dear.reading.files import (
     read_bytes,
     read_lines,
     read_text,
+    require_inside,
     resolved,
     split_lines,
     walk_folders,
@@ -149,6 +150,34 @@ def test_links_below_a_folder(tmp_path: Path) -> None:
     assert has_links(tmp_path / "top" / "b" / "file", tmp_path / "top")
     assert not has_links(tmp_path / "link" / "a" / "file", tmp_path / "link")  # the folder itself may be one
     assert has_links(tmp_path / "link" / "b", tmp_path / "link")
+
+
+def test_links_out_of_a_folder(tmp_path: Path) -> None:
+    """A snapshot in the hub's cache consists of links to the blobs of its repository."""
+    repository = tmp_path / "models--owner--name"
+    snapshot, blob, elsewhere = repository / "snapshots" / "3", repository / "blobs" / "b", tmp_path / "mine"
+    for file in (snapshot / "plain", blob, elsewhere, tmp_path / "models--owner--other" / "blobs" / "b"):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text("x")
+    allowed = {"near": "plain", "cached": "../../blobs/b"}
+    refused = {
+        "out": "../../../mine", "absolute": elsewhere, "repository": "../../mine",
+        "other": "../../../models--owner--other/blobs/b",
+    }  # fmt: skip
+    for name, target in (allowed | refused).items():
+        (snapshot / name).symlink_to(target)
+    (repository / "mine").write_text("x")
+    (tmp_path / "link").symlink_to(snapshot)
+    for folder in (snapshot, tmp_path / "link"):
+        for name in ("plain", *allowed):
+            assert require_inside(folder / name) == folder / name
+        for name in refused:
+            with pytest.raises(ReadingError, match="it is a link out of its folder: put the file itself"):
+                require_inside(folder / name)
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "blob").symlink_to(blob)
+    with pytest.raises(ReadingError, match="it is a link out of its folder"):
+        require_inside(tmp_path / "folder" / "blob")
 
 
 class Unsplit(str):
