@@ -5,6 +5,7 @@ take its answer, and it does not bound connections.
 """
 
 import asyncio
+import errno
 import os
 import sys
 import threading
@@ -21,6 +22,8 @@ from dear.serving.limits import Limits
 GRACE = 2  # seconds that running requests have once the server is to stop
 LAST_RESORT = 3.0  # seconds after which the server ends, whatever it is doing
 SPARE = 128  # open files reserved for everything but connections
+AT_ONCE = SPARE // 8  # connections accepted in a turn; those that are too many are closed a few turns later
+NOTED = 60.0  # seconds between two lines that say that there are no files left
 HEAD_BYTES = 2**14  # of a request line with its headers, as h11 has it
 CHUNKS = 16  # of a chunked body, beside one for each kibibyte
 
@@ -36,6 +39,7 @@ class Server(uvicorn.Server):
         self._unstarted = [self.last_resort]
 
     async def startup(self, *args: Any, **kwargs: Any) -> None:
+        asyncio.get_running_loop().set_exception_handler(NoFiles())
         await super().startup(*args, **kwargs)
         if self.started:
             self.ready()
@@ -50,6 +54,26 @@ class Server(uvicorn.Server):
             return
         timer.start()
         super().handle_exit(sig, frame)
+
+
+class NoFiles:
+    """Handles errors in an event loop as usual, but notes in a line, at most once a minute, that no files are
+    left for connections: asyncio has a traceback for each attempt.
+    """
+
+    def __init__(self) -> None:
+        self.noted = -NOTED
+
+    def __call__(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        error = context.get("exception")
+        if not (isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE)):
+            loop.default_exception_handler(context)
+        elif loop.time() - self.noted >= NOTED:
+            self.noted = loop.time()
+            print(
+                f"dear: new connections wait ({error.strerror}): allow more with `ulimit -n`.",
+                file=sys.stderr,
+            )
 
 
 def end_at_once() -> None:

@@ -87,7 +87,7 @@ def run(
     import uvicorn
 
     from dear.serving.api import LOOPBACK, create_app
-    from dear.serving.connection import GRACE, Connection, Server, end_at_once
+    from dear.serving.connection import AT_ONCE, GRACE, Connection, Server, end_at_once
     from dear.serving.metrics import log_access
 
     if access_log:
@@ -105,8 +105,14 @@ def run(
         server_header=False,
         proxy_headers=False,  # rates are per address, so clients must not name themselves by a header
         timeout_graceful_shutdown=GRACE,
+        backlog=AT_ONCE,
     )
-    server = Server(config, ready)
+
+    def queueing() -> None:
+        opened.listen(BACKLOG)  # asyncio has made the system's queue as short
+        ready()
+
+    server = Server(config, queueing)
     # After a graceful stop uvicorn raises again the signal that it was stopped by.
     handler = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:

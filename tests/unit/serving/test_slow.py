@@ -1,5 +1,6 @@
 """Clients that are slow, many or gone do not keep others waiting, and the server ends in time."""
 
+import errno
 import os
 import re
 import signal
@@ -9,6 +10,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -22,7 +24,7 @@ pytest.importorskip("uvicorn", reason="the extra `app` is not installed")
 import h11
 import httpx
 
-from dear.serving.connection import CHUNKS, LAST_RESORT, Parser
+from dear.serving.connection import CHUNKS, LAST_RESORT, NOTED, NoFiles, Parser
 from dear.serving.service import CLOSING_SECONDS, Service
 
 ROOT = Path(__file__).parents[3]
@@ -69,6 +71,45 @@ def test_clients_that_wait_block_nobody(served: ExitStack, sent: bytes) -> None:
         served.enter_context(connect(address, sent))
     for _ in range(5):
         assert predict(address).status_code == 200
+
+
+@pytest.mark.parametrize(("handled", "lines"), [(errno.EMFILE, 1), (errno.ENFILE, 1), (errno.EIO, 0)])
+def test_no_files_left_is_a_line(handled: int, lines: int, capsys: pytest.CaptureFixture[str]) -> None:
+    """A hundred times at once."""
+    others, handle, loop = list[object](), NoFiles(), Mock()
+    loop.time.return_value, loop.default_exception_handler = 7.0, others.append
+    for _ in range(100):
+        handle(loop, {"message": "x", "exception": OSError(handled, os.strerror(handled))})
+    assert len(others) == (0 if lines else 100)
+    assert capsys.readouterr().err.count("dear: new connections wait (Too many open files") == lines
+    loop.time.return_value = 7.0 + NOTED
+    handle(loop, {"message": "x", "exception": OSError(errno.EMFILE, "late")})
+    assert "(late)" in capsys.readouterr().err
+
+
+def test_a_burst_of_connections_leaves_files() -> None:
+    """Of 256 open files, which 400 connections that the system's queue takes at once would need."""
+    resource = pytest.importorskip("resource")
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    path = os.pathsep.join((str(ROOT / "src"), str(ROOT)))
+    server = subprocess.Popen(
+        [sys.executable, "-c", STUCK, "nowhere"],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": path},
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (256, before[1])),
+    )  # fmt: skip
+    assert server.stdout is not None
+    with server, ExitStack() as clients:
+        address = server.stdout.readline().strip()
+        server.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, server.pid, os.WSTOPPED | os.WNOWAIT)
+        for _ in range(400):
+            clients.enter_context(connect(address, b"GET"))
+        server.send_signal(signal.SIGCONT)
+        assert predict(address).status_code == 200
+        server.send_signal(signal.SIGTERM)
+        told = server.communicate(timeout=WAIT)[1]
+    assert told == ""
 
 
 def test_a_slow_body_is_refused_and_a_slow_head_cut_off(served: ExitStack) -> None:
