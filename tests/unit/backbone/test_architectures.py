@@ -97,6 +97,15 @@ def test_images_that_are_computed_together(name: str, images: int) -> None:
     assert tower.images_at_once == 1
 
 
+@pytest.mark.parametrize("name", ["RN50x64", "convnext_large_d_320", "convnext_xxlarge_320"])
+def test_batches_of_large_whole_towers(name: str) -> None:
+    """Those of open_clip whose first layers are largest keep the batches that their features come from."""
+    with torch.device("meta"):
+        tower, _ = to_towers(build(name))
+    tower.projection = nn.Parameter(torch.zeros(1, 1))
+    assert tower.images_at_once == 250
+
+
 def test_a_wide_mlp_counts() -> None:
     """Of open_clip's the widest is 8.6 times as wide as the tokens."""
     with torch.device("meta"):
