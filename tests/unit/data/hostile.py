@@ -78,6 +78,13 @@ def many_scans(count: int) -> bytes:
     return plain[:-2] + last * (count - len(starts)) + plain[-2:]
 
 
+def jpeg_in_tiff(jpeg: bytes, side: int) -> bytes:
+    """A TIFF whose only strip is a JPEG of this side."""
+    start = len(directory([long(0, 0)] * 9, b""))
+    tags = {256: side, 257: side, 258: 8, 259: 7, 262: 6, 273: start, 277: 3, 278: side, 279: len(jpeg)}
+    return directory([long(*tag) for tag in tags.items()], jpeg)
+
+
 def chunk(kind: bytes, data: bytes) -> bytes:
     return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
 

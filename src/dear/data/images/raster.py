@@ -17,7 +17,7 @@ from typing import Any, Final, Literal
 from PIL import Image, ImageFile, TiffImagePlugin, UnidentifiedImageError, features
 
 from dear.errors import DataError, warn
-from dear.limits import LimitError, at_most
+from dear.limits import LimitError, at_most, limit
 from dear.reading.files import ReadingError, read_bytes
 
 Kind = Literal["JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "AVIF"]
@@ -54,6 +54,15 @@ MAX_READS: Final = 2**18
 """Steps in which Pillow may read a file: about three for each chunk of a PNG, segment of a JPEG, block of a
 GIF. An image of the largest size in the usual 8 KiB chunks takes 2**17.4."""
 MAX_TAGS: Final = 2**16  # of a TIFF, as many as its older form can have
+FRAME: Final = rb"\x00[\x0b-\x26][\x08\x0c].{4}[\x01-\x0a]"
+"""What follows the marker of a JPEG's frame: its length, precision, size and number of components."""
+ARITHMETIC: Final = re.compile(rb"\xff[\xc9-\xcb\xcd-\xcf]" + FRAME, re.DOTALL)
+SEVERAL_SCANS: Final = re.compile(rb"\xff[\xc2\xc6]" + FRAME, re.DOTALL)
+SCANNED: Final = re.compile(rb"\xff\xda\x00[\x08\x0a\x0c\x0e]([\x01-\x04])", re.DOTALL)
+"""The start of a scan, and how many components it has."""
+MOST_SCANNED: Final = 36
+"""Scans of a component of the largest image. libjpeg saves RGB in 14, CMYK in 24."""
+COMPRESSION, JPEG_IN_TIFF = 259, (6, 7)  # a tag of a TIFF, and its values
 MAX_PROFILES: Final = 16  # of a PNG, each unpacked to up to a megabyte
 MAX_SAMPLE_VALUE: Final = 281  # a tag of a TIFF
 TILE: Final = 2**22  # pixels of a TIFF tile that are allowed for any picture size
@@ -181,7 +190,15 @@ def opened(content: bytes) -> ImageFile.ImageFile:
     width, height = file.size
     at_most("image_side", max(width, height), f"its header ({width} x {height})")
     at_most("image_pixels", width * height, f"its header ({width} x {height})")
+    if kind == "JPEG":
+        scanned = sum(components[0] for components in SCANNED.findall(content))
+        if scanned * width * height > MOST_SCANNED * limit("image_pixels"):
+            raise ValueError(f"it has too many scans for {width} x {height} pixels: save it with fewer")
     if kind == "TIFF":
+        if _number(file, COMPRESSION) in JPEG_IN_TIFF:
+            if SEVERAL_SCANS.search(content):
+                raise ValueError("it holds a progressive JPEG: save it with another compression")
+            _require_huffman(content)
         tile = [_number(file, tag) for tag in (322, 323)]
         if tile[0] * tile[1] > max(width * height, TILE):  # a tile is decoded as a whole
             raise ValueError(f"its tiles of {tile[0]} x {tile[1]} pixels are larger than the picture")
@@ -229,6 +246,7 @@ def _disarmed(kind: Kind, content: bytes) -> bytes:
     if kind == "JPEG":
         # Each scan covers the whole picture but may take only a few bytes. FF DA has no other meaning.
         at_most("image_scans", content.count(b"\xff\xda"), "its content")
+        _require_huffman(content)
         if (first := content.find(EXIF) + len(EXIF)) >= len(EXIF):  # Pillow joins the segments
             return content[:first] + content[first:].replace(EXIF, b"None\0\0")
     if kind == "PNG" and content.count(b"iCCP") > MAX_PROFILES:
@@ -241,6 +259,12 @@ def _disarmed(kind: Kind, content: bytes) -> bytes:
     if kind == "AVIF":  # its orientation is stored elsewhere: hide the Exif item
         return re.sub(rb"(infe(?:.{8}|.{10}))Exif", rb"\1none", content, flags=re.DOTALL)
     return content
+
+
+def _require_huffman(content: bytes) -> None:
+    """Raise ValueError for a JPEG with arithmetic coding, which a few bytes keep busy for long."""
+    if ARITHMETIC.search(content):
+        raise ValueError("its JPEG has arithmetic coding, which browsers do not read either: save it again")
 
 
 def _number(file: ImageFile.ImageFile, tag: int) -> int:

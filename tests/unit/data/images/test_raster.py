@@ -204,6 +204,29 @@ class TestRoom:
         with pytest.raises(DataError, match="65 scans of a progressive JPEG"):
             decode(tmp_path / "x", 99, hostile.many_scans(65))
 
+    def test_scans_of_a_large_picture(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """What libjpeg saves is read at the largest size: 14 scans of a component for RGB, 24 for CMYK."""
+        monkeypatch.setenv("DEAR_LIMIT_IMAGE_PIXELS", str(64 * 64))
+        for mode in ("L", "RGB", "CMYK"):
+            decode(tmp_path / "x", 99, hostile.saved("JPEG", (64, 64), mode, progressive=True))
+        decode(tmp_path / "x", 99, hostile.many_scans(36))
+        with pytest.raises(DataError, match="it has too many scans for 64 x 64 pixels: save it with fewer"):
+            decode(tmp_path / "x", 99, hostile.many_scans(37))
+
+    @pytest.mark.parametrize("marker", [*range(0xC9, 0xCC), *range(0xCD, 0xD0)])
+    def test_arithmetic_coding(self, marker: int, tmp_path: Path) -> None:
+        plain = hostile.saved("JPEG", (64, 64))
+        content = plain.replace(b"\xff\xc0", bytes([0xFF, marker]))
+        for jpeg in (content, hostile.jpeg_in_tiff(content, 64)):
+            with pytest.raises(DataError, match="its JPEG has arithmetic coding"):
+                decode(tmp_path / "x", 99, jpeg)
+
+    def test_a_jpeg_in_a_tiff(self, tmp_path: Path) -> None:
+        read = decode(tmp_path / "x", 99, hostile.jpeg_in_tiff(hostile.saved("JPEG", (64, 64)), 64))
+        assert read.shape == (3, 64, 64)
+        with pytest.raises(DataError, match="it holds a progressive JPEG"):
+            decode(tmp_path / "x", 99, hostile.jpeg_in_tiff(hostile.many_scans(10), 64))
+
     @pytest.mark.parametrize("form", FORMS)
     def test_the_size_is_judged_before_a_pixel_is_unpacked(
         self, form: str, monkeypatch: pytest.MonkeyPatch
