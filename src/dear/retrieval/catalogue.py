@@ -26,7 +26,7 @@ from dear.reading.files import ReadingError
 from dear.reading.plain import parse_json
 from dear.reading.typed import Count, Positive, Range, typed
 from dear.retrieval.database import DEFINITIONS, FILE, MOST_FACTS, Database, connect, unwritable
-from dear.retrieval.results import damaged
+from dear.retrieval.results import damaged, unopened
 from dear.retrieval.scan import Stamp
 
 SCHEMA = 2
@@ -130,7 +130,7 @@ class Catalogue:
         try:
             with closing(connect(folder / FILE)) as database:
                 return database.has_tables
-        except sqlite3.Error:
+        except (OSError, sqlite3.Error):
             return True
 
     @classmethod
@@ -141,8 +141,8 @@ class Catalogue:
             raise DataError(missing)
         try:
             catalogue = cls(folder, connect(folder / FILE))
-        except sqlite3.Error as error:
-            raise damaged(folder, error) from error
+        except (OSError, sqlite3.Error) as error:
+            raise unopened(folder, error) from error
         if not catalogue.database.has_tables:
             catalogue.close()
             raise DataError(missing)
@@ -175,7 +175,7 @@ class Catalogue:
                 self.database, self._file = connect(self.folder / FILE), file
             self.database.execute("BEGIN")
         except (OSError, sqlite3.Error) as error:
-            raise damaged(self.folder, error) from error
+            raise unopened(self.folder, error) from error
         try:
             yield file, *self._ask("PRAGMA data_version")
         finally:
@@ -339,7 +339,7 @@ class Catalogue:
                 raise OutputError(
                     f"cannot sort the files of the index {self.folder}: {error}. {remedy}"
                 ) from error
-            raise damaged(self.folder, error) from error
+            raise unopened(self.folder, error) from error
 
 
 def _names(facts: Mapping[str, Any], change: Callable[[str], str]) -> dict[str, Any]:

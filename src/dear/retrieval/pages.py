@@ -16,6 +16,8 @@ from typing import Final, NamedTuple
 import numpy as np
 from jaxtyping import Int, UInt8
 
+from dear.retrieval.results import opens_no_more
+
 HEADER: Final = 100  # bytes of the file's header, at the start of the first page
 MAGIC: Final = b"SQLite format 3\0"
 ROLLBACK: Final = b"\1\1"
@@ -78,16 +80,20 @@ class Pages:
     """
 
     def __init__(self, path: Path) -> None:
-        self.mapped: mmap | None = None
-        self.file: int | None = os.open(path, os.O_RDONLY)
-        self.size = os.fstat(self.file).st_size
+        # First all that `close` needs.
         self.pages: UInt8[np.ndarray, "page byte"] = np.zeros((0, 0), dtype=np.uint8)
+        self.mapped: mmap | None = None
+        self.file: int | None = None
+        self.file = os.open(path, os.O_RDONLY)
+        self.size = os.fstat(self.file).st_size
         self.definitions: list[Definition] = []
         if not self.size:
             return
         try:
             self.mapped = mmap(self.file, self.size, access=ACCESS_READ)
         except (OSError, ValueError) as error:
+            if opens_no_more(error):
+                raise
             raise PagesError(f"its {self.size:,} bytes cannot be read ({error})") from error
         head = self.mapped[:HEADER]
         page = int.from_bytes(head[16:18], "big")

@@ -1,5 +1,6 @@
 """Results of building and querying an index. Light to import: commands name them without loading torch."""
 
+import errno
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -54,6 +55,21 @@ class Hit:
     by: dict[str, float]
     copies: tuple[str, ...] = ()
     sha256: str = ""
+
+
+def opens_no_more(error: BaseException | None) -> bool:
+    """Whether the system opens no more files, which SQLite calls "unable to open"."""
+    return getattr(error, "errno", None) in (errno.EMFILE, errno.ENFILE) or "unable to open" in str(error)
+
+
+def unopened(index: Path, error: Exception) -> DataError:
+    """The error for a catalogue that cannot be opened or read."""
+    if opens_no_more(error):
+        return DataError(
+            f"cannot open the index {index}: {error}. Raise the number of open files with `ulimit -n` if it "
+            "has many shards, or check the permissions of its files."
+        )
+    return damaged(index, error)
 
 
 def damaged(index: Path, why: object) -> DataError:

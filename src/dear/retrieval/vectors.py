@@ -15,7 +15,7 @@ from torch import Tensor
 
 from dear.errors import DataError, OutputError
 from dear.reading.files import opened, require_plain, size_on_disk
-from dear.retrieval.results import damaged
+from dear.retrieval.results import damaged, opens_no_more, unopened
 
 BYTES = 2  # of a float16
 CHUNK = 16_384  # rows copied at a time
@@ -173,6 +173,8 @@ class Vectors:
 
     def _unreadable(self, feature: int, error: Exception) -> DataError:
         """The error for a file that is missing, cannot be mapped, or is too short (a ValueError)."""
+        if opens_no_more(error) or opens_no_more(error.__cause__):
+            return unopened(self.folder.parent, error)
         why = "is truncated" if isinstance(error, ValueError) else "is missing or unreadable"
         path = self.path(feature).relative_to(self.folder.parent)
         return damaged(self.folder.parent, f"{path} {why}")

@@ -1,12 +1,16 @@
 """Damaged indexes: one line that says what to do, and what it says helps."""
 
+import errno
+import gc
 import os
 import shutil
 import sqlite3
 import struct
+import warnings
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -240,6 +244,20 @@ def test_a_journal_whose_pages_have_no_size(tmp_path: Path) -> None:
         with pytest.raises(DataError, match=r"-journal: its pages have 0 bytes"):
             build_index(Plain(), tmp_path / "images", tmp_path / "index")
         (tmp_path / "index" / f"{name}-journal").unlink()
+
+
+def test_a_system_that_opens_no_more_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As for hundreds of shards: the index is not damaged, and nothing is left to close."""
+    build_index(Plain(), gallery(tmp_path / "images"), tmp_path / "index")
+    few = OSError(errno.EMFILE, "Too many open files")
+    for name in ("pages.os.open", "pages.mmap", "vectors.opened"):
+        with monkeypatch.context() as patch, warnings.catch_warnings():
+            warnings.simplefilter("error")
+            patch.setattr(f"dear.retrieval.{name}", Mock(side_effect=few))
+            with pytest.raises(DataError, match=r"Too many open files\. Raise .* `ulimit -n`") as caught:
+                by_image(Index.open(tmp_path / "index"), Plain(), tmp_path / "images/red.png", {"color": 1})
+            del caught
+            gc.collect()  # an error in `__del__` would be a warning
 
 
 def test_a_trigger_with_the_name_of_an_index_of_sqlites_own_is_refused(tmp_path: Path) -> None:
