@@ -227,7 +227,7 @@ class Catalogue:
 
     def count(self) -> int:
         """The number of files, including unreadable ones."""
-        ((count,),) = self._ask("SELECT COUNT(*) FROM files")
+        ((count,),) = self._ask("SELECT COUNT(*) FROM files NOT INDEXED")
         return int(count)
 
     def entries(self, rows: int) -> Iterator[Entry]:
@@ -281,7 +281,8 @@ class Catalogue:
     def live(self, rows: int) -> Bool[np.ndarray, "row"]:
         """Which of the first ``rows`` rows belong to a file."""
         alive = np.zeros(rows, dtype=bool)
-        query = "SELECT DISTINCT row FROM files WHERE typeof(row) = 'integer' AND row >= 0 AND row < ?"
+        numbers = "typeof(row) = 'integer' AND row >= 0 AND row < ?"
+        query = f"SELECT DISTINCT row FROM files NOT INDEXED WHERE {numbers}"
         for (row,) in self._ask(query, rows):
             alive[row] = True
         return alive

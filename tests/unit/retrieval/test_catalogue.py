@@ -141,6 +141,16 @@ def test_a_row_that_an_index_names_again_and_again_is_read_once(tmp_path: Path) 
         assert [*catalogue.stamps()] == IMAGES + OTHERS
         with pytest.raises(DataError, match="row 7 belongs to no file"):
             catalogue.files_of(7)
+        # An index of the table has one row for all.
+        asked = list[str]()
+        catalogue.database.set_trace_callback(asked.append)
+        assert catalogue.live(300).all()
+        assert catalogue.count() == 600
+        catalogue.database.set_trace_callback(None)
+        assert len(asked) == 2
+        for question in asked:
+            plan = [text for *_, text in catalogue.database.execute(f"EXPLAIN QUERY PLAN {question}")]
+            assert plan[0] == "SCAN files", plan
 
 
 def test_the_files_of_a_row_are_each_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
