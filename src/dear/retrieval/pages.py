@@ -100,7 +100,8 @@ class Pages:
         page = 65_536 if page == 1 else page
         if not head.startswith(MAGIC) or page < 512 or page & (page - 1) or self.size % page:
             raise PagesError("it is not a SQLite file of whole pages")
-        if head[18:20] != ROLLBACK or head[20] or any(head[52:56]):
+        # Bytes 48 to 51 are the pages that SQLite would keep in memory: by default 2 MB of them.
+        if head[18:20] != ROLLBACK or head[20] or any(head[48:56]):
             raise PagesError("its pages have another form than those of an index")
         if int.from_bytes(head[56:60], "big") > UTF_8:
             raise PagesError("its text is not in UTF-8")

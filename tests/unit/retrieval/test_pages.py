@@ -241,10 +241,10 @@ def test_more_levels_than_sqlite_has(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 @pytest.mark.parametrize(("at", "value"), [
     (0, b"X"), (16, b"\0\0"), (16, b"\x10\1"), (16, b"\x20\0"), (18, b"\2"), (19, b"\2"), (20, b"\1"),
-    (55, b"\1"), (100, b"\5"), (103, b"\xff\xff"), (4096, b"\0"),
+    (51, b"\1"), (55, b"\1"), (100, b"\5"), (103, b"\xff\xff"), (4096, b"\0"),
 ])  # fmt: skip
 def test_headers(at: int, value: bytes, tmp_path: Path) -> None:
-    """Of another page size, with a log, reserved bytes or pages that move, and wrong pages."""
+    """Of another page size, with a log, reserved bytes, pages to keep or to move, and wrong pages."""
     roots = write(tmp_path / "x", 4096, 100)
     content = bytearray((tmp_path / "x").read_bytes())
     content[at : at + len(value)] = value
