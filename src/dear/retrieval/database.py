@@ -17,6 +17,8 @@ from dear.retrieval.results import damaged
 
 FILE, LOCK = "index.sqlite", "lock.sqlite"
 DATABASES = [f"{name}{ending}" for name in (FILE, LOCK) for ending in ("", "-journal", "-wal", "-shm")]
+LARGEST_LOCK = {f"{LOCK}-journal": 512}
+"""Bytes of the files of a lock, 0 for others: SQLite makes the head of a journal, without a page."""
 JOURNAL_MAGIC = bytes.fromhex("d9d505f920a163d7")  # sqlite.org/fileformat2.html#the_rollback_journal
 JOURNAL_HEAD = 28  # bytes: the last are the pages that the database had, a sector's size, and a page's
 PAGE_SIZES = [2**power for power in range(9, 17)]
@@ -159,6 +161,8 @@ def require_own_files(folder: Path) -> None:
                         if journal.read(len(JOURNAL_MAGIC)) == JOURNAL_MAGIC:
                             raise ReadingError(path, "it names another file")
                         _require_small_database(path, journal)
+                if path.name.startswith(LOCK) and path.stat().st_size > LARGEST_LOCK.get(path.name, 0):
+                    raise ReadingError(path, "a build writes nothing to it")
                 if path.name.endswith(("-wal", "-shm")):
                     raise ReadingError(path, "an index has no such file")
         except ReadingError as error:

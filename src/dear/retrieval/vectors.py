@@ -173,8 +173,9 @@ class Vectors:
 
     def _unreadable(self, feature: int, error: Exception) -> DataError:
         """The error for a file that is missing, cannot be mapped, or is too short (a ValueError)."""
-        if opens_no_more(error) or opens_no_more(error.__cause__):
-            return unopened(self.folder.parent, error)
+        cause = error.__cause__ or error
+        if isinstance(cause, OSError) and opens_no_more(cause):
+            return unopened(self.folder.parent, cause)
         why = "is truncated" if isinstance(error, ValueError) else "is missing or unreadable"
         path = self.path(feature).relative_to(self.folder.parent)
         return damaged(self.folder.parent, f"{path} {why}")

@@ -18,9 +18,10 @@ import torch
 
 from dear.errors import DataError, OutputError
 from dear.limits import LIMITS, Limit, LimitError
+from dear.reading.files import ReadingError
 from dear.retrieval.build import build_index
 from dear.retrieval.catalogue import Catalogue
-from dear.retrieval.database import FILE, LOCK
+from dear.retrieval.database import FILE, LOCK, only_writer
 from dear.retrieval.query import Index, by_image
 from dear.retrieval.scan import Shard
 from dear.retrieval.vectors import Vectors
@@ -250,10 +251,12 @@ def test_a_system_that_opens_no_more_files(tmp_path: Path, monkeypatch: pytest.M
     """As for hundreds of shards: the index is not damaged, and nothing is left to close."""
     build_index(Plain(), gallery(tmp_path / "images"), tmp_path / "index")
     few = OSError(errno.EMFILE, "Too many open files")
-    for name in ("pages.os.open", "pages.mmap", "vectors.opened"):
+    unread = ReadingError("0.f16", few.strerror)
+    unread.__cause__ = few
+    for name, error in (("pages.os.open", few), ("pages.mmap", few), ("vectors.opened", unread)):
         with monkeypatch.context() as patch, warnings.catch_warnings():
             warnings.simplefilter("error")
-            patch.setattr(f"dear.retrieval.{name}", Mock(side_effect=few))
+            patch.setattr(f"dear.retrieval.{name}", Mock(side_effect=error))
             with pytest.raises(DataError, match=r"Too many open files\. Raise .* `ulimit -n`") as caught:
                 by_image(Index.open(tmp_path / "index"), Plain(), tmp_path / "images/red.png", {"color": 1})
             del caught
@@ -312,12 +315,18 @@ def test_the_values_of_all_facts_are_counted_together(
         Catalogue.open(tmp_path / "index")
 
 
-def test_a_lock_of_a_stranger_is_not_read(tmp_path: Path) -> None:
-    """Its list of tables may have no end; SQLite locks a file without it."""
-    out = tmp_path / "index"
+@pytest.mark.parametrize("name", [LOCK, f"{LOCK}-journal"])
+def test_a_lock_of_a_stranger_is_not_read(name: str, tmp_path: Path) -> None:
+    """Its list of tables may have no end, or it has the form with a write-ahead log. A build fills none."""
+    out, sizes = tmp_path / "index", list[int]()
     build_index(Plain(), gallery(tmp_path / "images"), out)
-    shutil.copy(out / FILE, out / LOCK)
-    share_pages(out / LOCK, "sqlite_master")
+    with only_writer(out):
+        sizes += [file.stat().st_size for file in sorted(out.glob(f"{LOCK}*"))]
+    assert sizes == [0, 512]
+    (out / name).write_bytes((out / FILE).read_bytes())
+    with pytest.raises(DataError, match=rf"{name}: a build writes nothing to it"):
+        build_index(Plain(), tmp_path / "images", out)
+    (out / name).write_bytes(b"")
     build_index(Plain(), tmp_path / "images", out)
 
 
