@@ -90,7 +90,7 @@ def _arrays(file: Path, column: str, rows: int, images: bool) -> Iterator[Any]:
     if file.suffix == PARQUET:
         from pyarrow.parquet import ParquetFile
 
-        with pyarrow.OSFile(str(file)) as source:
+        with pyarrow.OSFile(os.fsencode(file)) as source:
             reader = ParquetFile(source, pre_buffer=False)
             leaf = f"{column}.bytes" if images else column
             for batch in reader.iter_batches(rows, columns=[leaf], use_threads=False):
@@ -98,7 +98,7 @@ def _arrays(file: Path, column: str, rows: int, images: bool) -> Iterator[Any]:
                     raise ReadingError(file, f"its column {column[:80]!r} shares its name with another")
                 yield _bytes(batch.column(0)) if images else batch.column(0)
         return
-    with pyarrow.memory_map(str(file)) as source:
+    with pyarrow.memory_map(os.fsencode(file)) as source:
         schema = pyarrow.ipc.open_stream(source).schema
         options = pyarrow.ipc.IpcReadOptions(
             included_fields=[schema.get_field_index(column)], use_threads=False
@@ -122,7 +122,7 @@ def _stream(file: Path) -> tuple[dict[str, Column], int]:
     """The columns and the number of rows of a stream of Arrow; `save_to_disk` writes nothing else."""
     import pyarrow
 
-    with opened(file), _readable(file), pyarrow.memory_map(str(file)) as source:
+    with opened(file), _readable(file), pyarrow.memory_map(os.fsencode(file)) as source:
         columns = _columns(pyarrow.ipc.open_stream(source).schema, file)
         source.seek(0)
         options = pyarrow.ipc.IpcReadOptions(included_fields=[0], use_threads=False)
@@ -142,7 +142,7 @@ def _parquet(file: Path) -> tuple[dict[str, Column], int]:
         import pyarrow
         from pyarrow.parquet import ParquetFile
 
-        with pyarrow.OSFile(str(file)) as content:
+        with pyarrow.OSFile(os.fsencode(file)) as content:
             reader = ParquetFile(content, pre_buffer=False)
             return _columns(reader.schema_arrow, file), reader.metadata.num_rows
 

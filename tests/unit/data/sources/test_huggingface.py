@@ -1,6 +1,7 @@
 """Hugging Face data sets that were saved in a folder; the hub itself cannot be asked in a test."""
 
 import json
+import os
 import shutil
 import sys
 from pathlib import Path
@@ -46,6 +47,20 @@ def test_splits_and_the_order_of_classes_are_kept(tmp_path: Path, settings: Data
     again = load_dataset(f"hf:{tmp_path / 'mine'}", settings)
     assert again.identity == data.identity
     assert len([*(tmp_path / "cache/huggingface").iterdir()]) == 1  # unpacked once
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems have no such names")
+def test_a_folder_whose_name_is_not_in_utf_8(tmp_path: Path, settings: DataSettings) -> None:
+    folder = tmp_path / os.fsdecode(b"caf\xe9")
+    made([0, 1, 0, 1]).save_to_disk(tmp_path / "mine")
+    (tmp_path / "mine").rename(folder)
+    assert len(load(folder, settings).train) == 2
+    for file in folder.iterdir():
+        file.unlink()
+    (folder / "data").mkdir()
+    made([0, 1, 0, 1]).to_parquet(tmp_path / "x.parquet")
+    (tmp_path / "x.parquet").rename(folder / "data/train-00000-of-00001.parquet")
+    assert len(load_dataset(f"hf:{folder}", settings).train) == 2
 
 
 def test_without_a_split_one_is_made(tmp_path: Path, settings: DataSettings) -> None:
