@@ -220,6 +220,12 @@ class Catalogue:
         facts = [(key, json.dumps(fact)) for key, fact in _names(metadata, _quoted).items()]
         self._write("INSERT OR REPLACE INTO facts VALUES (?, ?)", facts)
 
+    def begin_again(self, **metadata: Any) -> None:
+        """Remove all files, and all facts but those of the catalogue's form, and set these."""
+        self.database.execute("DELETE FROM files")
+        self.database.execute("DELETE FROM facts WHERE key NOT IN ('schema', 'generation')")
+        self.set(**metadata, rows=0)
+
     def stamps(self) -> dict[str, Stamp]:
         """All files, including unreadable ones."""
         listed = self._ask("SELECT path, size, mtime FROM files NOT INDEXED")

@@ -141,8 +141,8 @@ def _merge(folder: Path, out: Path, progress: Progress) -> Built:
         if exists and "searchable_rows" in merged.metadata():
             raise OutputError(f"{out} is an index already: choose another folder with --out.")
         with merged.change():
-            merged.remove([*merged.stamps()])  # of an interrupted merge
-            merged.set(**facts, rows=_copy([*shards.values()], merged, progress))
+            merged.begin_again(**facts)  # after an interrupted merge, perhaps of other shards
+            merged.set(rows=_copy([*shards.values()], merged, progress))
         return finish(merged)
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from dear.errors import DataError, OutputError, SettingsError
 from dear.retrieval.build import build_index
+from dear.retrieval.catalogue import Catalogue, Entry
 from dear.retrieval.database import FILE
 from dear.retrieval.query import Index, Shards, by_image, by_text, open_index
 from dear.retrieval.results import Hit
@@ -125,6 +126,29 @@ def test_an_interrupted_merge_starts_again(
     assert (merged.rows, merged.files) == (built.rows, built.files)
     assert files(out) == files(tmp_path / "whole")
     assert by_text(Index.open(out), Plain(), "red", {"color": 1}, count=1)[0].score == pytest.approx(1)
+
+
+def test_nothing_of_an_interrupted_merge_of_others_stays(tmp_path: Path, folder: Path) -> None:
+    """Neither a fact that these shards lack, nor a size, nor a file."""
+    place, out = build(folder, tmp_path / "shards"), tmp_path / "merged"
+    merge_index(place, tmp_path / "plain")
+    with closing(Catalogue.open(tmp_path / "plain")) as plain:
+        facts = plain.metadata()
+    first = {name: facts[name] for name in ("identity", "folder", "model")}
+    out.mkdir()
+    with (
+        closing(
+            Catalogue.create(out, {**first, "features": ["a", "b"], "embed": 9, "shard": [1, 2]})
+        ) as other,
+        other.change(),
+    ):
+        other.put([Entry("no.png", Stamp(1, 1), "a" * 64, 0)])
+        other.set(rows=1)
+    merge_index(place, out)
+    with closing(Catalogue.open(out)) as merged:
+        assert {**merged.metadata(), "generation": 0} == {**facts, "generation": 0}
+    assert files(out) == files(tmp_path / "plain")
+    assert Index.open(out).rows == facts["rows"]
 
 
 def test_a_shard_alone_is_updated_and_searched(tmp_path: Path, folder: Path) -> None:
