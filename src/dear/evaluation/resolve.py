@@ -7,7 +7,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -105,16 +105,25 @@ class ResolvedRun:
             [dataset.identity for dataset in datasets],
             self.training.fingerprint_fields(),
             not_default(self.settings),
-            self.roles and self.roles.to_json(),
-            *([] if self.teacher is None else [self.teacher._key("teacher", self.teacher.datasets)]),
         ]
-        return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()[:16]
+        texts = [json.dumps(field, sort_keys=True) for field in fields]
+        texts.append("null" if self.roles is None else self.roles.text)
+        if self.teacher is not None:
+            texts.append(f'"{self.teacher._key("teacher", self.teacher.datasets)}"')
+        return hashlib.sha256(f"[{', '.join(texts)}]".encode()).hexdigest()[:16]
 
 
 def not_default(settings: MethodSettings) -> dict[str, Any]:
     """The fields of a method's settings that differ from their defaults."""
-    defaults = asdict(type(settings)())
-    return {name: value for name, value in asdict(settings).items() if value != defaults[name]}
+    if settings == (defaults := _defaults(type(settings))):
+        return {}
+    plain = asdict(defaults)
+    return {name: value for name, value in asdict(settings).items() if value != plain[name]}
+
+
+@lru_cache
+def _defaults(kind: type[MethodSettings]) -> MethodSettings:
+    return kind()
 
 
 def run_name(protocol: Protocol, dataset: str, plan: Plan, seed: int, shots: int, key: str) -> str:

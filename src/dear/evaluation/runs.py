@@ -30,6 +30,7 @@ from dear.evaluation.trial import (
     run_record,
     validation_images,
 )
+from dear.limits import at_most
 from dear.methods.registry import check_towers, known_method
 from dear.progress import TrainingStep
 from dear.roles.packaged import role_table
@@ -55,10 +56,19 @@ class Runner:
         self.device, self.fabric = device, fabric
         self._load = lru_cache(maxsize=2)(load_dataset)
         self._contexts: dict[tuple[BackboneName, Path | None], RunContext] = {}
+        self._context: tuple[Experiment, RunContext] | None = None
+        self._datasets: tuple[Experiment, tuple[str, ...], list[Dataset]] | None = None
         self._records: dict[str, dict[str, Any]] = {}
 
     def context(self, experiment: Experiment) -> RunContext:
-        """The context of an experiment; experiments with the same model share the model and all caches."""
+        """The context of an experiment; experiments with the same model share the model and all caches.
+        It is the same for all runs, of which there may be thousands.
+        """
+        if self._context is None or self._context[0] is not experiment:
+            self._context = experiment, self._make_context(experiment)
+        return self._context[1]
+
+    def _make_context(self, experiment: Experiment) -> RunContext:
         model = experiment.backbone, experiment.roles
         if model not in self._contexts:
             named_by = f"the recipe {experiment.recipe}" if experiment.recipe else ""
@@ -71,6 +81,11 @@ class Runner:
             check_towers(known_method(plan.method), shared.clip)
         if shared.roles is None and any(plan.needs_roles for plan in experiment.plans):
             shared.roles = role_table(shared.clip, experiment.roles)
+        if shared.roles is not None:
+            trainings = len(experiment.data) if experiment.protocol.trained_on is None else 1
+            trainings *= len(experiment.shots) * len(experiment.seeds)
+            runs = trainings * sum(plan.needs_roles for plan in experiment.plans)
+            at_most("run_roles", runs * len(shared.roles.text), f"this {experiment.protocol.name}")
         views = view_cache(experiment.train, experiment.dataset.cache_folder())
         return replace(shared, training=experiment.train, select=experiment.select, views=views)
 
@@ -100,9 +115,18 @@ class Runner:
 
     def resolve(self, experiment: Experiment, run: Run) -> ResolvedRun:
         """A run of an experiment with everything that its results depend on."""
-        datasets = [self.load(experiment)(run.dataset), *map(self.load_target(experiment), run.targets)]
-        context = self.context(experiment)
+        datasets, context = self.datasets(experiment, run), self.context(experiment)
         return context.resolve(run.protocol, datasets, run.plan, seed=run.seed, shots=run.shots)
+
+    def datasets(self, experiment: Experiment, run: Run) -> list[Dataset]:
+        """The data sets of a run, the one that is trained on first; loaded once for the runs in a row that
+        share them.
+        """
+        names, kept = (run.dataset, *run.targets), self._datasets
+        if kept is None or kept[0] is not experiment or kept[1] != names:
+            source, target = self.load(experiment), self.load_target(experiment)
+            kept = self._datasets = experiment, names, [source(names[0]), *map(target, names[1:])]
+        return kept[2]
 
     def existing(self, experiment: Experiment, run: Run) -> dict[str, Any] | None:
         """The record of a run that has been made; None if there is none."""

@@ -5,6 +5,7 @@ import os
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, NotRequired, TypedDict, get_args
 
@@ -191,6 +192,12 @@ class RoleTable:
 
     def to_json(self) -> dict[str, Any]:
         return {"schema": SCHEMA, **asdict(self)}
+
+    @cached_property
+    def text(self) -> str:
+        """The table as JSON with sorted keys, made once: the key of each run is a hash over it."""
+        fields = {key: value for key, value in vars(self).items() if key in self.__dataclass_fields__}
+        return json.dumps({"schema": SCHEMA, **fields}, sort_keys=True, default=vars)  # without copies
 
     def save(self, path: Path) -> None:
         """Write the table as JSON, atomically. Raises OutputError."""

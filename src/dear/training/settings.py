@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, make_dataclass
+from functools import lru_cache
 from typing import Any, Literal, get_type_hints
 
 from dear.backbone.choice import Precision
@@ -94,14 +95,14 @@ class TrainSettings:
         """The fields that a run's results depend on and that differ from their defaults: not those that only
         save time or memory, but the type of a view cache that rounds.
         """
-        cache, defaults = ("view_cache", "view_cache_type", "text_chunk"), asdict(type(self)())
-        fields = {
+        cache, defaults = ("view_cache", "view_cache_type", "text_chunk"), _defaults(type(self))
+        changed = {
             name: value
-            for name, value in asdict(self).items()
-            if name not in cache and value != defaults[name]
+            for name, value in vars(self).items()
+            if name not in cache and value != getattr(defaults, name)
         }
         rounded = self.view_cache and self.view_cache_type != "float32"
-        return fields | ({"view_cache_type": self.view_cache_type} if rounded else {})
+        return changed | ({"view_cache_type": self.view_cache_type} if rounded else {})
 
     def steps(self, images: int) -> int:
         """Number of steps in an epoch of this many images."""
@@ -154,6 +155,11 @@ class TrainSettings:
             return self.warmup_lr
         angle = math.pi * (epoch - self.warmup_epochs) / (self.epochs if epochs is None else epochs)
         return self.lr_end + (self.lr - self.lr_end) * 0.5 * (1 + math.cos(angle))
+
+
+@lru_cache
+def _defaults(kind: type[TrainSettings]) -> TrainSettings:
+    return kind()
 
 
 def _optional(settings: type) -> Any:

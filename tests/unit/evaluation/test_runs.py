@@ -8,22 +8,27 @@ from typing import Any
 
 import pytest
 
+from dear import limits
 from dear.backbone import precision
-from dear.backbone.clip import Clip
+from dear.backbone.clip import Clip, Identity
 from dear.data.settings import DataSettings
 from dear.errors import DataError, OutputError
+from dear.evaluation import runs
 from dear.evaluation import trial as protocol
-from dear.evaluation.experiment import Experiment
+from dear.evaluation.experiment import Experiment, Machines
+from dear.evaluation.launch.dispatch import planned_runs
 from dear.evaluation.plan import Plan
 from dear.evaluation.protocols.base_to_novel import BaseToNovel
 from dear.evaluation.protocols.few_shot import FewShot
-from dear.evaluation.resolve import run_name
+from dear.evaluation.resolve import ResolvedRun, run_name
 from dear.evaluation.run_context import RunContext
 from dear.evaluation.runs import Runner, run_all, run_one
 from dear.evaluation.schema import SCHEMA
+from dear.limits import LimitError
 from dear.methods.coop import CoOpSettings
 from dear.methods.dear import DearSettings
 from dear.progress import TrainingStep
+from dear.roles.table import HeadRole, RoleTable
 from dear.training.settings import TrainOptions, TrainSettings
 from dear.writing import UNFINISHED
 from tests.unit.training.world import CLASSES, Noise, noise_dataset, role_table
@@ -258,6 +263,60 @@ def test_a_record_says_which_precision_auto_was(small_clip: Clip, monkeypatch: p
     assert found == ["32-true", "bf16-mixed", "32-true"]
     assert full["key"] == asked["key"] != rough["key"]
     assert numbers(full) == numbers(asked) != numbers(rough)
+
+
+def test_a_key_stays() -> None:
+    """It names the files of runs that were made before: these keys were printed by an earlier version."""
+    heads = tuple(
+        HeadRole(12, head, "mixed", concept="caf\u00e9", share={"b": 0.25, "a": 0.75}) for head in range(2)
+    )
+    table = RoleTable(
+        "by hand", Identity("m", "p", "0" * 64), ("color",), heads, evidence={"thresholds": [1, 2.5]}
+    )
+    keys = []
+    for roles in (table, None):
+        made = ResolvedRun(
+            FewShot(), Plan("dear"), 1, 4, (replace(noise_dataset(), name="d", identity="i"),),
+            DearSettings(tokens=3), TrainSettings(batch=8), "last", roles, {"model": "m"},
+        )  # fmt: skip
+        keys += [made.key, replace(made, teacher=made).key]
+    assert keys == ["271c60652c818d6d", "7d951d010c339b21", "7839a5240035adb8", "930dd3e86cc44b72"]
+    assert table.text == json.dumps(table.to_json(), sort_keys=True)
+
+
+def test_what_runs_share_is_found_once(
+    small_clip: Clip, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The role table as JSON and the check of all methods were made for each run."""
+    table, written, checked = role_table(small_clip), [], []
+    write = RoleTable.to_json
+    monkeypatch.setattr(RoleTable, "to_json", lambda self: written.append(1) or write(self))
+    monkeypatch.setattr(runs, "load_clip", lambda *_, **__: small_clip)
+    monkeypatch.setattr(runs, "role_table", lambda *_: table)
+    monkeypatch.setattr(runs, "check_towers", lambda *_: checked.append(1))
+    experiment = Experiment(
+        protocol=FewShot(), plans=(DEAR,), data=("mixed-paints",), model="tiny", shots=(1, 2, 4),
+        seeds=(1, 2, 3, 4), out=tmp_path,
+    )  # fmt: skip
+    found, why = planned_runs([experiment], Machines("cpu"))
+    assert (len(found), why, written, checked) == (12, None, [], [1])
+
+
+def test_role_tables_of_all_runs_are_bounded(small_clip: Clip, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = role_table(small_clip)
+    size = len(json.dumps(table.to_json()))
+    monkeypatch.setattr(runs, "load_clip", lambda *_, **__: small_clip)
+    monkeypatch.setattr(runs, "role_table", lambda *_: table)
+    most = limits.Limit(12 * size, "characters")
+    monkeypatch.setattr(limits, "LIMITS", {**limits.LIMITS, "run_roles": most})
+    given: dict[str, Any] = {"plans": (ZERO, DEAR), "data": ("mixed-paints",), "model": "tiny"}
+    for seeds in ((1, 2, 3, 4), (1, 2, 3, 4, 5)):
+        experiment = Experiment(protocol=FewShot(), shots=(1, 2, 4), seeds=seeds, **given)
+        if len(seeds) == 4:
+            Runner("cpu").context(experiment)
+            continue
+        with pytest.raises(LimitError, match=rf"this few-shot: {15 * size:,} characters"):
+            Runner("cpu").context(experiment)
 
 
 def test_a_new_setting_changes_no_key(small_clip: Clip) -> None:

@@ -170,11 +170,17 @@ def planned_runs(
         for experiment in experiments:
             reason = reason or _missing(runner, experiment)
     for experiment in experiments:
+        unavailable: set[tuple[str, ...]] = set()  # not sought again for each run
         for run in experiment.runs():
+            names, done = (run.dataset, *run.targets), False
             try:
-                done = runner.existing(experiment, run) is not None
+                if names not in unavailable:
+                    unavailable.add(names)
+                    runner.datasets(experiment, run), runner.context(experiment)
+                    unavailable.remove(names)
+                    done = runner.existing(experiment, run) is not None
             except DearError as error:
-                reason, done = reason or str(error), False
+                reason = reason or str(error)
             plan = run.plan
             runs.append(PlannedRun(run.dataset, plan.method, plan.variant, run.seed, run.shots, done))
     return runs, reason
