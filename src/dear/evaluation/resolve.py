@@ -115,7 +115,7 @@ class ResolvedRun:
 
 def not_default(settings: MethodSettings) -> dict[str, Any]:
     """The fields of a method's settings that differ from their defaults."""
-    if settings == (defaults := _defaults(type(settings))):
+    if settings == (defaults := _defaults(type(settings))):  # type: ignore[arg-type]  # mypy: a class is not hashable
         return {}
     plain = asdict(defaults)
     return {name: value for name, value in asdict(settings).items() if value != plain[name]}

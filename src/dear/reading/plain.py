@@ -113,7 +113,7 @@ def parse_yaml(text: str, where: object, *, as_text: bool = False) -> Any:
     """
     at_most("yaml_bytes", len(text.encode()), where)
     try:
-        loader = (_TextLoader if as_text else _Loader)(text)
+        loader = (_TextLoader if as_text else _Loader)(text, where)
         node = loader.get_single_node()
         if node is None:
             return None
@@ -130,8 +130,22 @@ def parse_yaml(text: str, where: object, *, as_text: bool = False) -> Any:
 
 class _Loader(yaml.SafeLoader):
     """PyYAML's safe loader, without duplicate keys, huge integers, half surrogates and zero bytes, which no
-    path may have.
+    path may have. Levels and values are counted while they are read: each token takes time for all open levels.
     """
+
+    def __init__(self, text: str, where: object) -> None:
+        super().__init__(text)
+        self.where, self.values, self.levels = where, 0, 0
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        self.values += 1
+        at_most("yaml_values", self.values, self.where)
+        nested = not self.check_event(yaml.ScalarEvent, yaml.AliasEvent)
+        self.levels += nested
+        at_most("json_depth", self.levels, self.where)
+        node = super().compose_node(parent, index)
+        self.levels -= nested
+        return node
 
     def construct_scalar(self, node: yaml.ScalarNode | yaml.MappingNode) -> Any:
         text = str(node.value)

@@ -95,7 +95,7 @@ class TrainSettings:
         """The fields that a run's results depend on and that differ from their defaults: not those that only
         save time or memory, but the type of a view cache that rounds.
         """
-        cache, defaults = ("view_cache", "view_cache_type", "text_chunk"), _defaults(type(self))
+        cache, defaults = ("view_cache", "view_cache_type", "text_chunk"), _defaults(type(self))  # type: ignore[arg-type]
         changed = {
             name: value
             for name, value in vars(self).items()

@@ -5,6 +5,7 @@ import os
 from pathlib import Path
 
 import pytest
+import yaml
 
 from dear.errors import DearError
 from dear.limits import LIMITS, Limit, LimitError
@@ -111,7 +112,7 @@ def test_aliases_and_merges_that_are_few_are_read(tmp_path: Path) -> None:
         ("a: &a [*a]", "an alias appears within the value"),
         ("a: &a {b: {c: *a}}", "an alias appears within the value"),
         ("a: " + "[" * 70 + "]" * 70, "levels of nesting"),
-        ("a: " + "[" * 50_000, "nested too deeply"),
+        ("a: " + "[" * 50_000, "65 levels of nesting"),
         ("a: !!int ''", "not readable YAML"),
         ('a: "b\\0c"', "a text holds a zero byte"),
         ('"b\\0c": a', "a text holds a zero byte"),
@@ -149,3 +150,30 @@ def test_numbers_with_an_exponent_and_no_point(tmp_path: Path) -> None:
     path = tmp_path / "rates.yaml"
     path.write_text("[1e-3, 1e5, -2.E+1, '1e-3', e5, 1e]")
     assert read_yaml(path) == [0.001, 100000.0, -20.0, "1e-3", "e5", "1e"]
+
+
+def test_a_yaml_of_many_levels_is_not_read_to_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PyYAML looks at all open levels for each token: 256 kB with 480 levels took 17 s to be refused."""
+    read: list[None] = []
+    fetch = yaml.SafeLoader.fetch_more_tokens
+
+    def counted(loader: yaml.SafeLoader) -> None:
+        read.append(None)
+        fetch(loader)
+
+    monkeypatch.setattr(yaml.SafeLoader, "fetch_more_tokens", counted)
+    lists = "[" * 480 + "]" * 480
+    with pytest.raises(LimitError, match="65 levels of nesting"):
+        read_yaml(yaml_of(tmp_path, f"a: [{', '.join([lists] * 100)}]"))
+    assert len(read) < 2000  # it looks 1,024 characters ahead
+    read.clear()
+    monkeypatch.setattr("dear.limits.LIMITS", {**LIMITS, "yaml_values": Limit(11, "values")})
+    with pytest.raises(LimitError, match="12 values"):
+        read_yaml(yaml_of(tmp_path, f"a: [{', '.join(['b'] * 10_000)}]"))
+    assert len(read) < 2000  # it looks 1,024 characters ahead
+    nine = f"a: &a [b, c]\nd: *a\ne: {'[' * 3}{']' * 3}"
+    assert read_yaml(yaml_of(tmp_path, "a: &a [b]\nd: *a")) == {"a": ["b"], "d": ["b"]}
+    with pytest.raises(LimitError, match=r"1[2-9] values"):  # 11 as written, 13 with the alias expanded
+        read_yaml(yaml_of(tmp_path, nine))
