@@ -49,12 +49,14 @@ def atomic_write(path: Path, *, shared: bool = False) -> Iterator[BinaryIO]:
 
 
 def within(folder: Path, name: str) -> Path:
-    """The path of a subfolder to write to. Raises OutputError for a link: whoever made the folder would
-    choose what is overwritten elsewhere. The folder itself, which the user names, may be one.
+    """The path of a subfolder to write to. Raises OutputError for a file, and for a link: whoever made the
+    folder would choose what is overwritten elsewhere. The folder itself, which the user names, may be one.
     """
     path = folder / name
     if path.is_symlink():
         raise OutputError(f"{path} is a link, which is not followed: remove it, or choose another --out.")
+    if path.exists() and not path.is_dir():
+        raise OutputError(f"{path} is not a folder: remove it, or choose another --out.")
     return path
 
 

@@ -29,7 +29,14 @@ from dear.evaluation.plan import Plan, Select
 from dear.evaluation.predictions import predict
 from dear.evaluation.protocols.few_shot import FewShot
 from dear.evaluation.run_context import RunContext
-from dear.evaluation.trial import Trial, check_prompts, longest_name, remove_checkpoints, teacher_facts
+from dear.evaluation.trial import (
+    Trial,
+    check_prompts,
+    longest_name,
+    remove_checkpoints,
+    require_files,
+    teacher_facts,
+)
 from dear.methods.declaration import MethodSettings
 from dear.methods.registry import FIT_METHOD, FIT_REASON, METHODS, check_towers, known_method
 from dear.progress import Progress, Steps, TrainingStep
@@ -135,6 +142,7 @@ def fit(
         training = _Training(report, teacher=run.teacher is not None)
         checkpoint = unfinished and run.file(unfinished, ".pt")
         if checkpoint and checkpoint.parent.is_dir():
+            require_files(checkpoint)
             states = [path.name.startswith(checkpoint.stem) for path in checkpoint.parent.iterdir()]
             if states and not any(states):
                 warn(f"{out}: an unfinished fit with other options is replaced")

@@ -27,6 +27,7 @@ from dear.evaluation.trial import (
     check_prompts,
     longest_name,
     remove_checkpoints,
+    require_files,
     run_record,
     validation_images,
 )
@@ -200,6 +201,8 @@ def run_one(
     records = {} if records is None else records
     path = None if out is None else run.file(out)
     checkpoint = None if out is None else run.file(within(out, UNFINISHED), ".pt")
+    if checkpoint is not None:
+        require_files(checkpoint)
     if path is not None and path.exists():
         record = read_record(path)
     else:

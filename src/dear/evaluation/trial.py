@@ -12,7 +12,7 @@ from dear.backbone.choice import HALF
 from dear.backbone.clip import Clip, fill
 from dear.data.dataset import Dataset
 from dear.data.fewshot import ClassSubset, Pick, Unlabelled, draw_few
-from dear.errors import DataError, SettingsError
+from dear.errors import DataError, OutputError, SettingsError
 from dear.evaluation.environment import environment, peak, start_counting
 from dear.evaluation.metrics import JointScores, Scores, evaluate, measure
 from dear.evaluation.mistakes import RECORDED_MISTAKES, find_mistakes, record_entry
@@ -268,7 +268,19 @@ def _device(context: RunContext) -> str:
 def remove_checkpoints(checkpoint: Path) -> None:
     """Remove the checkpoint of a finished run, and that of its teacher's training, where they exist."""
     for unneeded in (checkpoint, _teacher_checkpoint(checkpoint)):
-        unneeded.unlink(missing_ok=True)
+        try:
+            unneeded.unlink(missing_ok=True)
+        except OSError as error:
+            raise OutputError(f"cannot remove {unneeded} ({error.strerror}): remove it yourself.") from error
+
+
+def require_files(checkpoint: Path) -> None:
+    """Raise OutputError for a folder in the place of a run's checkpoint or its teacher's, before anything is
+    computed.
+    """
+    for path in (checkpoint, _teacher_checkpoint(checkpoint)):
+        if path.is_dir():
+            raise OutputError(f"{path} is a folder: remove it, or choose another --out.")
 
 
 def _teacher_checkpoint(checkpoint: Path) -> Path:

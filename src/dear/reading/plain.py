@@ -130,7 +130,7 @@ def parse_yaml(text: str, where: object, *, as_text: bool = False) -> Any:
 
 class _Loader(yaml.SafeLoader):
     """PyYAML's safe loader, without duplicate keys, huge integers, half surrogates and zero bytes, which no
-    path may have. Levels and values are counted while they are read: each token takes time for all open levels.
+    path may have. Levels and values are counted while they are read, as each token takes time for all levels.
     """
 
     def __init__(self, text: str, where: object) -> None:

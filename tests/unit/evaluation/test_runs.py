@@ -220,6 +220,27 @@ def test_a_place_that_cannot_be_written_is_told_before_anything_is_computed(
         run(small_clip, [ZERO], tmp_path / "file" / "runs")
 
 
+def test_a_folder_in_the_place_of_a_checkpoint(
+    small_clip: Clip, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was a traceback after the run had been made."""
+    (record,) = run(small_clip, [ZERO], tmp_path)
+    (path,) = tmp_path.glob("*.json")
+    monkeypatch.setattr(runs, "Trial", lambda *_, **__: pytest.fail("something was computed"))
+    unfinished = tmp_path / UNFINISHED
+    for ending in (".pt", "-teacher.pt"):
+        (unfinished / f"{path.stem}{ending}").mkdir(parents=True)
+        for content in (json.dumps(record), None):
+            path.write_text(content) if content else path.unlink()
+            with pytest.raises(OutputError, match=rf"{path.stem}{ending} is a folder: remove it, or choose"):
+                run(small_clip, [ZERO], tmp_path)
+        (unfinished / f"{path.stem}{ending}").rmdir()
+    unfinished.rmdir()
+    unfinished.write_text("x")
+    with pytest.raises(OutputError, match=r"unfinished is not a folder: remove it, or choose another --out"):
+        run(small_clip, [ZERO], tmp_path)
+
+
 def test_too_few_images_for_the_shots(small_clip: Clip) -> None:
     with pytest.raises(DataError, match="has 3 images, fewer than 5 shots"):
         run(small_clip, [DEAR], shots=5)
