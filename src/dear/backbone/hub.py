@@ -3,6 +3,7 @@ their hash is compared: with the hash that the hub states, and later with the fi
 """
 
 import hashlib
+import logging
 import re
 import sys
 import urllib.error
@@ -189,6 +190,8 @@ def checked_answers(title: str, size_limit: str) -> Iterator[None]:
             f"what the hub answers cannot be checked with huggingface_hub {huggingface_hub.__version__}: "
             "install the version in requirements/constraints.txt, or another one from 1.0 on."
         )
+    for handler in logging.getLogger("huggingface_hub").handlers:  # it has them since the imports above
+        handler.addFilter(_in_one_line)
     fetching = ContextVar("fetching", default=False)
 
     def checked(*args: Any, **options: Any) -> Any:
@@ -268,6 +271,12 @@ def checked_answers(title: str, size_limit: str) -> Iterator[None]:
             stack.callback(setattr, file_download, name, getattr(file_download, name))
             setattr(file_download, name, function)
         yield
+
+
+def _in_one_line(record: logging.LogRecord) -> bool:
+    """Make what the client logs, such as warnings that the hub sends, a line without control characters."""
+    record.msg, record.args = printable(" ".join(record.getMessage().split()))[:500], None
+    return True
 
 
 def _short_wait(seconds: re.Match[str]) -> str:

@@ -1,5 +1,7 @@
 """Files of the hub, from a stand-in of it: announced, compared with their hash, resumed, and used offline."""
 
+import io
+import logging
 import os
 import subprocess
 import sys
@@ -249,6 +251,22 @@ def test_a_hub_makes_nobody_wait_for_long(
     with hub.checked_answers(CLIP, "json_bytes"):
         answer = get_session().get(f"{standin.endpoint}/resolve/")
     assert answer.headers["Retry-After"] == "60"
+
+
+def test_what_a_hub_warns_of_controls_no_terminal(standin: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("huggingface_hub.utils._http._WARNED_TOPICS", set(), raising=False)
+    shown = io.StringIO()
+    standin.files[CLIP] = {"config.json": b"{}"}
+    standin.faults.status = {"/api/": 404}
+    standin.faults.headers = {"X-HF-Warning": "topic; \x1b]0;owned\x07 \x9b2J" + "a" * 5000}
+    (handler,) = logging.getLogger("huggingface_hub").handlers
+    monkeypatch.setattr(handler, "stream", shown)
+    with pytest.raises(WeightsError):
+        hub.fetch(CLIP, ["config.json"])
+    line = shown.getvalue().removesuffix("\n")
+    assert line.startswith("\\x1b]0;owned\\x07 \\x9b2Jaaa")
+    assert line.isprintable()
+    assert len(line) == 500
 
 
 @pytest.mark.parametrize("name", ["a/b\n", "a\n/b", "\na/b", "a/b\x00", "a/b\x1b[2J", "a/b\x85", "a/b\u2028"])

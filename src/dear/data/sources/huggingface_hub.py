@@ -21,7 +21,7 @@ from dear.writing import write_json
 
 CONVERTED: Final = "refs/convert/parquet"
 """The branch that the hub keeps of its conversions (huggingface.co/docs/dataset-viewer/parquet)."""
-WORD: Final = r"(?!\.)[^/\\:*?\"<>|\x00-\x1f\x7f]{1,200}"
+WORD: Final = r"(?!\.)[^/\\:*?\"<>|\x00-\x1f\x7f-\x9f]{1,200}"
 SPLIT: Final = r"\w{1,100}(?:[.-]\w{1,100}){0,9}?"
 LAYOUTS: Final = (
     # Of the hub's conversion, and of push_to_hub of the library datasets.
