@@ -31,6 +31,8 @@ LIMITS: Final = MappingProxyType({
     "json_values": Limit(8_000_000, "keys and values in a JSON file"),
     "config_values": Limit(1_000_000, "keys and values in a configuration, role table or header of tensors"),
     "tokenizer_values": Limit(4_000_000, "keys and values in the file of a tokenizer"),
+    "hub_bytes": Limit(16 * 2**20, "bytes of an answer of the hub that is no file"),
+    "hub_values": Limit(1_000_000, "keys and values in an answer of the hub"),
     "json_depth": Limit(64, "levels of nesting in JSON or YAML"),
     "yaml_bytes": Limit(256 * 2**10, "bytes of a YAML file"),
     "yaml_values": Limit(100_000, "values in a YAML file, aliases expanded"),
@@ -135,4 +137,5 @@ def at_most(name: str, value: int, where: object) -> None:
     maximum = limit(name)
     if value > maximum:
         remedy = f" Set {variable(name)} to raise it." if name in SETTABLE else ""
-        raise LimitError(f"{where}: {value:,} {LIMITS[name].what}, above the limit of {maximum:,}.{remedy}")
+        number = f"{value:,}" if value < 2**63 else "2^63 or more"
+        raise LimitError(f"{where}: {number} {LIMITS[name].what}, above the limit of {maximum:,}.{remedy}")

@@ -148,10 +148,11 @@ def download(
     file = next((file for file in files if file in entries), None)
     if file is None:
         raise FileNotFoundError(f"it has no {' and no '.join(files)}" if files else "it has no such file")
+    size = stated_size(entries[file], repository)
     if title and Path(file).suffix != ".json":
-        announce(title, repository, entries[file].size, info.card_data)
+        announce(title, repository, size, info.card_data)
     size_limit = "json_bytes" if file.endswith(".json") else size_limit
-    at_most(size_limit, entries[file].size or 0, f"{file} of {repository}")
+    at_most(size_limit, size, f"{file} of {repository}")
     with checked_answers(f"{file} of {repository}", size_limit):
         path = Path(
             huggingface_hub.hf_hub_download(
@@ -169,6 +170,14 @@ def download(
         raise ValueError(f"the hub states no hash of {file}, so that it cannot be checked")
     require_hash(path, stated, f"{file} of {repository}")
     return path
+
+
+def stated_size(entry: Any, title: str) -> int:
+    """The size of a file in the hub's list of a repository, 0 if it states none. Raises ContentError."""
+    size = entry.size or 0
+    if not (isinstance(size, int) and 0 <= size < 2**63):
+        raise ContentError(f"the hub at {constants.ENDPOINT} states no size of the files of {title}.")
+    return size
 
 
 @contextmanager
@@ -232,14 +241,17 @@ def checked_answers(title: str, size_limit: str) -> Iterator[None]:
                 response.headers[header] = re.sub(r"\d+", _short_wait, response.headers[header])
         if response.headers.get("Content-Encoding", "identity").lower() != "identity":
             raise ContentError(f"the hub at {constants.ENDPOINT} packs its answers about {title}.")
-        name = size_limit if fetching.get() and response.status_code in (200, 206) else "json_bytes"
-        raw = response.iter_raw
+        is_file = fetching.get() and response.status_code in (200, 206)
+        raw, where = response.iter_raw, f"an answer of the hub about {title}"
 
         def iter_raw(chunk_size: int | None = None) -> Iterator[bytes]:
-            total = 0
+            total = values = 0
             for chunk in raw(chunk_size):
                 total += len(chunk)
-                at_most(name, total, f"an answer of the hub about {title}")
+                at_most(size_limit if is_file else "hub_bytes", total, where)
+                if not is_file:  # the client parses it, and makes an object of each file in a list
+                    values += sum(map(chunk.count, (b",", b"[", b"{", b":")))
+                    at_most("hub_values", values, where)
                 yield chunk
 
         response.iter_raw = iter_raw

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from huggingface_hub.utils import get_session
@@ -17,7 +18,7 @@ from dear.backbone.choice import BackboneName
 from dear.backbone.load import load_clip
 from dear.data.sources.huggingface_hub import fetched
 from dear.errors import WeightsError
-from dear.limits import LimitError
+from dear.limits import LIMITS, Limit, LimitError, at_most
 from tests.standin_hub import CHUNK, COMMIT, StandIn, git_hash, sha256
 from tests.unit.backbone.prime import NAME
 
@@ -149,6 +150,25 @@ def test_a_file_above_its_limit_is_not_fetched(
     assert not standin.downloads()
 
 
+@pytest.mark.parametrize("size", [10**400, -1, "1", 2**63])
+def test_a_size_that_is_none(size: object, standin: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A size of 400 digits was quoted in full."""
+    standin.files[CLIP] = {"config.json": b"{}"}
+    stated = hub.huggingface_hub.HfApi.model_info
+
+    def model_info(*args: Any, **options: Any) -> Any:
+        info = stated(*args, **options)
+        info.siblings[0].size = size
+        return info
+
+    monkeypatch.setattr(hub.huggingface_hub.HfApi, "model_info", model_info)
+    with pytest.raises(WeightsError, match=f"states no size of the files of {CLIP}") as caught:
+        hub.fetch(CLIP, ["config.json"])
+    assert len(str(caught.value)) < 200
+    with pytest.raises(LimitError, match=r"it: 2\^63 or more bytes of a JSON file, above the limit of"):
+        at_most("json_bytes", 10**400, "it")
+
+
 def test_an_answer_is_not_unpacked_nor_read_to_its_end(
     standin: StandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -160,9 +180,10 @@ def test_an_answer_is_not_unpacked_nor_read_to_its_end(
     standin.faults.packed, standin.faults.endless = False, True
     with pytest.raises(WeightsError, match=r"sends more than it states of config\.json"):
         hub.fetch(CLIP, ["config.json"])
-    monkeypatch.setenv("DEAR_LIMIT_JSON_BYTES", "100")
-    with pytest.raises(LimitError, match=r"an answer of the hub about .*above the limit of 100"):
-        hub.fetch(CLIP, ["config.json"])
+    for name in ("hub_bytes", "hub_values"):
+        monkeypatch.setattr("dear.limits.LIMITS", {**LIMITS, name: Limit(10, name)})
+        with pytest.raises(LimitError, match=rf"an answer of the hub about .* {name}, above the limit of 10"):
+            hub.fetch(CLIP, ["config.json"])
     assert not [*(tmp_path / "cache").glob("*/blobs/*")]
 
 

@@ -151,10 +151,9 @@ def _listed(repository: str) -> tuple[Any, Repository]:
     ]
     at_most("dataset_files", len(entries), repository)
     for entry in entries:
-        size = entry.size or 0
-        if not isinstance(size, int) or size < 0:
-            raise hub.ContentError(f"the hub at {constants.ENDPOINT} states no size of its files.")
-        at_most("parquet_bytes", size, f"{entry.rfilename[-200:]} of {repository}")
+        at_most(
+            "parquet_bytes", hub.stated_size(entry, repository), f"{entry.rfilename[-200:]} of {repository}"
+        )
     hashes = {entry.rfilename: str(entry.lfs.sha256 if entry.lfs else entry.blob_id) for entry in entries}
     if odd := next((name for name, stated in hashes.items() if not _is_hash(stated)), None):
         raise hub.ContentError(f"the hub at {constants.ENDPOINT} states no hash of {odd[-200:]!r}.")
