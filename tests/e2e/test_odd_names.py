@@ -93,9 +93,14 @@ def test_no_name_makes_a_line_of_the_output(tmp_path: Path, capsys: pytest.Captu
     assert not any(line.startswith(forged) for line in out.splitlines())
     table = json.loads(next(TABLES.glob("*.json")).read_text())
     (tmp_path / "roles.json").write_text(json.dumps(table | {"source": f"me\n{forged}"}))
-    out, _ = run(["roles", "show", str(tmp_path / "roles.json")], capsys)
-    assert forged in out
-    assert not any(line.startswith(forged) for line in out.splitlines())
+    for command in (
+        ["roles", "show", str(tmp_path / "roles.json")],
+        ["roles", "compare", str(tmp_path / "roles.json"), str(tmp_path / "roles.json")],
+        ["data", "pick", str(tmp_path / "images"), "--shots", "1"],
+    ):
+        out, _ = run(command, capsys)
+        assert forged in out
+        assert not any(line.startswith(forged) for line in out.splitlines())
 
 
 def test_no_name_makes_a_line_of_what_is_measured(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

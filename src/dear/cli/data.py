@@ -160,7 +160,8 @@ def render_check(result: Check, console: Console) -> None:
         (part, count, published.get(part), *result.per_class.get(part, (None, None)))
         for part, count in result.counts.items()
     ]
-    console.print(f"{result.name} in {result.folder}: {result.classes} classes", markup=False)
+    where = printable(f"{result.name} in {result.folder}")
+    console.print(f"{where}: {result.classes} classes", markup=False)
     console.print(table(None, ("split", "images", "published", "fewest a class", "most a class"), rows))
     words = {True: ", the standard one", False: ", NOT the standard one: results not comparable", None: ""}
     lines = [f"split: {result.split}{words[result.standard]}"]
@@ -240,11 +241,12 @@ def render_pick(result: Picked, console: Console) -> None:
     """Show the files, or the indices if there are no files."""
     pick = result.pick
     console.print(
-        f"{result.dataset}: {len(pick['indices'])} images of {result.classes} classes, "
+        f"{printable(result.dataset)}: {len(pick['indices'])} images of {result.classes} classes, "
         f"sampling {pick['sampling']}, seed {pick['seed']}",
         markup=False,
     )
-    console.print("\n".join(map(str, pick["files"] or pick["indices"])), markup=False, soft_wrap=True)
+    lines = [printable(str(entry)) for entry in pick["files"] or pick["indices"]]
+    console.print("\n".join(lines), markup=False, soft_wrap=True)
     if result.written:
         console.print(f"written to {result.written}", markup=False)
 

@@ -187,7 +187,9 @@ def render_compare(result: "Comparison", console: Console) -> None:
     """Show agreement, kappa, confusion and entropies."""
     from dear.roles.entropy import UNIT
 
-    console.print(f"first:  {result.first}\nsecond: {result.second}\n", markup=False)
+    for label, source in (("first: ", result.first), ("second:", result.second)):
+        console.print(f"{label} {printable(source)}", markup=False)
+    console.print()
     for title, labels in (("Dominant concepts", result.concepts), ("Roles", result.roles)):
         kappa = "–" if labels.kappa is None else f"{labels.kappa:.2f}"
         console.print(
@@ -309,7 +311,9 @@ def command_ablate(
 
 def render_ablate(result: Ablated, console: Console) -> None:
     """Show accuracies in percent, and points lost."""
-    console.print(f"{result.data}: {result.images} test images, {result.classes} classes", markup=False)
+    console.print(
+        f"{printable(result.data)}: {result.images} test images, {result.classes} classes", markup=False
+    )
     rows: list[list[object]] = [["nothing", 0, 100 * result.whole, 0.0]]
     rows += [
         [name, result.heads[name], 100 * accuracy, 100 * (result.whole - accuracy)]

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from dear.cli.output import table
 from dear.cli.parsing import Flat
-from dear.errors import SettingsError
+from dear.errors import SettingsError, printable
 from dear.evaluation.ablations import METHOD, ablation_plans, ablations
 from dear.evaluation.experiment import Experiment, Machines, RunOptions
 from dear.evaluation.plan import Plan, RoleVariant, with_all
@@ -239,11 +239,14 @@ def render(result: Summary, console: Console) -> None:
         done = sum(run.done for run in result.planned)
         console.print(f"{count}, {done} done" if done else count)
         if result.why:
-            console.print(f"some runs cannot begin yet: {result.why}", markup=False)
+            console.print(f"some runs cannot begin yet: {printable(result.why)}", markup=False)
         return
     for grid in result.tables:
         grid.render(console)
     earlier = f" ({result.earlier} made before, not repeated)" if result.earlier else ""
-    console.print(f"{count}{earlier}, records in {', '.join(map(str, result.records))}", markup=False)
+    folders = printable(", ".join(map(str, result.records)))
+    console.print(f"{count}{earlier}, records in {folders}", markup=False)
     for folder in dict.fromkeys(result.records):
-        console.print(f"next: dear report {shlex.quote(str(folder))}", markup=False, soft_wrap=True)
+        console.print(
+            f"next: dear report {printable(shlex.quote(str(folder)))}", markup=False, soft_wrap=True
+        )
