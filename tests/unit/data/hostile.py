@@ -78,11 +78,16 @@ def many_scans(count: int) -> bytes:
     return plain[:-2] + last * (count - len(starts)) + plain[-2:]
 
 
-def jpeg_in_tiff(jpeg: bytes, side: int) -> bytes:
-    """A TIFF whose only strip is a JPEG of this side."""
-    start = len(directory([long(0, 0)] * 9, b""))
-    tags = {256: side, 257: side, 258: 8, 259: 7, 262: 6, 273: start, 277: 3, 278: side, 279: len(jpeg)}
-    return directory([long(*tag) for tag in tags.items()], jpeg)
+def jpeg_in_tiff(jpeg: bytes, side: int, *others: Tag) -> bytes:
+    """A TIFF whose only strip is a JPEG of this side, with other tags."""
+    start = len(directory([long(0, 0)] * (9 + len(others)), b""))
+    tags = {256: side, 257: side, 258: 8, 262: 6, 273: start, 277: 3, 278: side, 279: len(jpeg)}
+    return directory([*(long(*tag) for tag in tags.items()), compressed(7), *others], jpeg)
+
+
+def compressed(kind: int) -> Tag:
+    """The tag of a TIFF's compression: 7 is JPEG, 8 Deflate."""
+    return 259, 3, 1, struct.pack("<HH", kind, 0)
 
 
 def chunk(kind: bytes, data: bytes) -> bytes:

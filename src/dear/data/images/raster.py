@@ -62,7 +62,7 @@ SCANNED: Final = re.compile(rb"\xff\xda\x00[\x08\x0a\x0c\x0e]([\x01-\x04])", re.
 """The start of a scan, and how many components it has."""
 MOST_SCANNED: Final = 36
 """Scans of a component of the largest image. libjpeg saves RGB in 14, CMYK in 24."""
-COMPRESSION, JPEG_IN_TIFF = 259, (6, 7)  # a tag of a TIFF, and its values
+COMPRESSION, SHORT, JPEG_IN_TIFF = 259, 3, (6, 7)  # a tag of a TIFF, its type, and its values
 MAX_PROFILES: Final = 16  # of a PNG, each unpacked to up to a megabyte
 MAX_SAMPLE_VALUE: Final = 281  # a tag of a TIFF
 TILE: Final = 2**22  # pixels of a TIFF tile that are allowed for any picture size
@@ -195,7 +195,7 @@ def opened(content: bytes) -> ImageFile.ImageFile:
         if scanned * width * height > MOST_SCANNED * limit("image_pixels"):
             raise ValueError(f"it has too many scans for {width} x {height} pixels: save it with fewer")
     if kind == "TIFF":
-        if _number(file, COMPRESSION) in JPEG_IN_TIFF:
+        if _may_hold_jpeg(content):
             if SEVERAL_SCANS.search(content):
                 raise ValueError("it holds a progressive JPEG: save it with another compression")
             _require_huffman(content)
@@ -265,6 +265,25 @@ def _require_huffman(content: bytes) -> None:
     """Raise ValueError for a JPEG with arithmetic coding, which a few bytes keep busy for long."""
     if ARITHMETIC.search(content):
         raise ValueError("its JPEG has arithmetic coding, which browsers do not read either: save it again")
+
+
+def _may_hold_jpeg(content: bytes) -> bool:
+    """Whether a TIFF says that it holds JPEGs, in any entry of its first directory. Pillow takes the last of
+    several, libtiff the first; an entry of another form than the usual one is taken for it.
+    """
+    order: Literal["little", "big"] = "little" if content[:1] == b"I" else "big"
+    head, width, wide = (8, 20, 8) if content[2:4] in (b"+\0", b"\0+") else (2, 12, 4)
+
+    def number(at: int, size: int) -> int:
+        return int.from_bytes(content[at : at + size], order)
+
+    first = number(wide, wide)
+    for at in range(first + head, first + head + width * min(number(first, head), MAX_TAGS), width):
+        if number(at, 2) == COMPRESSION:
+            usual = number(at + 2, 2) == SHORT and number(at + 4, wide) == 1
+            if not usual or number(at + 4 + wide, 2) in JPEG_IN_TIFF:
+                return True
+    return False
 
 
 def _number(file: ImageFile.ImageFile, tag: int) -> int:

@@ -19,7 +19,7 @@ from dear.data.settings import DataSettings
 from dear.data.sources import benchmarks as rows
 from dear.data.sources.benchmarks import Benchmark, benchmarks, find_benchmark, published_names
 from dear.data.sources.download import fetch
-from dear.data.sources.readers import READERS, Source
+from dear.data.sources.readers import READERS
 from dear.errors import DataError, OutputError
 from dear.limits import LimitError
 from tests.unit.data.photos import class_folders, picture
@@ -340,63 +340,6 @@ class TestReaders:
             LimitError, match=r"imagelabels\.mat: it takes more than 32 MiB of memory to read"
         ):
             load("OxfordFlowers", tmp_path)
-
-    def test_the_rows_of_a_benchmark_are_few(
-        self, tmp_path: Path, known: Callable[..., Benchmark], monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        """Of all lists together: labels of one value pack a thousandfold, and each becomes a row."""
-        monkeypatch.setenv("DEAR_LIMIT_TABLE_ROWS", "5")
-        known("OxfordFlowers")
-        (tmp_path / "oxford_flowers").mkdir()
-        savemat(tmp_path / "oxford_flowers/imagelabels.mat", {"labels": np.ones((1, 6), np.uint8)})
-        with pytest.raises(LimitError, match=r"imagelabels\.mat: 6 rows of a table, above the limit of 5"):
-            load("OxfordFlowers", tmp_path)
-        known("OxfordPets")
-        (tmp_path / "oxford_pets/annotations").mkdir(parents=True)
-        for part in ("trainval", "test"):
-            (tmp_path / f"oxford_pets/annotations/{part}.txt").write_text("a 1\n" * 3)
-        with pytest.raises(LimitError, match=r"test\.txt: 6 rows of a table, above the limit of 5"):
-            load("OxfordPets", tmp_path)
-
-    @pytest.mark.parametrize(
-        ("reader", "name"),
-        [
-            ("pets", "annotations/trainval.txt"), ("pets", "annotations"), ("aircraft", "variants.txt"),
-            ("sun", "ClassName.txt"), ("ucf", "ucfTrainTestlist/classInd.txt"),
-            ("flowers", "imagelabels.mat"), ("numbered-folders", "classnames.txt"),
-            ("wnid-test-folders", "classnames.txt"),
-        ],
-    )  # fmt: skip
-    def test_no_list_behind_a_link(self, reader: str, name: str, tmp_path: Path) -> None:
-        """Of a stranger's folder: a message would quote what a file of the user holds."""
-        home, elsewhere = tmp_path / "home", tmp_path / "elsewhere"
-        for keys in ("0", "n01"):
-            class_folders(home / "images", {keys: 1})
-        (home / name).parent.mkdir(exist_ok=True)
-        if name == "annotations":
-            elsewhere.mkdir()
-        (elsewhere / "trainval.txt" if elsewhere.is_dir() else elsewhere).write_text("my secret")
-        (home / name).symlink_to(elsewhere)
-        with pytest.raises(DataError, match="it is a link") as caught:
-            READERS[reader](Source("mine", home, home / "images", ("ant",), ("n01",), ()))
-        assert "secret" not in str(caught.value)
-
-    def test_the_folders_themselves_may_be_links(
-        self, tmp_path: Path, known: Callable[..., Benchmark]
-    ) -> None:
-        """On another disk: that of the data set, and that of its images."""
-        known("OxfordPets")
-        for name in ("ant", "bee", "emu"):
-            for number in range(3):
-                picture(tmp_path / f"disk/{name}_{number}.jpg")
-        (tmp_path / "other/annotations").mkdir(parents=True)
-        (tmp_path / "other/images").symlink_to(tmp_path / "disk")
-        (tmp_path / "oxford_pets").symlink_to(tmp_path / "other")
-        for part, numbers in (("trainval", (0, 1)), ("test", (2,))):
-            (tmp_path / f"other/annotations/{part}.txt").write_text(
-                "".join(f"{n}_{i} {k} 1 1\n" for k, n in enumerate(("ant", "bee", "emu"), 1) for i in numbers)
-            )
-        assert paths(load("OxfordPets", tmp_path).test) == ["ant_2.jpg", "bee_2.jpg", "emu_2.jpg"]
 
     def test_a_split_list_comes_first(self, tmp_path: Path, known: Callable[..., Benchmark]) -> None:
         known("EuroSAT", published={"train": 1, "test": 1})

@@ -222,13 +222,6 @@ class TestPaths:
         (tmp_path / "mine/state.json").write_text(json.dumps(state))
         refused(tmp_path / "mine", settings, f"inner/{name}' is not a file of the data set")
 
-    def test_a_list_of_splits_that_is_a_link(self, tmp_path: Path, settings: DataSettings) -> None:
-        """A message would quote what a file of the user holds."""
-        (tmp_path / "mine").mkdir()
-        (tmp_path / "secret").write_text('{"splits": {"key": "hidden"}}')
-        (tmp_path / "mine/dataset_dict.json").symlink_to(tmp_path / "secret")
-        refused(tmp_path / "mine", settings, "dataset_dict.json: it is a link.")
-
     def test_names_are_few(self, tmp_path: Path, settings: DataSettings) -> None:
         made([0, 1]).save_to_disk(tmp_path / "mine")
         state = json.loads((tmp_path / "mine/state.json").read_text())

@@ -15,6 +15,7 @@ from dear.data.sources import benchmarks
 from dear.data.sources.listing import Row
 from dear.data.sources.readers import Source, SourceRows, _matlab, cars, flowers
 from dear.errors import DataError, DearError
+from dear.limits import LimitError
 
 NAMED = [("fname", object), ("class", object)]
 
@@ -130,3 +131,18 @@ def test_names_that_no_file_has(name: str, tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(benchmarks, "READERS", {"cars": lambda _: rows})
     with pytest.raises(DataError, match=r"StanfordCars: the path has 5,000 characters|a character that no"):
         load_dataset("StanfordCars", DataSettings(root=tmp_path, cache=tmp_path))
+
+
+def test_the_rows_of_a_benchmark_are_few(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of all lists together: labels of one value pack a thousandfold, and each becomes a row."""
+    settings = DataSettings(root=tmp_path, cache=tmp_path)
+    monkeypatch.setenv("DEAR_LIMIT_TABLE_ROWS", "5")
+    (tmp_path / "oxford_flowers").mkdir()
+    savemat(tmp_path / "oxford_flowers/imagelabels.mat", {"labels": np.ones((1, 6), np.uint8)})
+    with pytest.raises(LimitError, match=r"imagelabels\.mat: 6 rows of a table, above the limit of 5"):
+        load_dataset("OxfordFlowers", settings)
+    (tmp_path / "oxford_pets/annotations").mkdir(parents=True)
+    for part in ("trainval", "test"):
+        (tmp_path / f"oxford_pets/annotations/{part}.txt").write_text("a 1\n" * 3)
+    with pytest.raises(LimitError, match=r"test\.txt: 6 rows of a table, above the limit of 5"):
+        load_dataset("OxfordPets", settings)
