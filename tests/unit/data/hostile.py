@@ -163,3 +163,36 @@ POSTSCRIPT = b"""%!PS-Adobe-3.0 EPSF-3.0
 showpage
 %%EOF
 """
+
+
+def further_pictures(jpeg: bytes, entries: int) -> bytes:
+    """A JPEG with a list of further pictures (MPO), whose entries all name the same numbers."""
+    start = 8 + 2 + 12 * entries + 4
+    count = (65_529 - start) // 8
+    head = b"MM\0*" + struct.pack(">LH", 8, entries)
+    named = b"".join(struct.pack(">HHLL", 1000 + number, 5, count, start) for number in range(entries))
+    segment = b"MPF\0" + head + named + bytes(4) + b"\x81\x93\x85\xfb\x71\x95\x87\x99" * count
+    return jpeg[:2] + b"\xff\xe2" + struct.pack(">H", len(segment) + 2) + segment + jpeg[2:]
+
+
+def tiff_with_exif(entries: int, rationals: int) -> bytes:
+    """A TIFF whose EXIF has entries that all name the same numbers, of 8 bytes each."""
+    tags = [long(*one) for one in {256: 8, 257: 8, 258: 8, 259: 1, 262: 1, 277: 1, 278: 8, 279: 64}.items()]
+    start = 8 + 2 + 12 * (len(tags) + 2) + 4
+    exif = start + 8 * rationals
+    tags += [long(273, start), long(34665, exif)]
+    numbers = struct.pack("<II", 3, 7) * rationals
+    named = (struct.pack("<HHII", 40_000 + number, 5, rationals, start) for number in range(entries))
+    return directory(tags, numbers + struct.pack("<H", entries) + b"".join(named) + bytes(4))
+
+
+def shared_strips(rows: int, size: int) -> bytes:
+    """A TIFF with a strip for each row, all of which name the same bytes."""
+    start = 8 + 2 + 12 * 9 + 4
+    tags = [long(*one) for one in {256: 1, 257: rows, 258: 8, 259: 8, 262: 1, 277: 1, 278: 1}.items()]
+    tags += [
+        (tag, 4, rows, struct.pack("<I", start + 4 * rows * part)) for part, tag in enumerate((273, 279))
+    ]
+    strip = zlib.compress(b"\x80").ljust(size, b"\0")
+    values = struct.pack("<I", start + 8 * rows) * rows + struct.pack("<I", size) * rows
+    return directory(tags, values + strip)

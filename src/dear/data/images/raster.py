@@ -16,6 +16,7 @@ from typing import Any, Final, Literal
 
 from PIL import Image, ImageFile, TiffImagePlugin, UnidentifiedImageError, features
 
+from dear.data.images.tiff import Directory
 from dear.errors import DataError, warn
 from dear.limits import LimitError, at_most, limit
 from dear.reading.files import ReadingError, read_bytes
@@ -46,6 +47,8 @@ FORMATS: Final = "JPEG, PNG, WebP, GIF, BMP, TIFF or AVIF"
 EMPTY: Final = "it is empty (0 bytes)"
 
 EXIF: Final = b"Exif\0\0"
+PICTURES: Final = re.compile(rb"(\xff\xe2..)MPF\0", re.DOTALL)
+"""A JPEG's list of further pictures (MPO), whose entries may name the same bytes again and again."""
 MAX_EXIF: Final = 2**16
 """Bytes: the size of a JPEG segment. Many entries may refer to the same bytes and each is copied, so memory
 can grow with the square of the size."""
@@ -53,7 +56,6 @@ SPARE: Final = 2**20  # bytes that may be read beyond the multiple of the file's
 MAX_READS: Final = 2**18
 """Steps in which Pillow may read a file: about three for each chunk of a PNG, segment of a JPEG, block of a
 GIF. An image of the largest size in the usual 8 KiB chunks takes 2**17.4."""
-MAX_TAGS: Final = 2**16  # of a TIFF, as many as its older form can have
 FRAME: Final = rb"\x00[\x0b-\x26][\x08\x0c].{4}[\x01-\x0a]"
 """What follows the marker of a JPEG's frame: its length, precision, size and number of components."""
 ARITHMETIC: Final = re.compile(rb"\xff[\xc9-\xcb\xcd-\xcf]" + FRAME, re.DOTALL)
@@ -62,7 +64,6 @@ SCANNED: Final = re.compile(rb"\xff\xda\x00[\x08\x0a\x0c\x0e]([\x01-\x04])", re.
 """The start of a scan, and how many components it has."""
 MOST_SCANNED: Final = 36
 """Scans of a component of the largest image. libjpeg saves RGB in 14, CMYK in 24."""
-COMPRESSION, SHORT, JPEG_IN_TIFF = 259, 3, (6, 7)  # a tag of a TIFF, its type, and its values
 MAX_PROFILES: Final = 16  # of a PNG, each unpacked to up to a megabyte
 MAX_SAMPLE_VALUE: Final = 281  # a tag of a TIFF
 TILE: Final = 2**22  # pixels of a TIFF tile that are allowed for any picture size
@@ -195,7 +196,7 @@ def opened(content: bytes) -> ImageFile.ImageFile:
         if scanned * width * height > MOST_SCANNED * limit("image_pixels"):
             raise ValueError(f"it has too many scans for {width} x {height} pixels: save it with fewer")
     if kind == "TIFF":
-        if _may_hold_jpeg(content):
+        if Directory(content).may_hold_jpegs():
             if SEVERAL_SCANS.search(content):
                 raise ValueError("it holds a progressive JPEG: save it with another compression")
             _require_huffman(content)
@@ -247,15 +248,16 @@ def _disarmed(kind: Kind, content: bytes) -> bytes:
         # Each scan covers the whole picture but may take only a few bytes. FF DA has no other meaning.
         at_most("image_scans", content.count(b"\xff\xda"), "its content")
         _require_huffman(content)
+        if b"MPF\0" in content:  # the list of further pictures
+            content = PICTURES.sub(rb"\1none", content)
         if (first := content.find(EXIF) + len(EXIF)) >= len(EXIF):  # Pillow joins the segments
             return content[:first] + content[first:].replace(EXIF, b"None\0\0")
     if kind == "PNG" and content.count(b"iCCP") > MAX_PROFILES:
         raise ValueError(f"it has more than {MAX_PROFILES} colour profiles")
-    if kind == "TIFF" and content[2:4] in (b"+\0", b"\0+"):
-        order: Literal["little", "big"] = "little" if content[:1] == b"I" else "big"
-        start = int.from_bytes(content[8:16], order)
-        if int.from_bytes(content[start : start + 8], order) > MAX_TAGS:
-            raise ValueError(f"it has more than {MAX_TAGS:,} tags")
+    if kind == "TIFF":
+        directory = Directory(content)
+        directory.require_modest()
+        return directory.hidden()
     if kind == "AVIF":  # its orientation is stored elsewhere: hide the Exif item
         return re.sub(rb"(infe(?:.{8}|.{10}))Exif", rb"\1none", content, flags=re.DOTALL)
     return content
@@ -265,25 +267,6 @@ def _require_huffman(content: bytes) -> None:
     """Raise ValueError for a JPEG with arithmetic coding, which a few bytes keep busy for long."""
     if ARITHMETIC.search(content):
         raise ValueError("its JPEG has arithmetic coding, which browsers do not read either: save it again")
-
-
-def _may_hold_jpeg(content: bytes) -> bool:
-    """Whether a TIFF says that it holds JPEGs, in any entry of its first directory. Pillow takes the last of
-    several, libtiff the first; an entry of another form than the usual one is taken for it.
-    """
-    order: Literal["little", "big"] = "little" if content[:1] == b"I" else "big"
-    head, width, wide = (8, 20, 8) if content[2:4] in (b"+\0", b"\0+") else (2, 12, 4)
-
-    def number(at: int, size: int) -> int:
-        return int.from_bytes(content[at : at + size], order)
-
-    first = number(wide, wide)
-    for at in range(first + head, first + head + width * min(number(first, head), MAX_TAGS), width):
-        if number(at, 2) == COMPRESSION:
-            usual = number(at + 2, 2) == SHORT and number(at + 4, wide) == 1
-            if not usual or number(at + 4 + wide, 2) in JPEG_IN_TIFF:
-                return True
-    return False
 
 
 def _number(file: ImageFile.ImageFile, tag: int) -> int:

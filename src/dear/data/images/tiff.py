@@ -1,0 +1,94 @@
+"""The first directory of a TIFF, which says where its picture lies: refused where Pillow and libtiff would
+read far more for it than the file holds. Format: TIFF 6.0, section 2; BigTIFF has wider numbers.
+"""
+
+from collections.abc import Iterator
+from typing import Final, Literal, NamedTuple
+
+import numpy as np
+
+BIG: Final = (b"+\0", b"\0+")
+MAX_TAGS: Final = 2**16  # as many as the older form can have
+COMPRESSION, SHORT, JPEGS = 259, 3, (6, 7)  # a tag, its type, and its values
+BYTE_COUNTS: Final = (279, 325)  # of strips, and of tiles
+DIRECTORIES: Final = (34665, 34853, 40965)  # EXIF, GPS and interoperability
+NUMBERS: Final = {1: "u1", 3: "u2", 4: "u4", 16: "u8"}
+BYTES: Final = (1, 2, 7)  # types that are read as they are
+RATIONAL: Final = (5, 10)
+MAX_RATIONALS, MAX_VALUES = 1000, 2**20
+"""Values of a tag: Pillow makes an object of each."""
+SPARE: Final = 2**20
+
+
+class Entry(NamedTuple):
+    """An entry: where it stands, its tag, the type and number of its values, and where these, or their place,
+    stand.
+    """
+
+    at: int
+    tag: int
+    kind: int
+    values: int
+    start: int
+
+
+class Directory:
+    """The entries of the first directory. Of several of a tag Pillow takes the last, libtiff the first."""
+
+    def __init__(self, content: bytes) -> None:
+        self.content = content
+        self.order: Literal["little", "big"] = "little" if content[:1] == b"I" else "big"
+        self.head, self.width, self.wide = (8, 20, 8) if content[2:4] in BIG else (2, 12, 4)
+
+    def number(self, at: int, size: int) -> int:
+        return int.from_bytes(self.content[at : at + size], self.order)
+
+    def __iter__(self) -> Iterator[Entry]:
+        first, wide = self.number(self.wide, self.wide), self.wide
+        start = first + self.head
+        for at in range(start, start + self.width * min(self.number(first, self.head), MAX_TAGS), self.width):
+            yield Entry(
+                at, self.number(at, 2), self.number(at + 2, 2), self.number(at + 4, wide), at + 4 + wide
+            )
+
+    def require_modest(self) -> None:
+        """Raise ValueError for too many tags, values of a tag or bytes of strips and tiles, which several may
+        share: libtiff copies those of each.
+        """
+        if self.number(self.number(self.wide, self.wide), self.head) > MAX_TAGS:
+            raise ValueError(f"it has more than {MAX_TAGS:,} tags")
+        for entry in self:
+            most = MAX_RATIONALS if entry.kind in RATIONAL else MAX_VALUES
+            if entry.kind not in BYTES and entry.values > most:
+                raise ValueError(f"its tag {entry.tag} has {entry.values:,} values")
+            if entry.tag in BYTE_COUNTS and self._sum(entry) > 4 * len(self.content) + SPARE:
+                raise ValueError("it contains far more data than its picture needs")
+
+    def _sum(self, entry: Entry) -> int:
+        """The sum of an entry's values. Raises ValueError for values beyond the file."""
+        if entry.kind not in NUMBERS:
+            raise ValueError(f"its tag {entry.tag} has the type {entry.kind}")
+        kind = np.dtype(NUMBERS[entry.kind]).newbyteorder(self.order)
+        inline = entry.values * kind.itemsize <= self.wide
+        start = entry.start if inline else self.number(entry.start, self.wide)
+        return int(np.frombuffer(self.content, kind, entry.values, start).astype(np.float64).sum())
+
+    def may_hold_jpegs(self) -> bool:
+        """Whether an entry says so; one of another form than the usual is taken for it."""
+        for entry in self:
+            if entry.tag == COMPRESSION:
+                usual = (entry.kind, entry.values) == (SHORT, 1)
+                if not usual or self.number(entry.start, 2) in JPEGS:
+                    return True
+        return False
+
+    def hidden(self) -> bytes:
+        """The content without the directories of EXIF, GPS and interoperability, which Pillow reads with all
+        their values: their tags are those before them, which have no meaning.
+        """
+        content = bytearray()
+        for entry in self:
+            if entry.tag in DIRECTORIES:
+                content = content or bytearray(self.content)
+                content[entry.at : entry.at + 2] = (entry.tag - 1).to_bytes(2, self.order)
+        return bytes(content) or self.content
