@@ -13,7 +13,9 @@ from PIL import Image
 
 import dear
 from dear.backbone.clip import Clip
+from dear.cli import data
 from dear.cli.main import main
+from dear.data import check
 from tests.unit.training.world import role_table
 
 CALTECH = Path(__file__).parents[2] / "../shared/data/caltech-101"
@@ -316,6 +318,22 @@ class TestFaults:
         photos["table"].write_text("path,label\nx.png,0\ny.png,01\nz.png,1000000000\n")
         found = self.found(photos["table"], capsys)
         assert [line.split(":")[0].split(", ")[1] for line in found["faults"][:2]] == ["line 3", "line 4"]
+
+    def test_of_more_rows_than_are_told(
+        self, photos: dict[str, Path], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Seven faults, the texts of three of them, in JSON and on the screen."""
+        monkeypatch.setattr(check, "MOST_FAULTS", 3)
+        table = photos["table"].with_suffix(".jsonl")
+        table.write_text('{"path": "train/red/0.png", "label": "red"}\n' + "{}\n" * 7)
+        found = run(["data", "check", str(table)], capsys, 1)
+        assert [line.split()[2] for line in found["faults"]] == ["2", "3", "4"]
+        assert found["more_faults"] == 4
+        monkeypatch.setattr(data, "MOST_LINES", 2)
+        assert main(["data", "check", str(table)]) == 1
+        shown = capsys.readouterr().out
+        assert "faults of the lists: 7\n" in shown
+        assert "  ... and 5 more (--json has the first 3)\n" in shown
 
     def test_of_a_split_list(self, photos: dict[str, Path], capsys: pytest.CaptureFixture[str]) -> None:
         file = photos["coop"] / "split_zhou_Photos.json"

@@ -23,6 +23,7 @@ from dear.data.sources.listing import (
     require_path,
 )
 from dear.errors import DataError
+from dear.limits import at_most
 from dear.reading.files import file_size
 from dear.reading.plain import read_json
 from dear.reading.typed import shown
@@ -195,6 +196,9 @@ def _class_rows(file: Path, report: Report) -> dict[str, list[ClassRow]]:
     """The rows of train, test and, if there are any, val, with their class names."""
     content: Any = read_json(file, file_names=True, links=False)
     parts: dict[str, list[ClassRow]] = {}
+    if isinstance(content, dict):
+        lists = [rows for part in PARTS if isinstance(rows := content.get(part), list)]
+        at_most("table_rows", sum(map(len, lists)), file)  # before a row is made of any
     for part in PARTS:
         rows = content.get(part, []) if isinstance(content, dict) else None
         if not isinstance(rows, list) or (part != "val" and not rows):

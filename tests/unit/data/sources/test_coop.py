@@ -18,6 +18,7 @@ from dear.data.settings import DataSettings
 from dear.data.sources import splits
 from dear.data.sources.splits import read_coop
 from dear.errors import DataError
+from dear.limits import LimitError
 
 CALTECH = Path(__file__).parents[4] / "../shared/data/caltech-101"
 ROWS: dict[str, list[list[Any]]] = {
@@ -341,6 +342,17 @@ class TestPhotoImages:
         assert len(photos) == 1
         with pytest.raises(DataError, match=r"broken\.png"):
             photos.load(torch.tensor([0]))
+
+
+def test_rows_are_counted_before_any_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Six rows in three parts."""
+    folder = write(tmp_path)
+    monkeypatch.setenv("DEAR_LIMIT_TABLE_ROWS", "6")
+    assert read_coop(folder).files == 6
+    monkeypatch.setenv("DEAR_LIMIT_TABLE_ROWS", "5")
+    monkeypatch.setattr(splits, "_class_row", lambda *_: pytest.fail("a row was made"))
+    with pytest.raises(LimitError, match=r"split_zhou_OxfordPets\.json: 6 rows of a table, above .* 5"):
+        read_coop(folder)
 
 
 @pytest.mark.skipif(not CALTECH.is_dir(), reason="the shared Caltech-101 subset is not here")
