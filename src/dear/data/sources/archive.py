@@ -4,11 +4,12 @@ import lzma
 import os
 import shutil
 import stat
+import struct
 import tempfile
 import zipfile
 import zlib
-from collections.abc import Iterable
-from pathlib import Path, PurePosixPath
+from contextlib import suppress
+from pathlib import Path
 
 from dear.data.images import raster
 from dear.data.images.raster import FORMATS
@@ -16,15 +17,22 @@ from dear.data.sources import table
 from dear.data.sources.listing import require_inside
 from dear.errors import DataError, OutputError
 from dear.limits import at_most
-from dear.reading.files import opened
+from dear.reading.files import file_size, opened
+from dear.reading.isolated import isolated
 
 SUFFIXES = (".zip",)
-DAMAGED = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, NotImplementedError, EOFError, ValueError)
+DAMAGED = (
+    zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error, NotImplementedError, EOFError, ValueError,
+)  # fmt: skip
 """What zipfile raises for a damaged or invalid archive."""
 LISTS = (*table.SUFFIXES, ".json", ".txt")
 """Files unpacked in addition to images; all others stay in the zip."""
 SMALLEST_FILE = 4096  # bytes that a file or a folder takes on a disk, however small its content
 LONGEST_NAME = 255  # bytes of a file's name, as on Linux, macOS and Windows
+SECONDS, BYTES_A_SECOND, MEMORY = 5, 20_000_000, 2**30
+"""Seconds of the processor and bytes of memory that the directory of a zip may take, and bytes of the zip for
+each further second: 1,000,000 files take 10 s.
+"""
 MODEST = 2**28
 """Bytes that any data set may unpack to: small ones of flat pictures shrink a hundredfold."""
 
@@ -37,21 +45,22 @@ def unpack(archive: Path, cache: Path) -> Path:
     outside its folder; OutputError if the cache cannot be written.
     """
     try:
+        _try_directory(archive)
         with opened(archive) as source, zipfile.ZipFile(source) as file:
-            members = [member for member in file.infolist() if not member.is_dir()]
+            size, members = os.fstat(source.fileno()).st_size, file.infolist()
+            require_modest(archive, SMALLEST_FILE * len(members), size)  # before each takes longer
             for member in members:
                 _require_safe(archive, member)
+            members = [member for member in members if not member.is_dir()]
             members = [member for member in members if _is_data(member.filename)]
             if not members:
                 raise DataError(f"{archive} contains no images: pack a folder of images, in {FORMATS}.")
-            _require_tree(archive, members)
+            unpacked = _require_tree(archive, members, size)
             from dear.data.dataset import fingerprint  # loads torch
 
             target = cache / "archives" / f"{archive.stem}-{fingerprint(*stamp(archive))}"
             if not target.is_dir():
-                size = os.fstat(source.fileno()).st_size
-                require_modest(archive, _unpacked(members), size)
-                _unpack_into(target, file, members)
+                _unpack_into(target, file, members, unpacked)
     except DAMAGED as error:
         raise DataError(f"{archive} is damaged or not a zip ({error}): copy or create it again.") from error
     except OSError as error:
@@ -59,9 +68,22 @@ def unpack(archive: Path, cache: Path) -> Path:
     return _content(target)
 
 
-def _unpack_into(target: Path, file: zipfile.ZipFile, members: list[zipfile.ZipInfo]) -> None:
+def _try_directory(archive: Path) -> None:
+    """Raise LimitError for a zip whose directory takes long: zipfile copies the rest of a member's extra
+    field for every four bytes of it.
+    """
+
+    def attempt() -> None:
+        with suppress(*DAMAGED), opened(archive) as source, zipfile.ZipFile(source):
+            pass
+
+    seconds = SECONDS + (file_size(archive) or 0) // BYTES_A_SECOND
+    isolated(attempt, archive, seconds=seconds, memory=MEMORY)
+
+
+def _unpack_into(target: Path, file: zipfile.ZipFile, members: list[zipfile.ZipInfo], size: int) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
-    size, free = _unpacked(members), shutil.disk_usage(target.parent).free
+    free = shutil.disk_usage(target.parent).free
     if size > free:
         raise DataError(
             f"{file.filename} unpacks to {size:,} bytes, but {target.parent} has only {free:,} left: "
@@ -90,19 +112,6 @@ def _unpack_into(target: Path, file: zipfile.ZipFile, members: list[zipfile.ZipI
         shutil.rmtree(part, ignore_errors=True)
 
 
-def _unpacked(members: Iterable[zipfile.ZipInfo]) -> int:
-    """The bytes that files take on a disk with their folders, each `SMALLEST_FILE` at least."""
-    folders = set[PurePosixPath]()
-    size = 0
-    for member in members:
-        size += max(SMALLEST_FILE, member.file_size)
-        for folder in PurePosixPath(member.filename).parents:
-            if folder in folders:
-                break
-            folders.add(folder)
-    return size + SMALLEST_FILE * len(folders)
-
-
 def require_modest(source: object, unpacked: int, size: int) -> None:
     """Raise LimitError for content that takes many times the bytes of the data set that it is packed in."""
     if unpacked > MODEST:
@@ -121,7 +130,9 @@ def _require_safe(archive: Path, member: zipfile.ZipInfo) -> None:
     # zipfile cuts names at a zero byte, converts backslashes on Windows, and since Python 3.12 takes another
     # name from an extra field: that is the one which is written.
     where = _where(archive, member.orig_filename)
-    for name in (member.orig_filename, member.filename):
+    if not member.filename:
+        raise DataError(f"{where} has no name: copy or create it again.")
+    for name in {member.orig_filename, member.filename}:
         require_inside(where, name)
     if stat.S_ISLNK(member.external_attr >> 16):
         raise DataError(f"{where} is a link, which is not followed: pack the file itself.")
@@ -132,9 +143,13 @@ def _require_safe(archive: Path, member: zipfile.ZipInfo) -> None:
         raise DataError(f"{where} is encrypted: unpack the zip by hand and give the folder.")
 
 
-def _require_tree(archive: Path, members: list[zipfile.ZipInfo]) -> None:
-    """Raise DataError for members that cannot all be files of one folder, LimitError for too many levels."""
-    paths = set[Path]()
+def _require_tree(archive: Path, members: list[zipfile.ZipInfo], size: int) -> int:
+    """The bytes that the members take on a disk with their folders, each `SMALLEST_FILE` at least.
+
+    Raises DataError for members that cannot all be files of one folder, LimitError for too many levels, or
+    for far more bytes than the zip has.
+    """
+    paths, folders, unpacked = set[Path](), set[Path](), 0
     for member in members:
         path, where = Path(member.filename), _where(archive, member.filename)
         at_most("folder_depth", len(path.parts) - 1, where)
@@ -143,9 +158,17 @@ def _require_tree(archive: Path, members: list[zipfile.ZipInfo]) -> None:
         if path in paths:
             raise DataError(f"{where} is in the zip twice: pack it once.")
         paths.add(path)
-    if double := next((parent for path in paths for parent in path.parents if parent in paths), None):
+        unpacked += max(SMALLEST_FILE, member.file_size)
+        for folder in path.parents:
+            if folder in folders:
+                break
+            folders.add(folder)
+            unpacked += SMALLEST_FILE
+        require_modest(archive, unpacked, size)
+    if double := next((path for path in paths if path in folders), None):
         where = _where(archive, str(double))
         raise DataError(f"{where} is both a file and a folder: rename one.")
+    return unpacked
 
 
 def _where(archive: object, name: str) -> str:
