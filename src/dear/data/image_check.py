@@ -12,7 +12,7 @@ from dear.data.images.decode import decode
 from dear.data.images.photos import DecodeCache, in_parallel
 from dear.data.images.raster import read_image
 from dear.data.settings import DataSettings
-from dear.data.sources.listing import Listing
+from dear.data.sources.listing import FEW, Listing
 from dear.errors import DataError, DearError
 from dear.limits import limit
 from dear.reading.files import ReadingError, file_size, opened, sha256
@@ -89,7 +89,8 @@ def duplicate_warnings(listing: Listing, groups: list[list[str]]) -> list[str]:
         elif len({part_of[path] for path in group}) == 1:
             inside.append(group)
     return [
-        f"{len(repeated)} images are there more than once {where}: {' = '.join(repeated[0])}"
+        f"{len(repeated)} images are there more than once {where}: {' = '.join(repeated[0][:FEW])}"
+        + (f" = {len(repeated[0]) - FEW} others" if len(repeated[0]) > FEW else "")
         + (f" ... and {len(repeated) - 1} more" if len(repeated) > 1 else "")
         for where, repeated in kinds.items()
         if repeated

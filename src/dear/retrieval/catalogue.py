@@ -253,6 +253,13 @@ class Catalogue:
                 raise damaged(self.folder, f"its entry of {path[:100]!r} is wrong")
             yield Entry(path, Stamp(size, mtime), sha256, row, _shortened(reason))
 
+    def require_rows(self, rows: int) -> None:
+        """Raise DataError for a file whose row is not among ``rows``: no query would find it."""
+        among = "typeof(row) = 'integer' AND row >= 0 AND row < ?"
+        beyond = f"SELECT path FROM files NOT INDEXED WHERE row IS NOT NULL AND NOT ({among}) LIMIT 1"
+        for (name,) in self._ask(beyond, rows):
+            raise damaged(self.folder, f"{self._path(name)[:100]!r} has a row that is not there")
+
     def require_one_content_a_row(self) -> None:
         """Raise DataError unless files of one content share one row, and no others have it."""
         for key, value in (("sha256", "row"), ("row", "sha256")):

@@ -81,6 +81,15 @@ def test_copies_are_told_by_where_they_are(
     assert check_dataset(str(folder), settings, decode=False).duplicates is None
 
 
+def test_a_few_of_many_copies_are_named(folder: Path, settings: DataSettings) -> None:
+    for number in range(5):
+        shutil.copy(folder / "train/ant/0.png", folder / f"train/ant/copy-{number}.png")
+    names = " = ".join(f"train/ant/{name}.png" for name in ("0", "copy-0", "copy-1"))
+    assert check_dataset(str(folder), settings).warnings == [
+        f"1 images are there more than once in one class: {names} = 3 others"
+    ]
+
+
 def test_files_of_one_size_may_differ(folder: Path, settings: DataSettings) -> None:
     for number, word in enumerate((b"aa", b"bb", b"aa")):
         (folder / f"train/ant/broken{number}.png").write_bytes(word)
