@@ -39,7 +39,7 @@ def read_config(folder: Path) -> dict[str, Any]:
     if not path.is_file():
         raise BundleError(f"{folder} is not a bundle, it has no {CONFIG}: name the folder `dear fit` wrote.")
     try:
-        config = typed(read_json(require_inside(path), "config_values"), dict[str, Any], path)
+        config = typed(read_json(require_inside(path), "config_values", links=True), dict[str, Any], path)
     except ReadingError as error:
         raise BundleError(f"{path} cannot be read ({error.reason}): copy the bundle again.") from error
     library = config.get("library")

@@ -79,7 +79,7 @@ def read(folder: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     config = read_config(folder)
     path = folder / ADAPTER
     try:
-        tensors = read_tensors(require_inside(path), "bundle_bytes")
+        tensors = read_tensors(require_inside(path), "bundle_bytes", links=True)
     except ReadingError as error:
         raise BundleError(f"{path}: {error.reason}: copy the bundle again.") from error
     adapter = config.get("adapter", {})

@@ -95,7 +95,7 @@ class Repository:
             raise
         is_transformers = path.name == from_transformers.CONFIG
         try:
-            content = read_json(path, "config_values")
+            content = read_json(path, "config_values", links=True)
             if is_transformers:
                 return True, dict(typed(_supported(content), from_transformers.Config, path))
             return False, dict(model_config(content, path))
@@ -111,7 +111,7 @@ class Repository:
             path = self.find((from_transformers.PIXELS,))
         except WeightsError:
             return {}
-        content = typed(read_json(path, "config_values"), dict[str, Any], path)
+        content = typed(read_json(path, "config_values", links=True), dict[str, Any], path)
         statistics = {key: content[key] for key in ("image_mean", "image_std") if key in content}
         return dict(typed(statistics, from_transformers.PixelConfig, path))
 

@@ -28,7 +28,9 @@ def weight_files(path: Path) -> dict[str, set[str]]:
     file that lies elsewhere, LimitError for too many.
     """
     files: dict[str, set[str]] = {}
-    for tensor, file in typed(read_json(path, "config_values"), Index, path)["weight_map"].items():
+    for tensor, file in typed(read_json(path, "config_values", links=True), Index, path)[
+        "weight_map"
+    ].items():
         if not FILE.fullmatch(file):
             raise ReadingError(path, f"its weight_map names {shown(file)}, no safetensors file beside it")
         files.setdefault(file, set()).add(tensor)
@@ -46,7 +48,7 @@ def map_sharded(path: Path) -> dict[str, Tensor]:
     files = {require_inside(path.parent / name): names for name, names in weight_files(path).items()}
     at_most("tensor_bytes", sum(file.stat().st_size for file in files if file.is_file()), path)
     for file, names in files.items():
-        part = map_tensors(file)
+        part = map_tensors(file, links=True)
         if other := sorted(part.keys() ^ names):
             problem = "lacks" if other[0] in names else "also has"
             raise ReadingError(file, f"by {path.name} it {problem} the tensor {shown(other[0])}")

@@ -83,7 +83,7 @@ class WordTokenizer:
     @classmethod
     def load(cls, path: Path) -> "WordTokenizer":
         try:
-            saved = typed(read_json(path, "tokenizer_values"), Vocabulary, path)
+            saved = typed(read_json(path, "tokenizer_values", links=True), Vocabulary, path)
         except ReadingError as error:
             raise DataError(f"cannot read the vocabulary {path}: {error.reason}.") from error
         at_most("vocabulary", len(saved["words"]), path)

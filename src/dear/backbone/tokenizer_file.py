@@ -196,10 +196,10 @@ def file_tokenizer(
     Raises ReadingError for a file that is malformed or has a part of another kind, LimitError for one that is
     too large, ImportError without the package `tokenizers`, WeightsError if that cannot use it.
     """
-    parts = tokenizer_parts(read_json(file, "tokenizer_values"), file)
+    parts = tokenizer_parts(read_json(file, "tokenizer_values", links=True), file)
     settings: Settings = {}
     if settings_file is not None:
-        settings = typed(read_json(settings_file, "config_values"), Settings, settings_file)
+        settings = typed(read_json(settings_file, "config_values", links=True), Settings, settings_file)
 
     import tokenizers
 

@@ -127,7 +127,7 @@ def read_safetensors(path: Path) -> dict[str, Tensor]:
             f"no weights at {path}: `python -m tools.pretrain --out FOLDER` writes them, in a checkout."
         )
     try:
-        return map_sharded(path) if path.name.endswith(sharded.SUFFIX) else map_tensors(path)
+        return map_sharded(path) if path.name.endswith(sharded.SUFFIX) else map_tensors(path, links=True)
     except ReadingError as error:
         raise WeightsError(f"{str(error).removesuffix('.')}: copy or write it again.") from error
 
@@ -139,7 +139,7 @@ def read_weights(path: Path) -> dict[str, Tensor]:
     size = path.stat().st_size
     at_most("tensor_bytes", size, path)
     try:
-        with opened(path) as file:
+        with opened(path, links=True) as file:
             first = file.read(2)
         if first.startswith(OLD_FORMAT):
             raise WeightsError(

@@ -146,6 +146,6 @@ def _groups(keyed: Iterable[tuple[object, str]]) -> list[list[str]]:
 
 def _digest(path: Path) -> str | None:
     """The SHA-256 of a file, None if it cannot be read, which `broken_images` reports."""
-    with suppress(OSError, ReadingError), opened(path) as file:
+    with suppress(OSError, ReadingError), opened(path, links=True) as file:
         return sha256(file, "image_bytes")
     return None

@@ -99,7 +99,7 @@ class DataSettings:
         file = Path(self.template).expanduser()
         if "{" not in self.template:
             try:
-                texts = read_lines(file)
+                texts = read_lines(file, links=True)
             except ReadingError as error:
                 raise DataError(
                     f"the template {shown(self.template)} has no {{}} for the class name and is not a "

@@ -83,7 +83,7 @@ def load_recipes(path: Path, out: Path | None = None) -> list[Experiment]:
         recipes = sorted([*path.glob("*.yaml"), *path.glob("*.yml")])
         if not recipes:
             raise RecipeError(f"{path} contains no recipe (*.yaml).")
-        return [load_recipe(recipe, out) for recipe in recipes]
+        return [_load(recipe, out, links=False) for recipe in recipes]
     return [load_recipe(path, out)]
 
 
@@ -91,8 +91,12 @@ def load_recipe(path: Path, out: Path | None = None) -> Experiment:
     """The experiment of a recipe. With ``out`` its records go to a subfolder of that, with the name of the
     recipe's own folder. Raises RecipeError naming the file and the key.
     """
+    return _load(path, out, links=True)
+
+
+def _load(path: Path, out: Path | None, *, links: bool) -> Experiment:
     try:
-        content = read_yaml(path)
+        content = read_yaml(path, links=links)
         if not isinstance(content, dict):
             raise RecipeError(f"{path} contains no keys; a recipe needs at least protocol and out.")
         return _experiment(content, path, out)

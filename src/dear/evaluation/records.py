@@ -30,7 +30,7 @@ def make_folder(folder: Path) -> None:
 def read_record(path: Path) -> dict[str, Any]:
     """Read a record. Raises DataError for a damaged file or another schema."""
     try:
-        record = typed(read_json(path, file_names=True, links=False), dict[str, Any], path)
+        record = typed(read_json(path, file_names=True), dict[str, Any], path)
         check_record(record)
     except (DataError, LimitError) as error:
         reason = error.reason if isinstance(error, ReadingError) else str(error).rstrip(".")

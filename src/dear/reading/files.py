@@ -1,4 +1,8 @@
-"""The bytes, lines and hash of a file, a regular one up to a size limit; the folders below a folder."""
+"""The bytes, lines and hash of a file, a regular one up to a size limit; the folders below a folder.
+
+A link is refused unless a caller asks for ``links``: for a path that the user gives, or after
+`require_inside`.
+"""
 
 import hashlib
 import os
@@ -35,7 +39,7 @@ class ReadingError(DataError):
         super().__init__(f"{where}: {self.reason}.")
 
 
-def read_bytes(path: Path, size_limit: str = "json_bytes", *, links: bool = True) -> bytes:
+def read_bytes(path: Path, size_limit: str = "json_bytes", *, links: bool = False) -> bytes:
     """The content of a regular file or, if ``links``, of a link to one. ``size_limit`` names the size limit.
     Raises ReadingError, LimitError.
     """
@@ -50,7 +54,7 @@ def read_bytes(path: Path, size_limit: str = "json_bytes", *, links: bool = True
 
 
 @contextmanager
-def opened(path: Path, *, links: bool = True) -> Iterator[BinaryIO]:
+def opened(path: Path, *, links: bool = False) -> Iterator[BinaryIO]:
     """A regular file, opened for reading. Raises ReadingError for a folder, pipe or device, without
     waiting for it or reading from it, and, unless ``links``, for a link.
     """
@@ -66,7 +70,7 @@ def opened(path: Path, *, links: bool = True) -> Iterator[BinaryIO]:
         yield file
 
 
-def require_plain(path: Path, *, links: bool = True) -> None:
+def require_plain(path: Path, *, links: bool = False) -> None:
     """Raise ReadingError if the path exists but is not a regular file or, unless ``links``, is a link to one;
     OSError if it cannot be checked.
     """
@@ -103,11 +107,12 @@ def resolved(path: str | Path) -> Path:
         raise ReadingError(path, "it is a link to a link, more often than can be followed") from error
 
 
-def require_inside(path: Path) -> Path:
-    """The path of a file in a folder that may be a stranger's. Raises ReadingError for a link that leads out
-    of the folder, except to the blobs of the same repository in the hub's cache, whose files are such links.
+def require_inside(path: Path, folder: Path | None = None) -> Path:
+    """The path of a file in a folder that may be a stranger's, by default the one that it lies in. Raises
+    ReadingError for a link that leads out of the folder, except to the blobs of the same repository in the
+    hub's cache, whose files are such links.
     """
-    folder, file = resolved(path.parent), resolved(path)
+    folder, file = resolved(folder or path.parent), resolved(path)
     in_cache = folder.parent.name == "snapshots" and file.parent == folder.parents[1] / "blobs"
     if not (file.is_relative_to(folder) or in_cache):
         raise ReadingError(path, "it is a link out of its folder: put the file itself there")
@@ -151,7 +156,7 @@ def size_on_disk(file: Path) -> int:
     return min(facts.st_size, 512 * getattr(facts, "st_blocks", facts.st_size))
 
 
-def read_text(path: Path, size_limit: str = "text_bytes", *, links: bool = True) -> str:
+def read_text(path: Path, size_limit: str = "text_bytes", *, links: bool = False) -> str:
     """The text of a file in UTF-8, with or without a byte order mark; errors as in `read_bytes`."""
     return decoded(path, read_bytes(path, size_limit, links=links))
 
@@ -168,9 +173,9 @@ def decoded(path: object, content: bytes) -> str:
         ) from error
 
 
-def read_lines(path: Path) -> list[str]:
+def read_lines(path: Path, *, links: bool = False) -> list[str]:
     """The lines of a text file. Raises ReadingError, LimitError."""
-    return split_lines(read_text(path), path)
+    return split_lines(read_text(path, links=links), path)
 
 
 def split_lines(text: str, path: object) -> list[str]:

@@ -37,7 +37,7 @@ def split_list(text: str) -> list[str]:
 
 
 def read_json(
-    path: Path, value_limit: str = "json_values", *, file_names: bool = False, links: bool = True
+    path: Path, value_limit: str = "json_values", *, file_names: bool = False, links: bool = False
 ) -> Any:
     """The value of a JSON file, which is no link unless ``links``; the rest as in `parse_json`."""
     return parse_json(read_bytes(path, links=links), path, value_limit, file_names=file_names)
@@ -99,9 +99,9 @@ def walked(value: Any) -> Iterator[Any]:
             todo += entry
 
 
-def read_yaml(path: Path, *, as_text: bool = False) -> Any:
-    """The value of a YAML file; errors as in `parse_yaml`."""
-    return parse_yaml(decoded(path, read_bytes(path, "yaml_bytes")), path, as_text=as_text)
+def read_yaml(path: Path, *, as_text: bool = False, links: bool = False) -> Any:
+    """The value of a YAML file, which is no link unless ``links``; errors as in `parse_yaml`."""
+    return parse_yaml(decoded(path, read_bytes(path, "yaml_bytes", links=links)), path, as_text=as_text)
 
 
 def parse_yaml(text: str, where: object, *, as_text: bool = False) -> Any:
@@ -253,8 +253,12 @@ def _no_number(name: str) -> NoReturn:
 
 
 def _in_one_line(error: yaml.YAMLError) -> str:
-    """PyYAML's message in one line of at most 300 characters, without its placeholder for a file name."""
-    return " ".join(str(error).replace('in "<unicode string>", ', "in ").split())[:300]
+    """PyYAML's message in one line of at most 300 characters, without the line that it quotes."""
+    if isinstance(error, yaml.MarkedYAMLError) and (mark := error.problem_mark):
+        text = f"{error.problem} in line {mark.line + 1}, column {mark.column + 1}"
+    else:
+        text = str(error).replace('in "<unicode string>", ', "in ")
+    return " ".join(text.split())[:300]
 
 
 _DECODER: Final = json.JSONDecoder(

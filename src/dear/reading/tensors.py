@@ -26,11 +26,11 @@ BROKEN = (SafetensorError, OSError, ValueError, KeyError, RuntimeError, Overflow
 """What the safetensors reader raises for an invalid file."""
 
 
-def read_tensors(path: Path, size_limit: str = "tensor_bytes") -> dict[str, Tensor]:
+def read_tensors(path: Path, size_limit: str = "tensor_bytes", *, links: bool = False) -> dict[str, Tensor]:
     """The tensors of a small safetensors file, in memory. Raises ReadingError, also for values that are not
     finite; LimitError.
     """
-    return parse_tensors(read_bytes(path, size_limit), path)
+    return parse_tensors(read_bytes(path, size_limit, links=links), path)
 
 
 def parse_tensors(content: bytes, where: object) -> dict[str, Tensor]:
@@ -45,11 +45,11 @@ def parse_tensors(content: bytes, where: object) -> dict[str, Tensor]:
     return tensors
 
 
-def map_tensors(path: Path) -> dict[str, Tensor]:
+def map_tensors(path: Path, *, links: bool = False) -> dict[str, Tensor]:
     """The tensors of a large safetensors file, memory-mapped, their values unread. Raises ReadingError,
     LimitError.
     """
-    with opened(path) as file:  # refuses pipes and devices
+    with opened(path, links=links) as file:  # refuses pipes and devices
         size = path.stat().st_size
         at_most("tensor_bytes", size, path)
         _require_whole(file, size, path)

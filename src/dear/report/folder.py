@@ -51,7 +51,7 @@ def read_folder(folder: Path) -> list[Record]:
     files = (parent / name for parent, _, names in walk_folders(folder) for name in names)
     for path in sorted(file for file in files if file.suffix == ".json"):
         try:
-            record: Any = read_json(path, file_names=True, links=False)
+            record: Any = read_json(path, file_names=True)
         except ReadingError as error:
             raise DataError(
                 f"{path} is not a run record: {error.reason}. Remove it and run it again."

@@ -154,7 +154,7 @@ def require_own_files(folder: Path) -> None:
         try:
             with suppress(FileNotFoundError):  # or another process has just removed it
                 if path.name in DATABASES or path.is_symlink() or not path.is_dir():
-                    require_plain(path, links=False)
+                    require_plain(path)
                 if path.name in DATABASES and path.name.endswith("-journal"):
                     with path.open("rb") as journal:
                         journal.seek(max(0, path.stat().st_size - len(JOURNAL_MAGIC)))

@@ -112,7 +112,7 @@ def read_pool(path: Path) -> Pool:
     Blank lines and duplicates are left out and reported in the pool's notice. Raises DataError for a file
     that is missing, empty or in another encoding.
     """
-    lines = [line.strip() for line in read_lines(path)]
+    lines = [line.strip() for line in read_lines(path, links=True)]
     while lines and not lines[-1]:
         lines.pop()
     first: dict[str, int] = {}

@@ -21,7 +21,7 @@ from dear.backbone.tokenizer_file import FILE, SETTINGS, FileTokenizer, file_tok
 from dear.backbone.weights import fill_weights, read_weights
 from dear.errors import DearError, WeightsError, first_line
 from dear.limits import LIMITS, at_most
-from dear.reading.files import ReadingError
+from dear.reading.files import ReadingError, require_inside
 from dear.reading.plain import read_json
 from dear.reading.typed import Positive, Range, typed
 
@@ -192,20 +192,20 @@ def load_sentence_model(source: str) -> SentenceModel:
 
 def _load(source: str) -> SentenceModel:
     modules_file = _file(source, "modules.json")
-    modules = typed(read_json(modules_file, "config_values"), list[Module], modules_file)
+    modules = typed(read_json(modules_file, "config_values", links=True), list[Module], modules_file)
     kinds = tuple(module["type"].rpartition(".")[2] for module in modules)
     if kinds not in (PARTS, PARTS[:2]) or modules[0]["path"] or not FOLDER.fullmatch(modules[1]["path"]):
         raise ReadingError(modules_file, f"its modules must be {', '.join(PARTS)}, each in its usual folder")
     pooling_file = _file(source, f"{modules[1]['path']}/config.json")
-    pooling = typed(read_json(pooling_file, "config_values"), Pooling, pooling_file)
+    pooling = typed(read_json(pooling_file, "config_values", links=True), Pooling, pooling_file)
     keys = {"mean": "pooling_mode_mean_tokens", "cls": "pooling_mode_cls_token"}
     modes = [mode for mode, key in keys.items() if pooling.get(key) or pooling.get("pooling_mode") == mode]
     if len(modes) != 1:
         raise ReadingError(pooling_file, "it must pool by the mean of the tokens, or by the first one")
     settings_file = _file(source, "sentence_bert_config.json")
-    settings = typed(read_json(settings_file, "config_values"), Settings, settings_file)
+    settings = typed(read_json(settings_file, "config_values", links=True), Settings, settings_file)
     file = _file(source, "config.json")
-    config = typed(read_json(file, "config_values"), Config, file)
+    config = typed(read_json(file, "config_values", links=True), Config, file)
     if config["hidden_size"] % config["num_attention_heads"]:
         raise ReadingError(file, "its hidden_size is no multiple of its num_attention_heads")
     at_most("vocabulary", config["vocab_size"], file)
@@ -214,7 +214,7 @@ def _load(source: str) -> SentenceModel:
         bert = Bert(config)
     at_most("parameters", sum(parameter.numel() for parameter in bert.parameters()), file)
     words_file, lengths_file = _file(source, FILE), _file(source, SETTINGS)
-    lengths = typed(read_json(lengths_file, "config_values"), Lengths, lengths_file)
+    lengths = typed(read_json(lengths_file, "config_values", links=True), Lengths, lengths_file)
     longest = settings.get("max_seq_length") or lengths.get("model_max_length", WIDEST)
     tokenizer = file_tokenizer(
         words_file, lengths_file, words=config["vocab_size"], clean="whitespace",
@@ -235,10 +235,12 @@ def _lower(text: str) -> str:
 
 
 def _file(source: str, name: str) -> Path:
-    """A file of the model. Raises WeightsError if the folder or the repository lacks it."""
+    """A file of the model. Raises WeightsError if the folder or the repository lacks it, ReadingError for a
+    link out of the folder.
+    """
     folder = Path(source).expanduser()
     if not folder.is_dir():
         return hub.fetch(source, (name,), title="the sentence model", safe_only=True)
     if not (folder / name).is_file():
         raise WeightsError(f"the folder has no {name}.")
-    return folder / name
+    return require_inside(folder / name, folder)

@@ -30,7 +30,7 @@ def read_textspan(path: Path) -> dict[tuple[int, int], tuple[str, ...]]:
     """The phrases of every head in a file. Raises DataError for another format or a duplicate head."""
     heads: dict[tuple[int, int], list[str]] = {}
     current: list[str] | None = None
-    for number, line in enumerate(read_lines(path), start=1):
+    for number, line in enumerate(read_lines(path, links=True), start=1):
         text = line.strip()
         if header := HEADER.fullmatch(text):
             head = (int(header[1]) + 1, int(header[2]))

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from dear.cli.help import descriptions
-from dear.evaluation.recipe import RecipeError, load_recipe
+from dear.evaluation.recipe import RecipeError, load_recipe, load_recipes
 from dear.methods.atprompt import AtPromptSettings
 from dear.methods.registry import METHODS
 from dear.methods.tac import TacSettings
@@ -105,3 +105,21 @@ def test_only_who_runs_a_recipe_chooses_a_place_elsewhere(place: str, tmp_path: 
     with pytest.raises(RecipeError, match=rf"the key 'out' is '{place}', which is not below .* with --out"):
         load_recipe(path)
     assert load_recipe(path, tmp_path).out == tmp_path / Path(place).name
+
+
+@pytest.mark.parametrize("content", ["machine a login me password: precious: x\n", "protocol: precious\n"])
+def test_a_recipe_of_a_folder_is_no_link(content: str, tmp_path: Path) -> None:
+    """Of a recipe that the user names, a message tells a key's value, but quotes no line."""
+    (tmp_path / "mine").write_text(content)
+    (tmp_path / "recipes").mkdir()
+    link = tmp_path / "recipes" / "a.yaml"
+    link.symlink_to(tmp_path / "mine")
+    with pytest.raises(RecipeError, match=r"a\.yaml: it is a link\.$"):
+        load_recipes(tmp_path / "recipes")
+    link.unlink()
+    link.symlink_to(written(tmp_path, GOOD))
+    assert load_recipe(link).about["recipe"] == "a"
+    (tmp_path / "all").symlink_to(tmp_path / "recipes")
+    link.rename(tmp_path / "b.yaml")
+    written(tmp_path / "recipes", GOOD)
+    assert len(load_recipes(tmp_path / "all")) == 1

@@ -39,7 +39,10 @@ def test_what_is_no_plain_file_is_refused_and_not_waited_for(tmp_path: Path, kin
     elif kind == "folder":
         path.mkdir()
     # In a process of its own: a reader that waits would take the tests with it.
-    code = "import sys, pathlib; from dear.reading.files import *; read_bytes(pathlib.Path(sys.argv[1]))"
+    code = (
+        "import sys, pathlib; from dear.reading.files import *; "
+        "read_bytes(pathlib.Path(sys.argv[1]), links=True)"
+    )
     done = subprocess.run(
         [sys.executable, "-c", code, str(path)], capture_output=True, text=True, timeout=LATE
     )
@@ -174,6 +177,12 @@ def test_links_out_of_a_folder(tmp_path: Path) -> None:
         for name in refused:
             with pytest.raises(ReadingError, match="it is a link out of its folder: put the file itself"):
                 require_inside(folder / name)
+    (snapshot / "pooling").mkdir()
+    (snapshot / "pooling" / "cached").symlink_to("../../../blobs/b")
+    (snapshot / "linked").symlink_to(elsewhere.parent)
+    assert require_inside(snapshot / "pooling" / "cached", snapshot)
+    with pytest.raises(ReadingError, match="it is a link out of its folder"):
+        require_inside(snapshot / "linked" / "mine", snapshot)
     (tmp_path / "folder").mkdir()
     (tmp_path / "folder" / "blob").symlink_to(blob)
     with pytest.raises(ReadingError, match="it is a link out of its folder"):

@@ -177,3 +177,11 @@ def test_a_yaml_of_many_levels_is_not_read_to_its_end(
     assert read_yaml(yaml_of(tmp_path, "a: &a [b]\nd: *a")) == {"a": ["b"], "d": ["b"]}
     with pytest.raises(LimitError, match=r"1[2-9] values"):  # 11 as written, 13 with the alias expanded
         read_yaml(yaml_of(tmp_path, nine))
+
+
+def test_an_error_of_yaml_quotes_no_line(tmp_path: Path) -> None:
+    with pytest.raises(
+        ReadingError, match="mapping values are not allowed here in line 2, column 12"
+    ) as error:
+        read_yaml(yaml_of(tmp_path, "a: 1\nb: precious: x\n"))
+    assert "precious" not in str(error.value)

@@ -108,3 +108,24 @@ def test_modules_elsewhere_and_other_modules(tmp_path: Path, path: str) -> None:
     (folder / "modules.json").write_text(json.dumps(modules))
     with pytest.raises(WeightsError, match="its modules must be Transformer, Pooling, Normalize"):
         load_sentence_model(str(folder))
+
+
+@pytest.mark.parametrize("name", ["modules.json", "model.safetensors", "tokenizer.json", "1_Pooling"])
+def test_links_out_of_a_sentence_model_are_refused(name: str, tmp_path: Path) -> None:
+    folder = write_model(tmp_path / "model", "mean")
+    (folder / name).rename(tmp_path / name)
+    (folder / name).symlink_to(tmp_path / name)
+    with pytest.raises(WeightsError, match="it is a link out of its folder"):
+        load_sentence_model(str(folder))
+
+
+def test_a_sentence_model_in_the_cache_of_the_hub(tmp_path: Path) -> None:
+    """There each file is a link to a blob, also below a folder."""
+    folder = write_model(tmp_path / "models--a--b" / "snapshots" / "0", "mean")
+    blobs = tmp_path / "models--a--b" / "blobs"
+    blobs.mkdir()
+    for number, file in enumerate(sorted(path for path in folder.rglob("*") if path.is_file())):
+        file.rename(blobs / str(number))
+        file.symlink_to(os.path.relpath(blobs / str(number), file.parent))
+    (tmp_path / "named").symlink_to(folder)
+    assert load_sentence_model(str(tmp_path / "named"))(TEXTS, 4).isfinite().all()

@@ -149,7 +149,7 @@ def read_image(path: Path) -> bytes:
     try:
         if path.suffix.lower() in FOREIGN:
             raise ReadingError(path, f"{path.suffix} files are not supported; {FORMATS} files are")
-        if content := read_bytes(path, "image_bytes"):
+        if content := read_bytes(path, "image_bytes", links=True):
             return content
         raise ReadingError(path, EMPTY)
     except ReadingError as error:

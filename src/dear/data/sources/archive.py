@@ -46,7 +46,7 @@ def unpack(archive: Path, cache: Path) -> Path:
     """
     try:
         _try_directory(archive)
-        with opened(archive) as source, zipfile.ZipFile(source) as file:
+        with opened(archive, links=True) as source, zipfile.ZipFile(source) as file:
             size, members = os.fstat(source.fileno()).st_size, file.infolist()
             require_modest(archive, SMALLEST_FILE * len(members), size)  # before each takes longer
             for member in members:
@@ -74,7 +74,7 @@ def _try_directory(archive: Path) -> None:
     """
 
     def attempt() -> None:
-        with suppress(*DAMAGED), opened(archive) as source, zipfile.ZipFile(source):
+        with suppress(*DAMAGED), opened(archive, links=True) as source, zipfile.ZipFile(source):
             pass
 
     seconds = SECONDS + (file_size(archive) or 0) // BYTES_A_SECOND

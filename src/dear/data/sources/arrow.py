@@ -131,7 +131,7 @@ def _stream(file: Path) -> tuple[dict[str, Column], int]:
 
 def _parquet(file: Path) -> tuple[dict[str, Column], int]:
     """The columns and the number of rows of a Parquet file; its values are not read."""
-    with opened(file) as source, _readable(file):
+    with opened(file, links=True) as source, _readable(file):
         size = os.fstat(source.fileno()).st_size
         at_most("parquet_bytes", size, file)
         source.seek(max(0, size - LENGTH - len(MAGIC)))

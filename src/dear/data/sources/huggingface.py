@@ -166,7 +166,7 @@ def saved_files(folder: Path) -> dict[str, list[Path]]:
             f"{folder} has {SPLITS_LIST}, of a data set with splits, and {extra[0]}, of one without: remove "
             "what does not belong to it, or save it again into an empty folder."
         )
-    content = typed(read_json(splits_list, links=False), dict[str, Any], splits_list)
+    content = typed(read_json(splits_list), dict[str, Any], splits_list)
     names = typed(content.get("splits"), list[str], splits_list, "splits")
     parts = _distinct(folder, names, f"{splits_list}, splits")
     return {name: _saved_files(folder, part) for name, part in zip(names, parts, strict=True)}

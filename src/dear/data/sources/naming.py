@@ -20,7 +20,7 @@ WORDNET_ID = re.compile(r"n\d{8}")
 QUOTES = "Is there a quotation mark that is not closed?"
 
 
-def read_names(path: Path, *, links: bool = True) -> dict[str, str] | list[str]:
+def read_names(path: Path, *, links: bool = False) -> dict[str, str] | list[str]:
     """Read a mapping of folders or labels to names, or names in label order, from a file that is no link
     unless ``links``. Raises DataError.
 
@@ -52,7 +52,7 @@ def read_names(path: Path, *, links: bool = True) -> dict[str, str] | list[str]:
 
 def rename(listing: Listing, path: Path) -> Listing:
     """The listing with class names from a file. Raises DataError for a missing or duplicate name."""
-    names = in_order(listing.keys, read_names(path), str(path))
+    names = in_order(listing.keys, read_names(path, links=True), str(path))
     require_distinct(str(path), listing.keys, names)
     return replace(listing, classnames=tuple(names))
 

@@ -99,7 +99,7 @@ def numbered_folders(source: Source) -> SourceRows:
     rows, ignored = class_images(source.images, "", keys)
     names = source.names
     if (source.home / CLASSNAMES).is_file():  # in label order
-        listed = read_names(source.home / CLASSNAMES, links=False)
+        listed = read_names(source.home / CLASSNAMES)
         names = tuple(in_order(keys, [*listed.values()] if isinstance(listed, dict) else listed, CLASSNAMES))
     return SourceRows(
         tuple(keys), names, {"train": (), "test": tuple(rows)}, "all to test on", ignored_note(ignored)
@@ -218,7 +218,7 @@ def _wnid_names(source: Source) -> tuple[str, ...]:
     file = source.home / CLASSNAMES
     if not file.is_file():
         return source.names
-    return tuple(in_order(_wnids(source), read_names(file, links=False), str(file)))
+    return tuple(in_order(_wnids(source), read_names(file), str(file)))
 
 
 def _wnid_rows(source: Source, part: str) -> tuple[tuple[Row, ...], list[str]]:

@@ -73,7 +73,7 @@ def listing_of(
     label order, labels are names even if they are digits. Raises DataError as `read_table`.
     """
     names_file = settings.classnames
-    names = read_names(names_file) if names_file else None
+    names = read_names(names_file, links=True) if names_file else None
     if keys is None:
         entries = _labelled(entries, names, str(names_file), report)
         keys = _keys(table, entries, None if names is None else len(names))
@@ -151,7 +151,7 @@ def _by_split(table: Path, entries: list[Entry], rows: list[Row]) -> Split:
 
 
 def _entries(table: Path, confined: bool, report: Report) -> list[Entry]:
-    text, entries = read_text(table), dict[str, Entry]()
+    text, entries = read_text(table, links=not confined), dict[str, Entry]()
     read = _json_lines if table.suffix.lower() == ".jsonl" else _csv_lines
     max_rows = limit("table_rows")
     for rows, (number, row) in enumerate(read(table, text), start=1):

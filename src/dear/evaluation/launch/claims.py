@@ -82,7 +82,7 @@ def claimed(experiment: Experiment) -> Iterator[None]:
 def _lock(out: Path) -> TextIO:
     try:
         with suppress(FileNotFoundError):
-            require_plain(out / LOCK, links=False)
+            require_plain(out / LOCK)
         return (out / LOCK).open("a")
     except (OSError, ReadingError) as error:
         raise OutputError(f"cannot write to {out}: {error}; choose another place with --out.") from error
