@@ -220,7 +220,7 @@ def test_a_place_that_cannot_be_written_is_told_before_anything_is_computed(
         run(small_clip, [ZERO], tmp_path / "file" / "runs")
 
 
-def test_a_folder_in_the_place_of_a_checkpoint(
+def test_a_folder_or_a_link_in_the_place_of_a_checkpoint(
     small_clip: Clip, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It was a traceback after the run had been made."""
@@ -235,6 +235,12 @@ def test_a_folder_in_the_place_of_a_checkpoint(
             with pytest.raises(OutputError, match=rf"{path.stem}{ending} is a folder: remove it, or choose"):
                 run(small_clip, [ZERO], tmp_path)
         (unfinished / f"{path.stem}{ending}").rmdir()
+        (unfinished / f"{path.stem}{ending}").symlink_to(tmp_path / "mine")  # a state elsewhere
+        with pytest.raises(
+            OutputError, match=rf"{path.stem}{ending} is a link, which is not followed: remove"
+        ):
+            run(small_clip, [ZERO], tmp_path)
+        (unfinished / f"{path.stem}{ending}").unlink()
     unfinished.rmdir()
     unfinished.write_text("x")
     with pytest.raises(OutputError, match=r"unfinished is not a folder: remove it, or choose another --out"):
