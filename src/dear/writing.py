@@ -151,14 +151,20 @@ def _name(folder: Path) -> str:
 
 
 def _is_of(folder: Path, files: Iterable[str]) -> bool:
-    """True if a folder holds only files that are about to be written or are in its list."""
-    listed = folder / LIST
-    before = ""
-    if listed.is_file():
+    """True if a folder holds only files that are about to be written or are in its list. A file that came
+    after the list, which is written last, is not of it, whatever a stranger's list names.
+    """
+    listed, before, written = folder / LIST, set[str](), 0
+    if listed.is_file() and not listed.is_symlink():
         with listed.open(encoding="utf-8", errors="replace") as file:
-            before = file.read(LONGEST_LIST)
-    expected = {*files, *before.splitlines(), LIST}
-    return all(name in expected and (folder / name).is_file() for name in others(folder))
+            before = {*file.read(LONGEST_LIST).splitlines()}
+            written = os.fstat(file.fileno()).st_ctime_ns  # set by the system alone
+    new = {*files, LIST}
+    return all(
+        (folder / name).is_file()
+        and (name in new or (name in before and (folder / name).lstat().st_ctime_ns <= written))
+        for name in others(folder)
+    )
 
 
 def _exchanged(part: Path, folder: Path) -> bool:

@@ -139,6 +139,25 @@ def test_what_is_somebody_elses_stays(name: str, tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == ["out"]
 
 
+@pytest.mark.parametrize("linked", [False, True])
+def test_a_file_that_came_after_the_list_stays(linked: bool, tmp_path: Path) -> None:
+    """A stranger's list may name what a user will put there, and may be a link to a file that changes."""
+    out = there(tmp_path / "out", {"a.txt": b"old", LIST: b"a.txt\nthesis.txt"})
+    thesis = out / "thesis.txt"
+    if linked:
+        (out / LIST).rename(tmp_path / "list")
+        (out / LIST).symlink_to(tmp_path / "list")
+        thesis.write_bytes(b"mine")
+        (tmp_path / "list").write_bytes(b"a.txt\nthesis.txt")
+    while not linked and not (
+        thesis.exists() and thesis.stat().st_ctime_ns > (out / LIST).stat().st_ctime_ns
+    ):
+        thesis.write_bytes(b"mine")
+    os.utime(thesis, (0, 0))  # as of an old file that was moved there
+    write_folder(out, NEW)
+    assert content(out) == NEW | {"thesis.txt": b"mine"}
+
+
 @pytest.mark.parametrize("exchange", [True, False])
 @pytest.mark.parametrize("at", [1, 2, 3])
 def test_without_room_the_old_folder_stays(
