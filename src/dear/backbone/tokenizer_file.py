@@ -47,6 +47,8 @@ MEMORY, BYTES_A_BYTE = 2**28, 32
 """Bytes of memory that it may take, and further ones for each byte of it: it takes 8."""
 MAX_BYTES = 8000
 """Bytes of a text after each step of its normalisation; a prompt has 2,000 letters at most."""
+SHORT_BYTES, BYTES_A_LETTER = 500, 10
+"""Bytes of a short text likewise, and those for each of its letters; one of Hangul becomes 9."""
 
 WITHOUT_WORDS: dict[str, Any] = {"model": {"type": "BPE", "vocab": {}, "merges": []}, "added_tokens": []}
 
@@ -179,11 +181,12 @@ class FileTokenizer:
     def _short(self, text: str) -> str:
         """A cleaned text. Raises WeightsError if the tokenizer would make a much longer one of it."""
         text = normalized = self.clean(text)
+        most = min(MAX_BYTES, SHORT_BYTES + BYTES_A_LETTER * len(text))
         for step in self.normalizers:
             normalized = step.normalize_str(normalized)
-            if (size := len(normalized.encode())) > MAX_BYTES:
+            if (size := len(normalized.encode())) > most:
                 raise WeightsError(
-                    f"the tokenizer makes {size:,} bytes of {len(text):,} letters: at most {MAX_BYTES:,}."
+                    f"the tokenizer makes {size:,} bytes of {len(text):,} letters: at most {most:,}."
                 )
         return text
 

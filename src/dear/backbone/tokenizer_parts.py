@@ -21,10 +21,11 @@ PATTERNS = (
 """Regular expressions that the tokenizers of CLIPs have. Others may take forever on a text."""
 MAX_EXPANSION = 64  # bytes that one character may become; NFKC's longest are 33
 MAX_TOKEN = 200  # letters of one beside the vocabulary
-MAX_PIECE = 64  # letters of one in that of a Unigram: each letter of a text is compared with as many
-AFFIXES = ("unk_token", "continuing_subword_prefix", "end_of_word_suffix")
-"""Texts that a model puts beside parts of a word, of which it tries many."""
-MAX_AFFIX = 32
+MAX_PIECE = 32  # letters of one in that of a Unigram: each letter of a text is compared with as many
+MAX_WORD = 100  # letters that WordPiece splits, which tries all its parts; BERT's own
+AFFIXES = {"unk_token": 32, "continuing_subword_prefix": 4, "end_of_word_suffix": 4}
+"""Most letters of the texts that a model puts beside parts of a word, of which it tries many."""
+MAX_WORD_GROWTH = 5  # as MAX_GROWTH, of a text that WordPiece splits; BERT's: 3
 MAX_GROWTH = 600  # times the bytes of a text, after all normalizers and pre-tokenizers; SigLIP's: 384
 GROWTH = {
     "NFC": 3, "NFD": 3, "NFKC": 11, "NFKD": 11, "Lowercase": 1.5, "BertNormalizer": 3, "ByteLevel": 2,
@@ -58,7 +59,7 @@ class WordPiece(TypedDict):
     vocab: dict[str, Any]
     unk_token: str
     continuing_subword_prefix: NotRequired[str]
-    max_input_chars_per_word: NotRequired[Annotated[int, Range(1, 200)]]
+    max_input_chars_per_word: NotRequired[Annotated[int, Range(1, MAX_WORD)]]
 
 
 class Unigram(TypedDict):
@@ -115,9 +116,9 @@ def tokenizer_parts(content: Any, where: object) -> dict[str, Any]:
     model = typed(model | {"type": kind}, MODELS[kind], where, "model")
     if unknown := sorted(model.keys() - MODELS[kind].__annotations__.keys()):
         raise ReadingError(where, f"its model has the unknown key {shown(unknown[0])}")
-    for key in AFFIXES:
-        if len(str(model.get(key) or "")) > MAX_AFFIX:
-            raise ReadingError(where, f"its model has a {key} of more than {MAX_AFFIX} characters")
+    for key, most in AFFIXES.items():
+        if len(str(model.get(key) or "")) > most:
+            raise ReadingError(where, f"its model has a {key} of more than {most} characters")
     added = typed(parts.get("added_tokens") or [], list[Added], where, "added_tokens")
     at_most("vocabulary", len(model["vocab"]) + len(added), where)
     at_most("added_tokens", len(added), where)
@@ -130,9 +131,10 @@ def tokenizer_parts(content: Any, where: object) -> dict[str, Any]:
         raise ReadingError(where, f"it has more than {MAX_VALUES:,} values beside its vocabulary")
     for name, step in steps.items():
         _require_step(step, name, where)
-    if (growth := _growth(steps["normalizer"]) * _growth(steps["pre_tokenizer"])) > MAX_GROWTH:
+    most = MAX_WORD_GROWTH if kind == "WordPiece" else MAX_GROWTH
+    if (growth := _growth(steps["normalizer"]) * _growth(steps["pre_tokenizer"])) > most:
         raise ReadingError(
-            where, f"its steps may make a text {growth:,.0f} times as long: at most {MAX_GROWTH} times"
+            where, f"its steps may make a text {growth:,.0f} times as long: at most {most} times"
         )
     return {
         "version": "1.0", "truncation": None, "padding": None, "decoder": None, "added_tokens": added,

@@ -53,11 +53,15 @@ def test_padding_is_as_the_settings_say(tmp_path: Path) -> None:
         read(tmp_path)
 
 
-@pytest.mark.parametrize("key", ["unk_token", "continuing_subword_prefix", "end_of_word_suffix"])
-def test_what_stands_beside_parts_of_a_word_is_short(key: str) -> None:
+@pytest.mark.parametrize(
+    ("key", "most"), [("unk_token", 32), ("continuing_subword_prefix", 4), ("end_of_word_suffix", 4)]
+)
+def test_what_stands_beside_parts_of_a_word_is_short(key: str, most: int) -> None:
     """It is put beside each part that is tried: 8 kB of it made one word of 1,000 letters take minutes."""
-    model = {"type": "BPE", "vocab": {"a": 0}, "merges": [], key: "#" * 33}
-    with pytest.raises(ReadingError, match=f"its model has a {key} of more than 32 characters"):
+    model = {"type": "BPE", "vocab": {"a": 0}, "merges": [], key: "#" * most}
+    assert tokenizer_parts({"model": model}, "x")["model"] == model | {"type": "BPE"}
+    model[key] = "#" * (most + 1)
+    with pytest.raises(ReadingError, match=f"its model has a {key} of more than {most} characters"):
         tokenizer_parts({"model": model}, "x")
 
 
@@ -154,8 +158,8 @@ def test_ids_that_the_tower_lacks_are_refused(tmp_path: Path) -> None:
         ("model", {"type": "WordLevel", "vocab": {}}, "its model is 'WordLevel'"),
         (
             "model",
-            {"type": "Unigram", "unk_id": 0, "vocab": [["<unk>", 0.0], ["a" * 65, -1.0]]},
-            "a token of more than 64 characters",
+            {"type": "Unigram", "unk_id": 0, "vocab": [["<unk>", 0.0], ["a" * 33, -1.0]]},
+            "a token of more than 32 characters",
         ),
         ("model", {"type": [[]], "vocab": {}}, "its model is "),
         ("added_tokens", [{"id": 0, "content": ""}], "is empty"),
@@ -192,7 +196,7 @@ def longer(times: int) -> dict[str, Any]:
 
 def test_a_character_map_does_what_it_says(tmp_path: Path) -> None:
     """So that the test below refuses what would grow."""
-    file = write_tokenizer("BERT", tmp_path)
+    file = write_tokenizer("T5", tmp_path)
     file.write_text(json.dumps(json.loads(file.read_text()) | {"normalizer": longer(3)}))
     rust = read(tmp_path).rust
     assert rust.normalizer.normalize_str("a cat") == "aaa caaat"
@@ -245,17 +249,44 @@ def test_a_text_that_becomes_long_is_refused(tmp_path: Path) -> None:
     parts = json.loads(file.read_text())
     file.write_text(json.dumps(parts | {"normalizer": longer(64)}))
     tokenizer = read(tmp_path)
-    assert tokenizer("a" * 125).shape == (1, 11)
-    with pytest.raises(WeightsError, match="the tokenizer makes 8,064 bytes of 126 letters: at most 8,000"):
-        tokenizer("a" * 126)
+    assert tokenizer("a" * 9).shape == (1, 11)
+    with pytest.raises(WeightsError, match="the tokenizer makes 640 bytes of 10 letters: at most 600"):
+        tokenizer("a" * 10)
+    with pytest.raises(
+        WeightsError, match="the tokenizer makes 64,000 bytes of 1,000 letters: at most 8,000"
+    ):
+        tokenizer("a" * 1000)
     nothing = {"type": "Replace", "pattern": {"String": "a"}, "content": ""}
     steps = {"type": "Sequence", "normalizers": [longer(64), nothing]}  # long only in between
+    file.write_text(json.dumps(parts | {"normalizer": steps}))
     file.write_text(json.dumps(parts | {"normalizer": steps}))
     with pytest.raises(WeightsError, match="the tokenizer makes 8,064 bytes of 126 letters"):
         read(tmp_path)("a" * 126)
     bert = json.loads(write_tokenizer("BERT", tmp_path).read_text())
-    bert["model"]["max_input_chars_per_word"] = 201
-    with pytest.raises(ReadingError, match=r"max_input_chars_per_word is 201: it must be .*200"):
+    bert["model"]["max_input_chars_per_word"] = 101
+    with pytest.raises(ReadingError, match=r"max_input_chars_per_word is 101: it must be .*100"):
+        tokenizer_parts(bert, "it")
+
+
+@pytest.mark.parametrize(
+    ("normalizers", "times"),
+    [
+        (["BertNormalizer", "Lowercase"], None),
+        (["NFD", "Lowercase", "StripAccents"], None),
+        (["NFKC"], 11),
+        (["NFD", "BertNormalizer"], 9),
+    ],
+)
+def test_words_that_wordpiece_splits_grow_little(
+    normalizers: list[str], times: int | None, tmp_path: Path
+) -> None:
+    """It tries all parts of a word: 234 ligatures that became words of 195 letters took 41 ms."""
+    bert = json.loads(write_tokenizer("BERT", tmp_path).read_text())
+    bert["normalizer"] = {"type": "Sequence", "normalizers": [{"type": kind} for kind in normalizers]}
+    if times is None:
+        assert tokenizer_parts(bert, "it")["normalizer"] == bert["normalizer"]
+        return
+    with pytest.raises(ReadingError, match=f"a text {times} times as long: at most 5 times"):
         tokenizer_parts(bert, "it")
 
 
