@@ -30,7 +30,9 @@ PARTS = ("Transformer", "Pooling", "Normalize")
 """The modules of a model, in their order; a last one that makes unit vectors may be missing, as all are."""
 FOLDER = re.compile(r"[A-Za-z0-9][\w-]*", re.ASCII)
 UNUSED = ("pooler.", "embeddings.position_ids")  # tensors that embeddings do not depend on
-WIDEST = 2**13
+WIDEST = 2**11  # twice the largest BERT: the covariance of each concept has its square
+AT_ONCE = 2**28
+"""Values of a layer at once: 128 texts of 512 tokens in the largest BERT."""
 
 Most = Annotated[int, Range(1, WIDEST)]
 
@@ -93,6 +95,7 @@ class Bert(nn.Module):
         super().__init__()
         c, width = config, config["hidden_size"]
         self.heads = c["num_attention_heads"]
+        self.widest = max(width, c["intermediate_size"])
 
         def norm() -> nn.Module:
             return nn.LayerNorm(width, eps=c["layer_norm_eps"])
@@ -155,8 +158,8 @@ class SentenceModel:
 
     @torch.no_grad()
     def __call__(self, texts: Sequence[str], batch: int) -> Float[Tensor, "text width"]:
-        """Unit embeddings, ``batch`` texts at a time, those of like length together. Raises WeightsError if
-        the tokenizer fails.
+        """Unit embeddings, ``batch`` texts at a time, those of like length together; fewer if their layers
+        had more than ``AT_ONCE`` values. Raises WeightsError if the tokenizer fails.
         """
         order = sorted(range(len(texts)), key=lambda number: len(texts[number]))
         rows: dict[int, Tensor] = {}
@@ -168,11 +171,18 @@ class SentenceModel:
             real = words.flip(1).cumsum(dim=1).flip(1) > 0  # a text may name the padding token
             longest = int(real.sum(dim=1).max())
             ids, real = ids[:, :longest], real[:, :longest]
-            states = self.bert(ids, real)
-            weights = real.unsqueeze(-1).to(states)
-            pooled = (states * weights).sum(dim=1) / weights.sum(dim=1) if self.mean else states[:, 0]
+            most = max(1, AT_ONCE // (longest * max(self.bert.widest, self.bert.heads * longest)))
+            pairs = zip(ids.split(most), real.split(most), strict=True)
+            pooled = torch.cat([self._pooled(*pair) for pair in pairs])
             rows |= dict(zip(numbers, normalize(pooled, dim=-1), strict=True))
         return torch.stack([rows[number] for number in range(len(texts))])
+
+    def _pooled(
+        self, ids: Int[Tensor, "text token"], real: Bool[Tensor, "text token"]
+    ) -> Float[Tensor, "text width"]:
+        states: Tensor = self.bert(ids, real)
+        weights = real.unsqueeze(-1).to(states)
+        return (states * weights).sum(dim=1) / weights.sum(dim=1) if self.mean else states[:, 0]
 
 
 def load_sentence_model(source: str) -> SentenceModel:
