@@ -54,6 +54,8 @@ WITHOUT_WORDS: dict[str, Any] = {"model": {"type": "BPE", "vocab": {}, "merges":
 
 Result = TypeVar("Result")
 STDERR = 2
+PANIC = "PanicException"
+"""pyo3's class of a panic, which no module offers."""
 _stderr_lock = threading.Lock()
 
 
@@ -240,14 +242,22 @@ def _content(token: str | Special | None) -> str | None:
 
 
 def _guarded(work: Callable[[], Result]) -> Result:
-    """The result of the library's Rust code. A panic in it is no Exception: a WeightsError, as the rest."""
+    """The result of the library's Rust code. A panic in it is no Exception: a WeightsError, as the rest.
+    Other exceptions of that kind, such as of a signal, are not of the library.
+    """
     try:
         with _without_panics():
             return work()
-    except (KeyboardInterrupt, SystemExit, MemoryError):
+    except MemoryError:
         raise
     except BaseException as error:
+        if not (isinstance(error, Exception) or _is_panic(error)):
+            raise
         raise WeightsError(f"the library tokenizers cannot use it ({first_line(error)}).") from error
+
+
+def _is_panic(error: BaseException) -> bool:
+    return type(error).__name__ == PANIC
 
 
 @contextmanager
@@ -266,12 +276,11 @@ def _without_panics() -> Iterator[None]:
             return
         stack.callback(os.close, stderr)
         os.dup2(captured.fileno(), STDERR)
-        panic = True
+        panic = False
         try:
             yield
-            panic = False
-        except Exception:
-            panic = False
+        except BaseException as error:
+            panic = _is_panic(error)
             raise
         finally:
             os.dup2(stderr, STDERR)

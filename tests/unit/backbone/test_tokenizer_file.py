@@ -13,6 +13,7 @@ import torch
 
 from dear.backbone.tokenizer_file import FileTokenizer, _guarded, file_tokenizer
 from dear.backbone.tokenizer_parts import specials, tokenizer_parts
+from dear.cli.main import Terminated
 from dear.errors import DearError, WeightsError
 from dear.limits import LimitError
 from dear.reading.files import ReadingError
@@ -319,14 +320,27 @@ def test_the_settings_name_no_file_and_no_code(tmp_path: Path) -> None:
 
 
 def test_a_panic_of_the_library_is_a_line() -> None:
-    class Panic(BaseException):
+    class PanicException(BaseException):
         """As pyo3's, which is no Exception."""
 
     def panic() -> None:
-        raise Panic("index out of bounds\nand more")
+        raise PanicException("index out of bounds\nand more")
 
     with pytest.raises(WeightsError, match=r"cannot use it \(index out of bounds\)\.?$"):
         _guarded(panic)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="writes to the descriptor of stderr")
+def test_a_signal_is_no_fault_of_the_library(capfd: pytest.CaptureFixture[str]) -> None:
+    """SIGTERM while it reads a text was a file that it cannot use, with exit code 2 in place of 143."""
+
+    def ended() -> None:
+        os.write(2, b"a line\n")
+        raise Terminated
+
+    with pytest.raises(Terminated):
+        _guarded(ended)
+    assert capfd.readouterr().err == "a line\n"
 
 
 @pytest.mark.skipif(os.name == "nt", reason="reads the descriptor of stderr")
