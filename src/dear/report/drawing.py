@@ -165,15 +165,21 @@ def figure_files(drawings: Iterable[Drawing]) -> dict[str, bytes]:
 
 
 def _for_page(text: str, name: str, description: str, width: float) -> str:
-    """Remove what only a standalone file needs, make ids unique, let colour and font follow the page."""
+    """Remove what only a standalone file needs, make ids unique, let colour and font follow the page. Names
+    between the tags stay as they are.
+    """
     text = re.sub(r"<!--.*?-->\s*", "", text[text.index("<svg") :], flags=re.DOTALL)
     text = re.sub(r"<defs>\s*<style[^>]*>.*?</style>\s*</defs>\s*", "", text, count=1, flags=re.DOTALL)
     text = re.sub(r"<metadata>.*?</metadata>\s*", "", text, count=1, flags=re.DOTALL)
-    text = text.replace(' xmlns:xlink="http://www.w3.org/1999/xlink"', "").replace("xlink:href=", "href=")
     id_or_reference = re.compile(r'( id="| href="#|url\(#)')
-    text = re.sub(r"<[^>]*>", lambda tag: id_or_reference.sub(rf"\g<1>{name}-", tag[0]), text)
-    text = text.replace(INK, "currentColor")
-    text = re.sub(r"(font: [^'\";]*?px) [^;\"]*", rf"\1 {PAGE_FONT}", text)
+
+    def for_page(match: re.Match[str]) -> str:
+        tag = match[0].replace(' xmlns:xlink="http://www.w3.org/1999/xlink"', "")
+        tag = tag.replace("xlink:href=", "href=").replace(INK, "currentColor")
+        tag = id_or_reference.sub(rf"\g<1>{name}-", tag)
+        return re.sub(r"(font: [^'\";]*?px) [^;\"]*", rf"\1 {PAGE_FONT}", tag)
+
+    text = re.sub(r"<[^>]*>", for_page, text)
     look = (
         f"width: {width * LARGER:.2f}in; max-width: 100%; min-width: {width * SMALLEST:.2f}in; height: auto; "
         "stroke-linejoin: round"

@@ -74,6 +74,17 @@ def test_hostile_names_stay_text() -> None:
     assert any("alert(1)" in text for text in texts(bars))
 
 
+@pytest.mark.parametrize(
+    "name",
+    ["font: 9px bar", 'style="font: 9px bar', "#010203", "xlink:href=x", 'a style="color: red', "url(#a)"],
+)
+def test_names_like_a_style_stay_as_they_are(name: str) -> None:
+    """A title `font: 9px bar` made the SVG malformed: what follows was replaced up to the next quote."""
+    drawing = training_curves({name: [2.0, 1.5, 1.25], "Toys": [1.0, 0.5]})
+    for svg in (drawing.svg, drawing.standalone()):
+        assert name in {text.strip() for text in ElementTree.fromstring(svg).itertext()}
+
+
 def test_deviations_are_drawn() -> None:
     runs = [record("tools", "dear", base, 0.5, seed=seed) for seed, base in ((1, 0.5), (2, 0.7))]
     assert "LineCollection" in accuracy_bars(base_to_novel_table(runs)).svg
