@@ -3,12 +3,9 @@ their hash is compared: with the hash that the hub states, and later with the fi
 """
 
 import hashlib
-import http.client
 import logging
 import re
 import sys
-import urllib.error
-import urllib.request
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
@@ -19,6 +16,7 @@ from urllib.parse import urlsplit
 import huggingface_hub  # loads its parts when they are used
 from huggingface_hub import constants
 
+from dear.backbone.reach import reach as reach
 from dear.errors import WeightsError, first_line, printable
 from dear.limits import LimitError, at_most
 
@@ -36,7 +34,6 @@ NAME = re.compile(r"[\w.-]+(/[\w.-]+)?", re.ASCII)
 """A name without control characters; the hub's client checks the rest."""
 CHUNK = 2**20
 LONGEST_WAIT = 60  # seconds before a request is tried again, whatever the hub asks for
-INTERIM = 10  # answers of the hub before its answer
 HOME = "https://huggingface.co"
 """The hub that tokens are of; mirrors lead there."""
 
@@ -377,44 +374,3 @@ def announce(title: str, repository: str, size: int | None, card: Any) -> None:
         f"it is kept in {constants.HF_HUB_CACHE}",
         file=sys.stderr,
     )
-
-
-def reach() -> None:
-    """Raise URLError at once if the hub does not answer; its client would retry for a minute."""
-    if constants.HF_HUB_OFFLINE:
-        raise ConnectionError("HF_HUB_OFFLINE is set")
-    try:
-        opener = urllib.request.build_opener(_Http, _Https)
-        opener.open(urllib.request.Request(constants.ENDPOINT, method="HEAD"), timeout=10).close()
-    except urllib.error.HTTPError:
-        return  # the hub answers; let the client decide
-
-
-class _Answer(http.client.HTTPResponse):
-    """An answer after few others: Python waits while a server says `100 Continue`."""
-
-    interim = 0
-
-    def _read_status(self) -> Any:
-        self.interim += 1
-        if self.interim > INTERIM:
-            raise http.client.HTTPException(f"the hub at {constants.ENDPOINT} answers `Continue` without end")
-        return super()._read_status()  # type: ignore[misc]
-
-
-class _Few(urllib.request.AbstractHTTPHandler):
-    def do_open(self, http_class: Any, req: urllib.request.Request, **options: Any) -> Any:
-        def connection(*args: Any, **kwargs: Any) -> Any:
-            made = http_class(*args, **kwargs)
-            made.response_class = _Answer
-            return made
-
-        return super().do_open(connection, req, **options)
-
-
-class _Http(_Few, urllib.request.HTTPHandler):
-    pass
-
-
-class _Https(_Few, urllib.request.HTTPSHandler):
-    pass

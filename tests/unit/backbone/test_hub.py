@@ -3,17 +3,12 @@
 import io
 import logging
 import os
-import socket
 import subprocess
 import sys
-from contextlib import nullcontext
-from http.client import HTTPException
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
 import pytest
-from huggingface_hub import constants
 from huggingface_hub.utils import get_session
 from safetensors.torch import save
 from torch import Tensor
@@ -381,25 +376,3 @@ def test_answers_that_cannot_be_checked_are_not_asked_for(monkeypatch: pytest.Mo
         hub.checked_answers("a file", "json_bytes"),
     ):
         pass
-
-
-@pytest.mark.parametrize("interim", [0, 3, 1000])
-def test_a_hub_that_only_says_continue(interim: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Python's client skips such answers, however many there are."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-
-        def serve() -> None:
-            connection, _ = server.accept()
-            with connection:
-                connection.recv(65536)
-                connection.sendall(b"HTTP/1.1 100 Continue\r\n\r\n" * interim)
-                connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
-
-        thread = Thread(target=serve)
-        thread.start()
-        monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
-        monkeypatch.setattr(constants, "ENDPOINT", f"http://127.0.0.1:{server.getsockname()[1]}")
-        expected = pytest.raises(HTTPException, match="without end") if interim == 1000 else nullcontext()
-        with expected:
-            hub.reach()
-        thread.join()
