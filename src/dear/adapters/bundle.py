@@ -25,7 +25,7 @@ from dear.methods.base import Method
 from dear.methods.declaration import MethodSettings
 from dear.methods.registry import METHODS, build_method, known_method
 from dear.reading.files import ReadingError
-from dear.reading.typed import Number, Range, Share, typed
+from dear.reading.typed import Number, Range, Share, shown, typed
 from dear.roles.table import RoleTable
 from dear.training.seeding import generator
 
@@ -168,6 +168,14 @@ class Bundle:
 
         Raises WeightsError, UnknownNameError, BundleError.
         """
+        for key, path in (("model", self.model), ("pretrained", self.pretrained or "")):
+            try:
+                Path(path).expanduser()
+            except RuntimeError as error:
+                raise BundleError(
+                    f"{self.title}: its backbone.{key} is {shown(path)}, a folder of a user whom this machine"
+                    " lacks."
+                ) from error
         weights = pretrained or named_weights(self.model, self.pretrained, self.title)
         clip = load_clip(self.model, weights, device=device, named_by=self.title)
         self.check(clip)

@@ -1,6 +1,7 @@
-"""Bundles on the hub: fetched once, compared with their hashes at each use."""
+"""Bundles on the hub: fetched once, compared with their hashes at each use; a backbone elsewhere."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -67,3 +68,11 @@ def test_files_of_two_commits_make_no_bundle(
 def test_without_the_hub() -> None:
     with pytest.raises(BundleError, match=r"no folder someone/cards.*HF_HUB_OFFLINE"):
         Bundle.from_pretrained("someone/cards")
+
+
+@pytest.mark.parametrize("key", ["model", "pretrained"])
+def test_a_home_that_this_machine_lacks_is_named(folder: Path, key: str) -> None:
+    """It was a line that named neither the bundle nor the key."""
+    bundle = replace(Bundle.from_pretrained(folder), **{key: "~nosuch/x"})
+    with pytest.raises(BundleError, match=rf"the bundle .*: its backbone\.{key} is '~nosuch/x', a folder of"):
+        bundle.load_backbone()
