@@ -217,6 +217,7 @@ def _open(encoder: Encoder, folder: Path, out: Path, model: str, shard: Shard | 
         )
     Vectors.of(catalogue.folder, metadata).check(metadata["rows"])
     catalogue.require_rows(metadata["rows"])
+    catalogue.rebuild_indexes()
     if "searchable_rows" in metadata:
         with catalogue.change():  # an index that FAISS searched has no such fact
             catalogue.set(searchable_rows=metadata["searchable_rows"])

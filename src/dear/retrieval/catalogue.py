@@ -12,6 +12,7 @@ import sqlite3
 import string
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
+from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, NotRequired, Self, TypedDict
 from urllib.parse import quote, unquote_to_bytes
@@ -31,6 +32,7 @@ from dear.retrieval.scan import Stamp
 
 SCHEMA = 2
 LONGEST_PATH, LONGEST_REASON = 4096, 500
+WRITTEN_AT_ONCE = 1000  # rows: signals, such as SIGTERM, wait so long
 LAST_GENERATION = 10**12  # the first one follows it
 OF_FAISS = {"trained", "kind", "storage"}
 """Facts of the time when FAISS searched; a completed build left them, and all its rows are searchable."""
@@ -253,6 +255,13 @@ class Catalogue:
                 raise damaged(self.folder, f"its entry of {path[:100]!r} is wrong")
             yield Entry(path, Stamp(size, mtime), sha256, row, _shortened(reason))
 
+    def rebuild_indexes(self) -> None:
+        """Make the file's indexes anew from its tables, before they are changed: those of a stranger may be
+        slow to seek in, or lack rows.
+        """
+        with self.change():
+            self.database.execute("REINDEX")
+
     def require_rows(self, rows: int) -> None:
         """Raise DataError for a file whose row is not among ``rows``: no query would find it."""
         among = "typeof(row) = 'integer' AND row >= 0 AND row < ?"
@@ -338,7 +347,9 @@ class Catalogue:
         return name
 
     def _write(self, statement: str, rows: Iterable[tuple[object, ...]]) -> None:
-        self.database.executemany(statement, rows)
+        remaining = iter(rows)
+        while part := [*islice(remaining, WRITTEN_AT_ONCE)]:
+            self.database.executemany(statement, part)
 
     def _ask(self, question: str, *values: object) -> Iterator[tuple[Any, ...]]:
         try:

@@ -43,6 +43,10 @@ TABLES = {
 views, triggers and computed columns, and SQLite reads tables of its own, such as sqlite_stat1, unasked. It
 makes the indexes of primary keys itself, without SQL.
 """
+LARGEST_KEYS = {
+    "sqlite_autoindex_facts_1": 1000, "sqlite_autoindex_files_1": 4200, "by_content": 128, "by_row": 32,
+}  # fmt: skip
+"""Bytes of an entry of an index: SQLite reads several for each that it seeks."""
 DEFINITIONS = [sql for _, _, sql in TABLES.values() if sql is not None]
 
 
@@ -112,8 +116,8 @@ def _require_own_trees(database: Database, path: Path) -> None:
     try:
         database.pages = pages = Pages(path)
         roots = _roots(pages)
-        largest = {"files": LARGEST_ROW, "facts": limit("index_facts")}
-        sizes = {name: pages.tree(root, largest[TABLES[name][1]]) for name, root in roots.items()}
+        largest = {"files": LARGEST_ROW, "facts": limit("index_facts")} | LARGEST_KEYS
+        sizes = {name: pages.tree(root, largest[name]) for name, root in roots.items()}
         pages.require_own_free_pages()
         for name, size in sizes.items():
             # The entries of an index each name a row, which is read again for each.

@@ -103,6 +103,9 @@ class Pages:
         # Bytes 48 to 51 are the pages that SQLite would keep in memory: by default 2 MB of them.
         if head[18:20] != ROLLBACK or head[20] or any(head[48:56]):
             raise PagesError("its pages have another form than those of an index")
+        # SQLite takes the pages beyond the number in the header as free, if the header is of its last change.
+        if int.from_bytes(head[28:32], "big") != self.size // page or head[24:28] != head[92:96]:
+            raise PagesError("it has another number of pages than it says")
         if int.from_bytes(head[56:60], "big") > UTF_8:
             raise PagesError("its text is not in UTF-8")
         self.pages = np.frombuffer(self.mapped, dtype=np.uint8).reshape(-1, page)

@@ -341,11 +341,11 @@ def test_a_lock_of_a_stranger_is_not_read(name: str, tmp_path: Path) -> None:
     build_index(Plain(), tmp_path / "images", out)
 
 
-def test_keys_of_facts_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_bytes_of_facts_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """They took 4.6 GiB from a file of 42 MB, when they might share their pages."""
     build_index(Plain(), gallery(tmp_path / "images"), tmp_path / "index")
     with closing(sqlite3.connect(tmp_path / "index" / FILE)) as database, database:
-        database.execute("INSERT INTO facts VALUES (?, '1')", ("k" * 50_000,))
+        database.execute("INSERT INTO facts VALUES ('k', ?)", (f'"{"v" * 50_000}"',))
     Catalogue.open(tmp_path / "index").close()
     monkeypatch.setattr("dear.limits.LIMITS", {**LIMITS, "index_facts": Limit(50_100, "bytes")})
     with pytest.raises(LimitError, match=r"the index .*: 50,\d{3} bytes"):

@@ -241,7 +241,7 @@ def test_more_levels_than_sqlite_has(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 @pytest.mark.parametrize(("at", "value"), [
     (0, b"X"), (16, b"\0\0"), (16, b"\x10\1"), (16, b"\x20\0"), (18, b"\2"), (19, b"\2"), (20, b"\1"),
-    (51, b"\1"), (55, b"\1"), (100, b"\5"), (103, b"\xff\xff"), (4096, b"\0"),
+    (27, b"\xff"), (31, b"\1"), (51, b"\1"), (55, b"\1"), (100, b"\5"), (103, b"\xff\xff"), (4096, b"\0"),
 ])  # fmt: skip
 def test_headers(at: int, value: bytes, tmp_path: Path) -> None:
     """Of another page size, with a log, reserved bytes, pages to keep or to move, and wrong pages."""
