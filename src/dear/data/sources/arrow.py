@@ -6,15 +6,16 @@ Arrow obeys what a file says of itself, whatever memory and time that takes: rea
 
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal, Protocol
 
+from dear.data.sources.archive import require_modest
 from dear.errors import DataError, DearError, first_line
 from dear.limits import at_most
-from dear.reading.files import ReadingError, opened
+from dear.reading.files import ReadingError, opened, size_on_disk
 from dear.reading.plain import parse_json
 from dear.reading.typed import typed
 
@@ -93,7 +94,7 @@ def _arrays(file: Path, column: str, rows: int, images: bool) -> Iterator[Any]:
         with pyarrow.OSFile(os.fsencode(file)) as source:
             reader = ParquetFile(source, pre_buffer=False)
             leaf = f"{column}.bytes" if images else column
-            for batch in reader.iter_batches(rows, columns=[leaf], use_threads=False):
+            for batch in _modest(reader.iter_batches(rows, columns=[leaf], use_threads=False), file):
                 if batch.schema.names != [column]:
                     raise ReadingError(file, f"its column {column[:80]!r} shares its name with another")
                 yield _bytes(batch.column(0)) if images else batch.column(0)
@@ -104,12 +105,24 @@ def _arrays(file: Path, column: str, rows: int, images: bool) -> Iterator[Any]:
             included_fields=[schema.get_field_index(column)], use_threads=False
         )
         source.seek(0)
-        for batch in pyarrow.ipc.open_stream(source, options=options):
+        for batch in _modest(pyarrow.ipc.open_stream(source, options=options), file):
             cells = batch.column(0)
             cells.validate(full=True)  # a slice is checked by its own rows
             array = _bytes(cells) if images else cells
             for start in range(0, len(array), rows):
                 yield array.slice(start, rows)
+
+
+def _modest(batches: Iterable[Any], file: Path) -> Iterator[Any]:
+    """The batches. Raises LimitError as soon as they have many times the bytes of their file: several may be
+    the same ones, or packed.
+    """
+    total, size = 0, size_on_disk(file)
+    for batch in batches:
+        # Those of a stream as it has them: what its values claim is not checked yet. Of Parquet, parts come.
+        total += batch.nbytes if file.suffix == PARQUET else batch.get_total_buffer_size()
+        require_modest(file, total, size)
+        yield batch
 
 
 def _bytes(cells: Any) -> Any:
@@ -126,7 +139,7 @@ def _stream(file: Path) -> tuple[dict[str, Column], int]:
         columns = _columns(pyarrow.ipc.open_stream(source).schema, file)
         source.seek(0)
         options = pyarrow.ipc.IpcReadOptions(included_fields=[0], use_threads=False)
-        return columns, sum(len(batch) for batch in pyarrow.ipc.open_stream(source, options=options))
+        return columns, sum(map(len, _modest(pyarrow.ipc.open_stream(source, options=options), file)))
 
 
 def _parquet(file: Path) -> tuple[dict[str, Column], int]:
