@@ -2,17 +2,16 @@
 read far more for it than the file holds. Format: TIFF 6.0, section 2; BigTIFF has wider numbers.
 """
 
+import struct
 from collections.abc import Iterator
 from typing import Final, Literal, NamedTuple
-
-import numpy as np
 
 BIG: Final = (b"+\0", b"\0+")
 MAX_TAGS: Final = 2**16  # as many as the older form can have
 COMPRESSION, SHORT, JPEGS = 259, 3, (6, 7)  # a tag, its type, and its values
 BYTE_COUNTS: Final = (279, 325)  # of strips, and of tiles
 DIRECTORIES: Final = (34665, 34853, 40965)  # EXIF, GPS and interoperability
-NUMBERS: Final = {1: "u1", 3: "u2", 4: "u4", 16: "u8"}
+NUMBERS: Final = {1: "B", 3: "H", 4: "I", 16: "Q"}
 BYTES: Final = (1, 2, 7)  # types that are read as they are
 RATIONAL: Final = (5, 10)
 MAX_RATIONALS, MAX_VALUES = 1000, 2**20
@@ -57,21 +56,30 @@ class Directory:
         """
         if self.number(self.number(self.wide, self.wide), self.head) > MAX_TAGS:
             raise ValueError(f"it has more than {MAX_TAGS:,} tags")
+        counted = set[int]()
         for entry in self:
             most = MAX_RATIONALS if entry.kind in RATIONAL else MAX_VALUES
             if entry.kind not in BYTES and entry.values > most:
                 raise ValueError(f"its tag {entry.tag} has {entry.values:,} values")
-            if entry.tag in BYTE_COUNTS and self._sum(entry) > 4 * len(self.content) + SPARE:
-                raise ValueError("it contains far more data than its picture needs")
+            if entry.tag in BYTE_COUNTS:
+                if entry.tag in counted:
+                    raise ValueError(f"its tag {entry.tag} is there twice")
+                counted.add(entry.tag)
+                if self._sum(entry) > 4 * len(self.content) + SPARE:
+                    raise ValueError("it contains far more data than its picture needs")
 
     def _sum(self, entry: Entry) -> int:
         """The sum of an entry's values. Raises ValueError for values beyond the file."""
         if entry.kind not in NUMBERS:
             raise ValueError(f"its tag {entry.tag} has the type {entry.kind}")
-        kind = np.dtype(NUMBERS[entry.kind]).newbyteorder(self.order)
-        inline = entry.values * kind.itemsize <= self.wide
+        form = f"{'<' if self.order == 'little' else '>'}{entry.values}{NUMBERS[entry.kind]}"
+        inline = struct.calcsize(form) <= self.wide
         start = entry.start if inline else self.number(entry.start, self.wide)
-        return int(np.frombuffer(self.content, kind, entry.values, start).astype(np.float64).sum())
+        if start + struct.calcsize(form) > len(self.content):
+            raise ValueError(f"the values of its tag {entry.tag} lie beyond it")
+        if entry.kind == 1:  # there may be as many as the file has bytes
+            return sum(memoryview(self.content)[start : start + entry.values])
+        return sum(struct.unpack_from(form, self.content, start))
 
     def may_hold_jpegs(self) -> bool:
         """Whether an entry says so; one of another form than the usual is taken for it."""

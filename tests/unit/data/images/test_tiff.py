@@ -62,6 +62,14 @@ def test_strips_that_share_their_bytes(rows: int, size: int, passes: bool, tmp_p
         decode(tmp_path / "x", 99, content)
 
 
+def test_the_bytes_of_strips_are_counted_once(tmp_path: Path) -> None:
+    """65,536 entries might name the same million of values."""
+    plain = {256: 8, 257: 8, 258: 8, 259: 1, 262: 1, 273: 8, 278: 8, 279: 64}
+    tags = [*(hostile.long(*one) for one in plain.items()), hostile.long(279, 64)]
+    with pytest.raises(DataError, match="its tag 279 is there twice"):
+        decode(tmp_path / "x", 99, hostile.directory(tags, bytes(64)))
+
+
 @pytest.mark.parametrize(("kind", "most"), [(5, tiff.MAX_RATIONALS), (3, tiff.MAX_VALUES)])
 def test_values_of_a_tag(kind: int, most: int, tmp_path: Path) -> None:
     """Pillow makes an object of each."""
