@@ -63,8 +63,8 @@ def claimed(experiment: Experiment) -> Iterator[None]:
     """Lock the folder of an experiment. Raises OutputError if it belongs to another recipe or is in use."""
     out, recipe = experiment.out, experiment.recipe
     make_folder(out)
-    with _lock(out) as lock:
-        try:
+    try:
+        with _lock(out) as lock:
             if not _held(lock.fileno(), out):
                 raise OutputError(
                     f"another process is writing to {out}: wait for it, or choose another place with --out."
@@ -73,8 +73,17 @@ def claimed(experiment: Experiment) -> Iterator[None]:
                 with output_file(out / MARK) as mark:
                     mark.write(f"{recipe}\n".encode())
             yield
-        finally:
-            # It may be another's if a signal came early. One with a content is not ours, which are empty.
+    finally:
+        _remove_lock(out)
+
+
+def _remove_lock(out: Path) -> None:
+    """Remove a lock that no process has, of this one too if a signal came before it was held. One with a
+    content is not ours, which are empty.
+    """
+    with suppress(OSError, ReadingError):
+        require_plain(out / LOCK)
+        with (out / LOCK).open("rb") as lock:
             if _held(lock.fileno(), out) and not os.fstat(lock.fileno()).st_size:
                 (out / LOCK).unlink(missing_ok=True)
 
