@@ -6,6 +6,8 @@ import hashlib
 import logging
 import re
 import sys
+import urllib.error
+import urllib.request
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
@@ -16,7 +18,6 @@ from urllib.parse import urlsplit
 import huggingface_hub  # loads its parts when they are used
 from huggingface_hub import constants
 
-from dear.backbone.reach import reach as reach
 from dear.errors import WeightsError, first_line, printable
 from dear.limits import LimitError, at_most
 
@@ -374,3 +375,14 @@ def announce(title: str, repository: str, size: int | None, card: Any) -> None:
         f"it is kept in {constants.HF_HUB_CACHE}",
         file=sys.stderr,
     )
+
+
+def reach() -> None:
+    """Raise URLError at once if the hub does not answer; its client would retry for a minute."""
+    if constants.HF_HUB_OFFLINE:
+        raise ConnectionError("HF_HUB_OFFLINE is set")
+    try:
+        request = urllib.request.Request(constants.ENDPOINT, method="HEAD")
+        urllib.request.urlopen(request, timeout=10).close()
+    except urllib.error.HTTPError:
+        return  # the hub answers; let the client decide

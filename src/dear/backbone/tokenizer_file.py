@@ -183,12 +183,12 @@ class FileTokenizer:
     def _short(self, text: str) -> str:
         """A cleaned text. Raises WeightsError if the tokenizer would make a much longer one of it."""
         text = normalized = self.clean(text)
-        most = min(MAX_BYTES, SHORT_BYTES + BYTES_A_LETTER * len(text))
+        maximum = min(MAX_BYTES, SHORT_BYTES + BYTES_A_LETTER * len(text))
         for step in self.normalizers:
             normalized = step.normalize_str(normalized)
-            if (size := len(normalized.encode())) > most:
+            if (size := len(normalized.encode())) > maximum:
                 raise WeightsError(
-                    f"the tokenizer makes {size:,} bytes of {len(text):,} letters: at most {most:,}."
+                    f"the tokenizer makes {size:,} bytes of {len(text):,} letters: at most {maximum:,}."
                 )
         return text
 

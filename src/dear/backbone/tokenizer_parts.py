@@ -116,9 +116,9 @@ def tokenizer_parts(content: Any, where: object) -> dict[str, Any]:
     model = typed(model | {"type": kind}, MODELS[kind], where, "model")
     if unknown := sorted(model.keys() - MODELS[kind].__annotations__.keys()):
         raise ReadingError(where, f"its model has the unknown key {shown(unknown[0])}")
-    for key, most in AFFIXES.items():
-        if len(str(model.get(key) or "")) > most:
-            raise ReadingError(where, f"its model has a {key} of more than {most} characters")
+    for key, maximum in AFFIXES.items():
+        if len(str(model.get(key) or "")) > maximum:
+            raise ReadingError(where, f"its model has a {key} of more than {maximum} characters")
     added = typed(parts.get("added_tokens") or [], list[Added], where, "added_tokens")
     at_most("vocabulary", len(model["vocab"]) + len(added), where)
     at_most("added_tokens", len(added), where)
@@ -131,10 +131,10 @@ def tokenizer_parts(content: Any, where: object) -> dict[str, Any]:
         raise ReadingError(where, f"it has more than {MAX_VALUES:,} values beside its vocabulary")
     for name, step in steps.items():
         _require_step(step, name, where)
-    most = MAX_WORD_GROWTH if kind == "WordPiece" else MAX_GROWTH
-    if (growth := _growth(steps["normalizer"]) * _growth(steps["pre_tokenizer"])) > most:
+    maximum = MAX_WORD_GROWTH if kind == "WordPiece" else MAX_GROWTH
+    if (growth := _growth(steps["normalizer"]) * _growth(steps["pre_tokenizer"])) > maximum:
         raise ReadingError(
-            where, f"its steps may make a text {growth:,.0f} times as long: at most {most} times"
+            where, f"its steps may make a text {growth:,.0f} times as long: at most {maximum} times"
         )
     return {
         "version": "1.0", "truncation": None, "padding": None, "decoder": None, "added_tokens": added,

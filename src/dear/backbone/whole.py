@@ -240,12 +240,12 @@ def values_of_layer(visual: nn.Module) -> int:
     """The most values that a layer of an image tower gives for a picture, by a pass on the meta device, which
     takes no memory. Raises WeightsError for a tower that fails.
     """
-    most = 1
+    largest = 1
 
     def note(_: nn.Module, __: Any, output: object) -> None:
-        nonlocal most
+        nonlocal largest
         if isinstance(output, Tensor):
-            most = max(most, output.numel())
+            largest = max(largest, output.numel())
 
     tensors = chain(visual.named_parameters(), visual.named_buffers())
     without_values = {name: tensor.detach().to("meta") for name, tensor in tensors}
@@ -261,7 +261,7 @@ def values_of_layer(visual: nn.Module) -> int:
         visual.train(training)
         for hook in hooks:
             hook.remove()
-    return most
+    return largest
 
 
 def _identity(size: int, module: nn.Module) -> nn.Parameter:

@@ -186,8 +186,8 @@ def _listed(what: str, lines: list[str], more: int = 0) -> list[str]:
     if not lines:
         return []
     count, has = len(lines) + more, f"the first {len(lines)}" if more else "all"
-    rest = [f"  ... and {count - MOST_LINES} more (--json has {has})"] if count > MOST_LINES else []
-    return [f"{what}: {count}", *(f"  {line}" for line in lines[:MOST_LINES]), *rest]
+    remainder = [f"  ... and {count - MOST_LINES} more (--json has {has})"] if count > MOST_LINES else []
+    return [f"{what}: {count}", *(f"  {line}" for line in lines[:MOST_LINES]), *remainder]
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from dear.report.grid import Grid
 if TYPE_CHECKING:
     from dear.evaluation.launch.dispatch import PlannedRun
 
-SHOWN = 300
+MAX_ROWS = 300
 """Runs that a dry run prints; a table of more takes longer than finding them."""
 OF_A_PROTOCOL = """
 Each run leaves one record in the output folder. A run with a record is not repeated; an interrupted run
@@ -231,11 +231,11 @@ def render(result: Summary, console: Console) -> None:
         columns = ("data set", "method", "variant", "shots", "seed", "record")
         rows = [
             (run.dataset, run.method, run.variant or "", run.shots, run.seed, "done" if run.done else "")
-            for run in result.planned[:SHOWN]
+            for run in result.planned[:MAX_ROWS]
         ]
         console.print(table(None, columns, rows))
-        if result.runs > SHOWN:
-            console.print(f"... and {result.runs - SHOWN:,} more: --json lists all.")
+        if result.runs > MAX_ROWS:
+            console.print(f"... and {result.runs - MAX_ROWS:,} more: --json lists all.")
         done = sum(run.done for run in result.planned)
         console.print(f"{count}, {done} done" if done else count)
         if result.why:

@@ -7,7 +7,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -115,15 +115,10 @@ class ResolvedRun:
 
 def not_default(settings: MethodSettings) -> dict[str, Any]:
     """The fields of a method's settings that differ from their defaults."""
-    if settings == (defaults := _defaults(type(settings))):  # type: ignore[arg-type]  # mypy: a class is not hashable
+    if settings == (defaults := type(settings)()):  # of most runs, of which there may be thousands
         return {}
     plain = asdict(defaults)
     return {name: value for name, value in asdict(settings).items() if value != plain[name]}
-
-
-@lru_cache
-def _defaults(kind: type[MethodSettings]) -> MethodSettings:
-    return kind()
 
 
 def run_name(protocol: Protocol, dataset: str, plan: Plan, seed: int, shots: int, key: str) -> str:

@@ -123,11 +123,11 @@ class Runner:
         """The data sets of a run, the one that is trained on first; loaded once for the runs in a row that
         share them.
         """
-        names, kept = (run.dataset, *run.targets), self._datasets
-        if kept is None or kept[0] is not experiment or kept[1] != names:
+        names, loaded = (run.dataset, *run.targets), self._datasets
+        if loaded is None or loaded[0] is not experiment or loaded[1] != names:
             source, target = self.load(experiment), self.load_target(experiment)
-            kept = self._datasets = experiment, names, [source(names[0]), *map(target, names[1:])]
-        return kept[2]
+            loaded = self._datasets = experiment, names, [source(names[0]), *map(target, names[1:])]
+        return loaded[2]
 
     def existing(self, experiment: Experiment, run: Run) -> dict[str, Any] | None:
         """The record of a run that has been made; None if there is none."""

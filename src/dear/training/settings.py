@@ -3,7 +3,6 @@
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, make_dataclass
-from functools import lru_cache
 from typing import Any, Literal, get_type_hints
 
 from dear.backbone.choice import Precision
@@ -95,7 +94,7 @@ class TrainSettings:
         """The fields that a run's results depend on and that differ from their defaults: not those that only
         save time or memory, but the type of a view cache that rounds.
         """
-        cache, defaults = ("view_cache", "view_cache_type", "text_chunk"), _defaults(type(self))  # type: ignore[arg-type]
+        cache, defaults = ("view_cache", "view_cache_type", "text_chunk"), type(self)()
         changed = {
             name: value
             for name, value in vars(self).items()
@@ -155,11 +154,6 @@ class TrainSettings:
             return self.warmup_lr
         angle = math.pi * (epoch - self.warmup_epochs) / (self.epochs if epochs is None else epochs)
         return self.lr_end + (self.lr - self.lr_end) * 0.5 * (1 + math.cos(angle))
-
-
-@lru_cache
-def _defaults(kind: type[TrainSettings]) -> TrainSettings:
-    return kind()
 
 
 def _optional(settings: type) -> Any:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from PIL import Image
+from PIL import ExifTags, Image
 from scipy.io import savemat
 
 from dear.data.image_check import broken_images
@@ -22,11 +22,13 @@ from tests.fuzz.readers.target import TakenOver, photo, written
 
 
 def image(form: str) -> Callable[[Path], Path]:
-    """Writes an image of a format."""
+    """Writes an image of a format, with directories of EXIF."""
 
     def write(folder: Path) -> Path:
-        noise = Image.effect_noise((31, 23), 50).convert("RGB")
-        noise.save(folder / "x", form)
+        noise, exif = Image.effect_noise((31, 23), 50).convert("RGB"), Image.Exif()
+        exif[ExifTags.Base.Orientation] = 6
+        exif.get_ifd(ExifTags.IFD.Exif)[ExifTags.Base.ExposureTime] = 0.5
+        noise.save(folder / "x", form, exif=exif)
         return folder / "x"
 
     return write

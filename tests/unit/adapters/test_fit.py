@@ -249,8 +249,12 @@ def test_an_interrupted_fit_goes_on(roles: Path, tmp_path: Path) -> None:
     with pytest.raises(OutputError, match="is a link, which is not followed"):
         fit(noise_dataset(), out, overwrite=True, **options)  # type: ignore[arg-type]
     (out / UNFINISHED).unlink()
-    # A damaged state is set aside, and the training starts over.
     checkpoint.parent.mkdir()
+    checkpoint.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(OutputError, match=rf"{checkpoint.name} is a link, which is not followed"):
+        fit(noise_dataset(), out, overwrite=True, **options)  # type: ignore[arg-type]
+    checkpoint.unlink()
+    # A damaged state is set aside, and the training starts over.
     checkpoint.write_bytes(b"cut")
     with pytest.warns(UserWarning, match="is damaged"):
         fit(noise_dataset(), out, overwrite=True, **options)  # type: ignore[arg-type]

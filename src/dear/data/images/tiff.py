@@ -11,8 +11,10 @@ MAX_TAGS: Final = 2**16  # as many as the older form can have
 COMPRESSION, SHORT, JPEGS = 259, 3, (6, 7)  # a tag, its type, and its values
 BYTE_COUNTS: Final = (279, 325)  # of strips, and of tiles
 DIRECTORIES: Final = (34665, 34853, 40965)  # EXIF, GPS and interoperability
-NUMBERS: Final = {1: "B", 3: "H", 4: "I", 16: "Q"}
-BYTES: Final = (1, 2, 7)  # types that are read as they are
+BYTE: Final = 1
+NUMBERS: Final = {BYTE: "B", SHORT: "H", 4: "I", 16: "Q"}
+"""Codes of struct for types."""
+BYTES: Final = (BYTE, 2, 7)  # types that are read as they are
 RATIONAL: Final = (5, 10)
 MAX_RATIONALS, MAX_VALUES = 1000, 2**20
 """Values of a tag: Pillow makes an object of each."""
@@ -58,8 +60,8 @@ class Directory:
             raise ValueError(f"it has more than {MAX_TAGS:,} tags")
         counted = set[int]()
         for entry in self:
-            most = MAX_RATIONALS if entry.kind in RATIONAL else MAX_VALUES
-            if entry.kind not in BYTES and entry.values > most:
+            maximum = MAX_RATIONALS if entry.kind in RATIONAL else MAX_VALUES
+            if entry.kind not in BYTES and entry.values > maximum:
                 raise ValueError(f"its tag {entry.tag} has {entry.values:,} values")
             if entry.tag in BYTE_COUNTS:
                 if entry.tag in counted:
@@ -72,14 +74,15 @@ class Directory:
         """The sum of an entry's values. Raises ValueError for values beyond the file."""
         if entry.kind not in NUMBERS:
             raise ValueError(f"its tag {entry.tag} has the type {entry.kind}")
-        form = f"{'<' if self.order == 'little' else '>'}{entry.values}{NUMBERS[entry.kind]}"
-        inline = struct.calcsize(form) <= self.wide
-        start = entry.start if inline else self.number(entry.start, self.wide)
-        if start + struct.calcsize(form) > len(self.content):
+        code = NUMBERS[entry.kind]
+        size = entry.values * struct.calcsize(f"<{code}")
+        start = entry.start if size <= self.wide else self.number(entry.start, self.wide)
+        if start + size > len(self.content):
             raise ValueError(f"the values of its tag {entry.tag} lie beyond it")
-        if entry.kind == 1:  # there may be as many as the file has bytes
-            return sum(memoryview(self.content)[start : start + entry.values])
-        return sum(struct.unpack_from(form, self.content, start))
+        if entry.kind == BYTE:  # there may be as many as the file has bytes
+            return sum(memoryview(self.content)[start : start + size])
+        order = "<" if self.order == "little" else ">"
+        return sum(struct.unpack_from(f"{order}{entry.values}{code}", self.content, start))
 
     def may_hold_jpegs(self) -> bool:
         """Whether an entry says so; one of another form than the usual is taken for it."""

@@ -183,14 +183,15 @@ def cars(source: Source) -> SourceRows:
     ):
 
         def records(annotations: Any, file: str = file) -> list[tuple[str, int]]:
+            other_form = DataError(
+                f"{source.name}: the annotations of {file} are not records of an fname and a class."
+            )
             try:
                 rows = [(row["fname"].item(), row["class"].item()) for row in annotations]
-            except (IndexError, KeyError, TypeError, ValueError, AttributeError):
-                rows = [(None, None)]
+            except (IndexError, KeyError, TypeError, ValueError, AttributeError) as error:
+                raise other_form from error
             if not all(isinstance(name, str) for name, _ in rows):
-                raise DataError(
-                    f"{source.name}: the annotations of {file} are not records of an fname and a class."
-                )
+                raise other_form
             return [(name, _label(source, [label], 1)) for name, label in rows]
 
         rows = _matlab(source, file, "annotations", records)

@@ -194,7 +194,7 @@ def _record(
 
 def _class_rows(file: Path, report: Report) -> dict[str, list[ClassRow]]:
     """The rows of train, test and, if there are any, val, with their class names."""
-    content: Any = read_json(file, file_names=True, links=False)
+    content: Any = read_json(file, file_names=True)
     parts: dict[str, list[ClassRow]] = {}
     if isinstance(content, dict):
         lists = [rows for part in PARTS if isinstance(rows := content.get(part), list)]

@@ -176,7 +176,8 @@ def planned_runs(
             try:
                 if names not in unavailable:
                     unavailable.add(names)
-                    runner.datasets(experiment, run), runner.context(experiment)
+                    runner.datasets(experiment, run)
+                    runner.context(experiment)
                     unavailable.remove(names)
                     done = runner.existing(experiment, run) is not None
             except DearError as error:
