@@ -48,6 +48,17 @@ def atomic_write(path: Path, *, shared: bool = False) -> Iterator[BinaryIO]:
         raise
 
 
+@contextmanager
+def temporary_folder(folder: Path) -> Iterator[Path]:
+    """The name of a folder to create and write in, which is removed at the end, unless it was renamed."""
+    try:
+        yield folder
+        shutil.rmtree(folder, ignore_errors=True)
+    except BaseException:  # also a signal during the removal
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+
+
 def within(folder: Path, name: str) -> Path:
     """The path of a subfolder to write to. Raises OutputError for a file, and for a link: whoever made the
     folder would choose what is overwritten elsewhere. The folder itself, which the user names, may be one.
@@ -92,8 +103,7 @@ def write_folder(folder: Path, files: Mapping[str, bytes]) -> None:
     folder.parent.mkdir(parents=True, exist_ok=True)
     for parent in (folder.parent, folder):  # a killed process leaves one
         shutil.rmtree(parent / _name(folder), ignore_errors=True)
-    part = _part(folder)
-    try:
+    with temporary_folder(_part(folder)) as part:
         part.mkdir()
         for name, content in files.items():
             with (part / name).open("wb") as file:
@@ -105,8 +115,6 @@ def write_folder(folder: Path, files: Mapping[str, bytes]) -> None:
         elif part.parent == folder or not (_is_of(folder, files) and _exchanged(part, folder)):
             for name in files:
                 os.replace(part / name, folder / name)
-    finally:
-        shutil.rmtree(part, ignore_errors=True)
 
 
 def output_folder(folder: Path, files: Mapping[str, bytes], what: str, advice: str) -> tuple[Path, ...]:
@@ -124,9 +132,17 @@ def try_place(folder: Path) -> None:
     """Raise OSError if the folder cannot be written, as far as that can be checked beforehand."""
     above = next(path for path in (folder, *folder.absolute().parents) if path.exists())
     probe = above / _name(folder)
-    probe.mkdir(exist_ok=True)
+    try:
+        probe.mkdir(exist_ok=True)
+        _remove_if_empty(probe)
+    except BaseException:  # also a signal
+        _remove_if_empty(probe)
+        raise
+
+
+def _remove_if_empty(folder: Path) -> None:
     with suppress(OSError):  # another process created it and is writing
-        probe.rmdir()
+        folder.rmdir()
 
 
 def others(folder: Path) -> list[str]:

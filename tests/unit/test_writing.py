@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import tracemalloc
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,7 +11,8 @@ import pytest
 
 from dear import writing
 from dear.errors import OutputError
-from dear.writing import LIST, atomic_write, others, write_folder, write_json
+from dear.writing import LIST, atomic_write, others, try_place, write_folder, write_json
+from tests.interrupts import interrupt_at_each_line
 
 
 def test_what_is_written_is_there(tmp_path: Path) -> None:
@@ -194,6 +196,25 @@ def test_what_a_killed_writing_left_is_cleared_up(tmp_path: Path) -> None:
     write_folder(out, NEW)
     assert content(out) == NEW
     assert os.listdir(tmp_path) == ["out"]
+
+
+@pytest.mark.parametrize("old", [OLD, OLD | {"mine.txt": b"mine"}, None])
+def test_ctrl_c_at_any_line_leaves_no_part(old: dict[str, bytes] | None, tmp_path: Path) -> None:
+    def work() -> None:
+        try_place(out)
+        shutil.rmtree(out, ignore_errors=True)
+        if old:
+            there(out, old)
+        write_folder(out, NEW)
+
+    def check() -> None:
+        left = {path.name for path in tmp_path.rglob("*")} - {"mine.txt"}
+        assert not {name for name in left if name.endswith(".part")}
+        assert left <= {"out", *OLD, *NEW}
+
+    out = tmp_path / "out"
+    assert interrupt_at_each_line(writing, work, check) > 30
+    assert content(out).items() >= NEW.items()
 
 
 def test_a_folder_below_a_file(tmp_path: Path) -> None:

@@ -5,11 +5,11 @@ import os
 import shutil
 import stat
 import struct
-import tempfile
 import zipfile
 import zlib
 from contextlib import suppress
 from pathlib import Path
+from uuid import uuid4
 
 from dear.data.images import raster
 from dear.data.images.raster import FORMATS
@@ -19,6 +19,7 @@ from dear.errors import DataError, OutputError
 from dear.limits import at_most
 from dear.reading.files import file_size, opened
 from dear.reading.isolated import isolated
+from dear.writing import temporary_folder
 
 SUFFIXES = (".zip",)
 DAMAGED = (
@@ -89,8 +90,8 @@ def _unpack_into(target: Path, file: zipfile.ZipFile, members: list[zipfile.ZipI
             f"{file.filename} unpacks to {size:,} bytes, but {target.parent} has only {free:,} left: "
             "choose another cache folder."
         )
-    part = Path(tempfile.mkdtemp(dir=target.parent, suffix=".part"))
-    try:
+    with temporary_folder(target.parent / f"{uuid4().hex}.part") as part:
+        part.mkdir(mode=0o700)
         for member in members:
             path = part / member.filename
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -108,8 +109,6 @@ def _unpack_into(target: Path, file: zipfile.ZipFile, members: list[zipfile.ZipI
         except OSError:
             if not target.is_dir():  # otherwise another process has unpacked it meanwhile
                 raise
-    finally:
-        shutil.rmtree(part, ignore_errors=True)
 
 
 def require_modest(source: object, unpacked: int, size: int) -> None:

@@ -1,15 +1,15 @@
 """Download benchmarks into CoOp's layout by torchvision, or list what to do by hand."""
 
-import shutil
-import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 from dear.data.findings import Fetched
 from dear.data.sources.benchmarks import Benchmark
 from dear.data.sources.splits import PREFIX, split_file
 from dear.errors import DataError, OutputError, first_line, of_the_disk
+from dear.writing import temporary_folder
 
 
 def fetch(benchmark: Benchmark, root: Path) -> Fetched:
@@ -46,13 +46,11 @@ def _download(how: Mapping[str, Any], home: Path) -> list[str]:
     """Let torchvision download into a temporary folder, then move the files of the layout."""
     import torchvision.datasets
 
-    part = Path(tempfile.mkdtemp(dir=home, prefix=".download-"))
-    try:
+    with temporary_folder(home / f".download-{uuid4().hex}") as part:
+        part.mkdir(mode=0o700)
         for options in how["options"]:
             getattr(torchvision.datasets, how["dataset"])(str(part), download=True, **options)
         return _move(part, home, how["moves"])
-    finally:
-        shutil.rmtree(part, ignore_errors=True)
 
 
 def _move(part: Path, home: Path, moves: Sequence[Sequence[str]]) -> list[str]:

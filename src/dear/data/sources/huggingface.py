@@ -2,7 +2,6 @@
 
 import os
 import re
-import shutil
 from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
@@ -22,6 +21,7 @@ from dear.reading.files import has_links, opened, size_on_disk
 from dear.reading.isolated import isolated
 from dear.reading.plain import read_json
 from dear.reading.typed import typed
+from dear.writing import temporary_folder
 
 PREFIX = "hf:"
 SPLITS_LIST, STATE, INFO = "dataset_dict.json", "state.json", "dataset_info.json"
@@ -60,7 +60,6 @@ def read_huggingface(name: str, settings: DataSettings) -> Listing:
     files, is_partial = _files(name, settings.cache_folder())
     notes = ("the hub has converted only a part of its images",) if is_partial else ()
     cache = settings.cache_folder() / "huggingface"
-    unfinished = cache / f"{uuid4().hex}.part"
 
     def unpack(image: str) -> Path:
         facts = [str(fact) for part, table in tables.items() for fact in (part, len(table))]
@@ -77,10 +76,8 @@ def read_huggingface(name: str, settings: DataSettings) -> Listing:
 
     tables = dict[str, ArrowFiles]()
     seconds = SECONDS + sum(map(size_on_disk, chain.from_iterable(files.values()))) // BYTES_A_SECOND
-    try:
+    with temporary_folder(cache / f"{uuid4().hex}.part") as unfinished:
         return isolated(read, name, seconds=seconds, memory=limit("unpacking_bytes"))
-    finally:
-        shutil.rmtree(unfinished, ignore_errors=True)
 
 
 def list_tables(

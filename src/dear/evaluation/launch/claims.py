@@ -63,18 +63,24 @@ def claimed(experiment: Experiment) -> Iterator[None]:
     """Lock the folder of an experiment. Raises OutputError if it belongs to another recipe or is in use."""
     out, recipe = experiment.out, experiment.recipe
     make_folder(out)
+    lock: TextIO | None = None
     try:
-        with _lock(out) as lock:
-            if not _held(lock.fileno(), out):
-                raise OutputError(
-                    f"another process is writing to {out}: wait for it, or choose another place with --out."
-                )
-            if recipe and not _require_owner(out, recipe):
-                with output_file(out / MARK) as mark:
-                    mark.write(f"{recipe}\n".encode())
-            yield
-    finally:
+        lock = _lock(out)
+        if not _held(lock.fileno(), out):
+            raise OutputError(
+                f"another process is writing to {out}: wait for it, or choose another place with --out."
+            )
+        if recipe and not _require_owner(out, recipe):
+            with output_file(out / MARK) as mark:
+                mark.write(f"{recipe}\n".encode())
+        yield
+        lock.close()
         _remove_lock(out)
+    except BaseException:  # also a signal during the removal
+        if lock:
+            lock.close()
+        _remove_lock(out)
+        raise
 
 
 def _remove_lock(out: Path) -> None:

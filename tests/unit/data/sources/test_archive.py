@@ -6,13 +6,16 @@ import sys
 import zipfile
 import zlib
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
+from dear import writing
 from dear.data.settings import DataSettings
 from dear.data.sources import archive, table
 from dear.errors import DataError, OutputError
 from dear.limits import LimitError
+from tests.interrupts import interrupt_at_each_line
 from tests.unit.data.photos import COUNTS, class_folders, load, paths, refused
 
 
@@ -46,6 +49,25 @@ def test_two_processes_unpack_one_zip(
     monkeypatch.setattr(Path, "rename", second)
     assert len(load(packed, settings).train) > 0
     assert len([*(tmp_path / "cache/archives").iterdir()]) == 1
+
+
+@pytest.mark.parametrize("module", [archive, writing])
+def test_ctrl_c_at_any_line_leaves_no_part(
+    module: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(archive, "isolated", lambda read, *_, **__: read())
+    packed = pack(tmp_path / "d.zip", class_folders(tmp_path / "d", COUNTS))
+    cache = tmp_path / "cache"
+
+    def work() -> None:
+        shutil.rmtree(cache, ignore_errors=True)
+        archive.unpack(packed, cache)
+
+    def check() -> None:
+        assert not [*cache.rglob("*.part")]
+
+    assert interrupt_at_each_line(module, work, check) >= 3
+    assert len([*cache.rglob("*.png")]) == len([*(tmp_path / "d").rglob("*.png")])
 
 
 def test_a_folder_in_a_zip_is_unpacked_once(tmp_path: Path, settings: DataSettings) -> None:

@@ -1,6 +1,7 @@
 """A folder of runs that a stranger made: what lies in it is not followed, waited for or removed."""
 
 import os
+import shutil
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from dear.errors import OutputError
 from dear.evaluation.launch import claims
 from dear.evaluation.launch.claims import LOCK, MARK, check_folders, claimed
 from dear.evaluation.recipe import load_recipe
+from tests.interrupts import interrupt_at_each_line
 from tests.unit.evaluation.test_recipe import GOOD, written
 
 
@@ -42,6 +44,21 @@ def test_a_signal_leaves_no_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
             with pytest.raises(KeyboardInterrupt), claimed(one):
                 pass
             assert (tmp_path / "x" / LOCK).exists() == (not isinstance(other, nullcontext))
+
+
+def test_a_signal_at_any_line_leaves_no_lock(tmp_path: Path) -> None:
+    one = load_recipe(written(tmp_path, GOOD), tmp_path)
+
+    def work() -> None:
+        shutil.rmtree(tmp_path / "x", ignore_errors=True)
+        with claimed(one):
+            assert (tmp_path / "x" / LOCK).exists()
+
+    def check() -> None:
+        assert not (tmp_path / "x" / LOCK).exists()
+
+    assert interrupt_at_each_line(claims, work, check) > 20
+    check()
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs links and pipes")
