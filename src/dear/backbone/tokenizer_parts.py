@@ -20,6 +20,7 @@ PATTERNS = (
 )  # fmt: skip
 """Regular expressions that the tokenizers of CLIPs have. Others may take forever on a text."""
 MAX_EXPANSION = 64  # bytes that one character may become; NFKC's longest are 33
+MAX_REPLACED = 2  # letters that are replaced as one; tokens beside the vocabulary part a text before that
 MAX_TOKEN = 200  # letters of one beside the vocabulary
 MAX_PIECE = 32  # letters of one in that of a Unigram: each letter of a text is compared with as many
 MAX_WORD = 100  # letters that WordPiece splits, which tries all its parts; BERT's own
@@ -241,6 +242,8 @@ def _require_pattern(step: dict[str, Any], name: str, where: object) -> None:
         )
     default = "" if step["type"] == "Split" else None  # which has none
     content = typed(step.get("content", default), str, where, f"{name}.content")
+    if step["type"] == "Replace" and len(literal or "") > MAX_REPLACED:
+        raise ReadingError(where, f"its {name}.pattern has more than {MAX_REPLACED} letters")
     if len(content) > len(literal or " "):
         raise ReadingError(where, f"its {name}.content is longer than what it replaces")
 
