@@ -28,7 +28,7 @@ from dear.data.images.decode import decode
 from dear.evaluation.environment import peak, start_counting
 
 SQUARE, LONG = "square", "long"
-LONGEST = {"JPEG": 65_500, "WEBP": 16_383, "AVIF": 32_767}
+LONGEST = {"JPEG": 65_500, "WEBP": 16_383}
 """Pixels of the longer side that Pillow can write; 65,535 for the other formats."""
 DEFLATE = {"compression": "tiff_deflate"}
 STRIP = {"tiffinfo": {278: 65_535}}
@@ -61,8 +61,6 @@ KINDS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "PNG, 16-bit grey": ("PNG", "I;16", {}),
     "PNG, grey with transparency": ("PNG", "LA", {}),
     "PNG, L": ("PNG", "L", {}),
-    "AVIF, RGB": ("AVIF", "RGB", {"speed": 10}),
-    "AVIF, RGBA": ("AVIF", "RGBA", {"speed": 10}),
 }
 
 

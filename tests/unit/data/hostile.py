@@ -18,6 +18,13 @@ def saved(form: str, size: tuple[int, int] = (8, 8), mode: str = "RGB", **option
     return stream.getvalue()
 
 
+def bmp(compression: int, pixels: bytes, size: tuple[int, int] = (4, 2)) -> bytes:
+    """A BMP with a palette: 8 bits a pixel, of which RLE4 has 4."""
+    bits = 4 if compression == 2 else 8
+    head = struct.pack("<IiiHHIIiiII", 40, *size, 1, bits, compression, len(pixels), 0, 0, 256, 0)
+    return b"BM" + struct.pack("<IHHI", 1078 + len(pixels), 0, 0, 1078) + head + bytes(1024) + pixels
+
+
 def directory(tags: list[Tag], rest: bytes) -> bytes:
     """A TIFF with one directory; ``rest`` follows it."""
     head = b"II*\0" + struct.pack("<IH", 8, len(tags))

@@ -14,24 +14,24 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from PIL import Image, ImageFile, TiffImagePlugin, UnidentifiedImageError, features
+from PIL import Image, ImageFile, TiffImagePlugin, UnidentifiedImageError
 
 from dear.data.images.tiff import Directory
 from dear.errors import DataError, warn
 from dear.limits import LimitError, at_most, limit
 from dear.reading.files import ReadingError, read_bytes
 
-Kind = Literal["JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "AVIF"]
+Kind = Literal["JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF"]
 
 SUFFIXES: Final = frozenset([
-    ".apng", ".avif", ".bmp", ".dib", ".gif", ".jfif", ".jpe", ".jpeg", ".jpg", ".mpo", ".png", ".tif",
+    ".apng", ".bmp", ".dib", ".gif", ".jfif", ".jpe", ".jpeg", ".jpg", ".mpo", ".png", ".tif",
     ".tiff", ".webp",
 ])  # fmt: skip
 """Suffixes of image files when a folder is searched."""
 
 FOREIGN: Final = frozenset([
-    ".ai", ".cur", ".dcx", ".dds", ".djvu", ".emf", ".eps", ".epsf", ".epsi", ".fits", ".heic", ".heif",
-    ".icns", ".ico", ".j2c", ".j2k", ".jp2", ".jpc", ".jpf", ".jpx", ".pbm", ".pcx", ".pdf", ".pgm",
+    ".ai", ".avif", ".cur", ".dcx", ".dds", ".djvu", ".emf", ".eps", ".epsf", ".epsi", ".fits", ".heic",
+    ".heif", ".icns", ".ico", ".j2c", ".j2k", ".jp2", ".jpc", ".jpf", ".jpx", ".pbm", ".pcx", ".pdf", ".pgm",
     ".pnm", ".ppm", ".ps", ".psd", ".qoi", ".sgi", ".svg", ".svgz", ".tga", ".wmf", ".xbm", ".xpm",
 ])  # fmt: skip
 """Suffixes of unsupported image and document formats, refused whatever their content."""
@@ -43,7 +43,7 @@ STARTS: Final[dict[Kind, tuple[bytes, ...]]] = {
     "BMP": (b"BM",),
     "TIFF": (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+"),
 }
-FORMATS: Final = "JPEG, PNG, WebP, GIF, BMP, TIFF or AVIF"
+FORMATS: Final = "JPEG, PNG, WebP, GIF, BMP or TIFF"
 EMPTY: Final = "it is empty (0 bytes)"
 
 EXIF: Final = b"Exif\0\0"
@@ -165,8 +165,6 @@ def kind_of(content: bytes) -> Kind | None:
             return kind
     if content[:4] == b"RIFF" and content[8:12] == b"WEBP":
         return "WEBP"
-    if content[4:8] == b"ftyp" and content[8:12] in (b"avif", b"avis", b"mif1", b"msf1"):
-        return "AVIF" if features.check("avif") else None
     return None
 
 
@@ -191,6 +189,8 @@ def opened(content: bytes) -> ImageFile.ImageFile:
     width, height = file.size
     at_most("image_side", max(width, height), f"its header ({width} x {height})")
     at_most("image_pixels", width * height, f"its header ({width} x {height})")
+    if any(tile[0] == "bmp_rle" for tile in file.tile):  # which Pillow unpacks byte by byte, in Python
+        raise ValueError("its BMP has run-length encoding: save it without")
     if kind == "JPEG":
         scanned = sum(components[0] for components in SCANNED.findall(content))
         if scanned * width * height > MOST_SCANNED * limit("image_pixels"):
@@ -258,8 +258,6 @@ def _disarmed(kind: Kind, content: bytes) -> bytes:
         directory = Directory(content)
         directory.require_modest()
         return directory.hidden()
-    if kind == "AVIF":  # its orientation is stored elsewhere: hide the Exif item
-        return re.sub(rb"(infe(?:.{8}|.{10}))Exif", rb"\1none", content, flags=re.DOTALL)
     return content
 
 
