@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 from dear.limits import at_most
+from dear.reading.files import line_ends
 
 SHORT = 32
 """Letters of a word up to which open_clip's own code is used, which keeps what it splits."""
@@ -16,12 +17,24 @@ END = "</w>"
 
 
 def bounded(tokenizer: Any) -> Any:
-    """An open_clip.SimpleTokenizer that splits words of n letters in a time that grows with n log n, and
-    refuses texts as `cleaning` does.
+    """An open_clip.SimpleTokenizer that splits words of n letters in a time that grows with n log n, and no
+    words beyond its context, and refuses texts as `cleaning` does.
     """
     tokenizer.bpe = partial(_split, tokenizer, tokenizer.bpe)
     tokenizer.clean_fn = cleaning(tokenizer.clean_fn)
+    tokenizer.encode = partial(_encode, tokenizer)
     return tokenizer
+
+
+def _encode(tokenizer: Any, text: str) -> list[int]:
+    """The ids of a text without the special ones, until they fill the context."""
+    ids = list[int]()
+    for word in tokenizer.pat.findall(tokenizer.clean_fn(text)):
+        characters = "".join(tokenizer.byte_encoder[byte] for byte in word.encode())
+        ids += [tokenizer.encoder[part] for part in tokenizer.bpe(characters).split(" ")]
+        if len(ids) >= tokenizer.context_length:
+            break
+    return ids
 
 
 def _split(tokenizer: Any, split: Any, word: str) -> str:
@@ -43,18 +56,18 @@ def _cleaned(clean: Callable[[str], str], text: str) -> str:
 
 def _require_few_repairs(text: str) -> None:
     """Raise LimitError for a text that ftfy would repair again and again, each time as a whole: letters in a
-    wrong encoding, and HTML's signs within each other.
+    wrong encoding, HTML's signs within each other, and many lines, each of which is repaired by itself.
     """
     import ftfy
     from ftfy.badness import badness
 
     where = f"the text {text[:40]!r}"
-    at_most("prompt_lines", text.count("\n"), where)
     repaired, before, rounds = text, None, 0
     while repaired != before:
         at_most("repairs", rounds, where)
         before, rounds = repaired, rounds + 1
         repaired = html.unescape(repaired)
+        at_most("prompt_lines", line_ends(repaired), where)
         at_most("mojibake", len(repaired) * badness(repaired), where)
         repaired = ftfy.fix_text(repaired, unescape_html=False)
 

@@ -180,9 +180,13 @@ def read_lines(path: Path, *, links: bool = False) -> list[str]:
 
 def split_lines(text: str, path: object) -> list[str]:
     """The lines of a file's text. Raises LimitError for too many, before they take any memory."""
-    ends = sum(map(text.count, LINE_ENDS)) - text.count("\r\n")
-    at_most("text_lines", ends + (text[-1:] not in LINE_ENDS), path)
+    at_most("text_lines", line_ends(text) + (text[-1:] not in LINE_ENDS), path)
     return text.splitlines()
+
+
+def line_ends(text: str) -> int:
+    """How often a text's lines end."""
+    return sum(map(text.count, LINE_ENDS)) - text.count("\r\n")
 
 
 def _plain(path: Path, mode: int) -> None:

@@ -53,6 +53,19 @@ def test_the_same_ids_as_open_clips() -> None:
     assert merged([*"cats"[:-1], "s" + END], tokenizer.bpe_ranks) == other.bpe("cats").split(" ")
 
 
+@pytest.mark.parametrize("context", range(2, 12))
+def test_words_beyond_the_context_are_not_split(context: int) -> None:
+    tokenizer: Any = bounded(open_clip.SimpleTokenizer(context_length=context))
+    split, words = tokenizer.bpe, list[str]()
+    tokenizer.bpe = lambda word: words.append(word) or split(word)
+    text = "two cats, unphotographable dogs"
+    assert torch.equal(tokenizer(text), open_clip.SimpleTokenizer(context_length=context)(text))
+    assert len(words) < context + 1
+    words.clear()
+    tokenizer("a cat " * 300)
+    assert len(words) == context
+
+
 CLEANINGS = ("lower", "whitespace", "canonicalize")
 CYCLE = (
     "\u00c3\u0153\u00c3\u0192\u0153\u00c3\u0153\u00c3\u0192\u0153\u00c3\u0153\u00c3\u0192\u0153\u00c3\u0192"
@@ -81,6 +94,9 @@ def test_what_is_repaired_quickly_is_cleaned_as_by_open_clip(name: str) -> None:
         ("&" + "amp;" * 240, "6 repairs of a prompt"),
         ("\u00e9&" + "amp;" * 240, "6 repairs of a prompt"),
         ("\r\n" * 400, "400 line ends in a prompt"),
+        ("a\u2028" * 400, "400 line ends in a prompt"),  # ftfy makes \n of it, and repairs 400 lines then
+        ("a&#10;" * 150, "150 line ends in a prompt"),
+        ("a&amp;amp;#10;" * 70, "70 line ends in a prompt"),
     ],
 )
 def test_what_is_repaired_again_and_again_is_refused(text: str, why: str) -> None:
