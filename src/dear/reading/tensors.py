@@ -1,5 +1,6 @@
 """Tensors and arrays from files: without pickle, regular files only, finite values only."""
 
+import io
 import math
 from collections.abc import Iterable
 from pathlib import Path
@@ -14,9 +15,10 @@ from dear.errors import first_line
 from dear.limits import at_most
 from dear.reading.files import ReadingError, opened, read_bytes
 from dear.reading.plain import parse_json
-from dear.reading.typed import Count, typed
+from dear.reading.typed import Count, shown, typed
 
 HEADER_LENGTH = 8  # bytes that hold the length of a safetensors header
+MAX_DIMENSIONS, MAX_SIZES = 8, 2**40  # of a tensor, and the product of its sizes, zeros left out
 MAX_HEADER = 16 * 2**20  # bytes, of some 100,000 tensors
 
 AT_ONCE = 2**20
@@ -35,8 +37,7 @@ def read_tensors(path: Path, size_limit: str = "tensor_bytes", *, links: bool = 
 
 def parse_tensors(content: bytes, where: object) -> dict[str, Tensor]:
     """The same from the content of a file."""
-    if int.from_bytes(content[:HEADER_LENGTH], "little") > MAX_HEADER:
-        raise ReadingError(where, "it is not a complete safetensors file (its header is too long)")
+    _require_whole(io.BytesIO(content), len(content), where)
     try:
         tensors = load(content)
     except BROKEN as error:
@@ -60,8 +61,10 @@ def map_tensors(path: Path, *, links: bool = False) -> dict[str, Tensor]:
         raise ReadingError(path, f"it is not a complete safetensors file ({first_line(error)})") from error
 
 
-def _require_whole(file: BinaryIO, size: int, where: Path) -> None:
-    """Raise ReadingError unless the header accounts for the whole file, before the file is mapped."""
+def _require_whole(file: BinaryIO, size: int, where: object) -> None:
+    """Raise ReadingError unless the header accounts for the whole file, before the file is mapped, and for
+    shapes that no library can have.
+    """
     length = int.from_bytes(file.read(HEADER_LENGTH), "little")
     if length > min(size, MAX_HEADER):
         raise ReadingError(where, "it is not a complete safetensors file (its header is too long)")
@@ -71,6 +74,10 @@ def _require_whole(file: BinaryIO, size: int, where: Path) -> None:
     entries = [entry for name, entry in header.items() if name != "__metadata__"]
     if not all(isinstance(entry, dict) for entry in entries):
         raise ReadingError(where, "it is not a complete safetensors file (its header lists no tensors)")
+    for entry in entries:
+        shape = typed(entry.get("shape"), list[Count], where, "shape")
+        if len(shape) > MAX_DIMENSIONS or math.prod(size or 1 for size in shape) > MAX_SIZES:
+            raise ReadingError(where, f"no model has a tensor of the shape {shown(shape)}")
     spans = [
         typed(entry.get("data_offsets"), tuple[Count, Count], where, "data_offsets") for entry in entries
     ]

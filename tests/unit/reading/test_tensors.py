@@ -1,6 +1,8 @@
 """Tensors and arrays from files: whole, of numbers."""
 
+import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -35,6 +37,19 @@ def test_tensors_are_whole_and_numbers(tmp_path: Path, read: object) -> None:
         save_file(tensors, path)
         with pytest.raises(ReadingError, match="1 of 21 values of 'x' are not finite"):
             read_tensors(path)
+
+
+@pytest.mark.parametrize("read", [read_tensors, map_tensors])
+@pytest.mark.parametrize(
+    "shape", [[0, 2**63], [0, 2**62], [2**21, 0, 2**21], [1] * 70, [-1, -1], [1.0], [True]]
+)
+def test_shapes_that_no_tensor_has(tmp_path: Path, read: Any, shape: list[Any]) -> None:
+    """Empty tensors of such shapes, and those of many sizes, broke the libraries that read them."""
+    path, values = tmp_path / "a.safetensors", 0 if 0 in shape else 1
+    header = json.dumps({"x": {"dtype": "F32", "shape": shape, "data_offsets": [0, 4 * values]}}).encode()
+    path.write_bytes(len(header).to_bytes(8, "little") + header + bytes(4 * values))
+    with pytest.raises(ReadingError, match=r"no model has a tensor of the|beyond 64 bits|shape"):
+        read(path)
 
 
 def test_infinities_that_cancel_and_sums_beyond_float32_are_told_apart() -> None:
