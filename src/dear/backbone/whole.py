@@ -25,6 +25,8 @@ from dear.backbone.vision import MOST_IMAGES, VisionTower, exact_convolutions
 from dear.errors import WeightsError, first_line, of_memory
 
 NEEDED = 'a backbone that "dear models" lists with layers and heads, as ViT-B-16, has them'
+LAYER_VALUES = 2**25
+"""Values of the largest layer of an image tower for all pictures that are computed together."""
 
 
 class Whole:
@@ -76,11 +78,12 @@ class WholeVisionTower(Whole, VisionTower):
     @property
     def images_at_once(self) -> int:
         """Images to compute together without gradients: 250, or on a CPU as many of them as keep the largest
-        layer within 4 GiB, or 32 bytes for each weight if that is more: open_clip's largest need it.
+        layer, of which several are there at a time, within 128 MiB, or 32 bytes for each weight if that is
+        more: open_clip's largest need it.
         """
         if self.projection.device.type != "cpu":
             return MOST_IMAGES
-        room = max(MOST_VALUES, 8 * sum(weight.numel() for weight in self.module.parameters()))
+        room = max(LAYER_VALUES, 8 * sum(weight.numel() for weight in self.module.parameters()))
         return min(MOST_IMAGES, max(1, room // self._values))
 
     @cached_property

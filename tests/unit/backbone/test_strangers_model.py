@@ -227,7 +227,7 @@ def test_a_layer_of_a_tower_that_is_used_whole_is_bounded(
     tmp_path: Path, vision: dict[str, object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first layers give a picture of up to half its side, whatever patches a ViT would make of it."""
-    monkeypatch.setattr(whole, "MOST_VALUES", 1)
+    monkeypatch.setattr(whole, "LAYER_VALUES", 1)
     stranger(tmp_path / "model", {}, vision)
     image = load_clip(str(tmp_path / "model"), "random:0").image
     assert isinstance(image, whole.WholeVisionTower)
