@@ -140,8 +140,10 @@ def require_apart(where: object, splits: Mapping[str, Sequence[Row]], report: Re
 
 
 def normal_path(path: str) -> str:
-    """The normal form of a relative path: "a/b" for "./a//b"."""
-    return posixpath.normpath(path) if "//" in path or "./" in path else path
+    """The normal form of a path: "a/b" for "./a//b", "/a" for "//a"."""
+    if "//" not in path and "./" not in path:
+        return path
+    return posixpath.normpath(path).replace("//", "/")  # normpath keeps two slashes at the start
 
 
 def first_few(names: Iterable[str]) -> str:

@@ -154,12 +154,16 @@ def _entries(table: Path, confined: bool, report: Report) -> list[Entry]:
     text, entries = read_text(table, links=not confined), dict[str, Entry]()
     read = _json_lines if table.suffix.lower() == ".jsonl" else _csv_lines
     max_rows = limit("table_rows")
+    spellings = os.path.abspath(table.parent), os.path.realpath(table.parent)
+    folders = [os.path.join(normal_path(folder), "") for folder in spellings]
     for rows, (number, row) in enumerate(read(table, text), start=1):
         if rows > max_rows:
             at_most("table_rows", rows, table)
         with reporting(report):
             entry = _entry(f"{table}, line {number}", row, confined)
             path = normal_path(entry.path)
+            for folder in folders:  # an absolute path may name the same image as a relative one
+                path = path.removeprefix(folder)
             if path in entries:
                 raise DataError(f"{entry.where}: the image {entry.path} is already in {entries[path].where}.")
             entries[path] = entry
