@@ -28,7 +28,7 @@ def broken_images(
 ) -> dict[str, str]:
     """The images that are missing, empty or cannot be decoded: path and reason, in the listing's order.
 
-    The result is cached under the sizes and modification times of the files.
+    The result is cached under the sizes and times of the files.
     """
     paths = _paths(listing)
     stamps = [_stamp(listing.folder / path) for path in paths]
@@ -120,7 +120,8 @@ def _reason(path: Path, settings: DataSettings, store: DecodeCache | None) -> st
 def _stamp(path: Path) -> str:
     with suppress(OSError):
         facts = path.stat()
-        return f"{facts.st_size} {facts.st_mtime_ns} {facts.st_mode}"
+        # The system sets the last of these times: a file that is replaced cannot keep it.
+        return f"{facts.st_size} {facts.st_mtime_ns} {facts.st_mode} {facts.st_ctime_ns}"
     return "missing"
 
 

@@ -1,5 +1,6 @@
 """The decode store, broken images skipped or fatal, loading ahead; views against Pillow's path."""
 
+import os
 import threading
 import zlib
 from pathlib import Path
@@ -211,6 +212,16 @@ class TestBroken:
                 self.load(folder, broken="skip")
         picture(folder / "train/ant/2.png")
         with pytest.warns(UserWarning, match="3 of 11"):
+            self.load(folder, broken="skip")
+
+    def test_another_file_of_the_same_size_and_time(self, folder: Path) -> None:
+        with pytest.warns(UserWarning, match="4 of 11"):
+            self.load(folder, broken="skip")
+        image = folder / "train/bee/1.png"
+        facts = image.stat()
+        image.write_bytes(b"x" * facts.st_size)
+        os.utime(image, ns=(facts.st_atime_ns, facts.st_mtime_ns))
+        with pytest.warns(UserWarning, match="5 of 11"):
             self.load(folder, broken="skip")
 
     def test_a_class_with_nothing_left(self, folder: Path) -> None:
