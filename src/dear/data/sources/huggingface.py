@@ -236,7 +236,8 @@ def _labels(where: str, table: Table, column: str) -> list[Any]:
     """
     labels, distinct = list[Any](), dict[Any, Any]()
     numbered, count = table.columns[column].kind == "classes", len(table.columns[column].names)
-    for label in chain.from_iterable(table.values(column, LABELS_AT_ONCE)):
+    for value in chain.from_iterable(table.values(column, LABELS_AT_ONCE)):
+        label = 0.0 if isinstance(value, float) and value == 0 else value  # not -0.0
         if label not in distinct:
             row = f"{where}, row {len(labels) + 1}"
             if label is None or label != label:  # NaN

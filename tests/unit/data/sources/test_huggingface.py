@@ -113,6 +113,14 @@ class TestLabels:
             "mine, test, row 2 has no label in the column level",
         )
 
+    def test_zeros_of_both_signs_are_one_class(self, tmp_path: Path, settings: DataSettings) -> None:
+        parts = {"train": [-0.0, 1.0], "test": [1.0, 0.0]}
+        tables = {part: made([0, 1]).add_column("level", levels) for part, levels in parts.items()}
+        datasets.DatasetDict(tables).save_to_disk(tmp_path / "mine")
+        data = load(tmp_path / "mine", DataSettings(cache=settings.cache, label="level"))
+        assert data.classnames == ("0.0", "1.0")
+        assert (data.train.labels.tolist(), data.test.labels.tolist()) == ([0, 1], [1, 0])
+
     @pytest.mark.parametrize("label", [2, -2])
     def test_numbers_without_a_name(self, label: int, tmp_path: Path, settings: DataSettings) -> None:
         made([0, 1]).save_to_disk(tmp_path / "mine")
