@@ -265,6 +265,11 @@ class TestNames:
             ("n.json", '["x", "X"]', "the classes 'ant' and 'sea_horse' have the same name"),
             ("n.csv", "ant,x\nant,y\n", "names a folder twice: 'ant'"),
             ("n.csv", f'ant,"{"x" * 131_073}', "field limit.* Is there a quotation mark that is not closed?"),
+            (
+                "n.csv",
+                'ant,"x\nsea_horse,y\n',
+                "n.csv has a cell of several lines: 'x.*sea_horse.* Is there a",
+            ),
             ("n.json", '["ol\xe9", "ole\u0301"]', "the classes 'ant' and 'sea_horse' have the same name"),
             ("n.txt", "ant\n", "'ant' is not a folder and a class name"),
         ],

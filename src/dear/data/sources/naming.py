@@ -34,9 +34,12 @@ def read_names(path: Path, *, links: bool = False) -> dict[str, str] | list[str]
         return _from_json(path, text)
     if path.suffix.lower() == ".csv":
         try:
-            rows = [row for row in csv.reader(split_lines(text, path)) if any(cell.strip() for cell in row)]
+            with_ends = (f"{line}\n" for line in split_lines(text, path))
+            rows = [row for row in csv.reader(with_ends) if any(cell.strip() for cell in row)]
         except csv.Error as error:
             raise DataError(f"{path}: {error}. {QUOTES}") from error
+        if odd := next((cell for row in rows for cell in row if "\n" in cell), None):
+            raise DataError(f"{path} has a cell of several lines: {shown(odd)}. {QUOTES}")
         pairs = [tuple(cell.strip() for cell in row) for row in rows]
     else:
         lines = split_lines(text, path)

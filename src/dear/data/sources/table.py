@@ -171,7 +171,10 @@ def _entries(table: Path, confined: bool, report: Report) -> list[Entry]:
 
 
 def _entry(where: str, row: Any, confined: bool) -> Entry:
-    row = parse_json(row, where, file_names=True) if isinstance(row, str) else row
+    if isinstance(row, str):
+        row = parse_json(row, where, file_names=True)
+    elif any("\n" in cell for cell in row.values()):
+        raise DataError(f"{where} has a cell of several lines. {QUOTES}")
     row = row if isinstance(row, dict) else {}
     path, label, split = (row.get(_column(names, row)) for names in (PATHS, LABELS, ("split",)))
     if isinstance(label, int) and not isinstance(label, bool):  # a JSON number
@@ -192,9 +195,11 @@ def _column(names: Sequence[str], columns: Collection[str]) -> str:
 
 
 def _csv_lines(table: Path, text: str) -> Iterator[tuple[int, Any]]:
+    """Each row with the number of its first line; any line end within quotation marks is a newline."""
     lines = split_lines(text, table)
     delimiter = ";" if lines and "," not in lines[0] else ","
-    reader = csv.reader(lines, delimiter="\t" if table.suffix.lower() == ".tsv" else delimiter)
+    with_ends = (f"{line}\n" for line in lines)
+    reader = csv.reader(with_ends, delimiter="\t" if table.suffix.lower() == ".tsv" else delimiter)
     line = 0
     try:
         # Not csv.DictReader, which gives each row every column: their product has no bound.
@@ -205,9 +210,9 @@ def _csv_lines(table: Path, text: str) -> Iterator[tuple[int, Any]]:
             raise DataError(f"{table} has no column {missing[0]!r}. Its first line must name {COLUMNS}.")
         line = reader.line_num
         for row in reader:
-            line = reader.line_num
             if row:
-                yield line, {name: row[at] for name, at in columns.items() if at < len(row)}
+                yield line + 1, {name: row[at] for name, at in columns.items() if at < len(row)}
+            line = reader.line_num
     except csv.Error as error:
         raise DataError(f"{table}, line {line + 1}: {error}. {QUOTES}") from error
 

@@ -128,6 +128,10 @@ class TestTable:
             (f"path,label\na/0.png,ant\n{'b' * 300},bee\n", "1 of 2 images is missing, the first bbb"),
             ("path,label\na/0.png,ant\nb/0.png,Ant\n", "have the same name"),
             (f'path,label\na/0.png,ant\nb/0.png,"bee\n{"x" * 131_073}', "line 3: .*limit.* a quotation mark"),
+            ('path,label\na/0.png,ant\n"a/\n1.png",ant\n', "line 3 has a cell of several lines. Is"),
+            ('path,label\na/0.png,"b\nx"\n', "line 2 has a cell of several lines"),
+            ('path,label\na/0.png,"ant\na/1.png,ant\n', "line 2 has a cell of several lines"),
+            ('"pa\nth",label\na/0.png,ant\n', "no column 'path'"),
             (f'path,"{"x" * 131_073}', "line 1: .*field limit.* Is there a quotation mark that is not"),
         ],
     )  # fmt: skip
@@ -165,7 +169,7 @@ def test_columns_of_a_table_are_those_of_csvs_own_reader() -> None:
     text = 'x,label,path,label,y\n1,cup,a.png,mug,7\n\n2,"a, b",c.png\n3\n4,e,f.png,"g\nh",i,j,k\n'
     reference = [
         {name: row[name] for name in ("label", "path") if row[name] is not None}
-        for row in csv.DictReader(text.splitlines())
+        for row in csv.DictReader(text.splitlines(keepends=True))
     ]
     lines = [row for _, row in table._csv_lines(Path("t.csv"), text)]
     assert lines == reference
