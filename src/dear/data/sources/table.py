@@ -208,6 +208,8 @@ def _csv_lines(table: Path, text: str) -> Iterator[tuple[int, Any]]:
         columns = {name: at for at, name in enumerate(header) if name in wanted}
         if missing := [name for name in wanted if name not in columns and name != "split"]:
             raise DataError(f"{table} has no column {missing[0]!r}. Its first line must name {COLUMNS}.")
+        if repeated := [name for name in wanted if header.count(name) > 1]:
+            raise DataError(f"{table} has more than one column {repeated[0]!r}. Keep one.")
         line = reader.line_num
         for row in reader:
             if row:

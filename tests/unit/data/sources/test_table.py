@@ -112,6 +112,8 @@ class TestTable:
         [
             ("", "no column 'path'"),
             ("path,kind\na/0.png,ant\n", "no column 'label'"),
+            ("path,label,label\na/0.png,ant,bee\n", "more than one column 'label'. Keep one"),
+            ("path,label,split,split\na/0.png,ant,train,test\n", "more than one column 'split'"),
             ("path,label\n", "lists no images"),
             ("path,label\na/0.png,\n", "line 2 needs path, label"),
             ("path,label\n../x.png,ant\n", r"line 2: the path '../x.png' leads out"),
@@ -165,8 +167,8 @@ class TestTable:
 
 
 def test_columns_of_a_table_are_those_of_csvs_own_reader() -> None:
-    """Short and long rows, empty lines, quotes, a column twice: csv.DictReader is the reference."""
-    text = 'x,label,path,label,y\n1,cup,a.png,mug,7\n\n2,"a, b",c.png\n3\n4,e,f.png,"g\nh",i,j,k\n'
+    """Short and long rows, empty lines, quotes, another column twice: csv.DictReader is the reference."""
+    text = 'x,label,path,x,y\n1,cup,a.png,mug,7\n\n2,"a, b",c.png\n3\n4,e,f.png,"g\nh",i,j,k\n'
     reference = [
         {name: row[name] for name in ("label", "path") if row[name] is not None}
         for row in csv.DictReader(text.splitlines(keepends=True))
