@@ -30,6 +30,7 @@ LISTS = (*table.SUFFIXES, ".json", ".txt")
 """Files unpacked in addition to images; all others stay in the zip."""
 SMALLEST_FILE = 4096  # bytes that a file or a folder takes on a disk, however small its content
 LONGEST_NAME = 255  # bytes of a file's name, as on Linux, macOS and Windows
+LONGEST_STEM = 50  # characters of a zip's name in that of its folder, 200 bytes at most
 SECONDS, BYTES_A_SECOND, MEMORY = 5, 20_000_000, 2**30
 """Seconds of the processor and bytes of memory that the directory of a zip may take, and bytes of the zip for
 each further second: 300,000 files take 1.5 s.
@@ -59,7 +60,7 @@ def unpack(archive: Path, cache: Path) -> Path:
             unpacked = _require_tree(archive, members, size)
             from dear.data.dataset import fingerprint  # loads torch
 
-            target = cache / "archives" / f"{archive.stem}-{fingerprint(*stamp(archive))}"
+            target = cache / "archives" / f"{archive.stem[:LONGEST_STEM]}-{fingerprint(*stamp(archive))}"
             if not target.is_dir():
                 _unpack_into(target, file, members, unpacked)
     except DAMAGED as error:

@@ -196,6 +196,15 @@ def test_the_deepest_folders_and_the_longest_name(tmp_path: Path) -> None:
     assert [path.read_bytes() for path in folder.iterdir()] == [b"x"]
 
 
+@pytest.mark.parametrize("letter", ["n", "\U0001f41d"])
+def test_the_longest_name_of_a_zip(tmp_path: Path, letter: str) -> None:
+    """Two of them, which are alike for as long as the names of their folders go."""
+    stem = letter * (250 // len(letter.encode()))
+    for last in "ab":
+        packed = zipped(tmp_path / f"{stem}{last}.zip", {"a.png": last.encode()})
+        assert (archive.unpack(packed, tmp_path / "cache") / "a.png").read_bytes() == last.encode()
+
+
 def test_links_are_refused(tmp_path: Path, settings: DataSettings) -> None:
     link = zipfile.ZipInfo("a/1.png")
     link.external_attr = 0o120777 << 16
