@@ -249,7 +249,11 @@ def _out(path: Path, below: Path | None) -> Path:
             f"the key 'out' is {shown(str(path))}, which is not below the current folder: name the place "
             "yourself, with --out (in Python out=)."
         )
-    if below is None and (links := [part for part in (path, *path.parents) if part.is_symlink()]):
+    try:
+        links = [part for part in (path, *path.parents) if below is None and part.is_symlink()]
+    except OSError as error:  # a name that is too long
+        raise SettingsError(f"the key 'out' is {shown(str(path))}: {error.strerror}.") from error
+    if links:
         raise SettingsError(
             f"the key 'out' is {shown(str(path))}, but {shown(str(links[-1]))} is a link, which is not "
             "followed: name the place yourself, with --out (in Python out=)."

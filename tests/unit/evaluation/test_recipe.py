@@ -65,6 +65,7 @@ def test_what_it_says_is_what_is_run(tmp_path: Path) -> None:
         (GOOD.replace("runs/x", "."), "the key 'out' is '.': it must name a folder, without"),
         (GOOD.replace("runs/x", '"runs/x\\nok: done"'), r"'runs/x.*: it must have no line end"),
         (GOOD.replace("runs/x", "/"), "the key 'out' is '/': it must name a folder, without"),
+        (GOOD.replace("runs/x", "x" * 300), "the key .out. is .x+.*: File name too long"),
         (GOOD + "roles: [a]\n", "its roles is .'a'.: it must be a path or null"),
         (GOOD + "select: [last]\n", "its select is .'last'.: it must be one of last, val"),
         (GOOD.replace("few-shot", "fewshot"), "unknown protocol 'fewshot'. Did you mean 'few-shot'"),
