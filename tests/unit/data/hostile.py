@@ -69,6 +69,20 @@ def large_tile(side: int) -> bytes:
     return directory(tags, data)
 
 
+def outside_tiles(across: int, down: int, count: int) -> bytes:
+    """A picture of one row in ``count`` tiles, of which most lies below it and which share their bytes."""
+    data = zlib.compress(bytes(across * down), 9)
+    places = 8 + 2 + 12 * 10 + 4
+    plain = {256: across * count, 257: 1, 258: 8, 259: 8, 262: 1, 277: 1, 322: across, 323: down}
+    tags: list[Tag] = [long(*one) for one in plain.items()]
+    tags += [
+        (324, 4, count, struct.pack("<I", places)),
+        (325, 4, count, struct.pack("<I", places + 4 * count)),
+    ]
+    start, sizes = struct.pack("<I", places + 8 * count), struct.pack("<I", len(data))
+    return directory(tags, start * count + sizes * count + data)
+
+
 def long_comment(length: int) -> bytes:
     """A GIF with a comment of so many bytes."""
     plain = saved("GIF")
@@ -77,9 +91,9 @@ def long_comment(length: int) -> bytes:
     return plain[:at] + b"\x21\xfe" + blocks + b"\0" + plain[at:]
 
 
-def many_scans(count: int) -> bytes:
-    """A progressive JPEG whose last scan stands there so often that there are ``count``."""
-    plain = saved("JPEG", (64, 64), "L", progressive=True)
+def many_scans(count: int, progressive: bool = True) -> bytes:
+    """A JPEG whose last scan stands there so often that there are ``count``."""
+    plain = saved("JPEG", (64, 64), "L", progressive=progressive)
     starts = [one.start() for one in re.finditer(b"\xff\xda", plain)]
     last = plain[starts[-1] : -2]
     return plain[:-2] + last * (count - len(starts)) + plain[-2:]

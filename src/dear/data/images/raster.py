@@ -11,6 +11,7 @@ import threading
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from math import ceil
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -196,13 +197,18 @@ def opened(content: bytes) -> ImageFile.ImageFile:
         if scanned * width * height > MOST_SCANNED * limit("image_pixels"):
             raise ValueError(f"it has too many scans for {width} x {height} pixels: save it with fewer")
     if kind == "TIFF":
-        if Directory(content).may_hold_jpegs():
+        if (directory := Directory(content)).may_hold_jpegs():
             if SEVERAL_SCANS.search(content):
                 raise ValueError("it holds a progressive JPEG: save it with another compression")
+            directory.require_few_scans(len(SCANNED.findall(content)))
             _require_huffman(content)
-        tile = [_number(file, tag) for tag in (322, 323)]
-        if tile[0] * tile[1] > max(width * height, TILE):  # a tile is decoded as a whole
-            raise ValueError(f"its tiles of {tile[0]} x {tile[1]} pixels are larger than the picture")
+        across, down = (_number(file, tag) for tag in (322, 323))
+        if across * down > max(width * height, TILE):  # a tile is decoded as a whole
+            raise ValueError(f"its tiles of {across} x {down} pixels are larger than the picture")
+        if across and down:
+            tiled = ceil(width / across) * across * ceil(height / down) * down
+            if tiled > 4 * max(width * height, TILE):
+                raise ValueError(f"its tiles of {across} x {down} pixels lie mostly beside the picture")
     return file
 
 

@@ -10,6 +10,7 @@ BIG: Final = (b"+\0", b"\0+")
 MAX_TAGS: Final = 2**16  # as many as the older form can have
 COMPRESSION, SHORT, JPEGS = 259, 3, (6, 7)  # a tag, its type, and its values
 BYTE_COUNTS: Final = (279, 325)  # of strips, and of tiles
+SIZES: Final = (256, 257, 322, 323)  # of the picture, and of its tiles
 DIRECTORIES: Final = (34665, 34853, 40965)  # EXIF, GPS and interoperability
 BYTE: Final = 1
 NUMBERS: Final = {BYTE: "B", SHORT: "H", 4: "I", 16: "Q"}
@@ -54,7 +55,7 @@ class Directory:
 
     def require_modest(self) -> None:
         """Raise ValueError for too many tags, values of a tag or bytes of strips and tiles, which several may
-        share: libtiff copies those of each.
+        share: libtiff copies those of each; and for sizes of which it may have others than Pillow.
         """
         if self.number(self.number(self.wide, self.wide), self.head) > MAX_TAGS:
             raise ValueError(f"it has more than {MAX_TAGS:,} tags")
@@ -63,12 +64,14 @@ class Directory:
             maximum = MAX_RATIONALS if entry.kind in RATIONAL else MAX_VALUES
             if entry.kind not in BYTES and entry.values > maximum:
                 raise ValueError(f"its tag {entry.tag} has {entry.values:,} values")
-            if entry.tag in BYTE_COUNTS:
+            if entry.tag in BYTE_COUNTS + SIZES:
                 if entry.tag in counted:
                     raise ValueError(f"its tag {entry.tag} is there twice")
                 counted.add(entry.tag)
-                if self._sum(entry) > 4 * len(self.content) + SPARE:
-                    raise ValueError("it contains far more data than its picture needs")
+            if entry.tag in SIZES and (entry.kind not in NUMBERS or entry.values != 1):
+                raise ValueError(f"its tag {entry.tag} is no size")  # which libtiff may read and Pillow not
+            if entry.tag in BYTE_COUNTS and self._sum(entry) > 4 * len(self.content) + SPARE:
+                raise ValueError("it contains far more data than its picture needs")
 
     def _sum(self, entry: Entry) -> int:
         """The sum of an entry's values. Raises ValueError for values beyond the file."""
@@ -83,6 +86,15 @@ class Directory:
             return sum(memoryview(self.content)[start : start + size])
         order = "<" if self.order == "little" else ">"
         return sum(struct.unpack_from(f"{order}{entry.values}{code}", self.content, start))
+
+    def require_few_scans(self, scans: int) -> None:
+        """Raise ValueError for more scans of JPEGs than a strip or tile has components, if each strip has one
+        of its own, and for as many in all if several share one.
+        """
+        parts = [entry for entry in self if entry.tag in BYTE_COUNTS]
+        shared = sum(map(self._sum, parts)) > len(self.content)
+        if scans > 4 * (1 if shared else sum(entry.values for entry in parts)):
+            raise ValueError("it holds JPEGs of many scans: save it with another compression")
 
     def may_hold_jpegs(self) -> bool:
         """Whether an entry says so; one of another form than the usual is taken for it."""

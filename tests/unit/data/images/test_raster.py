@@ -150,6 +150,25 @@ class TestRoom:
         with pytest.raises(DataError, match="tiles of 4096 x 4096 pixels are larger than the picture"):
             decode(tmp_path / "x", 99, hostile.large_tile(4096))
 
+    def test_tiles_that_lie_beside_their_picture(self, tmp_path: Path) -> None:
+        """40,000 x 1 pixels in 2,500 tiles of 16 x 262,144, 1 MB, took 67 s of the processor."""
+        assert decode(tmp_path / "x", 99, hostile.outside_tiles(64, 64, 4)).shape[0] == 3
+        with pytest.raises(DataError, match="tiles of 64 x 65536 pixels lie mostly beside the picture"):
+            decode(tmp_path / "x", 99, hostile.outside_tiles(64, 65_536, 5))
+
+    @pytest.mark.parametrize("tag", [256, 257, 322, 323])
+    def test_a_size_that_only_libtiff_sees(self, tag: int, tmp_path: Path) -> None:
+        """An 8 x 8 picture in a tile of 26,736 x 26,736 took 2.7 GB."""
+        tags = [hostile.long(one, 16) for one in (256, 257, 258, 259, 262, 277, 322, 323, 324, 325)]
+        others = [one for one in tags if one[0] != tag]
+        for odd, why in (
+            ([hostile.long(tag, 16), hostile.long(tag, 32)], "is there twice"),
+            ([(tag, 17, 1, bytes(4))], "is no size"),
+            ([(tag, 4, 2, bytes(4))], "is no size"),
+        ):
+            with pytest.raises(DataError, match=f"its tag {tag} {why}"):
+                decode(tmp_path / "x", 99, hostile.directory([*others, *odd], bytes(999)))
+
     def test_a_comment_that_grows_block_by_block(self, tmp_path: Path) -> None:
         assert decode(tmp_path / "x", 99, hostile.long_comment(2**19)).shape == (3, 8, 8)
         with pytest.raises(DataError, match="far more data than its picture"):
@@ -232,6 +251,8 @@ class TestRoom:
     def test_a_jpeg_in_a_tiff(self, tmp_path: Path) -> None:
         read = decode(tmp_path / "x", 99, hostile.jpeg_in_tiff(hostile.saved("JPEG", (64, 64)), 64))
         assert read.shape == (3, 64, 64)
+        with pytest.raises(DataError, match="it holds JPEGs of many scans"):
+            decode(tmp_path / "x", 99, hostile.jpeg_in_tiff(hostile.many_scans(5, progressive=False), 64))
         for others in ([], [hostile.compressed(8)]):  # of two compressions, libtiff takes the first
             with pytest.raises(DataError, match="it holds a progressive JPEG"):
                 decode(tmp_path / "x", 99, hostile.jpeg_in_tiff(hostile.many_scans(10), 64, *others))
