@@ -31,8 +31,8 @@ PARTS = ("Transformer", "Pooling", "Normalize")
 FOLDER = re.compile(r"[A-Za-z0-9][\w-]*", re.ASCII)
 UNUSED = ("pooler.", "embeddings.position_ids")  # tensors that embeddings do not depend on
 WIDEST = 2**11  # twice the largest BERT: the covariance of each concept has its square
-AT_ONCE = 2**28
-"""Values of a layer at once: 128 texts of 512 tokens in the largest BERT."""
+AT_ONCE = 2**25
+"""Values of a layer at once, of which several are in memory: 8 texts of 512 tokens in the largest BERT."""
 
 Most = Annotated[int, Range(1, WIDEST)]
 

@@ -73,6 +73,23 @@ def test_a_wide_layer_is_made_for_few_texts_at_once(tmp_path: Path, monkeypatch:
     assert max(counts) <= most
 
 
+def test_eight_tensors_of_a_layer_fit_into_a_gibibyte(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A model of 9.7 MB took 5.5 GB: some seven of 1 GiB each were in memory at once."""
+    model = load_sentence_model(str(write_model(tmp_path / "model")))
+    counts, forward = list[int](), model.bert.forward
+    monkeypatch.setattr(model.bert, "widest", 2**20)
+
+    def counted(ids: torch.Tensor, real: torch.Tensor) -> Any:
+        counts.append(ids.numel() * model.bert.widest)
+        return forward(ids, real)
+
+    monkeypatch.setattr(model.bert, "forward", counted)
+    model(TEXTS * 10, 100)
+    assert max(counts) * 8 * torch.float32.itemsize <= 2**30
+
+
 class Code:
     """What a pickle may hold: a call."""
 
