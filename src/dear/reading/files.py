@@ -120,8 +120,13 @@ def require_inside(path: Path, folder: Path | None = None) -> Path:
 
 
 def has_links(path: Path, top: Path) -> bool:
-    """True if a path below a folder is a link or goes through one."""
-    return any(part.is_symlink() for part in (path, *path.parents) if top in part.parents)
+    """True if a path below a folder is a link or goes through one. Raises ReadingError if it cannot be
+    checked: it is too long, for example.
+    """
+    try:
+        return any(part.is_symlink() for part in (path, *path.parents) if top in part.parents)
+    except OSError as error:
+        raise ReadingError(path, _reason(error)) from error
 
 
 def walk_folders(top: Path) -> Iterator[tuple[Path, list[str], list[str]]]:

@@ -153,6 +153,8 @@ def test_links_below_a_folder(tmp_path: Path) -> None:
     assert has_links(tmp_path / "top" / "b" / "file", tmp_path / "top")
     assert not has_links(tmp_path / "link" / "a" / "file", tmp_path / "link")  # the folder itself may be one
     assert has_links(tmp_path / "link" / "b", tmp_path / "link")
+    with pytest.raises(ReadingError, match="x: File name too long"):
+        has_links(tmp_path / ("x" * 300), tmp_path)
 
 
 def test_links_out_of_a_folder(tmp_path: Path) -> None:

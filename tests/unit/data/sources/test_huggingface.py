@@ -162,6 +162,16 @@ class TestPaths:
         (tmp_path / "mine/dataset_dict.json").write_text('{"splits": ["../other"]}')
         refused(tmp_path / "mine", settings, "'../other' is not a file of the data set")
 
+    def test_names_that_are_too_long(self, tmp_path: Path, settings: DataSettings) -> None:
+        made([0, 1]).save_to_disk(tmp_path / "mine")
+        state = json.loads((tmp_path / "mine/state.json").read_text())
+        state["_data_files"] = [{"filename": "x" * 300}]
+        (tmp_path / "mine/state.json").write_text(json.dumps(state))
+        refused(tmp_path / "mine", settings, "mine/x+: File name too long")
+        (tmp_path / "splits").mkdir()
+        (tmp_path / "splits/dataset_dict.json").write_text(json.dumps({"splits": ["y" * 400]}))
+        refused(tmp_path / "splits", settings, "splits/y+: File name too long")
+
     @pytest.mark.parametrize("extra", ["state.json", "dataset_info.json"])
     def test_lists_of_both_kinds(self, extra: str, tmp_path: Path, settings: DataSettings) -> None:
         """Its library reads the state, whatever dataset_dict.json says."""
