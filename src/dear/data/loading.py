@@ -14,7 +14,7 @@ from dear.data.fewshot import Subset
 from dear.data.image_check import broken_images
 from dear.data.images.memory import HeldImages
 from dear.data.images.photos import DecodeCache, PhotoImages
-from dear.data.names import FILES, missing_error
+from dear.data.names import FILES, missing_error, path_of
 from dear.data.settings import DataSettings
 from dear.data.sources import archive, huggingface, table
 from dear.data.sources.benchmarks import (
@@ -85,7 +85,7 @@ def load_images(name_or_path: str, settings: DataSettings | None = None) -> Data
     """`load_dataset` for a use without labels: a folder may also have images without folders of classes. They
     are then all training images, and there are no class names.
     """
-    settings, folder = settings or DataSettings(), Path(name_or_path).expanduser()
+    settings, folder = settings or DataSettings(), path_of(name_or_path)
     if name_or_path in task_names() or not folder.is_dir() or subfolders(folder) or split_file(folder):
         return load_dataset(name_or_path, settings)
     rows = [Row(path.name, 0) for path in image_files(folder)]
@@ -173,7 +173,7 @@ def held_notes() -> Iterator[list[warnings.WarningMessage]]:
 def _read(name_or_path: str, settings: DataSettings, other_names: Iterable[str], report: Report) -> Listing:
     if name_or_path.startswith(huggingface.PREFIX):
         return huggingface.read_huggingface(name_or_path.removeprefix(huggingface.PREFIX), settings)
-    path = Path(name_or_path).expanduser()
+    path = path_of(name_or_path)
     benchmark = named_benchmark(name_or_path)
     if benchmark is not None:
         try:

@@ -23,12 +23,27 @@ def check_name(name_or_path: str, settings: DataSettings | None = None, *, tasks
     names = task_names() if tasks else []
     if name_or_path.startswith(PREFIX):  # only its library knows
         return
-    if name_or_path in names or Path(name_or_path).expanduser().exists():
+    if name_or_path in names or path_of(name_or_path).exists():
         return
     benchmark = named_benchmark(name_or_path)
     if benchmark is None:
         raise missing_error(name_or_path, names)
     home_of(benchmark, settings or DataSettings())
+
+
+def path_of(name_or_path: str) -> Path:
+    """A path that the user gives, with ~ replaced. Raises DataError for an unknown user's, and for one that
+    cannot be looked for: it is too long, for example.
+    """
+    shown = name_or_path[:200]
+    try:
+        path = Path(name_or_path).expanduser()
+        path.exists()
+    except RuntimeError as error:  # of pathlib; it does not name the user
+        raise DataError(f"{shown!r}: no user has the name after ~. Give the full path.") from error
+    except OSError as error:
+        raise DataError(f"{shown!r}: {error.strerror}.") from error
+    return path
 
 
 def missing_error(name_or_path: str, other_names: Iterable[str] = ()) -> DearError:

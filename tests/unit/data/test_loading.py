@@ -1,5 +1,6 @@
 """Names and paths lead to data sets; identities change with what they name."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -9,7 +10,8 @@ import torch
 from torch import Tensor
 
 from dear.data.dataset import Images, assemble, fingerprint
-from dear.data.loading import load_dataset
+from dear.data.loading import load_dataset, load_images
+from dear.data.names import check_name
 from dear.data.settings import DataSettings
 from dear.data.world.tasks import task_names
 from dear.errors import DataError, UnknownNameError
@@ -84,6 +86,18 @@ class TestLoadDataset:
     def test_a_path_that_does_not_exist(self, path: str) -> None:
         with pytest.raises(DataError, match=r"folder .* does not exist"):
             load_dataset(path)
+
+    @pytest.mark.parametrize("read", [load_dataset, load_images, check_name])
+    @pytest.mark.parametrize(
+        ("path", "message"),
+        [
+            ("~nosuch/x", r"^'~nosuch/x': no user has the name after ~\. Give the full path\.$"),
+            ("x" * 5000, r"^'x{200}': File name too long\.$"),
+        ],
+    )
+    def test_a_path_that_cannot_be(self, read: Callable[[str], object], path: str, message: str) -> None:
+        with pytest.raises(DataError, match=message):
+            read(path)
 
     def test_a_file_is_no_folder(self, tmp_path: Path) -> None:
         file = tmp_path / "split.json"
