@@ -20,7 +20,7 @@ from dear.backbone.towers import Tower, plain_projection
 GROUP_WORTH = 2**19
 """Padding tokens x width squared above which prompts of one length are computed in a separate group."""
 
-MOST_VALUES = 2**30
+MOST_VALUES = 2**27
 """Of a layer, for all prompts that are computed together."""
 
 
@@ -112,10 +112,19 @@ class TextTower(Tower):
         return ids[:, : int(self.ends(ids).max()) + 1] if self.causal else ids
 
     def trunk(self, ids: Int[Tensor, "class token"], first: int) -> TextTrunk:
-        """The input of layer ``first``."""
-        x, end = self.embed(self.cut(ids)), self.ends(ids)
+        """The input of layer ``first``; past the last layer, only the token at which each prompt is read."""
+        cut, end = self.cut(ids), self.ends(ids)
+        past, parts = first > self.depth, list[Tensor]()
+        size = self.prompts_at_once(cut.shape[1])
+        for part, last in zip(cut.split(size), end.split(size), strict=True):
+            x = self.embed(part)
+            x = self.layers(x, 1, first - 1, self._bias(x))
+            parts.append(x[torch.arange(len(x), device=x.device), last].unsqueeze(1) if past else x)
+        tokens = parts[0] if len(parts) == 1 else torch.cat(parts)
+        if past:
+            return TextTrunk(tokens, torch.zeros_like(end), 0, self.causal)
         prefix = common_prefix(ids == ids[:1], end) if self.causal else 0
-        return TextTrunk(self.layers(x, 1, first - 1, self._bias(x)), end, prefix, self.causal)
+        return TextTrunk(tokens, end, prefix, self.causal)
 
     def _bias(self, x: Float[Tensor, "class token width"], extra: int = 0) -> Tensor | None:
         return causal_bias(x.shape[1] + extra, x) if self.causal else None
@@ -135,6 +144,9 @@ class TextTower(Tower):
         ``chunk`` limits how many prompts are computed at a time; activations are then recomputed for
         gradients.
         """
+        if not torch.is_grad_enabled():
+            tokens = trunk.tokens.shape[1] + (0 if inject is None else inject.added)
+            chunk = min(chunk or len(trunk.end), self.prompts_at_once(tokens))
         chunk = chunk if chunk < len(trunk.end) else 0
         groups, has_prefix = trunk.groups(self.width, chunk), trunk.has_prefix(inject)
         has_prefix = has_prefix and (updates is None or updates.dropout is None)
@@ -216,7 +228,7 @@ class TextTower(Tower):
         return features[0] if len(features) == 1 else torch.cat(features)
 
     def prompts_at_once(self, tokens: int) -> int:
-        """Prompts of so many tokens to compute together: those whose hidden values fit into 4 GiB."""
+        """Prompts of so many tokens to compute together: those whose hidden values fit into 512 MiB."""
         return max(1, MOST_VALUES // (tokens * self.widest))
 
 

@@ -181,8 +181,8 @@ class WholeTextTower(Whole, TextTower):
         return TextTrunk(features.unsqueeze(1), features.new_zeros(len(ids), dtype=torch.long), 0, False)
 
     def prompts_at_once(self, tokens: int) -> int:
-        """Prompts whose hidden values fit into 4 GiB and whose masks, of which open_clip makes one for each
-        head of each prompt, and copies, into 1 GiB.
+        """Prompts whose hidden values fit into 512 MiB and whose masks, of which open_clip makes one for each
+        head of each prompt, and copies, into 128 MiB.
         """
         heads = max(getattr(part, "num_heads", 1) for part in self.module.modules())
         return max(1, MOST_VALUES // (tokens * max(widest(self.module), 4 * heads * tokens)))
