@@ -156,19 +156,6 @@ class TestRoom:
         with pytest.raises(DataError, match="tiles of 64 x 65536 pixels lie mostly beside the picture"):
             decode(tmp_path / "x", 99, hostile.outside_tiles(64, 65_536, 5))
 
-    @pytest.mark.parametrize("tag", [256, 257, 322, 323])
-    def test_a_size_that_only_libtiff_sees(self, tag: int, tmp_path: Path) -> None:
-        """An 8 x 8 picture in a tile of 26,736 x 26,736 took 2.7 GB."""
-        tags = [hostile.long(one, 16) for one in (256, 257, 258, 259, 262, 277, 322, 323, 324, 325)]
-        others = [one for one in tags if one[0] != tag]
-        for odd, why in (
-            ([hostile.long(tag, 16), hostile.long(tag, 32)], "is there twice"),
-            ([(tag, 17, 1, bytes(4))], "is no size"),
-            ([(tag, 4, 2, bytes(4))], "is no size"),
-        ):
-            with pytest.raises(DataError, match=f"its tag {tag} {why}"):
-                decode(tmp_path / "x", 99, hostile.directory([*others, *odd], bytes(999)))
-
     def test_a_comment_that_grows_block_by_block(self, tmp_path: Path) -> None:
         assert decode(tmp_path / "x", 99, hostile.long_comment(2**19)).shape == (3, 8, 8)
         with pytest.raises(DataError, match="far more data than its picture"):

@@ -98,3 +98,17 @@ def test_honest_pictures(form: str, compression: str | None, tmp_path: Path) -> 
         expected = image.convert("RGB").tobytes()
     read = decode(tmp_path / "x", 999, file.getvalue())
     assert read.permute(1, 2, 0).contiguous().numpy().tobytes() == expected
+
+
+@pytest.mark.parametrize("tag", [256, 257, 322, 323])
+def test_a_size_that_only_libtiff_sees(tag: int, tmp_path: Path) -> None:
+    """An 8 x 8 picture in a tile of 26,736 x 26,736 took 2.7 GB."""
+    tags = [hostile.long(one, 16) for one in (256, 257, 258, 259, 262, 277, 322, 323, 324, 325)]
+    others = [one for one in tags if one[0] != tag]
+    for odd, why in (
+        ([hostile.long(tag, 16), hostile.long(tag, 32)], "is there twice"),
+        ([(tag, 17, 1, bytes(4))], "is no size"),
+        ([(tag, 4, 2, bytes(4))], "is no size"),
+    ):
+        with pytest.raises(DataError, match=f"its tag {tag} {why}"):
+            decode(tmp_path / "x", 99, hostile.directory([*others, *odd], bytes(999)))
