@@ -144,6 +144,8 @@ class TextTower(Tower):
         ``chunk`` limits how many prompts are computed at a time; activations are then recomputed for
         gradients.
         """
+        if inject is not None and first > self.depth:
+            raise ValueError(f"tokens enter no layer from {first} on: the text tower has {self.depth}")
         if not torch.is_grad_enabled():
             tokens = trunk.tokens.shape[1] + (0 if inject is None else inject.added)
             chunk = min(chunk or len(trunk.end), self.prompts_at_once(tokens))

@@ -127,6 +127,8 @@ def test_past_the_tower_one_token_of_each_prompt_is_kept(small_clip: Clip) -> No
     trunk = text.trunk(ids, text.depth + 1)
     assert trunk.tokens.shape == (3, 1, 22)
     torch.testing.assert_close(text.features(trunk, text.depth + 1), text(ids))
+    with pytest.raises(ValueError, match="no layer from 5 on: the text tower has 4"):
+        text.features(trunk, text.depth + 1, Injection(torch.zeros(2, 3, 22), beta=1.0, at=1))
 
 
 @torch.no_grad()
