@@ -185,8 +185,8 @@ class Bundle:
         """Raise BundleError unless the backbone is the one that the bundle was fitted on."""
         if clip.identity != self.weights:
             raise BundleError(
-                f"this bundle was fitted on {self.weights}, but the backbone here is {clip.identity}: "
-                "give the file with the right weights with --pretrained."
+                f"this bundle was fitted on {self.weights}, but the backbone here is {clip.identity}: its "
+                "weights, configuration or tokenizer differ. Give the right weights with --pretrained."
             )
 
     def build(self, clip: Clip) -> Method:

@@ -2,7 +2,8 @@
 
 import copy
 import hashlib
-from collections.abc import Callable, Sequence
+import json
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -25,7 +26,7 @@ class Identity:
     Attributes:
         pretrained: their source, for display: a tag or a file name. Not compared, because the same tensors
             may be in files of any name and format.
-        sha256: hash of the tensors (`tensors_hash`); empty if it was not published.
+        sha256: hash of the tensors and the configuration (`weights_hash`); empty if it was not published.
     """
 
     model: str
@@ -61,7 +62,11 @@ class Clip(nn.Module):
         pretrained: str,
         mean: tuple[float, float, float],
         std: tuple[float, float, float],
+        configuration: Mapping[str, Any] | None = None,
     ) -> None:
+        """``configuration`` is what features depend on beside the tensors and the name, as JSON; None if it
+        is nothing.
+        """
         super().__init__()
         self.image, self.text = to_towers(model)
         self.logit_scale = model.logit_scale
@@ -72,7 +77,7 @@ class Clip(nn.Module):
             tokenizer.cache = FirstWords(words)  # type: ignore[attr-defined]
         self.requires_grad_(False)
         self.eval()
-        self.identity = Identity(name, pretrained, tensors_hash(model.state_dict()))
+        self.identity = Identity(name, pretrained, weights_hash(model.state_dict(), configuration or {}))
         self.register_buffer("mean", torch.tensor(mean).view(3, 1, 1), persistent=False)
         self.register_buffer("std", torch.tensor(std).view(3, 1, 1), persistent=False)
 
@@ -166,6 +171,14 @@ def span_start(depth: int, first: int = 9, of: int = 12) -> int:
 def layer_share(depth: int, layers: int, of: int = 12) -> int:
     """The number of layers in a tower of ``depth`` that corresponds to ``layers`` of ``of``; at least one."""
     return max(1, round(layers / of * depth))
+
+
+def weights_hash(state: dict[str, Tensor], configuration: Mapping[str, Any]) -> str:
+    """SHA-256 of tensors and the configuration; of the tensors alone if that is empty."""
+    tensors = tensors_hash(state)
+    if not configuration:
+        return tensors
+    return hashlib.sha256(json.dumps([tensors, configuration], sort_keys=True).encode()).hexdigest()
 
 
 def tensors_hash(state: dict[str, Tensor]) -> str:

@@ -13,13 +13,13 @@ from torch import nn
 from dear.backbone import from_transformers, hub, tiny
 from dear.backbone import openclip as open_clip
 from dear.backbone.choice import architecture, unknown_model
-from dear.backbone.clip import Clip
+from dear.backbone.clip import Clip, Tokenizer
 from dear.backbone.convert import attention_values, embedding_of, layer_values, patches_of, require_fit
 from dear.backbone.device import find_device, set_threads
 from dear.backbone.model_config import require_small
 from dear.backbone.plain import PlainClip, is_plain
 from dear.backbone.repository import Repository, repository
-from dear.backbone.tokenizer_file import find_tokenizer, tokenizer_beside
+from dear.backbone.tokenizer_file import FileTokenizer, find_tokenizer, tokenizer_beside
 from dear.backbone.weights import (
     choices,
     download,
@@ -125,7 +125,11 @@ def _load(model: str, pretrained: str | None, named_by: str) -> Clip:
         tokenizer, label = find_tokenizer(name, text, tokenizer_beside(path)), file_tag or path.name
         load_weights(network, path)
     mean, std = _pixel_statistics(name, tag)
-    return Clip(network, tokenizer, name=name, pretrained=label, mean=mean, std=std)
+    quick = {"quick_gelu": True} if _config(name, tag).get("quick_gelu") else {}
+    configuration = quick | _pixels_and_tokenizer(mean, std, tokenizer)
+    return Clip(
+        network, tokenizer, name=name, pretrained=label, mean=mean, std=std, configuration=configuration
+    )
 
 
 def build(name: str, tag: dict[str, Any] | None = None) -> nn.Module:
@@ -185,12 +189,15 @@ def _load_repository(source: Repository, pretrained: str | None) -> Clip:
         make, files = partial(from_transformers.build, hf_config, model), from_transformers.FILES
         text, pixels = from_transformers.text_config(hf_config, model), source.pixels()
         _require_small(hf_config, model)
+        width = hf_config.get("projection_dim")
+        shape: Any = [width, *from_transformers.with_defaults(hf_config, model)]
         if hf_config["model_type"] == "siglip":
             mean = std = from_transformers.SIGLIP_PIXELS
         mean, std = pixels.get("image_mean", mean), pixels.get("image_std", std)
     else:
         make, files = lambda: build_from(model, copy.deepcopy(config["model_cfg"])), hub.FILES
         text, pixels = config["model_cfg"]["text_cfg"], config.get("preprocess_cfg", {})
+        shape = config["model_cfg"]
         mean, std = pixels.get("mean", mean), pixels.get("std", std)
     network = _on_meta(model, make)
     require_fit(network, model)
@@ -223,7 +230,18 @@ def _load_repository(source: Repository, pretrained: str | None) -> Clip:
     if folder is not None and not is_transformers:
         folder = tokenizer_beside(folder / files[0])
     tokenizer = find_tokenizer(model, text, folder or beside)
-    return Clip(network, tokenizer, name=model, pretrained=label, mean=tuple(mean), std=tuple(std))
+    mean, std = cast(Triple, tuple(map(float, mean))), cast(Triple, tuple(map(float, std)))
+    configuration = {"model": shape} | _pixels_and_tokenizer(mean, std, tokenizer)
+    return Clip(
+        network, tokenizer, name=model, pretrained=label, mean=mean, std=std, configuration=configuration
+    )
+
+
+def _pixels_and_tokenizer(mean: Triple, std: Triple, tokenizer: Tokenizer) -> dict[str, Any]:
+    """Their part of the configuration: nothing for OpenAI's pixels, and for a tokenizer that is no file's."""
+    usual = (mean, std) == (open_clip.OPENAI_DATASET_MEAN, open_clip.OPENAI_DATASET_STD)
+    pixels = {} if usual else {"mean": mean, "std": std}
+    return pixels | ({"tokenizer": tokenizer.sha256} if isinstance(tokenizer, FileTokenizer) else {})
 
 
 def _require_small(config: from_transformers.Config, model: str) -> None:

@@ -124,6 +124,7 @@ def load(folder: Path = FOLDER) -> Clip:
     tokenizer = WordTokenizer.load(folder / VOCABULARY)
     model = PlainClip(**_sized_config(tokenizer))
     fill_weights(model, read_safetensors(folder / WEIGHTS), folder / WEIGHTS)
+    same_words = folder == FOLDER or tokenizer.to_json() == WordTokenizer.load(FOLDER / VOCABULARY).to_json()
     return Clip(
         model,
         tokenizer,
@@ -131,4 +132,5 @@ def load(folder: Path = FOLDER) -> Clip:
         pretrained="world" if folder == FOLDER else folder.name,
         mean=MEAN,
         std=STD,
+        configuration={} if same_words else {"vocabulary": tokenizer.words},
     )

@@ -5,6 +5,7 @@ only parts of the kinds listed here. transformers is not used: its loader import
 and takes paths from them.
 """
 
+import hashlib
 import json
 import os
 import re
@@ -148,6 +149,7 @@ class FileTokenizer:
         pad: id that fills up the context.
         left: whether it does so before the text.
         stripped: id that is replaced by 0 (CLIPA's separator), or None.
+        sha256: hash of what was read of its files.
     """
 
     rust: Any
@@ -160,6 +162,7 @@ class FileTokenizer:
     pad: int = 0
     left: bool = False
     stripped: int | None = None
+    sha256: str = ""
 
     def __call__(self, texts: str | Sequence[str]) -> Int[Tensor, "text token"]:
         """Ids of texts. Raises WeightsError if the tokenizer fails, or gives an id that the tower lacks."""
@@ -232,8 +235,9 @@ def file_tokenizer(
         raise ReadingError(file, f"it adds more special tokens than the {context} ids of a text")
     separator = rust.token_to_id(_content(settings.get("sep_token")) or "[SEP]") if strip_sep_token else None
     clean_text = cleaning(open_clip.get_clean_fn(clean))
+    digest = hashlib.sha256(json.dumps([parts, settings], sort_keys=True).encode()).hexdigest()
     return FileTokenizer(
-        rust, normalizers, clean_text, words, context, before, after, pad, side == "left", separator
+        rust, normalizers, clean_text, words, context, before, after, pad, side == "left", separator, digest
     )
 
 

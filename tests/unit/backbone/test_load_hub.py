@@ -38,9 +38,9 @@ class TestHub:
         clip = load_clip("hf-hub:someone/prime")
         source = load_clip(NAME, "random:3")
         assert (clip.identity.model, clip.identity.pretrained) == ("hf-hub:someone/prime", "hub")
-        assert clip.identity.sha256 == source.identity.sha256
         torch.testing.assert_close(clip.mean.flatten(), torch.tensor(MEAN))
         assert torch.equal(features(clip)[1], features(source)[1])
+        assert clip.identity != source.identity  # its configuration may change
 
     def test_other_weights(self, repository: Path, weights: Path) -> None:
         assert repository.is_dir()
