@@ -11,6 +11,7 @@ import argparse
 import json
 import multiprocessing
 import os
+import resource
 import struct
 import sys
 import tempfile
@@ -53,6 +54,7 @@ KINDS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "GIF, palette with transparency": ("GIF", "P", {"transparency": 0}),
     "WebP, RGB": ("WEBP", "RGB", {"method": 0}),
     "WebP, RGBA": ("WEBP", "RGBA", {"method": 0}),
+    "WebP, RGBA, lossless": ("WEBP", "RGBA", {"method": 0, "lossless": True}),
     "PNG, RGB": ("PNG", "RGB", {}),
     "PNG, RGB, interlaced": ("PNG", "RGB", {"interlaced": True}),
     "PNG, RGB, noise": ("PNG", "RGB", {"noise": True}),
@@ -159,14 +161,15 @@ def interlaced(width: int, height: int) -> bytes:
 
 
 def read(file: Path, short_side: int) -> int:
-    """MiB that decoding the image adds to this process at its highest."""
+    """MiB that decoding the image adds to this process, or to the one that decodes it, at its highest."""
     start_counting()
     start = peak()["resident"]
     decode(file, short_side)
     highest = peak()["resident"]
     if start is None or highest is None:
         raise SystemExit("the system does not report the peak of resident memory.")
-    return round(highest - start)
+    child = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 2**10
+    return round(max(highest, child) - start)
 
 
 if __name__ == "__main__":

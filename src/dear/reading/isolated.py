@@ -10,12 +10,15 @@ import faulthandler
 import gc
 import os
 import pickle
+import re
 import select
 import signal
 import sys
+import threading
 import traceback
 import warnings
 from collections.abc import Callable
+from contextlib import ExitStack
 from io import FileIO
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
@@ -25,9 +28,12 @@ from dear.limits import LimitError
 from dear.reading.files import ReadingError
 
 Result = TypeVar("Result")
+_forking = threading.Lock()
 STDERR = 2
 STATUS = Path("/proc/self/status")
 PARENT_DEATH = 1  # PR_SET_PDEATHSIG of linux/prctl.h
+THREADS: Any = ("ignore", re.compile(r".*fork"), DeprecationWarning, re.compile(re.escape(__name__)), 0)
+"""A filter of Python's warning of threads, none of whose locks the fork takes."""
 PATIENCE = 30
 """Seconds of the clock for each of the processor: other processes may have it meanwhile."""
 
@@ -47,16 +53,18 @@ def isolated(read: Callable[[], Result], where: object, *, seconds: int, memory:
     if sys.platform != "linux":
         return read()
     parent = os.getpid()
-    receiver, sender = os.pipe()
-    with open(receiver, "rb", buffering=0) as answers:
-        with open(sender, "wb", buffering=0) as sent, warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # of threads: it takes none of their locks
-            try:
-                child = os.fork()
-            except OSError as error:
-                raise ReadingError(where, f"no process can be started to read it ({error})") from error
-            if not child:
-                _send(read, where, sent, parent, seconds, memory)
+    with ExitStack() as stack:
+        with _forking:  # a fork of another thread would keep the sender open
+            receiver, sender = os.pipe()
+            answers = stack.enter_context(open(receiver, "rb", buffering=0))
+            with open(sender, "wb", buffering=0) as sent:
+                try:
+                    child = _fork()
+                except OSError as error:
+                    raise ReadingError(where, f"no process can be started to read it ({error})") from error
+                if not child:
+                    _forking.release()  # the thread is the same
+                    _send(read, where, sent, parent, seconds, memory)
         content, ended = _answer(child, answers, where, PATIENCE * (1 + seconds))
     if ended == -signal.SIGXCPU:
         raise LimitError(f"{where}: it takes more than {seconds:,} s to read, far more than its size.")
@@ -78,11 +86,20 @@ def isolated(read: Callable[[], Result], where: object, *, seconds: int, memory:
     raise raised
 
 
+def _fork() -> int:
+    filters: list[Any] = warnings.filters  # type: ignore[assignment]
+    if THREADS not in filters:  # `warnings.catch_warnings` would change the filters of all threads
+        filters.insert(0, THREADS)
+    return os.fork()
+
+
 def _answer(child: int, answers: FileIO, where: object, patience: float) -> tuple[bytes, int]:
     """What the process sends until its end, and how it ends. Raises ReadingError if it stands still."""
     parts = list[bytes]()
+    poll = select.poll()  # unlike select, for any number of open files
+    poll.register(answers, select.POLLIN)
     try:
-        while select.select([answers], [], [], patience)[0]:
+        while poll.poll(1000 * patience):
             if not (part := answers.read(2**20)):
                 break
             parts.append(part)

@@ -35,6 +35,7 @@ from dear.serving.limits import (
 from dear.serving.metrics import Metrics, Observer, template_of
 from dear.serving.middleware import SecurityMiddleware, client_of
 from dear.serving.pages import add_documentation, add_page
+from dear.serving.queues import Places
 from dear.serving.samples import of_route
 from dear.serving.service import Service, Upload, check_count
 
@@ -66,7 +67,7 @@ def create_app(
     app.add_middleware(SecurityMiddleware, limits=limits, rate=rate, token=token, hosts=hosts, origin=origin)
     metrics, batches = Metrics(service), Batches(service)
     app.add_middleware(Observer, metrics=metrics, template=lambda scope: template_of(app.routes, scope))
-    slots = asyncio.Semaphore(limits.waiting)
+    slots, places = asyncio.Semaphore(limits.waiting), Places(limits.decoders)
     if page:
         add_page(app)
 
@@ -90,15 +91,17 @@ def create_app(
         async with slots:
             yield images, fields, partial(rate.take, client_of(request.scope))
 
+    async def taken(request: Request, data: bytes, charge: Charge) -> Upload:
+        """A request's image, decoded once it is the client's turn. Raises Refused."""
+        async with places.place(client_of(request.scope)):
+            return await run_in_threadpool(service.take, data, lambda pixels: charge(work_of_picture(pixels)))
+
     async def with_image(
         request: Request, work: Callable[[Upload, dict[str, str], Charge], Awaitable[Any]]
     ) -> Any:
         """Read and check the request's image, then call ``work`` with it. Raises Refused."""
         async with slot(request, 1) as ([data], fields, charge):
-            upload = await run_in_threadpool(
-                service.take, data, lambda pixels: charge(work_of_picture(pixels))
-            )
-            return await work(upload, fields, charge)
+            return await work(await taken(request, data, charge), fields, charge)
 
     def class_choice(fields: dict[str, str], classes: str | None, charge: Charge) -> ClassChoice:
         """The classes in a request's query or form, and their vocabulary if they need not be encoded."""
@@ -198,7 +201,8 @@ def create_app(
         check_count("top", top)
         async with slot(request, limits.images) as (images, fields, charge):
             names, vocabulary = class_choice(fields, classes, charge)
-            work = batches.predictions(images, names, vocabulary, top, charge)
+            take = partial(taken, request)
+            work = batches.predictions(images, names, vocabulary, top, charge, take)
             return {"results": await first_of(work, request.receive())}
 
     @app.post("/api/neighbours", openapi_extra=of_route("neighbours"))
@@ -225,7 +229,8 @@ def create_app(
                 for hit in hits
             ]
             for hit, neighbour in zip(hits, neighbours, strict=True) if thumbnails else ():
-                picture = await run_in_threadpool(service.thumbnail, hit)
+                async with places.place(client_of(request.scope)):
+                    picture = await run_in_threadpool(service.thumbnail, hit)
                 neighbour["thumbnail"] = picture and base64.b64encode(png_of(picture)).decode()
             return {"neighbours": neighbours}
 

@@ -15,17 +15,19 @@ from dear.adapters.predictor import Vocabulary
 from dear.adapters.results import Candidate
 from dear.errors import DearError
 from dear.limits import LimitError
-from dear.serving.limits import Refused, work_of_picture
-from dear.serving.service import Service
+from dear.serving.limits import Refused
+from dear.serving.service import Service, Upload
 
 Result = TypeVar("Result")
 Charge = Callable[[float], None]
+Take = Callable[[bytes, Charge], Awaitable[Upload]]
 AT_ONCE = 4  # images of a request that are under way at a time
 
 
 class Batches:
-    """The requests of several images. At most ``limits.batch`` of their images are under way at a time, at
-    most ``AT_ONCE`` of a request, and the requests take turns: a long one delays others by a few images.
+    """The requests of several images. At most ``limits.batch`` of their images go through the model at a
+    time, at most ``AT_ONCE`` of a request are under way, and the requests take turns: a long one delays
+    others by a few images.
     """
 
     def __init__(self, service: Service) -> None:
@@ -39,12 +41,13 @@ class Batches:
         vocabulary: Vocabulary | None,
         top: int,
         charge: Charge,
+        take: Take,
     ) -> list[dict[str, Any]]:
-        """For each image its best classes or its refusal, in order. ``vocabulary`` is None if the names must
-        be encoded first; that happens once, and only if an image can be read. Raises Refused (503), DataError
-        and LimitError for names that cannot be encoded.
+        """For each image its best classes or its refusal, in order; ``take`` decodes one. ``vocabulary`` is
+        None if the names must be encoded first; that happens once, and only if an image can be read. Raises
+        Refused (503), DataError and LimitError for names that cannot be encoded.
         """
-        outcomes = await self._features(images, charge)
+        outcomes = await self._features(images, charge, take)
         features = [outcome for outcome in outcomes if isinstance(outcome, Tensor)]
         candidates = list[tuple[Candidate, ...]]()
         if vocabulary is None and features:
@@ -61,7 +64,7 @@ class Batches:
         return rows
 
     async def _features(
-        self, images: Sequence[bytes], charge: Charge
+        self, images: Sequence[bytes], charge: Charge, take: Take
     ) -> list[Float[Tensor, "feature embed"] | DearError]:
         """The features of each image, or why it is refused. Once the client has no units of work left, the
         images after that are not looked at.
@@ -77,8 +80,11 @@ class Batches:
                     outcomes[number] = spent
                     continue
                 try:
+                    charge(float(number > 0))  # before it is opened: what is no image costs as much
+                    upload = await take(data, charge)
                     async with self._room:
-                        outcomes[number] = await self._image(data, 0.0 if number == 0 else 1.0, charge)
+                        features = await asyncio.wrap_future(self.service.features(upload))
+                    outcomes[number] = features
                 except DearError as error:
                     outcomes[number] = error
                     if isinstance(error, Refused) and error.status == 429:
@@ -88,13 +94,6 @@ class Batches:
             for _ in range(min(AT_ONCE, len(images))):
                 lanes.create_task(lane())
         return [outcomes[number] for number in range(len(images))]
-
-    async def _image(self, data: bytes, units: float, charge: Charge) -> Float[Tensor, "feature embed"]:
-        charge(units)  # before the file is opened, so that what is no image costs as much
-        upload = await run_in_threadpool(
-            self.service.take, data, lambda pixels: charge(work_of_picture(pixels))
-        )
-        return await asyncio.wrap_future(self.service.features(upload))
 
 
 def refusal(error: DearError) -> tuple[int, dict[str, str], dict[str, str]]:

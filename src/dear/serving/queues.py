@@ -1,14 +1,16 @@
-"""Two queues of work: `Batcher` computes requests that arrive together in one batch; `Turns` runs long tasks
-in steps, the shortest first.
+"""Three queues of work: `Batcher` computes requests that arrive together in one batch; `Turns` runs long
+tasks in steps, the shortest first; `Places` lets clients in, those first that have had least.
 """
 
+import asyncio
 import itertools
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import Future, InvalidStateError
-from contextlib import suppress
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from dear.serving.limits import Refused
@@ -166,3 +168,68 @@ class Turns(Generic[Result]):
                     return min(self._tasks, key=Task.rank)
                 self._changed.wait()
             return None
+
+
+@dataclass
+class _Client:
+    """A client: its requests that wait or have a place, the places, and the seconds that it has had some."""
+
+    requests: int = 0
+    places: int = 0
+    seconds: float = 0.0
+
+
+class Places:
+    """``count`` places for the work of requests, in an event loop. A free one goes to the client that has the
+    fewest and has had them for the shortest time, and to the oldest request of it: many requests of a client
+    delay only its own. A client without requests is forgotten.
+    """
+
+    def __init__(self, count: int) -> None:
+        self._free = count
+        self._clients = dict[str, _Client]()
+        self._waiting = list[tuple[_Client, asyncio.Future[None]]]()
+
+    @asynccontextmanager
+    async def place(self, client: str) -> AsyncIterator[None]:
+        """Wait for a place, and keep it within."""
+        entry = self._clients.setdefault(client, _Client())
+        entry.requests += 1
+        try:
+            await self._take(entry)
+            start = time.monotonic()
+            try:
+                yield
+            finally:
+                entry.seconds += time.monotonic() - start
+                self._give_back(entry)
+        finally:
+            entry.requests -= 1
+            if not entry.requests:
+                del self._clients[client]
+
+    async def _take(self, entry: _Client) -> None:
+        if self._free:
+            self._free -= 1
+            entry.places += 1
+            return
+        waiting = entry, asyncio.get_running_loop().create_future()
+        self._waiting.append(waiting)
+        try:
+            await waiting[1]
+        except asyncio.CancelledError:
+            if waiting in self._waiting:
+                self._waiting.remove(waiting)
+            else:  # it was given a place in this very moment
+                self._give_back(entry)
+            raise
+
+    def _give_back(self, entry: _Client) -> None:
+        entry.places -= 1
+        if not self._waiting:
+            self._free += 1
+            return
+        chosen = min(self._waiting, key=lambda waiting: (waiting[0].places, waiting[0].seconds))
+        self._waiting.remove(chosen)
+        chosen[0].places += 1
+        chosen[1].set_result(None)

@@ -11,10 +11,23 @@ from jaxtyping import UInt8
 from PIL import Image
 from torch import Tensor
 
-from dear.data.images.raster import highest_level, naming, opened, orientation, read_image
-from dear.errors import DataError, first_line
+from dear.data.images.raster import (
+    highest_level,
+    kind_of,
+    naming,
+    opened,
+    orientation,
+    pixels_to_isolate,
+    read_image,
+)
+from dear.errors import DataError, DearError, first_line
+from dear.reading.isolated import isolated
 
 BAND = 2**19  # pixels converted at a time
+SECONDS, PIXELS_A_SECOND = 2, 15_000_000
+"""Seconds of the processor for a picture in a process of its own, and pixels for each further one."""
+MEMORY, BYTES_A_PIXEL = 2**27, 24
+"""Bytes of memory that it may take, and further ones for each pixel."""
 DARK = 2**12
 """A 16-bit picture without any level above this is one of 12 bits or fewer, and would be black."""
 TURNS = {
@@ -33,15 +46,36 @@ def decode(path: Path, short_side: int, data: bytes | None = None) -> UInt8[Tens
     """Decode an image file: rotated by its EXIF orientation, in RGB, transparency on white.
 
     A short side above `short_side` pixels is reduced to it (bicubic, antialiased). `data` is the file's
-    content if it was read before. Raises DataError with the path and the reason.
+    content if it was read before. Large TIFFs and lossless WebPs are decoded in a process of their own.
+    Raises DataError with the path and the reason.
     """
     content = read_image(path) if data is None else data
     try:
-        with naming(path):
-            upright = _upright(*_unpacked(content))
+        with naming(path) as warned:
+            if not (pixels := pixels_to_isolate(content)):
+                return _picture(_upright(*_unpacked(content)), short_side)
+            rows, warnings = isolated(
+                partial(_in_a_process, content, short_side, warned),
+                f"its {kind_of(content)}",
+                seconds=SECONDS + pixels // PIXELS_A_SECOND,
+                memory=MEMORY + BYTES_A_PIXEL * pixels,
+            )
+            warned[:] = warnings
+            return _channels_first(rows)
     except Exception as error:  # the exceptions of decoders differ between formats
         raise DataError(f"cannot read the image {path}: {first_line(error).rstrip('.')}.") from error
-    return _picture(upright, short_side)
+
+
+def _in_a_process(
+    content: bytes, short_side: int, warned: list[str]
+) -> tuple[UInt8[np.ndarray, "height width 3"], list[str]]:
+    """The picture and the warnings, without torch, whose threads a fork lacks. Raises DataError."""
+    try:
+        return np.array(_reduced(_upright(*_unpacked(content)), short_side)), warned
+    except (DearError, MemoryError):
+        raise
+    except Exception as error:
+        raise DataError(first_line(error)) from error
 
 
 def as_picture(image: Image.Image, short_side: int) -> UInt8[Tensor, "3 height width"]:
@@ -71,10 +105,18 @@ def _upright(turned: int, image: Image.Image) -> Image.Image:
 
 
 def _picture(image: Image.Image, short_side: int) -> UInt8[Tensor, "3 height width"]:
-    if min(image.size) > short_side:
-        width, height = (side * short_side // min(image.size) for side in image.size)
-        image = image.resize((width, height), Image.Resampling.BICUBIC)
-    return torch.from_numpy(np.array(image)).permute(2, 0, 1).contiguous()
+    return _channels_first(np.array(_reduced(image, short_side)))
+
+
+def _reduced(image: Image.Image, short_side: int) -> Image.Image:
+    if min(image.size) <= short_side:
+        return image
+    width, height = (side * short_side // min(image.size) for side in image.size)
+    return image.resize((width, height), Image.Resampling.BICUBIC)
+
+
+def _channels_first(rows: UInt8[np.ndarray, "height width 3"]) -> UInt8[Tensor, "3 height width"]:
+    return torch.from_numpy(rows).permute(2, 0, 1).contiguous()
 
 
 def _rgb(image: Image.Image, *, packed: bool = False, deep: bool = False) -> Image.Image:

@@ -67,6 +67,10 @@ MOST_SCANNED: Final = 36
 """Scans of a component of the largest image. libjpeg saves RGB in 14, CMYK in 24."""
 MAX_PROFILES: Final = 16  # of a PNG, each unpacked to up to a megabyte
 MAX_SAMPLE_VALUE: Final = 281  # a tag of a TIFF
+LOSSLESS: Final = (b"VP8L", b"ALPH", b"ANIM")
+"""Chunks of a WebP with entropy-coded pixels, or with frames that may have them."""
+ISOLATED_PIXELS, ISOLATED_BYTES = 2**18, 2**20
+"""Up to both, a picture takes at most about a second."""
 TILE: Final = 2**22  # pixels of a TIFF tile that are allowed for any picture size
 
 # Pillow's own reader of uncompressed TIFFs makes a list of all tiles (1 KB for each byte of a hostile file)
@@ -123,13 +127,15 @@ def _filter_warnings() -> None:
 
 
 @contextmanager
-def naming(path: Path) -> Iterator[None]:
-    """Issue what Pillow warns of within, such as damaged EXIF, as warnings that name the file."""
+def naming(path: Path) -> Iterator[list[str]]:
+    """Issue what Pillow warns of within, such as damaged EXIF, as warnings that name the file: a list that
+    grows.
+    """
     _filter_warnings()
     texts: list[str] = []
     _collector.texts = texts
     try:
-        yield
+        yield texts
     finally:
         _collector.texts = None
     for text in dict.fromkeys(texts):
@@ -210,6 +216,19 @@ def opened(content: bytes) -> ImageFile.ImageFile:
             if tiled > 4 * max(width * height, TILE):
                 raise ValueError(f"its tiles of {across} x {down} pixels lie mostly beside the picture")
     return file
+
+
+def pixels_to_isolate(content: bytes) -> int:
+    """The number of pixels of an image that is decoded in a process of its own, with limits on time and
+    memory: a TIFF, which has a dozen codecs, or a lossless WebP, whose tables may be larger than the picture.
+    0 for small ones, and other formats. Raises as `opened` does.
+    """
+    kind = kind_of(content)
+    if kind != "TIFF" and not (kind == "WEBP" and any(chunk in content for chunk in LOSSLESS)):
+        return 0
+    with opened(content) as file:
+        pixels = file.width * file.height
+    return pixels if pixels > ISOLATED_PIXELS or len(content) > ISOLATED_BYTES else 0
 
 
 def orientation(image: Image.Image) -> int:
