@@ -76,6 +76,7 @@ LIMITS: Final = MappingProxyType({
     "request_text": Limit(50_000, "characters of a list in a request, such as class names"),
     "prompt_lines": Limit(20, "line ends in a prompt"),
     "mojibake": Limit(300, "characters of a prompt times those in a wrong encoding"),
+    "marks": Limit(30, "combining marks in a row in a class name or a prompt"),
     "repairs": Limit(5, "repairs of a prompt, such as of &amp;amp; for &"),
     "prompts": Limit(25_000, "prompts, templates times class names"),
     "prompt_text": Limit(5_000_000, "characters of all prompts"),

@@ -8,6 +8,7 @@ from dear.data.sources.listing import require_distinct
 from dear.errors import SettingsError
 from dear.limits import LIMITS, LimitError, at_most, limit
 from dear.methods.registry import build_method
+from dear.reading.files import marks_in_a_row
 
 
 def test_the_variable_replaces_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -60,3 +61,13 @@ def test_names_and_prompts_are_counted_before_any_is_encoded(
     long = ["x" * 1000, "y" * 1001]
     with pytest.raises(LimitError, match="here: 1,001 characters of a class name"):
         require_distinct("here", long, long)
+
+
+def test_combining_marks_are_few_in_a_row() -> None:
+    """Normalising a name takes the square of them: 1,000 took 2.5 ms."""
+    marks = "\u0315\u0300\u0316" * 10
+    require_distinct("here", ["a", "b"], [f"e{marks}", f"e{marks}e{marks}"])
+    with pytest.raises(LimitError, match=r"here, the class name 'e.*: 31 combining marks in a row"):
+        require_distinct("here", ["a"], [f"e{marks}\u0300"])
+    assert marks_in_a_row("") == marks_in_a_row("plain") == 0
+    assert marks_in_a_row(f"a\u0301b\u0301\u0302{marks}c\u0301") == 32

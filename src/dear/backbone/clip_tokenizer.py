@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from dear.limits import at_most
-from dear.reading.files import line_ends
+from dear.reading.files import line_ends, marks_in_a_row
 
 SHORT = 32
 """Letters of a word up to which open_clip's own code is used, which keeps what it splits."""
@@ -56,7 +56,8 @@ def _cleaned(clean: Callable[[str], str], text: str) -> str:
 
 def _require_few_repairs(text: str) -> None:
     """Raise LimitError for a text that ftfy would repair again and again, each time as a whole: letters in a
-    wrong encoding, HTML's signs within each other, and many lines, each of which is repaired by itself.
+    wrong encoding, HTML's signs within each other, and many lines, each of which is repaired by itself; or
+    that has too many combining marks in a row.
     """
     import ftfy
     from ftfy.badness import badness
@@ -68,6 +69,7 @@ def _require_few_repairs(text: str) -> None:
         before, rounds = repaired, rounds + 1
         repaired = html.unescape(repaired)
         at_most("prompt_lines", line_ends(repaired), where)
+        at_most("marks", marks_in_a_row(repaired), where)
         at_most("mojibake", len(repaired) * badness(repaired), where)
         repaired = ftfy.fix_text(repaired, unescape_html=False)
 

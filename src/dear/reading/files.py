@@ -7,8 +7,10 @@ A link is refused unless a caller asks for ``links``: for a path that the user g
 import hashlib
 import os
 import stat
+import unicodedata
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import groupby
 from pathlib import Path
 from typing import BinaryIO
 
@@ -192,6 +194,19 @@ def split_lines(text: str, path: object) -> list[str]:
 def line_ends(text: str) -> int:
     """How often a text's lines end."""
     return sum(map(text.count, LINE_ENDS)) - text.count("\r\n")
+
+
+def marks_in_a_row(text: str) -> int:
+    """The most combining marks in a row: bringing them into their order takes the square of their number.
+    Unicode's stream-safe texts (UAX #15) have 30.
+    """
+    if text.isascii():
+        return 0
+    return max(sum(1 for _ in run) if is_mark else 0 for is_mark, run in groupby(map(_is_mark, text)))
+
+
+def _is_mark(letter: str) -> bool:
+    return unicodedata.combining(letter) > 0
 
 
 def _plain(path: Path, mode: int) -> None:

@@ -5,7 +5,6 @@ interrupted build resumes after its last chunk. Queries compare the new rows whe
 """
 
 import hashlib
-import shutil
 from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -26,7 +25,7 @@ from dear.retrieval.database import FILE, LOCK, only_writer
 from dear.retrieval.encoder import Encoder
 from dear.retrieval.results import Built, damaged
 from dear.retrieval.scan import Changes, Shard, Stamp, compare, scan, shards_in, stamp_of
-from dear.retrieval.vectors import Vectors
+from dear.retrieval.vectors import FOLDER, OF_FAISS, Vectors, remove
 from dear.writing import within
 
 CHUNK = 256  # files per commit
@@ -113,20 +112,18 @@ def finish(catalogue: Catalogue) -> Built:
         generation = metadata["generation"] % LAST_GENERATION + 1
         metadata |= {"generation": generation, "rows": len(retained)}
         new = Vectors.of(catalogue.folder, metadata)
-        shutil.rmtree(new.folder, ignore_errors=True)
+        remove(new.folder)  # what a build has left that was stopped
         vectors.copy(retained, len(alive), new)
     metadata["searchable_rows"] = metadata["rows"]
     with catalogue.change():
         if retained is not None:
             catalogue.renumber(retained.tolist())
         catalogue.set(**metadata)
-    for old_folder in catalogue.folder.glob("vectors-*"):
-        number = old_folder.name.removeprefix("vectors-")
-        if number.isdigit() and number != str(metadata["generation"]):
-            shutil.rmtree(old_folder, ignore_errors=True)
-    for old_file in Vectors.of(catalogue.folder, metadata).folder.glob("*.faiss*"):
-        with suppress(OSError):
-            old_file.unlink()  # never read: FAISS searched earlier indexes
+    own = Vectors.of(catalogue.folder, metadata).folder
+    for folder in catalogue.folder.glob("vectors-*"):
+        if FOLDER.fullmatch(folder.name) and folder != own:
+            remove(folder)
+    remove(own, OF_FAISS)
     broken, count = catalogue.broken(), catalogue.count()
     return Built(
         index=catalogue.folder,

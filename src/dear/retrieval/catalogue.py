@@ -188,7 +188,9 @@ class Catalogue:
         ((count,),) = self._ask("SELECT COUNT(*) FROM facts")
         if count > MOST_FACTS:
             raise damaged(self.folder, f"it has more than {MOST_FACTS} facts")
-        ((size,),) = self._ask("SELECT TOTAL(LENGTH(key) + LENGTH(value)) FROM facts")
+        # LENGTH of a text ends at its first NUL
+        sizes = "LENGTH(CAST(key AS BLOB)) + LENGTH(CAST(value AS BLOB))"
+        ((size,),) = self._ask(f"SELECT TOTAL({sizes}) FROM facts")
         at_most("index_facts", int(size), f"the index {self.folder}")
         texts = {str(key): str(value) for key, value in self._ask("SELECT key, value FROM facts")}
         values = sum(text.count(sign) for text in texts.values() for sign in ",[{")

@@ -4,7 +4,9 @@ There is one append-only file of float16 rows per feature. A query is compared w
 memory at a time. `similarity` is all that an index knows of nearness: another distance is defined here.
 """
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
 
@@ -22,6 +24,10 @@ CHUNK = 16_384  # rows copied at a time
 NUMBERS = 2**21  # numbers of rows in float32 that are scored at a time: 4,096 rows of 512
 MODEST, HOLES = 2**28, 25
 """Bytes of vectors that a copy may write whatever they take on the disk, and times that for larger ones."""
+FOLDER = re.compile(r"vectors-[0-9]+")
+OF_FAISS = re.compile(r"[0-9]+\.faiss(\.part)?")
+"""The files with which FAISS searched earlier indexes."""
+OWN = re.compile(rf"[0-9]+\.f16|{OF_FAISS.pattern}")
 TOLERANCE = 0.05  # for the length of a stored float16 unit vector
 
 
@@ -33,6 +39,20 @@ def similarity(
     """
     # Not ``rows @ query``, whose rounding depends on a row's place: equal vectors must have equal scores.
     return rows.mul_(query).sum(dim=1) / lengths
+
+
+def remove(folder: Path, names: re.Pattern[str] = OWN) -> None:
+    """Remove the files of a folder of vectors that have these names, and the folder if it is empty then. A
+    link stays, as do the files of others.
+    """
+    with suppress(OSError):
+        if folder.is_symlink():
+            return
+        for path in [*folder.iterdir()]:
+            if names.fullmatch(path.name):
+                path.unlink()
+        if not any(folder.iterdir()):
+            folder.rmdir()
 
 
 class Vectors:

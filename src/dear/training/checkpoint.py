@@ -28,6 +28,12 @@ MARK = b"dear checkpoint 3 "
 HEAD_BYTES = len(MARK) + 64 + 1
 MALFORMED = (AttributeError, IndexError, KeyError, OverflowError, RuntimeError, TypeError, ValueError)
 """Exceptions raised on loading a state whose parts have other types or shapes."""
+MEASURED = frozenset(["epoch", "loss", "lr", "seconds"])
+"""What is known of each epoch, beside the parts of the loss."""
+LONGEST = 10**9
+"""Seconds of an epoch: 30 years."""
+OF_PARAMETERS = frozenset(["exp_avg", "exp_avg_sq", "momentum_buffer"])
+"""What SGD, Adam and AdamW keep of a parameter."""
 
 
 class CheckpointError(OutputError):
@@ -152,6 +158,7 @@ def load_checkpoint(
         elif best is not None:
             raise ValueError("it has the state of a best epoch, but this run does not select one")
         _require_like(state["method"], method.state_dict())
+        _require_groups(state["optimizer"], optimizer.state_dict())
         method.load_state_dict(state["method"])
         optimizer.load_state_dict(state["optimizer"])
         scaling = {} if precision is None else precision.state_dict()
@@ -159,27 +166,47 @@ def load_checkpoint(
         require_steps(optimizer, state["steps"], exactly=not scaling)
         if precision is not None:
             precision.load_state_dict(state["scaling"])
-    except MALFORMED as error:
+    except (*MALFORMED, DearError) as error:
         raise CheckpointError(path, first_line(error)) from error
     return history, best
 
 
 def _history(state: Mapping[str, Any], epoch_steps: int, run_steps: int) -> list[dict[str, Any]]:
     """The epochs of a state. Raises an exception in MALFORMED if the state is inconsistent."""
-    history = list(json.loads(state["history"]))
+    history = [dict[str, Any](epoch) for epoch in parse_json(state["history"], "its history")]
     numbers = [epoch["epoch"] for epoch in history]
     if len(numbers) != state["epochs"] or numbers != [*range(1, len(numbers) + 1)]:
         raise ValueError(f"it claims {state['epochs']} epochs, but lists others")
     if state["steps"] != min(len(history) * epoch_steps, run_steps):
         raise ValueError(f"it claims {state['steps']} steps, which does not match {len(history)} epochs")
+    if history and (len(history) - 1) * epoch_steps >= run_steps:
+        raise ValueError(f"it has {len(history)} epochs, more than the run")
     if not all(isinstance(v, int | float) and math.isfinite(v) for epoch in history for v in epoch.values()):
         raise ValueError("its epochs hold values that are not numbers")
+    if not all(MEASURED <= epoch.keys() == history[0].keys() for epoch in history):
+        raise ValueError("its epochs lack values")
+    if not all(0 <= epoch["seconds"] <= LONGEST for epoch in history):
+        raise ValueError("its epochs took impossible times")
     return history
 
 
+def _require_groups(state: Mapping[str, Any], own: Mapping[str, Any]) -> None:
+    """Raise ValueError unless the groups of an optimiser's parameters have the settings of the run's own. The
+    learning rate changes, and is set before each step.
+    """
+    groups, expected = (
+        [{name: value for name, value in group.items() if name != "lr"} for group in part["param_groups"]]
+        for part in (state, own)
+    )
+    if repr(groups) != repr(expected):  # which tells 1 from True
+        raise ValueError("its optimiser has other settings")
+
+
 def _require_like(state: Mapping[str, Tensor], like: Mapping[str, Tensor]) -> None:
-    """Raise ValueError unless the tensors are finite and have the names and shapes of the method's."""
-    shapes, expected = ({name: x.shape for name, x in tensors.items()} for tensors in (state, like))
+    """Raise ValueError unless the tensors are finite and have the names, shapes and types of the method's."""
+    shapes, expected = (
+        {name: (tensor.shape, tensor.dtype) for name, tensor in tensors.items()} for tensors in (state, like)
+    )
     if shapes != expected:
         raise ValueError("its tensors belong to another method")
     if not all(torch.isfinite(tensor).all() for tensor in state.values()):
@@ -209,12 +236,16 @@ def require_steps(optimizer: Any, steps: int, *, exactly: bool = True) -> None:
     has the shapes of its parameters. A gradient scaler skips steps: with one there may be fewer.
     """
     for parameter, state in optimizer.state.items():
-        tensors = {name: value for name, value in state.items() if isinstance(value, Tensor)}
+        tensors = {name: value for name, value in state.items() if value is not None}
         count = tensors.pop("step", None)
         if count is not None and (int(count) > steps or (exactly and int(count) != steps)):
             raise ValueError(f"it claims {steps} steps, but its optimiser has made {int(count)}")
+        if not tensors.keys() <= OF_PARAMETERS:
+            raise ValueError("its optimiser is of another kind")
         if any(tensor.shape != parameter.shape for tensor in tensors.values()):
             raise ValueError("its optimiser state is for other parameters")
+        if not all(torch.isfinite(tensor).all() for tensor in tensors.values()):
+            raise ValueError("its optimiser state is not finite")
 
 
 def set_aside(path: Path) -> Path:

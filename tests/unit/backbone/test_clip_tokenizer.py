@@ -93,6 +93,8 @@ def test_what_is_repaired_quickly_is_cleaned_as_by_open_clip(name: str) -> None:
         ("&Atilde;&oelig;&Atilde;&fnof;" * 30, "characters of a prompt times those in a wrong encoding"),
         ("&" + "amp;" * 240, "6 repairs of a prompt"),
         ("\u00e9&" + "amp;" * 240, "6 repairs of a prompt"),
+        ("e" + "\u0315\u0300" * 400, "800 combining marks in a row"),
+        ("e" + "&#769;" * 150, "150 combining marks in a row"),
         ("\r\n" * 400, "400 line ends in a prompt"),
         ("a\u2028" * 400, "400 line ends in a prompt"),  # ftfy makes \n of it, and repairs 400 lines then
         ("a&#10;" * 150, "150 line ends in a prompt"),

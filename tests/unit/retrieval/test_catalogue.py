@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dear.errors import DataError, OutputError
-from dear.limits import LIMITS, Limit
+from dear.limits import LIMITS, Limit, LimitError
 from dear.retrieval import shards as module
 from dear.retrieval.build import finish
 from dear.retrieval.catalogue import LAST_GENERATION, LONGEST_REASON, Catalogue, Entry
@@ -110,6 +110,14 @@ def test_facts_are_few_and_small_before_they_are_read(
     monkeypatch.setattr("dear.limits.LIMITS", {**LIMITS, "index_facts": Limit(50_000, "bytes")})
     with pytest.raises(DataError, match=r"index\.sqlite: it has a row of 60,\d{3} bytes"):
         connect(large / FILE)
+
+
+def test_facts_are_counted_beyond_a_nul(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = catalogue_of(tmp_path / "index", [image("a.png")])
+    written(folder, *(f"INSERT INTO facts VALUES ('{at}', CAST(zeroblob(20000) AS TEXT))" for at in range(3)))
+    monkeypatch.setattr("dear.limits.LIMITS", {**LIMITS, "index_facts": Limit(50_000, "bytes of facts")})
+    with pytest.raises(LimitError, match=r"60,\d{3} bytes of facts"):
+        Catalogue.open(folder)
 
 
 IMAGES, OTHERS = ([f"{number}.png" for number in numbers] for numbers in (range(100, 400), range(400, 700)))

@@ -11,6 +11,7 @@ from dear.limits import LimitError
 from dear.retrieval.build import build_index
 from dear.retrieval.database import only_writer
 from dear.retrieval.query import Index, by_image, by_text, weights_of
+from dear.retrieval.vectors import remove
 from tests.unit.retrieval.solid import SHADES, Plain, gallery, paint
 
 
@@ -178,3 +179,19 @@ def np_picture() -> object:
     import torch
 
     return torch.from_numpy(np.full((3, 20, 20), 7, dtype=np.uint8))
+
+
+def test_what_is_not_of_the_index_stays(tmp_path: Path) -> None:
+    """Old folders of vectors are removed: their own files, and nothing behind links."""
+    folder, out = gallery(tmp_path / "images"), tmp_path / "index"
+    for name in ("vectors-2024", "vectors-7", "vectors-\u00b2", "elsewhere"):
+        (out / name).mkdir(parents=True)
+        (out / name / "0.f16").write_bytes(b"old")
+    (out / "vectors-2024" / "thesis.txt").write_text("mine")
+    build_index(Plain(), folder, out)
+    assert [path.name for path in (out / "vectors-2024").iterdir()] == ["thesis.txt"]
+    assert not (out / "vectors-7").exists()
+    assert (out / "vectors-\u00b2" / "0.f16").exists()
+    (out / "vectors-8").symlink_to(out / "elsewhere")
+    remove(out / "vectors-8")
+    assert (out / "elsewhere" / "0.f16").exists()

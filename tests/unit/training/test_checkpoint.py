@@ -97,6 +97,10 @@ def momenta(change: Callable[[dict[str, Any]], Any]) -> Callable[[State], Any]:
     return lambda s: [change(kept) for kept in s["optimizer"]["state"].values()]
 
 
+def groups(change: Callable[[dict[str, Any]], Any]) -> Callable[[State], Any]:
+    return lambda s: [change(group) for group in s["optimizer"]["param_groups"]]
+
+
 @pytest.mark.parametrize(
     "change",
     [
@@ -107,6 +111,10 @@ def momenta(change: Callable[[dict[str, Any]], Any]) -> Callable[[State], Any]:
         history(lambda epochs: [{**epoch, "loss": "low"} for epoch in epochs]),
         history(lambda epochs: [{**epoch, "loss": float("nan")} for epoch in epochs]),
         history(lambda _: [1, 2]),
+        history(lambda epochs: [{**epoch, "seconds": 1e308} for epoch in epochs]),
+        history(lambda epochs: [{**epoch, "seconds": -1.0} for epoch in epochs]),
+        history(lambda epochs: [{k: v for k, v in epoch.items() if k != "seconds"} for epoch in epochs]),
+        history(lambda epochs: [epochs[0], {**epochs[1], "other": 1.0}]),
         history(lambda _: {"epoch": 1}),
         lambda state: state.update(history="{"),
         lambda state: state.update(history=7),
@@ -128,6 +136,15 @@ def momenta(change: Callable[[dict[str, Any]], Any]) -> Callable[[State], Any]:
         method(lambda _: "tensor"),
         lambda state: state["optimizer"].pop("param_groups"),
         lambda state: state["optimizer"].update(state=7),
+        method(lambda one: one.to(torch.complex64)),
+        groups(lambda group: group.pop("rate")),
+        groups(lambda group: group.update(rate="x")),
+        groups(lambda group: group.update(weight_decay=7.0)),
+        groups(lambda group: group.update(betas="x")),
+        groups(lambda group: group.update(fused=True)),
+        momenta(lambda kept: kept.update(exp_avg=[1, 2])),
+        momenta(lambda kept: kept.update(exp_avg=kept["exp_avg"] * float("inf"))),
+        momenta(lambda kept: kept.update(other=torch.zeros(()))),
         momenta(lambda kept: kept.update(step=torch.tensor(5.0))),
         momenta(lambda kept: kept.update(exp_avg=torch.zeros(1, 2))),
     ],
@@ -268,3 +285,12 @@ def test_epochs_beyond_all_bounds() -> None:
     """They are compared with the history before they are listed."""
     with pytest.raises(ValueError, match="it claims 1" + "0" * 30 + " epochs, but lists others"):
         _history({"history": "[]", "epochs": 10**30, "steps": 0}, 1, 1)
+
+
+def test_more_epochs_than_the_run_has() -> None:
+    """As many steps as the run has stand for any number of epochs."""
+    entry = {"loss": 1.0, "lr": 0.1, "seconds": 1.0}
+    of = [json.dumps([{"epoch": at + 1, **entry} for at in range(count)]) for count in (3, 4)]
+    assert len(_history({"history": of[0], "epochs": 3, "steps": 5}, 2, 5)) == 3
+    with pytest.raises(ValueError, match="it has 4 epochs, more than the run"):
+        _history({"history": of[1], "epochs": 4, "steps": 5}, 2, 5)

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from dear.backbone import tiny
-from dear.backbone.clip import tensors_hash
+from dear.backbone.clip import tensors_hash, weights_hash
 from dear.data.world.factors import FACTOR_NAMES, STYLES
 from dear.data.world.render import render
 from dear.data.world.scene import draw_scenes
@@ -196,7 +196,7 @@ def test_going_on_equals_an_undisturbed_run(tmp_path: Path) -> None:
     clip = tiny.load(tmp_path / "whole")
     assert (clip.identity.model, clip.identity.pretrained) == ("tiny", "whole")
     rounded = {name: tensor.half().float() for name, tensor in whole.master.state_dict().items()}
-    assert clip.identity.sha256 == tensors_hash(rounded)
+    assert clip.identity.sha256 == weights_hash(rounded, {"vocabulary": whole.tokenizer.words})
     assert clip.tokenizer.words == whole.tokenizer.words  # type: ignore[attr-defined]
     assert (
         clip.encode_image(torch.zeros(1, 3, 24, 24)).shape
@@ -284,7 +284,8 @@ def test_a_run_goes_on_from_the_weights_of_another(tmp_path: Path) -> None:
     other = replace(SETTINGS, seed=7, emphasis="color, texture")
     run = Pretraining(other, tmp_path / "two", start=tmp_path / "one")
     first = tiny.load(tmp_path / "one")
-    assert tensors_hash(run.master.state_dict()) == first.identity.sha256
+    words = {"vocabulary": run.tokenizer.words}
+    assert weights_hash(run.master.state_dict(), words) == first.identity.sha256
     facts = run.run(every=2)
     assert facts["start"]["sha256"] == first.identity.sha256
     assert facts["start"]["run"]["settings"]["seed"] == 3
