@@ -9,6 +9,7 @@ import os
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,6 +27,7 @@ from dear.retrieval.results import Built, damaged
 from dear.retrieval.scan import Shard, shards_in
 from dear.retrieval.vectors import TOLERANCE, Vectors
 
+NAMED = 5  # missing shards in a message
 NUMBERS = 2**23  # numbers of rows that are copied or compared at a time: 16,384 rows of 512
 OF_A_BUILD = {"rows", "generation", "searchable_rows", "schema", "shard"}
 """Facts of a catalogue that are not those of the encoder and the folder."""
@@ -45,14 +47,15 @@ def all_shards(folder: Path) -> dict[Shard, Path]:
             f"{folder} holds shards of {' and of '.join(map(str, sorted(counts)))}: remove those of one kind."
         )
     (count,) = counts
-    missing = [str(Shard(n, count)) for n in range(1, count + 1) if Shard(n, count) not in folders]
-    if missing:
+    if (last := max(folders)).number > count:
+        raise DataError(f"{folder} holds shard {last}, which there cannot be: remove it.")
+    if lacking := count - len(folders):
+        absent = (Shard(n, count) for n in range(1, count + 1) if Shard(n, count) not in folders)
+        missing = [*map(str, islice(absent, NAMED))]
         raise DataError(
-            f"{folder} lacks {len(missing)} of its {count} shards ({', '.join(missing[:5])}): build each "
+            f"{folder} lacks {lacking} of its {count} shards ({', '.join(missing)}): build each "
             f"with --shard {missing[0]}."
         )
-    if len(folders) > count:
-        raise DataError(f"{folder} holds shard {max(folders)}, which there cannot be: remove it.")
     return {shard: folders[shard] for shard in sorted(folders)}
 
 

@@ -232,9 +232,10 @@ class RoleTable:
     @classmethod
     def from_json(cls, saved: Any, source: str) -> "RoleTable":
         """The inverse of ``to_json``. Raises RoleTableError that names ``source`` and the key."""
-        if isinstance(saved, dict) and "schema" in saved and saved["schema"] != SCHEMA:
+        schema = saved.get("schema", SCHEMA) if isinstance(saved, dict) else SCHEMA
+        if schema != SCHEMA or type(schema) is not int:
             raise RoleTableError(
-                f"{source} is a role table of another schema, {shown(saved['schema'])}: this version reads "
+                f"{source} is a role table of another schema, {shown(schema)}: this version reads "
                 f"schema {SCHEMA}."
             )
         try:

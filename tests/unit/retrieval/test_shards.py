@@ -197,6 +197,12 @@ def test_what_is_refused(tmp_path: Path, folder: Path) -> None:
         Shards.open(place)
 
 
+def test_few_of_many_shards(tmp_path: Path) -> None:
+    (tmp_path / "shard-3-of-999999").mkdir()
+    with pytest.raises(DataError, match=r"lacks 999998 of its 999999 shards \(1/\d+, 2/\d+, 4/\d+, 5/"):
+        Shards.open(tmp_path)
+
+
 @pytest.mark.parametrize(
     ("name", "why"),
     [

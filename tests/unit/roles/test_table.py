@@ -48,9 +48,10 @@ def test_what_is_saved_is_what_is_loaded(tmp_path: Path) -> None:
     }
 
 
-def test_another_schema_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("schema", [2, True, 1.0, None])
+def test_another_schema_is_refused(schema: object, tmp_path: Path) -> None:
     path = tmp_path / "roles.json"
-    path.write_text(json.dumps(table().to_json() | {"schema": 2}))
+    path.write_text(json.dumps(table().to_json() | {"schema": schema}))
     with pytest.raises(RoleTableError, match=r"another schema.*reads schema 1"):
         RoleTable.load(path)
 

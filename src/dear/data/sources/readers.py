@@ -296,6 +296,8 @@ def _label(source: Source, number: list[Any], first: int) -> int:
     """A label counted from `first`, converted to count from 0."""
     try:
         label = int(number[0]) - first
+        if not isinstance(number[0], str) and number[0] != label + first:
+            raise ValueError("it is a fraction")
     except (IndexError, OverflowError, TypeError, ValueError) as error:
         raise DataError(f"{source.name}: {shown(number)} is not a label.") from error
     if not 0 <= label < len(source.names):

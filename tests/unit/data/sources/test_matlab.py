@@ -90,7 +90,7 @@ def test_time_without_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.parametrize(
-    "label", [np.inf, np.nan, 1 + 2j, np.array([1, 2]), {"a": 1}, "x" * 5000, 4.0, 1e300]
+    "label", [np.inf, np.nan, 1 + 2j, np.array([1, 2]), {"a": 1}, "x" * 5000, 4.0, 1.5, 1e300]
 )
 def test_labels_that_are_no_numbers(label: Any, tmp_path: Path) -> None:
     """In either data set whose labels are MATLAB's: those of one class are 1."""
