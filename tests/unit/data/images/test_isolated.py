@@ -111,7 +111,7 @@ def test_one_that_takes_long(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @linux
 def test_one_that_takes_much_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_unpacked", lambda _: (1, Image.new("RGB", (10_000, 10_000), "red")))
+    monkeypatch.setattr(module, "_unpacked", lambda _: (1, Image.new("RGB", (40_000, 40_000), "red")))
     with pytest.raises(
         DataError, match=r"^cannot read the image p\.tif: its TIFF: it takes more than 134 MiB"
     ):
