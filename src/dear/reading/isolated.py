@@ -18,7 +18,7 @@ import threading
 import traceback
 import warnings
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from io import FileIO
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
@@ -30,7 +30,7 @@ from dear.reading.files import ReadingError
 Result = TypeVar("Result")
 _forking = threading.Lock()
 STDERR = 2
-STATUS = Path("/proc/self/status")
+STATUS, DESCRIPTORS = Path("/proc/self/status"), Path("/proc/self/fd")
 PARENT_DEATH = 1  # PR_SET_PDEATHSIG of linux/prctl.h
 THREADS: Any = ("ignore", re.compile(r".*fork"), DeprecationWarning, re.compile(re.escape(__name__)), 0)
 """A filter of Python's warning of threads, none of whose locks the fork takes."""
@@ -147,6 +147,7 @@ def _limit_process(parent: int, seconds: int, memory: int) -> None:
         os._exit(1)
     gc.freeze()  # what the parent has not freed yet: its end, and the room that this makes, are the parent's
     faulthandler.disable()
+    _close_sockets()
     os.dup2(os.open(os.devnull, os.O_WRONLY), STDERR)  # for what a library prints when it aborts
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the parent, which ends this process
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -155,6 +156,14 @@ def _limit_process(parent: int, seconds: int, memory: int) -> None:
     _lower(resource.RLIMIT_CPU, seconds)
     lines = dict(line.split(":", 1) for line in STATUS.read_text().splitlines() if ":" in line)
     _lower(resource.RLIMIT_DATA, int(lines["VmData"].split()[0]) * 1024 + memory)
+
+
+def _close_sockets() -> None:
+    """Close the connections of a server, which would otherwise end for its clients when this process does."""
+    for descriptor in os.listdir(DESCRIPTORS):
+        with suppress(OSError):  # the descriptor of this very list
+            if os.readlink(DESCRIPTORS / descriptor).startswith("socket:"):
+                os.close(int(descriptor))
 
 
 def _lower(kind: int, maximum: int) -> None:

@@ -3,16 +3,20 @@
 import gc
 import os
 import signal
+import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NoReturn
 
 import pytest
 
 from dear.limits import LimitError
+from dear.reading import isolated as module
 from dear.reading.files import ReadingError
 from dear.reading.isolated import isolated
 
@@ -122,6 +126,7 @@ def test_it_ends_with_its_parent() -> None:
     """Who kills a command and gives it again meets nothing of the first."""
     code = """
 import os, time
+from dear.reading import isolated as module
 from dear.reading.isolated import isolated
 isolated(lambda: (print(os.getpid(), flush=True), time.sleep(600)), "it", seconds=9, memory=2**28)
 """
@@ -151,3 +156,48 @@ def test_a_limit_that_is_lower_already_stays() -> None:
 
     assert read(limits, seconds=8) == (8, 0)
     assert read(lambda: read(limits, seconds=90), seconds=7) == (7, 0)
+
+
+def test_connections_end_when_they_are_closed(tmp_path: Path) -> None:
+    """And not when the process that reads a file does, as long as that may take."""
+    here, there = socket.socketpair()
+    began, end = tmp_path / "began", tmp_path / "end"
+
+    def wait() -> None:
+        began.touch()
+        while not end.exists():
+            time.sleep(0.01)
+
+    reading = threading.Thread(target=read, args=(wait,))
+    reading.start()
+    while not began.exists():
+        time.sleep(0.01)
+    here.close()
+    there.settimeout(60)
+    assert there.recv(1) == b""
+    end.touch()
+    reading.join()
+
+
+def test_readers_in_two_threads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The end of one is noticed while the other goes on, which began in the same moment."""
+
+    def slowly() -> int:
+        time.sleep(0.1)
+        return os.fork()
+
+    monkeypatch.setattr(module, "_fork", slowly)
+    end = tmp_path / "end"
+
+    def wait() -> bool:
+        for _ in range(500):
+            if end.exists():
+                return True
+            time.sleep(0.01)
+        return False
+
+    with ThreadPoolExecutor(3) as pool:
+        waiting = [pool.submit(read, wait) for _ in range(2)]
+        assert pool.submit(read, lambda: 7).result() == 7
+        end.touch()
+        assert all(future.result() for future in waiting)
