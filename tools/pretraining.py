@@ -44,8 +44,8 @@ from dear.errors import (
 from dear.training.checkpoint import (
     MALFORMED,
     CheckpointError,
+    checked_optimizer,
     read_state,
-    require_steps,
     set_aside,
     write_state,
 )
@@ -326,8 +326,8 @@ class Pretraining:
             )
         try:
             self.master.load_state_dict(state["model"])
-            self.optimizer.load_state_dict(state["optimizer"])
-            require_steps(self.optimizer, state["step"])
+            moments = checked_optimizer(state["optimizer"], self.optimizer, state["step"])
+            self.optimizer.load_state_dict(moments)
             self.step, self.seconds, self.loss = state["step"], float(state["seconds"]), float(state["loss"])
         except MALFORMED as error:
             raise CheckpointError(self._checkpoint, first_line(error)) from error

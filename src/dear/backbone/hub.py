@@ -377,12 +377,19 @@ def announce(title: str, repository: str, size: int | None, card: Any) -> None:
     )
 
 
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    """A redirect is an answer. To follow one is to ask any address, and to read its answer to the end."""
+
+    def redirect_request(self, *_: Any) -> None:
+        return None
+
+
 def reach() -> None:
     """Raise URLError at once if the hub does not answer; its client would retry for a minute."""
     if constants.HF_HUB_OFFLINE:
         raise ConnectionError("HF_HUB_OFFLINE is set")
     try:
         request = urllib.request.Request(constants.ENDPOINT, method="HEAD")
-        urllib.request.urlopen(request, timeout=10).close()
-    except urllib.error.HTTPError:
-        return  # the hub answers; let the client decide
+        urllib.request.build_opener(_NoRedirect).open(request, timeout=10).close()
+    except urllib.error.HTTPError as error:
+        error.close()  # the hub answers; let the client decide

@@ -8,6 +8,7 @@ import io
 import json
 import math
 import os
+from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -28,11 +29,16 @@ MARK = b"dear checkpoint 3 "
 HEAD_BYTES = len(MARK) + 64 + 1
 MALFORMED = (AttributeError, IndexError, KeyError, OverflowError, RuntimeError, TypeError, ValueError)
 """Exceptions raised on loading a state whose parts have other types or shapes."""
+KINDS: dict[str, tuple[type, ...]] = {
+    "run": (str,), "epochs": (int,), "steps": (int,), "history": (str,), "method": (dict, OrderedDict),
+    "optimizer": (dict,), "best": (dict, OrderedDict, type(None)), "scaling": (dict,),
+}  # fmt: skip
+"""The parts of a state."""
 MEASURED = frozenset(["epoch", "loss", "lr", "seconds"])
 """What is known of each epoch, beside the parts of the loss."""
 LONGEST = 10**9
 """Seconds of an epoch: 30 years."""
-OF_PARAMETERS = frozenset(["exp_avg", "exp_avg_sq", "momentum_buffer"])
+OF_PARAMETERS = frozenset(["step", "exp_avg", "exp_avg_sq", "momentum_buffer"])
 """What SGD, Adam and AdamW keep of a parameter."""
 
 
@@ -141,7 +147,8 @@ def load_checkpoint(
         return [], None
     state = read_state(path)
     try:
-        saved, current = parse_json(str(state["run"]), path), json.loads(run)
+        _require_kinds(state)
+        saved, current = parse_json(state["run"], path), json.loads(run)
         differences = ", ".join(name for name in current if saved.get(name) != current[name])
     except (*MALFORMED, DearError) as error:
         raise CheckpointError(path, f"it does not identify its run: {first_line(error)}") from error
@@ -151,24 +158,31 @@ def load_checkpoint(
             "remove it or choose another --out."
         )
     try:
-        history = _history(state, epoch_steps, run_steps)
-        best = state["best"]
+        history, own, best = _history(state, epoch_steps, run_steps), method.state_dict(), None
         if selects and history:
-            _require_like(best, method.state_dict())
-        elif best is not None:
+            best = _like(state["best"], own)
+        elif state["best"] is not None:
             raise ValueError("it has the state of a best epoch, but this run does not select one")
-        _require_like(state["method"], method.state_dict())
-        _require_groups(state["optimizer"], optimizer.state_dict())
-        method.load_state_dict(state["method"])
-        optimizer.load_state_dict(state["optimizer"])
+        tensors = _like(state["method"], own)
         scaling = {} if precision is None else precision.state_dict()
         _require_scaling(state["scaling"], scaling)
-        require_steps(optimizer, state["steps"], exactly=not scaling)
+        moments = checked_optimizer(state["optimizer"], optimizer, state["steps"], exactly=not scaling)
+        method.load_state_dict(tensors)
+        optimizer.load_state_dict(moments)
         if precision is not None:
             precision.load_state_dict(state["scaling"])
     except (*MALFORMED, DearError) as error:
         raise CheckpointError(path, first_line(error)) from error
     return history, best
+
+
+def _require_kinds(state: Mapping[str, Any]) -> None:
+    """Raise ValueError unless the parts of a state have the types that are written: a list may hold one list
+    twice, which holds one twice, and so on, so that its text has no end.
+    """
+    for name, kinds in KINDS.items():
+        if type(state[name]) not in kinds:
+            raise ValueError(f"its {name} is of another type")
 
 
 def _history(state: Mapping[str, Any], epoch_steps: int, run_steps: int) -> list[dict[str, Any]]:
@@ -190,27 +204,19 @@ def _history(state: Mapping[str, Any], epoch_steps: int, run_steps: int) -> list
     return history
 
 
-def _require_groups(state: Mapping[str, Any], own: Mapping[str, Any]) -> None:
-    """Raise ValueError unless the groups of an optimiser's parameters have the settings of the run's own. The
-    learning rate changes, and is set before each step.
+def _like(state: Mapping[str, Tensor], like: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors alone. Raises ValueError unless they are finite and have the names, shapes and types of the
+    method's.
     """
-    groups, expected = (
-        [{name: value for name, value in group.items() if name != "lr"} for group in part["param_groups"]]
-        for part in (state, own)
-    )
-    if repr(groups) != repr(expected):  # which tells 1 from True
-        raise ValueError("its optimiser has other settings")
-
-
-def _require_like(state: Mapping[str, Tensor], like: Mapping[str, Tensor]) -> None:
-    """Raise ValueError unless the tensors are finite and have the names, shapes and types of the method's."""
-    shapes, expected = (
-        {name: (tensor.shape, tensor.dtype) for name, tensor in tensors.items()} for tensors in (state, like)
-    )
-    if shapes != expected:
+    if state.keys() != like.keys() or not all(_alike(state[name], like[name]) for name in like):
         raise ValueError("its tensors belong to another method")
     if not all(torch.isfinite(tensor).all() for tensor in state.values()):
         raise ValueError("its tensors are not finite")
+    return {name: state[name] for name in like}
+
+
+def _alike(value: Any, like: Tensor) -> bool:
+    return isinstance(value, Tensor) and (value.shape, value.dtype) == (like.shape, like.dtype)
 
 
 def _require_scaling(state: Mapping[str, Any], like: Mapping[str, Any]) -> None:
@@ -226,26 +232,48 @@ def _require_scaling(state: Mapping[str, Any], like: Mapping[str, Any]) -> None:
         raise ValueError("its gradient scaler has other settings")
     scale, count = state["scale"], state["_growth_tracker"]
     if not isinstance(scale, float) or not 0 < scale < math.inf:
-        raise ValueError(f"its gradients are scaled by {scale}")
+        raise ValueError("its gradients are scaled by an impossible number")
     if not isinstance(count, int) or not 0 <= count < like["growth_interval"]:
-        raise ValueError(f"its gradient scaler has counted {count} steps")
+        raise ValueError("its gradient scaler has counted an impossible number of steps")
 
 
-def require_steps(optimizer: Any, steps: int, *, exactly: bool = True) -> None:
-    """Raise ValueError unless an optimiser has made this number of steps (if it counts them) and its state
-    has the shapes of its parameters. A gradient scaler skips steps: with one there may be fewer.
+def checked_optimizer(
+    saved: Mapping[str, Any], optimizer: Any, steps: int, *, exactly: bool = True
+) -> dict[str, Any]:
+    """What an optimiser may load of its saved state, compared before a value is copied. A gradient scaler
+    skips steps: with one there may be fewer.
+
+    Raises ValueError unless it has the optimiser's own settings but for the learning rate, which is set
+    before each step, finite moments of the parameters' shapes, and has made this number of steps, if it
+    counts them.
     """
-    for parameter, state in optimizer.state.items():
-        tensors = {name: value for name, value in state.items() if value is not None}
-        count = tensors.pop("step", None)
-        if count is not None and (int(count) > steps or (exactly and int(count) != steps)):
-            raise ValueError(f"it claims {steps} steps, but its optimiser has made {int(count)}")
-        if not tensors.keys() <= OF_PARAMETERS:
+    groups = optimizer.state_dict()["param_groups"]
+    if len(groups) != len(saved["param_groups"]) or not all(map(_same, saved["param_groups"], groups)):
+        raise ValueError("its optimiser has other settings")
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    moments = dict[int, dict[str, Any]]()
+    for number, kept in saved["state"].items():
+        if type(number) is not int or not 0 <= number < len(parameters) or not kept.keys() <= OF_PARAMETERS:
             raise ValueError("its optimiser is of another kind")
-        if any(tensor.shape != parameter.shape for tensor in tensors.values()):
-            raise ValueError("its optimiser state is for other parameters")
-        if not all(torch.isfinite(tensor).all() for tensor in tensors.values()):
-            raise ValueError("its optimiser state is not finite")
+        count = kept.get("step")
+        if count is not None and (float(count) > steps or (exactly and float(count) != steps)):
+            raise ValueError(f"it claims {steps} steps, but its optimiser has made others")
+        for name, value in kept.items():
+            if name == "step" or value is None:
+                continue
+            if not isinstance(value, Tensor) or value.shape != parameters[number].shape:
+                raise ValueError("its optimiser state is for other parameters")
+            if not value.is_floating_point() or not torch.isfinite(value).all():
+                raise ValueError("its optimiser state is not finite")
+        moments[number] = dict(kept)
+    return {"state": moments, "param_groups": groups}
+
+
+def _same(group: Mapping[str, Any], own: Mapping[str, Any]) -> bool:
+    """True if the settings of a group are the same, 1 and True being two, but for the learning rate."""
+    return group.keys() == own.keys() and all(
+        type(group[name]) is type(own[name]) and group[name] == own[name] for name in own if name != "lr"
+    )
 
 
 def set_aside(path: Path) -> Path:

@@ -19,7 +19,7 @@ from dear.backbone.load import load_clip
 from dear.data.sources.huggingface_hub import fetched
 from dear.errors import WeightsError
 from dear.limits import LIMITS, Limit, LimitError, at_most
-from tests.standin_hub import CHUNK, COMMIT, StandIn, git_hash, sha256
+from tests.standin_hub import CHUNK, COMMIT, Faults, StandIn, git_hash, sha256
 from tests.unit.backbone.prime import NAME
 
 CLIP, FILE = "someone/prime-clip", "open_clip_model.safetensors"
@@ -376,3 +376,10 @@ def test_answers_that_cannot_be_checked_are_not_asked_for(monkeypatch: pytest.Mo
         hub.checked_answers("a file", "json_bytes"),
     ):
         pass
+
+
+def test_no_redirect_is_followed_to_see_whether_the_hub_answers(standin: StandIn) -> None:
+    """urllib asked for the next one with GET, and read its answer to the end: 3 GB of memory."""
+    standin.faults = Faults(status={"/": 302}, headers={"Location": f"{standin.endpoint}/elsewhere"})
+    hub.reach()
+    assert [request[:2] for request in standin.requests] == [("HEAD", "/")]

@@ -101,9 +101,27 @@ def groups(change: Callable[[dict[str, Any]], Any]) -> Callable[[State], Any]:
     return lambda s: [change(group) for group in s["optimizer"]["param_groups"]]
 
 
+def endless() -> list[Any]:
+    """A list of a list twice, and so on: a few bytes in a file, and a text, or a copy, without an end."""
+    value = list[Any]()
+    for _ in range(60):
+        value = [value, value]
+    return value
+
+
 @pytest.mark.parametrize(
     "change",
     [
+        lambda state: state.update(run=endless()),
+        lambda state: state.update(epochs=endless()),
+        lambda state: state.update(steps=endless()),
+        lambda state: state.update(scaling={"scale": endless()}),
+        lambda state: state.update(method=endless()),
+        lambda state: state["optimizer"].update(state={0: endless()}),
+        groups(lambda group: group.update(weight_decay=endless())),
+        momenta(lambda kept: kept.update(step=endless())),
+        momenta(lambda kept: kept.update(exp_avg=endless())),
+        momenta(lambda kept: kept.update(exp_avg=torch.zeros(1, dtype=torch.float64).expand(2**40))),
         history(lambda epochs: epochs[:1]),
         history(lambda epochs: [*epochs, epochs[-1]]),
         history(lambda epochs: [epochs[0], epochs[0]]),
