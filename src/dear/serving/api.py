@@ -5,7 +5,7 @@ import base64
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import asdict
-from functools import cache, partial
+from functools import cache
 from typing import Any
 
 from fastapi import Depends, FastAPI, Request
@@ -17,25 +17,19 @@ from starlette.requests import ClientDisconnect
 
 from dear.adapters.attention import overlay
 from dear.adapters.predictor import Vocabulary
+from dear.adapters.results import Candidate
 from dear.backbone.choice import TINY
 from dear.errors import DearError, UnknownNameError, without_surrogates
 from dear.limits import at_most
 from dear.reading.plain import split_list
-from dear.serving.batch import Batches, Charge, first_of, refusal
+from dear.serving.batch import batch_predictions, decoded, first_of, refusal
 from dear.serving.bodies import form_parts, is_form
+from dear.serving.clients import Client, Clients
 from dear.serving.examples import png_of
-from dear.serving.limits import (
-    Rate,
-    Refused,
-    check_upload,
-    work_of_answer,
-    work_of_names,
-    work_of_picture,
-)
+from dear.serving.limits import Rate, Refused, check_upload, work_of_answer, work_of_names
 from dear.serving.metrics import Metrics, Observer, template_of
 from dear.serving.middleware import SecurityMiddleware, client_of
 from dear.serving.pages import add_documentation, add_page
-from dear.serving.queues import Places
 from dear.serving.samples import of_route
 from dear.serving.service import Service, Upload, check_count
 
@@ -65,9 +59,9 @@ def create_app(
     app = FastAPI(openapi_url=None, redirect_slashes=False, lifespan=lifespan, dependencies=checks)
     limits, rate = service.limits, Rate(service.limits.rate)
     app.add_middleware(SecurityMiddleware, limits=limits, rate=rate, token=token, hosts=hosts, origin=origin)
-    metrics, batches = Metrics(service), Batches(service)
+    metrics = Metrics(service)
     app.add_middleware(Observer, metrics=metrics, template=lambda scope: template_of(app.routes, scope))
-    slots, places = asyncio.Semaphore(limits.waiting), Places(limits.decoders)
+    clients = Clients(limits, rate)
     if page:
         add_page(app)
 
@@ -75,41 +69,35 @@ def create_app(
         app.add_exception_handler(kind, _refuse)
 
     @asynccontextmanager
-    async def slot(request: Request, most: int) -> AsyncIterator[tuple[list[bytes], dict[str, str], Charge]]:
-        """A request's images, up to ``most``, the form's fields, and a function that charges the client for
-        further work. Raises Refused.
+    async def slot(request: Request, most: int) -> AsyncIterator[tuple[list[bytes], dict[str, str], Client]]:
+        """A request's images, up to ``most``, the form's fields, and the client. Raises Refused.
 
         A slot is taken only once the request has arrived completely, so that slow senders hold none.
         """
-        _require_slot(slots)
+        address = client_of(request.scope)
+        clients.require_room(address)
         images, fields = await _images_of(request, most)
         for name in fields:
             if name != "classes":
                 raise UnknownNameError("field", name, ["classes", "image"])
         check_upload(sum(map(len, images)), limits)
-        _require_slot(slots)
-        async with slots:
-            yield images, fields, partial(rate.take, client_of(request.scope))
-
-    async def taken(request: Request, data: bytes, charge: Charge) -> Upload:
-        """A request's image, decoded once it is the client's turn. Raises Refused."""
-        async with places.place(client_of(request.scope)):
-            return await run_in_threadpool(service.take, data, lambda pixels: charge(work_of_picture(pixels)))
+        with clients.request(address) as client:
+            yield images, fields, client
 
     async def with_image(
-        request: Request, work: Callable[[Upload, dict[str, str], Charge], Awaitable[Any]]
+        request: Request, work: Callable[[Upload, dict[str, str], Client], Awaitable[Any]]
     ) -> Any:
         """Read and check the request's image, then call ``work`` with it. Raises Refused."""
-        async with slot(request, 1) as ([data], fields, charge):
-            return await work(await taken(request, data, charge), fields, charge)
+        async with slot(request, 1) as ([data], fields, client):
+            return await work(await decoded(service, client, data), fields, client)
 
-    def class_choice(fields: dict[str, str], classes: str | None, charge: Charge) -> ClassChoice:
+    def class_choice(fields: dict[str, str], classes: str | None, client: Client) -> ClassChoice:
         """The classes in a request's query or form, and their vocabulary if they need not be encoded."""
         listed = words(fields.get("classes") if classes is None else classes)
         names = tuple(listed or service.predictor.classes)
         vocabulary = service.vocabulary(names)
         if vocabulary is None:
-            charge(work_of_names(names, len(service.predictor.bundle.templates)))
+            client.charge(work_of_names(names, len(service.predictor.bundle.templates)))
         return names, vocabulary
 
     @app.get("/health")
@@ -180,15 +168,17 @@ def create_app(
         comma-separated, if there are any.
         """
 
-        async def work(upload: Upload, fields: dict[str, str], charge: Charge) -> dict[str, Any]:
+        async def work(upload: Upload, fields: dict[str, str], client: Client) -> dict[str, Any]:
             check_count("top", top)
-            names, vocabulary = class_choice(fields, classes, charge)
-            features = await asyncio.wrap_future(service.features(upload))
+            names, vocabulary = class_choice(fields, classes, client)
+            candidates: tuple[Candidate, ...] = ()
+            async with client.computing():
+                features = await asyncio.wrap_future(service.features(upload))
+                if vocabulary is not None:
+                    candidates = await run_in_threadpool(service.classify, features, vocabulary, top)
             if vocabulary is None:
                 result = asyncio.wrap_future(service.classify_new([features], names, top))
                 [candidates] = await first_of(result, request.receive())
-            else:
-                candidates = await run_in_threadpool(service.classify, features, vocabulary, top)
             return {"top": [asdict(candidate) for candidate in candidates]}
 
         return dict(await with_image(request, work))
@@ -199,10 +189,9 @@ def create_app(
         top, or with error, kind and status (and retry_after, in seconds).
         """
         check_count("top", top)
-        async with slot(request, limits.images) as (images, fields, charge):
-            names, vocabulary = class_choice(fields, classes, charge)
-            take = partial(taken, request)
-            work = batches.predictions(images, names, vocabulary, top, charge, take)
+        async with slot(request, limits.images) as (images, fields, client):
+            names, vocabulary = class_choice(fields, classes, client)
+            work = batch_predictions(service, client, images, names, vocabulary, top)
             return {"results": await first_of(work, request.receive())}
 
     @app.post("/api/neighbours", openapi_extra=of_route("neighbours"))
@@ -215,21 +204,22 @@ def create_app(
     ) -> dict[str, Any]:
         """The nearest images of the index for a mixture of features; thumbnails are base64 PNG."""
 
-        async def work(upload: Upload, _: dict[str, str], charge: Charge) -> dict[str, Any]:
+        async def work(upload: Upload, _: dict[str, str], client: Client) -> dict[str, Any]:
             mixture = numbers(weights)
-            features = await asyncio.wrap_future(service.search_features(upload))
+            async with client.computing():
+                features = await asyncio.wrap_future(service.search_features(upload))
             hits = await run_in_threadpool(
                 service.neighbours, features, words(by) or [], mixture, count, upload.sha256
             )
             if thumbnails:
-                charge(len(hits))
+                client.charge(len(hits))
             neighbours = [
                 asdict(hit)
                 | {"path": without_surrogates(hit.path), "copies": [*map(without_surrogates, hit.copies)]}
                 for hit in hits
             ]
             for hit, neighbour in zip(hits, neighbours, strict=True) if thumbnails else ():
-                async with places.place(client_of(request.scope)):
+                async with client.decoding():
                     picture = await run_in_threadpool(service.thumbnail, hit)
                 neighbour["thumbnail"] = picture and base64.b64encode(png_of(picture)).decode()
             return {"neighbours": neighbours}
@@ -244,8 +234,9 @@ def create_app(
         their sum in a header.
         """
 
-        async def work(upload: Upload, _: dict[str, str], _charge: Charge) -> Response:
-            maps = await run_in_threadpool(service.attention, upload, layer, head)
+        async def work(upload: Upload, _: dict[str, str], client: Client) -> Response:
+            async with client.computing():
+                maps = await run_in_threadpool(service.attention, upload, layer, head)
             if not png:
                 return JSONResponse({"maps": {name: grid.tolist() for name, grid in maps.items()}})
             if token not in maps:
@@ -289,11 +280,6 @@ def _of_framework(request: Request, error: HTTPException) -> Refused:
     if error.status_code == 405:
         return Refused(405, f"{path} does not take {request.method}: use {headers['Allow']}.", headers)
     return Refused(error.status_code, f"{error.detail.rstrip('.')}.", headers)
-
-
-def _require_slot(slots: asyncio.Semaphore) -> None:
-    if slots.locked():
-        raise Refused(503, "the server is busy: try again soon.", {"Retry-After": "2"})
 
 
 def tested(metrics: Mapping[str, Any], training: Mapping[str, Any]) -> dict[str, float] | None:

@@ -3,7 +3,7 @@ images of other requests.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Sequence
 from dataclasses import asdict
 from typing import Any, TypeVar
 
@@ -15,85 +15,87 @@ from dear.adapters.predictor import Vocabulary
 from dear.adapters.results import Candidate
 from dear.errors import DearError
 from dear.limits import LimitError
-from dear.serving.limits import Refused
+from dear.serving.clients import Client
+from dear.serving.limits import Refused, work_of_picture
 from dear.serving.service import Service, Upload
 
 Result = TypeVar("Result")
-Charge = Callable[[float], None]
-Take = Callable[[bytes, Charge], Awaitable[Upload]]
 AT_ONCE = 4  # images of a request that are under way at a time
 
 
-class Batches:
-    """The requests of several images. At most ``limits.batch`` of their images go through the model at a
-    time, at most ``AT_ONCE`` of a request are under way, and the requests take turns: a long one delays
-    others by a few images.
+async def batch_predictions(
+    service: Service,
+    client: Client,
+    images: Sequence[bytes],
+    names: tuple[str, ...],
+    vocabulary: Vocabulary | None,
+    top: int,
+) -> list[dict[str, Any]]:
+    """For each image its best classes or its refusal, in order. At most ``limits.batch`` images of such
+    requests go through the model at a time, and at most ``AT_ONCE`` of one are under way, so that a long one
+    delays others by a few images.
+
+    ``vocabulary`` is None if the names must be encoded first; that happens once, and only if an image can be
+    read. Raises Refused (503), DataError and LimitError for names that cannot be encoded.
     """
+    outcomes = await _features(service, client, images)
+    features = [outcome for outcome in outcomes if isinstance(outcome, Tensor)]
+    candidates = list[tuple[Candidate, ...]]()
+    if vocabulary is None and features:
+        candidates = await asyncio.wrap_future(service.classify_new(features, names, top))
+    by_image = iter(candidates)
+    rows = list[dict[str, Any]]()
+    for outcome in outcomes:
+        if not isinstance(outcome, Tensor):
+            rows.append(_refused(outcome))
+        elif vocabulary is None:
+            rows.append(_row(next(by_image)))
+        else:
+            async with client.computing():
+                known = await run_in_threadpool(service.classify, outcome, vocabulary, top)
+            rows.append(_row(known))
+    return rows
 
-    def __init__(self, service: Service) -> None:
-        self.service = service
-        self._room = asyncio.Semaphore(service.limits.batch)  # first come, first served
 
-    async def predictions(
-        self,
-        images: Sequence[bytes],
-        names: tuple[str, ...],
-        vocabulary: Vocabulary | None,
-        top: int,
-        charge: Charge,
-        take: Take,
-    ) -> list[dict[str, Any]]:
-        """For each image its best classes or its refusal, in order; ``take`` decodes one. ``vocabulary`` is
-        None if the names must be encoded first; that happens once, and only if an image can be read. Raises
-        Refused (503), DataError and LimitError for names that cannot be encoded.
-        """
-        outcomes = await self._features(images, charge, take)
-        features = [outcome for outcome in outcomes if isinstance(outcome, Tensor)]
-        candidates = list[tuple[Candidate, ...]]()
-        if vocabulary is None and features:
-            candidates = await asyncio.wrap_future(self.service.classify_new(features, names, top))
-        by_image = iter(candidates)
-        rows = list[dict[str, Any]]()
-        for outcome in outcomes:
-            if not isinstance(outcome, Tensor):
-                rows.append(_refused(outcome))
-            elif vocabulary is None:
-                rows.append(_row(next(by_image)))
-            else:
-                rows.append(_row(await run_in_threadpool(self.service.classify, outcome, vocabulary, top)))
-        return rows
+async def decoded(service: Service, client: Client, data: bytes) -> Upload:
+    """An image, decoded once it is the client's turn. Raises Refused."""
+    async with client.decoding():
+        return await run_in_threadpool(
+            service.take, data, lambda pixels: client.charge(work_of_picture(pixels))
+        )
 
-    async def _features(
-        self, images: Sequence[bytes], charge: Charge, take: Take
-    ) -> list[Float[Tensor, "feature embed"] | DearError]:
-        """The features of each image, or why it is refused. Once the client has no units of work left, the
-        images after that are not looked at.
-        """
-        outcomes = dict[int, Tensor | DearError]()
-        remaining = iter(enumerate(images))
-        spent: Refused | None = None
 
-        async def lane() -> None:
-            nonlocal spent
-            for number, data in remaining:
-                if spent is not None:
-                    outcomes[number] = spent
-                    continue
-                try:
-                    charge(float(number > 0))  # before it is opened: what is no image costs as much
-                    upload = await take(data, charge)
-                    async with self._room:
-                        features = await asyncio.wrap_future(self.service.features(upload))
-                    outcomes[number] = features
-                except DearError as error:
-                    outcomes[number] = error
-                    if isinstance(error, Refused) and error.status == 429:
-                        spent = error
+async def _features(
+    service: Service, client: Client, images: Sequence[bytes]
+) -> list[Float[Tensor, "feature embed"] | DearError]:
+    """The features of each image, or why it is refused. Once the client has no units of work left, the
+    images after that are not looked at.
+    """
+    outcomes = dict[int, Tensor | DearError]()
+    remaining = iter(enumerate(images))
+    spent: Refused | None = None
 
-        async with asyncio.TaskGroup() as lanes:
-            for _ in range(min(AT_ONCE, len(images))):
-                lanes.create_task(lane())
-        return [outcomes[number] for number in range(len(images))]
+    async def lane() -> None:
+        nonlocal spent
+        for number, data in remaining:
+            if spent is not None:
+                outcomes[number] = spent
+                continue
+            try:
+                client.charge(float(number > 0))  # before it is opened: what is no image costs as much
+                upload = await decoded(service, client, data)
+                async with client.computing_batch(), client.computing():
+                    features = await asyncio.wrap_future(service.features(upload))
+                outcomes[number] = features
+            except DearError as error:
+                outcomes[number] = error
+                if isinstance(error, Refused) and error.status == 429:
+                    spent = error
+
+    async with asyncio.TaskGroup() as lanes:
+        for _ in range(min(AT_ONCE, len(images))):
+            lanes.create_task(lane())
+    return [outcomes[number] for number in range(len(images))]
 
 
 def refusal(error: DearError) -> tuple[int, dict[str, str], dict[str, str]]:

@@ -1,0 +1,58 @@
+"""What one client may have of a server beside others."""
+
+import asyncio
+
+import httpx
+import pytest
+
+from dear.backbone.clip import Clip
+from dear.serving.limits import Limits, Rate, Refused
+from dear.serving.service import Service
+from tests.unit.serving.small import picture, png, small_predictor
+from tests.unit.serving.test_names import until
+
+pytest.importorskip("fastapi", reason="the extra `app` is not installed")
+from dear.serving.api import create_app
+from dear.serving.clients import Clients
+from tests.unit.serving.test_batch import Gate
+
+
+@pytest.mark.parametrize(("rate", "most"), [(600, 2), (0, 3)])
+def test_a_client_has_at_most_half_of_the_requests_in_progress(rate: int, most: int) -> None:
+    """But all of them if there is no rate."""
+    clients = Clients(Limits(waiting=3, rate=rate), Rate(rate))
+    held = [clients.request("a") for _ in range(most)]
+    for request in held:
+        request.__enter__()
+    with pytest.raises(Refused, match="busy") as refused, clients.request("a"):
+        pass
+    assert refused.value.status == 503
+    if most < 3:
+        with clients.request("b"), pytest.raises(Refused, match="busy"):
+            clients.require_room("c")  # the last place is b's
+    held[0].__exit__(None, None, None)
+    clients.require_room("a")
+    clients.require_room("b")
+
+
+def test_images_of_one_client_do_not_stand_before_those_of_another(small_clip: Clip) -> None:
+    service = Service(small_predictor(small_clip), Limits(wait=0, batch=2, rate=0))
+    gate, app = Gate(service), create_app(service)
+
+    def asking(address: str) -> httpx.AsyncClient:
+        transport = httpx.ASGITransport(app, client=(address, 1))
+        return httpx.AsyncClient(transport=transport, base_url="http://localhost", timeout=60)
+
+    async def ask() -> None:
+        image = png(picture())
+        async with asking("127.0.0.2") as many, asking("127.0.0.3") as one:
+            waiting = [asyncio.ensure_future(many.post("/api/predict", content=image)) for _ in range(40)]
+            await until(lambda: gate.seen + service.batches.waiting == 4)  # twice a batch
+            single = asyncio.ensure_future(one.post("/api/predict", content=image))
+            await asyncio.sleep(0.3)  # it has arrived, or does not stand behind all others either
+            gate.open.set()
+            assert (await single).status_code == 200
+            assert service.batches.items <= 12
+            assert {answer.status_code for answer in await asyncio.gather(*waiting)} == {200}
+
+    asyncio.run(ask())
