@@ -39,6 +39,7 @@ class Faults:
         packed: whether the information of a model is packed.
         xet: the address in which a small file's answer says to ask for its storage.
         endless: whether a file has more bytes than its answer to HEAD states, up to 64 MiB.
+        unhashed: whether its information states no hash of a file.
         status: codes answered in place of a file or of the model's information, by a part of the path.
         headers: what is sent with these codes.
     """
@@ -55,6 +56,7 @@ class Faults:
     packed: bool = False
     endless: bool = False
     xet: str | None = None
+    unhashed: bool = False
     status: dict[str, int] = field(default_factory=dict)
     headers: dict[str, str] = field(default_factory=dict)
 
@@ -170,6 +172,9 @@ class _Handler(BaseHTTPRequestHandler):
             | ({"lfs": _lfs(content)} if name.endswith(LARGE) else {})
             for name, content in files.items()
         ]
+        for entry in siblings if self.standin.faults.unhashed else ():
+            entry.pop("blobId")
+            entry.pop("lfs", None)
         info = {
             "id": repository,
             "sha": self.standin.faults.sha,

@@ -182,12 +182,21 @@ class Bundle:
         return clip
 
     def check(self, clip: Clip) -> None:
-        """Raise BundleError unless the backbone is the one that the bundle was fitted on."""
+        """Raise BundleError unless the backbone is the one that the bundle was fitted on, and has the heads
+        of its role table.
+        """
         if clip.identity != self.weights:
             raise BundleError(
                 f"this bundle was fitted on {self.weights}, but the backbone here is {clip.identity}: its "
                 "weights, configuration or tokenizer differ. Give the right weights with --pretrained."
             )
+        tower = clip.image
+        for head in () if self.roles is None else self.roles.heads:
+            if tower.access == "heads" and not (head.layer <= tower.depth and head.head < tower.heads):
+                raise BundleError(
+                    f"{self.title}: its role table has layer {head.layer} head {head.head}, but {self.model} "
+                    f"has {tower.depth} layers of {tower.heads} heads."
+                )
 
     def build(self, clip: Clip) -> Method:
         """The adapted method on its backbone, its classes set. Raises BundleError if they do not fit: before

@@ -173,7 +173,8 @@ def _feature_map(names: Sequence[str], predictions: Predictions) -> tuple[Featur
     assert predictions.features is not None
     rows: Int[Tensor, item] = torch.linspace(0, count - 1, min(count, MAPPED)).long()
     features = predictions.features[rows]
-    plane = TSNE(perplexity=min(PERPLEXITY, (len(rows) - 1) / 3), init="pca", random_state=0)
+    start = "pca" if features.shape[-1] > 1 else "random"  # a number alone has no second component
+    plane = TSNE(perplexity=min(PERPLEXITY, (len(rows) - 1) / 3), init=start, random_state=0)
     points = {
         name: torch.from_numpy(plane.fit_transform(features[:, number].float().numpy()))
         for number, name in enumerate(names[:MOST_SHOWN])

@@ -153,23 +153,28 @@ def download(
         announce(title, repository, size, info.card_data)
     size_limit = "json_bytes" if file.endswith(".json") else size_limit
     at_most(size_limit, size, f"{file} of {repository}")
+    stated = _stated_hash(entries[file])
     with checked_answers(f"{file} of {repository}", size_limit):
         path = Path(
             huggingface_hub.hf_hub_download(
                 repository, file, revision=revision, endpoint=constants.ENDPOINT, **options
             )
         )
-    entry: Any = entries[file]
     commit = path.parts[-len(Path(file).parts) - 1]
     if commit != info.sha:  # a commit came in between
         with checked_answers(repository, "json_bytes"):
             info = hub.model_info(repository, revision=commit, files_metadata=True)
-        entry = next(entry for entry in info.siblings or () if entry.rfilename == file)
-    stated = entry.lfs.sha256 if entry.lfs is not None else entry.blob_id
-    if not (stated and (SHA256.fullmatch(stated) or GIT.fullmatch(stated))):
-        raise ValueError(f"the hub states no hash of {file}, so that it cannot be checked")
+        stated = _stated_hash(next(entry for entry in info.siblings or () if entry.rfilename == file))
     require_hash(path, stated, f"{file} of {repository}")
     return path
+
+
+def _stated_hash(entry: Any) -> str:
+    """The hash of a file in the hub's list of a repository. Raises ValueError if it states none."""
+    stated = entry.lfs.sha256 if entry.lfs is not None else entry.blob_id
+    if not (stated and (SHA256.fullmatch(stated) or GIT.fullmatch(stated))):
+        raise ValueError(f"the hub states no hash of {entry.rfilename}, so that it cannot be checked")
+    return str(stated)
 
 
 def stated_size(entry: Any, title: str) -> int:

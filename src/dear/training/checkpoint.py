@@ -158,7 +158,7 @@ def load_checkpoint(
             "remove it or choose another --out."
         )
     try:
-        history, own, best = _history(state, epoch_steps, run_steps), method.state_dict(), None
+        history, own, best = _history(state, epoch_steps, run_steps, selects), method.state_dict(), None
         if selects and history:
             best = _like(state["best"], own)
         elif state["best"] is not None:
@@ -185,7 +185,9 @@ def _require_kinds(state: Mapping[str, Any]) -> None:
             raise ValueError(f"its {name} is of another type")
 
 
-def _history(state: Mapping[str, Any], epoch_steps: int, run_steps: int) -> list[dict[str, Any]]:
+def _history(
+    state: Mapping[str, Any], epoch_steps: int, run_steps: int, selects: bool = False
+) -> list[dict[str, Any]]:
     """The epochs of a state. Raises an exception in MALFORMED if the state is inconsistent."""
     history = [dict[str, Any](epoch) for epoch in parse_json(state["history"], "its history")]
     numbers = [epoch["epoch"] for epoch in history]
@@ -197,7 +199,8 @@ def _history(state: Mapping[str, Any], epoch_steps: int, run_steps: int) -> list
         raise ValueError(f"it has {len(history)} epochs, more than the run")
     if not all(isinstance(v, int | float) and math.isfinite(v) for epoch in history for v in epoch.values()):
         raise ValueError("its epochs hold values that are not numbers")
-    if not all(MEASURED <= epoch.keys() == history[0].keys() for epoch in history):
+    measured = MEASURED | {"val"} if selects else MEASURED
+    if not all(measured <= epoch.keys() == history[0].keys() for epoch in history):
         raise ValueError("its epochs lack values")
     if not all(0 <= epoch["seconds"] <= LONGEST for epoch in history):
         raise ValueError("its epochs took impossible times")

@@ -18,6 +18,7 @@ from dear.data.loading import load_dataset
 from dear.data.settings import DataSettings
 from dear.errors import BundleError
 from dear.evaluation.metrics import expected_error
+from dear.evaluation.predictions import Predictions
 from dear.roles.table import HeadRole
 from tests.unit.serving.small import picture, small_predictor
 from tests.unit.training.world import CLASSES
@@ -166,3 +167,26 @@ def test_the_page_is_written_without_a_warning(predictor: Predictor, toys: Datas
     assert files[0] == tmp_path / "page" / "evaluation.html"
     assert f"{100 * scores.accuracy:.1f}%" in files[0].read_text()
     assert "test/" in files[0].read_text()
+
+
+def test_features_of_one_number_have_a_map() -> None:
+    labels = torch.arange(20) % 2
+    features = torch.where(labels == 0, 1.0, -1.0)[:, None, None]
+    logits = torch.zeros(20, 2)
+    found, _ = evaluation_page._feature_map(
+        ["class"], Predictions(("a", "b"), labels, logits, logits, features=features)
+    )
+    assert found is not None
+    assert found.points["class"].shape == (20, 2)
+
+
+@pytest.mark.parametrize(("layer", "head"), [(99, 0), (1, 99)])
+def test_a_role_table_of_heads_that_the_backbone_lacks(predictor: Predictor, layer: int, head: int) -> None:
+    """It was noticed when the page was drawn, with the images scored."""
+    table = predictor.bundle.roles
+    assert table is not None
+    forged = replace(table, heads=(*table.heads, HeadRole(layer, head, "mixed", None)))
+    with pytest.raises(
+        BundleError, match=rf"role table has layer {layer} head {head}, but small has \d layers"
+    ):
+        replace(predictor.bundle, roles=forged).check(predictor.clip)

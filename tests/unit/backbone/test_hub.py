@@ -383,3 +383,13 @@ def test_no_redirect_is_followed_to_see_whether_the_hub_answers(standin: StandIn
     standin.faults = Faults(status={"/": 302}, headers={"Location": f"{standin.endpoint}/elsewhere"})
     hub.reach()
     assert [request[:2] for request in standin.requests] == [("HEAD", "/")]
+
+
+@pytest.mark.usefixtures("content")
+def test_what_cannot_be_checked_is_not_fetched(standin: StandIn) -> None:
+    """It stayed in the cache, and a later command used it."""
+    standin.faults = Faults(unhashed=True)
+    for _ in range(2):
+        with pytest.raises(WeightsError, match=r"states no hash of .*, so that it cannot be checked"):
+            load_clip(NAME, "plain")
+    assert not any("/resolve/" in path for _, path, _ in standin.requests)

@@ -191,6 +191,15 @@ def test_the_best_epoch_must_be_there_where_one_is_chosen(small_clip: Clip, tmp_
         train(small_dear(small_clip), few(), SHORT, seed=1, checkpoint=path, validate=lambda: 0.5)
 
 
+def test_epochs_without_the_score_by_which_one_is_chosen(small_clip: Clip, tmp_path: Path) -> None:
+    path = tmp_path / "c"
+    state = stopped(path, 2, small_clip, validate=lambda: 0.5)
+    history(lambda epochs: [{k: v for k, v in epoch.items() if k != "val"} for epoch in epochs])(state)
+    write_state(path, state)
+    with pytest.raises(CheckpointError, match="its epochs lack values"):
+        train(small_dear(small_clip), few(), SHORT, seed=1, checkpoint=path, validate=lambda: 0.5)
+
+
 def runs(out: Path, **options: Any) -> list[dict[str, Any]]:
     clip = small_clip_of()
     plan = Plan("dear", settings=DearSettings(first=8))
