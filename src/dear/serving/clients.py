@@ -1,6 +1,5 @@
 """Who asks: a client, its units of work, and its turns beside those of other clients."""
 
-import math
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import AbstractAsyncContextManager, contextmanager
@@ -35,8 +34,8 @@ class Client:
 
 
 class Clients:
-    """All clients of a server. One of them has at most half of the requests in progress, unless work has no
-    rate, as behind a proxy, whose address stands for all of its clients.
+    """All clients of a server. One of them leaves an eighth of the requests in progress to others, unless
+    work has no rate, as behind a proxy, whose address stands for all of its clients.
     """
 
     def __init__(self, limits: Limits, rate: Rate) -> None:
@@ -44,7 +43,7 @@ class Clients:
         self.decoding = Places(limits.decoders)
         self.computing, self.computing_batches = Places(2 * limits.batch), Places(limits.batch)
         self._most = limits.waiting
-        self._most_of_one = math.ceil(limits.waiting / 2) if limits.rate else limits.waiting
+        self._most_of_one = limits.waiting - limits.waiting // 8 if limits.rate else limits.waiting
         self._requests = Counter[str]()
 
     def require_room(self, address: str) -> None:

@@ -30,7 +30,8 @@ class Limits:
             image, each 100 characters of new class names (ten at least for a name), each thumbnail, and each
             further 100,000 bytes of an answer about the bundle.
         images: Images in a request of several; together they are one upload.
-        waiting: Requests in progress at a time; further ones are told to retry later.
+        waiting: Requests in progress at a time, seven eighths of them of one client if there is a rate;
+            further ones are told to retry later.
         connections: Clients connected at a time; beyond that, those that have been silent for longest are
             dropped.
         bodies: Size of all uploads in memory at a time, in MiB; beyond that, the slowest is refused.

@@ -17,19 +17,19 @@ from dear.serving.clients import Clients
 from tests.unit.serving.test_batch import Gate
 
 
-@pytest.mark.parametrize(("rate", "most"), [(600, 2), (0, 3)])
-def test_a_client_has_at_most_half_of_the_requests_in_progress(rate: int, most: int) -> None:
-    """But all of them if there is no rate."""
-    clients = Clients(Limits(waiting=3, rate=rate), Rate(rate))
+@pytest.mark.parametrize(("rate", "most"), [(600, 14), (0, 16)])
+def test_a_client_leaves_some_of_the_requests_in_progress(rate: int, most: int) -> None:
+    """None of them if there is no rate."""
+    clients = Clients(Limits(waiting=16, rate=rate), Rate(rate))
     held = [clients.request("a") for _ in range(most)]
     for request in held:
         request.__enter__()
     with pytest.raises(Refused, match="busy") as refused, clients.request("a"):
         pass
     assert refused.value.status == 503
-    if most < 3:
-        with clients.request("b"), pytest.raises(Refused, match="busy"):
-            clients.require_room("c")  # the last place is b's
+    if most < 16:
+        with clients.request("b"), clients.request("c"), pytest.raises(Refused, match="busy"):
+            clients.require_room("d")
     held[0].__exit__(None, None, None)
     clients.require_room("a")
     clients.require_room("b")
