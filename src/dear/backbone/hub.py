@@ -9,8 +9,9 @@ import sys
 import urllib.error
 import urllib.request
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from contextvars import ContextVar
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -45,6 +46,14 @@ constants.HF_HUB_DISABLE_TELEMETRY = True
 
 class ContentError(WeightsError):
     """A file whose hash is neither the one that the hub states nor a published one."""
+
+
+class MissingError(WeightsError):
+    """A file that a repository or folder is known to lack."""
+
+
+class _Lacking(FileNotFoundError):
+    """The hub's list of a repository has none of the files."""
 
 
 def require_name(repository: str) -> None:
@@ -83,6 +92,31 @@ def cached(
     return None
 
 
+def commit_of(path: Path) -> str | None:
+    """The commit of a file in the hub's cache; None for any other file."""
+    commits = [name for parent, name in pairwise(path.parts) if parent == "snapshots"]
+    return commits[-1] if commits and GIT.fullmatch(commits[-1]) else None
+
+
+def _known_missing(repository: str, files: Sequence[str], revision: str | None) -> bool:
+    """True if the cache knows that a commit has none of the files."""
+    found = [huggingface_hub.try_to_load_from_cache(repository, file, revision=revision) for file in files]
+    return all(path is huggingface_hub._CACHED_NO_EXIST for path in found)
+
+
+def _note_missing(repository: str, files: Sequence[str], commit: object) -> None:
+    """Note in the cache, as the hub's client does, that a commit has none of the files."""
+    if not GIT.fullmatch(str(commit)):
+        return
+    folder = Path(constants.HF_HUB_CACHE, f"models--{repository.replace('/', '--')}")
+    with suppress(OSError):  # a cache that is read-only
+        if folder.is_dir():
+            for file in files:
+                if Path(file).name == file:
+                    (folder / ".no_exist" / str(commit)).mkdir(parents=True, exist_ok=True)
+                    (folder / ".no_exist" / str(commit) / file).touch()
+
+
 def fetch(
     repository: str,
     files: Sequence[str],
@@ -103,11 +137,14 @@ def fetch(
         sha256: Published hashes of the file; empty if there are none.
         safe_only: Fetch no file that may hold a pickle. A cached one is used.
 
-    Raises WeightsError that names the file, ContentError if its hash differs from the hub's or the published.
+    Raises WeightsError that names the file, ContentError if its hash differs from the hub's or the published,
+    MissingError if the repository is known to have none.
     """
     if (path := cached(repository, files, revision)) is not None:
         require_known(path, sha256, repository)
         return path
+    if _known_missing(repository, files, revision):
+        raise MissingError(f"{repository} has no {' and no '.join(files)}.")
     offered = [file for file in files if Path(file).suffix in SAFE or not safe_only]
     try:
         reach()
@@ -117,7 +154,8 @@ def fetch(
     except Exception as error:  # the network, the hub and the disk share no exception class
         note = " Only safetensors are fetched from a repository that a file names."
         note = "" if len(offered) == len(files) else note
-        raise WeightsError(
+        kind = MissingError if isinstance(error, _Lacking) else WeightsError
+        raise kind(
             f"cannot download {files[0]} of https://huggingface.co/{repository} ({first_line(error)}).{note} "
             f"Run `hf download {repository}` on a machine with network access and copy its hub cache folder "
             f"to {constants.HF_HUB_CACHE} here."
@@ -147,7 +185,8 @@ def download(
     entries = {entry.rfilename: entry for entry in info.siblings or ()}
     file = next((file for file in files if file in entries), None)
     if file is None:
-        raise FileNotFoundError(f"it has no {' and no '.join(files)}" if files else "it has no such file")
+        _note_missing(repository, files, info.sha)
+        raise _Lacking(f"it has no {' and no '.join(files)}" if files else "it has no such file")
     size = stated_size(entries[file], repository)
     if title and Path(file).suffix != ".json":
         announce(title, repository, size, info.card_data)

@@ -19,7 +19,7 @@ from dear.reading.typed import typed
 TOWER_KEYS = from_transformers.TowerConfig.__annotations__.keys()
 
 
-@dataclass(frozen=True)
+@dataclass
 class Repository:
     """The source of a model's files.
 
@@ -28,39 +28,42 @@ class Repository:
         folder: the folder; None for the hub.
         named_by: the file that names it ("the bundle NAME"), or "" if the user does. If a file names it, the
             download is announced first, and no format with pickle is fetched.
+        commit: that of the first file found on the hub, and of all others then.
     """
 
     name: str
     folder: Path | None
     named_by: str = ""
+    commit: str | None = None
 
-    def find(self, files: Sequence[str], revision: str | None = None) -> Path:
-        """The first of these files that exists; on the hub in a commit, by default the latest. Raises
-        WeightsError, ReadingError for a link out of the folder.
+    def find(self, files: Sequence[str]) -> Path:
+        """The first of these files that exists. Raises WeightsError, MissingError if there is none,
+        ReadingError for a link out of the folder.
         """
         if self.folder is None:
             title = self.name if any(Path(file).suffix != ".json" for file in files) else ""
             safe_only = bool(self.named_by)
-            return hub.fetch(self.id, files, title=title, safe_only=safe_only, revision=revision)
+            path = hub.fetch(self.id, files, title=title, safe_only=safe_only, revision=self.commit)
+            self.commit = self.commit or hub.commit_of(path)
+            return path
         for file in files:
             if (self.folder / file).is_file():
                 return require_inside(self.folder / file)
-        raise WeightsError(f"{self.folder} holds no {' and no '.join(files)}: it is not a folder of a CLIP.")
+        raise hub.MissingError(
+            f"{self.folder} holds no {' and no '.join(files)}: it is not a folder of a CLIP."
+        )
 
     def weights(self, files: Sequence[str]) -> Path:
-        """The same for weights: if it is an index of several files, all of them are there too, of the same
-        commit.
-        """
+        """The same for weights: if it is an index of several files, all of them are there too."""
         path = self.find(files)
         if path.name.endswith(sharded.SUFFIX):
-            revision = path.parent.name if hub.GIT.fullmatch(path.parent.name) else None
             try:
                 names = sharded.weight_files(path)
             except ReadingError as error:
                 raise WeightsError(f"{path}: {error.reason}: copy or write it again.") from error
             size = 0
             for name in names:
-                size += self.find((name,), revision).stat().st_size
+                size += self.find((name,)).stat().st_size
                 at_most("tensor_bytes", size, path)
         return path
 
@@ -109,7 +112,7 @@ class Repository:
         """transformers' normalisation of pixels; empty if there is no file for it."""
         try:
             path = self.find((from_transformers.PIXELS,))
-        except WeightsError:
+        except hub.MissingError:
             return {}
         content = typed(read_json(path, "config_values", links=True), dict[str, Any], path)
         statistics = {key: content[key] for key in ("image_mean", "image_std") if key in content}

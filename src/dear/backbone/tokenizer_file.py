@@ -51,6 +51,8 @@ MAX_BYTES = 8000
 SHORT_BYTES, BYTES_A_LETTER = 500, 10
 """Bytes of a short text likewise, and those for each of its letters; one of Hangul becomes 9."""
 
+ADDED = ("id", "content", "single_word", "lstrip", "rstrip", "normalized", "special")
+"""The keys of an added token that the library reads."""
 WITHOUT_WORDS: dict[str, Any] = {"model": {"type": "BPE", "vocab": {}, "merges": []}, "added_tokens": []}
 
 Result = TypeVar("Result")
@@ -75,9 +77,11 @@ class Settings(TypedDict, total=False):
     padding_side: Literal["left", "right"]
 
 
-def find_tokenizer(name: str, text: Mapping[str, Any], folder: Path | None) -> Tokenizer:
+def find_tokenizer(
+    name: str, text: Mapping[str, Any], folder: Path | None, commit: str | None = None
+) -> Tokenizer:
     """The tokenizer of a text configuration: CLIP's own, or the named one, read from ``folder`` if there is
-    one. Raises WeightsError with what to download.
+    one, else from the hub, by default from the latest commit. Raises WeightsError with what to download.
     """
     context, words = text.get("context_length", 77), text.get("vocab_size", 49408)
     repository, settings = text.get("hf_tokenizer_name"), text.get("tokenizer_kwargs") or {}
@@ -90,7 +94,7 @@ def find_tokenizer(name: str, text: Mapping[str, Any], folder: Path | None) -> T
             )
         return bounded(tokenizer)  # type: ignore[no-any-return]
     try:
-        file, settings_file = _beside(folder) if folder is not None else _of_hub(str(repository))
+        file, settings_file = _beside(folder) if folder is not None else _of_hub(str(repository), commit)
         return file_tokenizer(
             file, settings_file, context=context, words=words, clean=settings.get("clean", "whitespace"),
             strip_sep_token=settings.get("strip_sep_token", False),
@@ -120,18 +124,16 @@ def _beside(folder: Path) -> tuple[Path, Path | None]:
     return require_inside(folder / FILE), settings
 
 
-def _of_hub(repository: str) -> tuple[Path, Path | None]:
+def _of_hub(repository: str, commit: str | None) -> tuple[Path, Path | None]:
     if not HUB_NAME.fullmatch(repository):
         raise WeightsError(f"{shown(repository)} is not the name of a repository of the hub.")
-    if hub.cached(repository, (FILE,)) is None:
+    if hub.cached(repository, (FILE,), commit) is None:
         hub.announce("the tokenizer", repository, None, None)
-    file = hub.fetch(repository, (FILE,))
+    file = hub.fetch(repository, (FILE,), revision=commit)
     try:
-        return file, hub.fetch(repository, (SETTINGS,))
-    except WeightsError as error:
-        if isinstance(error.__cause__, FileNotFoundError):
-            return file, None
-        raise
+        return file, hub.fetch(repository, (SETTINGS,), revision=hub.commit_of(file))
+    except hub.MissingError:
+        return file, None
 
 
 @dataclass(frozen=True)
@@ -235,7 +237,10 @@ def file_tokenizer(
         raise ReadingError(file, f"it adds more special tokens than the {context} ids of a text")
     separator = rust.token_to_id(_content(settings.get("sep_token")) or "[SEP]") if strip_sep_token else None
     clean_text = cleaning(open_clip.get_clean_fn(clean))
-    digest = hashlib.sha256(json.dumps([parts, settings], sort_keys=True).encode()).hexdigest()
+    # Of what is used: files may have keys that are not read, or spell out what is usual.
+    tokens = [{key: token.get(key) for key in ADDED} for token in parts["added_tokens"]]
+    used = {**parts, "added_tokens": tokens, "post_processor": [before, after, pad, side, separator]}
+    digest = hashlib.sha256(json.dumps(used, sort_keys=True).encode()).hexdigest()
     return FileTokenizer(
         rust, normalizers, clean_text, words, context, before, after, pad, side == "left", separator, digest
     )

@@ -8,6 +8,7 @@ classes that it imports, and turn off the protection of torch's reader against c
 import re
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal, NotRequired, TypedDict, cast
 
@@ -202,19 +203,20 @@ def load_sentence_model(source: str) -> SentenceModel:
 
 def _load(source: str) -> SentenceModel:
     modules_file = _file(source, "modules.json")
+    file_of = partial(_file, source, commit=hub.commit_of(modules_file))  # all are of one commit
     modules = typed(read_json(modules_file, "config_values", links=True), list[Module], modules_file)
     kinds = tuple(module["type"].rpartition(".")[2] for module in modules)
     if kinds not in (PARTS, PARTS[:2]) or modules[0]["path"] or not FOLDER.fullmatch(modules[1]["path"]):
         raise ReadingError(modules_file, f"its modules must be {', '.join(PARTS)}, each in its usual folder")
-    pooling_file = _file(source, f"{modules[1]['path']}/config.json")
+    pooling_file = file_of(f"{modules[1]['path']}/config.json")
     pooling = typed(read_json(pooling_file, "config_values", links=True), Pooling, pooling_file)
     keys = {"mean": "pooling_mode_mean_tokens", "cls": "pooling_mode_cls_token"}
     modes = [mode for mode, key in keys.items() if pooling.get(key) or pooling.get("pooling_mode") == mode]
     if len(modes) != 1:
         raise ReadingError(pooling_file, "it must pool by the mean of the tokens, or by the first one")
-    settings_file = _file(source, "sentence_bert_config.json")
+    settings_file = file_of("sentence_bert_config.json")
     settings = typed(read_json(settings_file, "config_values", links=True), Settings, settings_file)
-    file = _file(source, "config.json")
+    file = file_of("config.json")
     config = typed(read_json(file, "config_values", links=True), Config, file)
     if config["hidden_size"] % config["num_attention_heads"]:
         raise ReadingError(file, "its hidden_size is no multiple of its num_attention_heads")
@@ -223,7 +225,7 @@ def _load(source: str) -> SentenceModel:
     with torch.device("meta"):
         bert = Bert(config)
     at_most("parameters", sum(parameter.numel() for parameter in bert.parameters()), file)
-    words_file, lengths_file = _file(source, FILE), _file(source, SETTINGS)
+    words_file, lengths_file = file_of(FILE), file_of(SETTINGS)
     lengths = typed(read_json(lengths_file, "config_values", links=True), Lengths, lengths_file)
     longest = settings.get("max_seq_length") or lengths.get("model_max_length", WIDEST)
     tokenizer = file_tokenizer(
@@ -234,7 +236,7 @@ def _load(source: str) -> SentenceModel:
     clean = _lower if settings.get("do_lower_case", False) else str.strip
     if tokenizer.left:
         raise ReadingError(source, "its tokenizer pads on the left, which no model of the BERT family does")
-    weights = _file(source, WEIGHTS)
+    weights = file_of(WEIGHTS)
     state = {name.removeprefix("bert."): tensor for name, tensor in read_weights(weights).items()}
     fill_weights(bert, {name: state[name] for name in state if not name.startswith(UNUSED)}, weights)
     return SentenceModel(bert.eval(), replace(tokenizer, clean=clean), mean=modes == ["mean"])
@@ -244,13 +246,13 @@ def _lower(text: str) -> str:
     return text.strip().lower()
 
 
-def _file(source: str, name: str) -> Path:
-    """A file of the model. Raises WeightsError if the folder or the repository lacks it, ReadingError for a
-    link out of the folder.
+def _file(source: str, name: str, commit: str | None = None) -> Path:
+    """A file of the model, on the hub of a commit, by default the latest. Raises WeightsError if the folder
+    or the repository lacks it, ReadingError for a link out of the folder.
     """
     folder = Path(source).expanduser()
     if not folder.is_dir():
-        return hub.fetch(source, (name,), title="the sentence model", safe_only=True)
+        return hub.fetch(source, (name,), title="the sentence model", safe_only=True, revision=commit)
     if not (folder / name).is_file():
         raise WeightsError(f"the folder has no {name}.")
     return require_inside(folder / name, folder)

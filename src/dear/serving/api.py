@@ -2,7 +2,7 @@
 
 import asyncio
 import base64
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import asdict
 from functools import cache
@@ -22,6 +22,7 @@ from dear.backbone.choice import TINY
 from dear.errors import DearError, UnknownNameError, without_surrogates
 from dear.limits import at_most
 from dear.reading.plain import split_list
+from dear.retrieval.results import Hit
 from dear.serving.batch import batch_predictions, decoded, first_of, refusal
 from dear.serving.bodies import form_parts, is_form
 from dear.serving.clients import Client, Clients
@@ -194,6 +195,13 @@ def create_app(
             work = batch_predictions(service, client, images, names, vocabulary, top)
             return {"results": await first_of(work, request.receive())}
 
+    async def thumbnails_of(hits: Sequence[Hit], client: Client) -> list[bytes | None]:
+        pictures = []
+        for hit in hits:
+            async with client.decoding():
+                pictures.append(await run_in_threadpool(service.thumbnail, hit))
+        return pictures
+
     @app.post("/api/neighbours", openapi_extra=of_route("neighbours"))
     async def neighbours(
         request: Request,
@@ -208,9 +216,10 @@ def create_app(
             mixture = numbers(weights)
             async with client.computing():
                 features = await asyncio.wrap_future(service.search_features(upload))
-            hits = await run_in_threadpool(
-                service.neighbours, features, words(by) or [], mixture, count, upload.sha256
-            )
+            async with client.searching():
+                hits = await run_in_threadpool(
+                    service.neighbours, features, words(by) or [], mixture, count, upload.sha256
+                )
             if thumbnails:
                 client.charge(len(hits))
             neighbours = [
@@ -218,10 +227,10 @@ def create_app(
                 | {"path": without_surrogates(hit.path), "copies": [*map(without_surrogates, hit.copies)]}
                 for hit in hits
             ]
-            for hit, neighbour in zip(hits, neighbours, strict=True) if thumbnails else ():
-                async with client.decoding():
-                    picture = await run_in_threadpool(service.thumbnail, hit)
-                neighbour["thumbnail"] = picture and base64.b64encode(png_of(picture)).decode()
+            if thumbnails:
+                pictures = await first_of(thumbnails_of(hits, client), request.receive())
+                for neighbour, picture in zip(neighbours, pictures, strict=True):
+                    neighbour["thumbnail"] = picture and base64.b64encode(picture).decode()
             return {"neighbours": neighbours}
 
         return dict(await with_image(request, work))
@@ -235,7 +244,7 @@ def create_app(
         """
 
         async def work(upload: Upload, _: dict[str, str], client: Client) -> Response:
-            async with client.computing():
+            async with client.attending():
                 maps = await run_in_threadpool(service.attention, upload, layer, head)
             if not png:
                 return JSONResponse({"maps": {name: grid.tolist() for name, grid in maps.items()}})

@@ -28,6 +28,14 @@ class Client:
         """The same for work of the model."""
         return self.clients.computing.place(self.address)
 
+    def attending(self) -> AbstractAsyncContextManager[None]:
+        """The same for a map of attention, which holds up all other work of the model."""
+        return self.clients.attending.place(self.address)
+
+    def searching(self) -> AbstractAsyncContextManager[None]:
+        """The same for a search of the index."""
+        return self.clients.searching.place(self.address)
+
     def computing_batch(self) -> AbstractAsyncContextManager[None]:
         """The same for an image of a request of several, before `computing`."""
         return self.clients.computing_batches.place(self.address)
@@ -42,6 +50,7 @@ class Clients:
         self.rate = rate
         self.decoding = Places(limits.decoders)
         self.computing, self.computing_batches = Places(2 * limits.batch), Places(limits.batch)
+        self.attending, self.searching = Places(1), Places(1)
         self._most = limits.waiting
         self._most_of_one = limits.waiting - limits.waiting // 8 if limits.rate else limits.waiting
         self._requests = Counter[str]()

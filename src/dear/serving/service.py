@@ -11,7 +11,6 @@ from pathlib import Path
 
 import torch
 from jaxtyping import Float
-from PIL import Image
 from torch import Tensor
 
 from dear.adapters.attention import attention_maps
@@ -27,7 +26,7 @@ from dear.retrieval.encoder import HeadEncoder
 from dear.retrieval.query import Searchable, weights_of
 from dear.retrieval.results import Hit
 from dear.roles.table import RoleTable
-from dear.serving.examples import Example
+from dear.serving.examples import Example, png_of
 from dear.serving.limits import Limits, Refused, check_picture
 from dear.serving.queues import Batcher, Turns
 
@@ -36,7 +35,8 @@ PROMPTS, PROMPTS_ON_GPU = 16, 64
 """Prompts of new class names that go through the text tower at a time: fixed, as digits may depend on them.
 Each time is short, for other names that wait; more prompts are quicker on a GPU only.
 """
-THUMBNAIL = 160
+THUMBNAIL, LONGEST = 160, 640
+"""Pixels of the shorter side of a thumbnail, and at most of the longer one."""
 CLOSING_SECONDS = 0.5  # that running work has to finish once no request waits for it
 
 
@@ -200,8 +200,8 @@ class Service:
         with self._model:
             return attention_maps(self.predictor.method, upload.pixels, layer, head)
 
-    def thumbnail(self, hit: Hit) -> Image.Image | None:
-        """A small picture of a file of the index; None if it can no longer be read or was changed since.
+    def thumbnail(self, hit: Hit) -> bytes | None:
+        """A small PNG of a file of the index; None if it can no longer be read or was changed since.
 
         Only a file with the content that the index knows: an index of a stranger may name any folder of this
         machine, whose pictures clients would see.
@@ -216,7 +216,9 @@ class Service:
                 picture = decode(path, THUMBNAIL, content)
             except DataError:
                 return None
-        return as_image(picture)
+        image = as_image(picture)
+        image.thumbnail((LONGEST, LONGEST))  # a picture may be 400 times as long as it is wide
+        return png_of(image)
 
     def close(self) -> bool:
         """Stop accepting work; returns whether all running work has ended within a moment."""

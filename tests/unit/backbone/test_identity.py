@@ -90,6 +90,12 @@ def test_the_tokenizer_beside_the_weights(tmp_path: Path, state: dict[str, Tenso
     content = json.loads(path.read_text())
     path.write_text(json.dumps(content, indent=3))
     assert load_clip(str(folder)).identity == before.identity
+    path.with_name("tokenizer_config.json").write_text(
+        json.dumps({"padding_side": "right", "transformers_version": "9.9"})  # the default, and an unread key
+    )
+    content["added_tokens"][0]["unread"] = 1
+    path.write_text(json.dumps(content))
+    assert load_clip(str(folder)).identity == before.identity
     words = content["model"]["vocab"]
     words["cat"], words["tree"] = words["tree"], words["cat"]
     path.write_text(json.dumps(content))
@@ -109,6 +115,22 @@ def test_the_activation_of_a_tag(tmp_path: Path, state: dict[str, Tensor]) -> No
     assert same_features(plain, other)
     assert quick.identity != plain.identity
     assert not same_features(quick, plain)
+
+
+def test_architectures_of_two_sizes_with_the_same_tensors(
+    tmp_path: Path, state: dict[str, Tensor], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As convnext_base_w of 256 pixels and convnext_base_w_320: four pixels a patch, and one is left over."""
+    from open_clip.factory import _MODEL_CONFIGS
+
+    vision = {**CONFIG["vision_cfg"], "image_size": 21}
+    monkeypatch.setitem(_MODEL_CONFIGS, "ViT-prime-21", {**CONFIG, "vision_cfg": vision})
+    save_file(state, tmp_path / "w.safetensors")
+    one, other = (load_clip(name, str(tmp_path / "w.safetensors")) for name in (NAME, "ViT-prime-21"))
+    assert {key: value.shape for key, value in one.state_dict().items()} == {
+        key: value.shape for key, value in other.state_dict().items()
+    }
+    assert one.identity.sha256 != other.identity.sha256
 
 
 def test_the_words_of_the_tiny_clip(tmp_path: Path) -> None:

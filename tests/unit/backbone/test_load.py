@@ -190,7 +190,9 @@ def test_a_host_that_is_not_there_is_noticed_before_the_client_retries(
 
 
 def test_a_file_in_the_hubs_cache_is_used_offline(weights: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def cached(repository: str, file: str, cache_dir: str | None, revision: str | None) -> str | None:
+    def cached(
+        repository: str, file: str, cache_dir: str | None = None, revision: str | None = None
+    ) -> str | None:
         assert (repository, cache_dir, revision) == ("someone/prime-clip", None, None)
         return str(weights) if file == "open_clip_pytorch_model.bin" else None
 

@@ -26,7 +26,9 @@ class TestHub:
         pixels = {"mean": list(MEAN), "std": list(STD)}
         (folder / hub.CONFIG).write_text(json.dumps({"model_cfg": CONFIG, "preprocess_cfg": pixels}))
 
-        def cached(repository: str, file: str, cache_dir: str | None, revision: str | None) -> str | None:
+        def cached(
+            repository: str, file: str, cache_dir: str | None = None, revision: str | None = None
+        ) -> str | None:
             assert (repository, cache_dir, revision) == ("someone/prime", None, None)
             return str(folder / file) if (folder / file).is_file() else None
 

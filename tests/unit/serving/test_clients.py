@@ -1,6 +1,8 @@
 """What one client may have of a server beside others."""
 
 import asyncio
+import threading
+from typing import Any
 
 import httpx
 import pytest
@@ -53,6 +55,35 @@ def test_images_of_one_client_do_not_stand_before_those_of_another(small_clip: C
             gate.open.set()
             assert (await single).status_code == 200
             assert service.batches.items <= 12
+            assert {answer.status_code for answer in await asyncio.gather(*waiting)} == {200}
+
+    asyncio.run(ask())
+
+
+def test_maps_of_attention_of_one_client_wait_for_each_other(
+    small_clip: Clip, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They do not wait for the model in threads, where the images of others would stand behind them."""
+    service = Service(small_predictor(small_clip), Limits(wait=0, rate=0))
+    begun, go, attention = list[int](), threading.Event(), service.attention
+
+    def blocked(*arguments: Any) -> Any:
+        begun.append(1)
+        assert go.wait(60)
+        return attention(*arguments)
+
+    monkeypatch.setattr(service, "attention", blocked)
+    app = create_app(service)
+
+    async def ask() -> None:
+        image, transport = png(picture()), httpx.ASGITransport(app, client=("127.0.0.2", 1))
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost", timeout=60) as client:
+            asked = "/api/attention?layer=1&head=0"
+            waiting = [asyncio.ensure_future(client.post(asked, content=image)) for _ in range(50)]
+            await until(lambda: bool(begun))
+            assert (await client.post("/api/predict", content=image)).status_code == 200
+            assert len(begun) == 1
+            go.set()
             assert {answer.status_code for answer in await asyncio.gather(*waiting)} == {200}
 
     asyncio.run(ask())

@@ -1,5 +1,7 @@
 """The HTTP API with an index of images: neighbours, thumbnails, and what it says of this machine."""
 
+import base64
+import io
 import json
 import os
 import sqlite3
@@ -9,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+from PIL import Image
 
 from dear.adapters.index_encoder import BundleEncoder
 from dear.adapters.predictor import Predictor
@@ -63,6 +66,19 @@ def test_thumbnails_of_a_strangers_index(predictor: Predictor, tmp_path: Path) -
     shown = {hit["path"]: hit["thumbnail"] for hit in answer["neighbours"]}
     assert shown.keys() == {"same.png", "private.png", "link.png"}
     assert [path for path, thumbnail in shown.items() if thumbnail] == ["same.png"]
+
+
+def test_thumbnails_of_long_pictures_are_small(predictor: Predictor, tmp_path: Path) -> None:
+    """Of 160 x 65,500 pixels one was 31 MB of PNG, and of a hundred all were kept."""
+    (tmp_path / "photos").mkdir()
+    Image.effect_noise((200, 20_000), 100).save(tmp_path / "photos" / "long.png")
+    build_index(BundleEncoder(predictor), tmp_path / "photos", tmp_path / "index")
+    service = Service(predictor, LIMITS, Index.open(tmp_path / "index"))
+    with TestClient(create_app(service), base_url=URL) as client:
+        answer = client.post("/api/neighbours?thumbnails=true", content=png(picture(0))).json()
+    [hit] = answer["neighbours"]
+    with Image.open(io.BytesIO(base64.b64decode(hit["thumbnail"]))) as thumbnail:
+        assert thumbnail.size == (6, 640)
 
 
 @pytest.mark.skipif(os.name != "posix", reason="names of files are bytes on POSIX alone")

@@ -26,8 +26,9 @@ from dear.reading.isolated import isolated
 BAND = 2**19  # pixels converted at a time
 SECONDS, PIXELS_A_SECOND = 2, 15_000_000
 """Seconds of the processor for a picture in a process of its own, and pixels for each further one."""
-MEMORY, BYTES_A_PIXEL = 2**27, 24
-"""Bytes of memory that it may take, and further ones for each pixel."""
+MEMORY, BYTES_A_PIXEL = 2**27, {"TIFF": 14, "WEBP": 19}
+"""Bytes of memory that it may take, and further ones for each pixel: 16 bits of four samples in a strip
+take 12 in a TIFF, and libwebp makes four copies with four bytes each."""
 DARK = 2**12
 """A 16-bit picture without any level above this is one of 12 bits or fewer, and would be black."""
 TURNS = {
@@ -54,11 +55,12 @@ def decode(path: Path, short_side: int, data: bytes | None = None) -> UInt8[Tens
         with naming(path) as warned:
             if not (pixels := pixels_to_isolate(content)):
                 return _picture(_upright(*_unpacked(content)), short_side)
+            kind = str(kind_of(content))
             rows, warnings = isolated(
                 partial(_in_a_process, content, short_side, warned),
-                f"its {kind_of(content)}",
+                f"its {kind}",
                 seconds=SECONDS + pixels // PIXELS_A_SECOND,
-                memory=MEMORY + BYTES_A_PIXEL * pixels,
+                memory=MEMORY + BYTES_A_PIXEL[kind] * pixels,
             )
             warned[:] = warnings
             return _channels_first(rows)

@@ -1,0 +1,83 @@
+"""A model of the hub has all files of one commit, and what cannot be had is no missing file."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from dear.backbone import hub
+from dear.backbone.load import load_clip
+from dear.errors import WeightsError
+from tests.standin_hub import COMMIT, Faults, StandIn
+from tests.unit.backbone.test_from_transformers import saved
+
+NAME, PIXELS = "someone/clip", "preprocessor_config.json"
+OTHER = "b" * 40
+
+
+def served(standin: StandIn, folder: Path) -> None:
+    standin.files[NAME] = {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+
+
+@pytest.fixture
+def folder(tmp_path: Path, standin: StandIn) -> Path:
+    folder = tmp_path / "model"
+    folder.mkdir()
+    saved(folder, "CLIP")
+    (folder / PIXELS).write_text(json.dumps({"image_mean": [0.1, 0.2, 0.3], "image_std": [0.5, 0.6, 0.7]}))
+    served(standin, folder)
+    return folder
+
+
+def mean() -> list[float]:
+    return [round(value, 3) for value in load_clip(NAME).mean.flatten().tolist()]
+
+
+def cached(file: str) -> Path:
+    path = hub.cached(NAME, [file])
+    assert path is not None
+    return path
+
+
+@pytest.mark.usefixtures("folder")
+def test_pixels_that_cannot_be_had_are_not_the_usual_ones(standin: StandIn) -> None:
+    standin.faults = Faults(status={PIXELS: 403})
+    with pytest.raises(WeightsError, match=r"cannot download preprocessor_config\.json"):
+        load_clip(NAME)
+    standin.faults = Faults()
+    assert mean() == [0.1, 0.2, 0.3]
+    content = cached(PIXELS).resolve()
+    content.write_bytes(content.read_bytes().replace(b"0.1", b"0.9"))
+    with pytest.raises(WeightsError, match="It was removed: run the command again"):
+        load_clip(NAME)
+    assert mean() == [0.1, 0.2, 0.3]
+
+
+def test_a_file_that_a_repository_lacks_is_known_offline(
+    folder: Path, standin: StandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / PIXELS).unlink()
+    served(standin, folder)
+    usual = load_clip(NAME)
+    asked = len(standin.requests)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    again = load_clip(NAME)
+    assert again.identity == usual.identity
+    assert torch.equal(again.mean, usual.mean)
+    assert len(standin.requests) == asked
+
+
+@pytest.mark.usefixtures("folder")
+def test_what_one_command_has_fetched_belongs_to_what_the_next_one_fetches(standin: StandIn) -> None:
+    """The first could not have the weights; then there is another commit, whose weights were taken."""
+    standin.faults = Faults(status={"model.safetensors": 403})
+    with pytest.raises(WeightsError, match=r"cannot download model\.safetensors"):
+        load_clip(NAME)
+    standin.faults = Faults(sha=OTHER)
+    standin.requests.clear()
+    load_clip(NAME)
+    asked = [path for _, path, _ in standin.requests]
+    assert f"/api/models/{NAME}/revision/{COMMIT}" in asked
+    weights = {path for path in asked if path.endswith("/model.safetensors") and "/resolve/" in path}
+    assert weights == {f"/{NAME}/resolve/{COMMIT}/model.safetensors"}
