@@ -1,5 +1,7 @@
 """Limits: a default, a variable that raises it, a message that names both."""
 
+import unicodedata
+
 import pytest
 import torch
 
@@ -8,7 +10,7 @@ from dear.data.sources.listing import require_distinct
 from dear.errors import SettingsError
 from dear.limits import LIMITS, LimitError, at_most, limit
 from dear.methods.registry import build_method
-from dear.reading.files import marks_in_a_row
+from dear.reading.files import OF_MARKS, marks_in_a_row
 
 
 def test_the_variable_replaces_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -71,3 +73,12 @@ def test_combining_marks_are_few_in_a_row() -> None:
         require_distinct("here", ["a"], [f"e{marks}\u0300"])
     assert marks_in_a_row("") == marks_in_a_row("plain") == 0
     assert marks_in_a_row(f"a\u0301b\u0301\u0302{marks}c\u0301") == 32
+
+
+def test_what_becomes_marks_counts_as_them() -> None:
+    """Letters that are no marks themselves, over all of Unicode."""
+    every = [chr(code) for code in range(0x80, 0x110000) if not 0xD800 <= code < 0xE000]
+    forms = {letter: unicodedata.normalize("NFD", letter) for letter in every}
+    marks = {letter for letter in every if unicodedata.combining(forms[letter][0])}
+    assert {letter for letter in marks if not unicodedata.combining(letter)} == {*OF_MARKS}
+    assert {letter for letter in every if marks_in_a_row(letter)} == marks

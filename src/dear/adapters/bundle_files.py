@@ -13,7 +13,7 @@ from torch import Tensor
 
 from dear import __version__
 from dear.adapters.bundle_config import ADAPTER, CARD, CONFIG, LIBRARY, read_config
-from dear.backbone import hub
+from dear.backbone import hub, hub_hashes
 from dear.backbone.clip import tensors_hash
 from dear.errors import BundleError, OutputError, first_line
 from dear.limits import LimitError
@@ -118,7 +118,7 @@ def download(
                 library_name=LIBRARY,
             )
             revision = path.parent.name
-    except (hub.ContentError, LimitError) as error:
+    except (hub_hashes.ContentError, LimitError) as error:
         raise BundleError(str(error)) from error
     except Exception as error:  # the network, the hub, the disk: their errors have no common class
         raise BundleError(

@@ -2,7 +2,6 @@
 their hash is compared: with the hash that the hub states, and later with the file's name in the cache.
 """
 
-import hashlib
 import logging
 import re
 import sys
@@ -19,6 +18,7 @@ from urllib.parse import urlsplit
 import huggingface_hub  # loads its parts when they are used
 from huggingface_hub import constants
 
+from dear.backbone.hub_hashes import GIT, SHA256, ContentError, require_hash, require_known
 from dear.errors import WeightsError, first_line, printable
 from dear.limits import LimitError, at_most
 
@@ -31,10 +31,8 @@ FILES = (
 """open_clip's names for a weights file; the first that a repository has is used."""
 SAFE = (".safetensors", ".json")
 """The formats without pickle: the only ones fetched if a file names the repository."""
-SHA256, GIT = re.compile(r"[0-9a-f]{64}"), re.compile(r"[0-9a-f]{40}")
 NAME = re.compile(r"[\w.-]+(/[\w.-]+)?", re.ASCII)
 """A name without control characters; the hub's client checks the rest."""
-CHUNK = 2**20
 LONGEST_WAIT = 60  # seconds before a request is tried again, whatever the hub asks for
 HOME = "https://huggingface.co"
 """The hub that tokens are of; mirrors lead there."""
@@ -42,10 +40,6 @@ HOME = "https://huggingface.co"
 # With it the client first asks the hub which variables of the environment to tell it, and believes the answer
 # for a day, unchecked: one that it cannot read breaks every download of this user.
 constants.HF_HUB_DISABLE_TELEMETRY = True
-
-
-class ContentError(WeightsError):
-    """A file whose hash is neither the one that the hub states nor a published one."""
 
 
 class MissingError(WeightsError):
@@ -360,50 +354,6 @@ class _Bounded:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.file, name)
-
-
-def require_known(path: Path, sha256: Collection[str], repository: str) -> None:
-    """Raise ContentError for a file with another hash than the published ones."""
-    if sha256 and (actual := file_hash(path, "0" * 64)) not in sha256:
-        raise ContentError(
-            f"{path} is not the file that is known of {repository}: its SHA-256 is {actual}, not "
-            f"{' or '.join(sorted(sha256))}. Delete it, and check the hub's address ({constants.ENDPOINT})."
-        )
-
-
-def require_hash(path: Path, stated: str, title: str) -> None:
-    """Raise ContentError for a file with another hash (SHA-256 or git's) than ``stated``, after removing it.
-    A stated text that is no hash is not compared.
-    """
-    actual = file_hash(path, stated)
-    if actual in ("", stated):
-        return
-    # A link of the cache leads to a file of it, unless the hub or another program has made it.
-    top = next((parent.parents[1] for parent in path.parents if parent.name == "snapshots"), path.parent)
-    content = path.resolve()
-    try:
-        for name in {path, content if content.is_relative_to(top.resolve()) else path}:
-            name.unlink(missing_ok=True)
-        removed = "It was removed: run the command again to fetch it anew."
-    except OSError as error:
-        removed = f"It cannot be removed ({error.strerror}): delete {path.resolve()} yourself."
-    raise ContentError(f"{title} is damaged: its hash is {actual}, the hub states {stated}. {removed}")
-
-
-def file_hash(path: Path, like: str) -> str:
-    """The hash of a file's content, of the same kind as ``like``: SHA-256, or git's of a blob (SHA-1 over a
-    header and the content); "" if ``like`` is no hash.
-    """
-    if SHA256.fullmatch(like):
-        digest = hashlib.sha256()
-    elif GIT.fullmatch(like):
-        digest = hashlib.sha1(f"blob {path.stat().st_size}\0".encode(), usedforsecurity=False)
-    else:
-        return ""
-    with path.open("rb") as file:
-        while chunk := file.read(CHUNK):
-            digest.update(chunk)
-    return digest.hexdigest()
 
 
 def announce(title: str, repository: str, size: int | None, card: Any) -> None:

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from dear.backbone import hub, sharded
 from dear.backbone import openclip as open_clip
 from dear.backbone.choice import LICENCE, MAX_LISTED, REAL, SIZE, BackboneName
+from dear.backbone.hub_hashes import ContentError, require_known
 from dear.backbone.sharded import map_sharded
 from dear.errors import WeightsError, first_line, listing, nearest_first, of_memory, warn
 from dear.limits import LimitError, at_most
@@ -76,7 +77,7 @@ def download(name: str, pretrained: str, tag: dict[str, Any]) -> Path:
             return Path(open_clip.download_pretrained(tag))
         commit, sha256 = (published.commit, published.sha256) if published else (None, frozenset[str]())
         return hub.fetch(repository, files, title=f"{name}/{pretrained}", revision=commit, sha256=sha256)
-    except (hub.ContentError, LimitError):
+    except (ContentError, LimitError):
         raise
     except Exception as error:  # the network, the hub and the disk share no exception class
         is_default = (name, pretrained) == REAL
@@ -93,7 +94,7 @@ def download(name: str, pretrained: str, tag: dict[str, Any]) -> Path:
 def require_published(path: Path, name: str, tag: str | None) -> None:
     """Raise WeightsError for a file that is named after published weights but differs from them."""
     if tag is not None and (published := PUBLISHED.get(BackboneName(name, tag))) is not None:
-        hub.require_known(path, published.sha256, f"{name}/{tag}")
+        require_known(path, published.sha256, f"{name}/{tag}")
 
 
 def tag_of_file(name: str, pretrained: str | None) -> str | None:

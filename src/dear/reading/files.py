@@ -24,6 +24,8 @@ KINDS = (
     (stat.S_ISBLK, "it is a device, not a regular file"),
 )  # fmt: skip
 BLOCK = 2**20  # bytes
+OF_MARKS = "\u0f73\u0f75\u0f81"
+"""The only letters that are no marks but become two."""
 LINE_ENDS = "\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"
 """The characters at which `str.splitlines` divides a text; \\r\\n together end one line."""
 
@@ -206,7 +208,7 @@ def marks_in_a_row(text: str) -> int:
 
 
 def _is_mark(letter: str) -> bool:
-    return unicodedata.combining(letter) > 0
+    return unicodedata.combining(letter) > 0 or letter in OF_MARKS
 
 
 def _plain(path: Path, mode: int) -> None:

@@ -9,7 +9,7 @@ The reader can name others (``dear report --mistakes-of``); all numbers are in t
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +52,10 @@ MAX_DRAWN = 100
 LONGEST_NAME = 100  # characters of a matrix's name, which its files have too
 WORST = 50
 """Classes that the table of a part shows, the worst."""
-SHORT_SIDE = 256  # pixels that a picture is decoded to
+SHORT_SIDE, LONGEST = 256, 768
+"""Pixels of the shorter side of a picture, and at most of the longer one."""
+MAX_PICTURES = 512
+"""Pictures that are remembered: more than a page shows."""
 PART_TITLES = {
     "base": "base classes",
     "novel": "novel classes",
@@ -81,14 +84,7 @@ class TestedImages:
             if images is None or images.identity != self.identity or mistake.index >= len(images):
                 return None
             return as_image(images.load(torch.tensor([mistake.index]))[0])
-        path = Path(self.folder, mistake.file)
-        try:
-            content = read_image(path)
-            if content_hash(content) != mistake.sha256:
-                return None
-            return as_image(decode(path, SHORT_SIDE, content))
-        except DearError:
-            return None
+        return _tested(Path(self.folder, mistake.file), mistake.sha256)
 
 
 @dataclass(frozen=True)
@@ -117,6 +113,20 @@ class RunMistakes:
         examples = zip(self.tested, self.mistakes.examples, strict=True)
         pictures = [images.picture(mistake) for images, mistake in examples]
         return mistakes_section(self.mistakes, pictures, name, most_drawn=MAX_DRAWN, worst=WORST)
+
+
+@lru_cache(MAX_PICTURES)
+def _tested(path: Path, sha256: str | None) -> Image.Image | None:
+    """The picture of a file of this content, once: a record may name one again and again."""
+    try:
+        content = read_image(path)
+        if content_hash(content) != sha256:
+            return None
+        image = as_image(decode(path, SHORT_SIDE, content))
+    except DearError:
+        return None
+    image.thumbnail((LONGEST, LONGEST))
+    return image
 
 
 @cache

@@ -11,6 +11,7 @@ from PIL import Image
 from dear.data.world.tasks import load_task
 from dear.errors import DataError
 from dear.evaluation.mistakes import content_hash
+from dear.report import run_mistakes as module
 from dear.report.folder import write_folder_report
 from dear.report.html import report_page
 from dear.report.run_mistakes import mistakes_by_part, mistakes_page
@@ -179,6 +180,25 @@ def test_pictures_are_shown_while_they_are_what_was_tested(tmp_path: Path) -> No
     runs = [record("tools", "coop", 0.7, 0.5, mistakes=mistakes)]
     page = report_page(title="x", records=runs).text
     assert "2 images are not shown" in " ".join(page.split())
+
+
+def test_a_picture_is_read_once_and_no_longer_than_a_page_needs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A record of 60 kB named one of 120 megapixels 384 times, each of which took 2 s."""
+    path = tmp_path / "long.png"
+    Image.new("RGB", (20, 4000), (10, 200, 30)).save(path)
+    read, seen = module.read_image, list[Path]()
+    monkeypatch.setattr(module, "read_image", lambda path: seen.append(path) or read(path))
+    example = wrong(0, 0.9, file="long.png", sha256=content_hash(path.read_bytes()))
+    mistakes = [part([[0, 1, 1]], [4, 3, 3], folder=str(tmp_path), examples=[example])]
+    for run in mistakes_by_part(
+        [record("tools", name, 0.7, 0.5, mistakes=mistakes) for name in ("coop", "tac")]
+    ):
+        picture = run.tested[0].picture(run.mistakes.examples[0])
+        assert picture is not None
+        assert picture.size == (4, 768)
+    assert seen == [path]
 
 
 def test_pictures_of_the_world_are_drawn_again() -> None:

@@ -4,14 +4,14 @@ data set to Parquet; nothing else of a repository is read, its card neither.
 
 import re
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
-from dear.backbone import hub
+from dear.backbone import hub, hub_hashes
 from dear.errors import DataError, DearError, OutputError, first_line, listing
 from dear.limits import at_most
 from dear.reading.files import walk_folders
@@ -25,7 +25,9 @@ WORD: Final = r"(?!\.)[^/\\:*?\"<>|\x00-\x1f\x7f-\x9f]{1,200}"
 SPLIT: Final = r"\w{1,100}(?:[.-]\w{1,100}){0,9}?"
 LAYOUTS: Final = (
     # Of the hub's conversion, and of push_to_hub of the library datasets.
-    re.compile(rf"(?P<configuration>{WORD})/(?P<partial>partial-)?(?P<split>{SPLIT})/\d{{4,9}}\.parquet"),
+    re.compile(
+        rf"(?P<configuration>{WORD})/(?P<partial>partial-)?(?P<split>{SPLIT})/(?P<number>\d{{4,9}})\.parquet"
+    ),
     re.compile(
         rf"(?:data|(?P<configuration>{WORD}))/(?P<split>{SPLIT})-(?P<number>\d{{5}})-of-(?P<count>\d{{5}})"
         r"(?:-[0-9a-f]{16})?\.parquet"
@@ -57,14 +59,16 @@ def choose(names: Iterable[str], configuration: str, title: str) -> Selection:
     Without a name of a configuration the only one, or "default". Raises DataError.
     """
     configurations = dict[str, dict[str, list[str]]]()
-    partial, counts = set[str](), dict[tuple[str, str], int]()
+    partial, numbers = set[str](), dict[tuple[str, str], list[tuple[int | None, int]]]()
     for name in sorted(names):
         for layout in LAYOUTS:
             if match := layout.fullmatch(name):
                 parts = match.groupdict()
                 key = parts["configuration"] or DEFAULT
                 configurations.setdefault(key, {}).setdefault(parts["split"], []).append(name)
-                counts[key, parts["split"]] = int(parts.get("count") or 0)
+                count = parts.get("count")  # which the hub's conversion does not tell
+                place = None if count is None else int(count), int(parts["number"])
+                numbers.setdefault((key, parts["split"]), []).append(place)
                 if parts.get("partial"):
                     partial.add(key)
                 break
@@ -81,10 +85,23 @@ def choose(names: Iterable[str], configuration: str, title: str) -> Selection:
     if configuration not in configurations:
         raise DataError(f"{title} has no configuration {configuration[:100]!r}: it has {available}.")
     splits = configurations[configuration]
-    for split, files in splits.items():
-        if (count := counts[configuration, split]) and count != len(files):
-            raise DataError(f"{title} has {len(files)} of {count} files of the split {split}.")
+    for split in splits:
+        _require_all(numbers[configuration, split], f"{title} has", split)
     return Selection(splits, configuration in partial)
+
+
+def _require_all(files: Sequence[tuple[int | None, int]], what: str, split: str) -> None:
+    """Raise DataError unless the files of a split, by the count in their names and their numbers, are all
+    there, each once.
+    """
+    stated = {count for count, _ in files}
+    if len(stated) > 1:
+        raise DataError(f"{what} files of the split {split} of several conversions: keep those of one.")
+    (count,) = stated
+    if count is not None and count != len(files):
+        raise DataError(f"{what} {len(files)} of {count} files of the split {split}.")
+    if sorted(number for _, number in files) != [*range(len(files))]:
+        raise DataError(f"{what} files of the split {split} that are missing or doubled, by their numbers.")
 
 
 def fetched(repository: str, configuration: str, cache: Path) -> tuple[dict[str, list[Path]], bool]:
@@ -144,8 +161,8 @@ def _listed(repository: str) -> tuple[Any, Repository]:
         except RevisionNotFoundError:
             info = client.dataset_info(repository, files_metadata=True)
     commit = str(info.sha)
-    if not hub.GIT.fullmatch(commit):
-        raise hub.ContentError(f"the hub at {constants.ENDPOINT} states no commit of {repository}.")
+    if not hub_hashes.GIT.fullmatch(commit):
+        raise hub_hashes.ContentError(f"the hub at {constants.ENDPOINT} states no commit of {repository}.")
     entries = [
         entry for entry in info.siblings or () if any(layout.fullmatch(entry.rfilename) for layout in LAYOUTS)
     ]
@@ -156,12 +173,12 @@ def _listed(repository: str) -> tuple[Any, Repository]:
         )
     hashes = {entry.rfilename: str(entry.lfs.sha256 if entry.lfs else entry.blob_id) for entry in entries}
     if odd := next((name for name, stated in hashes.items() if not _is_hash(stated)), None):
-        raise hub.ContentError(f"the hub at {constants.ENDPOINT} states no hash of {odd[-200:]!r}.")
+        raise hub_hashes.ContentError(f"the hub at {constants.ENDPOINT} states no hash of {odd[-200:]!r}.")
     return info, Repository(commit, hashes)
 
 
 def _is_hash(text: str) -> bool:
-    return bool(hub.SHA256.fullmatch(text) or hub.GIT.fullmatch(text))
+    return bool(hub_hashes.SHA256.fullmatch(text) or hub_hashes.GIT.fullmatch(text))
 
 
 def _announce(repository: str, info: Any, selection: Selection, manifest: Repository) -> None:
@@ -198,7 +215,7 @@ def _paths(
                         endpoint=constants.ENDPOINT,
                     )
                 )  # fmt: skip
-        hub.require_hash(file, manifest.files[name], title)
+        hub_hashes.require_hash(file, manifest.files[name], title)
         return file
 
     return {split: [path(name) for name in names] for split, names in selection.splits.items()}

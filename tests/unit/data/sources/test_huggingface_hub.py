@@ -115,6 +115,15 @@ class TestNames:
     def test_files_that_are_missing(self) -> None:
         with pytest.raises(DataError, match="x has 1 of 2 files of the split train"):
             choose(["data/train-00001-of-00002.parquet"], "", "x")
+        two = "data/train-0000{}-of-00002-{}.parquet"
+        whole, twice = ([two.format(number, 16 * "a") for number in numbers] for numbers in ((0, 1), (0, 0)))
+        assert len(choose(whole, "", "x").splits["train"]) == 2
+        twice[1] = two.format(0, 16 * "b")
+        for names in (twice, ["default/train/0000.parquet", "default/train/0002.parquet"]):
+            with pytest.raises(DataError, match="files of the split train that are missing or doubled"):
+                choose(names, "", "x")
+        with pytest.raises(DataError, match="files of the split train of several conversions"):
+            choose([*whole, "default/train/0000.parquet"], "", "x")
 
     @pytest.mark.parametrize("name", [
         "../train/0000.parquet", "a/../0000.parquet", "/a/train/0000.parquet", "a/train/b/0000.parquet",
