@@ -78,7 +78,7 @@ def test_thumbnails_of_long_pictures_are_small(predictor: Predictor, tmp_path: P
         answer = client.post("/api/neighbours?thumbnails=true", content=png(picture(0))).json()
     [hit] = answer["neighbours"]
     with Image.open(io.BytesIO(base64.b64decode(hit["thumbnail"]))) as thumbnail:
-        assert thumbnail.size == (6, 640)
+        assert thumbnail.size == (40, 640)  # of 16 squares
 
 
 @pytest.mark.skipif(os.name != "posix", reason="names of files are bytes on POSIX alone")

@@ -29,6 +29,9 @@ SECONDS, PIXELS_A_SECOND = 2, 15_000_000
 MEMORY, BYTES_A_PIXEL = 2**27, {"TIFF": 14, "WEBP": 19}
 """Bytes of memory that it may take, and further ones for each pixel: 16 bits of four samples in a strip
 take 12 in a TIFF, and libwebp makes four copies with four bytes each."""
+MOST_SQUARES = 16
+"""Of a picture that is longer than so many squares the middle is used: a line of pixels is no picture, and
+takes hundreds of times the memory of one when its shorter side has become that of the others."""
 DARK = 2**12
 """A 16-bit picture without any level above this is one of 12 bits or fewer, and would be black."""
 TURNS = {
@@ -46,7 +49,8 @@ TURNS = {
 def decode(path: Path, short_side: int, data: bytes | None = None) -> UInt8[Tensor, "3 height width"]:
     """Decode an image file: rotated by its EXIF orientation, in RGB, transparency on white.
 
-    A short side above `short_side` pixels is reduced to it (bicubic, antialiased). `data` is the file's
+    A short side above `short_side` pixels is reduced to it (bicubic, antialiased); of a picture that is more
+    than 16 times as long as it is wide the middle is used. `data` is the file's
     content if it was read before. Large TIFFs and lossless WebPs are decoded in a process of their own.
     Raises DataError with the path and the reason.
     """
@@ -111,6 +115,10 @@ def _picture(image: Image.Image, short_side: int) -> UInt8[Tensor, "3 height wid
 
 
 def _reduced(image: Image.Image, short_side: int) -> Image.Image:
+    if max(image.size) > MOST_SQUARES * min(image.size):
+        longest = MOST_SQUARES * min(image.size)
+        left, top = (max(0, side - longest) // 2 for side in image.size)
+        image = image.crop((left, top, left + min(image.width, longest), top + min(image.height, longest)))
     if min(image.size) <= short_side:
         return image
     width, height = (side * short_side // min(image.size) for side in image.size)

@@ -56,7 +56,7 @@ def test_strips_that_share_their_bytes(rows: int, size: int, passes: bool, tmp_p
     """libtiff copies those of each: 65,535 strips of a pixel took 41 s from 1.6 MB."""
     content = hostile.shared_strips(rows, size)
     if passes:
-        assert decode(tmp_path / "x", 99, content).shape == (3, rows, 1)
+        assert decode(tmp_path / "x", 99, content).shape == (3, 16, 1)  # the middle of 60
         return
     with pytest.raises(DataError, match="far more data than its picture needs"):
         decode(tmp_path / "x", 99, content)
