@@ -7,6 +7,7 @@ pass PostScript to Ghostscript, which executes it, and decode icons in order to 
 import io
 import os
 import re
+import struct
 import threading
 import warnings
 from collections.abc import Iterator
@@ -37,9 +38,10 @@ FOREIGN: Final = frozenset([
 ])  # fmt: skip
 """Suffixes of unsupported image and document formats, refused whatever their content."""
 
+PNG: Final = b"\x89PNG\r\n\x1a\n"
 STARTS: Final[dict[Kind, tuple[bytes, ...]]] = {
     "JPEG": (b"\xff\xd8\xff",),
-    "PNG": (b"\x89PNG\r\n\x1a\n",),
+    "PNG": (PNG,),
     "GIF": (b"GIF87a", b"GIF89a"),
     "BMP": (b"BM",),
     "TIFF": (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+"),
@@ -65,7 +67,8 @@ SCANNED: Final = re.compile(rb"\xff\xda\x00[\x08\x0a\x0c\x0e]([\x01-\x04])", re.
 """The start of a scan, and how many components it has."""
 MOST_SCANNED: Final = 36
 """Scans of a component of the largest image. libjpeg saves RGB in 14, CMYK in 24."""
-MAX_PROFILES: Final = 16  # of a PNG, each unpacked to up to a megabyte
+MAX_PROFILES, MAX_TEXTS = 16, 64  # of a PNG, each unpacked to up to a megabyte
+PNG_DATA: Final = (b"IDAT", b"fdAT", b"IEND")
 MAX_SAMPLE_VALUE: Final = 281  # a tag of a TIFF
 LOSSLESS: Final = (b"VP8L", b"ALPH", b"ANIM")
 """Chunks of a WebP with entropy-coded pixels, or with frames that may have them."""
@@ -194,8 +197,7 @@ def opened(content: bytes) -> ImageFile.ImageFile:
         raise ValueError(f"it begins like {kind} but is not an image") from None
     source.budget = 4 * len(content) + SPARE
     width, height = file.size
-    at_most("image_side", max(width, height), f"its header ({width} x {height})")
-    at_most("image_pixels", width * height, f"its header ({width} x {height})")
+    _require_size(width, height)
     if any(tile[0] == "bmp_rle" for tile in file.tile):  # which Pillow unpacks byte by byte, in Python
         raise ValueError("its BMP has run-length encoding: save it without")
     if kind == "JPEG":
@@ -277,13 +279,40 @@ def _disarmed(kind: Kind, content: bytes) -> bytes:
             content = PICTURES.sub(rb"\1none", content)
         if (first := content.find(EXIF) + len(EXIF)) >= len(EXIF):  # Pillow joins the segments
             return content[:first] + content[first:].replace(EXIF, b"None\0\0")
-    if kind == "PNG" and content.count(b"iCCP") > MAX_PROFILES:
-        raise ValueError(f"it has more than {MAX_PROFILES} colour profiles")
+    if kind == "PNG":
+        if content.count(b"iCCP") > MAX_PROFILES:
+            raise ValueError(f"it has more than {MAX_PROFILES} colour profiles")
+        if content.count(b"iTXt") + content.count(b"zTXt") > MAX_TEXTS:
+            raise ValueError(f"it has more than {MAX_TEXTS} compressed texts")
+        return _still(content)
     if kind == "TIFF":
         directory = Directory(content)
         directory.require_modest()
         return directory.hidden()
     return content
+
+
+def _still(content: bytes) -> bytes:
+    """A PNG without the chunk by which Pillow takes it for an animation, for whose first frame it fills a
+    picture of any size. Raises LimitError for a header of too many pixels, ValueError for too many chunks.
+    """
+    parts, start, kept = list[bytes](), 0, len(PNG)
+    for _ in range(MAX_READS):
+        if len(content) < kept + 12 or (kind := content[kept + 4 : kept + 8]) in PNG_DATA:
+            return b"".join([*parts, content[start:]]) if parts else content
+        end = kept + 12 + int.from_bytes(content[kept : kept + 4], "big")
+        if kind == b"IHDR":
+            _require_size(*struct.unpack_from(">II", content.ljust(kept + 16, b"\0"), kept + 8))
+        if kind == b"acTL":
+            parts.append(content[start:kept])
+            start = end
+        kept = end
+    raise ValueError("it is in far more pieces than its picture needs")
+
+
+def _require_size(width: int, height: int) -> None:
+    at_most("image_side", max(width, height), f"its header ({width} x {height})")
+    at_most("image_pixels", width * height, f"its header ({width} x {height})")
 
 
 def _require_huffman(content: bytes) -> None:
