@@ -81,6 +81,8 @@ def cached(
         )
         if isinstance(cached_path, str):
             path = Path(cached_path)
+            if revision is not None and GIT.fullmatch(revision) and commit_of(path) not in (revision, None):
+                continue  # the client notes what a hub answered to a commit
             require_hash(path, path.resolve().name, f"{file} of {repository} in the hub's cache")
             return path
     return None
@@ -174,8 +176,11 @@ def download(
     the hub's client raises.
     """
     hub = huggingface_hub.HfApi(endpoint=constants.ENDPOINT, token=options.get("token"))
+    asked = revision if revision is not None and GIT.fullmatch(revision) else None
     with checked_answers(repository, "json_bytes"):
         info = hub.model_info(repository, revision=revision, files_metadata=True)
+    if asked is not None and info.sha != asked:
+        raise ContentError(f"the hub at {constants.ENDPOINT} answers with another commit of {repository}.")
     entries = {entry.rfilename: entry for entry in info.siblings or ()}
     file = next((file for file in files if file in entries), None)
     if file is None:
@@ -187,7 +192,7 @@ def download(
     size_limit = "json_bytes" if file.endswith(".json") else size_limit
     at_most(size_limit, size, f"{file} of {repository}")
     stated = _stated_hash(entries[file])
-    with checked_answers(f"{file} of {repository}", size_limit):
+    with checked_answers(f"{file} of {repository}", size_limit, asked):
         path = Path(
             huggingface_hub.hf_hub_download(
                 repository, file, revision=revision, endpoint=constants.ENDPOINT, **options
@@ -219,11 +224,11 @@ def stated_size(entry: Any, title: str) -> int:
 
 
 @contextmanager
-def checked_answers(title: str, size_limit: str) -> Iterator[None]:
+def checked_answers(title: str, size_limit: str, asked: str | None = None) -> Iterator[None]:
     """Context in which what the hub answers about files is checked before its client uses it: the client
     makes paths of the ETag, the commit and the revision, which lead anywhere unless they are hashes, fetches
     and unpacks without bound, and asks any address that an answer names, with the user's token. ``title``
-    names the files, ``size_limit`` is the limit of each.
+    names the files, ``size_limit`` is the limit of each, ``asked`` the commit that is asked for.
     """
     from huggingface_hub import file_download
     from huggingface_hub.errors import EntryNotFoundError
@@ -252,6 +257,8 @@ def checked_answers(title: str, size_limit: str) -> Iterator[None]:
         etag, commit = str(answer.etag), str(answer.commit_hash)
         if not (SHA256.fullmatch(etag) or GIT.fullmatch(etag)) or not GIT.fullmatch(commit):
             raise ContentError(f"the hub at {constants.ENDPOINT} states no hash of {title}: use another.")
+        if asked not in (None, commit):
+            raise ContentError(f"the hub at {constants.ENDPOINT} answers with another commit of {title}.")
         at_most(size_limit, answer.size or 0, title)
         return answer
 

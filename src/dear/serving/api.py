@@ -3,7 +3,7 @@
 import asyncio
 import base64
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import asdict
 from functools import cache
 from typing import Any
@@ -77,7 +77,7 @@ def create_app(
         """
         address = client_of(request.scope)
         clients.require_room(address)
-        images, fields = await _images_of(request, most)
+        images, fields = await _images_of(request, most, clients.parsing.place(address))
         for name in fields:
             if name != "classes":
                 raise UnknownNameError("field", name, ["classes", "image"])
@@ -327,15 +327,20 @@ def numbers(text: str | None) -> list[float] | None:
         ) from None
 
 
-async def _images_of(request: Request, most: int) -> tuple[list[bytes], dict[str, str]]:
-    """The images and a form's other fields: from the files "image" of a form, or, of one, the whole body."""
+async def _images_of(
+    request: Request, most: int, parsing: AbstractAsyncContextManager[None]
+) -> tuple[list[bytes], dict[str, str]]:
+    """The images and a form's other fields: from the files "image" of a form, or, of one, the whole body. A
+    form is taken apart in turn with those of other clients.
+    """
     try:
         body = b"".join([chunk async for chunk in request.stream()])
     except ClientDisconnect:
         raise Refused(400, "the client disconnected.") from None
     kind = request.headers.get("content-type", "")
     if is_form(kind):
-        return await run_in_threadpool(form_parts, body, kind, most)
+        async with parsing:
+            return await run_in_threadpool(form_parts, body, kind, most)
     if most > 1:
         raise Refused(
             415,

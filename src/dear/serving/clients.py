@@ -50,7 +50,7 @@ class Clients:
         self.rate = rate
         self.decoding = Places(limits.decoders)
         self.computing, self.computing_batches = Places(2 * limits.batch), Places(limits.batch)
-        self.attending, self.searching = Places(1), Places(1)
+        self.attending, self.searching, self.parsing = Places(1), Places(1), Places(1)
         self._most = limits.waiting
         self._most_of_one = limits.waiting - limits.waiting // 8 if limits.rate else limits.waiting
         self._requests = Counter[str]()

@@ -74,10 +74,28 @@ def test_what_one_command_has_fetched_belongs_to_what_the_next_one_fetches(stand
     standin.faults = Faults(status={"model.safetensors": 403})
     with pytest.raises(WeightsError, match=r"cannot download model\.safetensors"):
         load_clip(NAME)
-    standin.faults = Faults(sha=OTHER)
+    standin.faults = Faults()
     standin.requests.clear()
     load_clip(NAME)
     asked = [path for _, path, _ in standin.requests]
     assert f"/api/models/{NAME}/revision/{COMMIT}" in asked
     weights = {path for path in asked if path.endswith("/model.safetensors") and "/resolve/" in path}
     assert weights == {f"/{NAME}/resolve/{COMMIT}/model.safetensors"}
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize("answered", [{"sha": OTHER}, {"commit": OTHER}, {"sha": OTHER, "commit": OTHER}])
+def test_another_commit_than_was_asked_for_is_not_believed(
+    standin: StandIn, answered: dict[str, str]
+) -> None:
+    """The client notes it, and took that commit for the other ever after."""
+    standin.faults = Faults(status={PIXELS: 403})
+    with pytest.raises(WeightsError, match=r"cannot download preprocessor"):
+        load_clip(NAME)
+    standin.faults = Faults(**answered)  # type: ignore[arg-type]
+    with pytest.raises(WeightsError, match="answers with another commit"):
+        load_clip(NAME)
+    standin.faults = Faults()
+    load_clip(NAME)
+    for file in ("config.json", PIXELS, "model.safetensors"):
+        assert hub.commit_of(cached(file)) == COMMIT
