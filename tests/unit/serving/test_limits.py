@@ -1,5 +1,8 @@
 """Limits: what is refused, with which status, before it is unpacked."""
 
+import io
+import struct
+
 import pytest
 from PIL import Image, ImageFile
 
@@ -37,8 +40,14 @@ def test_a_bomb_is_refused_by_its_header(monkeypatch: pytest.MonkeyPatch) -> Non
     with pytest.raises(Refused, match=r"10000 x 6000 pixels \(60.0 megapixels\).*40 megapixels") as refused:
         check_picture(bomb(), Limits())
     assert refused.value.status == 413
-    with pytest.raises(Refused, match="far more than 40 megapixels"):  # Pillow's own limit
+    with pytest.raises(Refused, match=r"its header \(20000 x 10000\): 200,000,000 pixels") as refused:
         check_picture(bomb(20_000, 10_000), Limits())
+    assert refused.value.status == 413
+    stream = io.BytesIO()
+    Image.new("1", (1, 1)).save(stream, "GIF")
+    large = stream.getvalue()[:6] + struct.pack("<HH", 20_000, 10_000) + stream.getvalue()[10:]
+    with pytest.raises(Refused, match="far more than 40 megapixels"):  # Pillow's own limit
+        check_picture(large, Limits())
 
 
 def test_scans_beyond_the_limit_are_too_much() -> None:
