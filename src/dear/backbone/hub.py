@@ -8,7 +8,7 @@ import sys
 import urllib.error
 import urllib.request
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
 from itertools import pairwise
 from pathlib import Path
@@ -19,6 +19,7 @@ import huggingface_hub  # loads its parts when they are used
 from huggingface_hub import constants
 
 from dear.backbone.hub_hashes import GIT, SHA256, ContentError, require_hash, require_known
+from dear.backbone.hub_missing import known_missing, note_missing
 from dear.errors import WeightsError, first_line, printable
 from dear.limits import LimitError, at_most
 
@@ -94,25 +95,6 @@ def commit_of(path: Path) -> str | None:
     return commits[-1] if commits and GIT.fullmatch(commits[-1]) else None
 
 
-def _known_missing(repository: str, files: Sequence[str], revision: str | None) -> bool:
-    """True if the cache knows that a commit has none of the files."""
-    found = [huggingface_hub.try_to_load_from_cache(repository, file, revision=revision) for file in files]
-    return all(path is huggingface_hub._CACHED_NO_EXIST for path in found)
-
-
-def _note_missing(repository: str, files: Sequence[str], commit: object) -> None:
-    """Note in the cache, as the hub's client does, that a commit has none of the files."""
-    if not GIT.fullmatch(str(commit)):
-        return
-    folder = Path(constants.HF_HUB_CACHE, f"models--{repository.replace('/', '--')}")
-    with suppress(OSError):  # a cache that is read-only
-        if folder.is_dir():
-            for file in files:
-                if Path(file).name == file:
-                    (folder / ".no_exist" / str(commit)).mkdir(parents=True, exist_ok=True)
-                    (folder / ".no_exist" / str(commit) / file).touch()
-
-
 def fetch(
     repository: str,
     files: Sequence[str],
@@ -139,7 +121,7 @@ def fetch(
     if (path := cached(repository, files, revision)) is not None:
         require_known(path, sha256, repository)
         return path
-    if _known_missing(repository, files, revision):
+    if known_missing(repository, files, revision):
         raise MissingError(f"{repository} has no {' and no '.join(files)}.")
     offered = [file for file in files if Path(file).suffix in SAFE or not safe_only]
     try:
@@ -184,7 +166,7 @@ def download(
     entries = {entry.rfilename: entry for entry in info.siblings or ()}
     file = next((file for file in files if file in entries), None)
     if file is None:
-        _note_missing(repository, files, info.sha)
+        note_missing(repository, files, info.sha)
         raise _Lacking(f"it has no {' and no '.join(files)}" if files else "it has no such file")
     size = stated_size(entries[file], repository)
     if title and Path(file).suffix != ".json":

@@ -126,11 +126,11 @@ def _load(model: str, pretrained: str | None, named_by: str) -> Clip:
         load_weights(network, path)
     mean, std = _pixel_statistics(name, tag)
     # Architectures of several sizes or activations have the same tensors, such as convnext_base_w and _320.
-    shape, quick = _config(name, tag), {}
-    if shape.get("quick_gelu"):
-        quick = {"quick_gelu": True}
-    size = {"image_size": shape["vision_cfg"].get("image_size", 224)}
-    configuration = size | quick | _pixels_and_tokenizer(mean, std, tokenizer)
+    shape = _config(name, tag)
+    configuration = {
+        "image_size": shape["vision_cfg"].get("image_size", 224),
+        "quick_gelu": bool(shape.get("quick_gelu")),
+    } | _pixels_and_tokenizer(mean, std, tokenizer)
     return Clip(
         network, tokenizer, name=name, pretrained=label, mean=mean, std=std, configuration=configuration
     )
@@ -233,8 +233,8 @@ def _load_repository(source: Repository, pretrained: str | None) -> Clip:
     folder = source.folder
     if folder is not None and not is_transformers:
         folder = tokenizer_beside(folder / files[0])
-    own = source.folder is None and text.get("hf_tokenizer_name") == source.id
-    tokenizer = find_tokenizer(model, text, folder or beside, source.commit if own else None)
+    has_tokenizer = source.folder is None and text.get("hf_tokenizer_name") == source.id
+    tokenizer = find_tokenizer(model, text, folder or beside, source.commit if has_tokenizer else None)
     mean, std = cast(Triple, tuple(map(float, mean))), cast(Triple, tuple(map(float, std)))
     configuration = {"model": shape} | _pixels_and_tokenizer(mean, std, tokenizer)
     return Clip(

@@ -47,7 +47,7 @@ class Repository:
             self.commit = self.commit or hub.commit_of(path)
             return path
         for file in files:
-            if (self.folder / file).is_file():
+            if os.path.lexists(self.folder / file):  # a broken link is not missing
                 return require_inside(self.folder / file)
         raise hub.MissingError(
             f"{self.folder} holds no {' and no '.join(files)}: it is not a folder of a CLIP."

@@ -120,7 +120,7 @@ def _beside(folder: Path) -> tuple[Path, Path | None]:
             f"{folder} has no {FILE}. transformers writes one: `AutoTokenizer.from_pretrained(...)"
             ".save_pretrained(...)` with a name that you trust."
         )
-    settings = require_inside(folder / SETTINGS) if (folder / SETTINGS).is_file() else None
+    settings = require_inside(folder / SETTINGS) if os.path.lexists(folder / SETTINGS) else None
     return require_inside(folder / FILE), settings
 
 

@@ -119,11 +119,11 @@ def finish(catalogue: Catalogue) -> Built:
         if retained is not None:
             catalogue.renumber(retained.tolist())
         catalogue.set(**metadata)
-    own = Vectors.of(catalogue.folder, metadata).folder
+    current = Vectors.of(catalogue.folder, metadata).folder
     for folder in catalogue.folder.glob("vectors-*"):
-        if FOLDER.fullmatch(folder.name) and folder != own:
+        if FOLDER.fullmatch(folder.name) and folder != current:
             remove(folder)
-    remove(own, OF_FAISS)
+    remove(current, OF_FAISS)
     broken, count = catalogue.broken(), catalogue.count()
     return Built(
         index=catalogue.folder,

@@ -158,12 +158,13 @@ def load_checkpoint(
             "remove it or choose another --out."
         )
     try:
-        history, own, best = _history(state, epoch_steps, run_steps, selects), method.state_dict(), None
+        history = _history(state, epoch_steps, run_steps, selects)
+        expected, best = method.state_dict(), None
         if selects and history:
-            best = _like(state["best"], own)
+            best = _like(state["best"], expected)
         elif state["best"] is not None:
             raise ValueError("it has the state of a best epoch, but this run does not select one")
-        tensors = _like(state["method"], own)
+        tensors = _like(state["method"], expected)
         scaling = {} if precision is None else precision.state_dict()
         _require_scaling(state["scaling"], scaling)
         moments = checked_optimizer(state["optimizer"], optimizer, state["steps"], exactly=not scaling)
@@ -255,27 +256,29 @@ def checked_optimizer(
         raise ValueError("its optimiser has other settings")
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     moments = dict[int, dict[str, Any]]()
-    for number, kept in saved["state"].items():
-        if type(number) is not int or not 0 <= number < len(parameters) or not kept.keys() <= OF_PARAMETERS:
+    for number, entry in saved["state"].items():
+        if type(number) is not int or not 0 <= number < len(parameters) or not entry.keys() <= OF_PARAMETERS:
             raise ValueError("its optimiser is of another kind")
-        count = kept.get("step")
+        count = entry.get("step")
         if count is not None and (float(count) > steps or (exactly and float(count) != steps)):
             raise ValueError(f"it claims {steps} steps, but its optimiser has made others")
-        for name, value in kept.items():
+        for name, value in entry.items():
             if name == "step" or value is None:
                 continue
             if not isinstance(value, Tensor) or value.shape != parameters[number].shape:
                 raise ValueError("its optimiser state is for other parameters")
             if not value.is_floating_point() or not torch.isfinite(value).all():
                 raise ValueError("its optimiser state is not finite")
-        moments[number] = dict(kept)
+        moments[number] = dict(entry)
     return {"state": moments, "param_groups": groups}
 
 
-def _same(group: Mapping[str, Any], own: Mapping[str, Any]) -> bool:
+def _same(group: Mapping[str, Any], expected: Mapping[str, Any]) -> bool:
     """True if the settings of a group are the same, 1 and True being two, but for the learning rate."""
-    return group.keys() == own.keys() and all(
-        type(group[name]) is type(own[name]) and group[name] == own[name] for name in own if name != "lr"
+    return group.keys() == expected.keys() and all(
+        type(group[name]) is type(value) and group[name] == value
+        for name, value in expected.items()
+        if name != "lr"
     )
 
 

@@ -21,14 +21,16 @@ from dear.training.trunks import ViewCache, ViewFingerprint
 from tests.fuzz.readers.target import TakenOver, photo, written
 
 
-def image(form: str) -> Callable[[Path], Path]:
-    """Writes an image of a format, with directories of EXIF."""
+def image(form: str, size: tuple[int, int] = (31, 23), **options: bool) -> Callable[[Path], Path]:
+    """Writes an image of a format, with directories of EXIF. A TIFF or a lossless WebP of 600 x 500 pixels is
+    decoded in a process of its own.
+    """
 
     def write(folder: Path) -> Path:
-        noise, exif = Image.effect_noise((31, 23), 50).convert("RGB"), Image.Exif()
+        noise, exif = Image.effect_noise(size, 50).convert("RGB"), Image.Exif()
         exif[ExifTags.Base.Orientation] = 6
         exif.get_ifd(ExifTags.IFD.Exif)[ExifTags.Base.ExposureTime] = 0.5
-        noise.save(folder / "x", form, exif=exif)
+        noise.save(folder / "x", form, exif=exif, **options)
         return folder / "x"
 
     return write

@@ -43,6 +43,12 @@ TARGETS = {
     "index's vectors": Target("binary", model_files.vectors, lambda file: model_files.ask(file.parents[1])),
     "image (PNG)": Target("binary", data_files.image("PNG"), lambda file: decode(file, 23)),
     "image (TIFF)": Target("binary", data_files.image("TIFF"), lambda file: decode(file, 23)),
+    "image (lossless WebP)": Target(
+        "binary", data_files.image("WEBP", (600, 500), lossless=True), lambda file: decode(file, 23)
+    ),
+    "large image (TIFF)": Target(
+        "binary", data_files.image("TIFF", (600, 500)), lambda file: decode(file, 23)
+    ),
     "image in memory (PNG)": Target(
         "binary", data_files.image("PNG"), lambda file: picture_of(read_bytes(file, "image_bytes"), 23)
     ),

@@ -14,6 +14,7 @@ from torch import Tensor
 from dear.backbone import hub, tiny
 from dear.backbone.clip import Clip
 from dear.backbone.load import load_clip
+from dear.errors import DearError
 from tests.unit.backbone.prime import CONFIG, NAME, features
 from tests.unit.backbone.test_from_transformers import saved
 from tests.unit.backbone.tokenizer_files import write_tokenizer
@@ -144,3 +145,10 @@ def test_the_words_of_the_tiny_clip(tmp_path: Path) -> None:
     content["words"][0] += "x"
     (folder / tiny.VOCABULARY).write_text(json.dumps(content))
     assert load_clip("tiny", str(folder)).identity != own
+
+
+def test_pixels_behind_a_broken_link_are_not_the_usual_ones(tmp_path: Path) -> None:
+    saved(tmp_path, "CLIP")
+    (tmp_path / "preprocessor_config.json").symlink_to("gone.json")
+    with pytest.raises(DearError, match=r"preprocessor_config\.json"):
+        load_clip(str(tmp_path))

@@ -190,7 +190,7 @@ def test_readers_in_two_threads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     end = tmp_path / "end"
 
     def wait() -> bool:
-        for _ in range(500):
+        for _ in range(6000):
             if end.exists():
                 return True
             time.sleep(0.01)

@@ -37,9 +37,13 @@ def test_a_client_leaves_some_of_the_requests_in_progress(rate: int, most: int) 
     clients.require_room("b")
 
 
-def test_images_of_one_client_do_not_stand_before_those_of_another(small_clip: Clip) -> None:
+def test_images_of_one_client_do_not_stand_before_those_of_another(
+    small_clip: Clip, monkeypatch: pytest.MonkeyPatch
+) -> None:
     service = Service(small_predictor(small_clip), Limits(wait=0, batch=2, rate=0))
-    gate, app = Gate(service), create_app(service)
+    gate, taken, take = Gate(service), list[bytes](), service.take
+    monkeypatch.setattr(service, "take", lambda data, charge: (take(data, charge), taken.append(data))[0])
+    app = create_app(service)
 
     def asking(address: str) -> httpx.AsyncClient:
         transport = httpx.ASGITransport(app, client=(address, 1))
@@ -51,7 +55,7 @@ def test_images_of_one_client_do_not_stand_before_those_of_another(small_clip: C
             waiting = [asyncio.ensure_future(many.post("/api/predict", content=image)) for _ in range(40)]
             await until(lambda: gate.seen + service.batches.waiting == 4)  # twice a batch
             single = asyncio.ensure_future(one.post("/api/predict", content=image))
-            await asyncio.sleep(0.3)  # it has arrived, or does not stand behind all others either
+            await until(lambda: len(taken) == 41)
             gate.open.set()
             assert (await single).status_code == 200
             assert service.batches.items <= 12

@@ -296,17 +296,17 @@ def _still(content: bytes) -> bytes:
     """A PNG without the chunk by which Pillow takes it for an animation, for whose first frame it fills a
     picture of any size. Raises LimitError for a header of too many pixels, ValueError for too many chunks.
     """
-    parts, start, kept = list[bytes](), 0, len(PNG)
+    parts, start, position = list[bytes](), 0, len(PNG)
     for _ in range(MAX_READS):
-        if len(content) < kept + 12 or (kind := content[kept + 4 : kept + 8]) in PNG_DATA:
+        if len(content) < position + 12 or (kind := content[position + 4 : position + 8]) in PNG_DATA:
             return b"".join([*parts, content[start:]]) if parts else content
-        end = kept + 12 + int.from_bytes(content[kept : kept + 4], "big")
+        end = position + 12 + int.from_bytes(content[position : position + 4], "big")
         if kind == b"IHDR":
-            _require_size(*struct.unpack_from(">II", content.ljust(kept + 16, b"\0"), kept + 8))
+            _require_size(*struct.unpack_from(">II", content.ljust(position + 16, b"\0"), position + 8))
         if kind == b"acTL":
-            parts.append(content[start:kept])
+            parts.append(content[start:position])
             start = end
-        kept = end
+        position = end
     raise ValueError("it is in far more pieces than its picture needs")
 
 
