@@ -127,10 +127,19 @@ def has_links(path: Path, top: Path) -> bool:
     """True if a path below a folder is a link or goes through one. Raises ReadingError if it cannot be
     checked: it is too long, for example.
     """
+    if not path.is_relative_to(top):
+        return False
+    part = str(top)
     try:
-        return any(part.is_symlink() for part in (path, *path.parents) if top in part.parents)
+        for name in path.parts[len(top.parts) :]:
+            part = os.path.join(part, name)
+            if stat.S_ISLNK(os.lstat(part).st_mode):
+                return True
+    except (FileNotFoundError, NotADirectoryError):  # nor is there anything behind it
+        return False
     except OSError as error:
         raise ReadingError(path, _reason(error)) from error
+    return False
 
 
 def walk_folders(top: Path) -> Iterator[tuple[Path, list[str], list[str]]]:

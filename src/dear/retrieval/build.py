@@ -20,9 +20,10 @@ from dear.data.images.raster import read_image
 from dear.errors import DataError, SettingsError
 from dear.progress import Progress, silent
 from dear.reading.files import resolved
-from dear.retrieval.catalogue import LAST_GENERATION, Catalogue, Entry
+from dear.retrieval.catalogue import Catalogue, Entry
 from dear.retrieval.database import FILE, LOCK, only_writer
 from dear.retrieval.encoder import Encoder
+from dear.retrieval.facts import LAST_GENERATION
 from dear.retrieval.results import Built, damaged
 from dear.retrieval.scan import Changes, Shard, Stamp, compare, scan, shards_in, stamp_of
 from dear.retrieval.vectors import FOLDER, OF_FAISS, Vectors, remove

@@ -14,79 +14,30 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple, NotRequired, Self, TypedDict
+from typing import Any, NamedTuple, Self
 from urllib.parse import quote, unquote_to_bytes
 
 import numpy as np
 from jaxtyping import Bool
 
-from dear.data.settings import MAX_SHORT_SIDE
 from dear.errors import DataError, OutputError
 from dear.limits import at_most
 from dear.reading.files import ReadingError
 from dear.reading.plain import parse_json
-from dear.reading.typed import Count, Positive, Range, typed
+from dear.reading.typed import typed
 from dear.retrieval.database import DEFINITIONS, FILE, MOST_FACTS, Database, connect, unwritable
+from dear.retrieval.facts import Facts
 from dear.retrieval.results import damaged, unopened
 from dear.retrieval.scan import Stamp
 
 SCHEMA = 2
 LONGEST_PATH, LONGEST_REASON = 4096, 500
 WRITTEN_AT_ONCE = 1000  # rows: signals, such as SIGTERM, wait so long
-LAST_GENERATION = 10**12  # the first one follows it
 OF_FAISS = {"trained", "kind", "storage"}
 """Facts of the time when FAISS searched; a completed build left them, and all its rows are searchable."""
 SHA256 = re.compile("[0-9a-f]{64}")
 PLAIN = "".join(sorted({*string.printable} - {*string.whitespace} - {"%"})) + " "
 """Characters of a name in the facts that stand for themselves; the rest is written as in URLs."""
-
-
-class HeadFacts(TypedDict):
-    """How the features of heads in an index were made.
-
-    Attributes:
-        model, pretrained: The CLIP, as arguments of `load_clip`.
-        sha256: Of its tensors.
-        table: The source of the role table.
-        heads: The heads (layer, head) of each attribute that has any.
-        left_out: The attributes that have none.
-        convention: That of the contributions.
-        mean: What each attribute's sum is centred by, as (attribute, embed), and of how many images it is the
-            mean.
-    """
-
-    model: str
-    pretrained: str | None
-    sha256: str
-    table: str
-    heads: dict[str, list[tuple[Positive, Count]]]
-    left_out: list[str]
-    convention: Literal["exact"]
-    short_side: Annotated[int, Range(1, MAX_SHORT_SIDE)]
-    mean: list[list[float]]
-    images: Positive
-
-
-class Facts(TypedDict):
-    """The facts in every catalogue, with their types.
-
-    Attributes:
-        rows: How many there are: the next chunk's follow them.
-        generation: Number of the folder of vectors.
-        searchable_rows: How many rows there were at the end of the last build: queries compare these. It is
-            missing until a first build was completed.
-    """
-
-    identity: str
-    features: list[str]
-    embed: Positive
-    folder: str
-    model: str
-    rows: Count
-    generation: Annotated[int, Range(0, LAST_GENERATION)]
-    searchable_rows: NotRequired[Count]
-    shard: NotRequired[tuple[Positive, Positive]]
-    heads: NotRequired[HeadFacts]
 
 
 class Entry(NamedTuple):
@@ -105,6 +56,7 @@ class Catalogue:
     def __init__(self, folder: Path, database: Database) -> None:
         self.folder, self.database = folder, database
         self._file = (folder / FILE).stat().st_ino
+        self._texts, self._facts = dict[str, str](), dict[str, Any]()  # as read before, which takes long
 
     @classmethod
     def create(cls, folder: Path, metadata: Mapping[str, Any]) -> Self:
@@ -193,6 +145,12 @@ class Catalogue:
         ((size,),) = self._ask(f"SELECT TOTAL({sizes}) FROM facts")
         at_most("index_facts", int(size), f"the index {self.folder}")
         texts = {str(key): str(value) for key, value in self._ask("SELECT key, value FROM facts")}
+        if texts != self._texts:
+            self._facts, self._texts = self._checked(texts), texts
+        return dict(self._facts)
+
+    def _checked(self, texts: Mapping[str, str]) -> dict[str, Any]:
+        """The facts in these texts. Raises as `metadata`."""
         values = sum(text.count(sign) for text in texts.values() for sign in ",[{")
         at_most("index_values", values, f"the index {self.folder}")
         try:
@@ -343,8 +301,9 @@ class Catalogue:
 
     def _unquoted(self, name: str) -> str:
         """The inverse of `_quoted`. Raises DataError for a name that no file can have."""
-        name = os.fsdecode(unquote_to_bytes(name))
-        if "\0" in name:
+        # in which each byte may take three letters
+        name = os.fsdecode(unquote_to_bytes(name)) if len(name) <= 3 * LONGEST_PATH else name
+        if "\0" in name or len(name) > LONGEST_PATH:
             raise damaged(self.folder, f"{name[:100]!r} is no name of a file")
         return name
 

@@ -34,7 +34,8 @@ from dear.data.images.photos import SHORT_SIDE, in_parallel
 from dear.data.images.transforms import eval_views
 from dear.errors import DataError, RoleTableError, SettingsError
 from dear.progress import Progress, silent
-from dear.retrieval.catalogue import Catalogue, HeadFacts
+from dear.retrieval.catalogue import Catalogue
+from dear.retrieval.facts import HeadFacts
 from dear.retrieval.scan import scan, shards_in
 from dear.roles.table import Head, RoleTable
 
@@ -76,7 +77,7 @@ class Encoder(Protocol):
 
     @property
     def facts(self) -> Mapping[str, Any]:
-        """What an index records of the encoder beyond these: keys of `dear.retrieval.catalogue.Facts`."""
+        """What an index records of the encoder beyond these: keys of `dear.retrieval.facts.Facts`."""
 
     def images(
         self, pictures: Sequence[UInt8[Tensor, "3 _height _width"]]

@@ -21,10 +21,15 @@ from dear.errors import DataError, SettingsError, UnknownNameError
 from dear.retrieval.build import require_same_model
 from dear.retrieval.catalogue import Catalogue
 from dear.retrieval.encoder import Encoder
-from dear.retrieval.results import Hit
-from dear.retrieval.scan import shards_in
+from dear.retrieval.results import Hit, damaged
+from dear.retrieval.scan import Shard, shards_in
 from dear.retrieval.shards import all_shards, require_alike
-from dear.retrieval.vectors import Vectors
+from dear.retrieval.vectors import TOLERANCE, Vectors
+
+OF_A_PLACE = ("folder", "shard")
+"""Facts of an index that no build of it changes."""
+AGREEING = (2 * TOLERANCE) ** 0.5
+"""How far cosines with the features of one content may lie apart: a merge allows them an angle."""
 
 
 class Index:
@@ -62,6 +67,8 @@ class Index:
         metadata, folder = self.catalogue.metadata(), self.catalogue.folder
         if self.metadata and metadata["identity"] != self.metadata["identity"]:
             raise DataError(f"the index {folder} was rebuilt with another bundle: open it again.")
+        if self.metadata and any(metadata.get(name) != self.metadata.get(name) for name in OF_A_PLACE):
+            raise DataError(f"the index {folder} was replaced by one of other images: open it again.")
         if not metadata.get("searchable_rows"):
             raise DataError(f"the index {folder} is empty or incomplete: run `dear index build` again.")
         self.metadata = metadata
@@ -169,6 +176,7 @@ class Shards:
     def __init__(self, shards: Sequence[Index]) -> None:
         self.shards = shards
         first = shards[0]
+        self._parts = [Shard(*index.metadata["shard"]) for index in shards]
         self.metadata, self.features, self.left_out = first.metadata, first.features, first.left_out
 
     @classmethod
@@ -210,11 +218,18 @@ class Shards:
         weights: Mapping[str, float] | None = None,
         **options: Any,
     ) -> list[Hit]:
-        """As `Index.query`."""
+        """As `Index.query`. Raises DataError also for a hit that does not belong to its shard, or whose
+        content has other features in another one.
+        """
         hits = dict[str, Hit]()  # by content
-        for index in self.shards:
+        for part, index in zip(self._parts, self.shards, strict=True):
             for hit in index.query(vectors, weights, **options):
+                if odd := next((path for path in (hit.path, *hit.copies) if not part.has(path)), None):
+                    raise damaged(index.catalogue.folder, f"{odd[:100]!r} does not belong to shard {part}")
                 same = hits.get(hit.sha256)
+                if same and any(abs(hit.by[name] - same.by[name]) > AGREEING for name in hit.by):
+                    why = f"{hit.path[:100]!r} has the content of another shard's file, but not its features"
+                    raise damaged(index.catalogue.folder, why)
                 paths = [hit.path, *hit.copies, *((same.path, *same.copies) if same else ())]
                 first, *copies = sorted(paths, key=os.fsencode)
                 hits[hit.sha256] = replace(same or hit, path=first, copies=tuple(copies))

@@ -1,7 +1,8 @@
 """An index in shards: parts of a folder's files, indexed apart, on one machine or on several. Here they are
 checked and merged into one index; `dear.retrieval.query.Shards` searches them together.
 
-Shards may come from other machines: a merge or a query takes from them only what a build writes.
+Shards may come from other machines: a merge takes from them only what a build writes, a query only hits that
+belong to their shards and agree.
 """
 
 import heapq
@@ -29,8 +30,8 @@ from dear.retrieval.vectors import TOLERANCE, Vectors
 
 NAMED = 5  # missing shards in a message
 NUMBERS = 2**23  # numbers of rows that are copied or compared at a time: 16,384 rows of 512
-OF_A_BUILD = {"rows", "generation", "searchable_rows", "schema", "shard"}
-"""Facts of a catalogue that are not those of the encoder and the folder."""
+MERGED = ("identity", "features", "embed", "folder", "model", "heads")
+"""Facts of the encoder and the folder, which a merged index has too."""
 ENCODER = (("identity", "model"), ("folder", "folder"), ("features", "features"), ("embed", "width"))
 HEADS = ("model", "sha256", "heads", "left_out", "convention", "short_side", "mean")
 
@@ -138,7 +139,7 @@ def _merge(folder: Path, out: Path, progress: Progress) -> Built:
             progress("checking shards", done, len(shards))
         stack.enter_context(only_writer(out))
         (_, first), *_ = metadata.values()
-        facts = {name: fact for name, fact in first.items() if name not in OF_A_BUILD}
+        facts = {name: first[name] for name in MERGED if name in first}
         exists = Catalogue.exists(out)
         merged = stack.enter_context(closing(Catalogue.open(out) if exists else Catalogue.create(out, facts)))
         if exists and "searchable_rows" in merged.metadata():

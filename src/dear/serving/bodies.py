@@ -125,8 +125,11 @@ def form_parts(body: bytes, content_type: str, most: int = 1) -> tuple[list[byte
         kind = content_type.encode("latin-1", "replace")
         config = {"MAX_MEMORY_FILE_SIZE": len(body) + 1, "MAX_BODY_SIZE": len(body) + 1}
         parser = create_form_parser({"Content-Type": kind}, on_field, on_file, config=config)
-        parser.write(body)
-        parser.finalize()
+        try:
+            parser.write(body)
+            parser.finalize()
+        finally:
+            parser.parser = None  # a cycle, which would keep the files until garbage is collected
     except (FormParserError, ValueError) as error:
         message = f"the form cannot be read as multipart/form-data: {error}."
         raise Refused(400, message, kind="form") from None

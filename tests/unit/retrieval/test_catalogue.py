@@ -11,8 +11,9 @@ from dear.errors import DataError, OutputError
 from dear.limits import LIMITS, Limit, LimitError
 from dear.retrieval import shards as module
 from dear.retrieval.build import finish
-from dear.retrieval.catalogue import LAST_GENERATION, LONGEST_REASON, Catalogue, Entry
+from dear.retrieval.catalogue import LONGEST_REASON, Catalogue, Entry
 from dear.retrieval.database import FILE, Database, connect
+from dear.retrieval.facts import LAST_GENERATION
 from dear.retrieval.scan import Shard, Stamp
 from dear.retrieval.shards import merge_index
 from dear.retrieval.vectors import Vectors

@@ -99,6 +99,7 @@ def list_tables(
     at_most("table_rows", sum(map(len, tables.values())), name)
     columns = next(iter(tables.values())).columns
     image, label = _columns(name, columns, settings.label)
+    at_most("record_name", max(len(image), len(label)), f"a column of {name}")
     for part, table in tables.items():
         if (table.columns.get(image), table.columns.get(label)) != (columns[image], columns[label]):
             raise DataError(f"{name}: the split {part} has no columns {image} and {label} of the same types.")
@@ -113,7 +114,7 @@ def list_tables(
     rows_by_part = dict[str, tuple[Row, ...]]()
     for part, values in labels.items():
         paths = [f"{row:09}" for row in range(len(values))]
-        files = paths if unpack is None else sorted(os.listdir(folder / part))
+        files = paths if unpack is None else _unpacked(folder / part, paths)
         keys = [value if numbered else str(value) for value in values]
         rows = [
             Row(f"{part}/{file}", numbers[key])
@@ -122,7 +123,7 @@ def list_tables(
         ]
         if rows:  # some test splits have no labels but -1
             rows_by_part[part] = tuple(rows)
-    short_name = re.sub(r"[^\w.-]+", "-", Path(name).name).strip("-")
+    short_name = re.sub(r"[^\w.-]+", "-", Path(os.path.abspath(name)).name).strip("-") or "data"
     split = _split(rows_by_part, settings, names, short_name)
     note = f"its columns {image} and {label} are read"
     notes = (
@@ -132,6 +133,19 @@ def list_tables(
     )
     listed = Listing(short_name, folder, tuple(names), tuple(names), split.splits, split.origin, notes=notes)
     return listed, image
+
+
+def _unpacked(folder: Path, rows: Sequence[str]) -> list[str]:
+    """The unpacked files of these rows. Raises DataError if others are there."""
+    try:
+        files = sorted(os.listdir(folder))
+    except OSError:
+        files = []
+    if [file.partition(".")[0] for file in files] != list(rows):
+        raise DataError(
+            f"{folder} holds other files than were unpacked: remove {folder.parent}, which is made again."
+        )
+    return files
 
 
 def _files(name: str, cache: Path) -> tuple[Mapping[str, Sequence[Path]], bool]:
@@ -154,7 +168,7 @@ def saved_files(folder: Path) -> dict[str, list[Path]]:
     Raises DataError for a folder with both kinds of lists, for malformed lists, and for what is not a regular
     file below the folder or is listed twice.
     """
-    folder = folder.absolute()
+    folder = Path(os.path.abspath(folder))
     splits_list = folder / SPLITS_LIST
     if not splits_list.is_file():
         return {"all": _saved_files(folder, folder)}
@@ -196,8 +210,11 @@ def _distinct(folder: Path, names: Sequence[str], where: str) -> list[Path]:
 
 
 def file_below(folder: Path, name: str, where: str) -> Path:
-    """The path of a file that a data set names. Raises DataError outside its folder, or behind a link."""
+    """The path of a file that a data set names. Raises DataError outside its folder, or behind a link;
+    LimitError for too many levels.
+    """
     path = folder / name
+    at_most("folder_depth", len(path.parts) - len(folder.parts), where)
     usable = "\0" not in name and len(name) <= MAX_PATH and ".." not in path.parts
     if usable and path.is_relative_to(folder) and not has_links(path, folder):
         return path

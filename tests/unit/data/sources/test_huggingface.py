@@ -130,6 +130,35 @@ class TestLabels:
         refused(tmp_path / "mine", settings, f"row 2 has the label {label} .*, which has 2 names")
 
 
+def test_unpacked_images_that_were_changed(tmp_path: Path, settings: DataSettings) -> None:
+    """They are found by their order: with one less and one more, labels would be those of others."""
+    made([0, 1, 0]).save_to_disk(tmp_path / "mine")
+    folder = load(tmp_path / "mine", settings).test.folder
+    first = next((folder / "all").glob("000000000.*"))
+    first.rename(folder / "all" / "000000003.png")
+    refused(tmp_path / "mine", settings, rf"all holds other files than were unpacked: remove {folder},")
+    shutil.rmtree(folder / "all")
+    refused(tmp_path / "mine", settings, rf"all holds other files than were unpacked: remove {folder},")
+    shutil.rmtree(folder)
+    assert load(tmp_path / "mine", settings).test.folder == folder
+
+
+def test_a_data_set_is_called_as_its_folder(
+    tmp_path: Path, settings: DataSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made([0, 1]).save_to_disk(tmp_path / "mine")
+    (tmp_path / "mine" / "inner").mkdir()
+    monkeypatch.chdir(tmp_path / "mine" / "inner")
+    assert load(Path(".."), settings).name == "mine"
+
+
+def test_the_name_of_a_column_is_short(tmp_path: Path, settings: DataSettings) -> None:
+    """It is told in a note."""
+    made([0, 1]).rename_column("label", "l" * 301).save_to_disk(tmp_path / "mine")
+    with pytest.raises(LimitError, match=r"a column of .*mine: 301 characters of a name"):
+        load(tmp_path / "mine", settings)
+
+
 class TestPaths:
     """A data set names no image, and Arrow files below its own folder only."""
 
@@ -215,6 +244,14 @@ class TestPaths:
         state["_data_files"] = [{"filename": str(number)} for number in range(10_001)]
         (tmp_path / "mine/state.json").write_text(json.dumps(state))
         with pytest.raises(LimitError, match="10,001 files of a Hugging Face data set"):
+            load(tmp_path / "mine", settings)
+
+    def test_names_of_many_levels(self, tmp_path: Path, settings: DataSettings) -> None:
+        """200 of 480 levels, of which none was there, took 47 s."""
+        (tmp_path / "mine").mkdir()
+        names = ["/".join([str(number), *"a" * 64]) for number in range(200)]
+        (tmp_path / "mine/dataset_dict.json").write_text(json.dumps({"splits": names}))
+        with pytest.raises(LimitError, match=r"mine/dataset_dict\.json, splits: 65 levels of folders"):
             load(tmp_path / "mine", settings)
 
     def test_labels_that_would_be_opened(self, tmp_path: Path, settings: DataSettings) -> None:
