@@ -63,6 +63,8 @@ LIMITS: Final = MappingProxyType({
     "record_confusions": Limit(100_000, "confusions in a part of a run record"),
     "record_examples": Limit(1000, "examples of mistakes in a part of a run record"),
     "methods": Limit(500, "methods of a recipe"),
+    "data_sets": Limit(500, "data sets of a recipe"),
+    "shots": Limit(1_000_000, "training images per class (shots)"),
     "runs": Limit(40_000, "runs: methods times data sets times numbers of shots times seeds"),
     "run_roles": Limit(2**29, "characters of role tables, one for each run with head roles"),
     "report_cells": Limit(100_000, "methods times data sets times numbers of shots"),

@@ -1,8 +1,8 @@
 """What can be said of backbones without torch: names, the default, number formats."""
 
+import os
 import re
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Literal, NamedTuple
 
 from dear.backbone import openclip
@@ -53,7 +53,7 @@ def check_model(model: str | None) -> None:
     """Raise the error of `load_clip` for an unknown name. A command calls it first, so that the error comes
     at once, before torch and open_clip are loaded.
     """
-    if model is None or model == TINY or hub_name(model) or Path(model).expanduser().is_dir():
+    if model is None or model == TINY or hub_name(model) or os.path.isdir(os.path.expanduser(model)):
         return
     names = architectures()
     if architecture(model) not in names:

@@ -2,22 +2,19 @@
 their hash is compared: with the hash that the hub states, and later with the file's name in the cache.
 """
 
-import logging
 import re
 import sys
 import urllib.error
 import urllib.request
-from collections.abc import Collection, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
-from contextvars import ContextVar
+from collections.abc import Collection, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import huggingface_hub  # loads its parts when they are used
 from huggingface_hub import constants
 
+from dear.backbone.hub_answers import checked_answers, stated_size
 from dear.backbone.hub_hashes import GIT, SHA256, ContentError, require_hash, require_known
 from dear.backbone.hub_missing import known_missing, note_missing
 from dear.errors import WeightsError, first_line, printable
@@ -34,13 +31,9 @@ SAFE = (".safetensors", ".json")
 """The formats without pickle: the only ones fetched if a file names the repository."""
 NAME = re.compile(r"[\w.-]+(/[\w.-]+)?", re.ASCII)
 """A name without control characters; the hub's client checks the rest."""
-LONGEST_WAIT = 60  # seconds before a request is tried again, whatever the hub asks for
-HOME = "https://huggingface.co"
-"""The hub that tokens are of; mirrors lead there."""
 
-# With it the client first asks the hub which variables of the environment to tell it, and believes the answer
-# for a day, unchecked: one that it cannot read breaks every download of this user.
-constants.HF_HUB_DISABLE_TELEMETRY = True
+_silent = set[str]()
+"""Hubs that did not answer a question which the cache could do without: asked once in a process."""
 
 
 class MissingError(WeightsError):
@@ -75,8 +68,15 @@ def cached(
     """The first of ``files`` in the hub's cache, or None. Raises WeightsError for a text that names no
     repository, ContentError if its content was changed: the cache names a file after its hash.
     """
+    return _first_cached(repository, files, revision, cache_dir)[1]
+
+
+def _first_cached(
+    repository: str, files: Sequence[str], revision: str | None, cache_dir: Path | str | None = None
+) -> tuple[Sequence[str], Path | None]:
+    """The same after the files before it, which the cache lacks."""
     require_name(repository)
-    for file in files:
+    for number, file in enumerate(files):
         cached_path = huggingface_hub.try_to_load_from_cache(
             repository, file, cache_dir=cache_dir, revision=revision
         )
@@ -85,8 +85,8 @@ def cached(
             if revision is not None and GIT.fullmatch(revision) and commit_of(path) not in (revision, None):
                 continue  # the client notes what a hub answered to a commit
             require_hash(path, path.resolve().name, f"{file} of {repository} in the hub's cache")
-            return path
-    return None
+            return files[:number], path
+    return files, None
 
 
 def commit_of(path: Path) -> str | None:
@@ -118,7 +118,9 @@ def fetch(
     Raises WeightsError that names the file, ContentError if its hash differs from the hub's or the published,
     MissingError if the repository is known to have none.
     """
-    if (path := cached(repository, files, revision)) is not None:
+    lacking, path = _first_cached(repository, files, revision)
+    if path is not None:
+        path = _preferred(path, repository, lacking, title, safe_only) or path
         require_known(path, sha256, repository)
         return path
     if known_missing(repository, files, revision):
@@ -140,6 +142,26 @@ def fetch(
         ) from error
     require_known(path, sha256, repository)
     return path
+
+
+def _preferred(path: Path, repository: str, files: Sequence[str], title: str, safe_only: bool) -> Path | None:
+    """The first of the files that come before a cached one, if its commit has any: another program may have
+    cached the one alone. None if the hub cannot be asked.
+    """
+    commit = commit_of(path)
+    asked = [file for file in files if Path(file).suffix in SAFE or not safe_only]
+    if commit is None or constants.ENDPOINT in _silent or known_missing(repository, asked, commit):
+        return None
+    try:
+        reach()
+        return download(repository, asked, title=title, revision=commit)
+    except (_Lacking, ContentError, LimitError) as error:
+        if isinstance(error, _Lacking):
+            return None
+        raise
+    except Exception:  # as above
+        _silent.add(constants.ENDPOINT)
+        return None
 
 
 def download(
@@ -184,8 +206,10 @@ def download(
     if commit != info.sha:  # a commit came in between
         with checked_answers(repository, "json_bytes"):
             info = hub.model_info(repository, revision=commit, files_metadata=True)
-        stated = _stated_hash(next(entry for entry in info.siblings or () if entry.rfilename == file))
+        entries = {entry.rfilename: entry for entry in info.siblings or ()}
+        stated = _stated_hash(entries[file])
     require_hash(path, stated, f"{file} of {repository}")
+    note_missing(repository, [one for one in files[: files.index(file)] if one not in entries], commit)
     return path
 
 
@@ -195,154 +219,6 @@ def _stated_hash(entry: Any) -> str:
     if not (stated and (SHA256.fullmatch(stated) or GIT.fullmatch(stated))):
         raise ValueError(f"the hub states no hash of {entry.rfilename}, so that it cannot be checked")
     return str(stated)
-
-
-def stated_size(entry: Any, title: str) -> int:
-    """The size of a file in the hub's list of a repository, 0 if it states none. Raises ContentError."""
-    size = entry.size or 0
-    if not (isinstance(size, int) and 0 <= size < 2**63):
-        raise ContentError(f"the hub at {constants.ENDPOINT} states no size of the files of {title}.")
-    return size
-
-
-@contextmanager
-def checked_answers(title: str, size_limit: str, asked: str | None = None) -> Iterator[None]:
-    """Context in which what the hub answers about files is checked before its client uses it: the client
-    makes paths of the ETag, the commit and the revision, which lead anywhere unless they are hashes, fetches
-    and unpacks without bound, and asks any address that an answer names, with the user's token. ``title``
-    names the files, ``size_limit`` is the limit of each, ``asked`` the commit that is asked for.
-    """
-    from huggingface_hub import file_download
-    from huggingface_hub.errors import EntryNotFoundError
-    from huggingface_hub.utils import _http
-
-    ask, note = file_download.get_hf_file_metadata, file_download._cache_commit_hash_for_specific_revision
-    get: Any = file_download.http_get
-    make_client: Any = getattr(_http, "_GLOBAL_CLIENT_FACTORY", None)
-    if make_client is None:
-        raise WeightsError(
-            f"what the hub answers cannot be checked with huggingface_hub {huggingface_hub.__version__}: "
-            "install the version in requirements/constraints.txt, or another one from 1.0 on."
-        )
-    for handler in logging.getLogger("huggingface_hub").handlers:  # it has them since the imports above
-        handler.addFilter(_in_one_line)
-    fetching = ContextVar("fetching", default=False)
-
-    def checked(*args: Any, **options: Any) -> Any:
-        try:
-            answer = ask(*args, **options)
-        except EntryNotFoundError as error:  # the client notes it by the commit
-            headers: Any = getattr(getattr(error, "response", None), "headers", {})
-            if GIT.fullmatch(headers.get(constants.HUGGINGFACE_HEADER_X_REPO_COMMIT, "0" * 40)):
-                raise
-            raise ContentError(f"the hub at {constants.ENDPOINT} states no commit of {title}.") from error
-        etag, commit = str(answer.etag), str(answer.commit_hash)
-        if not (SHA256.fullmatch(etag) or GIT.fullmatch(etag)) or not GIT.fullmatch(commit):
-            raise ContentError(f"the hub at {constants.ENDPOINT} states no hash of {title}: use another.")
-        if asked not in (None, commit):
-            raise ContentError(f"the hub at {constants.ENDPOINT} answers with another commit of {title}.")
-        at_most(size_limit, answer.size or 0, title)
-        return answer
-
-    def checked_note(folder: str, revision: str, commit: str) -> None:
-        """The client writes the commit to a file called as the revision, which a data set's hub states."""
-        if Path(revision).is_absolute() or ".." in Path(revision).parts:
-            raise ContentError(f"the hub at {constants.ENDPOINT} states no commit of {title}.")
-        note(folder, revision, commit)
-
-    def bounded_get(url: str, temp_file: Any, **options: Any) -> None:
-        """Fetch a file, of no more bytes than stated, however often the connection is resumed."""
-        most = options.get("expected_size")
-        token = fetching.set(True)
-        try:
-            get(url, _Bounded(temp_file, title, size_limit, most), **options)
-        finally:
-            fetching.reset(token)
-
-    def bounded(response: Any) -> None:
-        """Refuse what is packed; bound an answer: it is kept in memory unless it is a file's content. Bound
-        the time that it asks the client to wait.
-        """
-        for header in ("Retry-After", "RateLimit"):
-            if header in response.headers:
-                response.headers[header] = re.sub(r"\d+", _short_wait, response.headers[header])
-        if response.headers.get("Content-Encoding", "identity").lower() != "identity":
-            raise ContentError(f"the hub at {constants.ENDPOINT} packs its answers about {title}.")
-        is_file = fetching.get() and response.status_code in (200, 206)
-        raw, where = response.iter_raw, f"an answer of the hub about {title}"
-
-        def iter_raw(chunk_size: int | None = None) -> Iterator[bytes]:
-            total = values = 0
-            for chunk in raw(chunk_size):
-                total += len(chunk)
-                at_most(size_limit if is_file else "hub_bytes", total, where)
-                if not is_file:  # the client parses it, and makes an object of each file in a list
-                    values += sum(map(chunk.count, (b",", b"[", b"{", b":")))
-                    at_most("hub_values", values, where)
-                yield chunk
-
-        response.iter_raw = iter_raw
-
-    def keep_token(request: Any) -> None:
-        """Send the user's token to the hub only: an answer may name the address of its next page."""
-        if _origin(str(request.url)) not in (_origin(constants.ENDPOINT), _origin(HOME)):
-            request.headers.pop("Authorization", None)
-
-    def client() -> Any:
-        session = make_client()
-        session.headers["Accept-Encoding"] = "identity"
-        requests, responses = (session.event_hooks.get(kind, ()) for kind in ("request", "response"))
-        session.event_hooks = {"request": [*requests, keep_token], "response": [*responses, bounded]}
-        return session
-
-    patches = {
-        "get_hf_file_metadata": checked, "_cache_commit_hash_for_specific_revision": checked_note,
-        "http_get": bounded_get,
-    }  # fmt: skip
-    with ExitStack() as stack:
-        # The client of Xet asks the address in a header with the user's token, unseen by the checks above.
-        if hasattr(constants, "HF_HUB_DISABLE_XET"):
-            stack.callback(setattr, constants, "HF_HUB_DISABLE_XET", constants.HF_HUB_DISABLE_XET)
-            constants.HF_HUB_DISABLE_XET = True
-        stack.callback(huggingface_hub.set_client_factory, make_client)
-        huggingface_hub.set_client_factory(client)
-        for name, function in patches.items():
-            stack.callback(setattr, file_download, name, getattr(file_download, name))
-            setattr(file_download, name, function)
-        yield
-
-
-def _in_one_line(record: logging.LogRecord) -> bool:
-    """Make what the client logs, such as warnings that the hub sends, a line without control characters."""
-    record.msg, record.args = printable(" ".join(record.getMessage().split()))[:500], None
-    return True
-
-
-def _short_wait(seconds: re.Match[str]) -> str:
-    short = len(seconds[0]) < 3 and int(seconds[0]) <= LONGEST_WAIT
-    return seconds[0] if short else str(LONGEST_WAIT)
-
-
-def _origin(url: str) -> tuple[str, str | None, int | None]:
-    parts = urlsplit(url)
-    return parts.scheme, parts.hostname, parts.port or {"http": 80, "https": 443}.get(parts.scheme)
-
-
-class _Bounded:
-    """A file being fetched, that takes no more bytes than its stated size and its limit."""
-
-    def __init__(self, file: Any, title: str, size_limit: str, size: int | None) -> None:
-        self.file, self.title, self.size_limit, self.size = file, title, size_limit, size
-
-    def write(self, chunk: bytes) -> int:
-        end = self.file.tell() + len(chunk)
-        at_most(self.size_limit, end, self.title)
-        if self.size is not None and end > self.size:
-            raise ContentError(f"the hub at {constants.ENDPOINT} sends more than it states of {self.title}.")
-        return int(self.file.write(chunk))
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.file, name)
 
 
 def announce(title: str, repository: str, size: int | None, card: Any) -> None:

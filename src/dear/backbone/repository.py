@@ -121,9 +121,9 @@ class Repository:
 
 def repository(model: str, named_by: str = "") -> Repository | None:
     """The repository that a model's name stands for, or None for the name of an architecture."""
-    folder = Path(model).expanduser()
-    if not model.startswith(HUB) and folder.is_dir():
-        return Repository(model, folder, named_by)
+    folder = os.path.expanduser(model)
+    if not model.startswith(HUB) and os.path.isdir(folder):
+        return Repository(model, Path(folder), named_by)
     name = hub_name(model)
     return None if name is None else Repository(name, None, named_by)
 

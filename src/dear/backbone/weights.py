@@ -1,6 +1,7 @@
 """Files of weights: a tag of open_clip that is fetched once, or a local file; reading them into a network."""
 
 import math
+import os
 import shlex
 import zipfile
 from collections.abc import Callable, Mapping
@@ -39,10 +40,10 @@ Rename = Callable[[dict[str, Tensor]], dict[str, Tensor]]
 
 def local_file(name: str, pretrained: str) -> Path:
     """The path of a weights file. Raises WeightsError if there is no such file."""
-    path = Path(pretrained).expanduser()
-    if path.is_file():
+    path = Path(os.path.expanduser(pretrained))
+    if os.path.isfile(path):
         return path
-    if path.is_dir():
+    if os.path.isdir(path):
         raise WeightsError(f"{path} is a folder: name the weights file in it ({', '.join(SUFFIXES)}).")
     if path.suffix in SUFFIXES or len(path.parts) > 1:
         raise WeightsError(f"no weights file at {path}. {name} takes {choices(name)}.")
@@ -101,8 +102,8 @@ def tag_of_file(name: str, pretrained: str | None) -> str | None:
     """The tag of an architecture that a local file is named after, or whose repository a folder above it is
     named after (as the hub's cache and `hf download` name it); None for any other file.
     """
-    path = Path(pretrained or "").expanduser()
-    if not path.is_file():
+    path = Path(os.path.expanduser(pretrained or ""))
+    if not os.path.isfile(path):
         return None
     folders = {folder.name for folder in path.absolute().parents}
     for tag in open_clip.list_pretrained_tags_by_model(name):

@@ -15,9 +15,10 @@ import signal
 import sys
 import threading
 import warnings
-from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager, suppress
-from typing import TextIO
+from itertools import takewhile
+from typing import Any, TextIO
 
 from dear import __version__
 from dear.cli.registry import COMMANDS, Command
@@ -146,8 +147,9 @@ def dispatch(words: Sequence[str], commands: Mapping[str, Command]) -> int:
     from dear.cli.output import emit
     from dear.cli.parsing import THREADS, build_parser
 
-    methods = _methods_of(options)
+    _require_no_files(options)
     command, render = commands[name].load()
+    methods = _methods_of(options, command)
     parser = build_parser(name, command)
     if HELP & {*options}:
         from dear.cli.help import help_text
@@ -177,16 +179,36 @@ def dispatch(words: Sequence[str], commands: Mapping[str, Command]) -> int:
     return PARTLY if getattr(result, "partly", False) else DONE
 
 
-def _methods_of(options: Sequence[str]) -> list[str]:
-    """The names that --method or --methods gives; classes outside the package are registered as methods, so
-    that they have options.
+def _before_names(options: Sequence[str]) -> list[str]:
+    """The words before "--", behind which there are only names of files."""
+    return list(takewhile(lambda word: word != "--", options))
+
+
+def _require_no_files(options: Sequence[str]) -> None:
+    """Raise UsageError for an option that is the name of a file here: the shell puts it in the place of "*",
+    and whoever made the folder would choose the options, such as a class to import.
     """
+    from dear.cli.parsing import UsageError
+
+    for word in _before_names(options):
+        if word.startswith("--") and os.path.lexists(word):
+            raise UsageError(
+                f"{word[:100]!r} is the name of a file in this folder, and would be an option: write ./* for "
+                "the files of this folder, or rename it."
+            )
+
+
+def _methods_of(options: Sequence[str], command: Callable[..., Any]) -> list[str]:
+    """The names that --method or --methods gives to a command that has the option; classes outside the
+    package are registered as methods, so that they have options.
+    """
+    from dear.cli.parsing import names_of
     from dear.methods.registry import PATH, register
 
-    names = list[str]()
-    for before, word in zip(["", *options], options, strict=False):
+    names, given, words = list[str](), names_of(command), _before_names(options)
+    for before, word in zip(["", *words], words, strict=False):
         option, equals, value = word.partition("=") if word.startswith("--") else (before, "=", word)
-        if option in ("--methods", "--method") and equals:
+        if option in ("--methods", "--method") and option[2:] in given and equals:
             names += filter(None, (name.strip() for name in value.split(",")))
     for name in filter(PATH.fullmatch, names):
         register(name)

@@ -37,6 +37,7 @@ THREADS_HELP = (
     "Threads on the CPU, for each run. By default one for a small model, else all cores, divided among "
     "--jobs."
 )
+CLUSTER = "--cluster"
 LONGEST = 1000  # characters of an error message, which may quote a file's contents
 HYPHEN = "\0"
 """Stands for "-", which means stdin, while cyclopts parses: it takes that for an option. No word holds it."""
@@ -134,7 +135,7 @@ def build_parser(name: str, function: Callable[..., Any]) -> CommandParser:
             default = kind()
             hint = hint if fields(kind) else Annotated[kind, Parameter(parse=False)]
         parameters.append(parameter.replace(annotation=hint, default=default))
-    if "device" in {*declared, *(field.name for kind in flat.values() for field in fields(kind))}:
+    if "device" in names_of(function):
         parameters.append(_keyword(THREADS, None, Annotated[int | None, Parameter(help=THREADS_HELP)]))
     parameters.append(_keyword("frame", Frame(), Flat[Frame]))
 
@@ -154,6 +155,13 @@ def build_parser(name: str, function: Callable[..., Any]) -> CommandParser:
         version_flags=(),
     )
     return CommandParser(app, frozenset(flat), usual)
+
+
+def names_of(function: Callable[..., Any]) -> set[str]:
+    """The parameters of a command's function, and the fields of those that are flattened."""
+    hints = get_type_hints(function, include_extras=True)
+    flat = [get_args(hint)[0] for hint in hints.values() if get_origin(hint) is Annotated]
+    return {*inspect.signature(function).parameters, *(field.name for kind in flat for field in fields(kind))}
 
 
 def _message(error: CycloptsError) -> str:
@@ -228,10 +236,13 @@ def _fill_from_files(_app: App, _commands: tuple[str, ...], arguments: ArgumentC
         values = read_yaml(path, as_text=True, links=True)
         if not isinstance(values, dict):
             raise UsageError(f"{path}: it holds no lines of NAME: VALUE.")
-        _fill(values, "--", by_name, path)
+        _fill(values, "--", by_name, path, {})
 
 
-def _fill(values: Mapping[Any, Any], prefix: str, by_name: Mapping[str, Argument], path: Path) -> None:
+def _fill(
+    values: Mapping[Any, Any], prefix: str, by_name: Mapping[str, Argument], path: Path, given: dict[int, str]
+) -> None:
+    """Add the values of a file; ``given`` are the options that it has given so far. Raises UsageError."""
     for key, value in values.items():
         name = f"{prefix}{key}".replace("_", "-")
         argument = by_name.get(name)
@@ -239,11 +250,16 @@ def _fill(values: Mapping[Any, Any], prefix: str, by_name: Mapping[str, Argument
             nearest = nearest_first(name, by_name)[0]
             raise UsageError(f"{path}: unknown option {name[:LONGEST]}. Did you mean {nearest}?")
         if argument.children and isinstance(value, dict):
-            _fill(value, f"{name}.", by_name, path)
-        elif not argument.tokens:
-            argument.tokens.extend(
-                _tokens(name, value, argument.hint, path)
-            )  # append compares with all others
+            _fill(value, f"{name}.", by_name, path, given)
+            continue
+        if id(argument) in given:
+            raise UsageError(f"{path}: it gives {name} twice, in other letters or as {given[id(argument)]}.")
+        given[id(argument)] = name
+        if argument.tokens:
+            continue
+        if name == CLUSTER and value not in (None, "local"):
+            raise UsageError(f"{path}: {name} names machines, whose code runs here: give it as an option.")
+        argument.tokens.extend(_tokens(name, value, argument.hint, path))  # append compares with all others
 
 
 def _tokens(name: str, value: Any, hint: Any, path: Path) -> Iterator[Token]:

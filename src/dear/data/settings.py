@@ -129,5 +129,5 @@ def checked_templates(texts: list[str], source: str) -> tuple[str, ...]:
 def checked_seed(seed: int) -> int:
     """The seed, unchanged. Raises SettingsError if torch does not accept it."""
     if not LEAST_SEED <= seed <= MOST_SEED:
-        raise SettingsError(f"the seed is {seed}: it must be from {LEAST_SEED} to {MOST_SEED}.")
+        raise SettingsError(f"the seed is {shown(seed)}: it must be from {LEAST_SEED} to {MOST_SEED}.")
     return seed

@@ -13,8 +13,9 @@ from dear.data.settings import DataSettings, checked_seed
 from dear.errors import DataError, SettingsError
 from dear.evaluation.plan import Plan, Select
 from dear.evaluation.protocols.base import Protocol
-from dear.evaluation.resolve import Training, settle
+from dear.evaluation.resolve import Training, file_part, settle
 from dear.limits import at_most
+from dear.reading.typed import shown
 from dear.training.settings import TrainOptions, TrainSettings
 
 WORLD, WORLD_LARGE = "world", "world-large"
@@ -112,6 +113,7 @@ class Experiment(RunOptions):
         if "" in (self.model, self.pretrained):
             raise SettingsError("the name of the model or of its weights is empty: omit it, or give one.")
         self.protocol.check_shots(self.shots)
+        _require_apart(self.plans)
         for seed in self.seeds:
             checked_seed(seed)
         for plan in self.plans:
@@ -163,6 +165,20 @@ class Experiment(RunOptions):
             for plan in self.plans
         ]
         return list(dict.fromkeys(runs))
+
+
+def _require_apart(plans: Sequence[Plan]) -> None:
+    """Raise SettingsError for two labels of a method with one name in files: a record would be read as that
+    of the other.
+    """
+    labels = dict[tuple[str, str], str]()
+    for plan in plans:
+        label = plan.label or ""
+        if label != (other := labels.setdefault((plan.method, file_part(label)), label)):
+            raise SettingsError(
+                f"the labels {shown(other)} and {shown(label)} of {plan.method} are the same in names of "
+                "files, which have the letters and digits of English alone: change one."
+            )
 
 
 def data_names(names: Sequence[str]) -> tuple[str, ...]:

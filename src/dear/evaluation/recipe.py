@@ -126,6 +126,7 @@ def _experiment(content: dict[Any, Any], path: Path, out: Path | None) -> Experi
     else:
         recipe = comparison = typed(content, ProtocolRecipe, path)
         plans = _plans(comparison.methods, protocol, path)
+    at_most("data_sets", len(recipe.data or ()), "data")
     options = {option.name: getattr(recipe, option.name) for option in fields(RunOptions)}
     options |= {
         "out": _out(recipe.out, out),

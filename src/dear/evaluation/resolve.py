@@ -127,7 +127,12 @@ def run_name(protocol: Protocol, dataset: str, plan: Plan, seed: int, shots: int
     parts = [dataset, method, plan.variant or "", f"{shots}shot", f"seed{seed}", key[:8]]
     if protocol.trained_on is not None:
         parts.insert(0, protocol.name)
-    return "-".join(re.sub(r"[^A-Za-z0-9.]+", "-", part).strip("-")[:LONGEST_PART] for part in parts if part)
+    return "-".join(map(file_part, filter(None, parts)))
+
+
+def file_part(text: str) -> str:
+    """A text as a part of a file's name."""
+    return re.sub(r"[^A-Za-z0-9.]+", "-", text).strip("-")[:LONGEST_PART]
 
 
 def settle(

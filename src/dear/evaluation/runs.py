@@ -9,7 +9,7 @@ from typing import Any
 from lightning_fabric import Fabric
 
 from dear.backbone.choice import BackboneName, warn_of_toy
-from dear.backbone.clip import Clip
+from dear.backbone.clip import Clip, fill
 from dear.backbone.device import set_threads
 from dear.backbone.load import load_clip, named_weights
 from dear.data.dataset import Dataset
@@ -165,16 +165,19 @@ def check_data(experiment: Experiment, datasets: Mapping[str, Dataset]) -> None:
 
 def check_methods(experiment: Experiment, context: RunContext, datasets: Sequence[Dataset]) -> None:
     """Check that the methods' settings, on each data set that is trained on, suit the backbone, the classes
-    and the longest class name. The source, if there is one, is the last data set. Raises DearError.
+    and the longest class name in the longest template. The source, if there is one, is the last data set.
+    Raises DearError.
     """
     names = [(name, dataset) for dataset in datasets for name in dataset.classnames]
     longest, dataset = names[longest_name(context.clip, [name for name, _ in names])]
+    prompts = [fill(template, [longest])[0] for template in dataset.templates]
+    template = dataset.templates[longest_name(context.clip, prompts)]
     trained_on = datasets if experiment.protocol.trained_on is None else datasets[-1:]
     for plan in experiment.plans:
         protocol, seed, shots = experiment.protocol, experiment.seeds[0], max(experiment.shots)
         runs = [context.resolve(protocol, [dataset], plan, seed=seed, shots=shots) for dataset in trained_on]
         for run in {run.settings: run for run in runs}.values():  # most are the same for all data sets
-            check_prompts(context, run, longest, dataset.templates)
+            check_prompts(context, run, longest, [template])
         for run in runs:
             class_names = run.source.classnames
             tested_on = class_names if protocol.trained_on is None else [name for name, _ in names]

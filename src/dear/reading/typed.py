@@ -6,6 +6,7 @@ accepts half surrogates and NaN, and leaves the value and the choices out of its
 
 import math
 import reprlib
+import sys
 import types
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, is_dataclass
@@ -28,6 +29,7 @@ from typing import (
 from dear.errors import likely, listing
 from dear.reading.files import ReadingError
 
+MOST_FLOAT = sys.float_info.max
 LONGEST = 40  # characters of a text in a message
 Fitted = TypeVar("Fitted")
 WORDS: Mapping[Any, str] = {
@@ -113,7 +115,7 @@ def _plain(value: Any, kind: Any, key: str) -> Any:
     if kind is Path and isinstance(value, str) and value:
         return Path(_plain(value, str, key))
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
-        value = float(value)
+        value = float(value) if abs(value) < MOST_FLOAT else math.inf
     if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
         raise _misfit(value, kind, key)
     if kind is float and not math.isfinite(value):

@@ -13,7 +13,7 @@ from huggingface_hub.utils import get_session
 from safetensors.torch import save
 from torch import Tensor
 
-from dear.backbone import hub, weights
+from dear.backbone import hub, hub_answers, weights
 from dear.backbone.choice import BackboneName
 from dear.backbone.load import load_clip
 from dear.data.sources.huggingface_hub import fetched
@@ -195,7 +195,7 @@ def test_the_token_goes_to_no_other_address(standin: StandIn, monkeypatch: pytes
     standin.faults.xet = f"{standin.cdn}/storage"
     hub.fetch(CLIP, ["config.json"])
     hub.fetch(CLIP, [FILE])
-    with hub.checked_answers(CLIP, "json_bytes"):
+    with hub_answers.checked_answers(CLIP, "json_bytes"):
         get_session().get(f"{standin.cdn}/next", headers={"Authorization": "Bearer hf_mine"})
     asked = {path: token for (_, path, _), token in zip(standin.requests, standin.tokens, strict=True)}
     assert asked[f"/{CLIP}/resolve/main/config.json"] == "Bearer hf_mine"
@@ -267,9 +267,9 @@ def test_a_hub_makes_nobody_wait_for_long(
     with pytest.raises(WeightsError, match=r"cannot download config\.json") as caught:
         hub.fetch(CLIP, ["config.json"])
     assert "\n" not in str(caught.value)
-    assert max(waits) == hub.LONGEST_WAIT + 1  # the client adds a second
+    assert max(waits) == hub_answers.LONGEST_WAIT + 1  # the client adds a second
     standin.faults.headers = {"Retry-After": "60"}
-    with hub.checked_answers(CLIP, "json_bytes"):
+    with hub_answers.checked_answers(CLIP, "json_bytes"):
         answer = get_session().get(f"{standin.endpoint}/resolve/")
     assert answer.headers["Retry-After"] == "60"
 
@@ -373,7 +373,7 @@ def test_answers_that_cannot_be_checked_are_not_asked_for(monkeypatch: pytest.Mo
     monkeypatch.delattr("huggingface_hub.utils._http._GLOBAL_CLIENT_FACTORY")
     with (
         pytest.raises(WeightsError, match=r"huggingface_hub \d.*install the version in requirements"),
-        hub.checked_answers("a file", "json_bytes"),
+        hub_answers.checked_answers("a file", "json_bytes"),
     ):
         pass
 

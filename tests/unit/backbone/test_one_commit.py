@@ -99,3 +99,50 @@ def test_another_commit_than_was_asked_for_is_not_believed(
     load_clip(NAME)
     for file in ("config.json", PIXELS, "model.safetensors"):
         assert hub.commit_of(cached(file)) == COMMIT
+
+
+def test_which_format_is_used_does_not_depend_on_the_cache(
+    folder: Path, standin: StandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another program has cached the pickled weights alone, which were used from then on."""
+    (folder / "pytorch_model.bin").write_bytes(b"of another program")
+    served(standin, folder)
+    whole = load_clip(NAME).identity
+    cached("model.safetensors").unlink()
+    hub.download(NAME, ["pytorch_model.bin"])
+    asked = len(standin.requests)
+    assert load_clip(NAME).identity == whole
+    assert hub.cached(NAME, ["model.safetensors"]) is not None
+    assert len(standin.requests) > asked
+    asked = len(standin.requests)
+    assert load_clip(NAME).identity == whole
+    assert len(standin.requests) == asked
+    # Offline it is the one that is there, as no one can tell what else the repository has.
+    cached("model.safetensors").unlink()
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    with pytest.raises(WeightsError, match=r"pytorch_model\.bin"):
+        load_clip(NAME)
+
+
+@pytest.mark.usefixtures("folder")
+def test_what_comes_before_in_another_format_is_asked_for_once(
+    standin: StandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a cache that another program filled; a hub that does not answer is asked once in a process."""
+    for file in ("config.json", "model.safetensors", PIXELS):
+        hub.download(NAME, [file])
+    for note in [*cached("config.json").parents[2].glob(".no_exist/*/*")]:
+        note.unlink()
+    monkeypatch.setattr(hub, "_silent", set())
+    standin.faults = Faults(status={f"/api/models/{NAME}": 500})
+    calls, reach = list[int](), hub.reach
+    monkeypatch.setattr(hub, "reach", lambda: calls.append(1) or reach())
+    identity = load_clip(NAME).identity
+    assert len(calls) == 1
+    standin.faults, standin.requests[:] = Faults(), []
+    monkeypatch.setattr(hub, "_silent", set())
+    assert load_clip(NAME).identity == identity
+    assert len({path for _, path, _ in standin.requests if path.startswith("/api")}) == 1
+    standin.requests.clear()
+    assert load_clip(NAME).identity == identity
+    assert not standin.requests

@@ -207,6 +207,8 @@ def test_bad_options_say_which_in_one_line(words: list[str], message: str, parse
         ("tasks: [[a]]", "--tasks"),
         ("tasks: [null]", "--tasks"),
         ("1: 2", "unknown option --1"),
+        ("dry_run: true\ndry-run: false", "it gives --dry-run twice, in other letters or as --dry-run"),
+        ('training: {epochs: 1}\n"training.epochs": 2', "it gives --training.epochs twice"),
     ],
 )
 def test_bad_files_of_options_are_one_line(

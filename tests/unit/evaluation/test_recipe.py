@@ -164,13 +164,13 @@ def test_no_recipe(tmp_path: Path) -> None:
 
 
 def test_a_recipe_of_more_runs_than_anyone_makes_is_refused(tmp_path: Path) -> None:
-    many = ", ".join(f"d{number}" for number in range(10_000))
+    many = ", ".join(f"d{number}" for number in range(500))
     shots = ", ".join(map(str, range(1, 10_000)))
     text = f"protocol: few-shot\nout: x\ndata: [{many}]\nmethods: [coop]\nshots: [{shots}]\n"
     labelled = ", ".join(f"{{method: gda, label: m{number}}}" for number in range(501))
     with pytest.raises(RecipeError, match="501 methods of a recipe"):  # each is compared with all others
         plans(tmp_path, f"[{labelled}]")
-    with pytest.raises(RecipeError, match=r"99,990,000 runs: .* above the limit of 40,000"):
+    with pytest.raises(RecipeError, match=r"4,999,500 runs: .* above the limit of 40,000"):
         load_recipe(written(tmp_path, text))
 
 
@@ -338,6 +338,39 @@ def test_the_source_of_a_transfer_counts_too(tmp_path: Path) -> None:
     assert {name: one.backbone.model for name, one in sources.items()} == {
         "source": "tiny", "ImageNet": "ViT-B-16",
     }  # fmt: skip
+
+
+def test_numbers_beyond_use(tmp_path: Path) -> None:
+    """As many shots took all memory, and a record of 10^21 could not be read; an integer of 309 digits is no
+    fraction.
+    """
+    for shots in (10**6 + 1, 10**21):
+        path = written(tmp_path, GOOD.replace("[1, 2]", str(shots)))
+        with pytest.raises(RecipeError, match=r" training images per class \(shots\), above the limit"):
+            load_recipe(path)
+    with pytest.raises(RecipeError, match=r"its train\.lr is 10+\.\.\.0+: it must be a number"):
+        load_recipe(written(tmp_path, GOOD.replace("1e-2", f"1{'0' * 320}")))
+
+
+def test_data_sets_are_few(tmp_path: Path) -> None:
+    """A folder may be named in many ways, and is loaded for each."""
+    names = [f"{'./' * number}photos" for number in range(501)]
+    for many, refused in ((names[:500], False), (names, True)):
+        path = written(tmp_path, GOOD.replace("[mixed-paints, stamped-tiles]", f"[{', '.join(many)}]"))
+        if refused:
+            with pytest.raises(RecipeError, match="data: 501 data sets of a recipe"):
+                load_recipe(path)
+        else:
+            load_recipe(path)
+
+
+def test_labels_differ_in_names_of_files(tmp_path: Path) -> None:
+    """The record of one was read as that of the other, and a row was missing."""
+    two = GOOD.replace("  - zero-shot\n", "  - {method: dear, label: sóft, settings: {beta: 0.6}}\n")
+    assert len(load_recipe(written(tmp_path, two)).plans) == 2
+    path = written(tmp_path, two.replace("sóft", '"soft+"'))
+    with pytest.raises(RecipeError, match=r"the labels 'soft\+' and 'soft' of dear are the same in names of"):
+        load_recipe(path)
 
 
 def test_a_recipe_above_a_limit_is_named_once(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from dear.backbone import hub, hub_hashes
+from dear.backbone.hub_answers import checked_answers, stated_size
 from dear.errors import DataError, DearError, OutputError, first_line, listing
 from dear.limits import at_most
 from dear.reading.files import walk_folders
@@ -155,7 +156,7 @@ def _listed(repository: str) -> tuple[Any, Repository]:
     from huggingface_hub.errors import RevisionNotFoundError
 
     client = HfApi(endpoint=constants.ENDPOINT)
-    with hub.checked_answers(repository, "json_bytes"):
+    with checked_answers(repository, "json_bytes"):
         try:
             info = client.dataset_info(repository, revision=CONVERTED, files_metadata=True)
         except RevisionNotFoundError:
@@ -168,9 +169,7 @@ def _listed(repository: str) -> tuple[Any, Repository]:
     ]
     at_most("dataset_files", len(entries), repository)
     for entry in entries:
-        at_most(
-            "parquet_bytes", hub.stated_size(entry, repository), f"{entry.rfilename[-200:]} of {repository}"
-        )
+        at_most("parquet_bytes", stated_size(entry, repository), f"{entry.rfilename[-200:]} of {repository}")
     hashes = {entry.rfilename: str(entry.lfs.sha256 if entry.lfs else entry.blob_id) for entry in entries}
     if odd := next((name for name, stated in hashes.items() if not _is_hash(stated)), None):
         raise hub_hashes.ContentError(f"the hub at {constants.ENDPOINT} states no hash of {odd[-200:]!r}.")
@@ -208,7 +207,7 @@ def _paths(
         if file is None and not fetch:
             raise DataError(f"{title} is not in the hub's cache, and the hub does not answer.")
         if file is None:
-            with hub.checked_answers(title, "parquet_bytes"):
+            with checked_answers(title, "parquet_bytes", manifest.commit):
                 file = Path(
                     hf_hub_download(
                         repository, name, repo_type="dataset", revision=manifest.commit,

@@ -1,6 +1,7 @@
 """Settings and declaration of TAC."""
 
 import hashlib
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -82,8 +83,8 @@ class TacSettings(MethodSettings):
         """
         if self.descriptions == TEMPLATES:
             return self
-        folder = path = Path(self.descriptions).expanduser()
-        if folder.is_dir():
+        folder = path = Path(os.path.expanduser(self.descriptions))
+        if os.path.isdir(folder):
             path = folder / f"{dataset}.json"
             if not resolved(path).is_relative_to(resolved(folder)):
                 raise SettingsError(f"{path} leads out of its folder: put the file itself there.")
