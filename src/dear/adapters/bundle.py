@@ -24,7 +24,7 @@ from dear.limits import at_most
 from dear.methods.base import Method
 from dear.methods.declaration import MethodSettings
 from dear.methods.registry import METHODS, build_method, known_method
-from dear.reading.files import ReadingError
+from dear.reading.files import ReadingError, expanded
 from dear.reading.typed import Number, Range, Share, shown, typed
 from dear.roles.table import RoleTable
 from dear.training.seeding import generator
@@ -170,8 +170,8 @@ class Bundle:
         """
         for key, path in (("model", self.model), ("pretrained", self.pretrained or "")):
             try:
-                Path(path).expanduser()
-            except RuntimeError as error:
+                expanded(path)
+            except ReadingError as error:
                 raise BundleError(
                     f"{self.title}: its backbone.{key} is {shown(path)}, a folder of a user whom this machine"
                     " lacks."
@@ -258,7 +258,7 @@ class Bundle:
 
         Raises OutputError for a folder with other contents, or one that cannot be written to.
         """
-        path = Path(folder).expanduser().resolve()
+        path = expanded(folder).resolve()
         files.write(path, self.tensors, self.config(), self.model_card(path.name))
         return path
 
@@ -275,7 +275,7 @@ class Bundle:
 
         Raises BundleError for a bundle that is missing, damaged or of another schema.
         """
-        folder = Path(folder_or_hub_id).expanduser()
+        folder = expanded(folder_or_hub_id)
         if not folder.exists() and is_hub_id(str(folder_or_hub_id)):
             folder = files.download(
                 str(folder_or_hub_id), revision=revision, token=token, cache_dir=cache_dir

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from dear.errors import BundleError
-from dear.reading.files import ReadingError, require_inside
+from dear.reading.files import ReadingError, expanded, require_inside
 from dear.reading.plain import read_json
 from dear.reading.typed import typed
 from dear.writing import UNFINISHED
@@ -21,7 +21,7 @@ def check_bundle(folder_or_hub_id: Path | str) -> None:
     this schema. A command calls it first, so that these errors come before torch is loaded; nothing is
     downloaded.
     """
-    folder = Path(folder_or_hub_id).expanduser()
+    folder = expanded(folder_or_hub_id)
     if folder.exists() or not is_hub_id(str(folder_or_hub_id)):
         read_config(folder)
 

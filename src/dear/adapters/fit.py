@@ -40,6 +40,7 @@ from dear.evaluation.trial import (
 from dear.methods.declaration import MethodSettings
 from dear.methods.registry import FIT_METHOD, FIT_REASON, METHODS, check_towers, known_method
 from dear.progress import Progress, Steps, TrainingStep
+from dear.reading.files import expanded
 from dear.roles.discover import DISCOVER, discover_at_hand, seconds_at_hand
 from dear.roles.packaged import WITHOUT, known_by_name, role_table
 from dear.roles.table import RoleTable
@@ -101,8 +102,8 @@ def fit(
             "fit((images, labels))."
         )
     if out is not None:
-        check_writable(Path(out).expanduser(), overwrite=overwrite)
-        unfinished = within(Path(out).expanduser(), UNFINISHED)
+        check_writable(expanded(out), overwrite=overwrite)
+        unfinished = within(expanded(out), UNFINISHED)
     method = known_method(method or _method_of(settings))
     kind = METHODS[method].settings
     if settings is not None and type(settings) is not kind:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from dear.errors import DataError, OutputError, SettingsError, listing, printable
+from dear.reading.files import expanded
 from dear.report.grid import csv_text
 from dear.report.intervals import LEVEL, gain_interval, share_interval
 from dear.writing import output_file
@@ -79,7 +80,7 @@ def write_predictions(
     labelled images. A .jsonl has one object per image, with the evidence. Unreadable images are left out.
     Raises SettingsError for another suffix, DataError if no image can be read, OutputError.
     """
-    out = Path(out).expanduser()
+    out = expanded(out)
     check_table(out)
     as_json = out.suffix.lower() == ".jsonl"
     images, unreadable = 0, list[Unreadable]()

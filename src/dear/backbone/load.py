@@ -4,7 +4,6 @@ import copy
 import warnings
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Any, cast
 
 import torch
@@ -30,7 +29,7 @@ from dear.backbone.weights import (
 )
 from dear.errors import DearError, WeightsError, first_line
 from dear.limits import at_most
-from dear.reading.files import require_inside
+from dear.reading.files import expanded, require_inside
 from dear.reading.typed import shown
 
 RANDOM = "random:"
@@ -287,7 +286,7 @@ def _load_tiny(pretrained: str | None) -> Clip:
         tokenizer = tiny.WordTokenizer.load(tiny.FOLDER / tiny.VOCABULARY)
         network = tiny.build(tokenizer, _seed(pretrained))
         return Clip(network, tokenizer, name=tiny.NAME, pretrained=pretrained, mean=tiny.MEAN, std=tiny.STD)
-    folder = Path(pretrained).expanduser()
+    folder = expanded(pretrained)
     for file in (tiny.VOCABULARY, tiny.WEIGHTS):
         if not (folder / file).is_file():
             raise WeightsError(

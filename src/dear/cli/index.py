@@ -9,6 +9,7 @@ from rich.console import Console
 
 from dear.cli.output import table
 from dear.errors import BundleError, DataError, SettingsError, printable
+from dear.reading.files import expanded
 from dear.retrieval.results import Built, Hit
 
 if TYPE_CHECKING:
@@ -130,7 +131,7 @@ def _sources(
 
 def _absolute(name: str) -> str:
     """An existing path from the root, for queries to find it from anywhere; any other name as it is."""
-    path = Path(name).expanduser()
+    path = expanded(name)
     return str(path.resolve()) if path.exists() else name
 
 
@@ -171,7 +172,7 @@ def command_merge(
     from dear.reading.files import resolved
     from dear.retrieval.shards import merge_index
 
-    if resolved(out.expanduser()) == resolved(shards.expanduser()):
+    if resolved(expanded(out)) == resolved(expanded(shards)):
         raise SettingsError(f"{out} is the folder of the shards: name another one for the index with --out.")
     with StepProgress() as progress:
         return merge_index(shards, out, progress=progress)

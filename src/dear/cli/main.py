@@ -78,7 +78,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         _leave_stdout()
         return READER_GONE
     except (MemoryError, OSError, RuntimeError) as error:
-        message = _about_a_name(error, words)
+        message = _about_a_name(error)
         if message is None and of_memory(error):
             message = f"there is not enough memory ({first_line(error)}). {LESS_MEMORY}"
         if message is not None:
@@ -271,13 +271,10 @@ def _take_any_names() -> None:
                 stream.reconfigure(errors=errors)
 
 
-def _about_a_name(error: Exception, words: Sequence[str]) -> str | None:
+def _about_a_name(error: Exception) -> str | None:
     """What is wrong with a file name, for errors caused by the name alone; else None."""
     if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
         return f"the file name {str(error.filename)[:100]}... is too long: choose a shorter one."
-    if "home directory" in str(error):  # pathlib's error does not name the user
-        names = ", ".join(word for word in words if "~" in word) or "a folder in a file or in the environment"
-        return f"{names}: there is no user with the name after ~. Give the full path."
     return None
 
 

@@ -9,6 +9,7 @@ from typing import Literal
 
 from rich.console import Console
 
+from dear.reading.files import expanded
 from dear.serving.limits import Limits
 
 TOKEN = "DEAR_TOKEN"
@@ -101,7 +102,7 @@ def command(
 
     with socket:
         predictor = Predictor(bundle, device, pretrained=pretrained)
-        path = Path(bundle).expanduser()
+        path = expanded(bundle)
         name = path.resolve().name if path.exists() else bundle
         pictures = examples_of(predictor.bundle, examples) if page else ()
         service = Service(predictor, bounds, None if index is None else open_index(index), name, pictures)

@@ -31,6 +31,7 @@ from dear.data.sources.objects import ReadImage, read_object, read_pairs
 from dear.data.sources.splits import PREFIX, read_coop, split_file
 from dear.data.world.tasks import WorldImages, WorldTask, load_task, task_names
 from dear.errors import DataError, warn, without_surrogates
+from dear.reading.files import expanded
 
 
 def load_dataset(name_or_path: Any, settings: DataSettings | None = None) -> Dataset:
@@ -117,7 +118,7 @@ def _named(
     if settings.classnames is None:
         listing = name_wordnet_ids(listing)
     elif not renamed:
-        listing = rename(listing, settings.classnames.expanduser())
+        listing = rename(listing, expanded(settings.classnames))
     listing = replace(listing, name=without_surrogates(listing.name))  # of a folder: it is written into files
     # A benchmark's settings and results are not for other data that bears its name.
     if not listing.benchmark and find_benchmark(listing.name):

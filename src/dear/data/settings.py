@@ -8,7 +8,7 @@ from typing import Literal
 
 from dear.errors import DataError, SettingsError
 from dear.limits import at_most
-from dear.reading.files import ReadingError, read_lines
+from dear.reading.files import ReadingError, expanded, read_lines
 from dear.reading.typed import shown
 
 Sampling = Literal["dear", "coop"]
@@ -85,18 +85,18 @@ class DataSettings:
     def data_root(self) -> Path | None:
         """The folder of the benchmarks, or None if neither setting nor environment names one."""
         root = self.root or os.environ.get("DEAR_DATA")
-        return Path(root).expanduser() if root else None
+        return expanded(root) if root else None
 
     def cache_folder(self) -> Path:
         """The cache folder, which need not exist."""
         usual = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "dear"
-        return Path(self.cache or os.environ.get("DEAR_CACHE") or usual).expanduser()
+        return expanded(self.cache or os.environ.get("DEAR_CACHE") or usual)
 
     def templates(self) -> tuple[str, ...] | None:
         """The prompts to use, or None for the data set's own. Raises DataError for an invalid prompt."""
         if self.template is None:
             return None
-        file = Path(self.template).expanduser()
+        file = expanded(self.template)
         if "{" not in self.template:
             try:
                 texts = read_lines(file, links=True)

@@ -103,6 +103,14 @@ def file_size(path: Path) -> int | None:
     return status.st_size if stat.S_ISREG(status.st_mode) else None
 
 
+def expanded(path: str | Path) -> Path:
+    """A path with ~ and ~NAME replaced by a user's folder. Raises ReadingError for an unknown user."""
+    try:
+        return Path(path).expanduser()
+    except RuntimeError as error:
+        raise ReadingError(path, "no user has the name after ~: give the full path") from error
+
+
 def resolved(path: str | Path) -> Path:
     """A path with its links followed, whether or not it is there. Raises ReadingError for endless links."""
     try:

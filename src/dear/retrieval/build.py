@@ -19,7 +19,7 @@ from dear.data.images.photos import in_parallel
 from dear.data.images.raster import read_image
 from dear.errors import DataError, SettingsError
 from dear.progress import Progress, silent
-from dear.reading.files import resolved
+from dear.reading.files import expanded, resolved
 from dear.retrieval.catalogue import Catalogue, Entry
 from dear.retrieval.database import FILE, LOCK, only_writer
 from dear.retrieval.encoder import Encoder
@@ -58,7 +58,7 @@ def build_index(
     """
     if batch < 1 or threads < 1:
         raise SettingsError(f"batch is {batch} and threads {threads}: both must be at least 1.")
-    if resolved(out.expanduser()) == resolved(folder.expanduser()):
+    if resolved(expanded(out)) == resolved(expanded(folder)):
         raise SettingsError(
             f"{out} is the folder of the images: name another folder for the index with --out."
         )

@@ -21,7 +21,7 @@ from dear.data.world.factors import FACTORS, STYLES, bulk
 from dear.data.world.render import GLYPHS
 from dear.errors import DataError
 from dear.limits import at_most
-from dear.reading.files import ReadingError, read_lines
+from dear.reading.files import ReadingError, expanded, read_lines
 from dear.reading.typed import shown
 from dear.roles.sentences import load_sentence_model
 
@@ -55,7 +55,7 @@ def load_pool(name_or_path: str) -> Pool:
     if name_or_path == WORLD:
         return world_pool()
     try:
-        return read_pool(Path(name_or_path).expanduser())
+        return read_pool(expanded(name_or_path))
     except ReadingError as error:
         raise ReadingError(f"phrases {name_or_path}", error.reason, missing=error.missing) from error
 

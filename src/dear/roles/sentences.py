@@ -22,7 +22,7 @@ from dear.backbone.tokenizer_file import FILE, SETTINGS, FileTokenizer, file_tok
 from dear.backbone.weights import fill_weights, read_weights
 from dear.errors import DearError, WeightsError, first_line
 from dear.limits import LIMITS, at_most
-from dear.reading.files import ReadingError, require_inside
+from dear.reading.files import ReadingError, expanded, require_inside
 from dear.reading.plain import read_json
 from dear.reading.typed import Positive, Range, typed
 
@@ -250,7 +250,7 @@ def _file(source: str, name: str, commit: str | None = None) -> Path:
     """A file of the model, on the hub of a commit, by default the latest. Raises WeightsError if the folder
     or the repository lacks it, ReadingError for a link out of the folder.
     """
-    folder = Path(source).expanduser()
+    folder = expanded(source)
     if not folder.is_dir():
         return hub.fetch(source, (name,), title="the sentence model", safe_only=True, revision=commit)
     if not (folder / name).is_file():

@@ -20,6 +20,7 @@ from dear.cli import models
 from dear.cli.main import dispatch, main, split_name
 from dear.cli.registry import COMMANDS, Command
 from dear.errors import DataError
+from dear.reading.files import expanded
 from tests.unit.cli.forks import run_each
 from tests.unit.cli.sample import python, sample
 
@@ -50,7 +51,7 @@ def commands(monkeypatch: pytest.MonkeyPatch) -> dict[str, Command]:
 
     def reads(file: Path) -> None:
         """Read."""
-        file.expanduser().read_bytes()
+        expanded(file).read_bytes()
 
     def fills(number: int) -> None:
         """Write to a disk in some state."""
@@ -252,7 +253,7 @@ def test_a_bug_keeps_its_traceback() -> None:
 def test_names_that_no_file_can_have_are_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     for name, message in (
         ("x" * 300, "xxx... is too long"),
-        ("~no-one/b", "dear: error: ~no-one/b: there is no"),
+        ("~no-one/b", "dear: error: ~no-one/b: no user has the name after ~"),
     ):
         assert main(["reads", name]) == 2
         assert message in (line := capsys.readouterr().err)

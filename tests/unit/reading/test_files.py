@@ -12,6 +12,7 @@ from dear.limits import LimitError
 from dear.reading.files import (
     LINE_ENDS,
     ReadingError,
+    expanded,
     has_links,
     read_bytes,
     read_lines,
@@ -141,6 +142,14 @@ def test_chains_of_links(tmp_path: Path) -> None:
     assert resolved(tmp_path / "l10") == tmp_path.resolve() / "file"
     with pytest.raises(ReadingError, match="a link to a link, more often than can be followed"):
         resolved(tmp_path / "l1199")
+
+
+def test_the_folder_of_a_user(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/me")
+    assert expanded("~/x") == Path("/home/me/x")
+    assert expanded("a/~/x") == Path("a/~/x")
+    with pytest.raises(ReadingError, match=r"^~no-such-user/x: no user has the name after ~"):
+        expanded("~no-such-user/x")
 
 
 def test_links_below_a_folder(tmp_path: Path) -> None:

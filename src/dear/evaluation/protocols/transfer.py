@@ -14,6 +14,7 @@ from dear.data.sources.folder import domains_of, subfolders
 from dear.errors import DataError
 from dear.evaluation.protocols.base import Protocol, Trial
 from dear.evaluation.schema import check_scores, part_of
+from dear.reading.files import expanded
 
 if TYPE_CHECKING:
     from dear.data.dataset import Dataset
@@ -103,11 +104,11 @@ class DomainGeneralization(Transfer):
         """A folder of domains stands for them: one is the source, all others are targets. Raises DataError if
         the source is not one of them.
         """
-        folder = Path(data[0]).expanduser() if len(data) == 1 and data[0] else None
+        folder = expanded(data[0]) if len(data) == 1 and data[0] else None
         if folder is None or not folder.is_dir():
             return self, tuple(data)
         name = self.source
-        if Path(name).expanduser().resolve().parent == folder.resolve():  # given as a path
+        if expanded(name).resolve().parent == folder.resolve():  # given as a path
             name = Path(name).name
         among = "/" not in name and (folder / name).is_dir()
         domains = tuple(subfolders(folder)) if among else domains_of(folder)

@@ -10,6 +10,7 @@ from typing import Any, Literal, Self
 
 from dear.errors import SettingsError, listing
 from dear.methods.declaration import AT_LEAST_0, LAYER, Declaration, MethodSettings, Published
+from dear.reading.files import expanded
 from dear.reading.plain import read_json
 from dear.reading.typed import typed
 
@@ -103,7 +104,7 @@ def _split(attributes: str) -> list[str]:
 def _words_of(dataset: str, file: Path) -> list[str]:
     """The words of a data set in a file."""
     by_dataset: Mapping[str, list[str]] = typed(
-        read_json(file.expanduser(), links=True), dict[str, list[str]], file
+        read_json(expanded(file), links=True), dict[str, list[str]], file
     )
     words = by_dataset.get(dataset)
     if words is None:

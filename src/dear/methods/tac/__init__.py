@@ -11,7 +11,7 @@ from typing import Literal, Self
 from dear.errors import SettingsError, listing
 from dear.methods.declaration import AT_LEAST_0, COUNT, LAYER, PROMPT, Declaration, MethodSettings
 from dear.methods.shared_settings import imagenet_templates
-from dear.reading.files import ReadingError, read_bytes, resolved
+from dear.reading.files import ReadingError, expanded, read_bytes, resolved
 from dear.reading.plain import parse_json
 from dear.reading.typed import typed
 
@@ -112,7 +112,7 @@ class TacSettings(MethodSettings):
         spaced = [name.replace("_", " ") for name in classnames]
         if self.descriptions == TEMPLATES:
             return [[template.format(name) for template in imagenet_templates()] for name in spaced]
-        path = Path(self.descriptions).expanduser()
+        path = expanded(self.descriptions)
         content, _ = self._read(path)
         by_class: dict[str, list[str]] = typed(parse_json(content, path), dict[str, list[str]], path)
         descriptions = []
