@@ -30,6 +30,7 @@ from dear.errors import likely, listing
 from dear.reading.files import ReadingError
 
 MOST_FLOAT = sys.float_info.max
+LONGEST_PATH = 4096  # characters, Linux's limit of bytes
 LONGEST = 40  # characters of a text in a message
 Fitted = TypeVar("Fitted")
 WORDS: Mapping[Any, str] = {
@@ -113,6 +114,8 @@ def _fit(value: Any, kind: Any, key: str) -> Any:
 
 def _plain(value: Any, kind: Any, key: str) -> Any:
     if kind is Path and isinstance(value, str) and value:
+        if len(value) > LONGEST_PATH:
+            raise _Misfit(key, f"has {len(value):,} characters: a path may have {LONGEST_PATH:,}")
         return Path(_plain(value, str, key))
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
         value = float(value) if abs(value) < MOST_FLOAT else math.inf

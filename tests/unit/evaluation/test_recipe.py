@@ -49,6 +49,7 @@ def test_what_it_says_is_what_is_run(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
+        (GOOD.replace("runs/x", "a/" * 100_000), r"its out has 200,000 characters: a path may have 4,096"),
         (GOOD + "sheds: 1\n", r"one\.yaml: unknown key 'sheds'\. Did you mean 'seeds'\?"),
         (GOOD.replace("beta", "betta"), r"settings has the unknown key 'betta' \(did you mean 'beta'"),
         (GOOD.replace("label", "labell"), r"has the unknown key 'labell' \(did you mean 'label'"),
