@@ -10,7 +10,7 @@ from dear.data.sources.listing import require_distinct
 from dear.errors import SettingsError
 from dear.limits import LIMITS, LimitError, at_most, limit
 from dear.methods.registry import build_method
-from dear.reading.files import OF_MARKS, marks_in_a_row
+from dear.reading.files import OF_MARKS, _more_marks, require_few_marks
 
 
 def test_the_variable_replaces_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -71,8 +71,10 @@ def test_combining_marks_are_few_in_a_row() -> None:
     require_distinct("here", ["a", "b"], [f"e{marks}", f"e{marks}e{marks}"])
     with pytest.raises(LimitError, match=r"here, the class name 'e.*: 31 combining marks in a row"):
         require_distinct("here", ["a"], [f"e{marks}\u0300"])
-    assert marks_in_a_row("") == marks_in_a_row("plain") == 0
-    assert marks_in_a_row(f"a\u0301b\u0301\u0302{marks}c\u0301") == 32
+    for few in ("", "plain", marks, f"a{marks}b\u0301"):
+        require_few_marks(few, "here")
+    with pytest.raises(LimitError, match=r"here: 32 combining marks in a row"):
+        require_few_marks(f"a\u0301b\u0301\u0302{marks}c\u0301", "here")
 
 
 def test_what_becomes_marks_counts_as_them() -> None:
@@ -81,4 +83,4 @@ def test_what_becomes_marks_counts_as_them() -> None:
     forms = {letter: unicodedata.normalize("NFD", letter) for letter in every}
     marks = {letter for letter in every if unicodedata.combining(forms[letter][0])}
     assert {letter for letter in marks if not unicodedata.combining(letter)} == {*OF_MARKS}
-    assert {letter for letter in every if marks_in_a_row(letter)} == marks
+    assert {letter for letter in every if _more_marks(30).search(31 * letter)} == marks

@@ -2,6 +2,7 @@
 
 import re
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 from dear.errors import BundleError
@@ -32,7 +33,7 @@ def read_config(folder: Path) -> dict[str, Any]:
     if not folder.exists():
         raise BundleError(
             f"there is no bundle at {folder}: check the path, or make one with `dear fit IMAGES --out "
-            f"{folder}`."
+            f"{quote(str(folder))}`."
         )
     if not path.is_file() and (folder / UNFINISHED).is_dir():
         raise BundleError(f"{folder} holds an unfinished fit: give the same `dear fit` command to continue.")

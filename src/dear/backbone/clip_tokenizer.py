@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from dear.limits import at_most
-from dear.reading.files import line_ends, marks_in_a_row
+from dear.reading.files import line_ends, require_few_marks
 
 SHORT = 32
 """Letters of a word up to which open_clip's own code is used, which keeps what it splits."""
@@ -69,7 +69,7 @@ def _require_few_repairs(text: str) -> None:
         before, rounds = repaired, rounds + 1
         repaired = html.unescape(repaired)
         at_most("prompt_lines", line_ends(repaired), where)
-        at_most("marks", marks_in_a_row(repaired), where)
+        require_few_marks(repaired, where)
         at_most("mojibake", len(repaired) * badness(repaired), where)
         repaired = ftfy.fix_text(repaired, unescape_html=False)
 

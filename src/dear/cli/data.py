@@ -1,8 +1,10 @@
 """`dear data`: which data sets there are, what is in them, and what runs draw from them."""
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from shlex import quote
 from typing import Any, Literal
 
 from rich.console import Console
@@ -113,11 +115,12 @@ def render_get(result: Fetched, console: Console) -> None:
     lines += [f"not fetched: {result.why}"] if result.why else []
     if result.by_hand:
         lines += [f"by hand, into {result.folder}:", *(f"  - {line}" for line in result.by_hand)]
-    lines.append(f"then: dear data check {result.name} --root {Path(result.folder).parent}")
+    lines.append(f"then: dear data check {result.name} --root {quote(str(Path(result.folder).parent))}")
     console.print("\n".join(map(printable, lines)), markup=False, soft_wrap=True)
 
 
 MOST_LINES = 10
+MOST_NAMES, LONGEST_NAME = 1000, 100  # of classes, and letters of one, that are shown
 
 
 def command_check(
@@ -165,7 +168,7 @@ def render_check(result: Check, console: Console) -> None:
     console.print(table(None, ("split", "images", "published", "fewest a class", "most a class"), rows))
     words = {True: ", the standard one", False: ", NOT the standard one: results not comparable", None: ""}
     lines = [f"split: {result.split}{words[result.standard]}"]
-    lines += [f"templates: {' | '.join(result.templates)}", f"class names: {', '.join(result.classnames)}"]
+    lines += [f"templates: {' | '.join(result.templates)}", f"class names: {_shortened(result.classnames)}"]
     lines += [f"note: {note}" for note in result.notes]
     lines += _listed("faults of the lists", result.faults, result.more_faults)
     lines += _listed("class names that differ from the published ones", result.other_names)
@@ -179,6 +182,15 @@ def render_check(result: Check, console: Console) -> None:
     verdict = "NOT OK" if result.partly else "usable, with warnings" if result.warnings else "ok"
     lines.append(f"{verdict}: of {sum(result.counts.values())} images {read}")
     console.print("\n".join(map(printable, lines)), markup=False, soft_wrap=True)
+
+
+def _shortened(names: Sequence[str]) -> str:
+    """The first names, long ones shortened, and how many more there are."""
+    shown = [
+        name if len(name) <= LONGEST_NAME else f"{name[:LONGEST_NAME]}..." for name in names[:MOST_NAMES]
+    ]
+    more = len(names) - len(shown)
+    return ", ".join(shown) + (f" ... and {more:,} more (--json has all)" if more else "")
 
 
 def _listed(what: str, lines: list[str], more: int = 0) -> list[str]:

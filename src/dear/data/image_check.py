@@ -20,6 +20,7 @@ from dear.reading.plain import read_json
 from dear.reading.typed import typed
 from dear.writing import atomic_write
 
+LIMITS_OF_IMAGES = ("image_bytes", "image_pixels", "image_side", "image_scans")
 CHUNK = 256  # images between two calls of `progress`
 
 
@@ -28,12 +29,15 @@ def broken_images(
 ) -> dict[str, str]:
     """The images that are missing, empty or cannot be decoded: path and reason, in the listing's order.
 
-    The result is cached under the sizes and times of the files.
+    The result is cached under the sizes and times of the files, and the limits of images.
     """
     paths = _paths(listing)
     stamps = [_stamp(listing.folder / path) for path in paths]
+    limits = [str(limit(name)) for name in LIMITS_OF_IMAGES]
     key = fingerprint(
-        str(listing.folder.resolve()), *(part for pair in zip(paths, stamps, strict=True) for part in pair)
+        str(listing.folder.resolve()),
+        *limits,
+        *(part for pair in zip(paths, stamps, strict=True) for part in pair),
     )
     record = settings.cache_folder() / "checked" / f"{key}.json"
     if (result := _read(record)) is not None:

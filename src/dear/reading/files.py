@@ -6,11 +6,13 @@ A link is refused unless a caller asks for ``links``: for a path that the user g
 
 import hashlib
 import os
+import re
 import stat
+import sys
 import unicodedata
 from collections.abc import Iterator
 from contextlib import contextmanager
-from itertools import groupby
+from functools import cache
 from pathlib import Path
 from typing import BinaryIO
 
@@ -215,17 +217,19 @@ def line_ends(text: str) -> int:
     return sum(map(text.count, LINE_ENDS)) - text.count("\r\n")
 
 
-def marks_in_a_row(text: str) -> int:
-    """The most combining marks in a row: bringing them into their order takes the square of their number.
-    Unicode's stream-safe texts (UAX #15) have 30.
+def require_few_marks(text: str, where: object) -> None:
+    """Raise LimitError for many combining marks in a row: bringing them into their order takes the square of
+    their number. Unicode's stream-safe texts (UAX #15) have 30.
     """
-    if text.isascii():
-        return 0
-    return max(sum(1 for _ in run) if is_mark else 0 for is_mark, run in groupby(map(_is_mark, text)))
+    if not text.isascii() and (many := _more_marks(limit("marks")).search(text)):
+        at_most("marks", len(many[0]), where)
 
 
-def _is_mark(letter: str) -> bool:
-    return unicodedata.combining(letter) > 0 or letter in OF_MARKS
+@cache
+def _more_marks(most: int) -> re.Pattern[str]:
+    """A row of more combining marks."""
+    marks = {letter for letter in map(chr, range(sys.maxunicode + 1)) if unicodedata.combining(letter)}
+    return re.compile(f"[{''.join(map(re.escape, sorted(marks.union(OF_MARKS))))}]{{{most + 1},}}")
 
 
 def _plain(path: Path, mode: int) -> None:

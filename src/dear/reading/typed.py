@@ -123,12 +123,12 @@ def _plain(value: Any, kind: Any, key: str) -> Any:
         raise _misfit(value, kind, key)
     if kind is float and not math.isfinite(value):
         raise _misfit(value, kind, key)
-    if kind is str and not _in_utf8(value):
+    if kind is str and not in_utf8(value):
         raise _Misfit(key, f"is {shown(value)}, which is not in UTF-8")
     return value
 
 
-def _in_utf8(text: str) -> bool:
+def in_utf8(text: str) -> bool:
     """False for a text with half a surrogate pair."""
     try:
         return text.isascii() or bool(text.encode())
@@ -139,7 +139,7 @@ def _in_utf8(text: str) -> bool:
 def _mapping(value: Any, kind: Any, of: Any, key: str) -> dict[str, Any]:
     if not isinstance(value, dict) or not all(isinstance(name, str) for name in value):
         raise _misfit(value, kind, key)
-    if odd := [name for name in value if not _in_utf8(name)]:
+    if odd := [name for name in value if not in_utf8(name)]:
         raise _Misfit(key, f"has the key {shown(odd[0])}, which is not in UTF-8")
     return {name: _fit(entry, of, _below(key, name)) for name, entry in value.items()}
 

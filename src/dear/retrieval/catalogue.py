@@ -25,7 +25,15 @@ from dear.limits import at_most
 from dear.reading.files import ReadingError
 from dear.reading.plain import parse_json
 from dear.reading.typed import typed
-from dear.retrieval.database import DEFINITIONS, FILE, MOST_FACTS, Database, connect, unwritable
+from dear.retrieval.database import (
+    DEFINITIONS,
+    FILE,
+    MOST_FACTS,
+    Database,
+    connect,
+    state_of,
+    unwritable,
+)
 from dear.retrieval.facts import Facts
 from dear.retrieval.results import damaged, unopened
 from dear.retrieval.scan import Stamp
@@ -54,8 +62,7 @@ class Catalogue:
     """Facts about an index (how it was built, how many rows it has) and its files."""
 
     def __init__(self, folder: Path, database: Database) -> None:
-        self.folder, self.database = folder, database
-        self._file = (folder / FILE).stat().st_ino
+        self.folder, self.database, self._file = folder, database, state_of(folder)
         self._texts, self._facts = dict[str, str](), dict[str, Any]()  # as read before, which takes long
 
     @classmethod
@@ -121,11 +128,13 @@ class Catalogue:
     @contextmanager
     def reading(self) -> Iterator[object]:
         """Context of a consistent read, unaffected by builds; yields what identifies the state. Raises
-        DataError if the index is gone. If it was recreated in the same place, it is reopened.
+        DataError if the index is gone. If its file was changed, by a build or by whoever put another one in
+        its place, it is opened again, with all checks.
         """
         try:
-            if (file := (self.folder / FILE).stat().st_ino) != self._file:
+            if (file := state_of(self.folder)) != self._file:
                 self.database.close()
+                self._file = ()  # until it could be opened
                 self.database, self._file = connect(self.folder / FILE), file
             self.database.execute("BEGIN")
         except (OSError, sqlite3.Error) as error:

@@ -90,6 +90,21 @@ class Database(sqlite3.Connection):
             self.pages.close()
 
 
+def state_of(folder: Path) -> tuple[object, ...]:
+    """What changes with the file of a catalogue and with those beside it that SQLite obeys at the next
+    question, such as a journal. Raises OSError if there is no catalogue.
+    """
+    state = list[object]()
+    for name in filter(lambda name: name.startswith(FILE), DATABASES):
+        try:
+            facts = (folder / name).lstat()
+            state += [name, facts.st_ino, facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns]
+        except FileNotFoundError:
+            if name == FILE:
+                raise
+    return (*state,)
+
+
 def connect(path: Path) -> Database:
     """Open a catalogue, which need not exist, for questions and changes. Raises DataError for one that is
     damaged, sqlite3.Error for one that is locked.

@@ -26,7 +26,7 @@ from dear.retrieval.scan import Shard, shards_in
 from dear.retrieval.shards import all_shards, require_alike
 from dear.retrieval.vectors import TOLERANCE, Vectors
 
-OF_A_PLACE = ("folder", "shard")
+OF_A_PLACE, OF_A_MODEL = ("folder", "shard"), ("identity", "features", "embed")
 """Facts of an index that no build of it changes."""
 AGREEING = (2 * TOLERANCE) ** 0.5
 """How far cosines with the features of one content may lie apart: a merge allows them an angle."""
@@ -65,7 +65,7 @@ class Index:
 
     def _load(self) -> None:
         metadata, folder = self.catalogue.metadata(), self.catalogue.folder
-        if self.metadata and metadata["identity"] != self.metadata["identity"]:
+        if self.metadata and any(metadata[name] != self.metadata[name] for name in OF_A_MODEL):
             raise DataError(f"the index {folder} was rebuilt with another bundle: open it again.")
         if self.metadata and any(metadata.get(name) != self.metadata.get(name) for name in OF_A_PLACE):
             raise DataError(f"the index {folder} was replaced by one of other images: open it again.")

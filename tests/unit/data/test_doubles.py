@@ -1,7 +1,9 @@
 """Images of one content, a single class, uneven classes: what a check warns of."""
 
 import os
+import shlex
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -125,3 +127,36 @@ def test_uneven_classes(tmp_path: Path, settings: DataSettings) -> None:
     folder = class_folders(tmp_path / "mine", {"ant": 4, "bee": 15})
     (told, _copies) = check_dataset(str(folder), settings).warnings
     assert told.startswith("train: the classes are uneven, from 3 (ant) to 10 images (bee)")
+
+
+def test_of_many_names_some_are_shown(
+    folder: Path, settings: DataSettings, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """25,000 of 1,000 letters took as long to print as to read."""
+    found = check_dataset(str(folder), settings)
+    names = ["x" * 1000, *(f"n{number}" for number in range(1, 1200))]
+    render(replace(found, classnames=names), PrintableConsole(width=200))
+    (line,) = (line for line in capsys.readouterr().out.splitlines() if line.startswith("class names"))
+    assert line.startswith(f"class names: {'x' * 100}..., n1, n2, ")
+    assert line.endswith(", n999 ... and 200 more (--json has all)")
+
+
+def test_limits_of_images_are_those_in_force(
+    folder: Path, settings: DataSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An image above a limit was broken for good, whatever the message said of the variable that raises it."""
+    monkeypatch.setenv("DEAR_LIMIT_IMAGE_PIXELS", "34")
+    assert len(check_dataset(str(folder), settings).broken or {}) == 10
+    monkeypatch.delenv("DEAR_LIMIT_IMAGE_PIXELS")
+    assert not check_dataset(str(folder), settings).broken
+
+
+def test_a_command_that_is_suggested_runs_nothing_else(tmp_path: Path, settings: DataSettings) -> None:
+    """The names of folders may be a stranger's, and a user pastes it."""
+    for domain in ("$(touch here)", "photo"):
+        class_folders(tmp_path / "a b" / domain, {"ant": 2, "bee": 2})
+    (note,) = (note for note in check_dataset(str(tmp_path / "a b"), settings).notes if "domain" in note)
+    words = shlex.split(note.partition("the others: ")[2])
+    assert words[words.index("--data") + 1] == str(tmp_path / "a b")
+    assert words[words.index("--source") + 1] in ("$(touch here)", "photo")
+    assert not {"$(touch", "here)"} & {*words}

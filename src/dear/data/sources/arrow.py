@@ -174,8 +174,10 @@ def _columns(schema: Any, file: Path) -> dict[str, Column]:
 
 def _column(field: Any, feature: Any, file: Path) -> Column:
     facts = feature if isinstance(feature, dict) else {}
-    children = {field.type.field(index).name: str(field.type.field(index).type) for index in _range(field)}
-    of_bytes = children.keys() <= {"bytes", "path"} and children.get("bytes") in ("binary", "large_binary")
+    parts = [field.type.field(index) for index in _range(field)]
+    children = {part.name: str(part.type) for part in parts}
+    named = len(children) == len(parts) and children.keys() <= {"bytes", "path"}
+    of_bytes = named and children.get("bytes") in ("binary", "large_binary")
     if of_bytes and facts.get("_type", "Image") == "Image":
         return Column("images", "image")
     if facts.get("_type") == "ClassLabel":

@@ -7,6 +7,7 @@ from functools import cache
 from importlib.resources import files
 from itertools import chain
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 from dear.data.settings import DataSettings
@@ -88,7 +89,7 @@ def home_of(benchmark: Benchmark, settings: DataSettings) -> Path:
     if not home.is_dir():
         raise DataError(
             f"{benchmark.name} is not in {home}. "
-            f"Fetch it with `dear data get {benchmark.name} --root {root}`."
+            f"Fetch it with `dear data get {benchmark.name} --root {quote(str(root))}`."
         )
     return home
 

@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from shlex import quote
 
 from dear.data.images.raster import SUFFIXES
 from dear.data.settings import DataSettings
@@ -149,7 +150,7 @@ def _domain_note(domains: Sequence[str], rows: Sequence[Row], folder: Path) -> t
     return (
         f"its folders are read as domains of the same classes: {counts}; if they are classes, give "
         "--dataset.layout classes; to train on one domain and test on the others: dear run "
-        f"domain-generalization --data {folder} --source {domains[0]}",
+        f"domain-generalization --data {quote(str(folder))} --source {quote(domains[0])}",
     )
 
 

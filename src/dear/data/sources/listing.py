@@ -11,8 +11,8 @@ from typing import NamedTuple, NoReturn
 
 from dear.errors import DataError
 from dear.limits import at_most
-from dear.reading.files import marks_in_a_row
-from dear.reading.typed import shown
+from dear.reading.files import require_few_marks
+from dear.reading.typed import in_utf8, shown
 
 PARTS = ("train", "val", "test")
 FEW = 3  # files or classes that a note names
@@ -94,9 +94,9 @@ def require_distinct(source: str, keys: Sequence[str], names: Sequence[str]) -> 
     at_most("class_name", max(map(len, names), default=0), source)
     seen: dict[str, str] = {}
     for key, name in zip(keys, names, strict=True):
-        at_most("marks", marks_in_a_row(name), f"{source}, the class name {name[:40]!r}")
+        require_few_marks(name, f"{source}, the class name {name[:40]!r}")
         plain = plain_name(name)
-        if any(unicodedata.category(letter) == "Cs" for letter in name):  # an undecodable byte of a file name
+        if not in_utf8(name):  # an undecodable byte of a file name
             raise DataError(f"{source}: the class name {name!r} is not in UTF-8. Rename it.")
         if not plain:
             raise DataError(f"{source}: the class {key!r} has an empty name.")

@@ -281,3 +281,15 @@ def test_two_names_of_a_split(tmp_path: Path, settings: DataSettings) -> None:
     """The last one replaced the others."""
     datasets.DatasetDict(train=made([0, 1]), Train=made([0]), test=made([1])).save_to_disk(tmp_path / "mine")
     refused(tmp_path / "mine", settings, "mine: train and Train are both the train split: merge them")
+
+
+def test_images_with_two_fields_of_one_name(tmp_path: Path, settings: DataSettings) -> None:
+    """One was taken for their type, the other for their content."""
+    made([0, 1]).save_to_disk(tmp_path / "mine")
+    table = arrow_table(tmp_path / "mine")
+    cells = table["image"].combine_chunks()
+    texts, content = pyarrow.array(["a", "b"]), cells.field("bytes")
+    for first, second in ((texts, content), (content, content)):
+        double = pyarrow.StructArray.from_arrays([first, second], names=["bytes", "bytes"])
+        forge(tmp_path / "mine", table.set_column(0, "image", double))
+        refused(tmp_path / "mine", settings, "has no column of images: it has image, label")
