@@ -81,6 +81,7 @@ LIMITS: Final = MappingProxyType({
     "marks": Limit(30, "combining marks in a row in a class name or a prompt"),
     "repairs": Limit(5, "repairs of a prompt, such as of &amp;amp; for &"),
     "prompts": Limit(25_000, "prompts, templates times class names"),
+    "descriptions": Limit(100_000, "sentences that describe classes"),
     "prompt_text": Limit(5_000_000, "characters of all prompts"),
     "bundle_bytes": Limit(2**30, "bytes of a bundle's tensors"),
     "model_name": Limit(1000, "characters of the name of a model or of its weights"),
@@ -114,7 +115,7 @@ LIMITS: Final = MappingProxyType({
 SETTABLE: Final = frozenset({
     "json_bytes", "text_bytes", "text_lines", "table_rows", "parquet_bytes", "image_bytes", "image_pixels",
     "image_side", "unpacked_ratio", "unpacking_bytes", "record_values", "classes", "templates",
-    "request_classes", "request_text", "prompts", "prompt_text",
+    "request_classes", "request_text", "prompts", "descriptions", "prompt_text",
     "bundle_bytes", "parameters", "tensor_bytes", "mask_values", "moments", "index_rows",
 })  # fmt: skip
 """Limits that an environment variable raises: larger data, models and machines may need it."""

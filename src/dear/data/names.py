@@ -9,6 +9,7 @@ from dear.data.sources.benchmarks import benchmarks, home_of, named_benchmark
 from dear.data.sources.huggingface import PREFIX
 from dear.data.world.names import task_names
 from dear.errors import DataError, DearError, UnknownNameError
+from dear.reading.files import ReadingError, expanded
 
 FILES = (*table.SUFFIXES, *archive.SUFFIXES)
 """Suffixes of files that are data sets."""
@@ -37,10 +38,10 @@ def path_of(name_or_path: str) -> Path:
     """
     shown = name_or_path[:200]
     try:
-        path = Path(name_or_path).expanduser()
+        path = expanded(name_or_path)
         path.exists()
-    except RuntimeError as error:  # of pathlib; it does not name the user
-        raise DataError(f"{shown!r}: no user has the name after ~. Give the full path.") from error
+    except ReadingError as error:
+        raise DataError(f"{shown!r}: {error.reason}.") from error
     except OSError as error:
         raise DataError(f"{shown!r}: {error.strerror}.") from error
     return path

@@ -96,10 +96,9 @@ class DataSettings:
         """The prompts to use, or None for the data set's own. Raises DataError for an invalid prompt."""
         if self.template is None:
             return None
-        file = expanded(self.template)
         if "{" not in self.template:
             try:
-                texts = read_lines(file, links=True)
+                texts = read_lines(expanded(self.template), links=True)
             except ReadingError as error:
                 raise DataError(
                     f"the template {shown(self.template)} has no {{}} for the class name and is not a "

@@ -3,6 +3,7 @@ machines that make them. Options, recipes and Python all build an `Experiment`. 
 commands and recipes can be checked without loading torch.
 """
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,6 +20,7 @@ from dear.reading.typed import shown
 from dear.training.settings import TrainOptions, TrainSettings
 
 WORLD, WORLD_LARGE = "world", "world-large"
+MOST_JOBS = 1000  # processes
 """Stand in a list of data sets for the twelve small downstream tasks of the Attribute World, and for those
 with many classes."""
 
@@ -182,11 +184,23 @@ def _require_apart(plans: Sequence[Plan]) -> None:
 
 
 def data_names(names: Sequence[str]) -> tuple[str, ...]:
-    """Data sets by name, with "world" and "world-large" replaced by the tasks that they stand for."""
+    """Data sets by name, each once; "world" and "world-large" stand for their tasks."""
     from dear.data.world.names import downstream_names
 
     sets = {WORLD: downstream_names(), WORLD_LARGE: downstream_names(size="large")}
-    return tuple(dict.fromkeys(dataset for name in names for dataset in sets.get(name, [name])))
+    distinct = dict[str, str]()
+    for dataset in (one for name in names for one in sets.get(name, [name])):
+        distinct.setdefault(_place(dataset), dataset)
+    return tuple(distinct.values())
+
+
+def _place(name: str) -> str:
+    """The same for all ways to write the path of one data set; a name without folders stands for itself."""
+    from dear.data.sources.huggingface import PREFIX
+
+    kind = PREFIX if name.startswith(PREFIX) else ""
+    path = os.path.expanduser(name.removeprefix(kind))
+    return kind + os.path.realpath(path) if os.sep in path and os.path.exists(path) else name
 
 
 @dataclass(frozen=True)
@@ -214,8 +228,8 @@ class Machines:
     wandb: str | None = None
 
     def __post_init__(self) -> None:
-        if self.jobs < 1:
-            raise SettingsError(f"jobs is {self.jobs}: it must be at least 1.")
+        if not 1 <= self.jobs <= MOST_JOBS:
+            raise SettingsError(f"jobs is {shown(self.jobs)}: it must be from 1 to {MOST_JOBS:,}.")
         ways = {
             "--jobs": self.jobs > 1,
             "--cluster": self.cluster is not None,

@@ -223,7 +223,7 @@ def _below(path: Path, key: str, folder: Path) -> Path:
             f"the key {key!r} is {shown(str(path))}, which is not below the recipe's folder: copy the file "
             "there, or name yours as an option of the protocol's command (`dear run PROTOCOL`)."
         )
-    return file
+    return file.absolute() if str(file).startswith("~") else file  # "./~" is no user's home
 
 
 def _require_user(value: Any, key: str) -> None:
@@ -283,6 +283,11 @@ def _with_paths(settings: DataSettings, folder: Path) -> DataSettings:
         settings = replace(settings, classnames=_below(settings.classnames, "dataset.classnames", folder))
     if settings.template is not None and "{" not in settings.template:  # a file of templates
         file = _below(Path(settings.template), "dataset.template", folder)
+        if "{" in str(file):
+            raise SettingsError(
+                f"the key 'dataset.template' is {shown(settings.template)} in a folder with {{ in its name, "
+                "by which a template is told from a file: rename the folder."
+            )
         settings = replace(settings, template=str(file))
     return settings
 

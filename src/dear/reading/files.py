@@ -106,11 +106,13 @@ def file_size(path: Path) -> int | None:
 
 
 def expanded(path: str | Path) -> Path:
-    """A path with ~ and ~NAME replaced by a user's folder. Raises ReadingError for an unknown user."""
-    try:
-        return Path(path).expanduser()
-    except RuntimeError as error:
-        raise ReadingError(path, "no user has the name after ~: give the full path") from error
+    """A path with ~ and ~NAME at its beginning replaced by a user's folder: not in "./~", which a `Path` does
+    not tell from "~". Raises ReadingError for an unknown user.
+    """
+    text = os.fspath(path)
+    if text.startswith("~") and os.path.expanduser(text) == text:
+        raise ReadingError(path, "no user has the name after ~: give the full path")
+    return Path(os.path.expanduser(text))
 
 
 def resolved(path: str | Path) -> Path:

@@ -144,7 +144,7 @@ def test_of_many_names_some_are_shown(
 def test_limits_of_images_are_those_in_force(
     folder: Path, settings: DataSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An image above a limit was broken for good, whatever the message said of the variable that raises it."""
+    """An image above a limit was broken for good, whatever the message said of raising it."""
     monkeypatch.setenv("DEAR_LIMIT_IMAGE_PIXELS", "34")
     assert len(check_dataset(str(folder), settings).broken or {}) == 10
     monkeypatch.delenv("DEAR_LIMIT_IMAGE_PIXELS")

@@ -91,7 +91,7 @@ class TestLoadDataset:
     @pytest.mark.parametrize(
         ("path", "message"),
         [
-            ("~nosuch/x", r"^'~nosuch/x': no user has the name after ~\. Give the full path\.$"),
+            ("~nosuch/x", r"^'~nosuch/x': no user has the name after ~: give the full path\.$"),
             ("x" * 5000, r"^'x{200}': File name too long\.$"),
         ],
     )

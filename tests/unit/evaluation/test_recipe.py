@@ -354,8 +354,7 @@ def test_numbers_beyond_use(tmp_path: Path) -> None:
 
 
 def test_data_sets_are_few(tmp_path: Path) -> None:
-    """A folder may be named in many ways, and is loaded for each."""
-    names = [f"{'./' * number}photos" for number in range(501)]
+    names = [f"photos-{number}" for number in range(501)]
     for many, refused in ((names[:500], False), (names, True)):
         path = written(tmp_path, GOOD.replace("[mixed-paints, stamped-tiles]", f"[{', '.join(many)}]"))
         if refused:
@@ -363,6 +362,14 @@ def test_data_sets_are_few(tmp_path: Path) -> None:
                 load_recipe(path)
         else:
             load_recipe(path)
+
+
+def test_a_data_set_has_many_names(tmp_path: Path) -> None:
+    """It was loaded for each, which the 500 of a recipe made the product of two limits."""
+    (tmp_path / "photos").mkdir()
+    names = [f"{tmp_path}/{'./' * number}photos" for number in range(9)]
+    names += [f"hf:{name}" for name in names]
+    assert data_names([*names, "photos", "mixed-paints"]) == (names[0], names[9], "photos", "mixed-paints")
 
 
 def test_labels_differ_in_names_of_files(tmp_path: Path) -> None:

@@ -6,10 +6,13 @@ from pathlib import Path
 import pytest
 
 from dear.cli.help import descriptions
+from dear.data.names import path_of
+from dear.errors import DearError
 from dear.evaluation.recipe import RecipeError, load_recipe, load_recipes
 from dear.methods.atprompt import AtPromptSettings
 from dear.methods.registry import METHODS
 from dear.methods.tac import TacSettings
+from dear.reading.files import expanded
 
 GOOD = "protocol: few-shot\nout: runs/x\ndata: mixed-paints\n"
 KEYS = {
@@ -52,6 +55,36 @@ def test_where_a_recipe_finds_the_files_of_methods(tmp_path: Path) -> None:
         TacSettings(views=2),
         AtPromptSettings(depth=3),
     ]
+
+
+def test_a_folder_called_like_a_users_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """ "./~" is none, but was, when the recipe's file was read: another line of the user's own home."""
+    home, here = tmp_path / "home", tmp_path / "here"
+    for folder, line in ((home, "mine {}"), (here / "~", "theirs {}")):
+        folder.mkdir(parents=True)
+        (folder / "t.txt").write_text(line)
+        (folder / "names.txt").write_text("a\tb\n")
+    (here / "~" / "r.yaml").write_text(
+        "protocol: few-shot\nout: x\ndata: [mixed-paints]\n"
+        "dataset: {template: t.txt, classnames: names.txt}\n"
+    )
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.chdir(here)
+    settings = load_recipe(Path("./~/r.yaml")).dataset
+    assert settings.templates() == ("theirs {}",)
+    assert expanded(str(settings.classnames)).samefile(here / "~" / "names.txt")
+    assert path_of("./~") == Path("./~")
+    assert path_of("~") == home
+
+
+def test_a_folder_with_a_brace_in_its_name(tmp_path: Path) -> None:
+    """The path of the file became a template."""
+    (tmp_path / "a{}b").mkdir()
+    (tmp_path / "a{}b" / "t.txt").write_text("x {}")
+    recipe = tmp_path / "a{}b" / "r.yaml"
+    recipe.write_text("protocol: few-shot\nout: x\ndata: [mixed-paints]\ndataset: {template: t.txt}\n")
+    with pytest.raises(DearError, match=r"'dataset\.template' is 't\.txt' in a folder with { in its name"):
+        load_recipe(recipe)
 
 
 def test_methods_declare_which_of_their_settings_name_files() -> None:

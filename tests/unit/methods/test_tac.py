@@ -21,6 +21,7 @@ from dear.evaluation.protocols.transfer import CrossDataset
 from dear.evaluation.resolve import settle
 from dear.evaluation.run_context import RunContext
 from dear.evaluation.runs import check_methods, run_one
+from dear.limits import LimitError
 from dear.methods.base import TrainingImages
 from dear.methods.shared_settings import imagenet_templates
 from dear.methods.tac import TacSettings
@@ -310,6 +311,20 @@ class TestDescriptions:
         path = tmp_path / "mine.json"
         path.write_text(json.dumps(content))
         with pytest.raises(DearError, match=message):
+            self.settings(path).check_classes(["house"], [])
+
+    def test_sentences_are_few(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """They went around the limits of prompts."""
+        path = tmp_path / "mine.json"
+        path.write_text(json.dumps({"house": ["a house"] * 61, "sea": ["the sea"]}))
+        monkeypatch.setenv("DEAR_LIMIT_DESCRIPTIONS", "61")
+        self.settings(path).check_classes(["house"], [])
+        with pytest.raises(LimitError, match=r"mine\.json: 62 sentences that describe classes"):
+            self.settings(path).check_classes(["house", "sea"], [])
+        with pytest.raises(LimitError, match=r"2 classes: 120 sentences that describe classes"):
+            TacSettings().described(["house", "sea"])
+        monkeypatch.setenv("DEAR_LIMIT_PROMPT_TEXT", "426")
+        with pytest.raises(LimitError, match=r"mine\.json: 427 characters of all prompts"):
             self.settings(path).check_classes(["house"], [])
 
     def test_underscores_may_be_spaces(self, tmp_path: Path) -> None:

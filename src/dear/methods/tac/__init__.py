@@ -4,11 +4,13 @@ import hashlib
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from types import MappingProxyType
 from typing import Literal, Self
 
 from dear.errors import SettingsError, listing
+from dear.limits import at_most
 from dear.methods.declaration import AT_LEAST_0, COUNT, LAYER, PROMPT, Declaration, MethodSettings
 from dear.methods.shared_settings import imagenet_templates
 from dear.reading.files import ReadingError, expanded, read_bytes, resolved
@@ -107,10 +109,11 @@ class TacSettings(MethodSettings):
         """The sentences that describe each class. Underscores in names may stand as spaces in the file.
 
         Raises SettingsError for a class without any, ReadingError for a file that cannot be read or has
-        something else.
+        something else, LimitError for more sentences or letters than a text tower should have to read.
         """
         spaced = [name.replace("_", " ") for name in classnames]
         if self.descriptions == TEMPLATES:
+            at_most("descriptions", len(spaced) * len(imagenet_templates()), f"{len(spaced):,} classes")
             return [[template.format(name) for template in imagenet_templates()] for name in spaced]
         path = expanded(self.descriptions)
         content, _ = self._read(path)
@@ -126,6 +129,8 @@ class TacSettings(MethodSettings):
                     f"{TEMPLATES} for hand-written ones."
                 )
             descriptions.append(sentences)
+        at_most("descriptions", sum(map(len, descriptions)), path)
+        at_most("prompt_text", sum(map(len, chain.from_iterable(descriptions))), path)
         return descriptions
 
     def _read(self, path: Path) -> tuple[bytes, str]:
