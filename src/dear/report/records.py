@@ -189,6 +189,7 @@ def checked(records: Iterable[Record]) -> list[Record]:
     if kind().trained_on is not None:
         _check_same(records, data_set, "sources")
     _check_same(records, _role_source, "role tables", method_label)
+    _check_role_tables(records)
     _check_same(
         records, lambda record: (record.get("selection") or {}).get("rule"), "rules of --select", method_label
     )
@@ -229,6 +230,36 @@ def _role_source(record: Record) -> str | None:
     """The source of the roles, ignoring the seed they were shuffled with."""
     source = (record.get("roles") or {}).get("source")
     return source and re.sub(r"\(seed \d+\)", "", str(source))
+
+
+def _check_role_tables(records: Sequence[Record]) -> None:
+    """Raise DataError if runs of one method have different role tables of one source, which says neither
+    weights nor data in full. A source that names a seed, as that of shuffled roles, has a table a seed.
+    """
+    with_table = [record for record in records if (record.get("roles") or {}).get("table")]
+    for of_source in grouped(with_table, lambda record: str(record["roles"]["source"])).values():
+        for runs in grouped(of_source, method_label).values():
+            heads = _head_roles(runs[0])
+            others = [run for run in runs if _head_roles(run) != heads]  # equal ones need no closer look
+            _check_same([runs[0], *others], _role_by_head, "role tables", method_label)
+
+
+def _head_roles(record: Record) -> Any:
+    table = record["roles"]["table"]
+    return table.get("attributes"), table.get("heads")
+
+
+def _role_by_head(record: Record) -> dict[str, Any]:
+    """What a run depends on in its role table: the attributes in order, and each head's role, attribute and
+    shares.
+    """
+    attributes, heads = _head_roles(record)
+    facts = {"attributes": attributes}
+    for head in heads or ():
+        title = f"layer {head.get('layer')} head {head.get('head')}"
+        facts[title] = " ".join(filter(None, [head.get("role"), head.get("attribute")]))
+        facts[f"the shares of {title}"] = head.get("share") or {}
+    return facts
 
 
 def _check_same(
