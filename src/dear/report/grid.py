@@ -21,6 +21,8 @@ SEEDS, INTERVAL = "sd over seeds", "half of 95% interval"
 """What stands after ± in a table."""
 FORMULA = re.compile(r"(^|[;\t\n])(?=\s*[=+\-@\uff1d\uff0b\uff0d\uff20])|^(?=\t)")
 """Where a cell begins that a spreadsheet takes for a formula; it takes full-width signs too."""
+EMPHASIS = re.compile(r"(?<![^\W_])_|_(?![^\W_])")
+"""Underscores that Markdown may take for emphasis: not those within a word."""
 MISSING = "–"
 Mark = Literal["best", "second"]
 Rows = Sequence[Sequence[object]]
@@ -94,7 +96,7 @@ class Grid:
             for row in self.rows
         ]
         lines = [f"| {' | '.join(line)} |" for line in head + body]
-        notes = [f"\n{note}" for note in self.notes]
+        notes = [f"\n{markdown_text(note)}" for note in self.notes]
         return "\n".join([f"### {markdown_text(self.title)}\n", *lines, *notes]) + "\n"
 
     def to_latex(self) -> str:
@@ -215,7 +217,7 @@ def latex_text(text: str) -> str:
 def markdown_text(text: str) -> str:
     """Text escaped for one line of Markdown, shown literally: no link, image, HTML, emphasis or column."""
     signs = {ord(sign): f"\\{sign}" for sign in "\\`*[]|"} | {ord("<"): "&lt;"}
-    return printable(" ".join(text.split())).translate(signs)
+    return EMPHASIS.sub(r"\\_", printable(" ".join(text.split())).translate(signs))
 
 
 def csv_text(text: str) -> str:
