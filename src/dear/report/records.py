@@ -12,6 +12,7 @@ from dear.evaluation.protocols import protocol_class
 from dear.evaluation.schema import SCHEMA, part_of
 from dear.limits import at_most
 from dear.methods.registry import METHODS
+from dear.reading.typed import shown
 from dear.training.settings import TrainSettings
 
 Record = Mapping[str, Any]
@@ -147,24 +148,50 @@ def _data_sets(record: Record) -> list[Mapping[str, Any]]:
 
 
 def _with_distinct_titles(records: Sequence[Record]) -> list[Record]:
-    """The records with the name added to each title that several data sets share, to tell rows apart."""
-    names: dict[str, set[str]] = {}
-    for dataset in (dataset for record in records for dataset in _data_sets(record)):
-        names.setdefault(str(dataset.get("title")), set()).add(str(dataset.get("name")))
+    """The records with the name added, once, to each title that several data sets share, to tell rows apart.
+
+    Raises DataError if two titles with their names are the same.
+    """
+    by_use = {
+        (_name(dataset), _title(dataset)): _title(dataset)
+        for record in records
+        for dataset in _data_sets(record)
+    }
+    while True:  # a title with its name may be that of another data set
+        names: dict[str, set[str]] = {}
+        for (name, _), title in by_use.items():
+            names.setdefault(title, set()).add(name)
+        shared = [use for use, title in by_use.items() if len(names[title]) > 1]
+        unnamed = [(name, title) for name, title in shared if by_use[name, title] == title]
+        if not unnamed:
+            break
+        by_use |= {(name, title): f"{title} ({name})" for name, title in unnamed}
+    if shared:
+        title = by_use[shared[0]]
+        raise DataError(
+            f"two data sets are both called {shown(title)}; rename one, or report them separately"
+        )
 
     def titled(dataset: Mapping[str, Any]) -> Mapping[str, Any]:
-        title = dataset.get("title")
-        unique = title is None or len(names[str(title)]) == 1
-        return dataset if unique else {**dataset, "title": f"{title} ({dataset.get('name')})"}
+        title = by_use[_name(dataset), _title(dataset)]
+        return dataset if title == _title(dataset) else {**dataset, "title": title}
 
     return [
         {
             **record,
-            "dataset": titled(record["dataset"]),
+            "dataset": titled(part_of(record, "dataset")),
             "targets": [titled(target) for target in record.get("targets") or ()],
         }
         for record in records
     ]
+
+
+def _name(dataset: Mapping[str, Any]) -> str:
+    return str(dataset.get("name"))
+
+
+def _title(dataset: Mapping[str, Any]) -> str:
+    return str(dataset.get("title") or dataset.get("name"))
 
 
 def checked(records: Iterable[Record]) -> list[Record]:
