@@ -13,6 +13,7 @@ from rich.table import Table as RichTable
 from dear.evaluation.schema import harmonic_mean
 from dear.report.grid import MISSING, Cell, Grid, GridRow, marked, rich_cell
 from dear.report.records import (
+    AVERAGE,
     CHANCE,
     HALVES,
     Record,
@@ -128,7 +129,7 @@ def base_to_novel_table(records: Iterable[Record]) -> Table:
         for name, runs in data_sets.items()
     ]
     averages = [average([pairs.get((method, name)) for name in data_sets]) for method in methods]
-    return Table(tuple(methods), tuple(rows), _row("Average", averages, average([*chances.values()])))
+    return Table(tuple(methods), tuple(rows), _row(AVERAGE, averages, average([*chances.values()])))
 
 
 def chance_pairs(run: Record) -> Pairs | None:

@@ -204,7 +204,7 @@ def published_grid(records: Sequence[Record]) -> Grid | None:
     Raises:
         DataError: for records that cannot be combined in one table.
     """
-    printed = published.base_to_novel()
+    printed = {key: row for key, row in published.base_to_novel().items() if published.AVERAGE not in key}
     rows, compared = [], []
     for method, group in grouped(checked(records), method_label).items():
         paper = _printed_as(method, group[0])

@@ -18,6 +18,8 @@ from dear.training.settings import TrainSettings
 Record = Mapping[str, Any]
 
 HALVES = ("base", "novel")
+AVERAGE = "Average"
+"""Title of the row or column that is the mean of the data sets: no data set has it alone."""
 CHANCE = "chance"
 """Label of a row or column: the accuracy of guessing among the candidate classes."""
 TUNED = "tuned on targets"
@@ -148,7 +150,8 @@ def _data_sets(record: Record) -> list[Mapping[str, Any]]:
 
 
 def _with_distinct_titles(records: Sequence[Record]) -> list[Record]:
-    """The records with the name added, once, to each title that several data sets share, to tell rows apart.
+    """The records with the name added, once, to each title that several data sets share or that is the
+    average's, to tell rows apart.
 
     Raises DataError if two titles with their names are the same.
     """
@@ -161,7 +164,7 @@ def _with_distinct_titles(records: Sequence[Record]) -> list[Record]:
         names: dict[str, set[str]] = {}
         for (name, _), title in by_use.items():
             names.setdefault(title, set()).add(name)
-        shared = [use for use, title in by_use.items() if len(names[title]) > 1]
+        shared = [use for use, title in by_use.items() if len(names[title]) > 1 or title == AVERAGE]
         unnamed = [(name, title) for name, title in shared if by_use[name, title] == title]
         if not unnamed:
             break

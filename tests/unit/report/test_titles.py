@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from dear.errors import DataError
+from dear.report.protocols import tables_of
 from dear.report.records import checked, data_set_title, readable
 from tests.unit.report.samples import record
 
@@ -27,6 +28,8 @@ def runs(*data_sets: tuple[str, str | None]) -> list[dict[str, Any]]:
             [("a", "X"), ("b", "X"), ("c", "X (a)"), ("d", "X (a) (c)")],
             ["X (a)", "X (b)", "X (a) (c)", "X (a) (c) (d)"],
         ),
+        ([("average", "Average"), ("a", "A")], ["Average (average)", "A"]),
+        ([("Average", None), ("a", "average")], ["Average (Average)", "average"]),
         ([("pets", None), ("a", "pets")], ["pets (pets)", "pets (a)"]),
     ],
 )
@@ -40,3 +43,29 @@ def test_titles_that_no_name_tells_apart() -> None:
     same = runs(("a) (b", "X"), ("c", "X"), ("b", "X (a)"), ("d", "X (a)"))
     with pytest.raises(DataError, match=r"two data sets are both called 'X \(a\) \(b\)'; rename one"):
         readable(same)
+
+
+def test_a_data_set_called_average_keeps_its_numbers() -> None:
+    few = runs(("average", "Average"), ("pets", "Pets"))
+    for run, accuracy in zip(few, (0.1, 0.9), strict=True):
+        run |= {"protocol": "few-shot", "results": {"all": {"accuracy": accuracy}}}
+    (grid,) = tables_of(few)
+    percent = {row.label: row.cells[0] and row.cells[0].mean for row in grid.rows}
+    assert percent == {"Average (average): dear": 10, "Pets: dear": 90, "Average: dear": 50}
+    table = tables_of(runs(("average", "Average"), ("pets", "Pets")))[0]
+    assert [row.label for row in table.rows] == ["Average (average): dear", "Pets: dear", "Average: dear"]
+
+
+def test_no_published_average_stands_beside_a_data_set_of_its_name() -> None:
+    names = ("average", "DTD")
+    run = record("tools", "dear", 0.5, 0.5, protocol="cross-dataset")
+    run["targets"] = [{"name": name, "title": name, "identity": name} for name in names]
+    scores = {"accuracy": 0.5, "decoupled": 0.5}
+    run["results"] = {"source": scores, "targets": dict.fromkeys(names, scores)}
+    (transfer,) = tables_of([run])
+    printed = [row for row in transfer.rows if row.published]
+    assert printed
+    assert all(row.cells[1:3] == (None, None) and row.cells[3] for row in printed)
+    run = record("Average", "dear", 0.5, 0.5)
+    run["weights"] |= {"model": "ViT-B-16", "pretrained": "openai"}
+    assert "base-to-novel-published" not in {grid.name for grid in tables_of([run])}

@@ -11,6 +11,7 @@ from dear.report.drawing import DASHES, NEUTRAL, PALETTE, Drawing, Omission, dra
 from dear.report.grid import Cell, Grid, GridRow, marked
 from dear.report.protocols import Figure, ProtocolReport
 from dear.report.records import (
+    AVERAGE,
     CHANCE,
     Record,
     accuracy,
@@ -24,7 +25,6 @@ from dear.report.records import (
 
 ACROSS = 3  # panels beside each other
 PANEL = 20  # marks that take as long to draw as an empty panel
-AVERAGE = "Average"
 Curves = Mapping[str, Mapping[str, Mapping[int, Cell]]]
 """Data set title (the average last) -> method -> shots -> accuracy."""
 

@@ -9,6 +9,7 @@ from dear.report import published
 from dear.report.grid import Cell, Grid, GridRow, marked
 from dear.report.protocols import ProtocolReport
 from dear.report.records import (
+    AVERAGE,
     CHANCE,
     Record,
     accuracy,
@@ -71,7 +72,7 @@ def transfer_grid(records: Iterable[Record], protocol: str) -> Grid:
         fused = _row(f"{row.label}, fused", runs, titles, "accuracy")
         differs = [cell and cell.mean for cell in row.cells] != [cell and cell.mean for cell in fused.cells]
         rows += [ranked.get(row.label, row), *([fused] if differs else [])]
-    printed = _published(protocol, str(part_of(records[0], "dataset", "name")), ["average", *titles])
+    printed = _published(protocol, str(part_of(records[0], "dataset", "name")), titles)
     any_fused = any(row.label.endswith(", fused") for row in rows)
     rows = [*_chance(records[0], titles), *rows, *printed]
     rule = USER_DATA_RULE if user_data_only(records) else RULE[protocol]
@@ -80,7 +81,7 @@ def transfer_grid(records: Iterable[Record], protocol: str) -> Grid:
         protocol,
         TITLES[protocol],
         "Method",
-        (f"{source} (source)", "Average", *titles.values()),
+        (f"{source} (source)", AVERAGE, *titles.values()),
         tuple(rows),
         (
             f"Percent, {seeds} seed{'s' if seeds > 1 else ''}"
@@ -131,16 +132,17 @@ def _target(run: Record, name: str, read: str) -> float | None:
     return 100 * accuracy(run, "targets", name, read=read) if name in targets else None
 
 
-def _published(protocol: str, source: str, names: list[str]) -> list[GridRow]:
+def _published(protocol: str, source: str, names: Iterable[str]) -> list[GridRow]:
     """The paper's rows if it has any of these targets, with its average if it has all of them."""
     rows = []
+    columns = [published.paper_data_set(name) for name in names]
     for method, numbers in published.transfer(protocol).items():
         targets = set(numbers) - {"ImageNet", "average"}
-        columns = [published.paper_data_set(name) for name in names]
         if not targets & set(columns):
             continue
         complete = targets <= set(columns)
         values = [numbers.get("ImageNet") if source == "ImageNet" else None]
-        values += [None if name == "average" and not complete else numbers.get(name) for name in columns]
+        values.append(numbers["average"] if complete else None)
+        values += [None if name == "average" else numbers.get(name) for name in columns]
         rows.append(GridRow(method, tuple(None if v is None else Cell(v) for v in values), published=True))
     return rows
