@@ -14,7 +14,7 @@ FOLLOWED = {
     "backbone/sharded.py": 2, "backbone/tiny.py": 1, "backbone/tokenizer_file.py": 2,
     "backbone/weights.py": 2, "data/sources/arrow.py": 1, "roles/sentences.py": 5,
     # Images, also those in a folder.
-    "data/image_check.py": 1, "data/images/raster.py": 1,
+    "data/image_check.py": 1, "data/images/raster.py": 1, "report/run_mistakes.py": 1,
     # The user gives the path, or a recipe below its own folder with links resolved.
     "cli/parsing.py": 1, "cli/predict.py": 1, "data/settings.py": 1, "data/sources/archive.py": 2,
     "data/sources/naming.py": 1, "data/sources/table.py": 2, "evaluation/recipe.py": 1,

@@ -8,7 +8,7 @@ The reader can name others (``dear report --mistakes-of``); all numbers are in t
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
@@ -17,12 +17,13 @@ import torch
 from PIL import Image
 
 from dear.data.images.decode import as_image, decode
-from dear.data.images.raster import read_image
+from dear.data.images.raster import kind_of, read_image
 from dear.data.loading import of_world
 from dear.data.world.tasks import WorldImages, load_task
 from dear.errors import DataError, DearError
 from dear.evaluation.mistakes import RECORDED_MISTAKES, Mistakes, content_hash, varied
 from dear.evaluation.schema import Mistake
+from dear.reading.files import opened
 from dear.report.drawing import Drawing
 from dear.report.grid import csv_file
 from dear.report.mistakes import (
@@ -54,6 +55,9 @@ WORST = 50
 """Classes that the table of a part shows, the worst."""
 SHORT_SIDE, LONGEST = 256, 768
 """Pixels of the shorter side of a picture, and at most of the longer one."""
+LARGEST = 2**26
+"""Bytes of a file whose picture is shown: a record may name any file, and each is hashed."""
+LONGEST_START = 12  # bytes that tell the format of a picture
 MAX_PICTURES = 512
 """Pictures that are remembered: more than a page shows."""
 PART_TITLES = {
@@ -115,18 +119,45 @@ class RunMistakes:
         return mistakes_section(self.mistakes, pictures, name, most_drawn=MAX_DRAWN, worst=WORST)
 
 
-@lru_cache(MAX_PICTURES)
+@dataclass(frozen=True)
+class _File:
+    """A file in one state: equal under all its paths."""
+
+    path: Path = field(compare=False)
+    device: int
+    inode: int
+    size: int
+    modified: int
+
+
 def _tested(path: Path, sha256: str | None) -> Image.Image | None:
-    """The picture of a file of this content, once: a record may name one again and again."""
+    """The picture of a file if it has this content and is not too large for a page."""
     try:
-        content = read_image(path)
-        if content_hash(content) != sha256:
-            return None
-        image = as_image(decode(path, SHORT_SIDE, content))
-    except DearError:
+        status = path.stat()
+    except (OSError, ValueError):  # a name with a zero byte is a ValueError
         return None
+    if status.st_size > LARGEST:
+        return None
+    file = _File(path, status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
+    content, picture = _picture(file)
+    return picture if content == sha256 else None
+
+
+@lru_cache(MAX_PICTURES)
+def _picture(file: _File) -> tuple[str | None, Image.Image | None]:
+    """The hash of a file and its picture, read once: records may name one again and again, each time with
+    another hash.
+    """
+    try:
+        with opened(file.path, links=True) as start:
+            if kind_of(start.read(LONGEST_START)) is None:
+                return None, None
+        content = read_image(file.path)
+        image = as_image(decode(file.path, SHORT_SIDE, content))
+    except DearError:
+        return None, None
     image.thumbnail((LONGEST, LONGEST))
-    return image
+    return content_hash(content), image
 
 
 @cache
