@@ -18,6 +18,9 @@ _STATUS, _CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 _RESET_PEAK = "5"
 
 
+_version = cache(version)
+
+
 @cache
 def code_version() -> str:
     """12 hexadecimal digits that change with the package's code: SHA-256 over its Python files, in order."""
@@ -34,7 +37,7 @@ def environment() -> dict[str, str | int]:
         "code": code_version(),
         "python": platform.python_version(),
         "torch": torch.__version__,
-        "open_clip": version("open_clip_torch"),
+        "open_clip": _version("open_clip_torch"),
         "machine": platform.machine(),
         "threads": torch.get_num_threads(),
     }

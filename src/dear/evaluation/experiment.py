@@ -170,12 +170,13 @@ class Experiment(RunOptions):
 
 
 def _require_apart(plans: Sequence[Plan]) -> None:
-    """Raise SettingsError for two labels of a method with one name in files: a record would be read as that
-    of the other.
+    """Raise LimitError for a label that no record may have, and SettingsError for two of a method with one
+    name in files: a record would be read as that of the other.
     """
     labels = dict[tuple[str, str], str]()
     for plan in plans:
         label = plan.label or ""
+        at_most("record_name", len(label), f"the label {shown(label)}")
         if label != (other := labels.setdefault((plan.method, file_part(label)), label)):
             raise SettingsError(
                 f"the labels {shown(other)} and {shown(label)} of {plan.method} are the same in names of "

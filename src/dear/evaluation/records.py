@@ -4,6 +4,7 @@ once, when it is read, so that other code can rely on it. Light to import.
 
 import json
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NotRequired, TypedDict
 
@@ -12,7 +13,7 @@ from dear.evaluation.protocols import PROTOCOLS
 from dear.evaluation.schema import SCHEMA, MistakesEntry, Record, check_scores
 from dear.limits import LimitError, at_most
 from dear.reading.files import ReadingError
-from dear.reading.plain import read_json, require_whole, walked
+from dear.reading.plain import parse_json, read_json, require_whole, walked
 from dear.reading.typed import shown, typed
 from dear.roles.table import Evidence, HeadRole, check_size
 
@@ -36,6 +37,19 @@ def read_record(path: Path) -> dict[str, Any]:
         reason = error.reason if isinstance(error, ReadingError) else str(error).rstrip(".")
         raise DataError(f"{path} is not a run record: {reason}. Remove it and run it again.") from error
     return record
+
+
+def check_facts(facts: Mapping[str, Any]) -> None:
+    """Raise DataError, before a run begins, if a record with what is known of it could not be read."""
+    try:
+        record = parse_json(json.dumps({**facts, "results": {}}), "it")
+        _require_small(record)
+        _check(typed(record, Record, ""))
+        at_most("record_parts", 1 + len(record["targets"]), "it")
+    except (DataError, LimitError) as error:
+        reason = error.reason if isinstance(error, ReadingError) else str(error).rstrip(".")
+        run = f"{shown(facts['method'])} on {shown(facts['dataset']['name'])}"
+        raise DataError(f"{run} would leave a record that cannot be read: {reason}. Change that.") from error
 
 
 class Table(TypedDict):

@@ -208,27 +208,43 @@ class Trial:
         return lambda: evaluate(self.method, images, cache=self.context.cache, precision=precision).accuracy
 
 
-def run_record(trial: Trial, results: Mapping[str, Any]) -> dict[str, Any]:
-    """The record of a run, from its trial and the results of its protocol."""
-    run, method = trial.run, trial.method
+def run_facts(context: RunContext, run: ResolvedRun) -> dict[str, Any]:
+    """What the record of a run says that is known before it begins, without its classes and role table, which
+    were checked when they were read.
+    """
     return {
         "schema": SCHEMA,
         "protocol": run.protocol.name,
-        "key": run.key,
         "method": run.plan.method,
         "variant": run.plan.variant,
         "settings": {"method": asdict(run.settings), "train": asdict(run.training)},
         "published": [*run.published],
         "tuned_on_targets": run.tuned_on_targets,
-        "dataset": _dataset(run.source) | {"classes": [*run.source.classnames]},
+        "dataset": _dataset(run.source),
         "targets": [_dataset(dataset) for dataset in run.targets],
         "weights": dict(run.weights),
         "transductive": run.plan.unlabelled,
-        "teacher": trial.teacher
-        and teacher_facts(trial.teacher.run) | {"train": {"epochs": trial.teacher.epochs}},
-        "roles": None if run.roles is None else {"source": run.roles.source, "table": run.roles.to_json()},
+        "teacher": None if run.teacher is None else teacher_facts(run.teacher),
+        "roles": None if run.roles is None else {"source": run.roles.source},
         "seed": run.seed,
         "shots": run.shots,
+        "environment": environment() | {"device": _device(context)},
+    }
+
+
+def run_record(trial: Trial, results: Mapping[str, Any]) -> dict[str, Any]:
+    """The record of a run, from its trial and the results of its protocol."""
+    run, method = trial.run, trial.method
+    facts = run_facts(trial.context, run)
+    machine = facts.pop("environment")
+    return {
+        "schema": SCHEMA,
+        "protocol": run.protocol.name,
+        "key": run.key,
+        **facts,
+        "dataset": facts["dataset"] | {"classes": [*run.source.classnames]},
+        "teacher": trial.teacher and facts["teacher"] | {"train": {"epochs": trial.teacher.epochs}},
+        "roles": None if run.roles is None else facts["roles"] | {"table": run.roles.to_json()},
         "fewshot": None if trial.pick is None else trial.pick.to_json(),
         "train": {"epochs": trial.epochs},
         "selection": {"rule": run.select, "epoch": trial.epoch_tested},
@@ -241,7 +257,7 @@ def run_record(trial: Trial, results: Mapping[str, Any]) -> dict[str, Any]:
             "test": trial.test_seconds,
         },
         "peak_memory": peak(method.clip.image.projection.device),
-        "environment": environment() | {"device": _device(trial.context)},
+        "environment": machine,
     }
 
 
