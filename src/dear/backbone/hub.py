@@ -15,8 +15,8 @@ import huggingface_hub  # loads its parts when they are used
 from huggingface_hub import constants
 
 from dear.backbone.hub_answers import checked_answers, stated_size
+from dear.backbone.hub_cache import known_missing, look_up, note_missing
 from dear.backbone.hub_hashes import GIT, SHA256, ContentError, require_hash, require_known
-from dear.backbone.hub_missing import known_missing, note_missing
 from dear.errors import WeightsError, first_line, printable
 from dear.limits import LimitError, at_most
 
@@ -77,9 +77,7 @@ def _first_cached(
     """The same after the files before it, which the cache lacks."""
     require_name(repository)
     for number, file in enumerate(files):
-        cached_path = huggingface_hub.try_to_load_from_cache(
-            repository, file, cache_dir=cache_dir, revision=revision
-        )
+        cached_path = look_up(repository, file, revision, cache_dir)
         if isinstance(cached_path, str):
             path = Path(cached_path)
             if revision is not None and GIT.fullmatch(revision) and commit_of(path) not in (revision, None):
