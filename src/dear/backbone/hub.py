@@ -15,7 +15,7 @@ import huggingface_hub  # loads its parts when they are used
 from huggingface_hub import constants
 
 from dear.backbone.hub_answers import checked_answers, stated_size
-from dear.backbone.hub_cache import known_missing, look_up, note_missing
+from dear.backbone.hub_cache import known_missing, look_up, note_missing, require_own
 from dear.backbone.hub_hashes import GIT, SHA256, ContentError, require_hash, require_known
 from dear.errors import WeightsError, first_line, printable
 from dear.limits import LimitError, at_most
@@ -82,7 +82,7 @@ def _first_cached(
             path = Path(cached_path)
             if revision is not None and GIT.fullmatch(revision) and commit_of(path) not in (revision, None):
                 continue  # the client notes what a hub answered to a commit
-            require_hash(path, path.resolve().name, f"{file} of {repository} in the hub's cache")
+            require_hash(path, require_own(path), f"{file} of {repository} in the hub's cache")
             return files[:number], path
     return files, None
 
@@ -206,6 +206,7 @@ def download(
             info = hub.model_info(repository, revision=commit, files_metadata=True)
         entries = {entry.rfilename: entry for entry in info.siblings or ()}
         stated = _stated_hash(entries[file])
+    require_own(path)
     require_hash(path, stated, f"{file} of {repository}")
     note_missing(repository, [one for one in files[: files.index(file)] if one not in entries], commit)
     return path

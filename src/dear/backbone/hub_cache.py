@@ -1,5 +1,6 @@
 """What the cache of the Hugging Face hub knows of a repository: its files, and those that a commit lacks."""
 
+import os
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -8,9 +9,9 @@ from typing import Any
 import huggingface_hub
 from huggingface_hub import constants
 
-from dear.backbone.hub_hashes import GIT
+from dear.backbone.hub_hashes import GIT, SHA256, ContentError
 from dear.errors import WeightsError, first_line
-from dear.reading.files import ReadingError, read_bytes
+from dear.reading.files import ReadingError, read_bytes, require_inside
 
 
 def look_up(
@@ -33,6 +34,23 @@ def look_up(
         raise WeightsError(
             f"the hub's cache of {repository} cannot be read ({first_line(error)}): remove {folder}."
         ) from error
+
+
+def require_own(path: Path) -> str:
+    """The hash that a cached file is named after, or "" for one that is no link, in a cache without links.
+    Raises ContentError for a link to anything else than a blob of its repository.
+    """
+    commits = (parent for parent in path.parents if parent.parent.name == "snapshots")
+    snapshot = next(commits, path.parent)
+    try:
+        require_inside(snapshot, snapshot.parents[1])
+        require_inside(path, snapshot)
+        blob = Path(os.readlink(path)).name if path.is_symlink() else ""
+    except (ReadingError, OSError) as error:
+        raise ContentError(f"{path} leads out of its repository's cache: remove it.") from error
+    if blob and not (SHA256.fullmatch(blob) or GIT.fullmatch(blob)):
+        raise ContentError(f"{path} is a link to a file that is not named after its hash: remove it.")
+    return blob
 
 
 def known_missing(repository: str, files: Sequence[str], revision: str | None) -> bool:

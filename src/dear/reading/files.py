@@ -26,6 +26,7 @@ KINDS = (
     (stat.S_ISBLK, "it is a device, not a regular file"),
 )  # fmt: skip
 BLOCK = 2**20  # bytes
+SHARED_BLOB = re.compile(r"[0-9a-f]{64}")
 OF_MARKS = "\u0f73\u0f75\u0f81"
 """The only letters that are no marks but become two."""
 LINE_ENDS = "\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"
@@ -126,13 +127,21 @@ def resolved(path: str | Path) -> Path:
 def require_inside(path: Path, folder: Path | None = None) -> Path:
     """The path of a file in a folder that may be a stranger's, by default the one that it lies in. Raises
     ReadingError for a link that leads out of the folder, except to the blobs of the same repository in the
-    hub's cache, whose files are such links.
+    hub's cache, whose files are such links, or through them to those that all repositories share.
     """
     folder, file = resolved(folder or path.parent), resolved(path)
-    in_cache = folder.parent.name == "snapshots" and file.parent == folder.parents[1] / "blobs"
-    if not (file.is_relative_to(folder) or in_cache):
+    if not (file.is_relative_to(folder) or (folder.parent.name == "snapshots" and _is_blob(file, folder))):
         raise ReadingError(path, "it is a link out of its folder: put the file itself there")
     return path
+
+
+def _is_blob(file: Path, snapshot: Path) -> bool:
+    """True for a blob of a snapshot's repository, or one of all: cache/blobs/ab/ab..., by its other hash."""
+    repository = snapshot.parents[1]
+    if file.parent == repository / "blobs":
+        return True
+    shared = repository.parent / "blobs" / file.name[:2] / file.name
+    return file == shared and SHARED_BLOB.fullmatch(file.name) is not None
 
 
 def has_links(path: Path, top: Path) -> bool:

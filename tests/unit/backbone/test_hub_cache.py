@@ -7,6 +7,7 @@ import pytest
 
 from dear.backbone import hub
 from dear.errors import WeightsError
+from dear.reading.files import require_inside
 from tests.standin_hub import StandIn
 
 NAME, FILE = "someone/clip", "config.json"
@@ -49,3 +50,58 @@ def test_a_cache_that_is_no_folder(cached: Path) -> None:
     snapshots.rename(snapshots.with_name("other"))
     snapshots.write_text("")
     assert str(snapshots.parent) in refused(f"the hub's cache of {NAME} cannot be read .*: remove ")
+
+
+def relinked(path: Path, target: Path) -> None:
+    path.unlink()
+    path.symlink_to(target)
+
+
+def test_a_link_out_of_the_cache(cached: Path, tmp_path: Path) -> None:
+    """Of a cache that was copied from someone; its content was used, and quoted."""
+    secret = tmp_path / "secret.json"
+    secret.write_text("{}")
+    relinked(cached, secret)
+    assert str(cached) in refused(r"leads out of its repository's cache: remove it\.")
+    assert secret.read_text() == "{}"
+    cached.unlink()
+    assert hub.fetch(NAME, [FILE]).read_bytes() == b"{}"
+
+
+def test_a_folder_of_a_commit_that_is_elsewhere(cached: Path, tmp_path: Path) -> None:
+    commit = cached.parent
+    commit.rename(tmp_path / "elsewhere")
+    commit.symlink_to(tmp_path / "elsewhere")
+    refused("leads out of its repository's cache")
+
+
+def test_a_link_whose_content_cannot_be_compared(cached: Path) -> None:
+    other = cached.parents[2] / "blobs" / "other"
+    other.write_bytes(b"[]")
+    relinked(cached, other)
+    refused("is a link to a file that is not named after its hash: remove it")
+
+
+def test_blobs_that_repositories_share(cached: Path) -> None:
+    """The client keeps a file once for all repositories, under a hash of another kind."""
+    blob, name = cached.resolve(), "ab" * 32
+    shared = cached.parents[3] / "blobs" / name[:2] / name
+    shared.parent.mkdir(parents=True)
+    blob.rename(shared)
+    blob.symlink_to(Path("../../blobs", name[:2], name))
+    assert hub.fetch(NAME, [FILE]).read_bytes() == b"{}"
+    assert require_inside(cached) == cached
+    shared.write_bytes(b"[]")
+    refused("is damaged: .* It was removed")
+    assert hub.fetch(NAME, [FILE]).read_bytes() == b"{}"
+    shared.parent.mkdir(exist_ok=True)
+    shared.with_name("other").write_bytes(b"{}")
+    relinked(cached.resolve(), shared.with_name("other"))
+    refused("leads out of its repository's cache")
+
+
+def test_a_repository_whose_folder_is_on_another_disk(cached: Path, tmp_path: Path) -> None:
+    folder = cached.parents[2]
+    folder.rename(tmp_path / "large-disk")
+    folder.symlink_to(tmp_path / "large-disk")
+    assert hub.fetch(NAME, [FILE]).read_bytes() == b"{}"
