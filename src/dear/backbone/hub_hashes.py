@@ -8,6 +8,7 @@ from pathlib import Path
 from huggingface_hub import constants
 
 from dear.errors import WeightsError
+from dear.reading.files import ReadingError, opened
 
 SHA256, GIT = re.compile(r"[0-9a-f]{64}"), re.compile(r"[0-9a-f]{40}")
 CHUNK = 2**20
@@ -55,7 +56,10 @@ def file_hash(path: Path, like: str) -> str:
         digest = hashlib.sha1(f"blob {path.stat().st_size}\0".encode(), usedforsecurity=False)
     else:
         return ""
-    with path.open("rb") as file:
-        while chunk := file.read(CHUNK):
-            digest.update(chunk)
+    try:
+        with opened(path, links=True) as file:
+            while chunk := file.read(CHUNK):
+                digest.update(chunk)
+    except ReadingError as error:  # a pipe, for example, which would be waited for
+        raise ContentError(f"{path}: {error.reason}: remove it.") from error
     return digest.hexdigest()

@@ -105,3 +105,19 @@ def test_a_repository_whose_folder_is_on_another_disk(cached: Path, tmp_path: Pa
     folder.rename(tmp_path / "large-disk")
     folder.symlink_to(tmp_path / "large-disk")
     assert hub.fetch(NAME, [FILE]).read_bytes() == b"{}"
+
+
+def test_a_pipe_is_not_waited_for(cached: Path) -> None:
+    cached.unlink()
+    os.mkfifo(cached)
+    assert str(cached) in refused(r"it is a pipe, not a regular file: remove it\.")
+    cached.unlink()
+    cached.mkdir()
+    refused(r"it is a folder: remove it\.")
+
+
+def test_a_blob_that_is_a_pipe(cached: Path) -> None:
+    blob = cached.resolve()
+    blob.unlink()
+    os.mkfifo(blob)
+    refused(r"it is a pipe, not a regular file: remove it\.")
