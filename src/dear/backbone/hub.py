@@ -32,6 +32,9 @@ SAFE = (".safetensors", ".json")
 NAME = re.compile(r"[\w.-]+(/[\w.-]+)?", re.ASCII)
 """A name without control characters; the hub's client checks the rest."""
 
+Lists = dict[tuple[str, str], tuple[Any, dict[str, Any]]]
+"""By repository and commit, what the hub states of it, and its files by name: a list may have 11 MB."""
+
 _silent = set[str]()
 """Hubs that did not answer a question which the cache could do without: asked once in a process."""
 
@@ -101,6 +104,7 @@ def fetch(
     revision: str | None = None,
     sha256: Collection[str] = (),
     safe_only: bool = False,
+    lists: Lists | None = None,
 ) -> Path:
     """The first of ``files`` that a repository has, from the cache or downloaded and compared with the hash
     that the hub states.
@@ -112,13 +116,14 @@ def fetch(
         revision: A commit, or None for the latest.
         sha256: Published hashes of the file; empty if there are none.
         safe_only: Fetch no file that may hold a pickle. A cached one is used.
+        lists: Those that the hub has sent before, and afterwards also the one that it sends now.
 
     Raises WeightsError that names the file, ContentError if its hash differs from the hub's or the published,
     MissingError if the repository is known to have none.
     """
     lacking, path = _first_cached(repository, files, revision)
     if path is not None:
-        path = _preferred(path, repository, lacking, title, safe_only) or path
+        path = _preferred(path, repository, lacking, title, safe_only, lists) or path
         require_known(path, sha256, repository)
         return path
     if known_missing(repository, files, revision):
@@ -126,7 +131,7 @@ def fetch(
     offered = [file for file in files if Path(file).suffix in SAFE or not safe_only]
     try:
         reach()
-        path = download(repository, offered, title=title, revision=revision)
+        path = download(repository, offered, title=title, revision=revision, lists=lists)
     except (ContentError, LimitError):
         raise
     except Exception as error:  # the network, the hub and the disk share no exception class
@@ -142,7 +147,9 @@ def fetch(
     return path
 
 
-def _preferred(path: Path, repository: str, files: Sequence[str], title: str, safe_only: bool) -> Path | None:
+def _preferred(
+    path: Path, repository: str, files: Sequence[str], title: str, safe_only: bool, lists: Lists | None
+) -> Path | None:
     """The first of the files that come before a cached one, if its commit has any: another program may have
     cached the one alone. None if the hub cannot be asked.
     """
@@ -152,7 +159,7 @@ def _preferred(path: Path, repository: str, files: Sequence[str], title: str, sa
         return None
     try:
         reach()
-        return download(repository, asked, title=title, revision=commit)
+        return download(repository, asked, title=title, revision=commit, lists=lists)
     except (_Lacking, ContentError, LimitError) as error:
         if isinstance(error, _Lacking):
             return None
@@ -169,21 +176,23 @@ def download(
     title: str = "",
     revision: str | None = None,
     size_limit: str = "tensor_bytes",
+    lists: Lists | None = None,
     **options: Any,
 ) -> Path:
     """Download the first of ``files`` that a repository has into the hub's cache, and compare its hash.
 
-    ``size_limit`` is the limit of a file that is no JSON, and ``options`` are those of
-    `huggingface_hub.hf_hub_download`. Raises ContentError, LimitError before anything is fetched, and what
+    ``size_limit`` is the limit of a file that is no JSON, ``lists`` are as in `fetch`, and ``options`` those
+    of `huggingface_hub.hf_hub_download`. Raises ContentError, LimitError before anything is fetched, and what
     the hub's client raises.
     """
     hub = huggingface_hub.HfApi(endpoint=constants.ENDPOINT, token=options.get("token"))
     asked = revision if revision is not None and GIT.fullmatch(revision) else None
-    with checked_answers(repository, "json_bytes"):
-        info = hub.model_info(repository, revision=revision, files_metadata=True)
+    listed = (lists or {}).get((repository, asked or ""))
+    info, entries = listed or _listed(hub, repository, revision)
     if asked is not None and info.sha != asked:
         raise ContentError(f"the hub at {constants.ENDPOINT} answers with another commit of {repository}.")
-    entries = {entry.rfilename: entry for entry in info.siblings or ()}
+    if lists is not None:
+        lists[repository, str(info.sha)] = info, entries
     file = next((file for file in files if file in entries), None)
     if file is None:
         note_missing(repository, files, info.sha)
@@ -202,14 +211,19 @@ def download(
         )
     commit = path.parts[-len(Path(file).parts) - 1]
     if commit != info.sha:  # a commit came in between
-        with checked_answers(repository, "json_bytes"):
-            info = hub.model_info(repository, revision=commit, files_metadata=True)
-        entries = {entry.rfilename: entry for entry in info.siblings or ()}
+        _, entries = _listed(hub, repository, commit)
         stated = _stated_hash(entries[file])
     require_own(path)
     require_hash(path, stated, f"{file} of {repository}")
     note_missing(repository, [one for one in files[: files.index(file)] if one not in entries], commit)
     return path
+
+
+def _listed(hub: Any, repository: str, revision: str | None) -> tuple[Any, dict[str, Any]]:
+    """What the hub states of a repository, and its files by name."""
+    with checked_answers(repository, "json_bytes"):
+        info = hub.model_info(repository, revision=revision, files_metadata=True)
+    return info, {entry.rfilename: entry for entry in info.siblings or ()}
 
 
 def _stated_hash(entry: Any) -> str:

@@ -3,7 +3,7 @@
 import os
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -29,12 +29,14 @@ class Repository:
         named_by: the file that names it ("the bundle NAME"), or "" if the user does. If a file names it, the
             download is announced first, and no format with pickle is fetched.
         commit: that of the first file found on the hub, and of all others then.
+        lists: the hub's lists of its files, each asked for once.
     """
 
     name: str
     folder: Path | None
     named_by: str = ""
     commit: str | None = None
+    lists: hub.Lists = field(default_factory=dict, repr=False)
 
     def find(self, files: Sequence[str]) -> Path:
         """The first of these files that exists. Raises WeightsError, MissingError if there is none,
@@ -42,8 +44,10 @@ class Repository:
         """
         if self.folder is None:
             title = self.name if any(Path(file).suffix != ".json" for file in files) else ""
-            safe_only = bool(self.named_by)
-            path = hub.fetch(self.id, files, title=title, safe_only=safe_only, revision=self.commit)
+            path = hub.fetch(
+                self.id, files, title=title, safe_only=bool(self.named_by), revision=self.commit,
+                lists=self.lists,
+            )  # fmt: skip
             self.commit = self.commit or hub.commit_of(path)
             return path
         for file in files:

@@ -10,6 +10,8 @@ from dear.backbone import hub
 from dear.backbone.load import load_clip
 from dear.errors import WeightsError
 from tests.standin_hub import COMMIT, Faults, StandIn
+from tests.unit.backbone.prime import CONFIG
+from tests.unit.backbone.sharded_files import write_sharded
 from tests.unit.backbone.test_from_transformers import saved
 
 NAME, PIXELS = "someone/clip", "preprocessor_config.json"
@@ -146,3 +148,16 @@ def test_what_comes_before_in_another_format_is_asked_for_once(
     standin.requests.clear()
     assert load_clip(NAME).identity == identity
     assert not standin.requests
+
+
+@pytest.mark.usefixtures("prime_architecture")
+def test_the_list_of_a_commit_is_asked_for_once(
+    tmp_path: Path, state: dict[str, torch.Tensor], standin: StandIn
+) -> None:
+    """A list may be long, and a repository have a thousand files of weights."""
+    write_sharded(tmp_path / "w", state, stem="open_clip_model")
+    (tmp_path / "w" / hub.CONFIG).write_text(json.dumps({"model_cfg": CONFIG}))
+    served(standin, tmp_path / "w")
+    load_clip(NAME)
+    assert len(standin.downloads()) == 2
+    assert sum(path.startswith("/api/") for _, path, _ in standin.requests) == 1
