@@ -102,6 +102,12 @@ def with_defaults(config: Config, name: str) -> tuple[str, dict[str, Any], dict[
                 f"{name} does not fit: its {tower} tower has the activation "
                 f"{shown(config_of_tower['hidden_act'])}, which is not one of {', '.join(ACTIVATIONS)}."
             )
+        width, heads = config_of_tower["hidden_size"], config_of_tower["num_attention_heads"]
+        if width % heads:
+            raise WeightsError(
+                f"{name} does not fit: the width of its {tower} tower, {width}, is no multiple of its "
+                f"{heads} heads: correct its configuration."
+            )
     return kind, text, vision
 
 

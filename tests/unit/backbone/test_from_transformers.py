@@ -76,6 +76,21 @@ def test_an_unknown_activation_is_named_with_its_tower(tmp_path: Path) -> None:
         load_clip(str(tmp_path))
 
 
+@pytest.mark.parametrize("kind", ["CLIP", "Siglip"])
+@pytest.mark.parametrize(("tower", "name"), [("text_config", "text"), ("vision_config", "image")])
+def test_a_width_that_is_no_multiple_of_its_heads(tmp_path: Path, kind: str, tower: str, name: str) -> None:
+    """An image tower of 24 numbers and 5 heads was read as one of 6."""
+    saved(tmp_path, kind)
+    path = tmp_path / "config.json"
+    config = json.loads(path.read_text())
+    config[tower]["num_attention_heads"] = 5
+    path.write_text(json.dumps(config))
+    with pytest.raises(
+        WeightsError, match=f"the width of its {name} tower, 24, is no multiple of its 5 heads"
+    ):
+        load_clip(str(tmp_path))
+
+
 @pytest.mark.parametrize("act", ["gelu_pytorch_tanh", "gelu"])
 def test_siglip(tmp_path: Path, act: str) -> None:
     model = saved(tmp_path, "Siglip", hidden_act=act)
