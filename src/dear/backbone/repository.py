@@ -136,9 +136,11 @@ def _supported(config: Any) -> Any:
     """A configuration of transformers without the many keys that do not matter here."""
     if not isinstance(config, dict):
         return config
-    towers = {
-        name: {key: config[name][key] for key in TOWER_KEYS & config[name].keys()}
-        for name in ("text_config", "vision_config")
-        if isinstance(config.get(name), dict)
-    }
+    towers = {}
+    for name in ("text_config", "vision_config"):
+        tower = config.get(name)
+        if config.get("model_type") == "clip" and config.get(f"{name}_dict") is not None:
+            tower = config[f"{name}_dict"]  # of old files; transformers fills it with defaults, and takes it
+        if isinstance(tower, dict):
+            towers[name] = {key: tower[key] for key in TOWER_KEYS & tower.keys()}
     return {key: config[key] for key in ("model_type", "projection_dim") if key in config} | towers

@@ -76,6 +76,33 @@ def test_an_unknown_activation_is_named_with_its_tower(tmp_path: Path) -> None:
         load_clip(str(tmp_path))
 
 
+@pytest.mark.parametrize("tower", ["text_config", "vision_config"])
+@pytest.mark.parametrize("change", [{"hidden_act": "gelu"}, {"layer_norm_eps": 0.1}, {"eos_token_id": 320}])
+def test_the_settings_of_old_files_come_first(tmp_path: Path, tower: str, change: dict[str, Any]) -> None:
+    """They stand beside the towers' settings, and were ignored."""
+    saved(tmp_path, "CLIP")
+    plain = load_clip(str(tmp_path)).identity
+    path = tmp_path / "config.json"
+    config = json.loads(path.read_text())
+    path.write_text(json.dumps(config | {f"{tower}_dict": config[tower] | change}))
+    model = transformers.CLIPModel.from_pretrained(tmp_path).eval()
+    clip = load_clip(str(tmp_path))
+    compare(clip, model)
+    assert clip.identity != plain
+
+
+def test_settings_of_old_files_have_transformers_defaults(tmp_path: Path) -> None:
+    saved(tmp_path, "CLIP", hidden_act="gelu", layer_norm_eps=0.1)
+    path = tmp_path / "config.json"
+    config = json.loads(path.read_text())
+    for tower in ("text_config", "vision_config"):
+        config[f"{tower}_dict"] = {
+            key: value for key, value in config[tower].items() if key not in ("hidden_act", "layer_norm_eps")
+        }
+    path.write_text(json.dumps(config))
+    compare(load_clip(str(tmp_path)), transformers.CLIPModel.from_pretrained(tmp_path).eval())
+
+
 @pytest.mark.parametrize("kind", ["CLIP", "Siglip"])
 @pytest.mark.parametrize(("tower", "name"), [("text_config", "text"), ("vision_config", "image")])
 def test_a_width_that_is_no_multiple_of_its_heads(tmp_path: Path, kind: str, tower: str, name: str) -> None:
