@@ -184,6 +184,8 @@ def _text_why_not(text: Any) -> str | None:
     pool = text.pool_type if custom else text.text_pool_type
     if pool not in TEXT_POOLS:
         return f"its text embedding is pooled by {pool!r}"
+    if not custom and len(text.positional_embedding) != text.context_length:
+        return "its text tower has a class embedding, but is no module of its own (custom_text)"
     if custom and (text.cls_emb is not None or text.use_pad_mask):
         return "its text tower masks padding"
     if text.text_projection is not None and not isinstance(text.text_projection, nn.Parameter | nn.Linear):

@@ -92,6 +92,15 @@ def test_a_text_tower_of_its_own(text: dict[str, Any], reason: str | None) -> No
     assert why_not(model) == reason
 
 
+def test_a_class_embedding_that_a_plain_clip_does_not_have() -> None:
+    """open_clip builds such a model, but cannot compute it."""
+    with torch.device("meta"):
+        model = CLIP(17, VISION, TEXT | {"embed_cls": True})
+    assert why_not(model) == (
+        "its text tower has a class embedding, but is no module of its own (custom_text)"
+    )
+
+
 @pytest.mark.parametrize(
     ("name", "options", "kind"),
     [
