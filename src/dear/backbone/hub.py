@@ -17,7 +17,7 @@ from huggingface_hub import constants
 from dear.backbone.hub_answers import checked_answers, stated_size
 from dear.backbone.hub_cache import known_missing, look_up, note_missing, require_own
 from dear.backbone.hub_hashes import GIT, SHA256, ContentError, require_hash, require_known
-from dear.errors import WeightsError, first_line, printable
+from dear.errors import WeightsError, first_line, printable, warn
 from dear.limits import LimitError, at_most
 
 CONFIG = "open_clip_config.json"
@@ -36,7 +36,7 @@ Lists = dict[tuple[str, str], tuple[Any, dict[str, Any]]]
 """By repository and commit, what the hub states of it, and its files by name: a list may have 11 MB."""
 
 _silent = set[str]()
-"""Hubs that did not answer a question which the cache could do without: asked once in a process."""
+"""Repositories whose cache will do, after the hub did not answer: each is asked once in a process."""
 
 
 class MissingError(WeightsError):
@@ -151,11 +151,11 @@ def _preferred(
     path: Path, repository: str, files: Sequence[str], title: str, safe_only: bool, lists: Lists | None
 ) -> Path | None:
     """The first of the files that come before a cached one, if its commit has any: another program may have
-    cached the one alone. None if the hub cannot be asked.
+    cached the one alone. None if the hub cannot be asked, which a warning says unless it must not be.
     """
     commit = commit_of(path)
     asked = [file for file in files if Path(file).suffix in SAFE or not safe_only]
-    if commit is None or constants.ENDPOINT in _silent or known_missing(repository, asked, commit):
+    if commit is None or repository in _silent or known_missing(repository, asked, commit):
         return None
     try:
         reach()
@@ -164,8 +164,13 @@ def _preferred(
         if isinstance(error, _Lacking):
             return None
         raise
-    except Exception:  # as above
-        _silent.add(constants.ENDPOINT)
+    except Exception as error:  # as above
+        _silent.add(repository)
+        if not constants.HF_HUB_OFFLINE:
+            warn(
+                f"whether {repository} has {' or '.join(asked)} cannot be found out now "
+                f"({first_line(error)}): {path.name} of the hub's cache is used instead."
+            )
         return None
 
 

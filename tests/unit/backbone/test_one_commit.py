@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from dear.backbone import hub
 from dear.backbone.load import load_clip
@@ -139,7 +140,8 @@ def test_what_comes_before_in_another_format_is_asked_for_once(
     standin.faults = Faults(status={f"/api/models/{NAME}": 500})
     calls, reach = list[int](), hub.reach
     monkeypatch.setattr(hub, "reach", lambda: calls.append(1) or reach())
-    identity = load_clip(NAME).identity
+    with pytest.warns(UserWarning, match=r"config\.json of the hub's cache is used instead"):
+        identity = load_clip(NAME).identity
     assert len(calls) == 1
     standin.faults, standin.requests[:] = Faults(), []
     monkeypatch.setattr(hub, "_silent", set())
@@ -161,3 +163,23 @@ def test_the_list_of_a_commit_is_asked_for_once(
     load_clip(NAME)
     assert len(standin.downloads()) == 2
     assert sum(path.startswith("/api/") for _, path, _ in standin.requests) == 1
+
+
+def test_another_format_than_the_first_is_used_with_a_warning(
+    folder: Path, standin: StandIn, monkeypatch: pytest.MonkeyPatch, recwarn: pytest.WarningsRecorder
+) -> None:
+    """The first cannot be had just now: the same command had another model in the next process."""
+    state = load_file(folder / "model.safetensors")
+    torch.save({name: 1.1 * tensor for name, tensor in state.items()}, folder / "pytorch_model.bin")
+    served(standin, folder)
+    whole = load_clip(NAME).identity
+    cached("model.safetensors").unlink()
+    hub.download(NAME, ["pytorch_model.bin"])
+    monkeypatch.setattr(hub, "_silent", {"someone/else"})  # another repository's failure turns nothing off
+    standin.faults = Faults(status={"model.safetensors": 503})
+    assert load_clip(NAME).identity != whole
+    assert load_clip(NAME).identity != whole
+    [told] = [str(warning.message) for warning in recwarn if issubclass(warning.category, UserWarning)]
+    assert told.startswith(f"whether {NAME} has model.safetensors or model.safetensors.index.json cannot be")
+    assert told.endswith("pytorch_model.bin of the hub's cache is used instead.")
+    assert "\n" not in told
