@@ -37,6 +37,8 @@ Lists = dict[tuple[str, str], tuple[Any, dict[str, Any]]]
 
 _silent = set[str]()
 """Repositories whose cache will do, after the hub did not answer: each is asked once in a process."""
+_asked_again = set[str]()
+"""Repositories whose latest commit was known to lack what was asked for: likewise."""
 
 
 class MissingError(WeightsError):
@@ -126,8 +128,8 @@ def fetch(
         path = _preferred(path, repository, lacking, title, safe_only, lists) or path
         require_known(path, sha256, repository)
         return path
-    if known_missing(repository, files, revision):
-        raise MissingError(f"{repository} has no {' and no '.join(files)}.")
+    if known_missing(repository, files, revision) and not _may_have_moved(repository, revision):
+        raise MissingError(f"{repository} has no {' and no '.join(files)}: name another repository.")
     offered = [file for file in files if Path(file).suffix in SAFE or not safe_only]
     try:
         reach()
@@ -145,6 +147,18 @@ def fetch(
         ) from error
     require_known(path, sha256, repository)
     return path
+
+
+def _may_have_moved(repository: str, revision: str | None) -> bool:
+    """True once in a process for the latest commit, which may be another one now, if the hub answers."""
+    if revision is not None or repository in _asked_again:
+        return False
+    _asked_again.add(repository)
+    try:
+        reach()
+    except Exception:  # as in `fetch`
+        return False
+    return True
 
 
 def _preferred(

@@ -183,3 +183,32 @@ def test_another_format_than_the_first_is_used_with_a_warning(
     assert told.startswith(f"whether {NAME} has model.safetensors or model.safetensors.index.json cannot be")
     assert told.endswith("pytorch_model.bin of the hub's cache is used instead.")
     assert "\n" not in told
+
+
+def test_what_the_latest_commit_lacks_is_asked_for_once_more(
+    folder: Path, standin: StandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its author adds the configuration in a later commit, which was never seen."""
+    monkeypatch.setattr(hub, "_asked_again", set())
+    standin.files[NAME] = {"README.md": b"soon"}
+    hub.download(NAME, ["README.md"])
+    missing = "has no open_clip_config.json and no config.json"
+    with pytest.raises(WeightsError, match=missing):  # notes it
+        load_clip(NAME)
+    asked = len(standin.requests)
+    with pytest.raises(WeightsError, match=missing):
+        load_clip(NAME)
+    assert len(standin.requests) > asked
+    asked = len(standin.requests)
+    with pytest.raises(WeightsError, match=f"{missing}: name another repository"):
+        load_clip(NAME)
+    assert len(standin.requests) == asked  # once in a process
+    served(standin, folder)
+    standin.faults = Faults(sha=OTHER, commit=OTHER)
+    hub._asked_again.clear()
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    with pytest.raises(WeightsError, match=f"{missing}: name another repository"):
+        load_clip(NAME)  # the note counts
+    hub._asked_again.clear()
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
+    assert hub.commit_of(hub.fetch(NAME, ["config.json"])) == OTHER
