@@ -100,6 +100,14 @@ def test_blobs_that_repositories_share(cached: Path) -> None:
     refused("leads out of its repository's cache")
 
 
+def test_a_cache_without_links_is_read(cached: Path) -> None:
+    """As on Windows, or copied with `cp -rL`: nothing in it states a hash."""
+    content = cached.read_bytes()
+    cached.unlink()
+    cached.write_bytes(content)
+    assert hub.fetch(NAME, [FILE]) == cached
+
+
 def test_a_repository_whose_folder_is_on_another_disk(cached: Path, tmp_path: Path) -> None:
     folder = cached.parents[2]
     folder.rename(tmp_path / "large-disk")
