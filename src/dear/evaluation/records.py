@@ -115,8 +115,13 @@ def _check(record: Record) -> None:
         check_size(table["heads"], table.get("attributes", ()), "its role table")
     at_most("record_parts", len(record.get("mistakes", [])), "it")
     at_most("epochs", len(record.get("train", {}).get("epochs", [])), "it")
+    parts = set[tuple[str | int, ...]]()
     for at, entry in enumerate(record.get("mistakes", [])):
-        check_scores(record, *entry["part"])
+        part = tuple(entry["part"])
+        if not part or part in parts:
+            raise DataError(f"its mistakes[{at}].part is {shown(entry['part'])}: each names a part, once")
+        parts.add(part)
+        check_scores(record, *part)
         _check_mistakes(entry, f"its mistakes[{at}]")
     for at, epoch in enumerate(record.get("train", {}).get("epochs", [])):
         if "loss" not in epoch:

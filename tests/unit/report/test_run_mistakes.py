@@ -213,6 +213,7 @@ def test_pictures_of_the_world_are_drawn_again() -> None:
     ("changes", "message"),
     [
         ({"part": ["all"]}, "lacks 'results.all'"),
+        ({"part": []}, "its mistakes[0].part is []: each names a part, once"),
         ({"images": [5, 3]}, "its mistakes[0] has counts of another number of classes than 3"),
         ({"correct": [6, 3, 3]}, "its mistakes[0].correct counts more images than there are"),
         ({"confusions": [[0, 3, 1]]}, "its mistakes[0] names class 3 of 3, counted from 0"),
@@ -225,3 +226,10 @@ def test_damaged_mistakes_are_named(tmp_path: Path, changes: dict[str, Any], mes
     with pytest.raises(DataError) as told:
         write_folder_report(runs)
     assert message in str(told.value)
+
+
+def test_a_part_has_its_mistakes_once(tmp_path: Path) -> None:
+    """Twice they counted as two seeds."""
+    runs = put(tmp_path / "runs", record("tools", "coop", 0.7, 0.5, mistakes=[FIRST, FIRST]))
+    with pytest.raises(DataError, match=r"its mistakes\[1\]\.part is \[.*\]: each names a part, once"):
+        write_folder_report(runs)
