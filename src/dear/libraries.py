@@ -1,7 +1,7 @@
 """Load libraries that look for their files in the current folder, which may be a stranger's, in another one.
 
 NVIDIA's cuSPARSELt, which torch loads, and a library of triton look for others there, such as libcuda.so.1,
-whose code would run; matplotlib reads its settings there.
+whose code would run; matplotlib and wandb read their settings there.
 """
 
 import os
@@ -12,7 +12,7 @@ from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
 
-LOOKING_AROUND = frozenset({"matplotlib", "torch", "triton"})
+LOOKING_AROUND = frozenset({"matplotlib", "torch", "triton", "wandb"})
 
 
 class _Elsewhere(MetaPathFinder):

@@ -294,11 +294,14 @@ def _with_paths(settings: DataSettings, folder: Path) -> DataSettings:
 
 def _with_files(settings: MethodSettings, key: str, folder: Path) -> MethodSettings:
     """Settings of a method whose files are below the recipe's folder. Raises SettingsError for others."""
-    files = {
-        setting.name: str(_below(Path(value), f"{key}.{setting.name}", folder))
-        for setting in fields(settings)
-        if setting.name in settings.paths and (value := getattr(settings, setting.name)) != setting.default
-    }
+    files = dict[str, str]()
+    for setting in fields(settings):
+        value = getattr(settings, setting.name)
+        if setting.name in settings.paths and value != setting.default:
+            file = str(_below(Path(value), f"{key}.{setting.name}", folder))
+            files[setting.name] = (
+                file if os.sep in file else os.path.join(".", file)
+            )  # no word, as "templates"
     return replace(settings, **files)
 
 

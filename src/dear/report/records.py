@@ -204,8 +204,8 @@ def checked(records: Iterable[Record]) -> list[Record]:
         LimitError: for too many methods times data sets times numbers of shots.
         DataError: if there are none; for another schema version, or several protocols; if weights or the
             source of a transfer differ; if one data set has two identities, or one method several numbers of
-            shots (unless the table has a column for each), settings, role tables or rules for the tested
-            epoch; if two records are of the same run.
+            shots (unless the table has a column for each), settings, teachers, role tables or rules for the
+            tested epoch; if two records are of the same run.
     """
     records = readable(records)
     _check_same(records, protocol, "protocols")
@@ -229,6 +229,7 @@ def checked(records: Iterable[Record]) -> list[Record]:
     # A method may be published with other settings for each data set, but not for each seed.
     for runs in grouped(records, data_set).values():
         _check_same(runs, lambda record: settings_of(record, "method"), "settings", method_label)
+        _check_same(runs, _teacher, "teachers", method_label)
     known: set[tuple[str, str, Any, Any]] = set()
     for record in records:
         run = (method_label(record), data_set(record), record.get("seed"), record.get("shots"))
@@ -254,6 +255,11 @@ def _defaults(part: str, method: str) -> dict[str, Any]:
     if part == "train":
         return asdict(TrainSettings())
     return asdict(METHODS[method].settings()) if method in METHODS else {}
+
+
+def _teacher(record: Record) -> dict[str, Any]:
+    """The teacher and its settings, without its epochs, which each run has of its own."""
+    return {key: fact for key, fact in (record.get("teacher") or {}).items() if key != "train"}
 
 
 def _role_source(record: Record) -> str | None:

@@ -1,6 +1,7 @@
 """Where a run is computed and logged: one device, or processes that share each batch (data parallel)."""
 
 import logging
+import os
 from argparse import Namespace
 from collections.abc import Mapping
 from importlib import import_module
@@ -18,6 +19,8 @@ from torch import Tensor
 from dear.backbone.choice import HALF, Precision
 from dear.backbone.precision import device_precision
 from dear.errors import OutputError, SettingsError, installation
+from dear.libraries import in_pythons_folder
+from dear.writing import within
 
 
 def make_fabric(
@@ -97,10 +100,18 @@ def _tensorboard(folder: Path) -> Any:
         raise SettingsError(f"TensorBoard is not installed: {installation('log')}, or omit --log.") from error
 
 
+def _own_folder() -> Path:
+    """The current folder, in which W&B keeps its files. Raises OutputError for a link in their place."""
+    for name in ("wandb", ".wandb"):
+        within(Path.cwd(), name)
+    return Path.cwd()
+
+
 class WandbLogger(Logger):
     """One run of W&B for all runs of a command. Metrics are named LABEL/METRIC and drawn over epochs.
 
-    Raises SettingsError if the library is missing or cannot begin a run.
+    Raises SettingsError if the library is missing or cannot begin a run, OutputError for a link in the place
+    of its files.
     """
 
     def __init__(self, project: str) -> None:
@@ -112,7 +123,15 @@ class WandbLogger(Logger):
         self.run: Any = None
         if getattr(rank_zero_only, "rank", 0) == 0:
             try:
-                self.run = wandb.init(project=project)
+                with in_pythons_folder():  # it reads settings, such as the server's address, in this folder
+                    wandb.setup()
+                folder = os.environ.get("WANDB_DIR") or str(_own_folder())
+                settings = wandb.Settings(
+                    disable_git=True, disable_code=True
+                )  # git obeys a folder's settings
+                self.run = wandb.init(project=project, dir=folder, settings=settings)
+            except OutputError:
+                raise
             except Exception as error:  # no common class: no key, no network, a name that it refuses
                 raise SettingsError(
                     f"W&B cannot begin a run: {error}. Log in with `wandb login`, set WANDB_MODE=offline, or "

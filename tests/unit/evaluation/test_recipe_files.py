@@ -77,6 +77,19 @@ def test_a_folder_called_like_a_users_home(tmp_path: Path, monkeypatch: pytest.M
     assert path_of("~") == home
 
 
+def test_a_file_called_like_a_word(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beside its recipe, in the current folder, "./templates" became the word for hand-written sentences."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "templates").write_text("{}")
+    Path("r.yaml").write_text(
+        "protocol: few-shot\nout: x\ndata: [mixed-paints]\n"
+        "methods: [{method: tac, settings: {descriptions: ./templates}}]\n"
+    )
+    (plan,) = load_recipe(Path("r.yaml")).plans
+    assert isinstance(plan.settings, TacSettings)
+    assert plan.settings.descriptions == "./templates"
+
+
 def test_a_folder_with_a_brace_in_its_name(tmp_path: Path) -> None:
     """The path of the file became a template."""
     (tmp_path / "a{}b").mkdir()
