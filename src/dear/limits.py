@@ -82,6 +82,7 @@ LIMITS: Final = MappingProxyType({
     "repairs": Limit(5, "repairs of a prompt, such as of &amp;amp; for &"),
     "prompts": Limit(25_000, "prompts, templates times class names"),
     "descriptions": Limit(100_000, "sentences that describe classes"),
+    "description": Limit(1000, "characters of a sentence that describes a class"),
     "prompt_text": Limit(5_000_000, "characters of all prompts"),
     "bundle_bytes": Limit(2**30, "bytes of a bundle's tensors"),
     "model_name": Limit(1000, "characters of the name of a model or of its weights"),

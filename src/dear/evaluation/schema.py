@@ -161,6 +161,7 @@ class Scores(TypedDict):
 
     accuracy: Share
     decoupled: NotRequired[Share | None]
+    per_class: NotRequired[dict[str, Share] | None]
 
 
 def part_of(record: Any, *path: str | int) -> Any:

@@ -20,6 +20,7 @@ Record = Mapping[str, Any]
 HALVES = ("base", "novel")
 AVERAGE = "Average"
 """Title of the row or column that is the mean of the data sets: no data set has it alone."""
+MOST_PASSES = 10  # until the names are added to titles
 CHANCE = "chance"
 """Label of a row or column: the accuracy of guessing among the candidate classes."""
 TUNED = "tuned on targets"
@@ -160,7 +161,8 @@ def _with_distinct_titles(records: Sequence[Record]) -> list[Record]:
         for record in records
         for dataset in _data_sets(record)
     }
-    while True:  # a title with its name may be that of another data set
+    at_most("report_cells", len(by_use), "a table of these records")
+    for _ in range(MOST_PASSES):  # a title with its name may be that of another data set
         names: dict[str, set[str]] = {}
         for (name, _), title in by_use.items():
             names.setdefault(title, set()).add(name)

@@ -323,6 +323,10 @@ class TestDescriptions:
             self.settings(path).check_classes(["house", "sea"], [])
         with pytest.raises(LimitError, match=r"2 classes: 120 sentences that describe classes"):
             TacSettings().described(["house", "sea"])
+        path.write_text(json.dumps({"house": ["a" * 1001]}))
+        with pytest.raises(LimitError, match=r"mine\.json: 1,001 characters of a sentence"):
+            self.settings(path).check_classes(["house"], [])
+        path.write_text(json.dumps({"house": ["a house"] * 61}))
         monkeypatch.setenv("DEAR_LIMIT_PROMPT_TEXT", "426")
         with pytest.raises(LimitError, match=r"mine\.json: 427 characters of all prompts"):
             self.settings(path).check_classes(["house"], [])

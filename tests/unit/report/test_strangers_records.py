@@ -11,6 +11,7 @@ from dear.errors import DataError
 from dear.evaluation.records import read_record
 from dear.limits import LimitError
 from dear.report.folder import read_folder, write_folder_report
+from dear.report.protocols.retrieval import averaged
 from tests.unit.report.samples import record
 
 CAFE = os.fsdecode(b"caf\xe9.png")
@@ -46,6 +47,31 @@ TEACHER = {
     "weights": {"sha256": "ab"},
     "settings": {str(key): key for key in range(20_000)},
 }
+
+
+TRANSFER = {"protocol": "cross-dataset", "targets": [{"name": "a"}]}
+SCORES = {"accuracy": 0.5}
+
+
+@pytest.mark.parametrize(
+    ("targets", "message"),
+    [
+        (
+            {"a": SCORES | {"per_class": 5}},
+            r"results\.targets\.a\.per_class is 5: it must be keys and values",
+        ),
+        (5, r"results\.targets is 5: it must be keys and values"),
+    ],
+)
+def test_results_of_a_transfer(targets: Any, message: str, tmp_path: Path) -> None:
+    path = written(tmp_path, **TRANSFER, results={"source": SCORES, "targets": targets})
+    with pytest.raises(DataError, match=message):
+        read_record(path)
+
+
+def test_a_number_of_retrievals_is_counted() -> None:
+    """A record of one could claim any, in any type."""
+    assert averaged([{"runs": "x", "precision": {}}]) == {"precision": {}}
 
 
 @pytest.mark.parametrize(

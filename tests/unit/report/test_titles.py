@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from dear.errors import DataError
+from dear.limits import LIMITS, Limit, LimitError
 from dear.report.protocols import tables_of
 from dear.report.records import checked, data_set_title, readable
 from tests.unit.report.samples import record
@@ -43,6 +44,19 @@ def test_titles_that_no_name_tells_apart() -> None:
     same = runs(("a) (b", "X"), ("c", "X"), ("b", "X (a)"), ("d", "X (a)"))
     with pytest.raises(DataError, match=r"two data sets are both called 'X \(a\) \(b\)'; rename one"):
         readable(same)
+
+
+def test_titles_that_are_each_the_next_ones_with_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each pass over all data sets told one more apart: 74 of them took a minute."""
+    titles = ["X"]
+    for number in range(12):
+        titles.append(f"{titles[-1]} (n{number})")
+    chain = runs(("other", "X"), *((f"n{number}", title) for number, title in enumerate(titles)))
+    with pytest.raises(DataError, match="two data sets are both called"):
+        readable(chain)
+    monkeypatch.setattr("dear.limits.LIMITS", {**LIMITS, "report_cells": Limit(13, "cells")})
+    with pytest.raises(LimitError, match="a table of these records: 14 cells"):
+        readable(chain)
 
 
 def test_a_data_set_called_average_keeps_its_numbers() -> None:

@@ -15,6 +15,7 @@ from dear.errors import DataError
 from dear.evaluation.protocols.base import Protocol, Trial
 from dear.evaluation.schema import check_scores, part_of
 from dear.reading.files import expanded
+from dear.reading.typed import typed
 
 if TYPE_CHECKING:
     from dear.data.dataset import Dataset
@@ -65,6 +66,7 @@ class Transfer(Protocol):
 
     def check_record(self, record: Mapping[str, Any]) -> None:
         super().check_record(record)
+        typed(record["results"].get("targets", {}), dict[str, Any], "", "results.targets")
         for target in part_of(record, "targets"):
             check_scores(record, "targets", target["name"])
 

@@ -130,6 +130,7 @@ class TacSettings(MethodSettings):
                 )
             descriptions.append(sentences)
         at_most("descriptions", sum(map(len, descriptions)), path)
+        at_most("description", max(map(len, chain.from_iterable(descriptions)), default=0), path)
         at_most("prompt_text", sum(map(len, chain.from_iterable(descriptions))), path)
         return descriptions
 

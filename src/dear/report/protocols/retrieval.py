@@ -70,7 +70,7 @@ def averaged(results: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         if group:
             varying[factor] = group
     if not varying:
-        return dict(results[0])
+        return {key: part for key, part in results[0].items() if key != "runs"}  # which is counted here
     precision: dict[str, dict[str, float]] = {}
     for feature in results[0].get("precision") or {}:
         for factor, group in varying.items():
