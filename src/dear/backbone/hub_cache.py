@@ -25,9 +25,14 @@ def look_up(
     try:
         if branch.is_file():
             read_bytes(branch).decode()
-        return huggingface_hub.try_to_load_from_cache(
+        found = huggingface_hub.try_to_load_from_cache(
             repository, file, cache_dir=cache_dir, revision=revision
         )
+        if found is huggingface_hub._CACHED_NO_EXIST:  # a note, which a faulty mirror may have left
+            commit = read_bytes(branch).decode().strip() if branch.is_file() else str(revision)
+            present = folder / "snapshots" / commit / file
+            return str(present) if GIT.fullmatch(commit) and present.is_file() else found
+        return found
     except (ReadingError, UnicodeError) as error:
         raise WeightsError(f"{branch} names no commit ({first_line(error)}): remove it.") from error
     except OSError as error:
@@ -56,8 +61,8 @@ def require_own(path: Path) -> str:
 def known_missing(repository: str, files: Sequence[str], revision: str | None) -> bool:
     """True if the cache knows that a commit has none of the files."""
     if revision is not None and GIT.fullmatch(revision):  # which the client would look up among its branches
-        notes = _notes(repository, revision)
-        return all((notes / file).is_file() for file in files)
+        notes, snapshot = _notes(repository, revision), _folder(repository) / "snapshots" / revision
+        return all((notes / file).is_file() and not (snapshot / file).is_file() for file in files)
     return all(look_up(repository, file, revision) is huggingface_hub._CACHED_NO_EXIST for file in files)
 
 

@@ -267,6 +267,8 @@ class Catalogue:
         paths = sorted(hashes, key=os.fsencode)
         if not paths or not all(map(_is_sha256, hashes.values())):
             raise damaged(self.folder, f"row {row} belongs to no file")
+        if len({*hashes.values()}) > 1:
+            raise damaged(self.folder, f"row {row} belongs to files of several contents")
         return paths, str(hashes[paths[0]])
 
     def live(self, rows: int) -> Bool[np.ndarray, "row"]:
@@ -303,7 +305,7 @@ class Catalogue:
         """A file's path, relative to the index's folder. Raises DataError for one that leads elsewhere."""
         path = os.fsdecode(name[: LONGEST_PATH + 1]) if isinstance(name, bytes) else ""
         parts = {*path.split("/")}
-        inside = parts - {"", "."} and not path.startswith("/") and ".." not in parts and "\0" not in path
+        inside = not parts & {"", ".", ".."} and "\0" not in path
         if not inside or len(path) > LONGEST_PATH:
             raise damaged(self.folder, f"{str(name)[:100]!r} is no path in its folder")
         return path

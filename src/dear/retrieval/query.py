@@ -59,6 +59,7 @@ class Index:
         """Context in which the index is as the last build left it, and no build changes it."""
         with self.catalogue.reading() as state:
             if state != self._state:
+                self._state = None  # what was loaded is replaced in parts
                 self._load()
                 self._state = state
             yield

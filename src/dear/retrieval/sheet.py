@@ -1,7 +1,9 @@
 """A contact sheet: a query and its neighbours as one PNG."""
 
 import hashlib
+from bisect import bisect_right
 from collections.abc import Sequence
+from math import ceil
 from pathlib import Path
 from typing import NamedTuple
 
@@ -10,10 +12,12 @@ from PIL import Image, ImageDraw, ImageFont, ImageOps
 from dear.data.images.decode import as_image, decode
 from dear.data.images.raster import read_image
 from dear.errors import DataError, OutputError
+from dear.reading.files import file_size
 from dear.retrieval.results import Hit
 from dear.writing import output_file
 
 SIDE, GAP, LINE = 160, 8, 14  # pixels: cell of a picture, gap between cells, height of a line of text
+LARGEST = 2**26  # bytes of a file that is shown: an index may name any, again and again
 INK, PAPER, MISSING = "#1b1f24", "#ffffff", "#d5d9de"
 
 
@@ -66,6 +70,8 @@ def save_sheet(sheet: Image.Image, path: Path) -> None:
 def _thumbnail(path: Path, sha256: str | None = None) -> Image.Image:
     """A picture in a cell; with a hash only the content that has it."""
     try:
+        if (file_size(path) or 0) > LARGEST:
+            raise DataError(f"{path} is too large for a cell.")
         content = read_image(path)
         if sha256 is not None and hashlib.sha256(content).hexdigest() != sha256:
             raise DataError(f"{path} was changed since it was indexed.")
@@ -84,6 +90,6 @@ def _short(text: str, width: int) -> str:
     font = _font()
     if font.getlength(text) <= width:
         return text
-    while text and font.getlength(text + "…") > width:
-        text = text[:-1]
-    return text + "…"
+    ends = range(len(text) + 1)
+    longest = bisect_right(ends, width, key=lambda end: ceil(font.getlength(text[:end] + "…"))) - 1
+    return text[: max(0, longest)] + "…"

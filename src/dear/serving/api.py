@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import asdict
@@ -36,6 +37,8 @@ from dear.serving.service import Service, Upload, check_count
 
 ClassChoice = tuple[tuple[str, ...], Vocabulary | None]
 CAUTION = "This demo model has seen nothing but drawings: its results on photographs mean nothing."
+MOST_COPIES = 20
+"""Files of one content that an answer names: an index may have any number, with long names."""
 LOOPBACK = frozenset(["localhost", "127.0.0.1", "::1"])
 
 
@@ -224,9 +227,14 @@ def create_app(
                 client.charge(len(hits))
             neighbours = [
                 asdict(hit)
-                | {"path": without_surrogates(hit.path), "copies": [*map(without_surrogates, hit.copies)]}
+                | {
+                    "path": without_surrogates(hit.path),
+                    "copies": [*map(without_surrogates, hit.copies[:MOST_COPIES])],
+                    "more_copies": len(hit.copies[MOST_COPIES:]),
+                }
                 for hit in hits
             ]
+            client.charge(work_of_answer(len(json.dumps(neighbours))))
             if thumbnails:
                 pictures = await first_of(thumbnails_of(hits, client), request.receive())
                 for neighbour, picture in zip(neighbours, pictures, strict=True):

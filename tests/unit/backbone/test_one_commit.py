@@ -212,3 +212,13 @@ def test_what_the_latest_commit_lacks_is_asked_for_once_more(
     hub._asked_again.clear()
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
     assert hub.commit_of(hub.fetch(NAME, ["config.json"])) == OTHER
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_note_of_a_missing_file_beside_the_file() -> None:
+    """A faulty mirror's, for example: OpenAI's pixels were taken in place of the model's."""
+    assert mean() == [0.1, 0.2, 0.3]
+    notes = cached(PIXELS).parents[2] / ".no_exist" / COMMIT
+    notes.mkdir(parents=True, exist_ok=True)
+    (notes / PIXELS).touch()
+    assert mean() == [0.1, 0.2, 0.3]

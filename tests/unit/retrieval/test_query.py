@@ -145,3 +145,23 @@ def test_an_opened_index_keeps_its_features(tmp_path: Path, name: str, value: st
         database.execute("UPDATE facts SET value = ? WHERE key = ?", (value, name))
     with pytest.raises(DataError, match="was rebuilt with another bundle: open it again"):
         found(index, query)
+
+
+def test_an_index_that_was_refused_is_loaded_again(tmp_path: Path) -> None:
+    """A copy with too short vectors took its place for a while; its rows stayed."""
+    out, query = tmp_path / "index", paint(tmp_path / "query.png", "red", 60)
+    folder = gallery(tmp_path / "images")
+    build_index(Plain(), folder, out)
+    index = Index.open(out)
+    assert len(found(index, query)) == 8
+    shutil.copytree(out, tmp_path / "copy")
+    with closing(sqlite3.connect(tmp_path / "copy" / FILE)) as database, database:
+        database.execute("UPDATE facts SET value = '4' WHERE key IN ('rows', 'searchable_rows')")
+    (tmp_path / "copy" / "vectors-1" / "1.f16").write_bytes(b"")
+    out.rename(tmp_path / "old")
+    (tmp_path / "copy").rename(out)
+    with pytest.raises(DataError, match=r"1\.f16 is truncated"):
+        found(index, query)
+    shutil.rmtree(out)
+    (tmp_path / "old").rename(out)
+    assert len(found(index, query)) == 8

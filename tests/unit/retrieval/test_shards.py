@@ -254,6 +254,9 @@ FORGERIES = {
     "a path in text": (f"UPDATE files SET path = CAST(path AS TEXT) {FIRST}", "is no path in its folder"),
     "a path above": (f"UPDATE files SET path = CAST('../../passwd' AS BLOB) {FIRST}", "is no path in its"),
     "a path of the root": (f"UPDATE files SET path = CAST('/passwd' AS BLOB) {FIRST}", "is no path in its"),
+    "a path with a dot": (
+        f"UPDATE files SET path = CAST('./' || path AS BLOB) {FIRST}", "is no path in its",
+    ),
     "an empty path": (f"UPDATE files SET path = X'' {FIRST}", "is no path in its"),
     "a stray path": (f"UPDATE files SET path = CAST('5.png' AS BLOB) {FIRST}", "not belong to shard"),
     "a hash that is none": (f"UPDATE files SET sha256 = 'x' {FIRST}", "its entry of .* is wrong"),

@@ -47,6 +47,24 @@ def refused(answer: Any, status: int) -> str:
     return str(answer.json()["error"])
 
 
+def test_of_many_copies_some_are_told(
+    predictor: Predictor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An answer of 44 MB to a small picture, 110 times, took 4.8 GB. A long answer is work."""
+    folder, charged = tmp_path / "photos", list[float]()
+    for number in range(25):
+        (folder / f"{number:03}{'x' * 200}.png").parent.mkdir(exist_ok=True)
+        (folder / f"{number:03}{'x' * 200}.png").write_bytes(png(picture(1)))
+    build_index(BundleEncoder(predictor), folder, tmp_path / "index")
+    monkeypatch.setattr("dear.serving.api.work_of_answer", lambda size: charged.append(size) or 0.0)
+    service = Service(predictor, LIMITS, Index.open(tmp_path / "index"))
+    with TestClient(create_app(service), base_url=URL) as client:
+        answer = client.post("/api/neighbours", content=png(picture(2))).json()
+    (hit,) = answer["neighbours"]
+    assert (len(hit["copies"]), hit["more_copies"]) == (20, 4)
+    assert charged[-1] > 21 * 200
+
+
 def test_thumbnails_of_a_strangers_index(predictor: Predictor, tmp_path: Path) -> None:
     """Its facts may name a folder of this machine, and its files links: only what it knows is shown."""
     theirs, mine = tmp_path / "theirs", tmp_path / "mine"

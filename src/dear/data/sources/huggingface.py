@@ -26,6 +26,8 @@ from dear.writing import temporary_folder
 PREFIX = "hf:"
 SPLITS_LIST, STATE, INFO = "dataset_dict.json", "state.json", "dataset_info.json"
 LABELS_AT_ONCE, IMAGES_AT_ONCE = 1000, 1  # a row of a Parquet file may repeat a large value
+LIKE_THE_HUBS = re.compile(r"\w[\w.-]*/\w[\w.-]*", re.ASCII)
+"""The name of a repository, or of a folder in the current one."""
 OLDEST = 26  # version of pyarrow
 SECONDS, BYTES_A_SECOND = 5, 500_000
 """Seconds of the processor that a data set may take, and bytes for each further one: 60,000 images of 16 MB
@@ -59,6 +61,9 @@ def read_huggingface(name: str, settings: DataSettings) -> Listing:
         )
     files, is_partial = _files(name, settings.cache_folder())
     notes = ("the hub has converted only a part of its images",) if is_partial else ()
+    first = name.partition(":")[0]
+    if LIKE_THE_HUBS.fullmatch(first) and os.path.isdir(first):
+        notes = (*notes, f"it is the folder {os.path.abspath(first)}, no data set of the hub")
     cache = settings.cache_folder() / "huggingface"
 
     def unpack(image: str) -> Path:
