@@ -124,7 +124,7 @@ def test_a_damaged_role_table(
         (["--shots", "5"], "has 2 images, fewer than 5 shots"),
         (["--mask", "role"], "--mask"),
         (["--seeds", "one"], "--seeds"),
-        (["--jobs", "0"], "jobs is 0: it must be at least 1"),
+        (["--jobs", "0"], "jobs is 0: it must be from 1 to 1,000"),
         (["--jobs", "2", "--cluster", "local"], "--jobs and --cluster: choose one"),
         (["--gpus", "-1"], "gpus is -1.0"),
         (["--select", "test"], "--select"),

@@ -206,7 +206,7 @@ def test_bad_input(world: Path, bundle: Path, tmp_path: Path, capsys: pytest.Cap
     empty.mkdir()
     assert "no files with an image suffix" in refused(["predict", str(bundle), str(empty)], capsys)
     assert "the path of an image is empty" in refused(["predict", str(bundle), ""], capsys)
-    assert "there is no user with the name" in refused(["predict", "~no-one/b", picture], capsys)
+    assert "no user has the name" in refused(["predict", "~no-one/b", picture], capsys)
     assert "is too long" in refused(["predict", "x" * 300, picture], capsys)
     export = ["export", str(bundle), "--out"]
     assert "is a folder" in refused([*export, str(empty)], capsys)
