@@ -93,6 +93,7 @@ LIMITS: Final = MappingProxyType({
     "model_side": Limit(1024, "pixels of a side of a model's pictures"),
     "patches": Limit(4096, "patches of a model's pictures"),
     "tensor_bytes": Limit(8 * 2**30, "bytes of a file of tensors"),
+    "weight_tensors": Limit(100_000, "tensors of a model's weights in several files"),
     "weight_files": Limit(1000, "files of a model's weights"),
     "layers": Limit(128, "layers of a tower"),
     "heads": Limit(128, "heads in a layer"),

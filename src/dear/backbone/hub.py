@@ -234,7 +234,7 @@ def download(
         stated = _stated_hash(entries[file])
     require_own(path)
     require_hash(path, stated, f"{file} of {repository}")
-    note_missing(repository, [one for one in files[: files.index(file)] if one not in entries], commit)
+    note_missing(repository, [name for name in files[: files.index(file)] if name not in entries], commit)
     return path
 
 

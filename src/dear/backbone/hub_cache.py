@@ -25,14 +25,14 @@ def look_up(
     try:
         if branch.is_file():
             read_bytes(branch).decode()
-        found = huggingface_hub.try_to_load_from_cache(
+        entry = huggingface_hub.try_to_load_from_cache(
             repository, file, cache_dir=cache_dir, revision=revision
         )
-        if found is huggingface_hub._CACHED_NO_EXIST:  # a note, which a faulty mirror may have left
+        if entry is huggingface_hub._CACHED_NO_EXIST:  # a note, which a faulty mirror may have left
             commit = read_bytes(branch).decode().strip() if branch.is_file() else str(revision)
             present = folder / "snapshots" / commit / file
-            return str(present) if GIT.fullmatch(commit) and present.is_file() else found
-        return found
+            return str(present) if GIT.fullmatch(commit) and present.is_file() else entry
+        return entry
     except (ReadingError, UnicodeError) as error:
         raise WeightsError(f"{branch} names no commit ({first_line(error)}): remove it.") from error
     except OSError as error:

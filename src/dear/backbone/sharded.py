@@ -28,9 +28,9 @@ def weight_files(path: Path) -> dict[str, set[str]]:
     file that lies elsewhere, LimitError for too many.
     """
     files: dict[str, set[str]] = {}
-    for tensor, file in typed(read_json(path, "config_values", links=True), Index, path)[
-        "weight_map"
-    ].items():
+    weight_map = typed(read_json(path, "config_values", links=True), Index, path)["weight_map"]
+    at_most("weight_tensors", len(weight_map), path)
+    for tensor, file in weight_map.items():
         if not FILE.fullmatch(file):
             raise ReadingError(path, f"its weight_map names {shown(file)}, no safetensors file beside it")
         files.setdefault(file, set()).add(tensor)

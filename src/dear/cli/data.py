@@ -186,11 +186,11 @@ def render_check(result: Check, console: Console) -> None:
 
 def _shortened(names: Sequence[str]) -> str:
     """The first names, long ones shortened, and how many more there are."""
-    shown = [
+    first = [
         name if len(name) <= LONGEST_NAME else f"{name[:LONGEST_NAME]}..." for name in names[:MOST_NAMES]
     ]
-    more = len(names) - len(shown)
-    return ", ".join(shown) + (f" ... and {more:,} more (--json has all)" if more else "")
+    more = len(names) - len(first)
+    return ", ".join(first) + (f" ... and {more:,} more (--json has all)" if more else "")
 
 
 def _listed(what: str, lines: list[str], more: int = 0) -> list[str]:

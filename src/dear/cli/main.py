@@ -205,10 +205,10 @@ def _methods_of(options: Sequence[str], command: Callable[..., Any]) -> list[str
     from dear.cli.parsing import names_of
     from dear.methods.registry import PATH, register
 
-    names, given, words = list[str](), names_of(command), _before_names(options)
+    names, parameters, words = list[str](), names_of(command), _before_names(options)
     for before, word in zip(["", *words], words, strict=False):
         option, equals, value = word.partition("=") if word.startswith("--") else (before, "=", word)
-        if option in ("--methods", "--method") and option[2:] in given and equals:
+        if option in ("--methods", "--method") and option[2:] in parameters and equals:
             names += filter(None, (name.strip() for name in value.split(",")))
     for name in filter(PATH.fullmatch, names):
         register(name)

@@ -240,9 +240,13 @@ def _fill_from_files(_app: App, _commands: tuple[str, ...], arguments: ArgumentC
 
 
 def _fill(
-    values: Mapping[Any, Any], prefix: str, by_name: Mapping[str, Argument], path: Path, given: dict[int, str]
+    values: Mapping[Any, Any],
+    prefix: str,
+    by_name: Mapping[str, Argument],
+    path: Path,
+    filled: dict[int, str],
 ) -> None:
-    """Add the values of a file; ``given`` are the options that it has given so far. Raises UsageError."""
+    """Add the values of a file; ``filled`` are the options that it has filled so far. Raises UsageError."""
     for key, value in values.items():
         name = f"{prefix}{key}".replace("_", "-")
         argument = by_name.get(name)
@@ -250,11 +254,11 @@ def _fill(
             nearest = nearest_first(name, by_name)[0]
             raise UsageError(f"{path}: unknown option {name[:LONGEST]}. Did you mean {nearest}?")
         if argument.children and isinstance(value, dict):
-            _fill(value, f"{name}.", by_name, path, given)
+            _fill(value, f"{name}.", by_name, path, filled)
             continue
-        if id(argument) in given:
-            raise UsageError(f"{path}: it gives {name} twice, in other letters or as {given[id(argument)]}.")
-        given[id(argument)] = name
+        if id(argument) in filled:
+            raise UsageError(f"{path}: it gives {name} twice, in other letters or as {filled[id(argument)]}.")
+        filled[id(argument)] = name
         if argument.tokens:
             continue
         if name == CLUSTER and value not in (None, "local"):

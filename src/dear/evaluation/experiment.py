@@ -6,6 +6,7 @@ commands and recipes can be checked without loading torch.
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
 
@@ -190,12 +191,12 @@ def data_names(names: Sequence[str]) -> tuple[str, ...]:
 
     sets = {WORLD: downstream_names(), WORLD_LARGE: downstream_names(size="large")}
     distinct = dict[str, str]()
-    for dataset in (one for name in names for one in sets.get(name, [name])):
-        distinct.setdefault(_place(dataset), dataset)
+    for dataset in chain.from_iterable(sets.get(name, [name]) for name in names):
+        distinct.setdefault(_location(dataset), dataset)
     return tuple(distinct.values())
 
 
-def _place(name: str) -> str:
+def _location(name: str) -> str:
     """The same for all ways to write the path of one data set; a name without folders stands for itself."""
     from dear.data.sources.huggingface import PREFIX
 

@@ -11,12 +11,14 @@ import numpy as np
 import torch
 
 from dear.adapters.predictor import Predictor
+from dear.backbone import hub
 from dear.backbone.clip import tensors_hash
 from dear.backbone.load import load_clip
 from dear.backbone.tiny import WordTokenizer
 from dear.backbone.tokenizer_file import file_tokenizer
 from dear.backbone.weights import fill_weights, read_weights
-from dear.errors import DearError
+from dear.errors import DataError, DearError
+from dear.methods.tac import TacSettings
 from dear.retrieval.build import build_index
 from dear.retrieval.database import FILE, JOURNAL_MAGIC
 from dear.retrieval.encoder import HeadEncoder, encoder_for
@@ -26,6 +28,7 @@ from dear.retrieval.shards import merge_index
 from dear.roles.sentences import load_sentence_model
 from tests.conftest import WORDS
 from tests.fuzz.readers.target import TakenOver, clip, written
+from tests.standin_hub import COMMIT
 from tests.unit.backbone.sharded_files import write_sharded
 from tests.unit.backbone.tokenizer_files import write_tokenizer
 from tests.unit.retrieval.solid import Plain, gallery
@@ -185,6 +188,28 @@ def architecture(folder: Path) -> Path:
 
 def use_architecture(file: Path) -> None:
     load_clip(str(file.parent), "random:0")
+
+
+def branch(folder: Path) -> Path:
+    """The note of a branch's commit in the hub's cache."""
+    repository = folder / "models--someone--clip"
+    for part in ("refs", f"snapshots/{COMMIT}"):
+        (repository / part).mkdir(parents=True)
+    written(repository / "snapshots" / COMMIT / "config.json", "{}")
+    return written(repository / "refs" / "main", COMMIT)
+
+
+def use_branch(file: Path) -> None:
+    if hub.cached("someone/clip", ["config.json"], cache_dir=file.parents[2]) is None:
+        raise DataError("no commit of this name")
+
+
+def descriptions(folder: Path) -> Path:
+    return written(folder / "tac.json", json.dumps({"red cup": ["a red cup", "a cup"], "key": ["a key"]}))
+
+
+def use_descriptions(file: Path) -> None:
+    TacSettings(descriptions=str(file)).described(["red_cup", "key"])
 
 
 def tokenizer(folder: Path) -> Path:

@@ -80,6 +80,8 @@ TARGETS = {
     "class names of a request": Target("text", request_files.names, request_files.send_names),
     "headers of a request": Target("text", request_files.headers, request_files.send_headers),
     "hub's configuration": Target("json", model_files.architecture, model_files.use_architecture),
+    "branch in the hub's cache": Target("text", model_files.branch, model_files.use_branch),
+    "descriptions of classes": Target("json", model_files.descriptions, model_files.use_descriptions),
     "tokenizer": Target("json", model_files.tokenizer, model_files.use_tokenizer),
     "tokenizer's settings": Target("json", model_files.tokenizer_settings, model_files.use_tokenizer),
     **{

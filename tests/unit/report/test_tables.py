@@ -112,9 +112,9 @@ def test_mixed_weights_are_refused(records: list[dict]) -> None:
 def test_seeds_with_other_teachers_are_refused(change: dict) -> None:
     """The path of a teacher's weights is the same, and the file another; their epochs are of each run."""
     runs = [record("tools", "promptkd", 0.7, 0.5, seed=seed) for seed in (1, 2)]
-    for seed, one in enumerate(runs):
+    for seed, run in enumerate(runs):
         weights = {"model": "tiny", "pretrained": "w.pt", "sha256": "ab" * 32}
-        one["teacher"] = {"method": "promptsrc", "weights": weights, "train": {"epochs": [{"loss": seed}]}}
+        run["teacher"] = {"method": "promptsrc", "weights": weights, "train": {"epochs": [{"loss": seed}]}}
     base_to_novel_table(runs)
     runs[1]["teacher"] = runs[1]["teacher"] | {"weights": weights | change} if change else None
     with pytest.raises(DataError, match="promptkd mix different teachers"):

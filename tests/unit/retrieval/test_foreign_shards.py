@@ -27,7 +27,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def place(tmp_path: Path, folder: Path) -> Path:
+def shards(tmp_path: Path, folder: Path) -> Path:
     return build(folder, tmp_path / "shards")
 
 
@@ -47,37 +47,37 @@ def ask(index: Shards, tmp_path: Path, **options: Any) -> list[str]:
     return [hit.path for hit in by_image(index, Plain(), query, {"color": 1}, **options)]
 
 
-def test_a_shard_that_is_replaced_is_noticed(tmp_path: Path, folder: Path, place: Path) -> None:
+def test_a_shard_that_is_replaced_is_noticed(tmp_path: Path, folder: Path, shards: Path) -> None:
     """Its hits would be told as files of another folder, or those of one shard twice."""
-    index = Shards.open(place)
+    index = Shards.open(shards)
     assert len(ask(index, tmp_path)) == 8
-    second, first = (Shard(number, 2).folder(place) for number in (2, 1))
+    second, first = (Shard(number, 2).folder(shards) for number in (2, 1))
     shutil.rmtree(second)
     shutil.copytree(first, second)
     with pytest.raises(DataError, match=r"shard-2-of-2 was replaced by one of other images: open it again"):
         ask(index, tmp_path)
     shutil.rmtree(second)
     others = shutil.copytree(folder, tmp_path / "others")
-    build_index(Plain(), others, place, shard=Shard(2, 2))
+    build_index(Plain(), others, shards, shard=Shard(2, 2))
     with pytest.raises(DataError, match=r"shard-2-of-2 was replaced by one of other images: open it again"):
         ask(index, tmp_path)
     shutil.rmtree(second)
-    build_index(Plain(), folder, place, shard=Shard(2, 2))
+    build_index(Plain(), folder, shards, shard=Shard(2, 2))
     assert len(ask(index, tmp_path)) == 8
 
 
-def test_a_hit_of_another_shard_is_refused(tmp_path: Path, folder: Path, place: Path) -> None:
+def test_a_hit_of_another_shard_is_refused(tmp_path: Path, folder: Path, shards: Path) -> None:
     second = Shard(2, 2)
     foreign = next(path.name for path in sorted(folder.glob("*.png")) if not second.has(path.name))
     change = "UPDATE files SET path = CAST(? AS BLOB) WHERE path = (SELECT MIN(path) FROM files)"
-    written(second.folder(place), change, foreign)
+    written(second.folder(shards), change, foreign)
     with pytest.raises(DataError, match=rf"shard-2-of-2 is damaged \('{foreign}' does not belong to shard 2"):
-        ask(Shards.open(place), tmp_path)
+        ask(Shards.open(shards), tmp_path)
 
 
-def test_a_content_with_other_features_is_refused(tmp_path: Path, place: Path) -> None:
+def test_a_content_with_other_features_is_refused(tmp_path: Path, shards: Path) -> None:
     """A red picture of one shard is told as a copy of a blue one of the other."""
-    entries = {number: [*Catalogue.open(Shard(number, 2).folder(place)).entries(8)] for number in (1, 2)}
+    entries = {number: [*Catalogue.open(Shard(number, 2).folder(shards)).entries(8)] for number in (1, 2)}
     hashes = {entry.path: (number, entry.sha256) for number in entries for entry in entries[number]}
     red = next(path for path in hashes if path.endswith("red.png"))
     blue = next(
@@ -87,14 +87,14 @@ def test_a_content_with_other_features_is_refused(tmp_path: Path, place: Path) -
     )
     number, _ = hashes[blue]
     change = "UPDATE files SET sha256 = ? WHERE path = CAST(? AS BLOB)"
-    written(Shard(number, 2).folder(place), change, hashes[red][1], blue)
+    written(Shard(number, 2).folder(shards), change, hashes[red][1], blue)
     with pytest.raises(DataError, match=r"has the content of another shard's file, but not its features"):
-        ask(Shards.open(place), tmp_path)
+        ask(Shards.open(shards), tmp_path)
 
 
-def test_a_merge_takes_only_facts_of_a_build(tmp_path: Path, place: Path) -> None:
-    written(Shard(1, 2).folder(place), "INSERT INTO facts VALUES ('note', '1')")
-    merge_index(place, tmp_path / "merged")
+def test_a_merge_takes_only_facts_of_a_build(tmp_path: Path, shards: Path) -> None:
+    written(Shard(1, 2).folder(shards), "INSERT INTO facts VALUES ('note', '1')")
+    merge_index(shards, tmp_path / "merged")
     with closing(Catalogue.open(tmp_path / "merged")) as merged:
         facts = merged.metadata()
     assert facts.keys() <= {*Facts.__annotations__, "schema"}

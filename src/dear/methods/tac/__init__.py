@@ -85,7 +85,7 @@ class TacSettings(MethodSettings):
         """
         if self.descriptions == TEMPLATES:
             return self
-        folder = path = Path(os.path.expanduser(self.descriptions))
+        folder = path = expanded(self.descriptions)
         if os.path.isdir(folder):
             path = folder / f"{dataset}.json"
             if not resolved(path).is_relative_to(resolved(folder)):

@@ -69,9 +69,10 @@ def test_compressed_texts(kind: bytes) -> None:
         kind, b"a\0" + (b"\1\0\0\0" if kind == b"iTXt" else b"\0") + zlib.compress(b"x" * 100 + b"\xff")
     )
     assert decode(Path("p"), 99, start + text * MAX_TEXTS + rest).shape == (3, 8, 8)
-    for place in (start + text * (MAX_TEXTS + 1) + rest, whole[:-12] + text * (MAX_TEXTS + 1) + whole[-12:]):
+    texts = text * (MAX_TEXTS + 1)
+    for content in (start + texts + rest, whole[:-12] + texts + whole[-12:]):
         with pytest.raises(DataError, match="it has more than 64 compressed texts"):
-            decode(Path("p"), 99, place)
+            decode(Path("p"), 99, content)
 
 
 def test_a_png_in_very_many_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
