@@ -100,11 +100,15 @@ def _tensorboard(folder: Path) -> Any:
         raise SettingsError(f"TensorBoard is not installed: {installation('log')}, or omit --log.") from error
 
 
-def _own_folder() -> Path:
-    """The current folder, in which W&B keeps its files. Raises OutputError for a link in their place."""
+def _wandb_folder() -> str:
+    """The folder of W&B's files: the user's, or the current one. Raises OutputError for a link in their place
+    there.
+    """
+    if folder := os.environ.get("WANDB_DIR"):
+        return folder
     for name in ("wandb", ".wandb"):
         within(Path.cwd(), name)
-    return Path.cwd()
+    return str(Path.cwd())
 
 
 class WandbLogger(Logger):
@@ -125,11 +129,9 @@ class WandbLogger(Logger):
             try:
                 with in_pythons_folder():  # it reads settings, such as the server's address, in this folder
                     wandb.setup()
-                folder = os.environ.get("WANDB_DIR") or str(_own_folder())
-                settings = wandb.Settings(
-                    disable_git=True, disable_code=True
-                )  # git obeys a folder's settings
-                self.run = wandb.init(project=project, dir=folder, settings=settings)
+                # git obeys the settings of a folder
+                settings = wandb.Settings(disable_git=True, disable_code=True)
+                self.run = wandb.init(project=project, dir=_wandb_folder(), settings=settings)
             except OutputError:
                 raise
             except Exception as error:  # no common class: no key, no network, a name that it refuses
