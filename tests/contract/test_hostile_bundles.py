@@ -16,7 +16,7 @@ from safetensors.torch import save
 from torch import Tensor
 
 from dear.adapters.bundle import Bundle
-from dear.adapters.bundle_config import ADAPTER, CONFIG, LIBRARY
+from dear.adapters.bundle_config import ADAPTER, CONFIG, LIBRARY, config_hash
 from dear.adapters.predictor import Predictor
 from dear.backbone.clip import Clip, tensors_hash
 from dear.errors import DearError
@@ -114,8 +114,9 @@ def write(bundle: Bundle, tensors: dict[str, Tensor], changes: dict[str, Any], f
     config = bundle.config() | {
         "library": {"name": LIBRARY, "version": "0"},
         "adapter": {"sha256": tensors_hash(plain), "shapes": shapes},
+        **changes,
     }
-    (folder / CONFIG).write_text(json.dumps(config | changes))
+    (folder / CONFIG).write_text(json.dumps(config | {"sha256": config_hash(config)}))
 
 
 def outcome(folder: Path, clip: Clip) -> str:

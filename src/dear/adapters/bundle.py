@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from dear.adapters import bundle_files as files
-from dear.adapters.bundle_config import CONFIG, SCHEMA, is_hub_id
+from dear.adapters.bundle_config import CONFIG, SCHEMA, check_unchanged, is_hub_id
 from dear.adapters.model_card import model_card
 from dear.adapters.results import verdict
 from dear.backbone.clip import Clip, Identity, tensors_hash
@@ -281,7 +281,9 @@ class Bundle:
                 str(folder_or_hub_id), revision=revision, token=token, cache_dir=cache_dir
             )
         config, tensors = files.read(folder)
-        return cls._from_config(config, tensors, folder / CONFIG)
+        bundle = cls._from_config(config, tensors, folder / CONFIG)
+        check_unchanged(config, folder / CONFIG)
+        return bundle
 
     def push_to_hub(
         self,

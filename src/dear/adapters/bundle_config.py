@@ -1,6 +1,9 @@
 """The configuration file of a bundle, read and checked without torch."""
 
+import hashlib
+import json
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from shlex import quote
 from typing import Any
@@ -56,6 +59,21 @@ def read_config(folder: Path) -> dict[str, Any]:
             f"with `dear fit`, or use it with {LIBRARY}=={str(library.get('version'))[:40]}, which wrote it."
         )
     return config
+
+
+def config_hash(config: Mapping[str, Any]) -> str:
+    """SHA-256 of a configuration without its key "sha256", whatever the order of its keys."""
+    others = {key: value for key, value in config.items() if key != "sha256"}
+    return hashlib.sha256(json.dumps(others, sort_keys=True).encode()).hexdigest()
+
+
+def check_unchanged(config: Mapping[str, Any], path: Path) -> None:
+    """Raise BundleError for a configuration that does not have its own hash."""
+    if config.get("sha256") != config_hash(config):
+        raise BundleError(
+            f"{path} was changed after the bundle was written (its hash differs): copy the bundle again, or "
+            "change it in Python: `dataclasses.replace(bundle, classes=...).save_pretrained(FOLDER)`."
+        )
 
 
 def is_hub_id(name: str) -> bool:

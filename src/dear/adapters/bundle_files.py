@@ -12,7 +12,7 @@ from safetensors.torch import save
 from torch import Tensor
 
 from dear import __version__
-from dear.adapters.bundle_config import ADAPTER, CARD, CONFIG, LIBRARY, read_config
+from dear.adapters.bundle_config import ADAPTER, CARD, CONFIG, LIBRARY, config_hash, read_config
 from dear.backbone import hub, hub_hashes
 from dear.backbone.clip import tensors_hash
 from dear.errors import BundleError, OutputError, first_line
@@ -36,16 +36,21 @@ def write(folder: Path, tensors: Mapping[str, Tensor], config: Mapping[str, Any]
             "parameters": sum(tensor.numel() for tensor in plain.values()),
         },
     }
-    text = json.dumps(content, indent=1, allow_nan=False, ensure_ascii=False)
+    readable = json.loads(_text(content))  # names of files may not be valid Unicode
     files = {
         ADAPTER: save(plain, metadata={"format": "pt"}),
         CARD: card.encode(errors="backslashreplace"),  # a folder name may not be valid Unicode
-        CONFIG: f"{text}\n".encode(errors="replace"),
+        CONFIG: _text(readable | {"sha256": config_hash(readable)}),
     }
     try:
         write_folder(folder, files)
     except OSError as error:
         raise _not_written(folder, error) from error
+
+
+def _text(config: Mapping[str, Any]) -> bytes:
+    text = json.dumps(config, indent=1, allow_nan=False, ensure_ascii=False)
+    return f"{text}\n".encode(errors="replace")
 
 
 def check_writable(folder: Path, *, overwrite: bool = True) -> None:

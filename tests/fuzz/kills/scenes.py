@@ -77,11 +77,11 @@ def records(out: Path) -> dict[str, Any]:
 
 
 def bundle(out: Path) -> dict[str, Any]:
-    """Every file: the configuration without what the clock tells, and not the card, which repeats it."""
+    """Every file: the configuration without what the clock tells and its hash, and not the card."""
     found: dict[str, Any] = dict(contents(out))
     config = json.loads(found.pop("config.json"))
     config["training"] = {k: v for k, v in config["training"].items() if k not in TIMES}
-    del found["README.md"]
+    del found["README.md"], config["sha256"]
     return found | {"config": config}
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from dear.adapters.bundle_config import config_hash
 from dear.adapters.predictor import Predictor
 from dear.backbone import hub
 from dear.backbone.clip import tensors_hash
@@ -59,6 +60,13 @@ def sealed(file: Path) -> None:
         "shapes": {name: [*tensor.shape] for name, tensor in found.items()},
     }
     config.write_text(json.dumps(told))
+    signed(config)
+
+
+def signed(file: Path) -> None:
+    """Give a bundle's configuration the hash of what it is now."""
+    told = json.loads(file.read_text())
+    file.write_text(json.dumps(told | {"sha256": config_hash(told)}))
 
 
 def use_bundle(file: Path) -> None:

@@ -33,7 +33,7 @@ TARGETS = {
     "templates": Target(
         "text", data_files.templates, lambda file: DataSettings(template=str(file)).templates()
     ),
-    "bundle's facts": Target("json", model_files.bundle, model_files.use_bundle),
+    "bundle's facts": Target("json", model_files.bundle, model_files.use_bundle, model_files.signed),
     "bundle's tensors": Target(
         "safetensors", model_files.tensors, model_files.use_bundle, model_files.sealed
     ),

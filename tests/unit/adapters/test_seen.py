@@ -16,6 +16,7 @@ import torch
 from PIL import Image
 
 from dear.adapters.bundle import Bundle
+from dear.adapters.bundle_config import config_hash
 from dear.adapters.evaluation_page import measure_bundle
 from dear.adapters.fit import fit
 from dear.adapters.predictor import Predictor
@@ -204,5 +205,5 @@ def test_a_damaged_row_of_hashes_is_refused(hashes: Any, small_clip: Clip, tmp_p
     with pytest.raises(BundleError, match="image_hashes"):
         Bundle.from_pretrained(tmp_path / "bundle")
     del content["image_hashes"]
-    config.write_text(json.dumps(content))
+    config.write_text(json.dumps(content | {"sha256": config_hash(content)}))
     assert Bundle.from_pretrained(tmp_path / "bundle").image_hashes == b""
