@@ -8,9 +8,12 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+from dear.backbone import openclip
 from dear.limits import at_most
 from dear.reading.files import line_ends, require_few_marks
 
+SPECIAL = 2
+"""The last of its words, of the start and the end, which open_clip and transformers call differently."""
 SHORT = 32
 """Letters of a word up to which open_clip's own code is used, which keeps what it splits."""
 END = "</w>"
@@ -24,6 +27,15 @@ def bounded(tokenizer: Any) -> Any:
     tokenizer.clean_fn = cleaning(tokenizer.clean_fn)
     tokenizer.encode = partial(_encode, tokenizer)
     return tokenizer
+
+
+def has_same_words(words: Mapping[str, int]) -> bool:
+    """True for words with CLIP's ids, whatever the special ones are called."""
+    encoder = openclip.SimpleTokenizer().encoder
+    last = len(encoder) - SPECIAL
+    return len(words) == len(encoder) and all(
+        words.get(word) == number for word, number in encoder.items() if number < last
+    )
 
 
 def _encode(tokenizer: Any, text: str) -> list[int]:

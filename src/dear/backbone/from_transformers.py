@@ -4,7 +4,9 @@ Only names and shapes differ: queries, keys and values have three projections th
 projections into the joint space are transposed. transformers itself is not needed.
 """
 
+import math
 from functools import partial
+from pathlib import Path
 from typing import Any, NotRequired, TypedDict
 
 import torch
@@ -15,10 +17,15 @@ from dear.backbone.choice import HUB
 from dear.backbone.model_config import Epsilon, Ratio, Shift
 from dear.backbone.plain import QuickGELU
 from dear.errors import WeightsError
-from dear.reading.typed import Positive, shown
+from dear.reading.files import ReadingError
+from dear.reading.typed import Positive, shown, typed
 
 CONFIG = "config.json"
-PIXELS = "preprocessor_config.json"
+PROCESSOR, PIXELS = "processor_config.json", "preprocessor_config.json"
+IMAGES = "image_processor"
+"""The key of `PROCESSOR`, since version 5, with what `PIXELS` has. It comes first."""
+USUAL = {"do_rescale": True, "rescale_factor": 1 / 255, "do_normalize": True}
+"""What is done to pixels here, whatever a file says: another value is refused."""
 FILES = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin")
 KINDS = ("clip", "siglip")
 SIGLIP_PIXELS = (0.5, 0.5, 0.5)  # mean and standard deviation
@@ -85,6 +92,16 @@ SIGLIP_TEXT: dict[str, Any] = {
     "max_position_embeddings": 64,
 }  # fmt: skip
 """transformers' defaults."""
+
+
+def pixel_config(content: dict[str, Any], path: Path) -> PixelConfig:
+    """The normalisation in a file of transformers. Raises ReadingError for one that is not done here."""
+    for key, usual in USUAL.items():
+        value = content.get(key, usual)
+        if not isinstance(value, bool | float | int) or not math.isclose(value, usual, rel_tol=1e-5):
+            raise ReadingError(path, f"its {key} is {shown(value)}: only models with {usual} fit")
+    statistics = {key: content[key] for key in ("image_mean", "image_std") if key in content}
+    return typed(statistics, PixelConfig, path)
 
 
 def with_defaults(config: Config, name: str) -> tuple[str, dict[str, Any], dict[str, Any]]:
@@ -245,11 +262,13 @@ def converted(state: dict[str, Tensor], config: Config, name: str) -> dict[str, 
     return tensors | remaining  # what remains is reported as unknown
 
 
-def text_config(config: Config, name: str) -> dict[str, Any]:
-    """What a tokenizer needs, as in open_clip's configuration: CLIP's own where the vocabulary is CLIP's."""
+def text_config(config: Config, name: str, *, has_tokenizer: bool) -> dict[str, Any]:
+    """What a tokenizer needs, as in open_clip's configuration: CLIP's own where the vocabulary has its size
+    and there is no other (``has_tokenizer``).
+    """
     kind, text, _ = with_defaults(config, name)
     sizes = {"context_length": text["max_position_embeddings"]}
-    if kind == "clip" and text["vocab_size"] == open_clip.SimpleTokenizer().vocab_size:
+    if kind == "clip" and not has_tokenizer and text["vocab_size"] == open_clip.SimpleTokenizer().vocab_size:
         return sizes
     clean = {"tokenizer_kwargs": {"clean": "canonicalize"}} if kind == "siglip" else {}
     return sizes | {"hf_tokenizer_name": name.removeprefix(HUB), "vocab_size": text["vocab_size"]} | clean

@@ -141,9 +141,9 @@ def fetch(
         note = "" if len(offered) == len(files) else note
         kind = MissingError if isinstance(error, _Lacking) else WeightsError
         raise kind(
-            f"cannot download {files[0]} of https://huggingface.co/{repository} ({first_line(error)}).{note} "
-            f"Run `hf download {repository}` on a machine with network access and copy its hub cache folder "
-            f"to {constants.HF_HUB_CACHE} here."
+            f"cannot download {' or '.join(offered)} of https://huggingface.co/{repository} "
+            f"({first_line(error)}).{note} Run `hf download {repository}` on a machine with "
+            f"network access and copy its hub cache folder to {constants.HF_HUB_CACHE} here."
         ) from error
     require_known(path, sha256, repository)
     return path

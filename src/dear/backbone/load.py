@@ -190,7 +190,8 @@ def _load_repository(source: Repository, pretrained: str | None) -> Clip:
     if is_transformers:
         hf_config = cast(from_transformers.Config, config)
         make, files = partial(from_transformers.build, hf_config, model), from_transformers.FILES
-        text, pixels = from_transformers.text_config(hf_config, model), source.pixels()
+        text = from_transformers.text_config(hf_config, model, has_tokenizer=source.has_tokenizer())
+        pixels = source.pixels()
         _require_small(hf_config, model)
         width = hf_config.get("projection_dim")
         shape: Any = [width, *from_transformers.with_defaults(hf_config, model)]
@@ -223,7 +224,8 @@ def _load_repository(source: Repository, pretrained: str | None) -> Clip:
             network, label = make(), pretrained
     else:
         path = source.weights(files) if pretrained is None else local_file(model, pretrained)
-        beside = tokenizer_beside(path)
+        if pretrained is not None:  # in the hub's cache some files of a tokenizer may lack
+            beside = tokenizer_beside(path)
         rename = None
         if is_transformers and pretrained is None:
             rename = partial(from_transformers.converted, config=hf_config, name=str(path))

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from dear.backbone import from_transformers, hub, sharded
+from dear.backbone import clip_tokenizer, from_transformers, hub, sharded, tokenizer_file
 from dear.backbone.choice import HUB, REPOSITORY, hub_name
 from dear.backbone.model_config import model_config
 from dear.errors import WeightsError, printable
@@ -115,12 +115,32 @@ class Repository:
     def pixels(self) -> dict[str, Any]:
         """transformers' normalisation of pixels; empty if there is no file for it."""
         try:
-            path = self.find((from_transformers.PIXELS,))
+            path = self.find((from_transformers.PROCESSOR, from_transformers.PIXELS))
+            content = self._settings(path)
+            if path.name == from_transformers.PROCESSOR:
+                if from_transformers.IMAGES in content:
+                    content = typed(content[from_transformers.IMAGES], dict[str, Any], path)
+                else:
+                    path = self.find((from_transformers.PIXELS,))
+                    content = self._settings(path)
         except hub.MissingError:
             return {}
-        content = typed(read_json(path, "config_values", links=True), dict[str, Any], path)
-        statistics = {key: content[key] for key in ("image_mean", "image_std") if key in content}
-        return dict(typed(statistics, from_transformers.PixelConfig, path))
+        return dict(from_transformers.pixel_config(content, path))
+
+    def has_tokenizer(self) -> bool:
+        """True if it has a tokenizer of its own: a `tokenizer.json`, or other words than CLIP's."""
+        try:
+            path = self.find((tokenizer_file.FILE, tokenizer_file.WORDS))
+        except hub.MissingError:
+            return False
+        if path.name == tokenizer_file.FILE:
+            return True
+        words = typed(read_json(path, "tokenizer_values", links=True), dict[str, int], path)
+        return not clip_tokenizer.has_same_words(words)
+
+    @staticmethod
+    def _settings(path: Path) -> dict[str, Any]:
+        return typed(read_json(path, "config_values", links=True), dict[str, Any], path)
 
 
 def repository(model: str, named_by: str = "") -> Repository | None:

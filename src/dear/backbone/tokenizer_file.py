@@ -34,7 +34,8 @@ from dear.reading.plain import read_json
 from dear.reading.typed import shown, typed
 
 FILE, SETTINGS = "tokenizer.json", "tokenizer_config.json"
-OTHER_FILES = (SETTINGS, "spiece.model", "vocab.json")  # that transformers writes too
+WORDS = "vocab.json"
+OTHER_FILES = (SETTINGS, "spiece.model", WORDS)  # that transformers writes too
 HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 PADDING = {"WordPiece": "[PAD]", "Unigram": "<pad>", "BPE": "<pad>"}
 """The padding token where the settings name none."""

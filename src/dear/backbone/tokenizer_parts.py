@@ -17,6 +17,7 @@ MAX_VALUES = 1000  # of everything but the vocabulary
 PATTERNS = (
     r" {2,}", r"\s+",
     r"""'s|'t|'re|'ve|'m|'ll|'d|[\p{L}]+|[\p{N}]|[^\s\p{L}\p{N}]+""",
+    r"""<\|startoftext\|>|<\|endoftext\|>|'s|'t|'re|'ve|'m|'ll|'d|[\p{L}]+|[\p{N}]|[^\s\p{L}\p{N}]+""",
 )  # fmt: skip
 """Regular expressions that the tokenizers of CLIPs have. Others may take forever on a text."""
 MAX_EXPANSION = 64  # bytes that one character may become; NFKC's longest are 33

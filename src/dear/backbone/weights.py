@@ -34,6 +34,8 @@ OLD_FORMAT = b"\x80"
 IMAGE_POSITIONS = ("visual.positional_embedding", "visual.trunk.pos_embed")
 POSITIONS = (*IMAGE_POSITIONS, "positional_embedding", "text.positional_embedding")
 PATCHES = ("visual.conv1.weight", "visual.trunk.patch_embed.proj.weight")
+SCALES = {"logit_scale": 20, "logit_bias": 1000}
+"""The largest absolute values: a scale's logarithm, of which CLIP's is 4.6, and SigLIP's bias of -17."""
 MISFIT = (AttributeError, LookupError, RuntimeError, TypeError, ValueError)
 Rename = Callable[[dict[str, Tensor]], dict[str, Tensor]]
 
@@ -240,13 +242,20 @@ def fill_weights(model: nn.Module, state: dict[str, Tensor], path: Path) -> None
 def _float32(name: str, value: Tensor, path: Path) -> Tensor:
     try:
         require_finite([(name, value)], path)
-        return value.to(torch.float32, copy=True)
+        copy = value.to(torch.float32, copy=True)
+        require_finite([(name, copy)], path)  # float64 has larger numbers
     except ReadingError as error:
         raise WeightsError(f"{str(error).removesuffix('.')}: copy or write it again.") from error
     except (RuntimeError, TypeError) as error:  # of a type without arithmetic, or without storage
         if of_memory(error):
             raise
         raise WeightsError(f"{path} holds tensors of an unsupported kind ({first_line(error)}).") from error
+    if name in SCALES and copy.abs().max() > SCALES[name]:
+        raise WeightsError(
+            f"{path} does not fit: its {name} is {float(copy.reshape(-1)[0]):g}, with which all "
+            f"classes are alike. It must be from -{SCALES[name]} to {SCALES[name]}."
+        )
+    return copy
 
 
 def _require_same(model: nn.Module, state: dict[str, Tensor], path: Path) -> None:

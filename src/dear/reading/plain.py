@@ -18,6 +18,8 @@ from dear.reading.files import ReadingError, decoded, read_bytes
 
 SMALL: Final = 8  # values up to which limits are not checked, for the lines of a table
 DIGITS: Final = 19  # of a 64-bit integer
+NO_MAXIMUM: Final = str(int(1e30))
+"""How transformers writes that a text may have any length. It counts as the largest integer of 64 bits."""
 DIGITS_OF_YAML: Final = 400  # the range of each key is checked by its reader
 HALF_ESCAPE: Final = re.compile(r"\\u[dD][89a-fA-F]")  # also begins each half of an honest pair
 HALVES: Final = re.compile("[\ud800-\udfff]")
@@ -230,6 +232,8 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _whole(digits: str) -> int:
+    if digits == NO_MAXIMUM:
+        return 2**63 - 1
     if len(digits) > DIGITS + 1:  # and a sign
         raise ValueError(f"{digits[:20]}... is an integer of {len(digits):,} digits")
     return _within(int(digits))

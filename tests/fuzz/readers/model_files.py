@@ -6,6 +6,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -196,6 +197,18 @@ def architecture(folder: Path) -> Path:
 
 def use_architecture(file: Path) -> None:
     load_clip(str(file.parent), "random:0")
+
+
+def saved_by_transformers(file: str, content: dict[str, Any]) -> Callable[[Path], Path]:
+    """A model's folder with such a file."""
+
+    def make(folder: Path) -> Path:
+        sizes = {"hidden_size": 24, "intermediate_size": 48, "num_hidden_layers": 1, "num_attention_heads": 2}
+        towers = {"text_config": sizes, "vision_config": sizes | {"image_size": 32, "patch_size": 16}}
+        written(folder / "config.json", json.dumps({"model_type": "clip", "projection_dim": 8} | towers))
+        return written(folder / file, json.dumps(content))
+
+    return make
 
 
 def branch(folder: Path) -> Path:

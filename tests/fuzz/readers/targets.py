@@ -10,6 +10,8 @@ from dear.roles.phrases import load_pool
 from tests.fuzz.readers import data_files, model_files, request_files, run_files
 from tests.fuzz.readers.target import Target
 
+PIXELS = {"image_mean": [0.1, 0.2, 0.3], "image_std": [0.9, 0.8, 0.7], "rescale_factor": 1 / 255}
+WORDS = {"a</w>": 320, "cat</w>": 2368}
 TARGETS = {
     "run record": Target("json", run_files.record, run_files.report),
     "transfer record": Target("json", run_files.transfer, run_files.report),
@@ -80,6 +82,14 @@ TARGETS = {
     "class names of a request": Target("text", request_files.names, request_files.send_names),
     "headers of a request": Target("text", request_files.headers, request_files.send_headers),
     "hub's configuration": Target("json", model_files.architecture, model_files.use_architecture),
+    "pixels of a processor": Target(
+        "json",
+        model_files.saved_by_transformers("processor_config.json", {"image_processor": PIXELS}),
+        model_files.use_architecture,
+    ),
+    "words of a model": Target(
+        "json", model_files.saved_by_transformers("vocab.json", WORDS), model_files.use_architecture
+    ),
     "branch in the hub's cache": Target("text", model_files.branch, model_files.use_branch),
     "descriptions of classes": Target("json", model_files.descriptions, model_files.use_descriptions),
     "tokenizer": Target("json", model_files.tokenizer, model_files.use_tokenizer),

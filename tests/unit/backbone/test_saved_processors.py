@@ -1,0 +1,133 @@
+"""Pixels and tokenizers as transformers saves them are the model's own, or refused."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from dear.backbone import openclip, tiny
+from dear.backbone.load import load_clip
+from dear.errors import DearError, WeightsError
+from dear.reading.plain import parse_json
+from tests.standin_hub import StandIn
+from tests.unit.backbone.test_from_transformers import compare, saved
+
+transformers = pytest.importorskip("transformers")
+NAME = "someone/clip"
+PIXELS = {"image_mean": [0.1, 0.2, 0.3], "image_std": [0.9, 0.8, 0.7]}
+SPECIAL = {"<start_of_text>": "<|startoftext|>", "<end_of_text>": "<|endoftext|>"}
+TEXTS = ["a photo of a dog", "Two  cats, and a Café", "it's 3 o'clock", ""]
+
+
+def words() -> dict[str, int]:
+    """CLIP's words as transformers writes them."""
+    return {SPECIAL.get(word, word): at for word, at in openclip.SimpleTokenizer().encoder.items()}
+
+
+def processor(vocabulary: dict[str, int]) -> Any:
+    merges = [tuple(pair) for pair in openclip.SimpleTokenizer().bpe_ranks]
+    tokenizer = transformers.CLIPTokenizer(vocab=vocabulary, merges=merges)
+    size = {"size": {"shortest_edge": 20}, "crop_size": {"height": 20, "width": 20}}
+    return transformers.CLIPProcessor(transformers.CLIPImageProcessor(**PIXELS, **size), tokenizer)
+
+
+def with_pixels(folder: Path, file: str, **changes: Any) -> dict[str, Any]:
+    """The identity and the mean with such a file of pixels."""
+    content = PIXELS | changes
+    nested = {"processor_class": "x", "image_processor": content}
+    (folder / file).write_text(json.dumps(nested if file.startswith("processor") else content))
+    clip = load_clip(str(folder))
+    return {"identity": clip.identity, "mean": [round(value, 3) for value in clip.mean.flatten().tolist()]}
+
+
+@pytest.mark.parametrize("on_the_hub", [False, True])
+def test_what_transformers_saves_is_read(tmp_path: Path, standin: StandIn, on_the_hub: bool) -> None:
+    """Version 5 saves the pixels in `processor_config.json`, which was not read: OpenAI's were used."""
+    model = saved(tmp_path, "CLIP", image={"image_size": 20})
+    theirs = processor(words())
+    theirs.save_pretrained(tmp_path)
+    assert not (tmp_path / "preprocessor_config.json").exists()
+    standin.files[NAME] = {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()}
+    clip = load_clip(NAME if on_the_hub else str(tmp_path))
+    compare(clip, model)
+    picture = np.random.default_rng(0).integers(0, 256, (20, 20, 3), dtype=np.uint8)
+    pixels = theirs.image_processor(images=picture, return_tensors="pt")["pixel_values"]
+    ours = (torch.from_numpy(picture).permute(2, 0, 1)[None] / 255 - clip.mean) / clip.std
+    torch.testing.assert_close(ours, pixels, rtol=0, atol=1e-6)
+    ids = theirs.tokenizer(TEXTS, padding="max_length", max_length=11, truncation=True)["input_ids"]
+    assert clip.tokenize(TEXTS).tolist() == ids
+    # By hand: the start, "a", "photo", "of", "a", "dog", the end.
+    assert clip.tokenize(TEXTS)[0, :7].tolist() == [49406, 320, 1125, 539, 320, 1929, 49407]
+
+
+def test_pixels_of_both_files(tmp_path: Path) -> None:
+    """As in transformers the newer file comes first, if it has any."""
+    saved(tmp_path, "CLIP")
+    older = with_pixels(tmp_path, "preprocessor_config.json")
+    assert older["mean"] == [0.1, 0.2, 0.3]
+    newer = with_pixels(tmp_path, "processor_config.json", image_mean=[0.3, 0.3, 0.3])
+    assert newer["mean"] == [0.3, 0.3, 0.3]
+    assert newer["identity"] != older["identity"]
+    (tmp_path / "processor_config.json").write_text(json.dumps({"processor_class": "CLIPProcessor"}))
+    assert load_clip(str(tmp_path)).identity == older["identity"]
+
+
+@pytest.mark.parametrize("file", ["processor_config.json", "preprocessor_config.json"])
+@pytest.mark.parametrize(
+    "change",
+    [{"do_normalize": False}, {"do_rescale": False}, {"rescale_factor": 2 / 255}, {"do_rescale": "no"}],
+)
+def test_pixels_that_are_made_otherwise_are_refused(
+    tmp_path: Path, file: str, change: dict[str, Any]
+) -> None:
+    saved(tmp_path, "CLIP")
+    usual = {"do_normalize": True, "do_rescale": True, "rescale_factor": 0.00392156862745098}
+    assert with_pixels(tmp_path, file, **usual)["mean"] == [0.1, 0.2, 0.3]
+    with pytest.raises(DearError, match=rf"{file}.* its {next(iter(change))} is"):
+        with_pixels(tmp_path, file, **change)
+
+
+@pytest.mark.parametrize("file", ["tokenizer.json", "vocab.json"])
+def test_a_tokenizer_of_as_many_words_as_clips_is_its_own(tmp_path: Path, file: str) -> None:
+    """CLIP's stood in for it, with the same identity."""
+    saved(tmp_path, "CLIP")
+    plain = load_clip(str(tmp_path))
+    (tmp_path / "vocab.json").write_text(json.dumps(words()))
+    assert load_clip(str(tmp_path)).identity == plain.identity
+    other = words()
+    other["dog</w>"], other["cat</w>"] = other["cat</w>"], other["dog</w>"]
+    if file == "vocab.json":
+        (tmp_path / file).write_text(json.dumps(other))
+        with pytest.raises(WeightsError, match=r"has no tokenizer\.json"):
+            load_clip(str(tmp_path))
+        return
+    processor(other).tokenizer.save_pretrained(tmp_path)
+    clip = load_clip(str(tmp_path))
+    assert clip.tokenize(["dog"])[0, 1] == plain.tokenize(["cat"])[0, 1]
+    assert clip.identity != plain.identity
+
+
+def test_the_integer_of_transformers_for_no_maximum_is_read() -> None:
+    assert parse_json(json.dumps({"model_max_length": int(1e30)}), "x") == {"model_max_length": 2**63 - 1}
+    for number in (int(1e30) + 1, -int(1e30), 2**63):
+        with pytest.raises(DearError, match="integer"):
+            parse_json(json.dumps(number), "x")
+
+
+@pytest.mark.parametrize("value", [1e300, 100.0, -1000.0])
+@pytest.mark.parametrize("name", ["logit_scale", "visual.class_embedding"])
+def test_no_scale_makes_all_classes_alike(tmp_path: Path, name: str, value: float) -> None:
+    """Numbers of float64 became infinite after they had been checked."""
+    state = {key: tensor.to(torch.float64) for key, tensor in load_file(tiny.FOLDER / tiny.WEIGHTS).items()}
+    state[name] = torch.full_like(state[name], value)
+    save_file(state, tmp_path / tiny.WEIGHTS)
+    (tmp_path / tiny.VOCABULARY).write_bytes((tiny.FOLDER / tiny.VOCABULARY).read_bytes())
+    if name == "logit_scale" or value == 1e300:
+        with pytest.raises(WeightsError, match=f"{name}.*(not finite|alike)"):
+            load_clip("tiny", str(tmp_path))
+    else:
+        load_clip("tiny", str(tmp_path))
