@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from rich.console import Console
 
 from dear.cli.output import table
-from dear.errors import BundleError, DataError, SettingsError, printable
+from dear.errors import BundleError, DataError, SettingsError, listing, printable
 from dear.reading.files import expanded
 from dear.retrieval.results import Built, Hit
 
@@ -145,9 +145,8 @@ def render_build(result: Built, console: Console) -> None:
     features = printable(", ".join(result.features))
     console.print(f"features: {features}", markup=False)
     if result.left_out:
-        console.print(
-            f"left out, for they own no head: {printable(', '.join(result.left_out))}", markup=False
-        )
+        left_out = printable(listing(result.left_out, 20))
+        console.print(f"left out, for they own no head: {left_out}", markup=False)
     if result.broken:
         console.print(f"{len(result.broken)} files cannot be read and were skipped:", markup=False)
         for reason in result.broken.values():

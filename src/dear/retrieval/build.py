@@ -215,6 +215,7 @@ def _open(encoder: Encoder, folder: Path, out: Path, model: str, shard: Shard | 
         )
     Vectors.of(catalogue.folder, metadata).check(metadata["rows"])
     catalogue.require_rows(metadata["rows"])
+    catalogue.require_one_content_a_row()
     catalogue.rebuild_indexes()
     if "searchable_rows" in metadata:
         with catalogue.change():  # an index that FAISS searched has no such fact

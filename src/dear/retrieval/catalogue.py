@@ -24,7 +24,7 @@ from dear.errors import DataError, OutputError
 from dear.limits import at_most
 from dear.reading.files import ReadingError
 from dear.reading.plain import parse_json
-from dear.reading.typed import typed
+from dear.reading.typed import shown, typed
 from dear.retrieval.database import (
     DEFINITIONS,
     FILE,
@@ -272,12 +272,13 @@ class Catalogue:
         return paths, str(hashes[paths[0]])
 
     def live(self, rows: int) -> Bool[np.ndarray, "row"]:
-        """Which of the first ``rows`` rows belong to a file."""
+        """Which of the first ``rows`` rows belong to a file. Raises DataError for what is no row."""
         alive = np.zeros(rows, dtype=bool)
-        numbers = "typeof(row) = 'integer' AND row >= 0 AND row < ?"
-        query = f"SELECT DISTINCT row FROM files NOT INDEXED WHERE {numbers}"
-        for (row,) in self._ask(query, rows):
-            alive[row] = True
+        for (row,) in self._ask("SELECT DISTINCT row FROM files NOT INDEXED WHERE row IS NOT NULL"):
+            if not isinstance(row, int) or row < 0:
+                raise damaged(self.folder, f"a file has the row {shown(row)}")
+            if row < rows:  # a build may have added others meanwhile
+                alive[row] = True
         return alive
 
     def put(self, entries: Iterable[Entry]) -> None:
@@ -329,8 +330,6 @@ class Catalogue:
             for row in self.database.execute(question, values):  # noqa: UP028
                 yield row
         except sqlite3.Error as error:
-            if "locked" in str(error):
-                raise DataError(f"the index {self.folder} is being written: try again soon.") from error
             if str(error) == "database or disk is full":
                 remedy = "Set SQLITE_TMPDIR to a folder with room."
                 raise OutputError(

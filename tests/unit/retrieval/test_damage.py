@@ -236,17 +236,6 @@ def test_a_journal_of_a_database_that_is_not_there(tmp_path: Path) -> None:
         Catalogue.open(tmp_path / "index")
 
 
-@pytest.mark.parametrize("row", ["1000000000000", "-1", "'x'"])
-def test_a_row_that_is_not_there(tmp_path: Path, row: str) -> None:
-    """No query would find the file, and an update would say that it is unchanged."""
-    folder, out = gallery(tmp_path / "images"), tmp_path / "index"
-    build_index(Plain(), folder, out)
-    with closing(sqlite3.connect(out / FILE)) as database, database:
-        database.execute(f"UPDATE files SET row = {row} WHERE path = ?", (b"red.png",))
-    with pytest.raises(DataError, match=r"'red\.png' has a row that is not there"):
-        build_index(Plain(), folder, out)
-
-
 def test_a_journal_whose_pages_have_no_size(tmp_path: Path) -> None:
     """SQLite takes the size from the database: the hole is as large."""
     build_index(Plain(), gallery(tmp_path / "images"), tmp_path / "index")
