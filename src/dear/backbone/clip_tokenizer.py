@@ -6,14 +6,31 @@ import heapq
 import html
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from dear.backbone import openclip
+from dear.backbone.tokenizer_parts import CLIPS_PATTERNS, specials, tokenizer_parts
 from dear.limits import at_most
 from dear.reading.files import line_ends, require_few_marks
+from dear.reading.typed import typed
 
-SPECIAL = 2
-"""The last of its words, of the start and the end, which open_clip and transformers call differently."""
+SPECIAL = {"<|startoftext|>": 49406, "<|endoftext|>": 49407}
+"""transformers' names of the special words, in their order around a text; open_clip has others."""
+MODEL = {
+    "dropout": None, "unk_token": "<|endoftext|>", "continuing_subword_prefix": "",
+    "end_of_word_suffix": "</w>", "fuse_unk": False, "byte_fallback": False, "ignore_merges": False,
+}  # fmt: skip
+NORMALIZER = {
+    "type": "Sequence",
+    "normalizers": [
+        {"type": "NFC"}, {"type": "Replace", "pattern": {"Regex": r"\s+"}, "content": " "},
+        {"type": "Lowercase"},
+    ],
+}  # fmt: skip
+SPLIT = {"type": "Split", "behavior": "Removed", "invert": True}
+BYTES = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
+"""The parts of CLIP's tokenizer as transformers writes it."""
 SHORT = 32
 """Letters of a word up to which open_clip's own code is used, which keeps what it splits."""
 END = "</w>"
@@ -29,13 +46,44 @@ def bounded(tokenizer: Any) -> Any:
     return tokenizer
 
 
-def has_same_words(words: Mapping[str, int]) -> bool:
-    """True for words with CLIP's ids, whatever the special ones are called."""
-    encoder = openclip.SimpleTokenizer().encoder
-    last = len(encoder) - SPECIAL
-    return len(words) == len(encoder) and all(
-        words.get(word) == number for word, number in encoder.items() if number < last
+def is_clips(content: Any, where: Path) -> bool:
+    """True for a `tokenizer.json` with CLIP's words, merges and steps, in one of the forms of transformers.
+    Raises ReadingError, LimitError for one that no model may have.
+    """
+    parts = tokenizer_parts(content, where)
+    model, steps = parts["model"], parts["pre_tokenizer"]
+    split, letters = steps["pretokenizers"] if _is_pair(steps) else ({}, {})
+    has_clips_steps = (
+        parts["normalizer"] == NORMALIZER
+        and split.get("pattern", {}).get("Regex") in CLIPS_PATTERNS
+        and {key: split[key] for key in split.keys() - {"pattern"}} == SPLIT
+        and BYTES | letters == BYTES | {"trim_offsets": letters.get("trim_offsets", True)}
+        and specials(parts["post_processor"], where) == tuple((number,) for number in SPECIAL.values())
     )
+    tokens = {token["content"]: token["id"] for token in parts["added_tokens"]}
+    has_clips_form = {**MODEL, **model} == {**model, **MODEL} and tokens == SPECIAL
+    if not (model["type"] == "BPE" and has_clips_steps and has_clips_form):
+        return False
+    pairs = typed(model["merges"], list[str | list[str]], where, "model.merges")
+    merges = [tuple(pair.split(" ") if isinstance(pair, str) else pair) for pair in pairs]
+    return has_clips_words(model["vocab"]) and merges == [*openclip.SimpleTokenizer().bpe_ranks]
+
+
+def has_clips_merges(text: str) -> bool:
+    """True for the lines of a `merges.txt`, below that of its version."""
+    pairs = [tuple(line.split(" ")) for line in text.split("\n") if line and not line.startswith("#version")]
+    return pairs == [*openclip.SimpleTokenizer().bpe_ranks]
+
+
+def _is_pair(steps: Any) -> bool:
+    return isinstance(steps, dict) and len(steps.get("pretokenizers", ())) == 2
+
+
+def has_clips_words(words: Mapping[str, Any]) -> bool:
+    """True for CLIP's words with their ids, as transformers calls them."""
+    encoder = openclip.SimpleTokenizer().encoder
+    usual = {word: number for word, number in encoder.items() if number not in SPECIAL.values()}
+    return words == usual | SPECIAL
 
 
 def _encode(tokenizer: Any, text: str) -> list[int]:

@@ -5,6 +5,7 @@ projections into the joint space are transposed. transformers itself is not need
 """
 
 import math
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any, NotRequired, TypedDict
@@ -262,13 +263,14 @@ def converted(state: dict[str, Tensor], config: Config, name: str) -> dict[str, 
     return tensors | remaining  # what remains is reported as unknown
 
 
-def text_config(config: Config, name: str, *, has_tokenizer: bool) -> dict[str, Any]:
-    """What a tokenizer needs, as in open_clip's configuration: CLIP's own where the vocabulary has its size
-    and there is no other (``has_tokenizer``).
+def text_config(config: Config, name: str, has_tokenizer: Callable[[], bool]) -> dict[str, Any]:
+    """What a tokenizer needs, as in open_clip's configuration: CLIP's own where the vocabulary has its size,
+    unless the model has another.
     """
     kind, text, _ = with_defaults(config, name)
     sizes = {"context_length": text["max_position_embeddings"]}
-    if kind == "clip" and not has_tokenizer and text["vocab_size"] == open_clip.SimpleTokenizer().vocab_size:
+    same_size = text["vocab_size"] == open_clip.SimpleTokenizer().vocab_size
+    if kind == "clip" and same_size and not has_tokenizer():
         return sizes
     clean = {"tokenizer_kwargs": {"clean": "canonicalize"}} if kind == "siglip" else {}
     return sizes | {"hf_tokenizer_name": name.removeprefix(HUB), "vocab_size": text["vocab_size"]} | clean

@@ -190,7 +190,7 @@ def _load_repository(source: Repository, pretrained: str | None) -> Clip:
     if is_transformers:
         hf_config = cast(from_transformers.Config, config)
         make, files = partial(from_transformers.build, hf_config, model), from_transformers.FILES
-        text = from_transformers.text_config(hf_config, model, has_tokenizer=source.has_tokenizer())
+        text = from_transformers.text_config(hf_config, model, source.has_tokenizer)
         pixels = source.pixels()
         _require_small(hf_config, model)
         width = hf_config.get("projection_dim")

@@ -12,7 +12,7 @@ from dear.backbone.choice import HUB, REPOSITORY, hub_name
 from dear.backbone.model_config import model_config
 from dear.errors import WeightsError, printable
 from dear.limits import at_most
-from dear.reading.files import ReadingError, require_inside
+from dear.reading.files import ReadingError, read_text, require_inside
 from dear.reading.plain import read_json
 from dear.reading.typed import typed
 
@@ -128,15 +128,21 @@ class Repository:
         return dict(from_transformers.pixel_config(content, path))
 
     def has_tokenizer(self) -> bool:
-        """True if it has a tokenizer of its own: a `tokenizer.json`, or other words than CLIP's."""
+        """True if it has a tokenizer that is not CLIP's. Raises ReadingError for a file that is none."""
         try:
             path = self.find((tokenizer_file.FILE, tokenizer_file.WORDS))
         except hub.MissingError:
             return False
+        content = read_json(path, "tokenizer_values", links=True)
         if path.name == tokenizer_file.FILE:
+            return not clip_tokenizer.is_clips(content, path)
+        if not clip_tokenizer.has_clips_words(typed(content, dict[str, Any], path)):
             return True
-        words = typed(read_json(path, "tokenizer_values", links=True), dict[str, int], path)
-        return not clip_tokenizer.has_same_words(words)
+        try:
+            merges = read_text(self.find((tokenizer_file.MERGES,)), links=True)
+        except hub.MissingError:
+            return False
+        return not clip_tokenizer.has_clips_merges(merges)
 
     @staticmethod
     def _settings(path: Path) -> dict[str, Any]:

@@ -34,12 +34,12 @@ from dear.reading.plain import read_json
 from dear.reading.typed import shown, typed
 
 FILE, SETTINGS = "tokenizer.json", "tokenizer_config.json"
-WORDS = "vocab.json"
+WORDS, MERGES = "vocab.json", "merges.txt"  # of older models
 OTHER_FILES = (SETTINGS, "spiece.model", WORDS)  # that transformers writes too
 HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
-PADDING = {"WordPiece": "[PAD]", "Unigram": "<pad>", "BPE": "<pad>"}
-"""The padding token where the settings name none."""
-SIDES = {"GemmaTokenizer": "left"}
+PADDING = {"WordPiece": ["[PAD]"], "Unigram": ["<pad>"], "BPE": ["<pad>", "<|endoftext|>"]}
+"""The padding token where the settings name none: the first that is a word. The second is CLIP's."""
+SIDES = {"GemmaTokenizer": "left", "Siglip2Tokenizer": "left"}
 """The side of the padding where the settings name none, by transformers' class; others pad on the right."""
 
 
@@ -102,11 +102,13 @@ def find_tokenizer(
         )  # fmt: skip
     except (DearError, ImportError, OSError) as error:
         reason = str(error) if isinstance(error, DearError) else f"{first_line(error)}."
-        quoted = shlex.quote(str(repository)[:200])
+        download = (
+            f" and `hf download {shlex.quote(str(repository)[:200])}`. Without a network, copy {FILE} and "
+            f"{SETTINGS} beside the weights file, and give its path with --pretrained"
+        )
         raise WeightsError(
             f"the tokenizer of {name} ({folder or shown(repository)}) cannot be loaded: {reason} It "
-            f"needs `pip install tokenizers` and `hf download {quoted}`. Without a network, copy "
-            f"{FILE} and {SETTINGS} beside the weights file, and give its path with --pretrained."
+            f"needs `pip install tokenizers`{download}."
         ) from error
 
 
@@ -228,9 +230,10 @@ def file_tokenizer(
         memory=MEMORY + BYTES_A_BYTE * len(content),
     )  # fmt: skip
     rust, normalizers = build()
-    name = _content(settings.get("pad_token")) or PADDING[parts["model"]["type"]]
-    if (pad := rust.token_to_id(name)) is None:
-        raise ReadingError(file, f"it lacks the padding token {shown(name)}")
+    chosen = _content(settings.get("pad_token"))
+    names = PADDING[parts["model"]["type"]] if chosen is None else [chosen]
+    if (pad := next(filter(_is_id, map(rust.token_to_id, names)), None)) is None:
+        raise ReadingError(file, f"it lacks the padding token {shown(names[0])}")
     kind = settings.get("tokenizer_class", "").removesuffix("Fast")
     side = settings.get("padding_side", SIDES.get(kind, "right"))
     before, after = specials(parts["post_processor"], file)
@@ -245,6 +248,10 @@ def file_tokenizer(
     return FileTokenizer(
         rust, normalizers, clean_text, words, context, before, after, pad, side == "left", separator, digest
     )
+
+
+def _is_id(number: int | None) -> bool:
+    return number is not None
 
 
 def _content(token: str | Special | None) -> str | None:

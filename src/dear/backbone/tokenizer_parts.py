@@ -14,11 +14,11 @@ from dear.reading.typed import Count, Range, shown, typed
 
 MAX_PARTS = 8  # in a sequence: of normalizers, say
 MAX_VALUES = 1000  # of everything but the vocabulary
-PATTERNS = (
-    r" {2,}", r"\s+",
+CLIPS_PATTERNS = (
     r"""'s|'t|'re|'ve|'m|'ll|'d|[\p{L}]+|[\p{N}]|[^\s\p{L}\p{N}]+""",
     r"""<\|startoftext\|>|<\|endoftext\|>|'s|'t|'re|'ve|'m|'ll|'d|[\p{L}]+|[\p{N}]|[^\s\p{L}\p{N}]+""",
-)  # fmt: skip
+)
+PATTERNS = (r" {2,}", r"\s+", *CLIPS_PATTERNS)
 """Regular expressions that the tokenizers of CLIPs have. Others may take forever on a text."""
 MAX_EXPANSION = 64  # bytes that one character may become; NFKC's longest are 33
 MAX_REPLACED = 2  # letters that are replaced as one; tokens beside the vocabulary part a text before that

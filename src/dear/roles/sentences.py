@@ -6,7 +6,7 @@ classes that it imports, and turn off the protection of torch's reader against c
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -24,7 +24,7 @@ from dear.errors import DearError, WeightsError, first_line
 from dear.limits import LIMITS, at_most
 from dear.reading.files import ReadingError, expanded, require_inside
 from dear.reading.plain import read_json
-from dear.reading.typed import Positive, Range, typed
+from dear.reading.typed import Positive, Range, shown, typed
 
 WEIGHTS = "model.safetensors"
 PARTS = ("Transformer", "Pooling", "Normalize")
@@ -67,12 +67,21 @@ class Settings(TypedDict, total=False):
 
     max_seq_length: Positive | None
     do_lower_case: bool
+    processing_kwargs: dict[str, dict[str, Any]] | None
+
+
+class Prompts(TypedDict, total=False):
+    """The keys of `config_sentence_transformers.json` that are read."""
+
+    prompts: dict[str, str | None]
+    default_prompt_name: str | None
 
 
 class Lengths(TypedDict, total=False):
-    """The key of `tokenizer_config.json` that is read here."""
+    """The keys of `tokenizer_config.json` that are read here."""
 
     model_max_length: int
+    do_lower_case: bool
 
 
 class Pooling(TypedDict, total=False):
@@ -216,6 +225,9 @@ def _load(source: str) -> SentenceModel:
         raise ReadingError(pooling_file, "it must pool by the mean of the tokens, or by the first one")
     settings_file = file_of("sentence_bert_config.json")
     settings = typed(read_json(settings_file, "config_values", links=True), Settings, settings_file)
+    if any((settings.get("processing_kwargs") or {}).values()):
+        raise ReadingError(settings_file, "it has processing_kwargs, which are not followed here")
+    _require_no_prompt(file_of)
     file = file_of("config.json")
     config = typed(read_json(file, "config_values", links=True), Config, file)
     if config["hidden_size"] % config["num_attention_heads"]:
@@ -233,6 +245,8 @@ def _load(source: str) -> SentenceModel:
         context=max(2, min(longest, config["max_position_embeddings"])),
         strip_sep_token=False,
     )  # fmt: skip
+    if lengths.get("do_lower_case", lowers := _lowers(tokenizer)) != lowers:
+        raise ReadingError(lengths_file, f"its do_lower_case contradicts {FILE}")
     clean = _lower if settings.get("do_lower_case", False) else str.strip
     if tokenizer.left:
         raise ReadingError(source, "its tokenizer pads on the left, which no model of the BERT family does")
@@ -240,6 +254,25 @@ def _load(source: str) -> SentenceModel:
     state = {name.removeprefix("bert."): tensor for name, tensor in read_weights(weights).items()}
     fill_weights(bert, {name: state[name] for name in state if not name.startswith(UNUSED)}, weights)
     return SentenceModel(bert.eval(), replace(tokenizer, clean=clean), mean=modes == ["mean"])
+
+
+def _require_no_prompt(file_of: Callable[[str], Path]) -> None:
+    """Raise ReadingError for a model that puts a prompt before each text by itself."""
+    try:
+        file = file_of("config_sentence_transformers.json")
+    except hub.MissingError:  # of a model before version 2.4
+        return
+    settings = typed(read_json(file, "config_values", links=True), Prompts, file)
+    if prompt := settings.get("prompts", {}).get(settings.get("default_prompt_name") or ""):
+        raise ReadingError(file, f"it puts {shown(prompt)} before each text, which is not done here")
+
+
+def _lowers(tokenizer: FileTokenizer) -> bool:
+    """True if a tokenizer makes small letters of capital ones."""
+    text = "A"
+    for step in tokenizer.normalizers:
+        text = step.normalize_str(text)
+    return text == "a"
 
 
 def _lower(text: str) -> str:
@@ -254,5 +287,5 @@ def _file(source: str, name: str, commit: str | None = None) -> Path:
     if not folder.is_dir():
         return hub.fetch(source, (name,), title="the sentence model", safe_only=True, revision=commit)
     if not (folder / name).is_file():
-        raise WeightsError(f"the folder has no {name}.")
+        raise hub.MissingError(f"the folder has no {name}.")
     return require_inside(folder / name, folder)

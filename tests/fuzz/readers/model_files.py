@@ -15,12 +15,14 @@ from dear.adapters.bundle_config import config_hash
 from dear.adapters.predictor import Predictor
 from dear.backbone import hub
 from dear.backbone.clip import tensors_hash
+from dear.backbone.clip_tokenizer import is_clips
 from dear.backbone.load import load_clip
 from dear.backbone.tiny import WordTokenizer
 from dear.backbone.tokenizer_file import file_tokenizer
 from dear.backbone.weights import fill_weights, read_weights
 from dear.errors import DataError, DearError
 from dear.methods.tac import TacSettings
+from dear.reading.plain import read_json
 from dear.retrieval.build import build_index
 from dear.retrieval.database import FILE, JOURNAL_MAGIC
 from dear.retrieval.encoder import HeadEncoder, encoder_for
@@ -32,7 +34,7 @@ from tests.conftest import WORDS
 from tests.fuzz.readers.target import TakenOver, clip, written
 from tests.standin_hub import COMMIT
 from tests.unit.backbone.sharded_files import write_sharded
-from tests.unit.backbone.tokenizer_files import write_tokenizer
+from tests.unit.backbone.tokenizer_files import clips, write_tokenizer
 from tests.unit.retrieval.solid import Plain, gallery
 from tests.unit.roles.sentence_files import write_model
 from tests.unit.serving.small import small_predictor
@@ -199,6 +201,12 @@ def use_architecture(file: Path) -> None:
     load_clip(str(file.parent), "random:0")
 
 
+def merges(folder: Path) -> Path:
+    """Those of a model with CLIP's words."""
+    saved_by_transformers("vocab.json", clips()["model"]["vocab"])(folder)
+    return written(folder / "merges.txt", "#version: 0.2\nc a\nca t</w>\n")
+
+
 def saved_by_transformers(file: str, content: dict[str, Any]) -> Callable[[Path], Path]:
     """A model's folder with such a file."""
 
@@ -209,6 +217,18 @@ def saved_by_transformers(file: str, content: dict[str, Any]) -> Callable[[Path]
         return written(folder / file, json.dumps(content))
 
     return make
+
+
+def clips_tokenizer(folder: Path) -> Path:
+    """With few words, so that most changes are in other parts."""
+    content = clips()
+    content["model"] |= {"vocab": {"a</w>": 320, "ca": 1234}, "merges": [["c", "a"], "a t</w>"]}
+    return written(folder / "tokenizer.json", json.dumps(content))
+
+
+def use_clips_tokenizer(file: Path) -> None:
+    if is_clips(read_json(file, "tokenizer_values"), file):
+        raise TakenOver("other words than CLIP's")
 
 
 def branch(folder: Path) -> Path:

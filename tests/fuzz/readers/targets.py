@@ -90,6 +90,8 @@ TARGETS = {
     "words of a model": Target(
         "json", model_files.saved_by_transformers("vocab.json", WORDS), model_files.use_architecture
     ),
+    "merges of a model": Target("text", model_files.merges, model_files.use_architecture),
+    "CLIP's tokenizer": Target("json", model_files.clips_tokenizer, model_files.use_clips_tokenizer),
     "branch in the hub's cache": Target("text", model_files.branch, model_files.use_branch),
     "descriptions of classes": Target("json", model_files.descriptions, model_files.use_descriptions),
     "tokenizer": Target("json", model_files.tokenizer, model_files.use_tokenizer),
@@ -102,6 +104,7 @@ TARGETS = {
             ("configuration", "json", "config.json"),
             ("modules", "json", "modules.json"),
             ("pooling", "json", "1_Pooling/config.json"),
+            ("prompts", "json", "config_sentence_transformers.json"),
             ("weights", "safetensors", "model.safetensors"),
         )
     },

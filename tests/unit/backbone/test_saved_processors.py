@@ -1,6 +1,7 @@
 """Pixels and tokenizers as transformers saves them are the model's own, or refused."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -9,28 +10,24 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from dear.backbone import openclip, tiny
+from dear.backbone import tiny
+from dear.backbone.clip_tokenizer import is_clips
 from dear.backbone.load import load_clip
 from dear.errors import DearError, WeightsError
 from dear.reading.plain import parse_json
 from tests.standin_hub import StandIn
 from tests.unit.backbone.test_from_transformers import compare, saved
+from tests.unit.backbone.tokenizer_files import clips
 
 transformers = pytest.importorskip("transformers")
 NAME = "someone/clip"
 PIXELS = {"image_mean": [0.1, 0.2, 0.3], "image_std": [0.9, 0.8, 0.7]}
-SPECIAL = {"<start_of_text>": "<|startoftext|>", "<end_of_text>": "<|endoftext|>"}
 TEXTS = ["a photo of a dog", "Two  cats, and a Café", "it's 3 o'clock", ""]
 
 
-def words() -> dict[str, int]:
-    """CLIP's words as transformers writes them."""
-    return {SPECIAL.get(word, word): at for word, at in openclip.SimpleTokenizer().encoder.items()}
-
-
-def processor(vocabulary: dict[str, int]) -> Any:
-    merges = [tuple(pair) for pair in openclip.SimpleTokenizer().bpe_ranks]
-    tokenizer = transformers.CLIPTokenizer(vocab=vocabulary, merges=merges)
+def processor() -> Any:
+    model = clips()["model"]
+    tokenizer = transformers.CLIPTokenizer(vocab=model["vocab"], merges=[*map(tuple, model["merges"])])
     size = {"size": {"shortest_edge": 20}, "crop_size": {"height": 20, "width": 20}}
     return transformers.CLIPProcessor(transformers.CLIPImageProcessor(**PIXELS, **size), tokenizer)
 
@@ -48,7 +45,7 @@ def with_pixels(folder: Path, file: str, **changes: Any) -> dict[str, Any]:
 def test_what_transformers_saves_is_read(tmp_path: Path, standin: StandIn, on_the_hub: bool) -> None:
     """Version 5 saves the pixels in `processor_config.json`, which was not read: OpenAI's were used."""
     model = saved(tmp_path, "CLIP", image={"image_size": 20})
-    theirs = processor(words())
+    theirs = processor()
     theirs.save_pretrained(tmp_path)
     assert not (tmp_path / "preprocessor_config.json").exists()
     standin.files[NAME] = {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()}
@@ -59,7 +56,8 @@ def test_what_transformers_saves_is_read(tmp_path: Path, standin: StandIn, on_th
     ours = (torch.from_numpy(picture).permute(2, 0, 1)[None] / 255 - clip.mean) / clip.std
     torch.testing.assert_close(ours, pixels, rtol=0, atol=1e-6)
     ids = theirs.tokenizer(TEXTS, padding="max_length", max_length=11, truncation=True)["input_ids"]
-    assert clip.tokenize(TEXTS).tolist() == ids
+    after = torch.tensor(ids).eq(49407).cumsum(dim=1) > 1  # ends that pad, in place of 0, to no effect
+    assert torch.equal(clip.tokenize(TEXTS), torch.tensor(ids).masked_fill(after, 0))
     # By hand: the start, "a", "photo", "of", "a", "dog", the end.
     assert clip.tokenize(TEXTS)[0, :7].tolist() == [49406, 320, 1125, 539, 320, 1929, 49407]
 
@@ -91,24 +89,77 @@ def test_pixels_that_are_made_otherwise_are_refused(
         with_pixels(tmp_path, file, **change)
 
 
-@pytest.mark.parametrize("file", ["tokenizer.json", "vocab.json"])
-def test_a_tokenizer_of_as_many_words_as_clips_is_its_own(tmp_path: Path, file: str) -> None:
-    """CLIP's stood in for it, with the same identity."""
+def changed(key: str, change: Callable[[Any], Any]) -> dict[str, Any]:
+    """CLIP's tokenizer with the value of a key, such as model.vocab, changed."""
+    content = clips()
+    *outer, last = key.split(".")
+    within = content
+    for name in outer:
+        within = within[int(name)] if isinstance(within, list) else within[name]
+    name = int(last) if isinstance(within, list) else last
+    within[name] = change(within[name])
+    return content
+
+
+def swapped(vocabulary: dict[str, int]) -> dict[str, int]:
+    return vocabulary | {"dog</w>": vocabulary["cat</w>"], "cat</w>": vocabulary["dog</w>"]}
+
+
+USUAL: dict[str, dict[str, Any]] = {
+    "transformers 5": clips(),
+    "merges as texts": changed("model.merges", lambda merges: [" ".join(pair) for pair in merges]),
+    "transformers 4": changed(
+        "pre_tokenizer.pretokenizers.0.pattern",
+        lambda pattern: {"Regex": pattern["Regex"].removeprefix("<\\|startoftext\\|>|<\\|endoftext\\|>|")},
+    ),
+}
+OTHER: dict[str, dict[str, Any]] = {
+    "words": changed("model.vocab", swapped),
+    "merges": changed("model.merges", lambda merges: [*reversed(merges)]),
+    "ending": changed("model.end_of_word_suffix", lambda _: "</v>"),
+    "added": changed("added_tokens", lambda tokens: [*tokens, tokens[0] | {"id": 5, "content": "dog"}]),
+    "normalizer": changed("normalizer.normalizers", lambda steps: steps[:2]),
+    "letters": changed(
+        "pre_tokenizer.pretokenizers", lambda steps: [steps[0], steps[1] | {"add_prefix_space": True}]
+    ),
+    "split": changed("pre_tokenizer.pretokenizers.0.behavior", lambda _: "Isolated"),
+    "start": changed("post_processor.cls.1", lambda _: 49405),
+}
+
+
+@pytest.mark.parametrize("form", [*USUAL, *OTHER])
+def test_forms_of_clips_tokenizer(form: str) -> None:
+    content = (USUAL | OTHER)[form]
+    assert is_clips(content, Path("tokenizer.json")) == (form in USUAL)
+
+
+def test_a_tokenizer_of_as_many_words_as_clips(tmp_path: Path) -> None:
+    """CLIP's stood in for each, with the same identity. CLIP's in a file is CLIP's."""
     saved(tmp_path, "CLIP")
     plain = load_clip(str(tmp_path))
-    (tmp_path / "vocab.json").write_text(json.dumps(words()))
+    (tmp_path / "tokenizer.json").write_text(json.dumps(clips()))
     assert load_clip(str(tmp_path)).identity == plain.identity
-    other = words()
-    other["dog</w>"], other["cat</w>"] = other["cat</w>"], other["dog</w>"]
-    if file == "vocab.json":
-        (tmp_path / file).write_text(json.dumps(other))
-        with pytest.raises(WeightsError, match=r"has no tokenizer\.json"):
-            load_clip(str(tmp_path))
-        return
-    processor(other).tokenizer.save_pretrained(tmp_path)
-    clip = load_clip(str(tmp_path))
-    assert clip.tokenize(["dog"])[0, 1] == plain.tokenize(["cat"])[0, 1]
-    assert clip.identity != plain.identity
+    (tmp_path / "tokenizer.json").write_text(json.dumps(OTHER["words"]))  # which pads with the end
+    other = load_clip(str(tmp_path))
+    assert other.identity != plain.identity
+    assert other.tokenize(["dog"])[0, 1] == plain.tokenize(["cat"])[0, 1]
+
+
+def test_older_words_without_a_tokenizer(tmp_path: Path) -> None:
+    saved(tmp_path, "CLIP")
+    plain, words = load_clip(str(tmp_path)), clips()["model"]["vocab"]
+    (tmp_path / "vocab.json").write_text(json.dumps(words))
+    assert load_clip(str(tmp_path)).identity == plain.identity
+    lines = ["#version: 0.2", *map(" ".join, clips()["model"]["merges"])]
+    (tmp_path / "merges.txt").write_text("\n".join([*lines, ""]))
+    assert load_clip(str(tmp_path)).identity == plain.identity
+    (tmp_path / "merges.txt").write_text("\n".join([lines[0], *reversed(lines[1:])]))
+    with pytest.raises(WeightsError, match=r"has no tokenizer\.json"):
+        load_clip(str(tmp_path))
+    (tmp_path / "merges.txt").unlink()
+    (tmp_path / "vocab.json").write_text(json.dumps(swapped(words)))
+    with pytest.raises(WeightsError, match=r"has no tokenizer\.json"):
+        load_clip(str(tmp_path))
 
 
 def test_the_integer_of_transformers_for_no_maximum_is_read() -> None:

@@ -6,6 +6,8 @@ from typing import Any
 
 from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, processors
 
+from dear.backbone import openclip
+
 PIECES = [
     "▁a",
     "▁photo",
@@ -93,6 +95,44 @@ def gemma() -> tuple[Tokenizer, dict[str, Any]]:
         "tokenizer_class": "GemmaTokenizer",
         **{f"{name}_token": f"<{name}>" for name in ("pad", "eos", "bos", "unk", "mask")},
     }  # fmt: skip
+
+
+def clips(**changes: Any) -> dict[str, Any]:
+    """The contents of CLIP's `tokenizer.json`, as transformers 5 writes it."""
+    theirs = openclip.SimpleTokenizer()
+    special = {"<start_of_text>": "<|startoftext|>", "<end_of_text>": "<|endoftext|>"}
+    words = {special.get(word, word): number for word, number in theirs.encoder.items()}
+    flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
+    start, end = ({"id": words[name], "content": name} | flags for name in special.values())
+    pattern = r"""'s|'t|'re|'ve|'m|'ll|'d|[\p{L}]+|[\p{N}]|[^\s\p{L}\p{N}]+"""
+    steps = {
+        "normalizers": [
+            {"type": "NFC"}, {"type": "Replace", "pattern": {"Regex": r"\s+"}, "content": " "},
+            {"type": "Lowercase"},
+        ],
+        "pretokenizers": [
+            {
+                "type": "Split", "pattern": {"Regex": rf"<\|startoftext\|>|<\|endoftext\|>|{pattern}"},
+                "behavior": "Removed", "invert": True,
+            },
+            {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True},
+        ],
+    }  # fmt: skip
+    model = {
+        "type": "BPE", "dropout": None, "unk_token": "<|endoftext|>", "continuing_subword_prefix": "",
+        "end_of_word_suffix": "</w>", "fuse_unk": False, "byte_fallback": False, "ignore_merges": False,
+        "vocab": words, "merges": [[*pair] for pair in theirs.bpe_ranks],
+    }  # fmt: skip
+    return {
+        "version": "1.0", "truncation": None, "padding": None, "added_tokens": [start, end],
+        "normalizer": {"type": "Sequence", "normalizers": steps["normalizers"]},
+        "pre_tokenizer": {"type": "Sequence", "pretokenizers": steps["pretokenizers"]},
+        "post_processor": {
+            "type": "RobertaProcessing", "sep": [end["content"], end["id"]],
+            "cls": [start["content"], start["id"]], "trim_offsets": False, "add_prefix_space": False,
+        },
+        "model": model,
+    } | changes  # fmt: skip
 
 
 KINDS = {"BERT": bert, "T5": t5, "Gemma": gemma}

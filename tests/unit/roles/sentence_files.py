@@ -27,6 +27,7 @@ def write_model(folder: Path, pooling: str = "mean") -> Path:
             {"idx": at, "name": str(at), "path": path, "type": f"sentence_transformers.models.{kind}"}
             for at, (kind, path) in enumerate(kinds.items())
         ],
+        "config_sentence_transformers.json": {"prompts": {"query": "", "document": "x"}},
         "sentence_bert_config.json": {"max_seq_length": 7, "do_lower_case": False},
         "1_Pooling/config.json": {
             "word_embedding_dimension": 12,

@@ -126,6 +126,13 @@ def test_no_code_of_a_model_is_run(tmp_path: Path) -> None:
         ("1_Pooling/config.json", {"pooling_mode_mean_tokens": False}, "must pool by the mean"),
         ("1_Pooling/config.json", {"pooling_mode_max_tokens": True}, "pooling_mode_max_tokens"),
         ("tokenizer_config.json", {"padding_side": "left"}, "pads on the left"),
+        ("tokenizer_config.json", {"do_lower_case": False}, r"its do_lower_case contradicts tokenizer\.json"),
+        (
+            "sentence_bert_config.json",
+            {"processing_kwargs": {"text": {"max_length": 4}}},
+            "processing_kwargs",
+        ),
+        ("config_sentence_transformers.json", {"default_prompt_name": "document"}, "it puts 'x' before each"),
     ],
 )
 def test_models_that_are_refused(tmp_path: Path, file: str, changes: dict[str, Any], message: str) -> None:
@@ -166,5 +173,6 @@ def test_a_sentence_model_in_the_cache_of_the_hub(tmp_path: Path) -> None:
     for number, file in enumerate(sorted(path for path in folder.rglob("*") if path.is_file())):
         file.rename(blobs / str(number))
         file.symlink_to(os.path.relpath(blobs / str(number), file.parent))
+    (folder / "config_sentence_transformers.json").unlink()  # of a model before version 2.4
     (tmp_path / "named").symlink_to(folder)
     assert load_sentence_model(str(tmp_path / "named"))(TEXTS, 4).isfinite().all()
