@@ -7,6 +7,7 @@ import stat
 import struct
 import zipfile
 import zlib
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from uuid import uuid4
@@ -17,7 +18,7 @@ from dear.data.sources import table
 from dear.data.sources.listing import require_inside
 from dear.errors import DataError, OutputError
 from dear.limits import at_most
-from dear.reading.files import file_size, opened
+from dear.reading.files import BLOCK, file_size, opened
 from dear.reading.isolated import isolated
 from dear.writing import temporary_folder
 
@@ -96,20 +97,27 @@ def _unpack_into(target: Path, file: zipfile.ZipFile, members: list[zipfile.ZipI
         for member in members:
             path = part / member.filename
             path.parent.mkdir(parents=True, exist_ok=True)
-            try:
-                with file.open(member) as source, path.open("wb") as sink:
-                    shutil.copyfileobj(source, sink)
-            except DAMAGED as error:
-                remedy = "pack" if isinstance(error, NotImplementedError) else "copy or pack"
-                where = _where(file.filename, member.filename)
-                raise DataError(
-                    f"{where} cannot be unpacked ({error}): {remedy} it again, with Deflate."
-                ) from error
+            with path.open("wb") as sink:
+                sink.writelines(_blocks(file, member))
         try:
             part.rename(target)
         except OSError:
             if not target.is_dir():  # otherwise another process has unpacked it meanwhile
                 raise
+
+
+def _blocks(file: zipfile.ZipFile, member: zipfile.ZipInfo) -> Iterator[bytes]:
+    """The content of a member. Raises DataError also if the system cannot read it: a damaged zip may name a
+    header that is farther than any file is long.
+    """
+    try:
+        with file.open(member) as source:
+            while block := source.read(BLOCK):
+                yield block
+    except (*DAMAGED, OSError) as error:
+        remedy = "pack" if isinstance(error, NotImplementedError) else "copy or pack"
+        where = _where(file.filename, member.filename)
+        raise DataError(f"{where} cannot be unpacked ({error}): {remedy} it again, with Deflate.") from error
 
 
 def require_modest(source: object, unpacked: int, size: int) -> None:

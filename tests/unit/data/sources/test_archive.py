@@ -250,6 +250,15 @@ def test_a_cache_that_cannot_be_written(tmp_path: Path) -> None:
         load(packed, DataSettings(cache=tmp_path / "file"))
 
 
+def test_a_header_beyond_the_longest_file_is_damage(tmp_path: Path, settings: DataSettings) -> None:
+    """The system refuses to go there, which is no fault of the cache."""
+    with zipfile.ZipFile(tmp_path / "x.zip", "w") as file:
+        file.writestr("a/1.png", b"x")
+        file.infolist()[0].header_offset = 2**63 - 1
+    refused(tmp_path / "x.zip", settings, r"x\.zip, 'a/1\.png' cannot be unpacked .*copy or pack it again")
+    assert [*(tmp_path / "cache/archives").iterdir()] == []
+
+
 def test_a_zip_that_unpacks_to_many_times_its_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(archive, "MODEST", 10**6 + 2 * 4096)  # with the folder a and that around it
     for size, packed in ((10**6, "small.zip"), (10**6 + 1, "bomb.zip")):
