@@ -213,19 +213,21 @@ class Places:
             self._free -= 1
             entry.places += 1
             return
-        waiting = entry, asyncio.get_running_loop().create_future()
-        self._waiting.append(waiting)
+        turn = asyncio.get_running_loop().create_future()
+        self._waiting.append((entry, turn))
         try:
-            await waiting[1]
+            await turn
         except asyncio.CancelledError:
-            if waiting in self._waiting:
-                self._waiting.remove(waiting)
+            if turn.cancelled():
+                self._waiting = [waiting for waiting in self._waiting if waiting[1] is not turn]
             else:  # it was given a place in this very moment
                 self._give_back(entry)
             raise
 
     def _give_back(self, entry: _Client) -> None:
         entry.places -= 1
+        # A request that is cancelled in this pass of the event loop has not removed itself yet.
+        self._waiting = [waiting for waiting in self._waiting if not waiting[1].done()]
         if not self._waiting:
             self._free += 1
             return

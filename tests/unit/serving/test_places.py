@@ -91,3 +91,22 @@ def test_a_request_that_goes_leaves_its_place(given: bool, monkeypatch: pytest.M
         assert order.got[2:] == ["d0"]
 
     asyncio.run(test())
+
+
+def test_a_request_that_goes_does_not_disturb_the_one_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is cancelled in the pass of the event loop in which the other ends: it still stands in the queue."""
+
+    async def test() -> None:
+        order = Order(Places(1), monkeypatch)
+        await order.ask("a0", "b0", "c0", "d0")
+        order.ends["a0"].set()
+        order.tasks["b0"].cancel()
+        order.tasks["c0"].cancel()
+        await order.tasks["a0"]
+        await asyncio.gather(order.tasks["b0"], order.tasks["c0"], return_exceptions=True)
+        await asyncio.sleep(0)
+        assert order.got == ["a0", "d0"]
+        await order.end("d0")
+        assert (order.places._free, order.places._waiting, order.places._clients) == (1, [], {})
+
+    asyncio.run(test())
