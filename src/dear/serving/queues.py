@@ -38,11 +38,22 @@ class Batcher(Generic[Item, Result]):
     def submit(self, item: Item) -> Future[Result]:
         """Put an item into the next batch. Raises Refused (503) if too many are waiting already."""
         future: Future[Result] = Future()
+        if self._queue.full():
+            self._drop_cancelled()
         try:
             self._queue.put_nowait((item, future))
         except queue.Full:
             raise Refused(503, "the server is busy: try again soon.", {"Retry-After": "2"}) from None
         return future
+
+    def _drop_cancelled(self) -> None:
+        """Make room that requests of clients who have left take."""
+        with self._queue.mutex:
+            entries = self._queue.queue
+            live = [entry for entry in entries if entry is None or not entry[1].cancelled()]
+            entries.clear()
+            entries.extend(live)
+            self._queue.not_full.notify_all()
 
     @property
     def waiting(self) -> int:

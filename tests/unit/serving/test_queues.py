@@ -67,6 +67,29 @@ def test_a_full_queue_refuses_and_an_error_reaches_its_batch_alone() -> None:
     batcher.close()
 
 
+def test_cancelled_items_leave_their_room_in_a_full_queue() -> None:
+    """Those of clients who left, while a batch is computed, had everyone else refused."""
+    started, go = threading.Event(), threading.Event()
+
+    def work(items: Sequence[int]) -> list[int]:
+        started.set()
+        assert go.wait(LONG)
+        return [*items]
+
+    batcher = Batcher(work, max_batch=1, wait=0.0, waiting=3)
+    first = batcher.submit(0)
+    assert started.wait(LONG)
+    others = [batcher.submit(item) for item in (1, 2, 3)]
+    assert others[0].cancel()
+    assert others[2].cancel()
+    last = [batcher.submit(item) for item in (4, 5)]
+    with pytest.raises(Refused, match="busy"):
+        batcher.submit(6)
+    go.set()
+    assert [future.result(LONG) for future in (first, others[1], *last)] == [0, 2, 4, 5]
+    assert batcher.close(LONG)
+
+
 class Steps:
     """Tasks of named steps; the first one waits until ``go`` is set."""
 
