@@ -6,11 +6,10 @@ import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import asdict
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 from fastapi import Depends, FastAPI, Request
-from fastapi.concurrency import run_in_threadpool
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, PlainTextResponse, Response
 from starlette.exceptions import HTTPException
@@ -34,6 +33,7 @@ from dear.serving.middleware import SecurityMiddleware, client_of
 from dear.serving.pages import add_documentation, add_page
 from dear.serving.samples import of_route
 from dear.serving.service import Service, Upload, check_count
+from dear.serving.threads import in_thread, of_queue
 
 ClassChoice = tuple[tuple[str, ...], Vocabulary | None]
 CAUTION = "This demo model has seen nothing but drawings: its results on photographs mean nothing."
@@ -177,9 +177,9 @@ def create_app(
             names, vocabulary = class_choice(fields, classes, client)
             candidates: tuple[Candidate, ...] = ()
             async with client.computing():
-                features = await asyncio.wrap_future(service.features(upload))
+                features = await of_queue(service.features(upload))
                 if vocabulary is not None:
-                    candidates = await run_in_threadpool(service.classify, features, vocabulary, top)
+                    candidates = await in_thread(partial(service.classify, features, vocabulary, top))
             if vocabulary is None:
                 result = asyncio.wrap_future(service.classify_new([features], names, top))
                 [candidates] = await first_of(result, request.receive())
@@ -202,7 +202,7 @@ def create_app(
         pictures = []
         for hit in hits:
             async with client.decoding():
-                pictures.append(await run_in_threadpool(service.thumbnail, hit))
+                pictures.append(await in_thread(partial(service.thumbnail, hit)))
         return pictures
 
     @app.post("/api/neighbours", openapi_extra=of_route("neighbours"))
@@ -218,10 +218,10 @@ def create_app(
         async def work(upload: Upload, _: dict[str, str], client: Client) -> dict[str, Any]:
             mixture = numbers(weights)
             async with client.computing():
-                features = await asyncio.wrap_future(service.search_features(upload))
+                features = await of_queue(service.search_features(upload))
             async with client.searching():
-                hits = await run_in_threadpool(
-                    service.neighbours, features, words(by) or [], mixture, count, upload.sha256
+                hits = await in_thread(
+                    partial(service.neighbours, features, words(by) or [], mixture, count, upload.sha256)
                 )
             if thumbnails:
                 client.charge(len(hits))
@@ -253,12 +253,12 @@ def create_app(
 
         async def work(upload: Upload, _: dict[str, str], client: Client) -> Response:
             async with client.attending():
-                maps = await run_in_threadpool(service.attention, upload, layer, head)
+                maps = await in_thread(partial(service.attention, upload, layer, head))
             if not png:
                 return JSONResponse({"maps": {name: grid.tolist() for name, grid in maps.items()}})
             if token not in maps:
                 raise Refused(400, f"layer {layer} has no token {token!r}: it has {', '.join(maps)}.")
-            picture = await run_in_threadpool(lambda: png_of(overlay(upload.pixels, maps[token])))
+            picture = await in_thread(lambda: png_of(overlay(upload.pixels, maps[token])))
             share = {"Attention-On-Patches": f"{float(maps[token].sum()):.4f}"}
             return Response(picture, media_type="image/png", headers=share)
 
@@ -348,7 +348,7 @@ async def _images_of(
     kind = request.headers.get("content-type", "")
     if is_form(kind):
         async with parsing:
-            return await run_in_threadpool(form_parts, body, kind, most)
+            return await in_thread(partial(form_parts, body, kind, most))
     if most > 1:
         raise Refused(
             415,

@@ -5,9 +5,9 @@ images of other requests.
 import asyncio
 from collections.abc import Awaitable, Sequence
 from dataclasses import asdict
+from functools import partial
 from typing import Any, TypeVar
 
-from fastapi.concurrency import run_in_threadpool
 from jaxtyping import Float
 from torch import Tensor
 
@@ -18,6 +18,7 @@ from dear.limits import LimitError
 from dear.serving.clients import Client
 from dear.serving.limits import Refused, work_of_picture
 from dear.serving.service import Service, Upload
+from dear.serving.threads import in_thread, of_queue
 
 Result = TypeVar("Result")
 AT_ONCE = 4  # images of a request that are under way at a time
@@ -52,7 +53,7 @@ async def batch_predictions(
             rows.append(_row(next(by_image)))
         else:
             async with client.computing():
-                known = await run_in_threadpool(service.classify, outcome, vocabulary, top)
+                known = await in_thread(partial(service.classify, outcome, vocabulary, top))
             rows.append(_row(known))
     return rows
 
@@ -60,8 +61,8 @@ async def batch_predictions(
 async def decoded(service: Service, client: Client, data: bytes) -> Upload:
     """An image, decoded once it is the client's turn. Raises Refused."""
     async with client.decoding():
-        return await run_in_threadpool(
-            service.take, data, lambda pixels: client.charge(work_of_picture(pixels))
+        return await in_thread(
+            lambda: service.take(data, lambda pixels: client.charge(work_of_picture(pixels)))
         )
 
 
@@ -85,7 +86,7 @@ async def _features(
                 client.charge(float(number > 0))  # before it is opened: what is no image costs as much
                 upload = await decoded(service, client, data)
                 async with client.computing_batch(), client.computing():
-                    features = await asyncio.wrap_future(service.features(upload))
+                    features = await of_queue(service.features(upload))
                 outcomes[number] = features
             except DearError as error:
                 outcomes[number] = error
@@ -119,13 +120,18 @@ def _row(candidates: Sequence[Candidate]) -> dict[str, Any]:
 
 
 async def first_of(result: Awaitable[Result], gone: Awaitable[Any]) -> Result:
-    """The result, which is cancelled if the client disconnects first. Raises Refused."""
+    """The result, which is cancelled if the client disconnects first: the request ends once that work has, as
+    threads that are under way hold its images. Raises Refused.
+    """
     computing, leaving = asyncio.ensure_future(result), asyncio.ensure_future(gone)
     try:
         await asyncio.wait((computing, leaving), return_when=asyncio.FIRST_COMPLETED)
-        if computing.done():
-            return computing.result()
-        raise Refused(400, "the client disconnected.")
+        if not computing.done():
+            computing.cancel()
+            await asyncio.wait([computing])
+            if computing.cancelled():
+                raise Refused(400, "the client disconnected.")
+        return computing.result()
     finally:
         computing.cancel()
         leaving.cancel()
