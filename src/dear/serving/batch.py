@@ -89,7 +89,7 @@ async def _features(
                     features = await of_queue(service.features(upload))
                 outcomes[number] = features
             except DearError as error:
-                outcomes[number] = error
+                outcomes[number] = error.with_traceback(None)  # or a cycle would keep the images
                 if isinstance(error, Refused) and error.status == 429:
                     spent = error
 

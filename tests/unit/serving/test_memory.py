@@ -1,5 +1,6 @@
 """What the process of a server keeps: for its threads, and for its readers."""
 
+import asyncio
 import gc
 import os
 import platform
@@ -14,7 +15,7 @@ import dear
 from dear.backbone.clip import Clip
 from dear.cli.main import main
 from dear.serving.bodies import form_parts
-from dear.serving.limits import Limits, Refused
+from dear.serving.limits import Limits, Rate, Refused
 from dear.serving.service import Service
 from tests.unit.serving.small import small_predictor
 
@@ -108,5 +109,35 @@ def test_forms_leave_no_cycles() -> None:
         with pytest.raises(Refused):
             form_parts(form.replace(b"content\r\n--line", b"content\r\n--line\r\n\r\n--line"), kind)
         assert gc.collect() == 0
+    finally:
+        gc.enable()
+
+
+def test_refused_images_of_a_batch_leave_no_cycles(small_clip: Clip) -> None:
+    """Each refusal held the images of its request until garbage was collected."""
+    pytest.importorskip("fastapi", reason="the extra `app` is not installed")
+    from dear.serving.batch import batch_predictions
+    from dear.serving.clients import Clients
+
+    freed = list[str]()
+
+    class Image(bytes):
+        def __del__(self) -> None:
+            freed.append("image")
+
+    async def ask(count: int) -> None:
+        clients, images = Clients(limits, Rate(0)), [Image(b"words") for _ in range(count)]
+        with clients.request("a") as client:
+            rows = await batch_predictions(service, client, images, ("a",), vocabulary, 1)
+        assert [row["status"] for row in rows] == [415] * count
+
+    limits = Limits(wait=0, rate=0)
+    service = Service(small_predictor(small_clip), limits)
+    vocabulary = service.vocabulary(tuple(service.predictor.classes))
+    gc.collect()
+    gc.disable()
+    try:
+        asyncio.run(ask(7))
+        assert len(freed) == 7
     finally:
         gc.enable()
