@@ -59,15 +59,33 @@ def temporary_folder(folder: Path) -> Iterator[Path]:
         raise
 
 
-def within(folder: Path, name: str) -> Path:
+def within(folder: Path, name: str, option: str = "--out") -> Path:
     """The path of a subfolder to write to. Raises OutputError for a file, and for a link: whoever made the
     folder would choose what is overwritten elsewhere. The folder itself, which the user names, may be one.
     """
     path = folder / name
     if path.is_symlink():
-        raise OutputError(f"{path} is a link, which is not followed: remove it, or choose another --out.")
+        raise OutputError(f"{path} is a link, which is not followed: remove it, or choose another {option}.")
     if path.exists() and not path.is_dir():
-        raise OutputError(f"{path} is not a folder: remove it, or choose another --out.")
+        raise OutputError(f"{path} is not a folder: remove it, or choose another {option}.")
+    return path
+
+
+def first_link(path: Path) -> Path | None:
+    """The first part of a path that is a link, if there is one. Raises OSError for a name that is too long."""
+    return next((part for part in reversed((path, *path.parents)) if part.is_symlink()), None)
+
+
+def default_place(name: str) -> Path:
+    """A file or folder in the current folder, to write to if the user names no other. Raises OutputError if
+    it is a link or lies behind one: whoever made the current folder would choose what is overwritten
+    elsewhere.
+    """
+    path = Path(name)
+    if (link := first_link(path)) is not None:
+        raise OutputError(
+            f"{link} is a link, which is not followed: name the place yourself, with --out (in Python out=)."
+        )
     return path
 
 

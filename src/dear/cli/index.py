@@ -11,6 +11,7 @@ from dear.cli.output import table
 from dear.errors import BundleError, DataError, SettingsError, listing, printable
 from dear.reading.files import expanded
 from dear.retrieval.results import Built, Hit
+from dear.writing import default_place
 
 if TYPE_CHECKING:
     from dear.retrieval.encoder import Encoder
@@ -22,7 +23,7 @@ def command_build(
     features: Literal["bundle", "heads"] = "bundle",
     model: str | None = None,
     roles: Path | None = None,
-    out: Path = Path("index"),
+    out: Path | None = None,
     shard: str | None = None,
     pretrained: str | None = None,
     device: Literal["auto", "cpu", "cuda"] = "auto",
@@ -47,7 +48,7 @@ def command_build(
             laion2b_s34b_b88k from the hub.
         roles: Role table, with --features heads: a file, discovered, ground-truth or published. By default
             the package's table for these weights.
-        out: Folder of the index.
+        out: Folder of the index. By default index in the current folder.
         shard: Index a part of the files, such as 3/8 for the third of eight, in a folder below --out. `dear
             index query` searches all shards together; `dear index merge` makes them one index.
         pretrained: Location of the backbone's weights, if they have moved; with --features heads the weights:
@@ -61,6 +62,7 @@ def command_build(
     from dear.cli.progress import StepProgress
     from dear.data.settings import DataSettings
 
+    out = out or default_place("index")
     bundle, folder = _sources(sources, features, model, roles)
     if bundle is None:
         check_model(model)
@@ -156,7 +158,7 @@ def render_build(result: Built, console: Console) -> None:
 def command_merge(
     shards: Path,
     *,
-    out: Path = Path("index"),
+    out: Path | None = None,
 ) -> Built:
     """Merge all shards of an index into one, the same as one build of the whole folder makes.
 
@@ -165,12 +167,13 @@ def command_merge(
 
     Args:
         shards: Folder of the shards: the --out of `dear index build --shard`.
-        out: Folder of the merged index.
+        out: Folder of the merged index. By default index in the current folder.
     """
     from dear.cli.progress import StepProgress
     from dear.reading.files import resolved
     from dear.retrieval.shards import merge_index
 
+    out = out or default_place("index")
     if resolved(expanded(out)) == resolved(expanded(shards)):
         raise SettingsError(f"{out} is the folder of the shards: name another one for the index with --out.")
     with StepProgress() as progress:

@@ -3,13 +3,13 @@
 Every protocol has a command, built from its class (`dear.cli.run`). To add another command, write
 its two functions and its line in GROUPS:
 
-    def command(data: Path, *, tasks: list[str] | None = None, out: Path = Path("runs")) -> Summary:
+    def command(data: Path, *, tasks: list[str] | None = None, out: Path | None = None) -> Summary:
         '''Run something over tasks.
 
         Args:
             data: The data set's folder.
             tasks: The tasks to run, all of them if not given.
-            out: Where the run records are written.
+            out: Where the run records are written. By default runs in the current folder.
         '''
 
     def render(result: Summary, console: Console) -> None:

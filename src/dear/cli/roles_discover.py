@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 from dear.cli.roles import WrittenTable, render, write_table
 from dear.roles.settings import RoleSettings
+from dear.writing import default_place
 
 if TYPE_CHECKING:
     from dear.data.dataset import Dataset, Images
@@ -35,7 +36,7 @@ def command_discover(
     images_a_head: int = 10,
     contributions: Path | None = None,
     spans: Path | None = None,
-    out: Path = Path("roles.json"),
+    out: Path | None = None,
     html: Path | None = None,
 ) -> WrittenTable:
     """Find the role of every attention head of a CLIP's last layers.
@@ -70,7 +71,7 @@ def command_discover(
             page shows, and as many with the smallest; 0 for none, at most 50. They are in the page only.
         contributions: File to write each image's contributions to (.npy, float32).
         spans: File to write the phrases of each head to, in TEXTSPAN's public text format.
-        out: File of the role table.
+        out: File of the role table. By default roles.json in the current folder.
         html: File of the table's page. By default beside the table.
     """
     from dear.backbone import choice
@@ -79,6 +80,7 @@ def command_discover(
     choice.check_model(model)
     if data is not None:
         check_name(data)
+    out, page = _places(out, html)
     from dear.backbone.load import load_clip  # loads torch: what can be refused without it is
     from dear.cli.progress import StepProgress
     from dear.data.fewshot import Subset
@@ -96,7 +98,6 @@ def command_discover(
     if images < 1:
         raise SettingsError(f"images is {images}: it must be at least 1.")
     check_count(images_a_head)
-    page = html or out.with_suffix(".html")
     for path in filter(None, (out, page, contributions, spans)):
         make_place(path)
     backbone = choice.backbone_or_default(model, pretrained, world=data is None or of_world([data]))
@@ -149,6 +150,13 @@ def command_discover(
     return write_table(table, out, page, curve=curve, pictures=next(iter(of_heads), None))
 
 
+def _places(out: Path | None, html: Path | None) -> tuple[Path, Path]:
+    """The files of a table and of its page. Raises OutputError for a link where the user names none."""
+    if out is None:
+        return default_place("roles.json"), html or default_place("roles.html")
+    return out, html or out.with_suffix(".html")
+
+
 def _image_name(dataset: "Dataset | None", images: "Images", image: int) -> str:
     """The file of an image, or its class; without a data set, the number of a scene."""
     from dear.data.fewshot import Subset
@@ -169,7 +177,7 @@ def command_assign(
     attributes: list[str] | None = None,
     settings: RoleSettings = RoleSettings(),  # noqa: B008 (frozen, and its fields become options)
     sentence_model: str | None = None,
-    out: Path = Path("roles.json"),
+    out: Path | None = None,
     html: Path | None = None,
 ) -> WrittenTable:
     """Assign every head a role from a TEXTSPAN result in the public text format.
@@ -183,18 +191,18 @@ def command_assign(
             --settings.k of them are chosen.
         settings: Settings of the step from phrases to roles.
         sentence_model: Folder or hub name of a sentence model like BERT. By default all-MiniLM-L6-v2.
-        out: File of the role table.
+        out: File of the role table. By default roles.json in the current folder.
         html: File of the table's page. By default beside the table.
     """
     from dear.cli.progress import StepProgress
     from dear.roles.textspan_format import in_layers, layer_range, read_textspan
 
+    out, page = _places(out, html)
     heads = read_textspan(spans)
     from dear.backbone.clip import Identity  # loads torch: what can be refused without it is
     from dear.roles.build import build_table
     from dear.roles.table import make_place
 
-    page = html or out.with_suffix(".html")
     make_place(out)
     make_place(page)
     layer_numbers = layer_range(layers) if layers else tuple(sorted({layer for layer, _ in heads}))

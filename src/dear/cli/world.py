@@ -8,6 +8,7 @@ from rich.console import Console
 
 from dear.cli.output import table
 from dear.report.base_to_novel import Table
+from dear.writing import default_place, within
 
 RETRIEVAL_TASK = "travel-posters"
 SHOTS = 16
@@ -37,7 +38,7 @@ class Demo:
 
 def command_demo(
     *,
-    out: Path = Path("demo-out"),
+    out: Path | None = None,
     tasks: list[str] | None = None,
     seed: int = 1,
     roles: Path | None = None,
@@ -48,13 +49,15 @@ def command_demo(
     This takes a few minutes on a CPU, offline. The same seed gives the same table.
 
     Args:
-        out: Folder of the report and the run records.
+        out: Folder of the report and the run records. By default demo-out in the current folder.
         tasks: Tasks of the Attribute World. By default all.
         seed: Seed of the few-shot pick, the order, the views and the initial parameters.
         roles: Role table: a file, discovered (the default) or ground-truth.
         start_over: Set a damaged checkpoint aside and start its run over. Without it that is an error.
     """
-    from dear.backbone.load import load_clip
+    out = out or default_place("demo-out")
+    folder = within(out, "records")
+    from dear.backbone.load import load_clip  # loads torch: what can be refused without it is
     from dear.cli.progress import RunProgress
     from dear.data.loading import load_dataset
     from dear.data.world.tasks import downstream_names
@@ -77,7 +80,7 @@ def command_demo(
     context = RunContext(clip, table_of_roles, keep=True)
     plans = [Plan(name) for name in USUAL]
     records = []
-    make_folder(out / "records")
+    make_folder(folder)
     with RunProgress(len(datasets) * len(plans)) as progress:
         for plan in plans:
             for name in datasets:
@@ -86,7 +89,7 @@ def command_demo(
                     run_one(
                         context,
                         run,
-                        out=out / "records",
+                        out=folder,
                         start_over=start_over,
                         progress=progress,
                     )
@@ -107,7 +110,7 @@ def command_demo(
         timings=[{"step": step, "seconds": seconds} for step, seconds in watch.laps.items()],
         notes=(*NOTES, f"Head roles: {table_of_roles.source}."),
     )
-    return Demo(results, watch.laps, report, out / "records")
+    return Demo(results, watch.laps, report, folder)
 
 
 def render_demo(result: Demo, console: Console) -> None:

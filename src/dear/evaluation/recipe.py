@@ -40,6 +40,7 @@ from dear.methods.registry import METHODS, USUAL, known_method, methods_with_rol
 from dear.reading.files import ReadingError, resolved
 from dear.reading.plain import read_yaml
 from dear.reading.typed import shown, typed
+from dear.writing import first_link, within
 
 ABLATION = "ablation"
 """Takes the place of a protocol: variants of DeAR, in base-to-novel."""
@@ -251,15 +252,15 @@ def _out(path: Path, below: Path | None) -> Path:
             "yourself, with --out (in Python out=)."
         )
     try:
-        links = [part for part in (path, *path.parents) if below is None and part.is_symlink()]
+        link = first_link(path) if below is None else None
     except OSError as error:  # a name that is too long
         raise SettingsError(f"the key 'out' is {shown(str(path))}: {error.strerror}.") from error
-    if links:
+    if link is not None:
         raise SettingsError(
-            f"the key 'out' is {shown(str(path))}, but {shown(str(links[-1]))} is a link, which is not "
+            f"the key 'out' is {shown(str(path))}, but {shown(str(link))} is a link, which is not "
             "followed: name the place yourself, with --out (in Python out=)."
         )
-    return path if below is None else below / path.name
+    return path if below is None else within(below, path.name)
 
 
 def _roles(path: Path, folder: Path) -> Path:
