@@ -17,6 +17,7 @@ from dear.evaluation.plan import Plan, Select
 from dear.evaluation.protocols.base import Protocol
 from dear.evaluation.resolve import Training, file_part, settle
 from dear.limits import at_most
+from dear.reading.files import expanded
 from dear.reading.typed import shown
 from dear.training.settings import TrainOptions, TrainSettings
 from dear.writing import default_place
@@ -202,8 +203,8 @@ def _location(name: str) -> str:
     from dear.data.sources.huggingface import PREFIX
 
     kind = PREFIX if name.startswith(PREFIX) else ""
-    path = os.path.expanduser(name.removeprefix(kind))
-    return kind + os.path.realpath(path) if os.sep in path and os.path.exists(path) else name
+    path = expanded(name.removeprefix(kind))
+    return kind + os.path.realpath(path) if os.sep in str(path) and os.path.exists(path) else name
 
 
 @dataclass(frozen=True)

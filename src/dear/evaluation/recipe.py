@@ -37,7 +37,7 @@ from dear.evaluation.protocols.base_to_novel import BaseToNovel
 from dear.limits import at_most
 from dear.methods.declaration import MethodSettings
 from dear.methods.registry import METHODS, USUAL, known_method, methods_with_roles
-from dear.reading.files import ReadingError, resolved
+from dear.reading.files import ReadingError, expanded, resolved
 from dear.reading.plain import read_yaml
 from dear.reading.typed import shown, typed
 from dear.writing import first_link, within
@@ -228,12 +228,14 @@ def _below(path: Path, key: str, folder: Path) -> Path:
 
 
 def _require_user(value: Any, key: str) -> None:
-    """Raise SettingsError for a name, or a list with one, that begins with ~ and no user's name."""
+    """Raise SettingsError for a name, or a list with one, that begins with ~ and no user's name, or that of
+    something here.
+    """
     for name in value if isinstance(value, list) else [value]:
-        if isinstance(name, str) and os.path.expanduser(name).startswith("~"):
-            raise SettingsError(
-                f"the key {key!r} is {shown(name)}: no user has the name after ~. Give the full path."
-            )
+        try:
+            expanded(name if isinstance(name, str) else "")
+        except ReadingError as error:
+            raise SettingsError(f"the key {key!r} is {shown(name)}: {error.reason}.") from error
 
 
 def _out(path: Path, below: Path | None) -> Path:

@@ -108,11 +108,17 @@ def file_size(path: Path) -> int | None:
 
 def expanded(path: str | Path) -> Path:
     """A path with ~ and ~NAME at its beginning replaced by a user's folder: not in "./~", which a `Path` does
-    not tell from "~". Raises ReadingError for an unknown user.
+    not tell from "~". Raises ReadingError for an unknown user, and if a file or folder here has that very
+    name, which the shell may have put in the place of an asterisk.
     """
     text = os.fspath(path)
-    if text.startswith("~") and os.path.expanduser(text) == text:
-        raise ReadingError(path, "no user has the name after ~: give the full path")
+    if text.startswith("~"):
+        if os.path.expanduser(text) == text:
+            raise ReadingError(path, "no user has the name after ~: give the full path")
+        if os.path.lexists(name := Path(text).parts[0]):
+            raise ReadingError(
+                path, f"{name} is the name of a file here and of a home: give the full path of the right one"
+            )
     return Path(os.path.expanduser(text))
 
 

@@ -17,7 +17,7 @@ from dear.data.sources.listing import PARTS, Listing, Row, require_distinct
 from dear.data.sources.splits import Split, make_split
 from dear.errors import DataError, OutputError, installation, listing
 from dear.limits import at_most, limit
-from dear.reading.files import has_links, opened, size_on_disk
+from dear.reading.files import expanded, has_links, opened, size_on_disk
 from dear.reading.isolated import isolated
 from dear.reading.plain import read_json
 from dear.reading.typed import typed
@@ -157,12 +157,12 @@ def _files(name: str, cache: Path) -> tuple[Mapping[str, Sequence[Path]], bool]:
     """The files of a data set by the names of its splits, and whether they are but a part of it."""
     from dear.data.sources.huggingface_hub import fetched, local_files
 
-    folder = os.path.expanduser(name)
+    folder = expanded(name)
     if os.path.isdir(folder):
-        return (saved_files(Path(folder)), False) if is_saved(Path(folder)) else local_files(Path(folder), "")
+        return (saved_files(folder), False) if is_saved(folder) else local_files(folder, "")
     first, _, configuration = name.partition(":")
-    if os.path.isdir(folder := os.path.expanduser(first)):
-        return local_files(Path(folder), configuration)
+    if os.path.isdir(folder := expanded(first)):
+        return local_files(folder, configuration)
     return fetched(first, configuration, cache)
 
 
