@@ -72,7 +72,7 @@ def within(folder: Path, name: str, option: str = "--out") -> Path:
 
 
 def first_link(path: Path) -> Path | None:
-    """The first part of a path that is a link, if there is one. Raises OSError for a name that is too long."""
+    """The first part of a path that is a link, if there is one. Raises OSError for too long a name."""
     return next((part for part in reversed((path, *path.parents)) if part.is_symlink()), None)
 
 

@@ -87,14 +87,14 @@ def test_what_lies_in_a_named_place_leads_nowhere_else(
 ) -> None:
     (folder / "out").mkdir()
     (folder / "out" / "records").symlink_to(mine)
-    assert main("demo --tasks tilted-badges --out out".split()) == 2
+    assert main(["demo", "--tasks", "tilted-badges", "--out", "out"]) == 2
     assert "out/records is a link, which is not followed" in capsys.readouterr().err
     (folder / "recipe.yaml").write_text(RECIPE)
     (folder / "out" / "few").symlink_to(mine)
     with pytest.raises(RecipeError, match=r"recipe\.yaml: out/few is a link, which is not followed"):
         load_recipe(folder / "recipe.yaml", Path("out"))
     (folder / "caltech-101").symlink_to(mine)
-    assert main("data get Caltech101 --root .".split()) == 2
+    assert main(["data", "get", "Caltech101", "--root", "."]) == 2
     told = capsys.readouterr().err
     assert "caltech-101 is a link, which is not followed: remove it, or choose another --root." in told
     require_untouched(mine)

@@ -7,9 +7,12 @@ from typing import Literal, NamedTuple
 
 from dear.backbone import openclip
 from dear.errors import UnknownNameError, warn
+from dear.reading.files import expanded
 
 TINY = "tiny"
 HUB = "hf-hub:"
+RANDOM = "random:"
+"""The beginning of a name of weights that are drawn from a seed."""
 REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)
 """OWNER/NAME on the hub."""
 MAX_LISTED = 12  # names that a message lists
@@ -53,16 +56,26 @@ def check_model(model: str | None) -> None:
     """Raise the error of `load_clip` for an unknown name. A command calls it first, so that the error comes
     at once, before torch and open_clip are loaded.
     """
-    if model is None or model == TINY or hub_name(model) or os.path.isdir(os.path.expanduser(model)):
+    if model is None or is_architecture(model) or hub_name(model) or os.path.isdir(expanded(model)):
         return
-    names = architectures()
-    if architecture(model) not in names:
-        raise unknown_model(model, names)
+    raise unknown_model(model, architectures())
 
 
 def architecture(model: str) -> str:
     """open_clip's name of an architecture, which OpenAI writes ViT-B/32."""
     return model.replace("/", "-")
+
+
+def is_architecture(model: str) -> bool:
+    """True for the name of an architecture, in open_clip's or OpenAI's spelling, or of the tiny CLIP."""
+    return model == TINY or architecture(model) in architectures()
+
+
+def is_local(model: str, pretrained: str) -> bool:
+    """True for weights that are a file or folder here: neither a tag of an architecture, nor random."""
+    if pretrained.startswith(RANDOM) or openclip.get_pretrained_cfg(architecture(model), pretrained):
+        return False
+    return expanded(pretrained).exists()
 
 
 def hub_name(model: str) -> str | None:

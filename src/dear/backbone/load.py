@@ -11,7 +11,7 @@ from torch import nn
 
 from dear.backbone import from_transformers, hub, tiny
 from dear.backbone import openclip as open_clip
-from dear.backbone.choice import architecture, unknown_model
+from dear.backbone.choice import RANDOM, architecture, unknown_model
 from dear.backbone.clip import Clip, Tokenizer
 from dear.backbone.convert import attention_values, embedding_of, layer_values, patches_of, require_fit
 from dear.backbone.device import find_device, set_threads
@@ -30,9 +30,8 @@ from dear.backbone.weights import (
 from dear.errors import DearError, WeightsError, first_line
 from dear.limits import at_most
 from dear.reading.files import expanded, require_inside
+from dear.reading.namesakes import note_namesake
 from dear.reading.typed import shown
-
-RANDOM = "random:"
 
 Triple = tuple[float, float, float]
 
@@ -94,14 +93,15 @@ def named_weights(model: str, pretrained: str | None, named_by: str) -> str | No
 
 
 def _load(model: str, pretrained: str | None, named_by: str) -> Clip:
-    if model == tiny.NAME:
-        return _load_tiny(pretrained)
     if (source := repository(model, named_by)) is not None:
         return _load_repository(source, pretrained)
+    if model == tiny.NAME:
+        return _load_tiny(pretrained)
     name = architecture(model)
     if name not in open_clip.list_models():  # those that the calling program has added, too
         raise unknown_model(model, open_clip.list_models())
-    tag = open_clip.get_pretrained_cfg(name, pretrained) if pretrained else {}
+    if tag := open_clip.get_pretrained_cfg(name, pretrained) if pretrained else {}:
+        note_namesake(str(pretrained), f"a tag of {name}")
     if (file_tag := None if tag else tag_of_file(name, pretrained)) is not None:
         tag = open_clip.get_pretrained_cfg(name, file_tag)
     random = pretrained is not None and pretrained.startswith(RANDOM)

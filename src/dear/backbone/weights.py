@@ -20,7 +20,7 @@ from dear.backbone.hub_hashes import ContentError, require_known
 from dear.backbone.sharded import map_sharded
 from dear.errors import WeightsError, first_line, listing, nearest_first, of_memory, warn
 from dear.limits import LimitError, at_most
-from dear.reading.files import ReadingError, opened
+from dear.reading.files import ReadingError, expanded, opened
 from dear.reading.pickles import read_pickled
 from dear.reading.tensors import map_tensors, require_finite
 from dear.reading.typed import shown
@@ -42,7 +42,7 @@ Rename = Callable[[dict[str, Tensor]], dict[str, Tensor]]
 
 def local_file(name: str, pretrained: str) -> Path:
     """The path of a weights file. Raises WeightsError if there is no such file."""
-    path = Path(os.path.expanduser(pretrained))
+    path = expanded(pretrained)
     if os.path.isfile(path):
         return path
     if os.path.isdir(path):
@@ -104,7 +104,7 @@ def tag_of_file(name: str, pretrained: str | None) -> str | None:
     """The tag of an architecture that a local file is named after, or whose repository a folder above it is
     named after (as the hub's cache and `hf download` name it); None for any other file.
     """
-    path = Path(os.path.expanduser(pretrained or ""))
+    path = expanded(pretrained or "")
     if not os.path.isfile(path):
         return None
     folders = {folder.name for folder in path.absolute().parents}

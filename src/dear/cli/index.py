@@ -88,7 +88,7 @@ def command_build(
                 role_table(clip, roles),
                 folder,
                 out,
-                pretrained=None if backbone.pretrained is None else _absolute(backbone.pretrained),
+                pretrained=_weights(*backbone),
                 threads=threads,
                 batch=batch,
                 progress=progress,
@@ -135,6 +135,13 @@ def _absolute(name: str) -> str:
     """An existing path from the root, for queries to find it from anywhere; any other name as it is."""
     path = expanded(name)
     return str(path.resolve()) if path.exists() else name
+
+
+def _weights(model: str, pretrained: str | None) -> str | None:
+    """The same for weights: a tag is no path, whatever the current folder holds."""
+    from dear.backbone.choice import is_local
+
+    return _absolute(pretrained) if pretrained is not None and is_local(model, pretrained) else pretrained
 
 
 def render_build(result: Built, console: Console) -> None:

@@ -31,7 +31,8 @@ from dear.data.sources.objects import ReadImage, read_object, read_pairs
 from dear.data.sources.splits import PREFIX, read_coop, split_file
 from dear.data.world.tasks import WorldImages, WorldTask, load_task, task_names
 from dear.errors import DataError, warn, without_surrogates
-from dear.reading.files import expanded
+from dear.reading.files import expanded, resolved
+from dear.reading.namesakes import note_namesake
 
 
 def load_dataset(name_or_path: Any, settings: DataSettings | None = None) -> Dataset:
@@ -49,6 +50,7 @@ def load_dataset(name_or_path: Any, settings: DataSettings | None = None) -> Dat
         return photographs(_named(listing, settings), settings, read)
     name_or_path = str(name_or_path)
     if name_or_path in tasks:
+        note_namesake(name_or_path, "a task of the Attribute World")
         task = load_task(name_or_path)
         return _of_task(task, task.test, settings)
     return photographs(read_listing(name_or_path, settings, other_names=tasks), settings)
@@ -87,7 +89,8 @@ def load_images(name_or_path: str, settings: DataSettings | None = None) -> Data
     are then all training images, and there are no class names.
     """
     settings, folder = settings or DataSettings(), path_of(name_or_path)
-    if name_or_path in task_names() or not folder.is_dir() or subfolders(folder) or split_file(folder):
+    has_classes = not folder.is_dir() or subfolders(folder) or split_file(folder)
+    if has_classes or name_or_path in task_names() or named_benchmark(name_or_path):
         return load_dataset(name_or_path, settings)
     rows = [Row(path.name, 0) for path in image_files(folder)]
     photos = _photos(folder, rows, None, settings)
@@ -178,10 +181,13 @@ def _read(name_or_path: str, settings: DataSettings, other_names: Iterable[str],
     benchmark = named_benchmark(name_or_path)
     if benchmark is not None:
         try:
-            return read_benchmark(benchmark, home_of(benchmark, settings), settings, report)
+            listing = read_benchmark(benchmark, home := home_of(benchmark, settings), settings, report)
         except DataError as error:
             hint = f" For what is called {path} in this folder, write ./{path}." if path.exists() else ""
             raise DataError(f"{error}{hint}") from error
+        if resolved(path) != resolved(home):
+            note_namesake(name_or_path, f"the benchmark {benchmark.title}")
+        return listing
     if path.is_dir():
         return _read_folder(path, settings, report)
     suffix = path.suffix.lower()

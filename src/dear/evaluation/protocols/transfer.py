@@ -10,7 +10,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
+from dear.data.sources.benchmarks import named_benchmark
 from dear.data.sources.folder import domains_of, subfolders
+from dear.data.world.names import task_names
 from dear.errors import DataError
 from dear.evaluation.protocols.base import Protocol, Trial
 from dear.evaluation.schema import check_scores, part_of
@@ -106,8 +108,10 @@ class DomainGeneralization(Transfer):
         """A folder of domains stands for them: one is the source, all others are targets. Raises DataError if
         the source is not one of them.
         """
-        folder = expanded(data[0]) if len(data) == 1 and data[0] else None
-        if folder is None or not folder.is_dir():
+        if len(data) != 1 or not data[0] or data[0] in task_names() or named_benchmark(data[0]):
+            return self, tuple(data)
+        folder = expanded(data[0])
+        if not folder.is_dir():
             return self, tuple(data)
         name = self.source
         if expanded(name).resolve().parent == folder.resolve():  # given as a path
