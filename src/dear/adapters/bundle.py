@@ -14,6 +14,7 @@ from dear.adapters.bundle_config import CONFIG, SCHEMA, check_unchanged, is_hub_
 from dear.adapters.model_card import model_card
 from dear.adapters.results import verdict
 from dear.backbone.clip import Clip, Identity, tensors_hash
+from dear.backbone.hub_cache import note_folder_of
 from dear.backbone.load import load_clip, named_weights
 from dear.data.dataset import fingerprint
 from dear.data.images.hashes import HASH_BYTES
@@ -25,7 +26,6 @@ from dear.methods.base import Method
 from dear.methods.declaration import MethodSettings
 from dear.methods.registry import METHODS, build_method, known_method
 from dear.reading.files import ReadingError, expanded
-from dear.reading.namesakes import note_folder
 from dear.reading.typed import Number, Range, Share, shown, typed
 from dear.roles.table import RoleTable
 from dear.training.seeding import generator
@@ -277,8 +277,8 @@ class Bundle:
         Raises BundleError for a bundle that is missing, damaged or of another schema.
         """
         folder = expanded(folder_or_hub_id)
-        if folder.exists() and isinstance(folder_or_hub_id, str) and is_hub_id(folder_or_hub_id):
-            note_folder(folder_or_hub_id)
+        if folder.exists() and isinstance(folder_or_hub_id, str):
+            note_folder_of(folder_or_hub_id)
         if not folder.exists() and is_hub_id(str(folder_or_hub_id)):
             folder = files.download(
                 str(folder_or_hub_id), revision=revision, token=token, cache_dir=cache_dir

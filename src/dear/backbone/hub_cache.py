@@ -9,9 +9,11 @@ from typing import Any
 import huggingface_hub
 from huggingface_hub import constants
 
+from dear.backbone.choice import REPOSITORY
 from dear.backbone.hub_hashes import GIT, SHA256, ContentError
 from dear.errors import WeightsError, first_line
 from dear.reading.files import ReadingError, read_bytes, require_inside
+from dear.reading.namesakes import note_folder
 
 
 def look_up(
@@ -39,6 +41,12 @@ def look_up(
         raise WeightsError(
             f"the hub's cache of {repository} cannot be read ({first_line(error)}): remove {folder}."
         ) from error
+
+
+def note_folder_of(name: str) -> None:
+    """Warn that a name like OWNER/NAME is a folder here, if the cache has a repository of that name."""
+    if REPOSITORY.fullmatch(name) and _folder(name, None).is_dir():
+        note_folder(name)
 
 
 def require_own(path: Path) -> str:

@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from dear.backbone import clip_tokenizer, from_transformers, hub, sharded, tokenizer_file
+from dear.backbone import clip_tokenizer, from_transformers, hub, hub_cache, sharded, tokenizer_file
 from dear.backbone.choice import HUB, REPOSITORY, hub_name, is_architecture
 from dear.backbone.model_config import model_config
 from dear.errors import WeightsError, printable
 from dear.limits import at_most
 from dear.reading.files import ReadingError, expanded, read_text, require_inside
-from dear.reading.namesakes import note_folder, note_namesake
+from dear.reading.namesakes import note_namesake
 from dear.reading.plain import read_json
 from dear.reading.typed import typed
 
@@ -152,15 +152,15 @@ class Repository:
 
 def repository(model: str, named_by: str = "") -> Repository | None:
     """The repository that a model's name stands for, or None for the name of an architecture, which comes
-    before a folder of that name. Warns of a folder that has the name of a repository or an architecture.
+    before a folder of that name. Warns of a folder that has the name of an architecture, or of a repository
+    in the hub's cache.
     """
     if is_architecture(model):
         note_namesake(model, "an architecture")
         return None
     folder = expanded(model)
     if not model.startswith(HUB) and os.path.isdir(folder):
-        if REPOSITORY.fullmatch(model):
-            note_folder(model)
+        hub_cache.note_folder_of(model)
         return Repository(model, folder, named_by)
     name = hub_name(model)
     return None if name is None else Repository(name, None, named_by)

@@ -204,7 +204,7 @@ def _location(name: str) -> str:
 
     kind = PREFIX if name.startswith(PREFIX) else ""
     path = expanded(name.removeprefix(kind))
-    return kind + os.path.realpath(path) if os.sep in str(path) and os.path.exists(path) else name
+    return kind + os.path.realpath(path) if os.sep in name and os.path.exists(path) else name
 
 
 @dataclass(frozen=True)

@@ -78,8 +78,19 @@ def test_weights_are_here_only_if_no_tag_has_their_name(folder: Path) -> None:
     assert is_local("ViT-B-16", "mine")
 
 
+@pytest.fixture
+def cache(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The hub's cache, which knows these names as those of repositories."""
+    for name in ("laion--CLIP-x", "me--bundle", "me--bert"):
+        (folder / "cache" / f"models--{name}").mkdir(parents=True)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(folder / "cache"))
+    return folder / "cache"
+
+
+@pytest.mark.usefixtures("cache")
 def test_a_model_called_as_a_repository_that_is_a_folder(folder: Path) -> None:
     (folder / "laion" / "CLIP-x").mkdir(parents=True)
+    (folder / "laion" / "CLIP-z").mkdir()
     with pytest.warns(UserWarning, match=r"^laion/CLIP-x is the folder /.*, no repository of the hub$"):
         source = repository("laion/CLIP-x")
     assert source is not None
@@ -88,8 +99,10 @@ def test_a_model_called_as_a_repository_that_is_a_folder(folder: Path) -> None:
         warnings.simplefilter("error")
         repository("./laion/CLIP-x")
         repository("laion/CLIP-y")
+        repository("laion/CLIP-z")  # of which the cache knows nothing
 
 
+@pytest.mark.usefixtures("cache")
 def test_a_bundle_called_as_a_repository_that_is_a_folder(folder: Path) -> None:
     (folder / "me" / "bundle").mkdir(parents=True)
     note = "me/bundle is the folder .*, no repository of the hub"
@@ -101,10 +114,9 @@ def test_a_bundle_called_as_a_repository_that_is_a_folder(folder: Path) -> None:
         assert not warned
 
 
+@pytest.mark.usefixtures("cache")
 def test_the_usual_sentence_model_is_the_hubs(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    monkeypatch.setenv("HF_HUB_CACHE", str(folder / "cache"))
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(folder / "cache"))
     (folder / MODEL).mkdir(parents=True)
     (folder / MODEL / "modules.json").write_text("0")
     note = f"^{MODEL} is a repository of the hub; .* write ./{MODEL}$"
