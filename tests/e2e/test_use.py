@@ -15,6 +15,7 @@ import torch
 from PIL import Image
 
 import dear
+from dear.adapters.bundle_config import config_hash
 from dear.cli.main import main
 from dear.data.world.tasks import load_task
 
@@ -226,7 +227,7 @@ def test_bad_input(world: Path, bundle: Path, tmp_path: Path, capsys: pytest.Cap
         (other / file.name).write_bytes(file.read_bytes())
     config = json.loads((bundle / "config.json").read_text())
     config["backbone"]["weights"]["sha256"] = "ab" * 32
-    (other / "config.json").write_text(json.dumps(config))
+    (other / "config.json").write_text(json.dumps(config | {"sha256": config_hash(config)}))
     line = refused(["predict", str(other), picture], capsys)
     assert "was fitted on tiny/world [abababababab], but the backbone here is tiny/world" in line
     assert "was fitted on" in refused(["export", str(other), "--out", str(tmp_path / "m.onnx")], capsys)
