@@ -181,8 +181,8 @@ def create_app(
                 if vocabulary is not None:
                     candidates = await in_thread(partial(service.classify, features, vocabulary, top))
             if vocabulary is None:
-                result = asyncio.wrap_future(service.classify_new([features], names, top))
-                [candidates] = await first_of(result, request.receive())
+                result = service.classify_new([features], names, top, client=client.address)
+                [candidates] = await first_of(asyncio.wrap_future(result), request.receive())
             return {"top": [asdict(candidate) for candidate in candidates]}
 
         return dict(await with_image(request, work))

@@ -43,7 +43,9 @@ async def batch_predictions(
     features = [outcome for outcome in outcomes if isinstance(outcome, Tensor)]
     candidates = list[tuple[Candidate, ...]]()
     if vocabulary is None and features:
-        candidates = await asyncio.wrap_future(service.classify_new(features, names, top))
+        candidates = await asyncio.wrap_future(
+            service.classify_new(features, names, top, client=client.address)
+        )
     by_image = iter(candidates)
     rows = list[dict[str, Any]]()
     for outcome in outcomes:

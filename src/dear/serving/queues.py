@@ -1,5 +1,5 @@
 """Three queues of work: `Batcher` computes requests that arrive together in one batch; `Turns` runs long
-tasks in steps, the shortest first; `Places` lets clients in, those first that have had least.
+tasks in steps, and `Places` lets requests in: both those first whose client has had least.
 """
 
 import asyncio
@@ -7,6 +7,7 @@ import itertools
 import queue
 import threading
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import Future, InvalidStateError
 from contextlib import asynccontextmanager, suppress
@@ -104,42 +105,48 @@ class Batcher(Generic[Item, Result]):
 
 
 class Task(Generic[Result]):
-    """A task of ``steps``, of which ``remaining`` are still to be done. The last step yields the result, the
-    others None.
+    """A client's task of ``steps``, of which ``remaining`` are still to be done. The last step yields the
+    result, the others None.
     """
 
-    def __init__(self, steps: Iterator[Result | None], remaining: int, number: int) -> None:
-        self.steps, self.remaining, self.number = steps, remaining, number
+    def __init__(self, client: str, steps: Iterator[Result | None], remaining: int, number: int) -> None:
+        self.client, self.steps, self.remaining, self.number = client, steps, remaining, number
         self.future: Future[Result] = Future()
 
     def rank(self) -> tuple[int, int]:
-        """The order of tasks: the shortest first, and the oldest of equals."""
+        """The order of a client's tasks: the shortest first, and the oldest of equals."""
         return self.remaining, self.number
 
 
 class Turns(Generic[Result]):
     """One thread for up to ``waiting`` tasks, such as lists of new class names: a request may bring one name
-    or a thousand. It runs a step of the shortest task at a time, so that short ones wait little. Of too many
-    tasks the longest is refused (503).
+    or a thousand. It runs a step at a time: of the client that has had the fewest steps, and of its shortest
+    task, so that short ones wait little. A client that comes has had as many as the one that has had the
+    fewest. Of too many tasks the longest is refused (503), of the client that has most.
     """
 
     def __init__(self, waiting: int) -> None:
         self.waiting = waiting
         self._tasks = list[Task[Result]]()
+        self._steps = dict[str, int]()  # by client, of those that have tasks
         self._numbers = itertools.count()
         self._open, self._changed = True, threading.Condition()
         self._thread = threading.Thread(target=self._run, name="turns", daemon=True)
         self._thread.start()
 
-    def submit(self, steps: Iterator[Result | None], count: int) -> Future[Result]:
-        """The result of a task of ``count`` steps, Refused for a task that gives way to shorter ones. A task
-        whose future is cancelled is dropped.
+    def submit(self, client: str, steps: Iterator[Result | None], count: int) -> Future[Result]:
+        """The result of a client's task of ``count`` steps, Refused for a task that gives way to others. A
+        task whose future is cancelled is dropped.
         """
         with self._changed:
-            task = Task(steps, count, next(self._numbers))
-            self._tasks = [*(waiting for waiting in self._tasks if not waiting.future.done()), task]
-            dropped = max(self._tasks, key=Task.rank) if len(self._tasks) > self.waiting else None
-            if dropped is not None:
+            task = Task(client, steps, count, next(self._numbers))
+            self._drop_ended()
+            self._steps.setdefault(client, min(self._steps.values(), default=0))
+            self._tasks.append(task)
+            dropped = None
+            if len(self._tasks) > self.waiting:
+                tasks = Counter(waiting.client for waiting in self._tasks)
+                dropped = max(self._tasks, key=lambda waiting: (tasks[waiting.client], *waiting.rank()))
                 self._tasks.remove(dropped)
             self._changed.notify()
         if dropped is not None:
@@ -165,6 +172,9 @@ class Turns(Generic[Result]):
                     task.future.set_exception(error)
                 continue
             task.remaining -= 1
+            with self._changed:
+                if task.client in self._steps:
+                    self._steps[task.client] += 1
             if result is not None:
                 with suppress(InvalidStateError):
                     task.future.set_result(result)
@@ -174,11 +184,17 @@ class Turns(Generic[Result]):
         """The task whose step is next; None at the end."""
         with self._changed:
             while self._open:
-                self._tasks = [task for task in self._tasks if not task.future.done()]
+                self._drop_ended()
                 if self._tasks:
-                    return min(self._tasks, key=Task.rank)
+                    return min(self._tasks, key=lambda task: (self._steps[task.client], *task.rank()))
                 self._changed.wait()
             return None
+
+    def _drop_ended(self) -> None:
+        """Forget tasks that have ended, and clients without any."""
+        self._tasks = [task for task in self._tasks if not task.future.done()]
+        clients = {task.client for task in self._tasks}
+        self._steps = {client: steps for client, steps in self._steps.items() if client in clients}
 
 
 @dataclass

@@ -142,13 +142,18 @@ class Service:
             return self._candidates(features, vocabulary, top)
 
     def classify_new(
-        self, features: Sequence[Float[Tensor, "feature embed"]], names: tuple[str, ...], top: int = 5
+        self,
+        features: Sequence[Float[Tensor, "feature embed"]],
+        names: tuple[str, ...],
+        top: int = 5,
+        *,
+        client: str,
     ) -> Future[list[tuple[Candidate, ...]]]:
-        """For each image the best of classes whose names are encoded first, in turn with others. Refused
-        (503) if too many wait, DataError, LimitError.
+        """For each image the best of classes whose names are encoded first, in turn with other clients'.
+        Refused (503) if too many wait, DataError, LimitError.
         """
         steps = len(self.predictor.pieces(names, self._prompts)) + max(0, len(features) - 1)
-        return self._names.submit(self._encoding(features, names, top), steps)
+        return self._names.submit(client, self._encoding(features, names, top), steps)
 
     def _encoding(
         self, features: Sequence[Float[Tensor, "feature embed"]], names: tuple[str, ...], top: int

@@ -110,21 +110,70 @@ class Steps:
 
 def test_the_shortest_task_is_next_and_the_oldest_of_several() -> None:
     steps, turns = Steps(), Turns[str](7)
-    first = turns.submit(steps.first(3), 3)
+    first = turns.submit("a client", steps.first(3), 3)
     assert steps.begun.wait(LONG)
-    others = [turns.submit(steps.of(name, count), count) for name, count in (("c", 5), ("a", 1), ("b", 1))]
+    others = [
+        turns.submit("a client", steps.of(name, count), count)
+        for name, count in (("c", 5), ("a", 1), ("b", 1))
+    ]
     steps.go.set()
     assert [future.result(LONG) for future in (first, *others)] == ["first", "c", "a", "b"]
     assert turns.close(LONG)
     assert steps.done == ["first 1", "a 1", "b 1", "first 2", "first 3", "c 1", "c 2", "c 3", "c 4", "c 5"]
 
 
+def test_clients_take_turns_however_many_tasks_they_have() -> None:
+    """One that sent many short lists of names held up all longer ones of others."""
+    steps, turns = Steps(), Turns[str](99)
+    first = turns.submit("one", steps.first(1), 1)
+    assert steps.begun.wait(LONG)
+    tasks = [turns.submit("one", steps.of("a", 1), 1) for _ in range(9)]
+    tasks.append(turns.submit("two", steps.of("b", 3), 3))
+    steps.go.set()
+    for task in (first, *tasks):
+        task.result(LONG)
+    assert turns.close(LONG)
+    # The second came when the first had had none, so it has three in turn with it.
+    assert steps.done[:6] == ["first 1", "b 1", "a 1", "b 2", "a 1", "b 3"]
+
+
+def test_a_client_that_comes_has_no_debts_of_others_to_wait_for() -> None:
+    steps, turns = Steps(), Turns[str](99)
+    tasks = [turns.submit("one", steps.of("a", 20), 20)]
+    tasks[0].result(LONG)
+    tasks.append(turns.submit("one", steps.first(6), 6))
+    assert steps.begun.wait(LONG)
+    tasks += [turns.submit("one", steps.of("a", 2), 2), turns.submit("two", steps.of("b", 3), 3)]
+    steps.done.clear()
+    steps.go.set()
+    for task in tasks:
+        task.result(LONG)
+    assert turns.close(LONG)
+    assert steps.done[:5] == ["first 1", "b 1", "a 1", "b 2", "a 2"]
+
+
+def test_of_too_many_that_of_the_client_with_most_gives_way() -> None:
+    steps, turns = Steps(), Turns[str](4)
+    first = turns.submit("one", steps.first(2), 2)
+    assert steps.begun.wait(LONG)
+    tasks = [turns.submit("one", steps.of("a", count), count) for count in (1, 3, 1)]
+    honest = turns.submit("two", steps.of("b", 9), 9)
+    with pytest.raises(Refused, match="too many new class names"):
+        tasks[1].result(LONG)
+    steps.go.set()
+    assert [task.result(LONG) for task in (first, tasks[0], tasks[2], honest)] == ["first", "a", "a", "b"]
+    assert turns.close(LONG)
+
+
 def test_of_too_many_the_longest_gives_way_even_if_it_has_begun() -> None:
     steps, turns = Steps(), Turns[str](2)
-    first = turns.submit(steps.first(9), 9)
+    first = turns.submit("a client", steps.first(9), 9)
     assert steps.begun.wait(LONG)
-    second, third = turns.submit(steps.of("b", 5), 5), turns.submit(steps.of("c", 2), 2)
-    fourth = turns.submit(steps.of("d", 7), 7)
+    second, third = (
+        turns.submit("a client", steps.of("b", 5), 5),
+        turns.submit("a client", steps.of("c", 2), 2),
+    )
+    fourth = turns.submit("a client", steps.of("d", 7), 7)
     for refused in (first, fourth):
         with pytest.raises(Refused, match="too many new class names") as error:
             refused.result(LONG)
@@ -141,15 +190,19 @@ def test_a_cancelled_task_is_dropped_and_an_error_ends_its_task_alone() -> None:
         raise ValueError("broken")
 
     steps, turns = Steps(), Turns[str](7)
-    first = turns.submit(steps.first(2), 2)
+    first = turns.submit("a client", steps.first(2), 2)
     assert steps.begun.wait(LONG)
-    gone, error, last = turns.submit(steps.of("gone", 3), 3), turns.submit(broken(), 2), None
+    gone, error, last = (
+        turns.submit("a client", steps.of("gone", 3), 3),
+        turns.submit("a client", broken(), 2),
+        None,
+    )
     assert gone.cancel()
     assert first.cancel()
     steps.go.set()
     with pytest.raises(ValueError, match="broken"):
         error.result(LONG)
-    last = turns.submit(steps.of("last", 1), 1)
+    last = turns.submit("a client", steps.of("last", 1), 1)
     assert last.result(LONG) == "last"
     assert turns.close(LONG)
     assert steps.done == ["first 1", "last 1"]
