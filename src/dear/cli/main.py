@@ -179,17 +179,28 @@ def dispatch(words: Sequence[str], commands: Mapping[str, Command]) -> int:
     return PARTLY if getattr(result, "partly", False) else DONE
 
 
+OF_THE_HUB = ("hf:", "hf-hub:")
+"""The beginnings of the names of data sets and models of the hub."""
+
+
 def _before_names(options: Sequence[str]) -> list[str]:
     """The words before "--", behind which there are only names of files."""
     return list(takewhile(lambda word: word != "--", options))
 
 
 def _require_no_files(options: Sequence[str]) -> None:
-    """Raise UsageError for an option that is the name of a file here: the shell puts it in the place of "*",
-    and whoever made the folder would choose the options, such as a class to import.
+    """Raise UsageError for an option, or a name of the hub, that is the name of a file here: the shell puts
+    it in the place of "*", and whoever made the folder would choose the options, such as a class to import,
+    or another folder to read, as "hf:~".
     """
     from dear.cli.parsing import UsageError
 
+    for word in options:
+        if word.startswith(OF_THE_HUB) and os.path.lexists(word):
+            raise UsageError(
+                f"{word[:100]!r} is the name of a file in this folder, and would be one of the hub: write "
+                "./* for the files of this folder, or rename it."
+            )
     for word in _before_names(options):
         if word.startswith("--") and os.path.lexists(word):
             raise UsageError(

@@ -6,6 +6,7 @@ which go through the bounded reader.
 
 import inspect
 import math
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
@@ -225,6 +226,11 @@ def _entries(token: Token) -> list[str]:
     entries = split_list(token.value)
     if not entries or not all(entries):
         raise ValueError(f"an entry of {token.value!r} is empty.")
+    if entries != [token.value] and os.path.lexists(token.value):  # such as "~" in quotation marks, for "*"
+        raise ValueError(
+            f"{token.value[:100]!r} is the name of a file in this folder, and would be a list: put it in "
+            "double quotation marks within single ones, or rename it."
+        )
     return entries
 
 

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
 from dear.cli.parsing import UsageError, build_parser, names_of
 from dear.cli.registry import COMMANDS
@@ -55,6 +56,38 @@ def test_a_file_whose_name_is_an_option(folder: Path) -> None:
     )
     assert "no bundle at bundle" in told(folder, "predict", "bundle", "--", *sorted(os.listdir(folder)))
     assert not (folder / "ran").exists()
+
+
+@pytest.mark.skipif(os.name == "nt", reason="its shell replaces no *")
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("hf:~", "would be one of the hub"),
+        ("hf:..", "would be one of the hub"),
+        ("hf-hub:someone-model", "would be one of the hub"),
+        ('"~"', "would be a list"),
+        ("~,~", "would be a list"),
+        ('"hf:~"', "would be a list"),
+    ],
+)
+def test_a_file_whose_name_stands_for_another_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, reason: str
+) -> None:
+    """The home was read, and what was in it told, by a "*" in a folder of a stranger."""
+    home = tmp_path / "home"
+    for label in ("private-cat", "private-dog"):
+        (home / label).mkdir(parents=True)
+        Image.new("RGB", (8, 8)).save(home / label / "0.png")
+    folder = tmp_path / "stranger"
+    folder.mkdir()
+    (folder / name).touch()
+    monkeypatch.setenv("HOME", str(home))
+    options = ["--model", "tiny", "--methods", "zero-shot", "--shots", "1", "--out", str(tmp_path / "out")]
+    error = told(folder, "run", "few-shot", *options, "--data", *os.listdir(folder))
+    assert f"is the name of a file in this folder, and {reason}" in error
+    assert not (tmp_path / "out").exists()
+    if "hub" in reason:
+        assert reason in told(folder, "data", "check", *os.listdir(folder))
 
 
 def test_the_commands_that_take_methods() -> None:
