@@ -28,11 +28,15 @@ def make_folder(folder: Path) -> None:
         raise OutputError(f"cannot write to {folder}: no permission. Choose another place with --out.")
 
 
-def read_record(path: Path) -> dict[str, Any]:
-    """Read a record. Raises DataError for a damaged file or another schema."""
+def read_record(path: Path, key: str | None = None) -> dict[str, Any]:
+    """Read a record. Raises DataError for a damaged file, another schema, or another run's than the one with
+    the ``key``.
+    """
     try:
         record = typed(read_json(path, file_names=True), dict[str, Any], path)
         check_record(record)
+        if key is not None and record.get("key") != key:
+            raise DataError(f"it is that of another run, {shown(record.get('key'))}")
     except (DataError, LimitError) as error:
         reason = error.reason if isinstance(error, ReadingError) else str(error).rstrip(".")
         raise DataError(f"{path} is not a run record: {reason}. Remove it and run it again.") from error

@@ -132,8 +132,9 @@ class Runner:
 
     def existing(self, experiment: Experiment, run: Run) -> dict[str, Any] | None:
         """The record of a run that has been made; None if there is none."""
-        path = self.resolve(experiment, run).file(experiment.out)
-        return read_record(path) if path.exists() else None
+        resolved = self.resolve(experiment, run)
+        path = resolved.file(experiment.out)
+        return read_record(path, resolved.key) if path.exists() else None
 
     def prepared(self, experiment: Experiment, run: Run) -> dict[str, Any]:
         """The arguments of `run_one` for a run of an experiment, whose record is copied if another experiment
@@ -209,7 +210,7 @@ def run_one(
     if checkpoint is not None:
         require_files(checkpoint)
     if path is not None and path.exists():
-        record = read_record(path)
+        record = read_record(path, run.key)
     else:
         record = records.get(run.key, {}) | {"variant": run.plan.variant}
         if run.key not in records:

@@ -210,8 +210,11 @@ LATEX = {sign: "\\" + sign for sign in "&%$#_{}"} | {
 
 
 def latex_text(text: str) -> str:
-    """Text escaped for LaTeX, on one line."""
-    return "".join(LATEX.get(sign, sign) for sign in printable(" ".join(text.split())))
+    """Text escaped for LaTeX, on one line. At the beginning of a row a bracket or an asterisk would belong to
+    the command before it.
+    """
+    line = "".join(LATEX.get(sign, sign) for sign in printable(" ".join(text.split())))
+    return f"{{}}{line}" if line.startswith(("[", "*")) else line
 
 
 def markdown_text(text: str) -> str:

@@ -72,6 +72,17 @@ def test_what_no_record_may_hold_is_refused_before_a_run(
         read_record(next(tmp_path.glob("*.json")))
 
 
+def test_the_record_of_another_run_under_a_runs_name(small_clip: Clip, tmp_path: Path) -> None:
+    """It was taken for the run's, so that a table had one seed twice."""
+    options: dict[str, Any] = {"plans": [Plan("zero-shot")], "shots": 1, "out": tmp_path}
+    for seed in (1, 2):
+        run_all(small_clip, [noise_dataset()], seeds=[seed], **options)
+    first, second = sorted(tmp_path.glob("*.json"))
+    first.write_bytes(second.read_bytes())
+    with pytest.raises(DataError, match=r"seed1.*\.json is not .*: it is that of another run, '\w{16}'"):
+        run_all(small_clip, [noise_dataset()], seeds=[1], **options)
+
+
 def facts(**changes: Any) -> dict[str, Any]:
     dataset = {"name": "tools", "title": "Tools", "identity": "x"}
     return {

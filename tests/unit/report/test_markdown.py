@@ -38,3 +38,11 @@ def test_every_part_of_a_table_is_literal() -> None:
 
 def test_underscores_within_a_word_stay() -> None:
     assert markdown_text("laion2b_s34b _a__b_ _") == r"laion2b_s34b \_a\_\_b\_ \_"
+
+
+def test_a_row_of_latex_gives_no_option_to_the_line_before() -> None:
+    rows = tuple(GridRow(name, (Cell(1.0),)) for name in ("[9cm] a", "*b", "c [d]"))
+    latex = Grid("g", "A title", "[e]", ("One",), rows, ()).to_latex().splitlines()
+    assert [line for line in latex if line.endswith(r"\\")] == [
+        r"{}[e] & One \\", r"{}[9cm] a & 1.00 \\", r"{}*b & 1.00 \\", r"c [d] & 1.00 \\",
+    ]  # fmt: skip

@@ -116,7 +116,7 @@ def _stored(experiment: Experiment, run: Run, record: dict[str, Any]) -> dict[st
     parts = record["dataset"]["name"], run.plan, run.seed, run.shots, record["key"]
     path = experiment.out / f"{run_name(run.protocol, *parts)}.json"
     if path.exists():
-        return read_record(path)
+        return read_record(path, record["key"])
     write_json(path, record)
     return record
 
