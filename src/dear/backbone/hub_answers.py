@@ -2,6 +2,7 @@
 
 import logging
 import re
+import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
@@ -19,6 +20,8 @@ from dear.limits import at_most
 LONGEST_WAIT = 60  # seconds before a request is tried again, whatever the hub asks for
 HOME = "https://huggingface.co"
 """The hub that tokens are of; mirrors lead there."""
+
+_changing = threading.RLock()
 
 # With it the client first asks the hub which variables of the environment to tell it, and believes the answer
 # for a day, unchecked: one that it cannot read breaks every download of this user.
@@ -38,8 +41,15 @@ def checked_answers(title: str, size_limit: str, asked: str | None = None) -> It
     """Context in which what the hub answers about files is checked before its client uses it: the client
     makes paths of the ETag, the commit and the revision, which lead anywhere unless they are hashes, fetches
     and unpacks without bound, and asks any address that an answer names, with the user's token. ``title``
-    names the files, ``size_limit`` is the limit of each, ``asked`` the commit that is asked for.
+    names the files, ``size_limit`` is the limit of each, ``asked`` the commit that is asked for. The client
+    is that of the process: other threads wait for this context to end.
     """
+    with _changing, _checked_answers(title, size_limit, asked):
+        yield
+
+
+@contextmanager
+def _checked_answers(title: str, size_limit: str, asked: str | None) -> Iterator[None]:
     from huggingface_hub import file_download
     from huggingface_hub.errors import EntryNotFoundError
     from huggingface_hub.utils import _http
