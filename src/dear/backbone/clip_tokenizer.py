@@ -19,7 +19,7 @@ SPECIAL = {"<|startoftext|>": 49406, "<|endoftext|>": 49407}
 """transformers' names of the special words, in their order around a text; open_clip has others."""
 MODEL = {
     "dropout": None, "unk_token": "<|endoftext|>", "continuing_subword_prefix": "",
-    "end_of_word_suffix": "</w>", "fuse_unk": False, "byte_fallback": False, "ignore_merges": False,
+    "fuse_unk": False, "byte_fallback": False, "ignore_merges": False,
 }  # fmt: skip
 NORMALIZER = {
     "type": "Sequence",
@@ -61,7 +61,8 @@ def is_clips(content: Any, where: Path) -> bool:
         and specials(parts["post_processor"], where) == tuple((number,) for number in SPECIAL.values())
     )
     tokens = {token["content"]: token["id"] for token in parts["added_tokens"]}
-    has_clips_form = {**MODEL, **model} == {**model, **MODEL} and tokens == SPECIAL
+    has_usual_rest = {**MODEL, **model} == {**model, **MODEL}
+    has_clips_form = has_usual_rest and model.get("end_of_word_suffix") == END and tokens == SPECIAL
     if not (model["type"] == "BPE" and has_clips_steps and has_clips_form):
         return False
     pairs = typed(model["merges"], list[str | list[str]], where, "model.merges")

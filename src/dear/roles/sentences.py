@@ -32,6 +32,12 @@ MODEL = "sentence-transformers/all-MiniLM-L6-v2"
 WEIGHTS = "model.safetensors"
 PARTS = ("Transformer", "Pooling", "Normalize")
 """The modules of a model, in their order; a last one that makes unit vectors may be missing, as all are."""
+STEPS = {
+    "do_lower_case": ("A", "a"),
+    "strip_accents": ("\u00e9", "e"),
+    "tokenize_chinese_chars": ("\u65e5", " \u65e5 "),
+}
+"""Settings of a tokenizer, and what a text becomes if they are set."""
 FOLDER = re.compile(r"[A-Za-z0-9][\w-]*", re.ASCII)
 UNUSED = ("pooler.", "embeddings.position_ids")  # tensors that embeddings do not depend on
 WIDEST = 2**11  # twice the largest BERT: the covariance of each concept has its square
@@ -78,13 +84,16 @@ class Prompts(TypedDict, total=False):
 
     prompts: dict[str, str | None]
     default_prompt_name: str | None
+    truncate_dim: None
 
 
-class Lengths(TypedDict, total=False):
+class TokenizerSettings(TypedDict, total=False):
     """The keys of `tokenizer_config.json` that are read here."""
 
     model_max_length: int
-    do_lower_case: bool
+    do_lower_case: bool | None
+    strip_accents: bool | None
+    tokenize_chinese_chars: bool | None
 
 
 class Pooling(TypedDict, total=False):
@@ -245,15 +254,16 @@ def _load(source: str) -> SentenceModel:
         bert = Bert(config)
     at_most("parameters", sum(parameter.numel() for parameter in bert.parameters()), file)
     words_file, lengths_file = file_of(FILE), file_of(SETTINGS)
-    lengths = typed(read_json(lengths_file, "config_values", links=True), Lengths, lengths_file)
+    lengths = typed(read_json(lengths_file, "config_values", links=True), TokenizerSettings, lengths_file)
     longest = settings.get("max_seq_length") or lengths.get("model_max_length", WIDEST)
     tokenizer = file_tokenizer(
         words_file, lengths_file, words=config["vocab_size"], clean="whitespace",
         context=max(2, min(longest, config["max_position_embeddings"])),
         strip_sep_token=False,
     )  # fmt: skip
-    if lengths.get("do_lower_case", lowers := _lowers(tokenizer)) != lowers:
-        raise ReadingError(lengths_file, f"its do_lower_case contradicts {FILE}")
+    for key, (text, normalized) in STEPS.items():
+        if (told := lengths.get(key)) is not None and told != (_normalized(tokenizer, text) == normalized):
+            raise ReadingError(lengths_file, f"its {key} contradicts {FILE}")
     clean = _lower if settings.get("do_lower_case", False) else str.strip
     if tokenizer.left:
         raise ReadingError(source, "its tokenizer pads on the left, which no model of the BERT family does")
@@ -274,12 +284,10 @@ def _require_no_prompt(file_of: Callable[[str], Path]) -> None:
         raise ReadingError(file, f"it puts {shown(prompt)} before each text, which is not done here")
 
 
-def _lowers(tokenizer: FileTokenizer) -> bool:
-    """True if a tokenizer makes small letters of capital ones."""
-    text = "A"
+def _normalized(tokenizer: FileTokenizer, text: str) -> str:
     for step in tokenizer.normalizers:
         text = step.normalize_str(text)
-    return text == "a"
+    return text
 
 
 def _lower(text: str) -> str:

@@ -117,6 +117,7 @@ OTHER: dict[str, dict[str, Any]] = {
     "words": changed("model.vocab", swapped),
     "merges": changed("model.merges", lambda merges: [*reversed(merges)]),
     "ending": changed("model.end_of_word_suffix", lambda _: "</v>"),
+    "no ending": changed("model", lambda model: dict([*model.items()][:4] + [*model.items()][5:])),
     "added": changed("added_tokens", lambda tokens: [*tokens, tokens[0] | {"id": 5, "content": "dog"}]),
     "normalizer": changed("normalizer.normalizers", lambda steps: steps[:2]),
     "letters": changed(

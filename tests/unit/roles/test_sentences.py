@@ -125,6 +125,9 @@ def test_no_code_of_a_model_is_run(tmp_path: Path) -> None:
         ("config.json", {"num_hidden_layers": 128}, "missing"),
         ("1_Pooling/config.json", {"pooling_mode_mean_tokens": False}, "must pool by the mean"),
         ("1_Pooling/config.json", {"pooling_mode_max_tokens": True}, "pooling_mode_max_tokens"),
+        ("tokenizer_config.json", {"strip_accents": False}, "its strip_accents contradicts"),
+        ("tokenizer_config.json", {"tokenize_chinese_chars": False}, "tokenize_chinese_chars contra"),
+        ("config_sentence_transformers.json", {"truncate_dim": 4}, "truncate_dim is 4"),
         ("tokenizer_config.json", {"padding_side": "left"}, "pads on the left"),
         ("tokenizer_config.json", {"do_lower_case": False}, r"its do_lower_case contradicts tokenizer\.json"),
         (
