@@ -17,7 +17,7 @@ from torch import Tensor
 
 from dear.data.images.decode import decode
 from dear.data.images.raster import read_image
-from dear.errors import DataError, SettingsError, UnknownNameError
+from dear.errors import DataError, SettingsError, UnknownNameError, printable, warn
 from dear.retrieval.build import require_same_model
 from dear.retrieval.catalogue import Catalogue
 from dear.retrieval.encoder import Encoder
@@ -72,6 +72,11 @@ class Index:
             raise DataError(f"the index {folder} was replaced by one of other images: open it again.")
         if not metadata.get("searchable_rows"):
             raise DataError(f"the index {folder} is empty or incomplete: run `dear index build` again.")
+        if missing := metadata["rows"] - metadata["searchable_rows"]:
+            warn(
+                f"{missing:,} of {metadata['rows']:,} contents of the index {printable(str(folder))} are not "
+                "found yet: its last build has not ended. Run `dear index build` again."
+            )
         self.metadata = metadata
         self.features: tuple[str, ...] = tuple(metadata["features"])
         self.left_out: tuple[str, ...] = tuple(metadata.get("heads", {}).get("left_out", ()))

@@ -35,6 +35,16 @@ def test_a_query_tells_what_is_no_row(tmp_path: Path, row: str) -> None:
         by_image(Index.open(tmp_path / "index"), Plain(), tmp_path / "images" / "blue.png", {"color": 1})
 
 
+def test_rows_that_no_query_compares_are_told(tmp_path: Path) -> None:
+    """As after a build that was interrupted, or in a stranger's index that hides them."""
+    out = tmp_path / "index"
+    rows = build_index(Plain(), gallery(tmp_path / "images"), out).rows
+    with closing(sqlite3.connect(out / FILE)) as database, database:
+        database.execute("UPDATE facts SET value = '2' WHERE key = 'searchable_rows'")
+    with pytest.warns(UserWarning, match=f"{rows - 2} of {rows} contents of the index .* are not found yet"):
+        assert Index.open(out).rows == 2
+
+
 def test_files_of_several_contents_on_one_row(tmp_path: Path) -> None:
     """An update took them over."""
     folder, out = gallery(tmp_path / "images"), tmp_path / "index"
