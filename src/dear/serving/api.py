@@ -179,7 +179,8 @@ def create_app(
             async with client.computing():
                 features = await of_queue(service.features(upload))
                 if vocabulary is not None:
-                    candidates = await in_thread(partial(service.classify, features, vocabulary, top))
+                    async with client.scoring():
+                        candidates = await in_thread(partial(service.classify, features, vocabulary, top))
             if vocabulary is None:
                 result = service.classify_new([features], names, top, client=client.address)
                 [candidates] = await first_of(asyncio.wrap_future(result), request.receive())

@@ -54,7 +54,7 @@ async def batch_predictions(
         elif vocabulary is None:
             rows.append(_row(next(by_image)))
         else:
-            async with client.computing():
+            async with client.computing(), client.scoring():
                 known = await in_thread(partial(service.classify, outcome, vocabulary, top))
             rows.append(_row(known))
     return rows

@@ -28,6 +28,10 @@ class Client:
         """The same for work of the model."""
         return self.clients.computing.place(self.address)
 
+    def scoring(self) -> AbstractAsyncContextManager[None]:
+        """The same for the classes of an image, within `computing`: a method may encode them for each."""
+        return self.clients.scoring.place(self.address)
+
     def attending(self) -> AbstractAsyncContextManager[None]:
         """The same for a map of attention, which holds up all other work of the model."""
         return self.clients.attending.place(self.address)
@@ -50,7 +54,8 @@ class Clients:
         self.rate = rate
         self.decoding = Places(limits.decoders)
         self.computing, self.computing_batches = Places(2 * limits.batch), Places(limits.batch)
-        self.attending, self.searching, self.parsing = Places(1), Places(1), Places(1)
+        self.scoring, self.attending = Places(1), Places(1)
+        self.searching, self.parsing = Places(1), Places(1)
         self._most = limits.waiting
         self._most_of_one = limits.waiting - limits.waiting // 8 if limits.rate else limits.waiting
         self._requests = Counter[str]()

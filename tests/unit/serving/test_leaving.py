@@ -53,7 +53,9 @@ class Leaver:
         monkeypatch.setattr(middleware, "Bodies", lambda _: self.bodies)
         self.app = api.create_app(service)
 
-    def ask(self, route: str, query: str, images: Sequence[bytes]) -> asyncio.Future[None]:
+    def ask(
+        self, route: str, query: str, images: Sequence[bytes], address: str = "127.0.0.2"
+    ) -> asyncio.Future[None]:
         request = httpx.Request("POST", "http://localhost", files=form_of(images))
         messages = iter([{"type": "http.request", "body": request.read()}])
 
@@ -69,7 +71,7 @@ class Leaver:
         kind = request.headers["content-type"].encode()
         scope = {"type": "http", "method": "POST", "path": f"/api/{route}", "query_string": query.encode()}
         scope |= {"headers": [(b"host", b"localhost"), (b"content-type", kind)], "http_version": "1.1"}
-        return asyncio.ensure_future(self.app(scope | {"client": ("127.0.0.2", 1)}, receive, send))
+        return asyncio.ensure_future(self.app(scope | {"client": (address, 1)}, receive, send))
 
     async def leave(self) -> None:
         """Leave, and let the event loop do all that follows from it."""
@@ -115,6 +117,33 @@ def test_running_work_keeps_its_place_and_its_body(
 
     asyncio.run(test())
     assert blocked.calls == 1  # the other thumbnails are not made
+
+
+@pytest.mark.parametrize("route", ["predict", "batch"])
+def test_clients_take_turns_in_scoring(service: Service, route: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """CoCoOp encodes all classes for each image: 31 of one client stood before another's for 81 s."""
+    order, go, classify = list[int](), threading.Event(), service.classify
+
+    def scored(features: Any, vocabulary: Any, top: int) -> Any:
+        order.append(top)
+        assert go.wait(LONG)
+        return classify(features, vocabulary, top)
+
+    monkeypatch.setattr(service, "classify", scored)
+
+    async def test() -> None:
+        server = Leaver(service, monkeypatch)
+        waiting = server.clients.scoring
+        requests = [server.ask(route, f"top={number}", [png(picture())]) for number in (1, 2, 3)]
+        await until(lambda: len(waiting._waiting) == 2)
+        requests.append(server.ask(route, "top=9", [png(picture())], "127.0.0.3"))
+        await until(lambda: len(waiting._waiting) == 3)
+        go.set()
+        await asyncio.gather(*requests)
+
+    asyncio.run(test())
+    assert order[1] == 9
+    assert sorted(order) == [1, 2, 3, 9]
 
 
 def test_images_in_the_model_keep_their_place(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
