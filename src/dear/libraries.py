@@ -1,4 +1,5 @@
-"""Load libraries that look for their files in the current folder, which may be a stranger's, in another one.
+"""Load libraries that look for their files in the current folder, which may be a stranger's, in another one,
+and those that tell their makers of their users, in silence.
 
 NVIDIA's cuSPARSELt, which torch loads, and a library of triton look for others there, such as libcuda.so.1,
 whose code would run; matplotlib and wandb read their settings there.
@@ -13,6 +14,10 @@ from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
 
 LOOKING_AROUND = frozenset({"matplotlib", "torch", "triton", "wandb"})
+
+
+SILENT = {"ORT_DISABLE_TELEMETRY": "1", "RAY_USAGE_STATS_ENABLED": "0"}
+"""Variables by which onnxruntime and Ray send no reports; onnxruntime's name Python's path."""
 
 
 class _Elsewhere(MetaPathFinder):
@@ -38,6 +43,12 @@ def load_elsewhere() -> None:
     """Load these libraries elsewhere from now on. Does nothing on Windows, where they do not look around."""
     if os.name != "nt" and not any(isinstance(finder, _Elsewhere) for finder in sys.meta_path):
         sys.meta_path.insert(0, _Elsewhere())
+
+
+def silence_reports() -> None:
+    """Have these libraries send no reports, unless the user has set the variables. Before they are loaded."""
+    for name, value in SILENT.items():
+        os.environ.setdefault(name, value)
 
 
 @contextmanager

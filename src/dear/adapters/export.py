@@ -22,6 +22,7 @@ from dear.adapters.results import Exported, ExportForm
 from dear.backbone.text import TextTower
 from dear.backbone.vision import VisionTower
 from dear.errors import ExportError, OutputError, first_line, installation
+from dear.libraries import silence_reports
 from dear.methods.base import Method
 from dear.training.seeding import generator
 
@@ -165,9 +166,12 @@ def _program(model: nn.Module, size: int) -> torch.export.ExportedProgram:
     pixels = torch.rand(2, 3, size, size, generator=generator(0, "export"))
     batch = torch.export.Dim("batch", min=1)
     try:
-        return torch.export.export(model, (pixels,), dynamic_shapes={"pixels": {0: batch}})
+        program = torch.export.export(model, (pixels,), dynamic_shapes={"pixels": {0: batch}})
     except Exception as error:  # the exporter raises many classes
         raise ExportError(f"torch.export cannot export this model: {first_line(error)}") from error
+    for node in program.graph.nodes:  # which have the paths of the code on this machine
+        node.meta.pop("stack_trace", None)
+    return program
 
 
 def _write_program(
@@ -237,6 +241,7 @@ def _load_onnx(path: Path) -> Run:
 
 
 def _require_onnx() -> None:
+    silence_reports()
     try:
         import onnx  # noqa: F401
         import onnxruntime  # noqa: F401

@@ -17,7 +17,7 @@ from dear.evaluation.launch.processes import LostWorkerError, Waiting, with_meth
 from dear.evaluation.records import read_record
 from dear.evaluation.resolve import run_name
 from dear.evaluation.runs import Runner, RunProgress, run_one
-from dear.libraries import in_pythons_folder
+from dear.libraries import in_pythons_folder, silence_reports
 from dear.writing import write_json
 
 Job = TypeVar("Job", bound=Hashable)
@@ -116,12 +116,13 @@ def _stored(experiment: Experiment, run: Run, record: dict[str, Any]) -> dict[st
     parts = record["dataset"]["name"], run.plan, run.seed, run.shots, record["key"]
     path = experiment.out / f"{run_name(run.protocol, *parts)}.json"
     if path.exists():
-        return read_record(path, record["key"])
+        return read_record(path, key=record["key"], variant=record["variant"])
     write_json(path, record)
     return record
 
 
 def _connect(address: str, slots: int | None) -> Any:
+    silence_reports()
     try:
         import ray
     except ModuleNotFoundError as error:
