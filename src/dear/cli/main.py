@@ -151,7 +151,7 @@ def dispatch(words: Sequence[str], commands: Mapping[str, Command]) -> int:
     command, render = commands[name].load()
     methods = _methods_of(options, command)
     parser = build_parser(name, command)
-    if HELP & {*options}:
+    if HELP & {*_before_names(options)}:
         from dear.cli.help import help_text
 
         print(help_text(parser, _known(methods), everything=HELP_ALL in options), end="")
@@ -202,7 +202,7 @@ def _require_no_files(options: Sequence[str]) -> None:
                 "./* for the files of this folder, or rename it."
             )
     for word in _before_names(options):
-        if word.startswith("--") and os.path.lexists(word):
+        if (word.startswith("--") or word in HELP) and os.path.lexists(word):
             raise UsageError(
                 f"{word[:100]!r} is the name of a file in this folder, and would be an option: write ./* for "
                 "the files of this folder, or rename it."

@@ -39,7 +39,7 @@ from dear.methods.declaration import MethodSettings
 from dear.methods.registry import METHODS, USUAL, known_method, methods_with_roles
 from dear.reading.files import ReadingError, expanded, resolved
 from dear.reading.plain import read_yaml
-from dear.reading.typed import shown, typed
+from dear.reading.typed import in_utf8, shown, typed
 from dear.writing import first_link, within
 
 ABLATION = "ablation"
@@ -96,6 +96,8 @@ def load_recipe(path: Path, out: Path | None = None) -> Experiment:
 
 
 def _load(path: Path, out: Path | None, *, links: bool) -> Experiment:
+    if not in_utf8(path.stem) or path.stem != path.stem.strip():  # it marks the folder of the runs
+        raise RecipeError(f"{path}: its name is not in UTF-8, or begins or ends with a space: rename it.")
     try:
         content = read_yaml(path, links=links)
         if not isinstance(content, dict):

@@ -28,15 +28,16 @@ def make_folder(folder: Path) -> None:
         raise OutputError(f"cannot write to {folder}: no permission. Choose another place with --out.")
 
 
-def read_record(path: Path, key: str | None = None) -> dict[str, Any]:
-    """Read a record. Raises DataError for a damaged file, another schema, or another run's than the one with
-    the ``key``.
+def read_record(path: Path, **of: str | None) -> dict[str, Any]:
+    """Read a record. Raises DataError for a damaged file, another schema, or a record with another key or
+    variant than that ``of`` the run.
     """
     try:
         record = typed(read_json(path, file_names=True), dict[str, Any], path)
         check_record(record)
-        if key is not None and record.get("key") != key:
-            raise DataError(f"it is that of another run, {shown(record.get('key'))}")
+        for name, value in of.items():
+            if record.get(name) != value:
+                raise DataError(f"it is that of another run, whose {name} is {shown(record.get(name))}")
     except (DataError, LimitError) as error:
         reason = error.reason if isinstance(error, ReadingError) else str(error).rstrip(".")
         raise DataError(f"{path} is not a run record: {reason}. Remove it and run it again.") from error

@@ -134,7 +134,7 @@ class Runner:
         """The record of a run that has been made; None if there is none."""
         resolved = self.resolve(experiment, run)
         path = resolved.file(experiment.out)
-        return read_record(path, resolved.key) if path.exists() else None
+        return read_record(path, key=resolved.key, variant=run.plan.variant) if path.exists() else None
 
     def prepared(self, experiment: Experiment, run: Run) -> dict[str, Any]:
         """The arguments of `run_one` for a run of an experiment, whose record is copied if another experiment
@@ -210,7 +210,7 @@ def run_one(
     if checkpoint is not None:
         require_files(checkpoint)
     if path is not None and path.exists():
-        record = read_record(path, run.key)
+        record = read_record(path, key=run.key, variant=run.plan.variant)
     else:
         record = records.get(run.key, {}) | {"variant": run.plan.variant}
         if run.key not in records:

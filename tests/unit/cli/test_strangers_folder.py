@@ -54,6 +54,8 @@ def test_a_file_whose_name_is_an_option(folder: Path) -> None:
         f"dear: error: '{NAME}' is the name of a file in this folder, and would be an option: write ./* for "
         "the files of this folder, or rename it.\n"
     )
+    (folder / "-h").touch()
+    assert "'-h' is the name of a file in this folder" in told(folder, "predict", "bundle", "-h")
     assert "no bundle at bundle" in told(folder, "predict", "bundle", "--", *sorted(os.listdir(folder)))
     assert not (folder / "ran").exists()
 

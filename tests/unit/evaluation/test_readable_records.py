@@ -79,7 +79,13 @@ def test_the_record_of_another_run_under_a_runs_name(small_clip: Clip, tmp_path:
         run_all(small_clip, [noise_dataset()], seeds=[seed], **options)
     first, second = sorted(tmp_path.glob("*.json"))
     first.write_bytes(second.read_bytes())
-    with pytest.raises(DataError, match=r"seed1.*\.json is not .*: it is that of another run, '\w{16}'"):
+    for label in ("a", "b"):  # of one method with one key
+        run_all(small_clip, [noise_dataset()], **options | {"plans": [Plan("zero-shot", label=label)]})
+    named, other = (next(tmp_path.glob(f"*-{label}-*.json")) for label in "ab")
+    named.write_bytes(other.read_bytes())
+    with pytest.raises(DataError, match="it is that of another run, whose variant is 'b'"):
+        run_all(small_clip, [noise_dataset()], **options | {"plans": [Plan("zero-shot", label="a")]})
+    with pytest.raises(DataError, match=r"seed1.*another run, whose key is '\w{16}'"):
         run_all(small_clip, [noise_dataset()], seeds=[1], **options)
 
 

@@ -1,5 +1,6 @@
 """The files that a recipe names: where they are looked for, and that a stranger's leads nowhere else."""
 
+import os
 import re
 from pathlib import Path
 
@@ -170,3 +171,13 @@ def test_a_recipe_of_a_folder_is_no_link(content: str, tmp_path: Path) -> None:
     link.rename(tmp_path / "b.yaml")
     written(tmp_path / "recipes", GOOD)
     assert len(load_recipes(tmp_path / "all")) == 1
+
+
+@pytest.mark.parametrize("name", [b"caf\xe9.yaml", b" a.yaml", b"a .yaml"])
+def test_a_recipe_whose_name_marks_no_folder(tmp_path: Path, name: bytes) -> None:
+    """Its runs ended in a traceback, or could not be given again."""
+    path = tmp_path / os.fsdecode(name)
+    path.write_text("protocol: few-shot\nout: o\ndata: [mixed-paints]\nmethods: [zero-shot]\n")
+    for given in (path, tmp_path):
+        with pytest.raises(RecipeError, match="its name is not in UTF-8, or begins or ends with a space"):
+            load_recipes(given)
