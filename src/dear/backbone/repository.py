@@ -136,7 +136,7 @@ class Repository:
             return False
         content = read_json(path, "tokenizer_values", links=True)
         if path.name == tokenizer_file.FILE:
-            return not clip_tokenizer.is_clips(content, path)
+            return not clip_tokenizer.is_clips(content, path) or self._adds_tokens()
         if not clip_tokenizer.has_clips_words(typed(content, dict[str, Any], path)):
             return True
         try:
@@ -144,6 +144,14 @@ class Repository:
         except hub.MissingError:
             return False
         return not clip_tokenizer.has_clips_merges(merges)
+
+    def _adds_tokens(self) -> bool:
+        """True if the settings of its tokenizer add tokens to CLIP's."""
+        try:
+            settings = tokenizer_file.read_settings(self.find((tokenizer_file.SETTINGS,)))
+        except hub.MissingError:
+            return False
+        return bool(tokenizer_file.added_tokens(settings) - clip_tokenizer.SPECIAL.keys())
 
     @staticmethod
     def _settings(path: Path) -> dict[str, Any]:

@@ -76,6 +76,9 @@ class Settings(TypedDict, total=False):
     pad_token: str | Special | None
     sep_token: str | Special | None
     padding_side: Literal["left", "right"]
+    added_tokens_decoder: dict[str, Special]
+    additional_special_tokens: list[str | Special] | None
+    extra_special_tokens: list[str | Special] | dict[str, str | Special] | None
 
 
 def find_tokenizer(
@@ -212,7 +215,7 @@ def file_tokenizer(
     parts = tokenizer_parts(read_json(file, "tokenizer_values", links=True), file)
     settings: Settings = {}
     if settings_file is not None:
-        settings = typed(read_json(settings_file, "config_values", links=True), Settings, settings_file)
+        settings = read_settings(settings_file)
 
     import tokenizers
 
@@ -230,6 +233,8 @@ def file_tokenizer(
         memory=MEMORY + BYTES_A_BYTE * len(content),
     )  # fmt: skip
     rust, normalizers = build()
+    if missing := added_tokens(settings) - {token["content"] for token in parts["added_tokens"]}:
+        raise ReadingError(file, f"{SETTINGS} beside it adds the token {shown(min(missing))}, which it lacks")
     chosen = _content(settings.get("pad_token"))
     names = PADDING[parts["model"]["type"]] if chosen is None else [chosen]
     if (pad := next(filter(_is_id, map(rust.token_to_id, names)), None)) is None:
@@ -248,6 +253,20 @@ def file_tokenizer(
     return FileTokenizer(
         rust, normalizers, clean_text, words, context, before, after, pad, side == "left", separator, digest
     )
+
+
+def read_settings(file: Path) -> Settings:
+    """The settings of a tokenizer. Raises ReadingError."""
+    return typed(read_json(file, "config_values", links=True), Settings, file)
+
+
+def added_tokens(settings: Settings) -> set[str]:
+    """The tokens that settings add, which `tokenizer.json` has too where transformers wrote it."""
+    extra = settings.get("extra_special_tokens") or ()
+    tokens: list[str | Special] = [*settings.get("added_tokens_decoder", {}).values()]
+    tokens += settings.get("additional_special_tokens") or ()
+    tokens += extra.values() if isinstance(extra, dict) else extra
+    return {str(_content(token)) for token in tokens}
 
 
 def _is_id(number: int | None) -> bool:

@@ -131,6 +131,9 @@ def tokenizer_parts(content: Any, where: object) -> dict[str, Any]:
     steps = {name: parts.get(name) for name in STEPS}
     if _values(steps) > MAX_VALUES:
         raise ReadingError(where, f"it has more than {MAX_VALUES:,} values beside its vocabulary")
+    cut = typed(parts.get("truncation") or {}, dict[str, Any], where, "truncation")
+    if cut.get("direction", "Right") != "Right":
+        raise ReadingError(where, "it cuts texts on the left, which is not done here")
     for name, step in steps.items():
         _require_step(step, name, where)
     maximum = MAX_WORD_GROWTH if kind == "WordPiece" else MAX_GROWTH

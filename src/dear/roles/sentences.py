@@ -71,12 +71,28 @@ class Config(TypedDict):
     is_decoder: NotRequired[Literal[False]]
 
 
+class Modality(TypedDict, total=False):
+    """How states are computed from texts."""
+
+    method: Literal["forward"]
+    method_output_name: Literal["last_hidden_state"]
+
+
+class Modalities(TypedDict, total=False):
+    """The inputs of a model: texts alone are given to it."""
+
+    text: Modality
+
+
 class Settings(TypedDict, total=False):
     """The keys of `sentence_bert_config.json` that are read."""
 
     max_seq_length: Positive | None
     do_lower_case: bool
     processing_kwargs: dict[str, dict[str, Any]] | None
+    transformer_task: Literal["feature-extraction"]
+    modality_config: Modalities
+    module_output_name: Literal["token_embeddings"]
 
 
 class Prompts(TypedDict, total=False):

@@ -76,7 +76,6 @@ def test_a_repository_may_be_named_as_on_its_page(tmp_path: Path, monkeypatch: p
     # A folder of that name comes first.
     (tmp_path / "openai" / "clip").mkdir(parents=True)
     monkeypatch.chdir(tmp_path)
-    with pytest.warns(UserWarning, match="openai/clip is the folder"):
-        source = repository("openai/clip")
+    source = repository("openai/clip")
     assert source is not None
     assert source.folder == Path("openai/clip")

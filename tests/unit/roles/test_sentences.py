@@ -128,6 +128,12 @@ def test_no_code_of_a_model_is_run(tmp_path: Path) -> None:
         ("tokenizer_config.json", {"strip_accents": False}, "its strip_accents contradicts"),
         ("tokenizer_config.json", {"tokenize_chinese_chars": False}, "tokenize_chinese_chars contra"),
         ("config_sentence_transformers.json", {"truncate_dim": 4}, "truncate_dim is 4"),
+        ("sentence_bert_config.json", {"transformer_task": "fill-mask"}, "transformer_task"),
+        ("sentence_bert_config.json", {"modality_config": {"text": {"method": "x"}}}, "modality_config"),
+        ("tokenizer_config.json", {"additional_special_tokens": ["[NEW]"]}, r"adds the token '\[NEW\]'"),
+        ("tokenizer_config.json", {"added_tokens_decoder": {"9": {"content": "[NEW]"}}}, "adds the token"),
+        ("tokenizer_config.json", {"extra_special_tokens": {"x": "[NEW]"}}, "adds the token"),
+        ("tokenizer.json", {"truncation": {"direction": "Left", "max_length": 5}}, "cuts texts on the left"),
         ("tokenizer_config.json", {"padding_side": "left"}, "pads on the left"),
         ("tokenizer_config.json", {"do_lower_case": False}, r"its do_lower_case contradicts tokenizer\.json"),
         (
