@@ -76,7 +76,7 @@ def first_link(path: Path) -> Path | None:
     return next((part for part in reversed((path, *path.parents)) if part.is_symlink()), None)
 
 
-def default_place(name: str) -> Path:
+def default_output(name: str) -> Path:
     """A file or folder in the current folder, to write to if the user names no other. Raises OutputError if
     it is a link or lies behind one: whoever made the current folder would choose what is overwritten
     elsewhere.

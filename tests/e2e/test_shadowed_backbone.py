@@ -38,10 +38,10 @@ def published(
     return sha256
 
 
-def require_notes(told: str) -> None:
-    assert told.count("ViT-B-16 is an architecture; for what is called so in this folder write ./ViT-B") == 1
+def require_notes(text: str) -> None:
+    assert text.count("ViT-B-16 is an architecture; for what is called so in this folder write ./ViT-B") == 1
     tag = "laion2b_s34b_b88k"
-    assert told.count(f"{tag} is a tag of ViT-B-16; for what is called so in this folder write ./{tag}") == 1
+    assert text.count(f"{tag} is a tag of ViT-B-16; for what is called so in this folder write ./{tag}") == 1
 
 
 def test_fit_takes_the_published_weights(

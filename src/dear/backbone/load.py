@@ -224,7 +224,7 @@ def _load_repository(source: Repository, pretrained: str | None) -> Clip:
             network, label = make(), pretrained
     else:
         path = source.weights(files) if pretrained is None else local_file(model, pretrained)
-        if pretrained is not None:  # in the hub's cache some files of a tokenizer may lack
+        if pretrained is not None:  # the hub's cache may lack some files of a tokenizer
             beside = tokenizer_beside(path)
         rename = None
         if is_transformers and pretrained is None:

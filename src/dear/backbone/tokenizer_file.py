@@ -235,8 +235,8 @@ def file_tokenizer(
     rust, normalizers = build()
     if missing := added_tokens(settings) - {token["content"] for token in parts["added_tokens"]}:
         raise ReadingError(file, f"{SETTINGS} beside it adds the token {shown(min(missing))}, which it lacks")
-    chosen = _content(settings.get("pad_token"))
-    names = PADDING[parts["model"]["type"]] if chosen is None else [chosen]
+    pad_token = _content(settings.get("pad_token"))
+    names = PADDING[parts["model"]["type"]] if pad_token is None else [pad_token]
     if (pad := next(filter(_is_id, map(rust.token_to_id, names)), None)) is None:
         raise ReadingError(file, f"it lacks the padding token {shown(names[0])}")
     kind = settings.get("tokenizer_class", "").removesuffix("Fast")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 from dear.cli.roles import WrittenTable, render, write_table
 from dear.roles.settings import RoleSettings
-from dear.writing import default_place
+from dear.writing import default_output
 
 if TYPE_CHECKING:
     from dear.data.dataset import Dataset, Images
@@ -80,7 +80,7 @@ def command_discover(
     choice.check_model(model)
     if data is not None:
         check_name(data)
-    out, page = _places(out, html)
+    out, page = _outputs(out, html)
     from dear.backbone.load import load_clip  # loads torch: what can be refused without it is
     from dear.cli.progress import StepProgress
     from dear.data.fewshot import Subset
@@ -150,10 +150,10 @@ def command_discover(
     return write_table(table, out, page, curve=curve, pictures=next(iter(of_heads), None))
 
 
-def _places(out: Path | None, html: Path | None) -> tuple[Path, Path]:
+def _outputs(out: Path | None, html: Path | None) -> tuple[Path, Path]:
     """The files of a table and of its page. Raises OutputError for a link where the user names none."""
     if out is None:
-        return default_place("roles.json"), html or default_place("roles.html")
+        return default_output("roles.json"), html or default_output("roles.html")
     return out, html or out.with_suffix(".html")
 
 
@@ -197,7 +197,7 @@ def command_assign(
     from dear.cli.progress import StepProgress
     from dear.roles.textspan_format import in_layers, layer_range, read_textspan
 
-    out, page = _places(out, html)
+    out, page = _outputs(out, html)
     heads = read_textspan(spans)
     from dear.backbone.clip import Identity  # loads torch: what can be refused without it is
     from dear.roles.build import build_table

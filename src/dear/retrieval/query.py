@@ -72,7 +72,8 @@ class Index:
             raise DataError(f"the index {folder} was replaced by one of other images: open it again.")
         if not metadata.get("searchable_rows"):
             raise DataError(f"the index {folder} is empty or incomplete: run `dear index build` again.")
-        if missing := metadata["rows"] - metadata["searchable_rows"]:
+        missing = metadata["rows"] - metadata["searchable_rows"]
+        if missing and not self.metadata:  # once: a build changes the number again and again
             warn(
                 f"{missing:,} of {metadata['rows']:,} contents of the index {printable(str(folder))} are not "
                 "found yet: its last build has not ended. Run `dear index build` again."

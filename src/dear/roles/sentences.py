@@ -278,7 +278,8 @@ def _load(source: str) -> SentenceModel:
         strip_sep_token=False,
     )  # fmt: skip
     for key, (text, normalized) in STEPS.items():
-        if (told := lengths.get(key)) is not None and told != (_normalized(tokenizer, text) == normalized):
+        setting, is_so = lengths.get(key), _normalized(tokenizer, text) == normalized
+        if setting not in (None, is_so):
             raise ReadingError(lengths_file, f"its {key} contradicts {FILE}")
     clean = _lower if settings.get("do_lower_case", False) else str.strip
     if tokenizer.left:

@@ -10,7 +10,7 @@ LONG = 60
 
 
 def test_one_thread_at_a_time_changes_the_client() -> None:
-    """The checks of one that ended last stayed, and the other had none."""
+    """The checks of the first stayed for the process, and the second had none."""
     before = file_download.get_hf_file_metadata
     inside, leave = threading.Event(), threading.Event()
     order = list[str]()

@@ -1,6 +1,7 @@
 """Rows that a stranger's index gives to its files, which no build writes."""
 
 import sqlite3
+import warnings
 from contextlib import closing
 from pathlib import Path
 
@@ -42,7 +43,14 @@ def test_rows_that_no_query_compares_are_told(tmp_path: Path) -> None:
     with closing(sqlite3.connect(out / FILE)) as database, database:
         database.execute("UPDATE facts SET value = '2' WHERE key = 'searchable_rows'")
     with pytest.warns(UserWarning, match=f"{rows - 2} of {rows} contents of the index .* are not found yet"):
-        assert Index.open(out).rows == 2
+        index = Index.open(out)
+    assert index.rows == 2
+    with closing(sqlite3.connect(out / FILE)) as database, database:
+        database.execute("UPDATE facts SET value = '3' WHERE key = 'searchable_rows'")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # the build goes on, which was told
+        by_image(index, Plain(), tmp_path / "images" / "blue.png", {"color": 1})
+    assert index.rows == 3
 
 
 def test_files_of_several_contents_on_one_row(tmp_path: Path) -> None:

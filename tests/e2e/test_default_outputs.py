@@ -11,7 +11,7 @@ from dear.evaluation.experiment import Experiment
 from dear.evaluation.plan import Plan
 from dear.evaluation.protocols.base_to_novel import BaseToNovel
 from dear.evaluation.recipe import RecipeError, load_recipe
-from dear.writing import default_place
+from dear.writing import default_output
 
 RUN = "run base-to-novel --data tilted-badges --methods zero-shot --shots 1"
 ABLATION = "run ablation --data tilted-badges --of mask --shots 1"
@@ -107,4 +107,4 @@ def test_an_experiment_in_python(mine: Path, folder: Path) -> None:
     with pytest.raises(OutputError, match=r"^runs is a link, which is not followed: .* \(in Python out=\)"):
         Experiment(protocol=BaseToNovel(), plans=(Plan("zero-shot"),), data=("tilted-badges",))
     with pytest.raises(OutputError, match="runs is a link"):
-        default_place("runs/x/y")
+        default_output("runs/x/y")
