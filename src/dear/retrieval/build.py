@@ -52,8 +52,8 @@ def build_index(
             them, `dear.retrieval.shards.merge_index` merges them.
 
     Raises:
-        DataError: for a folder without readable images, a shard without any, or an index that is damaged or
-            of another folder, model or shard.
+        DataError: for a folder without readable images (a shard may have none), or an index that is damaged
+            or of another folder, model or shard.
         OutputError: if the output folder cannot be written to.
     """
     if batch < 1 or threads < 1:
@@ -79,7 +79,7 @@ def build_index(
         with catalogue.change():  # after encoding, so that a moved file finds its row
             catalogue.remove(changes.removed)
         built = finish(catalogue)
-    if not built.files:
+    if not built.files and shard is None:
         if is_new:
             discard(out, makes_folder)
         why = f" The first: {next(iter(built.broken.values()))}" if built.broken else ""
@@ -172,8 +172,8 @@ def require_same_model(metadata: dict[str, Any], encoder: Encoder, folder: Path)
 
 
 def _of_shard(stamps: dict[str, Stamp], out: Path, shard: Shard) -> tuple[dict[str, Stamp], Path]:
-    """A shard's files, and its folder. Raises DataError if there is a whole index, or shards of another
-    number or that are links.
+    """A shard's files, which may be none, and its folder. Raises DataError if there is a whole index, or
+    shards of another number or that are links.
     """
     if Catalogue.exists(out):
         raise DataError(f"{out} is a whole index, not a folder of shards: choose another folder with --out.")
@@ -182,10 +182,7 @@ def _of_shard(stamps: dict[str, Stamp], out: Path, shard: Shard) -> tuple[dict[s
             f"{out} holds shards of {others[0].count}, not of {shard.count}: choose another folder with "
             "--out."
         )
-    in_shard, folder = shard.of(stamps), within(out, shard.folder(out).name)
-    if not in_shard and not Catalogue.exists(folder):
-        raise DataError(f"none of the {len(stamps)} images falls to shard {shard}: make fewer shards.")
-    return in_shard, folder
+    return shard.of(stamps), within(out, shard.folder(out).name)
 
 
 def _open(encoder: Encoder, folder: Path, out: Path, model: str, shard: Shard | None) -> Catalogue:

@@ -23,7 +23,7 @@ from dear.retrieval.catalogue import Catalogue
 from dear.retrieval.encoder import Encoder
 from dear.retrieval.results import Hit, damaged
 from dear.retrieval.scan import Shard, shards_in
-from dear.retrieval.shards import all_shards, require_alike
+from dear.retrieval.shards import all_shards, require_alike, require_rows
 from dear.retrieval.vectors import TOLERANCE, Vectors
 
 OF_A_PLACE, OF_A_MODEL = ("folder", "shard"), ("identity", "features", "embed")
@@ -70,7 +70,8 @@ class Index:
             raise DataError(f"the index {folder} was rebuilt with another bundle: open it again.")
         if self.metadata and any(metadata.get(name) != self.metadata.get(name) for name in OF_A_PLACE):
             raise DataError(f"the index {folder} was replaced by one of other images: open it again.")
-        if not metadata.get("searchable_rows"):
+        is_complete, may_be_empty = "searchable_rows" in metadata, "shard" in metadata
+        if not (is_complete and (metadata["searchable_rows"] or may_be_empty)):
             raise DataError(f"the index {folder} is empty or incomplete: run `dear index build` again.")
         missing = metadata["rows"] - metadata["searchable_rows"]
         if missing and not self.metadata:  # once: a build changes the number again and again
@@ -193,6 +194,7 @@ class Shards:
         """
         indexes = {shard: Index.open(path) for shard, path in all_shards(folder).items()}
         require_alike({shard: (index.catalogue.folder, index.metadata) for shard, index in indexes.items()})
+        require_rows(folder, (index.rows for index in indexes.values()))
         return cls([*indexes.values()])
 
     @property

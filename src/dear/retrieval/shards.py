@@ -8,7 +8,7 @@ belong to their shards and agree.
 import heapq
 import os
 from array import array
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from itertools import islice
 from pathlib import Path
@@ -103,6 +103,12 @@ def require_alike(shards: Mapping[Shard, tuple[Path, Mapping[str, Any]]]) -> Non
             raise damaged(folder, "its features are not those of its heads")
 
 
+def require_rows(folder: Path, rows: Iterable[int]) -> None:
+    """Raise DataError if all shards in a folder are empty, by their numbers of rows."""
+    if not any(rows):
+        raise DataError(f"the shards in {folder} have no readable image.")
+
+
 def _of_heads(facts: Mapping[str, Any]) -> list[Any] | None:
     """What shards must agree in of the features of heads; weights and tables may lie elsewhere on each."""
     return [facts["heads"][name] for name in HEADS] if "heads" in facts else None
@@ -133,6 +139,7 @@ def _merge(folder: Path, out: Path, progress: Progress) -> Built:
             stack.enter_context(catalogue.reading())
         metadata = {shard: (catalogue.folder, catalogue.metadata()) for shard, catalogue in shards.items()}
         require_alike(metadata)
+        require_rows(folder, (facts["rows"] for _, facts in metadata.values()))
         at_most("index_rows", sum(facts["rows"] for _, facts in metadata.values()), f"the index {out}")
         for done, (shard, catalogue) in enumerate(shards.items(), start=1):
             _require_sound(shard, catalogue)
