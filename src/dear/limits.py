@@ -75,6 +75,7 @@ LIMITS: Final = MappingProxyType({
     "templates": Limit(100, "templates"),
     "template": Limit(1000, "characters of a template"),
     "request_classes": Limit(1000, "class names in one request"),
+    "request_classes_per_image": Limit(100, "class names in one request, encoded anew for each image"),
     "request_text": Limit(50_000, "characters of a list in a request, such as class names"),
     "prompt_lines": Limit(20, "line ends in a prompt"),
     "mojibake": Limit(300, "characters of a prompt times those in a wrong encoding"),
@@ -117,7 +118,7 @@ LIMITS: Final = MappingProxyType({
 SETTABLE: Final = frozenset({
     "json_bytes", "text_bytes", "text_lines", "table_rows", "parquet_bytes", "image_bytes", "image_pixels",
     "image_side", "unpacked_ratio", "unpacking_bytes", "record_values", "classes", "templates",
-    "request_classes", "request_text", "prompts", "descriptions", "prompt_text",
+    "request_classes", "request_classes_per_image", "request_text", "prompts", "descriptions", "prompt_text",
     "bundle_bytes", "parameters", "tensor_bytes", "mask_values", "moments", "index_rows",
 })  # fmt: skip
 """Limits that an environment variable raises: larger data, models and machines may need it."""

@@ -95,13 +95,17 @@ def create_app(
         async with slot(request, 1) as ([data], fields, client):
             return await work(await decoded(service, client, data), fields, client)
 
-    def class_choice(fields: dict[str, str], classes: str | None, client: Client) -> ClassChoice:
-        """The classes in a request's query or form, and their vocabulary if they need not be encoded."""
+    def class_choice(
+        fields: dict[str, str], classes: str | None, client: Client, images: int = 1
+    ) -> ClassChoice:
+        """The classes in a request's query or form, and their vocabulary if they need not be encoded. Names
+        are charged when they are encoded, which some methods do anew for each image.
+        """
         listed = words(fields.get("classes") if classes is None else classes)
         names = tuple(listed or service.predictor.classes)
         vocabulary = service.vocabulary(names)
-        if vocabulary is None:
-            client.charge(work_of_names(names, len(service.predictor.bundle.templates)))
+        times = images if service.predictor.method.text_depends_on_image else int(vocabulary is None)
+        client.charge(times * work_of_names(names, len(service.predictor.bundle.templates)))
         return names, vocabulary
 
     @app.get("/health")
@@ -195,7 +199,7 @@ def create_app(
         """
         check_count("top", top)
         async with slot(request, limits.images) as (images, fields, client):
-            names, vocabulary = class_choice(fields, classes, client)
+            names, vocabulary = class_choice(fields, classes, client, len(images))
             work = batch_predictions(service, client, images, names, vocabulary, top)
             return {"results": await first_of(work, request.receive())}
 

@@ -129,7 +129,10 @@ class Service:
         """
         vocabulary = self.predictor.cached_vocabulary(names)
         if vocabulary is None:
-            at_most("request_classes", len(names), "the request")
+            per_image = self.predictor.method.text_depends_on_image
+            at_most(
+                "request_classes_per_image" if per_image else "request_classes", len(names), "the request"
+            )
             at_most("class_name", max(map(len, names)), "the request")
             self.predictor.check_names(names)
         return vocabulary

@@ -4,7 +4,7 @@ import asyncio
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
 import pytest
@@ -13,8 +13,10 @@ from dear.adapters import predictor as predictor_module
 from dear.adapters.predictor import Predictor
 from dear.backbone.clip import Clip
 from dear.limits import LimitError, limit
+from dear.serving.clients import Client
 from dear.serving.limits import Limits, Rate
 from dear.serving.service import PROMPTS, Service
+from tests.unit.adapters.test_bundle import fitted
 from tests.unit.serving.small import bomb, picture, png, small_predictor
 
 pytest.importorskip("fastapi", reason="the extra `app` is not installed")
@@ -226,6 +228,32 @@ def test_names_and_pixels_and_thumbnails_are_work(
             thumbnails = await client.post("/api/neighbours?thumbnails=true", content=png(picture()))
             assert thumbnails.status_code == 429
             assert (await predict(client)).status_code == 200
+
+    asyncio.run(ask())
+
+
+def test_names_of_a_method_that_encodes_them_for_each_image(
+    small_clip: Clip, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """CoCoOp's 1,000 names would be one step of some 19 s on ViT-B/16, and each image would cost one unit."""
+    texts = {"classes": ("sea", "sky", "sun"), "templates": ("a photo of a {}",)}
+    bundle = replace(fitted("cocoop", small_clip)[0], **texts)
+    service, charged = Service(Predictor(bundle, clip=small_clip), Limits(wait=0)), list[float]()
+    monkeypatch.setattr(Client, "charge", lambda _, work: charged.append(work))
+
+    async def ask() -> None:
+        async with client_of(service) as client:
+            refused = await predict(client, ",".join(f"n{number}" for number in range(101)))
+            assert refused.status_code == 413
+            assert "101 class names in one request, encoded anew for each image" in refused.json()["error"]
+            charged.clear()
+            for names, cost in (("a,b", 0.2), ("a,b", 0.2), ("", 0.3)):  # ten characters a name
+                data = {"classes": names} if names else {}
+                files = [("image", png(picture()))] * 7
+                answer = await client.post("/api/batch", files=files, data=data)
+                assert answer.status_code == 200, answer.text
+                assert sum(charged) == pytest.approx(7 * cost + 6)  # a unit for each image after the first
+                charged.clear()
 
     asyncio.run(ask())
 
