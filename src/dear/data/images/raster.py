@@ -18,6 +18,7 @@ from typing import Any, Final, Literal
 
 from PIL import Image, ImageFile, TiffImagePlugin, UnidentifiedImageError
 
+from dear.data.images.jpeg import without_trailer
 from dear.data.images.tiff import Directory
 from dear.errors import DataError, warn
 from dear.limits import LimitError, at_most, limit
@@ -189,6 +190,8 @@ def opened(content: bytes) -> ImageFile.ImageFile:
     kind = kind_of(content)
     if kind is None:
         raise ValueError(f"it is not an image of a supported format: {FORMATS}")
+    if kind == "JPEG":
+        content = without_trailer(content)
     _filter_warnings()
     source = _Bounded(_disarmed(kind, content), SPARE if kind == "GIF" else 4 * len(content) + SPARE)
     try:
