@@ -38,8 +38,7 @@ def pick_shots(labels: Int[Tensor, "item"], shots: int, seed: int) -> Int[Tensor
     """
     generator = torch.Generator().manual_seed(checked_seed(seed))
     picked = [torch.empty(0, dtype=torch.int64)]
-    for label in range(int(labels.max()) + 1):
-        items = (labels == label).nonzero().flatten().cpu()
+    for items in items_by_class(labels.cpu()):
         picked.append(items[torch.randperm(len(items), generator=generator)[:shots]])
     return torch.cat(picked)
 
@@ -56,10 +55,19 @@ def coop_shots(labels: Int[Tensor, "item"], shots: int, seed: int) -> Int[Tensor
     """
     stream = random.Random(seed)  # a separate stream, where CoOp uses the global one
     picked: list[int] = []
+    by_class = items_by_class(labels)
     for label in dict.fromkeys(labels.tolist()):
-        items = (labels == label).nonzero().flatten().tolist()
+        items = by_class[label].tolist()
         picked += stream.sample(items, shots) if len(items) >= shots else items
     return torch.tensor(picked, dtype=torch.int64)
+
+
+def items_by_class(labels: Int[Tensor, "item"], classes: int = 0) -> tuple[Int[Tensor, "member"], ...]:
+    """The items of each class in their order, of as many ``classes`` at least. Labels are sorted once: to
+    compare all of them with each class takes classes times items.
+    """
+    in_order: Int[Tensor, item] = labels.argsort(stable=True)
+    return tuple(in_order.split(labels.bincount(minlength=classes).tolist()))
 
 
 @dataclass(frozen=True)

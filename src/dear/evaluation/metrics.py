@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from dear.data.dataset import Images
+from dear.data.fewshot import items_by_class
 from dear.evaluation.predictions import Predictions, predict
 from dear.methods.base import Method
 
@@ -120,9 +121,9 @@ def calibration_error(predictions: Predictions) -> float:
 
 def per_class(predictions: Predictions) -> dict[str, float]:
     """Accuracy of each class that has images."""
-    correct = predictions.correct
-    images_of = {name: predictions.labels == label for label, name in enumerate(predictions.classes)}
-    return {name: _share(correct[images]) for name, images in images_of.items() if bool(images.any())}
+    correct, count = predictions.correct, len(predictions.classes)
+    images_of = zip(predictions.classes, items_by_class(predictions.labels, count), strict=True)
+    return {name: _share(correct[images]) for name, images in images_of if len(images)}
 
 
 def confusions(predictions: Predictions) -> list[list[Any]]:

@@ -7,6 +7,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from dear.backbone.clip import Clip
+from dear.data.fewshot import items_by_class
 from dear.errors import SettingsError
 from dear.methods.base import ImageFeatures, Method, TrainingImages
 from dear.methods.gda import GdaSettings
@@ -70,7 +71,7 @@ class GDA(Method):
         self._resize(len(self.classnames), len(vectors))
         self.trained.copy_(name_hashes(self.classnames))
         self.vectors.copy_(vectors)
-        groups = [vectors[labels == label].double() for label in range(len(self.classnames))]
+        groups = [vectors[items].double() for items in items_by_class(labels, len(self.classnames))]
         means = torch.stack([group.mean(dim=0) for group in groups])
         if self.settings.covariance == "mean":
             if min(map(len, groups)) < 2:

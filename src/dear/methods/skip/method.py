@@ -15,6 +15,7 @@ from torch.nn.functional import cross_entropy, normalize
 from dear.backbone.block import Block
 from dear.backbone.clip import Clip
 from dear.backbone.towers import outside_autocast
+from dear.data.fewshot import items_by_class
 from dear.methods.base import ImageFeatures, Method
 from dear.methods.skip import SkipSettings
 
@@ -132,8 +133,7 @@ class SkipTuning(Method):
             order = torch.randperm(len(labels), generator=draw)
             return [*order.split(size)[: max(1, len(labels) // size)]]
         by_class = []
-        for label in labels.unique():
-            items = (labels == label).nonzero().squeeze(1).cpu()
+        for items in filter(len, items_by_class(labels.cpu())):
             items = items[torch.randperm(len(items), generator=draw)]
             by_class.append([*items.split(size)[: len(items) // size]])
         batches = []
