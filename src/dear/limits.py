@@ -39,7 +39,7 @@ LIMITS: Final = MappingProxyType({
     "text_bytes": Limit(128 * 2**20, "bytes of a text file or table"),
     "text_lines": Limit(5_000_000, "lines of a text file"),
     "table_rows": Limit(2_000_000, "rows of a table"),
-    "columns": Limit(5000, "columns of a Hugging Face data set"),
+    "columns": Limit(5000, "columns of a table or a Hugging Face data set"),
     "dataset_files": Limit(10_000, "files of a Hugging Face data set"),
     "parquet_bytes": Limit(8 * 2**30, "bytes of a Parquet file"),
     "parquet_footer": Limit(16 * 2**20, "bytes of the description at the end of a Parquet file"),

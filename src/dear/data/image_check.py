@@ -27,7 +27,8 @@ CHUNK = 256  # images between two calls of `progress`
 def broken_images(
     listing: Listing, settings: DataSettings, progress: Callable[[int, int], None] = lambda _done, _all: None
 ) -> dict[str, str]:
-    """The images that are missing, empty or cannot be decoded: path and reason, in the listing's order.
+    """The images that are missing, empty or cannot be decoded: path and reason, in the listing's order. A
+    reason names the path, not the folder, whose name may be long: all images may be broken.
 
     The result is cached under the sizes and times of the files, and the limits of images.
     """
@@ -47,7 +48,7 @@ def broken_images(
     for start in range(0, len(paths), CHUNK):
         chunk = paths[start : start + CHUNK]
         reasons = in_parallel(
-            lambda path: _reason(listing.folder / path, settings, store), chunk, settings.threads
+            lambda path: _reason(listing.folder, path, settings, store), chunk, settings.threads
         )
         broken |= {path: reason for path, reason in zip(chunk, reasons, strict=True) if reason is not None}
         progress(min(start + CHUNK, len(paths)), len(paths))
@@ -106,16 +107,17 @@ def _paths(listing: Listing) -> list[str]:
     return [*dict.fromkeys(row.path for rows in listing.splits.values() for row in rows)]
 
 
-def _reason(path: Path, settings: DataSettings, store: DecodeCache | None) -> str | None:
-    if not os.path.isfile(path):  # unlike Path.is_file, also false for a name that no file can have
+def _reason(folder: Path, path: str, settings: DataSettings, store: DecodeCache | None) -> str | None:
+    file = folder / path
+    if not os.path.isfile(file):  # unlike Path.is_file, also false for a name that no file can have
         return f"the image {path} does not exist"
     try:
-        content = read_image(path)
+        content = read_image(file)
         if store is not None and store.get(store.key(content)) is not None:
             return None
-        picture = decode(path, settings.short_side, content)
+        picture = decode(file, settings.short_side, content)
     except DataError as error:
-        return str(error)
+        return str(error).replace(str(file), path)
     if store is not None:
         store.put(store.key(content), picture)
     return None

@@ -1,5 +1,5 @@
-"""Plain values from JSON and YAML: no duplicate keys, bounded size and nesting, finite JSON numbers; lists
-in a line.
+"""Plain values from JSON and YAML: no duplicate keys, bounded size and nesting, finite JSON numbers; rows of
+CSV; lists in a line.
 """
 
 import csv
@@ -13,9 +13,11 @@ from typing import Any, Final, NoReturn
 
 import yaml
 
-from dear.limits import at_most
-from dear.reading.files import ReadingError, decoded, read_bytes
+from dear.errors import DataError
+from dear.limits import at_most, limit
+from dear.reading.files import ReadingError, decoded, read_bytes, split_lines
 
+QUOTES: Final = "Is there a quotation mark that is not closed?"
 SMALL: Final = 8  # values up to which limits are not checked, for the lines of a table
 DIGITS: Final = 19  # of a 64-bit integer
 NO_MAXIMUM: Final = str(int(1e30))
@@ -25,6 +27,30 @@ HALF_ESCAPE: Final = re.compile(r"\\u[dD][89a-fA-F]")  # also begins each half o
 HALVES: Final = re.compile("[\ud800-\udfff]")
 HALVES_OF_NO_NAME: Final = re.compile("[\ud800-\udc7f\udd00-\udfff]")
 """All but those by which Python writes the bytes of a file's name that are not UTF-8."""
+
+
+def csv_rows(text: str, path: object, delimiter: str = ",") -> Iterator[tuple[int, list[str]]]:
+    """The rows of a CSV file, each with the number of its first line; any line end within quotation marks is
+    a newline. Raises DataError for invalid CSV and for a row of more cells than the limit of columns,
+    before it is split: a cell takes far more memory than its text.
+    """
+    cells, most, first = 1, limit("columns"), 1
+
+    def lines() -> Iterator[str]:
+        nonlocal cells
+        for line in split_lines(text, path):
+            cells += line.count(delimiter)
+            if cells > most:
+                raise csv.Error(f"it has more than {most:,} cells")
+            yield f"{line}\n"
+
+    rows = csv.reader(lines(), delimiter=delimiter)
+    try:
+        for row in rows:
+            yield first, row
+            first, cells = rows.line_num + 1, 1
+    except csv.Error as error:
+        raise DataError(f"{path}, line {first}: {error}. {QUOTES}") from error
 
 
 def split_list(text: str) -> list[str]:

@@ -31,10 +31,11 @@ LISTS = (*table.SUFFIXES, ".json", ".txt")
 """Files unpacked in addition to images; all others stay in the zip."""
 SMALLEST_FILE = 4096  # bytes that a file or a folder takes on a disk, however small its content
 LONGEST_NAME = 255  # bytes of a file's name, as on Linux, macOS and Windows
+LONGEST_PATH = 1024  # bytes of a path in a zip, which each of its images has before its own
 LONGEST_STEM = 50  # characters of a zip's name in that of its folder, 200 bytes at most
-SECONDS, BYTES_A_SECOND, MEMORY = 5, 20_000_000, 2**30
+SECONDS, BYTES_A_SECOND, MEMORY = 3, 50_000_000, 2**30
 """Seconds of the processor and bytes of memory that the directory of a zip may take, and bytes of the zip for
-each further second: 300,000 files take 1.5 s.
+each further second: 300,000 files take 1.5 s. It is then read once more.
 """
 MODEST = 2**28
 """Bytes that any data set may unpack to: small ones of flat pictures shrink a hundredfold."""
@@ -163,6 +164,8 @@ def _require_tree(archive: Path, members: list[zipfile.ZipInfo], size: int) -> i
         at_most("folder_depth", len(path.parts) - 1, where)
         if any(len(os.fsencode(part)) > LONGEST_NAME for part in path.parts):
             raise DataError(f"{where} has a name of more than {LONGEST_NAME} bytes: rename it.")
+        if len(os.fsencode(path)) > LONGEST_PATH:
+            raise DataError(f"{where} has a path of more than {LONGEST_PATH:,} bytes: rename its folders.")
         if path in paths:
             raise DataError(f"{where} is in the zip twice: pack it once.")
         paths.add(path)

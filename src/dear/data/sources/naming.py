@@ -1,6 +1,5 @@
 """Class names: from a file of the user (JSON, CSV, CoOp's classnames.txt), or ImageNet's for WordNet ids."""
 
-import csv
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -13,11 +12,10 @@ from typing import Any
 from dear.data.sources.listing import Listing, first_few, require_distinct
 from dear.errors import DataError
 from dear.reading.files import ReadingError, read_text, split_lines
-from dear.reading.plain import parse_json
+from dear.reading.plain import QUOTES, csv_rows, parse_json
 from dear.reading.typed import shown
 
 WORDNET_ID = re.compile(r"n\d{8}")
-QUOTES = "Is there a quotation mark that is not closed?"
 
 
 def read_names(path: Path, *, links: bool = False) -> dict[str, str] | list[str]:
@@ -33,23 +31,20 @@ def read_names(path: Path, *, links: bool = False) -> dict[str, str] | list[str]
     if path.suffix.lower() == ".json":
         return _from_json(path, text)
     if path.suffix.lower() == ".csv":
-        try:
-            with_ends = (f"{line}\n" for line in split_lines(text, path))
-            rows = [row for row in csv.reader(with_ends) if any(cell.strip() for cell in row)]
-        except csv.Error as error:
-            raise DataError(f"{path}: {error}. {QUOTES}") from error
-        if odd := next((cell for row in rows for cell in row if "\n" in cell), None):
-            raise DataError(f"{path} has a cell of several lines: {shown(odd)}. {QUOTES}")
-        pairs = [tuple(cell.strip() for cell in row) for row in rows]
+        lines = (row for _, row in csv_rows(text, path) if any(cell.strip() for cell in row))
     else:
-        lines = split_lines(text, path)
-        pairs = [tuple(line.strip().split(maxsplit=1)) for line in lines if line.strip()]
-    if invalid := next((pair for pair in pairs if len(pair) != 2 or not all(pair)), None):
-        raise DataError(f"{path}: {shown(' '.join(invalid))} is not a folder and a class name.")
-    names = {folder: name for folder, name in pairs}
-    if len(names) < len(pairs):
-        repeated = Counter(pair[0] for pair in pairs).most_common(1)[0][0]
-        raise DataError(f"{path} names a folder twice: {shown(repeated)}.")
+        lines = (line.strip().split(maxsplit=1) for line in split_lines(text, path) if line.strip())
+    names = dict[str, str]()
+    for line in lines:
+        if odd := next((cell for cell in line if "\n" in cell), None):
+            raise DataError(f"{path} has a cell of several lines: {shown(odd)}. {QUOTES}")
+        pair = [cell.strip() for cell in line]
+        if len(pair) != 2 or not all(pair):
+            raise DataError(f"{path}: {shown(' '.join(pair))} is not a folder and a class name.")
+        folder, name = pair
+        if folder in names:
+            raise DataError(f"{path} names a folder twice: {shown(folder)}.")
+        names[folder] = name
     return names
 
 

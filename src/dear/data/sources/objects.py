@@ -105,7 +105,7 @@ def read_pairs(
         folder = Path(os.path.commonpath([os.path.dirname(file) for file in files]))
         names = [Path(file).relative_to(folder).as_posix() for file in files]
     rows = enumerate(zip(names, map(str, labels), map(str, splits), strict=True))
-    entries = [Entry(f"row {row}", name, label.strip(), split.strip()) for row, (name, label, split) in rows]
+    entries = [Entry("row ", row, name, label.strip(), split.strip()) for row, (name, label, split) in rows]
     listed = listing_of(folder, folder.name or NAME, folder, entries, settings, keys=keys)
     return listed, None if in_files else dict(zip(names, images, strict=True)).__getitem__
 

@@ -1,7 +1,7 @@
 """A CSV or JSONL file of images with their labels and, optionally, their splits."""
 
-import csv
 import os
+import re
 from collections.abc import Collection, Iterator, Sequence
 from itertools import count
 from pathlib import Path
@@ -20,12 +20,12 @@ from dear.data.sources.listing import (
     require_inside,
     require_path,
 )
-from dear.data.sources.naming import QUOTES, in_order, read_names
+from dear.data.sources.naming import in_order, read_names
 from dear.data.sources.splits import Split, make_split
 from dear.errors import DataError
 from dear.limits import at_most, limit
-from dear.reading.files import read_text, split_lines
-from dear.reading.plain import parse_json
+from dear.reading.files import LINE_ENDS, read_text, split_lines
+from dear.reading.plain import QUOTES, csv_rows, parse_json
 from dear.reading.typed import shown
 
 SUFFIXES = (".csv", ".tsv", ".jsonl")
@@ -37,12 +37,18 @@ LABELS = ("label", "labels", "class")
 
 
 class Entry(NamedTuple):
-    """One line: the image, its label as written, and its split or ""."""
+    """One line of a source: the image, its label as written, and its split or ""."""
 
-    where: str
+    source: str
+    line: int
     path: str
     label: str
     split: str
+
+    @property
+    def where(self) -> str:
+        """Made when a message needs it: a table has a million lines, and its path up to 4,096 letters."""
+        return f"{self.source}{self.line}"
 
 
 def read_table(
@@ -156,11 +162,12 @@ def _entries(table: Path, confined: bool, report: Report) -> list[Entry]:
     max_rows = limit("table_rows")
     spellings = os.path.abspath(table.parent), os.path.realpath(table.parent)
     folders = [os.path.join(normal_path(folder), "") for folder in spellings]
+    source = f"{table}, line "
     for rows, (number, row) in enumerate(read(table, text), start=1):
         if rows > max_rows:
             at_most("table_rows", rows, table)
         with reporting(report):
-            entry = _entry(f"{table}, line {number}", row, confined)
+            entry = _entry(source, number, row, confined)
             path = normal_path(entry.path)
             for folder in folders:  # an absolute path may name the same image as a relative one
                 path = path.removeprefix(folder)
@@ -170,7 +177,8 @@ def _entries(table: Path, confined: bool, report: Report) -> list[Entry]:
     return [*entries.values()]
 
 
-def _entry(where: str, row: Any, confined: bool) -> Entry:
+def _entry(source: str, line: int, row: Any, confined: bool) -> Entry:
+    where = f"{source}{line}"
     if isinstance(row, str):
         row = parse_json(row, where, file_names=True)
     elif any("\n" in cell for cell in row.values()):
@@ -186,7 +194,7 @@ def _entry(where: str, row: Any, confined: bool) -> Entry:
         raise DataError(f"{where}: the split {shown(split)} is not train, val or test.")
     if confined or not os.path.isabs(path):
         require_inside(where, path)
-    return Entry(where, path, label.strip(), (split or "").strip())
+    return Entry(source, line, path, label.strip(), (split or "").strip())
 
 
 def _column(names: Sequence[str], columns: Collection[str]) -> str:
@@ -195,28 +203,22 @@ def _column(names: Sequence[str], columns: Collection[str]) -> str:
 
 
 def _csv_lines(table: Path, text: str) -> Iterator[tuple[int, Any]]:
-    """Each row with the number of its first line; any line end within quotation marks is a newline."""
-    lines = split_lines(text, table)
-    delimiter = ";" if lines and "," not in lines[0] else ","
-    with_ends = (f"{line}\n" for line in lines)
-    reader = csv.reader(with_ends, delimiter="\t" if table.suffix.lower() == ".tsv" else delimiter)
-    line = 0
-    try:
-        # Not csv.DictReader, which gives each row every column: their product has no bound.
-        header = next(reader, [])
-        wanted = [_column(names, header) for names in (PATHS, LABELS, ("split",))]
-        columns = {name: at for at, name in enumerate(header) if name in wanted}
-        if missing := [name for name in wanted if name not in columns and name != "split"]:
-            raise DataError(f"{table} has no column {missing[0]!r}. Its first line must name {COLUMNS}.")
-        if repeated := [name for name in wanted if header.count(name) > 1]:
-            raise DataError(f"{table} has more than one column {repeated[0]!r}. Keep one.")
-        line = reader.line_num
-        for row in reader:
-            if row:
-                yield line + 1, {name: row[at] for name, at in columns.items() if at < len(row)}
-            line = reader.line_num
-    except csv.Error as error:
-        raise DataError(f"{table}, line {line + 1}: {error}. {QUOTES}") from error
+    """Each row with the number of its first line."""
+    first_line = re.match(f"[^{LINE_ENDS}]*", text)
+    assert first_line is not None  # it may be empty
+    delimiter = "\t" if table.suffix.lower() == ".tsv" else "," if "," in first_line[0] else ";"
+    rows = csv_rows(text, table, delimiter)
+    # Not csv.DictReader, which gives each row every column: their product has no bound.
+    _, header = next(rows, (1, []))
+    wanted = [_column(names, header) for names in (PATHS, LABELS, ("split",))]
+    columns = {name: at for at, name in enumerate(header) if name in wanted}
+    if missing := [name for name in wanted if name not in columns and name != "split"]:
+        raise DataError(f"{table} has no column {missing[0]!r}. Its first line must name {COLUMNS}.")
+    if repeated := [name for name in wanted if header.count(name) > 1]:
+        raise DataError(f"{table} has more than one column {repeated[0]!r}. Keep one.")
+    for line, row in rows:
+        if row:
+            yield line, {name: row[at] for name, at in columns.items() if at < len(row)}
 
 
 def _json_lines(table: Path, text: str) -> Iterator[tuple[int, Any]]:

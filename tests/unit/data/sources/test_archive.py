@@ -175,6 +175,10 @@ def test_a_second_name_of_a_member(
         (["a/" * 65 + "1.png"], r"bad\.zip, .*a/1\.png': 65 levels of folders, above .* 64"),
         (["a/" * 1500 + "1.png"], r"\.\.\.a?/a/.*: 1,500 levels of folders"),
         (["a/" + "x" * 252 + ".png"], r"xxx\.png' has a name of more than 255 bytes: rename it"),
+        (
+            ["x" * 255 + f"/{'y' * 255}/{'z' * 255}/{'v' * 255}/1.png"],
+            "has a path of more than 1,024 bytes: ren",
+        ),
         (["a/1.png", "a/./1.png"], r"bad\.zip, 'a/\./1\.png' is in the zip twice: pack it once"),
         (["a/b.png/1.png", "a/b.png"], r"bad\.zip, 'a/b\.png' is both a file and a folder: rename one"),
     ],

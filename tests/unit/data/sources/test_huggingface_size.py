@@ -80,7 +80,7 @@ class TestSize:
         assert log.read_text() == "label image "
         many = {str(number): [""] for number in range(5000)}
         made([0], **many).save_to_disk(tmp_path / "wide")
-        with pytest.raises(LimitError, match=r"5,00\d columns of a Hugging Face data set"):
+        with pytest.raises(LimitError, match=r"5,00\d columns of a table or a Hugging Face data set"):
             load(tmp_path / "wide", settings)
 
     @pytest.mark.parametrize("column", [0, 1])

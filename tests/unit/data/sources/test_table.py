@@ -2,6 +2,7 @@
 
 import csv
 import json
+import tracemalloc
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,10 +11,12 @@ import torch
 
 from dear.data.settings import DataSettings
 from dear.data.sources import table
+from dear.data.sources.listing import refuse
 from dear.data.sources.naming import read_names
 from dear.data.sources.table import read_table
 from dear.errors import DataError
 from dear.limits import LimitError
+from dear.reading.plain import csv_rows
 from tests.unit.data.photos import COUNTS, class_folders, load, paths, refused
 
 COUNTS_BY_LABEL = dict(enumerate(COUNTS.values()))
@@ -178,9 +181,40 @@ def test_columns_of_a_table_are_those_of_csvs_own_reader() -> None:
 
 
 def test_a_wide_table_costs_no_more_than_its_rows() -> None:
-    """A head of a million columns, where csv.DictReader makes a million entries for each row."""
-    text = "path,label" + "," * 1_000_000 + "\n" + "0.png,a\n" * 1000
+    """A head of 5,000 columns, where csv.DictReader makes as many entries for each row."""
+    text = "path,label" + "," * 4_998 + "\n" + "0.png,a\n" * 1000
     assert {len(row) for _, row in table._csv_lines(Path("t.csv"), text)} == {2}
+
+
+@pytest.mark.parametrize("name", ["list.csv", "names.csv"])
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("path,label" + ",Ā" * 4_999, 1),
+        ("a,b\n" + "c," * 5_000, 2),
+        ("a,b\n" + '"\n",' * 5_000, 2),  # a row of many lines
+    ],
+)
+def test_a_row_of_many_cells_is_refused_before_it_is_split(
+    tmp_path: Path, name: str, text: str, line: int
+) -> None:
+    """A header of 134 MB with 44.7 million cells took 4.3 GB."""
+    (tmp_path / name).write_text(text.replace("a,b", "path,label"))
+    with pytest.raises(DataError, match=rf"{name}, line {line}: it has more than 5,000 cells\. .*quotation"):
+        read_names(tmp_path / name) if "names" in name else read_table(tmp_path / name, DataSettings())
+    tracemalloc.start()
+    with pytest.raises(DataError, match="more than 5,000 cells"):
+        [*csv_rows("Ā," * 3_000_000, name)]
+    assert tracemalloc.get_traced_memory()[1] < 50_000_000  # three million cells would take 250 MB
+    tracemalloc.stop()
+
+
+def test_a_row_does_not_repeat_the_path_of_its_table(tmp_path: Path) -> None:
+    """600,000 rows took 9.3 GB below folders with long names, in a zip of 1.3 MB."""
+    (tmp_path / "list.csv").write_text("path,label\na.png,ant\nb.png,bee\n")
+    first, second = table._entries(tmp_path / "list.csv", True, refuse)
+    assert first.source is second.source
+    assert second.where == f"{tmp_path / 'list.csv'}, line 3"
 
 
 @pytest.mark.parametrize("name", ["list.csv", "list.tsv", "list.jsonl", "names.csv", "names.txt"])
