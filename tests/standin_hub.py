@@ -1,7 +1,8 @@
 """A stand-in of the Hugging Face hub on 127.0.0.1, with the faults of a network: what its client asks for
-when a file is fetched, and nothing else.
+when a file is fetched, or files are sent, and nothing else.
 """
 
+import base64
 import gzip
 import hashlib
 import json
@@ -36,7 +37,10 @@ class Faults:
         sha: what its information states as the commit of a repository.
         missing: whether a small file that is listed is not found.
         size: what is stated as its size.
-        packed: whether the information of a model is packed.
+        packed: the part of a path whose answer is packed, twice; "" for none.
+        warning: what is said of a model card.
+        verify: the address at which a large file that was sent is to be verified, in place of the hub's.
+        commit_url: what is added to the address of a commit that was made.
         xet: the address in which a small file's answer says to ask for its storage.
         endless: whether a file has more bytes than its answer to HEAD states, up to 64 MiB.
         unhashed: whether its information states no hash of a file.
@@ -53,7 +57,10 @@ class Faults:
     sha: str = COMMIT
     missing: bool = False
     size: int | None = None
-    packed: bool = False
+    packed: str = ""
+    warning: str = ""
+    verify: str = ""
+    commit_url: str = ""
     endless: bool = False
     xet: str | None = None
     unhashed: bool = False
@@ -70,6 +77,7 @@ class StandIn:
         cdn: the address that large files are redirected to, as the hub does: its client asks about a file
             no further once the address is of another host or port.
         files: the content of each repository's files; of a branch of its own, of NAME@BRANCH's.
+        stored: the content of large files that were sent, by their hash.
         faults: what goes wrong; may be changed at any time.
         requests: what was asked: method, path and range.
         tokens: with which token each was asked.
@@ -78,6 +86,7 @@ class StandIn:
     endpoint: str = ""
     cdn: str = ""
     files: dict[str, dict[str, bytes]] = field(default_factory=dict)
+    stored: dict[str, bytes] = field(default_factory=dict)
     faults: Faults = field(default_factory=Faults)
     requests: list[tuple[str, str, str | None]] = field(default_factory=list)
     tokens: list[str | None] = field(default_factory=list)
@@ -142,10 +151,68 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         self._answer(body=True)
 
-    def _answer(self, *, body: bool) -> None:
+    def do_POST(self) -> None:
+        path, sent = self._asked(), self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        if path == "/api/repos/create":
+            name = json.loads(sent)
+            return self._json({"url": f"{self.standin.endpoint}/{name['organization']}/{name['name']}"})
+        if path == "/api/validate-yaml":
+            warning = self.standin.faults.warning
+            return self._json({"warnings": [{"message": warning}] if warning else []})
+        if "/preupload/" in path:
+            names = [entry["path"] for entry in json.loads(sent)["files"]]
+            modes = {name: "lfs" if name.endswith(LARGE) else "regular" for name in names}
+            return self._json({
+                "files": [
+                    {"path": name, "uploadMode": mode, "shouldIgnore": False} for name, mode in modes.items()
+                ]
+            })  # fmt: skip
+        if path.endswith(".git/info/lfs/objects/batch"):
+            verify = self.standin.faults.verify or f"{self.standin.endpoint}/verify"
+            return self._json({
+                "transfer": "basic",
+                "objects": [
+                    wanted
+                    | {"actions": {
+                        "upload": {"href": f"{self.standin.cdn}/lfs/{wanted['oid']}"},
+                        "verify": {"href": verify},
+                    }}
+                    for wanted in json.loads(sent)["objects"]
+                ],
+            })  # fmt: skip
+        if matched := re.fullmatch(r"/api/models/([^/]+/[^/]+)/commit/main", path):
+            files = self.standin.files.setdefault(matched[1], {})
+            for line in map(json.loads, sent.splitlines()):
+                entry = line["value"]
+                if line["key"] == "file":
+                    files[entry["path"]] = base64.b64decode(entry["content"])
+                elif line["key"] == "lfsFile":
+                    files[entry["path"]] = self.standin.stored[entry["oid"]]
+            url = f"{self.standin.endpoint}/{matched[1]}/commit/{COMMIT}{self.standin.faults.commit_url}"
+            return self._json({"commitUrl": url, "commitOid": COMMIT, "success": True})
+        return self._json({})
+
+    def do_PUT(self) -> None:
+        content = self.rfile.read(int(self.headers["Content-Length"]))
+        self.standin.stored[self._asked().rpartition("/")[2]] = content
+        self._send(200, {}, b"")
+
+    def _asked(self) -> str:
+        """The path of a request, which is noted."""
         path = unquote(urlsplit(self.path).path)
         self.standin.requests.append((self.command, path, self.headers.get("Range")))
         self.standin.tokens.append(self.headers.get("Authorization"))
+        return path
+
+    def _json(self, content: object) -> None:
+        body, headers = json.dumps(content).encode(), {"Content-Type": "application/json"}
+        packed = self.standin.faults.packed
+        if packed and packed in self.path:
+            body, headers["Content-Encoding"] = gzip.compress(gzip.compress(body)), "gzip, gzip"
+        self._send(200, headers, body)
+
+    def _answer(self, *, body: bool) -> None:
+        path = self._asked()
         for part, code in self.standin.faults.status.items():
             if part in path:
                 return self._send(code, self.standin.faults.headers, b"")
@@ -181,10 +248,7 @@ class _Handler(BaseHTTPRequestHandler):
             "siblings": siblings,
             "cardData": {"license": "mit"},
         }
-        body, headers = json.dumps(info).encode(), {"Content-Type": "application/json"}
-        if self.standin.faults.packed:
-            body, headers["Content-Encoding"] = gzip.compress(body), "gzip"
-        return self._send(200, headers, body)
+        return self._json(info)
 
     def _resolve(self, repository: str, name: str, body: bool) -> None:
         content = self._file(repository, name)

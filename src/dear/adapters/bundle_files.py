@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import huggingface_hub  # loads its parts when they are used
+from huggingface_hub import constants
 from safetensors.torch import save
 from torch import Tensor
 
@@ -15,11 +16,14 @@ from dear import __version__
 from dear.adapters.bundle_config import ADAPTER, CARD, CONFIG, LIBRARY, config_hash, read_config
 from dear.backbone import hub, hub_hashes
 from dear.backbone.clip import tensors_hash
-from dear.errors import BundleError, OutputError, first_line
+from dear.backbone.hub_answers import checked_answers
+from dear.errors import BundleError, DearError, OutputError, first_line, printable
 from dear.limits import LimitError
 from dear.reading.files import ReadingError, require_inside
 from dear.reading.tensors import read_tensors
 from dear.writing import others, try_place, write_folder
+
+ADDRESS = 1000  # characters of a commit's address, which the hub states
 
 
 def write(folder: Path, tensors: Mapping[str, Tensor], config: Mapping[str, Any], card: str) -> None:
@@ -145,14 +149,16 @@ def upload(
     """Upload a bundle's files to a hub repository; returns the commit's address. Raises BundleError."""
     try:
         hub.reach()
-        client = huggingface_hub.HfApi(token=token, library_name=LIBRARY)
-        client.create_repo(repository, private=private, exist_ok=True)
-        commit = client.upload_folder(
-            repo_id=repository, folder_path=folder, commit_message=message, revision=revision
-        )
+        client = huggingface_hub.HfApi(endpoint=constants.ENDPOINT, token=token, library_name=LIBRARY)
+        with checked_answers(f"the bundle {repository}", "bundle_bytes"):
+            client.create_repo(repository, private=private, exist_ok=True)
+            commit = client.upload_folder(
+                repo_id=repository, folder_path=folder, commit_message=message, revision=revision
+            )
     except Exception as error:
+        cause = error.__cause__ if isinstance(error.__cause__, DearError) else error  # which the client wraps
         raise BundleError(
-            f"cannot upload to https://huggingface.co/{repository} ({first_line(error)}). Check the name and "
+            f"cannot upload to https://huggingface.co/{repository} ({first_line(cause)}). Check the name and "
             "that you are logged in (`hf auth login`), or copy the folder yourself."
         ) from error
-    return str(commit)
+    return printable(str(commit))[:ADDRESS]

@@ -3,9 +3,11 @@
 import logging
 import re
 import threading
-from collections.abc import Iterator
+import warnings
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -38,11 +40,12 @@ def stated_size(entry: Any, title: str) -> int:
 
 @contextmanager
 def checked_answers(title: str, size_limit: str, asked: str | None = None) -> Iterator[None]:
-    """Context in which what the hub answers about files is checked before its client uses it: the client
-    makes paths of the ETag, the commit and the revision, which lead anywhere unless they are hashes, fetches
-    and unpacks without bound, and asks any address that an answer names, with the user's token. ``title``
-    names the files, ``size_limit`` is the limit of each, ``asked`` the commit that is asked for. The client
-    is that of the process: other threads wait for this context to end.
+    """Context in which what the hub answers about files, fetched or sent, is checked before its client uses
+    it: the client makes paths of the ETag, the commit and the revision, which lead anywhere unless they are
+    hashes, fetches and unpacks without bound, asks any address that an answer names, with the user's token,
+    and shows its warnings. ``title`` names the files, ``size_limit`` is the limit of each that is fetched,
+    ``asked`` the commit that is asked for. The client is that of the process: other threads wait for this
+    context to end.
     """
     with _changing, _checked_answers(title, size_limit, asked):
         yield
@@ -138,7 +141,10 @@ def _checked_answers(title: str, size_limit: str, asked: str | None) -> Iterator
         "http_get": bounded_get,
     }  # fmt: skip
     with ExitStack() as stack:
-        # The client of Xet asks the address in a header with the user's token, unseen by the checks above.
+        stack.callback(setattr, warnings, "showwarning", warnings.showwarning)
+        warnings.showwarning = partial(_shown_in_one_line, warnings.showwarning)
+        # The client of Xet asks the addresses in answers by itself, unseen by the checks above: without it,
+        # a file is fetched and sent as one of Git LFS.
         if hasattr(constants, "HF_HUB_DISABLE_XET"):
             stack.callback(setattr, constants, "HF_HUB_DISABLE_XET", constants.HF_HUB_DISABLE_XET)
             constants.HF_HUB_DISABLE_XET = True
@@ -152,8 +158,20 @@ def _checked_answers(title: str, size_limit: str, asked: str | None) -> Iterator
 
 def _in_one_line(record: logging.LogRecord) -> bool:
     """Make what the client logs, such as warnings that the hub sends, a line without control characters."""
-    record.msg, record.args = printable(" ".join(record.getMessage().split()))[:500], None
+    record.msg, record.args = _line(record.getMessage()), None
     return True
+
+
+def _shown_in_one_line(
+    show: Callable[..., None], message: Warning | str, *place: Any, **options: Any
+) -> None:
+    """Show a Python warning likewise: what the hub says of a model card becomes one."""
+    line = _line(str(message))
+    show(message if line == str(message) else UserWarning(line), *place, **options)
+
+
+def _line(text: str) -> str:
+    return printable(" ".join(text.split()))[:500]
 
 
 def _short_wait(seconds: re.Match[str]) -> str:

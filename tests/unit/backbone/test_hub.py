@@ -173,10 +173,10 @@ def test_an_answer_is_not_unpacked_nor_read_to_its_end(
 ) -> None:
     """Five kilobytes, packed twice, took 6.6 GiB; and a file that is longer than stated filled the disk."""
     standin.files[CLIP] = {"config.json": b"{}"}
-    standin.faults.packed = True
+    standin.faults.packed = "/api/models/"
     with pytest.raises(WeightsError, match=f"packs its answers about {CLIP}"):
         hub.fetch(CLIP, ["config.json"])
-    standin.faults.packed, standin.faults.endless = False, True
+    standin.faults.packed, standin.faults.endless = "", True
     with pytest.raises(WeightsError, match=r"sends more than it states of config\.json"):
         hub.fetch(CLIP, ["config.json"])
     for name in ("hub_bytes", "hub_values"):
