@@ -69,8 +69,8 @@ def layer_values(model: Any) -> tuple[int, int]:
     """The most values of a layer of an open_clip model for a picture, and for a prompt. Raises WeightsError
     for an image tower that cannot be computed.
     """
-    text = _text(model)
-    return values_of_layer(model.visual), text.context_length * widest(text.transformer)
+    text, layered = _text(model), _layered_image_why_not(model) is None
+    return values_of_layer(model.visual, layered=layered), text.context_length * widest(text.transformer)
 
 
 def embedding_of(model: Any) -> int:
@@ -125,7 +125,14 @@ def _whole_image_why_not(visual: Any) -> str | None:
     if is_instance(visual, names.VISION_CLASS) and (visual.pool_type not in POOLS or visual.proj is None):
         return "it gives no embedding in the joint space"
     height, width = image_sides(visual)
-    return None if height == width else "no tower here takes such images"
+    if height != width:
+        return "no tower here takes such images"
+    timm: Any = getattr(getattr(visual, "trunk", None), "pretrained_cfg", None) or {}
+    sides = tuple(timm.get("input_size", ())[1:])
+    # At another size an index may lead past a table of positions, which a pass without values does not tell.
+    if timm.get("fixed_input_size") and sides != (height, width):
+        return f"it takes images of {sides[0]} x {sides[1]} pixels only, not of {height}"
+    return None
 
 
 def _is_whole_text(text: Any) -> bool:

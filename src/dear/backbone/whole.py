@@ -14,6 +14,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.func import functional_call
+from torch.nn.functional import multi_head_attention_forward, scaled_dot_product_attention
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from dear.backbone.choice import Access
 from dear.backbone.injection import Injection
@@ -27,6 +30,8 @@ from dear.errors import WeightsError, first_line, of_memory
 NEEDED = 'a backbone that "dear models" lists with layers and heads, as ViT-B-16, has them'
 LAYER_VALUES = 2**25
 """Values of the largest layer of an image tower for all pictures that are computed together."""
+PICTURES = 1009
+"""Pictures of a pass without memory: a prime, so that what is computed of weights alone is no multiple."""
 
 
 class Whole:
@@ -239,32 +244,72 @@ def image_side(visual: Any) -> int:
 
 
 @torch.no_grad()
-def values_of_layer(visual: nn.Module) -> int:
-    """The most values that a layer of an image tower gives for a picture, by a pass on the meta device, which
-    takes no memory. Raises WeightsError for a tower that fails.
+def values_of_layer(visual: nn.Module, *, layered: bool = False) -> int:
+    """The most values that an operator of an image tower gives for a picture, by a pass on the meta device,
+    which takes no memory. A ``layered`` tower is not used whole, and computes attention by itself. Raises
+    WeightsError for a tower that fails.
     """
-    largest = 1
-
-    def note(_: nn.Module, __: Any, output: object) -> None:
-        nonlocal largest
-        if isinstance(output, Tensor):
-            largest = max(largest, output.numel())
-
     tensors = chain(visual.named_parameters(), visual.named_buffers())
     without_values = {name: tensor.detach().to("meta") for name, tensor in tensors}
-    pixels = torch.empty(1, 3, *image_sides(visual), device="meta")
-    hooks = [part.register_forward_hook(note) for part in visual.modules()]
-    training = visual.training
+    pixels = torch.empty(PICTURES, 3, *image_sides(visual), device="meta")
+    training, operators = visual.training, _Operators()
     try:
         visual.eval()  # batch normalisation trains on no single picture
-        _computed(
-            partial(functional_call, visual, without_values), pixels, f"image tower ({image_kind(visual)})"
-        )
+        with operators, _FusedAttention(layered=layered):
+            _computed(
+                partial(functional_call, visual, without_values),
+                pixels,
+                f"image tower ({image_kind(visual)})",
+            )
     finally:
         visual.train(training)
-        for hook in hooks:
-            hook.remove()
-    return largest
+    return operators.largest
+
+
+class _Operators(TorchDispatchMode):
+    """Context that notes the most values of an operator's output for each of `PICTURES`: modules such as an
+    attention with position biases compute larger ones than they return.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.largest = 1
+
+    def __torch_dispatch__(self, operator: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        output = operator(*args, **(kwargs or {}))
+        if not any(result.alias_info for result in operator._schema.returns):  # a view takes no memory
+            results = output if isinstance(output, list | tuple) else [output]
+            sizes = [result.numel() for result in results if isinstance(result, Tensor)]
+            of_pictures = (size // PICTURES for size in sizes if size % PICTURES == 0)  # others: of weights
+            self.largest = max(self.largest, *of_pictures, 1)
+        return output
+
+
+class _FusedAttention(TorchFunctionMode):
+    """Context in which attention is without its matrix of queries and keys where a CPU computes it so, which
+    the meta device does not. In torch's own module a CPU has the matrix; a ``layered`` tower does not use it.
+    """
+
+    def __init__(self, *, layered: bool) -> None:
+        super().__init__()
+        self.layered = layered
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs, output = kwargs or {}, None
+        if function is scaled_dot_product_attention:
+            output = _fused(*args, **kwargs)
+        elif function is multi_head_attention_forward and self.layered:
+            output = torch.empty_like(args[0]), None
+        return function(*args, **kwargs) if output is None else output
+
+
+def _fused(
+    query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, *_: object, **__: object
+) -> Tensor | None:
+    """An output of attention without values, if torch computes it on a CPU without its matrix."""
+    dimensions = {query.ndim} | {4 if attn_mask is None or attn_mask.ndim == 2 else attn_mask.ndim}
+    widths = {tensor.shape[-1] for tensor in (query, key, value)}
+    return torch.empty_like(query) if dimensions == {4} and len(widths) == 1 else None
 
 
 def _identity(size: int, module: nn.Module) -> nn.Parameter:
