@@ -62,7 +62,7 @@ LIMITS: Final = MappingProxyType({
     "record_settings": Limit(100_000, "characters of the settings and the environment in a run record"),
     "record_confusions": Limit(100_000, "confusions in a part of a run record"),
     "record_examples": Limit(1000, "examples of mistakes in a part of a run record"),
-    "methods": Limit(500, "methods of a recipe"),
+    "methods": Limit(500, "methods of a recipe or a command, times role variants"),
     "data_sets": Limit(500, "data sets of a recipe"),
     "shots": Limit(1_000_000, "training images per class (shots)"),
     "runs": Limit(40_000, "runs: methods times data sets times numbers of shots times seeds"),

@@ -69,7 +69,7 @@ def command(*, methods: list[str] | None = None) -> Listed:
     Args:
         methods: Only these, with the meaning of their settings.
     """
-    names = [known_method(name) for name in methods or METHODS]
+    names = dict.fromkeys(map(known_method, methods or METHODS))
     return Listed([describe(METHODS[name]) for name in names], details=methods is not None)
 
 

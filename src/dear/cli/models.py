@@ -53,7 +53,7 @@ def command_models(
     from dear.writing import output_file
 
     console, models = progress_console(), []
-    architectures = names or names_of_open_clip()
+    architectures = dict.fromkeys(names or names_of_open_clip())
     with console.status("building"):
         for name in architectures:
             models.append(try_architecture(name, compare_below))

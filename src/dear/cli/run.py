@@ -18,6 +18,7 @@ from dear.evaluation.plan import Plan, RoleVariant, with_all
 from dear.evaluation.protocols import protocol_class
 from dear.evaluation.protocols.base_to_novel import BaseToNovel
 from dear.evaluation.recipe import load_recipes, restricted
+from dear.limits import at_most
 from dear.methods.declaration import MethodSettings
 from dear.methods.registry import METHODS, USUAL, known_method, methods_with_roles, option_groups
 from dear.report.grid import Grid
@@ -191,8 +192,8 @@ def plans_of(
 ) -> tuple[Plan, ...]:
     """A plan for each method ("all" means each of ``available``; the usual ones if none is named), and for a
     method with head roles a plan for each of the given variants of its role table. ``settings`` are the
-    methods' settings by option group. Raises UnknownNameError for an unknown method, SettingsError for
-    settings of a method that is not run.
+    methods' settings by option group. Raises UnknownNameError for an unknown method, LimitError for too many
+    plans, SettingsError for settings of a method that is not run.
     """
     names = [known_method(name) for name in (USUAL if methods is None else with_all(methods, available))]
     by_method = settings_of_methods(names, settings)
@@ -201,6 +202,7 @@ def plans_of(
             f"--role-variant applies to {' or '.join(methods_with_roles())}, which is not run: "
             f"{', '.join(names)}."
         )
+    at_most("methods", len(names) * len(role_variants or [""]), "--methods")
     return tuple(
         Plan(name, variant, by_method.get(name))
         for name in names

@@ -3,7 +3,8 @@ import because the report uses it too.
 """
 
 import json
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Collection, Iterable
 from dataclasses import asdict, dataclass
 from functools import cache
 from importlib.resources import files
@@ -55,21 +56,26 @@ def ablation_plans(
     None).
 
     Rows whose labels are in ``without`` are left out. Raises UnknownNameError for an unknown ablation or row,
-    and SettingsError for settings that an ablation varies: its rows would not match their labels.
+    and SettingsError for one that is named twice, or for settings that an ablation varies: its rows would not
+    match their labels.
     """
-    left_out = set(without)
+    chosen, left_out = tuple(names), tuple(without)
     labels = [row.label for ablation in ablations().values() for row in ablation.rows if row.label]
-    for label in sorted(left_out.difference(labels)):
-        raise UnknownNameError("row", label, labels)
-    plans: dict[Plan, None] = {}
-    for name in names:
-        if name not in ablations():
-            raise UnknownNameError("ablation", name, ablations())
+    _require_named_once("row", left_out, labels)
+    _require_named_once("ablation", chosen, ablations())
+    for name in chosen:
         _leaves_alone(ablations()[name], settings or _usual())
-        for row in ablations()[name].rows:
-            if row.label not in left_out:
-                plans[_plan(row, settings)] = None
-    return tuple(plans)
+    rows = (row for name in chosen for row in ablations()[name].rows if row.label not in left_out)
+    return tuple(dict.fromkeys(_plan(row, settings) for row in rows))
+
+
+def _require_named_once(kind: str, names: Iterable[str], known: Collection[str]) -> None:
+    """Raise UnknownNameError for a name that is not ``known``, SettingsError for one that is there twice."""
+    for name, times in Counter(names).items():
+        if name not in known:
+            raise UnknownNameError(kind, name, known)
+        if times > 1:
+            raise SettingsError(f"the {kind} {name!r} is named {times:,} times: name it once.")
 
 
 def _usual() -> MethodSettings:

@@ -48,6 +48,10 @@ def test_every_method_with_all_its_settings(capsys: pytest.CaptureFixture[str]) 
     assert by_name["dear"]["extra"] == ["Needs a role table of the backbone."]
 
 
+def test_a_name_that_is_there_again_is_described_once(capsys: pytest.CaptureFixture[str]) -> None:
+    assert shown(["methods", "--methods", "coop,dear,coop"], capsys).count("--coop.tokens") == 1
+
+
 def test_it_fits_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     for words in (["methods"], ["methods", "--methods", "dear,promptkd,tac"]):
         assert max(map(len, shown(words, capsys).splitlines())) <= 80
