@@ -272,7 +272,7 @@ class _Operators(TorchDispatchMode):
     """
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.largest = 1
 
     def __torch_dispatch__(self, operator: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -295,12 +295,12 @@ class _FusedAttention(TorchFunctionMode):
         self.layered = layered
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs, output = kwargs or {}, None
-        if function is scaled_dot_product_attention:
-            output = _fused(*args, **kwargs)
-        elif function is multi_head_attention_forward and self.layered:
-            output = torch.empty_like(args[0]), None
-        return function(*args, **kwargs) if output is None else output
+        kwargs = kwargs or {}
+        if function is scaled_dot_product_attention and (output := _fused(*args, **kwargs)) is not None:
+            return output
+        if function is multi_head_attention_forward and self.layered:
+            return torch.empty_like(args[0]), None
+        return function(*args, **kwargs)
 
 
 def _fused(
