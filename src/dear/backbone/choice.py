@@ -47,9 +47,11 @@ def backbone_or_default(model: str | None, pretrained: str | None, *, world: boo
     any other. ``pretrained`` alone selects other weights of the default.
     """
     if model is not None:
-        return BackboneName(model, pretrained)
+        return BackboneName(model, weights_name(model, pretrained))
     default = BackboneName(TINY, None) if world else REAL
-    return default if pretrained is None else BackboneName(default.model, pretrained)
+    if pretrained is None:
+        return default
+    return BackboneName(default.model, weights_name(default.model, pretrained))
 
 
 def check_model(model: str | None) -> None:
@@ -64,6 +66,14 @@ def check_model(model: str | None) -> None:
 def architecture(model: str) -> str:
     """open_clip's name of an architecture, which OpenAI writes ViT-B/32."""
     return model.replace("/", "-")
+
+
+def weights_name(model: str, pretrained: str | None) -> str | None:
+    """open_clip's name of a tag of an architecture, of which it also takes capitals and hyphens; any other
+    name of weights as it is.
+    """
+    tag = (pretrained or "").lower().replace("-", "_")
+    return tag if tag in openclip.list_pretrained_tags_by_model(architecture(model)) else pretrained
 
 
 def is_architecture(model: str) -> bool:

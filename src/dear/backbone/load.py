@@ -11,7 +11,7 @@ from torch import nn
 
 from dear.backbone import from_transformers, hub, tiny
 from dear.backbone import openclip as open_clip
-from dear.backbone.choice import RANDOM, architecture, unknown_model
+from dear.backbone.choice import RANDOM, architecture, unknown_model, weights_name
 from dear.backbone.clip import Clip, Tokenizer
 from dear.backbone.convert import attention_values, embedding_of, layer_values, patches_of, require_fit
 from dear.backbone.device import find_device, set_threads
@@ -65,7 +65,7 @@ def load_clip(
     """
     at_most("model_name", max(len(model), len(pretrained or "")), named_by or "the model")
     device = find_device(device)
-    clip = _load(model, pretrained, named_by).to(device)
+    clip = _load(model, weights_name(model, pretrained), named_by).to(device)
     if device.type == "cpu":
         set_threads(clip)
     return clip
@@ -75,7 +75,7 @@ def find_weights(model: str, pretrained: str | None) -> None:
     """Fetch the weights of an open_clip tag, unless they are in the cache: `load_clip` says at once if they
     are unavailable, but here nothing is loaded. Raises WeightsError.
     """
-    name = architecture(model)
+    name, pretrained = architecture(model), weights_name(model, pretrained)
     if pretrained and model != tiny.NAME and (tag := open_clip.get_pretrained_cfg(name, pretrained)):
         download(name, pretrained, tag)
 

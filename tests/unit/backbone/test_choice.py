@@ -29,6 +29,10 @@ from dear.roles.packaged import packaged_tables
         ((None, "folder"), True, ("tiny", "folder")),
         (("tiny", None), False, ("tiny", None)),
         (("ViT-B-32", "openai"), True, ("ViT-B-32", "openai")),
+        ((None, "LAION2B-S34B-B88K"), False, ("ViT-B-16", "laion2b_s34b_b88k")),
+        (("ViT-B/32", "OpenAI"), False, ("ViT-B/32", "openai")),
+        (("ViT-B-16", "My-File.pt"), False, ("ViT-B-16", "My-File.pt")),
+        (("tiny", "OpenAI"), False, ("tiny", "OpenAI")),
     ],
 )
 def test_the_backbone_of_data(

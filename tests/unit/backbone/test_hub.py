@@ -15,7 +15,7 @@ from torch import Tensor
 
 from dear.backbone import hub, hub_answers, weights
 from dear.backbone.choice import BackboneName
-from dear.backbone.load import load_clip
+from dear.backbone.load import find_weights, load_clip
 from dear.data.sources.huggingface_hub import fetched
 from dear.errors import WeightsError
 from dear.limits import LIMITS, Limit, LimitError, at_most
@@ -342,8 +342,11 @@ class TestWellKnown:
         return wanted
 
     @pytest.mark.usefixtures("published")
-    def test_they_are_fetched_by_their_commit(self, standin: StandIn) -> None:
-        load_clip(NAME, "plain")
+    @pytest.mark.parametrize("tag", ["plain", "PLAIN"])
+    def test_they_are_fetched_by_their_commit(self, standin: StandIn, tag: str) -> None:
+        """In whatever spelling open_clip takes: another one was of no commit and no hash."""
+        find_weights(NAME, tag)
+        assert load_clip(NAME, tag).identity.pretrained == "plain"
         asked = [path for _, path, _ in standin.requests if path.startswith(("/api/", f"/{CLIP}"))]
         assert asked
         assert all(COMMIT in path for path in asked)
