@@ -16,6 +16,9 @@ from torch.nn.functional import normalize
 from dear.backbone.convert import to_towers
 from dear.limits import at_most
 
+AT_ONCE = 2**20
+"""Values that are hashed together."""
+
 Tokenizer = Callable[[Sequence[str]], Int[Tensor, "text token"]]
 
 
@@ -185,7 +188,8 @@ def tensors_hash(state: dict[str, Tensor]) -> str:
     """SHA-256 over names, shapes and float32 values, sorted by name; independent of the file format."""
     digest = hashlib.sha256()
     for name in sorted(state):
-        tensor = state[name].detach().to("cpu", torch.float32).contiguous()
+        tensor = state[name].detach()
         digest.update(f"{name}{tuple(tensor.shape)}".encode())
-        digest.update(tensor.numpy().tobytes())
+        for values in tensor.reshape(-1).split(AT_ONCE):  # as float32, bytes take four times as much
+            digest.update(values.to("cpu", torch.float32).numpy())
     return digest.hexdigest()
