@@ -38,7 +38,9 @@ PATIENCE = 30
 """Seconds of the clock for each of the processor: other processes may have it meanwhile."""
 
 
-def isolated(read: Callable[[], Result], where: object, *, seconds: int, memory: int) -> Result:
+def isolated(
+    read: Callable[[], Result], where: object, *, seconds: int, memory: int, remedy: str = ""
+) -> Result:
     """The result of ``read``, or the DearError that it raises; of its other effects only those on the disk
     remain.
 
@@ -47,6 +49,7 @@ def isolated(read: Callable[[], Result], where: object, *, seconds: int, memory:
         where: the input, for messages.
         seconds: the most time of the processor.
         memory: the most bytes beyond those of this process.
+        remedy: what the user can do about too much memory.
 
     Raises LimitError for what takes more, ReadingError for what ends the process.
     """
@@ -73,13 +76,14 @@ def isolated(read: Callable[[], Result], where: object, *, seconds: int, memory:
         reason = signal.Signals(-ended).name if ended < 0 else f"code {ended}"
         raise ReadingError(
             where,
-            f"it is damaged, or takes more than {megabytes:,} MiB of memory to read (ending with {reason})",
+            f"it is damaged, or takes more than {megabytes:,} MiB of memory to read (ending with {reason}). "
+            f"{remedy}".strip(),
         )
     result, error_type, text, facts = pickle.loads(content)
     if error_type is None:
         return result  # type: ignore[no-any-return]
     if error_type is MemoryError:
-        raise LimitError(f"{where}: it takes more than {megabytes:,} MiB of memory to read.")
+        raise LimitError(f"{where}: it takes more than {megabytes:,} MiB of memory to read. {remedy}".strip())
     raised = error_type.__new__(error_type)
     Exception.__init__(raised, text)
     raised.__dict__.update(facts)

@@ -62,7 +62,8 @@ def test_the_hash_is_that_of_whole_tensors(
     whole = drawn.clamp(max=120).to(kind)
     state = {
         "all": whole, "b": whole[0, 0, 0], "a": whole[:0], "turned": whole.permute(2, 0, 1),
-        "part": whole[1:, ::2, 3:], "repeated": whole[:1].expand(4, 5, 7), "grad": nn.Parameter(drawn.float()),
+        "part": whole[1:, ::2, 3:], "repeated": whole[:1].expand(4, 5, 7),
+        "grad": nn.Parameter(drawn.float()),
     }  # fmt: skip
     slow = sha256()
     for name in sorted(state):

@@ -24,6 +24,7 @@ LABEL_TYPE: Final = re.compile(r"(large_)?string|bool|u?int(8|16|32|64)|float(32
 FEATURES: Final = b"huggingface"
 """The key of a schema's metadata under which the library datasets states the features of the columns."""
 PARQUET, MAGIC, LENGTH = ".parquet", b"PAR1", 4
+BUFFER: Final = 2**22  # bytes of a Parquet file that are read at a time
 
 
 @dataclass(frozen=True)
@@ -92,7 +93,8 @@ def _arrays(file: Path, column: str, rows: int, images: bool) -> Iterator[Any]:
         from pyarrow.parquet import ParquetFile
 
         with pyarrow.OSFile(os.fsencode(file)) as source:
-            reader = ParquetFile(source, pre_buffer=False)
+            # Otherwise a column's values in a group of rows, all of them by default, are in memory at once.
+            reader = ParquetFile(source, pre_buffer=False, buffer_size=BUFFER)
             leaf = f"{column}.bytes" if images else column
             for batch in _modest(reader.iter_batches(rows, columns=[leaf], use_threads=False), file):
                 if batch.schema.names != [column]:

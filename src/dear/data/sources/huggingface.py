@@ -16,7 +16,7 @@ from dear.data.sources.folder import SPLITS, require_one_name_each
 from dear.data.sources.listing import PARTS, Listing, Row, require_distinct
 from dear.data.sources.splits import Split, make_split
 from dear.errors import DataError, OutputError, installation, listing
-from dear.limits import at_most, limit
+from dear.limits import at_most, limit, variable
 from dear.reading.files import expanded, has_links, opened, size_on_disk
 from dear.reading.isolated import isolated
 from dear.reading.plain import read_json
@@ -82,7 +82,8 @@ def read_huggingface(name: str, settings: DataSettings) -> Listing:
     tables = dict[str, ArrowFiles]()
     seconds = SECONDS + sum(map(size_on_disk, chain.from_iterable(files.values()))) // BYTES_A_SECOND
     with temporary_folder(cache / f"{uuid4().hex}.part") as unfinished:
-        return isolated(read, name, seconds=seconds, memory=limit("unpacking_bytes"))
+        remedy = f"Set {variable('unpacking_bytes')} to allow more."
+        return isolated(read, name, seconds=seconds, memory=limit("unpacking_bytes"), remedy=remedy)
 
 
 def list_tables(

@@ -15,7 +15,7 @@ from dear.backbone import hub, hub_hashes
 from dear.backbone.hub_answers import checked_answers, stated_size
 from dear.errors import DataError, DearError, OutputError, first_line, listing
 from dear.limits import at_most
-from dear.reading.files import walk_folders
+from dear.reading.files import require_inside, walk_folders
 from dear.reading.plain import read_json
 from dear.reading.typed import typed
 from dear.writing import write_json
@@ -228,18 +228,19 @@ def _cached(repository: str, name: str, commit: str) -> Path | None:
 
 
 def local_files(folder: Path, configuration: str) -> tuple[Mapping[str, list[Path]], bool]:
-    """As `fetched`, of a folder as a repository has it, such as a download. Links in it are left out."""
+    """As `fetched`, of a folder as a repository has it, such as a download. Raises ReadingError for a link
+    out of it, other than to the blobs of its repository in the hub's cache.
+    """
     names = list[str]()
     for parent, folders, inside in walk_folders(folder):
         within = parent.relative_to(folder)
         if len(within.parts) == DEEPEST:
             folders.clear()
-        names += [
-            (within / file).as_posix()
-            for file in inside
-            if file.endswith(".parquet") and not (parent / file).is_symlink()
-        ]
+        names += [(within / file).as_posix() for file in inside if file.endswith(".parquet")]
     at_most("dataset_files", len(names), folder)
     selection = choose(names, configuration, str(folder))
-    files = {split: [folder / name for name in names] for split, names in selection.splits.items()}
+    files = {
+        split: [require_inside(folder / name, folder) for name in names]
+        for split, names in selection.splits.items()
+    }
     return files, selection.partial
