@@ -10,6 +10,7 @@ import os
 import re
 import sqlite3
 import string
+from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from itertools import islice
@@ -41,6 +42,7 @@ from dear.retrieval.scan import Stamp
 SCHEMA = 2
 LONGEST_PATH, LONGEST_REASON = 4096, 500
 WRITTEN_AT_ONCE = 1000  # rows: signals, such as SIGTERM, wait so long
+CACHE = 2**16  # KiB of pages in memory during a change: SQLite writes and reads others again and again
 OF_FAISS = {"trained", "kind", "storage"}
 """Facts of the time when FAISS searched; a completed build left them, and all its rows are searchable."""
 SHA256 = re.compile("[0-9a-f]{64}")
@@ -118,6 +120,7 @@ class Catalogue:
         """Context of a transaction: its changes become visible together at the end. Raises OutputError."""
         try:
             with self.database:
+                self.database.execute(f"PRAGMA cache_size = {-CACHE}")
                 self.database.execute("BEGIN IMMEDIATE")
                 yield
         except sqlite3.OperationalError as error:  # locked, disk full, no permission
@@ -291,7 +294,11 @@ class Catalogue:
         )
 
     def remove(self, paths: Sequence[str]) -> None:
-        self._write("DELETE FROM files WHERE path = ?", [(os.fsencode(p),) for p in paths])
+        names = {*map(os.fsencode, paths)}
+        listed = self._ask("SELECT rowid, path FROM files NOT INDEXED") if names else ()
+        # In the order of the table, which a stranger's index has in any: the pages that change are in memory.
+        numbers = array("q", (number for number, name in listed if name in names))
+        self._write("DELETE FROM files WHERE rowid = ?", ((number,) for number in numbers))
 
     def renumber(self, rows: Iterable[int]) -> None:
         """Renumber rows to their positions in ``rows``, which contains the row of every file."""

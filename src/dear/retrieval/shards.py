@@ -21,7 +21,7 @@ from dear.errors import DataError, OutputError
 from dear.limits import at_most
 from dear.progress import Progress, silent
 from dear.retrieval.build import discard, finish
-from dear.retrieval.catalogue import Catalogue, Entry
+from dear.retrieval.catalogue import WRITTEN_AT_ONCE, Catalogue, Entry
 from dear.retrieval.database import only_writer
 from dear.retrieval.encoder import CLASS, identity_of
 from dear.retrieval.results import Built, damaged
@@ -114,18 +114,15 @@ def _of_heads(facts: Mapping[str, Any]) -> list[Any] | None:
     return [facts["heads"][name] for name in HEADS] if "heads" in facts else None
 
 
-def _require_sound(shard: Shard, catalogue: Catalogue) -> None:
-    """Raise DataError for files, rows or vectors of a shard that no build of it has written. No image is
-    read: the shard may name any folder.
+def _require_sound(catalogue: Catalogue) -> None:
+    """Raise DataError for rows or vectors of a shard that no build of it has written. No image is read: the
+    shard may name any folder.
     """
     facts = catalogue.metadata()
     vectors = Vectors.of(catalogue.folder, facts)
     vectors.require_filled(facts["rows"])
     for feature in range(vectors.features):
         vectors.require_unit(feature, 0, facts["rows"])
-    for entry in catalogue.entries(facts["rows"]):
-        if not shard.has(entry.path):
-            raise damaged(catalogue.folder, f"{entry.path[:100]!r} does not belong to shard {shard}")
     catalogue.require_one_content_a_row()
 
 
@@ -141,8 +138,8 @@ def _merge(folder: Path, out: Path, progress: Progress) -> Built:
         require_alike(metadata)
         require_rows(folder, (facts["rows"] for _, facts in metadata.values()))
         at_most("index_rows", sum(facts["rows"] for _, facts in metadata.values()), f"the index {out}")
-        for done, (shard, catalogue) in enumerate(shards.items(), start=1):
-            _require_sound(shard, catalogue)
+        for done, catalogue in enumerate(shards.values(), start=1):
+            _require_sound(catalogue)
             progress("checking shards", done, len(shards))
         stack.enter_context(only_writer(out))
         (_, first), *_ = metadata.values()
@@ -153,7 +150,7 @@ def _merge(folder: Path, out: Path, progress: Progress) -> Built:
             raise OutputError(f"{out} is an index already: choose another folder with --out.")
         with merged.change():
             merged.begin_again(**facts)  # after an interrupted merge, perhaps of other shards
-            merged.set(rows=_copy([*shards.values()], merged, progress))
+            merged.set(rows=_copy(shards, merged, progress))
         return finish(merged)
 
 
@@ -173,15 +170,21 @@ class _Rows(NamedTuple):
         return _Rows(self.shard[selected], self.row[selected])
 
 
-def _copy(shards: Sequence[Catalogue], merged: Catalogue, progress: Progress) -> int:
-    """Copy the shards' files, in the order of their paths, and the rows that they need; returns how many."""
+def _copy(parts: Mapping[Shard, Catalogue], merged: Catalogue, progress: Progress) -> int:
+    """Copy the shards' files, in the order of their paths, and the rows that they need; returns how many.
+    Raises DataError for files or features that no builds of these shards have written.
+    """
+    shards = [*parts.values()]
     shard_of, row_of = array("l"), array("l")
     repeated = array("l"), array("l"), array("l")  # rows of a content that an earlier shard has, and its row
     in_order = heapq.merge(
-        *map(_numbered, range(len(shards)), shards), key=lambda numbered: os.fsencode(numbered[1].path)
+        *map(_numbered, range(len(shards)), parts, shards), key=lambda numbered: os.fsencode(numbered[1].path)
     )
+    waiting, rows = list[Entry](), dict[str, int]()  # to be written together, and their rows by content
     for shard, entry in in_order:
-        row = None if entry.sha256 is None else merged.row_of(entry.sha256)
+        row = None
+        if entry.sha256 is not None:
+            row = rows[entry.sha256] if entry.sha256 in rows else merged.row_of(entry.sha256)
         if row is None and entry.row is not None:
             row = len(row_of)
             shard_of.append(shard)
@@ -189,7 +192,13 @@ def _copy(shards: Sequence[Catalogue], merged: Catalogue, progress: Progress) ->
         elif row is not None and entry.row is not None and shard_of[row] != shard:
             for numbers, number in zip(repeated, (shard, entry.row, row), strict=True):
                 numbers.append(number)
-        merged.put([entry._replace(row=row)])
+        if entry.sha256 is not None and row is not None:
+            rows[entry.sha256] = row
+        waiting.append(entry._replace(row=row))
+        if len(waiting) == WRITTEN_AT_ONCE:
+            merged.put(waiting)
+            waiting, rows = [], {}
+    merged.put(waiting)
     origins = _Rows(np.asarray(shard_of), np.asarray(row_of))
     # Many files of a shard may have one content: it is compared once.
     copies, copied_rows, first = np.unique(np.asarray(repeated), axis=1)
@@ -202,8 +211,12 @@ def _copy(shards: Sequence[Catalogue], merged: Catalogue, progress: Progress) ->
     return len(row_of)
 
 
-def _numbered(number: int, shard: Catalogue) -> Iterator[tuple[int, Entry]]:
-    return ((number, entry) for entry in shard.entries(shard.metadata()["rows"]))
+def _numbered(number: int, shard: Shard, catalogue: Catalogue) -> Iterator[tuple[int, Entry]]:
+    """The files of a shard with its index. Raises DataError for one that does not belong to it."""
+    for entry in catalogue.entries(catalogue.metadata()["rows"]):
+        if not shard.has(entry.path):
+            raise damaged(catalogue.folder, f"{entry.path[:100]!r} does not belong to shard {shard}")
+        yield number, entry
 
 
 def _require_same(

@@ -122,12 +122,13 @@ def test_all_shards_may_not_be_empty(tmp_path: Path) -> None:
     assert not (tmp_path / "merged").exists()
 
 
-@pytest.mark.parametrize("numbers", [2**23, 20])
+@pytest.mark.parametrize(("numbers", "at_once"), [(2**23, 1000), (20, 7)])
 def test_merged_they_are_the_whole_index(
-    tmp_path: Path, folder: Path, numbers: int, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, folder: Path, numbers: int, at_once: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also if four rows are copied at a time."""
+    """Also if four rows are copied, and seven files written, at a time."""
     monkeypatch.setattr("dear.retrieval.shards.NUMBERS", numbers)
+    monkeypatch.setattr("dear.retrieval.shards.WRITTEN_AT_ONCE", at_once)
     whole, out = tmp_path / "whole", tmp_path / "merged"
     built = build_index(Plain(), folder, whole)
     merged = merge_index(build(folder, tmp_path / "shards"), out)
