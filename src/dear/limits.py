@@ -56,7 +56,7 @@ LIMITS: Final = MappingProxyType({
     "role_names": Limit(200, "attributes, concepts, features or factors"),
     "record_name": Limit(300, "characters of a name or a phrase"),
     "epochs": Limit(20_000, "epochs of a run record or a bundle"),
-    "record_parts": Limit(1000, "parts of mistakes in a run record"),
+    "record_parts": Limit(1000, "data sets, or parts of mistakes, in a run record"),
     "record_values": Limit(1_000_000, "keys and values in a run record"),
     "record_text": Limit(50_000, "characters of a text in a run record"),
     "record_settings": Limit(100_000, "characters of the settings and the environment in a run record"),

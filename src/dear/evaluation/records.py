@@ -50,7 +50,6 @@ def check_facts(facts: Mapping[str, Any]) -> None:
         record = parse_json(json.dumps({**facts, "results": {}}), "it")
         _require_small(record)
         _check(typed(record, Record, ""))
-        at_most("record_parts", 1 + len(record["targets"]), "it")
     except (DataError, LimitError) as error:
         reason = error.reason if isinstance(error, ReadingError) else str(error).rstrip(".")
         run = f"{shown(facts['method'])} on {shown(facts['dataset']['name'])}"
@@ -118,8 +117,9 @@ def _check(record: Record) -> None:
     if roles is not None and "table" in roles:
         table = typed(roles["table"], Table, "", "roles.table")
         check_size(table["heads"], table.get("attributes", ()), "its role table")
-    at_most("record_parts", len(record.get("mistakes", [])), "it")
-    at_most("epochs", len(record.get("train", {}).get("epochs", [])), "it")
+    at_most("record_parts", max(len(record.get("mistakes", [])), len(datasets)), "it")
+    for training in (record.get("train", {}), teacher.get("train", {}) if teacher else {}):
+        at_most("epochs", len(training.get("epochs", [])), "it")
     parts = set[tuple[str | int, ...]]()
     for at, entry in enumerate(record.get("mistakes", [])):
         part = tuple(entry["part"])

@@ -165,19 +165,26 @@ def _world_images(task: str) -> WorldImages | None:
     return load_task(task).test if of_world([task]) else None
 
 
+_Group = tuple[str, str, tuple[str, ...], str, int]
+"""Protocol, data set, part, method, shots."""
+
+
 def mistakes_by_part(records: Iterable[Record]) -> list[RunMistakes]:
     """The mistakes that some records hold, in their order.
 
     Raises DataError for runs of one method with different test images or classes.
     """
-    groups: dict[tuple[str, str, tuple[str, ...], str, int], list[tuple[Record, Mapping[str, Any]]]] = {}
+    groups: dict[_Group, tuple[str, list[tuple[Record, Mapping[str, Any]]]]] = {}
     for record in records:
+        titles = {target["name"]: target.get("title") for target in record.get("targets") or ()}
         for entry in record.get("mistakes") or ():
             part = tuple(name for name in entry["part"] if isinstance(name, str))
             shots = record.get("shots") or 0
             key = (protocol(record), data_set(record), part, method_label(record), shots)
-            groups.setdefault(key, []).append((record, entry))
-    return [_over_seeds(*key, runs) for key, runs in groups.items()]
+            # The keys of a target's scores end with its name.
+            title = str(titles.get(part[1]) or part[1]) if len(part) > 1 else data_set_title(record)
+            groups.setdefault(key, (title, []))[1].append((record, entry))
+    return [_over_seeds(*key, *group) for key, group in groups.items()]
 
 
 def _over_seeds(
@@ -186,14 +193,11 @@ def _over_seeds(
     part: Sequence[str],
     method: str,
     shots: int,
+    title: str,
     runs: Sequence[tuple[Record, Mapping[str, Any]]],
 ) -> RunMistakes:
     record, first = runs[0]
-    title = data_set_title(record)
-    if len(part) > 1:  # the keys of a target's scores end with its name
-        dataset = part[1]
-        targets = {target["name"]: target for target in record.get("targets") or ()}
-        title = str(targets.get(dataset, {}).get("title") or dataset)
+    tested_on = part[1] if len(part) > 1 else dataset
     entries = [entry for _, entry in runs]
     if any(entry["classes"] != first["classes"] or entry["images"] != first["images"] for entry in entries):
         raise DataError(f"{record_title(record)}: another seed was tested on other images or classes")
@@ -202,7 +206,7 @@ def _over_seeds(
     for label, prediction, count in (confusion for mistakes in by_seed for confusion in mistakes.confusions):
         pairs[label, prediction] = pairs.get((label, prediction), 0) + count
     examples = [
-        (TestedImages(dataset, entry.get("identity"), entry.get("folder")), mistake)
+        (TestedImages(tested_on, entry.get("identity"), entry.get("folder")), mistake)
         for entry, mistakes in zip(entries, by_seed, strict=True)
         for mistake in mistakes.examples
     ]
@@ -216,7 +220,7 @@ def _over_seeds(
     confusions = [(label, prediction, count) for (label, prediction), count in pairs.items()]
     return RunMistakes(
         kind,
-        dataset,
+        tested_on,
         title,
         PART_TITLES.get(part[0], part[0]),
         method,

@@ -104,7 +104,7 @@ def facts(**changes: Any) -> dict[str, Any]:
         ({"settings": {"method": {str(at): "x" * 40_000 for at in range(3)}}}, "characters of the settings"),
         ({"settings": {"method": {"beta": float("inf")}}}, "Infinity"),
         ({"weights": {"sha256": "ab", "pretrained": "x" * 1001}}, "1,001 characters of the name of a model"),
-        ({"targets": [{"name": "toys"}] * 1000}, "1,001 parts of mistakes"),
+        ({"targets": [{"name": "toys"}] * 1000}, "1,001 data sets, or parts of mistakes"),
         ({"roles": {"source": "x" * 50_001}}, "50,001 characters of a text"),
     ],
 )

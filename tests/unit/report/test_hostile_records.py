@@ -70,7 +70,12 @@ def test_values_by_key() -> None:
         ({"method": "x" * 301}, "301 characters of a name or a phrase, above the limit of 300"),
         ({"fusion_weights": {"x" * 301: 0.5}}, "301 characters of a name"),
         ({"train": {"epochs": [{"loss": 1.0}] * 20_001}}, "20,001 epochs"),
-        ({"mistakes": [MISTAKES] * 1001}, "1,001 parts of mistakes"),
+        (
+            {"teacher": {"method": "dear", "weights": {"sha256": "x"}, "train": {"epochs": [{}] * 20_001}}},
+            "20,001 epochs",
+        ),
+        ({"mistakes": [MISTAKES] * 1001}, "1,001 data sets, or parts of mistakes"),
+        ({"targets": [{"name": "toys"}] * 1000}, "1,001 data sets, or parts of mistakes"),
         (
             {"roles": {"source": "x", "table": role_table() | {"attributes": [*map(str, range(201))]}}},
             "204 att",

@@ -2,6 +2,7 @@
 
 import csv
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -233,3 +234,23 @@ def test_a_part_has_its_mistakes_once(tmp_path: Path) -> None:
     runs = put(tmp_path / "runs", record("tools", "coop", 0.7, 0.5, mistakes=[FIRST, FIRST]))
     with pytest.raises(DataError, match=r"its mistakes\[1\]\.part is \[.*\]: each names a part, once"):
         write_folder_report(runs)
+
+
+class Counted(list[dict[str, str]]):
+    """A list that counts how often it is read."""
+
+    readings = 0
+
+    def __iter__(self) -> Iterator[dict[str, str]]:
+        self.readings += 1
+        return super().__iter__()
+
+
+def test_the_targets_of_a_record_are_read_once_for_all_its_parts() -> None:
+    """A record of 6.5 MB, with 95,000 targets and 990 parts, took a report 54 s."""
+    targets = Counted([{"name": "toys", "title": "Toys"}, {"name": "pets"}])
+    parts = [FIRST | {"part": ["targets", name]} for name in ("toys", "pets", "cars")]
+    run = record("tools", "coop", 0.7, 0.5, targets=targets, mistakes=[FIRST, *parts])
+    by_part = [(runs.dataset, runs.title) for runs in mistakes_by_part([run])]
+    assert by_part == [("tools", "Tools"), ("toys", "Toys"), ("pets", "pets"), ("cars", "cars")]
+    assert targets.readings == 1
