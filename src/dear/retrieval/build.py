@@ -120,6 +120,7 @@ def finish(catalogue: Catalogue) -> Built:
         if retained is not None:
             catalogue.renumber(retained.tolist())
         catalogue.set(**metadata)
+        catalogue.end_merge()
     current = Vectors.of(catalogue.folder, metadata).folder
     for folder in catalogue.folder.glob("vectors-*"):
         if FOLDER.fullmatch(folder.name) and folder != current:
@@ -214,8 +215,9 @@ def _open(encoder: Encoder, folder: Path, out: Path, model: str, shard: Shard | 
     catalogue.require_rows(metadata["rows"])
     catalogue.require_one_content_a_row()
     catalogue.rebuild_indexes()
-    if "searchable_rows" in metadata:
-        with catalogue.change():  # an index that FAISS searched has no such fact
+    with catalogue.change():
+        catalogue.end_merge()  # what this build adds is no merge's to remove
+        if "searchable_rows" in metadata:  # an index that FAISS searched has no such fact
             catalogue.set(searchable_rows=metadata["searchable_rows"])
     return catalogue
 

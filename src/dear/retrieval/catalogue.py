@@ -200,6 +200,10 @@ class Catalogue:
         self.database.execute("DELETE FROM facts WHERE key NOT IN ('schema', 'generation')")
         self.set(**metadata, rows=0)
 
+    def end_merge(self) -> None:
+        """Remove the mark of a merge: from then on the files are those of a build."""
+        self.database.execute("DELETE FROM facts WHERE key = 'merging'")
+
     def stamps(self) -> dict[str, Stamp]:
         """All files, including unreadable ones."""
         listed = self._ask("SELECT path, size, mtime FROM files NOT INDEXED")

@@ -42,6 +42,7 @@ class Facts(TypedDict):
         generation: Number of the folder of vectors.
         searchable_rows: How many rows there were at the end of the last build: queries compare these. It is
             missing until a first build was completed.
+        merging: It is the index of a merge that has not ended, which begins again.
     """
 
     identity: str
@@ -52,5 +53,6 @@ class Facts(TypedDict):
     rows: Count
     generation: Annotated[int, Range(0, LAST_GENERATION)]
     searchable_rows: NotRequired[Count]
+    merging: NotRequired[Literal[True]]
     shard: NotRequired[tuple[Positive, Positive]]
     heads: NotRequired[HeadFacts]

@@ -66,7 +66,7 @@ def merge_index(shards: Path, out: Path, *, progress: Progress = silent) -> Buil
 
     Raises:
         DataError: for shards that are missing, unfinished, damaged or of different models or folders.
-        OutputError: if there is an index at ``out`` already, or it cannot be written.
+        OutputError: if there is an index at ``out`` already, finished or not, or it cannot be written.
     """
     is_new, makes_folder = not Catalogue.exists(out), not out.exists()
     try:
@@ -143,11 +143,16 @@ def _merge(folder: Path, out: Path, progress: Progress) -> Built:
             progress("checking shards", done, len(shards))
         stack.enter_context(only_writer(out))
         (_, first), *_ = metadata.values()
-        facts = {name: first[name] for name in MERGED if name in first}
+        facts = {name: first[name] for name in MERGED if name in first} | {"merging": True}
         exists = Catalogue.exists(out)
         merged = stack.enter_context(closing(Catalogue.open(out) if exists else Catalogue.create(out, facts)))
-        if exists and "searchable_rows" in merged.metadata():
+        if "searchable_rows" in (present := merged.metadata()):
             raise OutputError(f"{out} is an index already: choose another folder with --out.")
+        if "merging" not in present:
+            raise OutputError(
+                f"{out} is an index that is not finished: run its `dear index build` again, remove it, or "
+                "choose another folder with --out."
+            )
         with merged.change():
             merged.begin_again(**facts)  # after an interrupted merge, perhaps of other shards
             merged.set(rows=_copy(shards, merged, progress))

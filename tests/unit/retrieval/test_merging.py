@@ -1,13 +1,15 @@
 """What a merge of shards writes, and over what."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from dear.errors import OutputError
 from dear.retrieval.build import build_index
 from dear.retrieval.catalogue import Catalogue, Entry
-from dear.retrieval.scan import Shard
+from dear.retrieval.scan import Shard, Stamp
 from dear.retrieval.shards import merge_index
 from tests.unit.retrieval.solid import Plain, gallery, paint
 
@@ -21,6 +23,37 @@ def shards(tmp_path: Path) -> Path:
     for number in (1, 2):
         build_index(Plain(), folder, tmp_path / "shards", shard=Shard(number, 2))
     return tmp_path / "shards"
+
+
+def interrupted(build: Callable[[], object], at: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(at, lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            build()
+
+
+def stamps(index: Path) -> dict[str, Stamp]:
+    with closing(Catalogue.open(index)) as catalogue:
+        return catalogue.stamps()
+
+
+@pytest.mark.parametrize("merge_before", [False, True])
+def test_an_index_of_a_build_that_was_interrupted_stays(
+    tmp_path: Path, shards: Path, merge_before: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A merge took it for one of its own and emptied it, also where the build went on with what a merge had
+    left.
+    """
+    folder, out = tmp_path / "images", tmp_path / "index"
+    if merge_before:
+        interrupted(lambda: merge_index(shards, out), "dear.retrieval.shards.finish", monkeypatch)
+    interrupted(lambda: build_index(Plain(), folder, out), "dear.retrieval.build.finish", monkeypatch)
+    before = stamps(out)
+    assert len(before) == 26
+    with pytest.raises(OutputError, match="is not finished: run its `dear index build` again, remove it, or"):
+        merge_index(shards, out)
+    assert stamps(out) == before
+    assert build_index(Plain(), folder, out).encoded == 0
 
 
 def test_many_files_are_written_together(

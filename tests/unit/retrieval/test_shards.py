@@ -50,6 +50,11 @@ def files(index: Path) -> list[tuple[object, ...]]:
         return database.execute("SELECT * FROM files ORDER BY path").fetchall()
 
 
+def facts_of(index: Path) -> dict[str, object]:
+    with closing(Catalogue.open(index)) as catalogue:
+        return catalogue.metadata()
+
+
 def test_a_file_stays_in_its_shard() -> None:
     files = dict.fromkeys((f"{n}.png" for n in range(100)), Stamp(1, 1))
     parts = [Shard(number, 4).of(files) for number in (1, 2, 3, 4)]
@@ -134,7 +139,7 @@ def test_merged_they_are_the_whole_index(
     merged = merge_index(build(folder, tmp_path / "shards"), out)
     assert (merged.files, merged.rows, merged.encoded) == (built.files, built.rows, 0)
     assert [*merged.broken] == [*built.broken] == ["broken.png"]
-    assert files(out) == files(whole)
+    assert (files(out), facts_of(out)) == (files(whole), facts_of(whole))
     for feature in range(2):
         paths = [index / "vectors-1" / f"{feature}.f16" for index in (out, whole)]
         assert np.array_equal(*(np.fromfile(path, dtype="<f2") for path in paths))
@@ -170,7 +175,7 @@ def test_nothing_of_an_interrupted_merge_of_others_stays(tmp_path: Path, folder:
     merge_index(place, tmp_path / "plain")
     with closing(Catalogue.open(tmp_path / "plain")) as plain:
         facts = plain.metadata()
-    first = {name: facts[name] for name in ("identity", "folder", "model")}
+    first = {name: facts[name] for name in ("identity", "folder", "model")} | {"merging": True}
     out.mkdir()
     with (
         closing(
