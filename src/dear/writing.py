@@ -1,6 +1,7 @@
 """Files and folders, written whole or not at all."""
 
 import ctypes
+import hashlib
 import json
 import os
 import re
@@ -14,12 +15,15 @@ from uuid import uuid4
 from dear.errors import OutputError
 
 LIST = ".files"
-"""The name of a file that lists the files written with it, one per line: the next write may remove those."""
+"""The name of a file that lists the files written with it, a line of SHA-256 and name for each: the next
+write may remove those."""
 UNFINISHED = "unfinished"
 """The folder of checkpoints inside the output folder of a command."""
-CHECKPOINT = re.compile(r"\.pt(\.part|\.damaged\d*)?$")
+PART = ".dear.part"
+"""The end of the name of what is being written: a killed process leaves it, and no one else makes it."""
+CHECKPOINT = re.compile(rf"\.pt({re.escape(PART)}|\.damaged\d*)?$")
 """The end of the names in it."""
-LONGEST_LIST = 2**20
+LONGEST_LIST, LARGEST_LISTED = 2**20, 2**28  # bytes of the list, and of a file that is compared with it
 AT_FDCWD, RENAME_EXCHANGE = -100, 2  # of Linux
 
 
@@ -32,7 +36,7 @@ def atomic_write(path: Path, *, shared: bool = False) -> Iterator[BinaryIO]:
     loss. Raises OSError.
     """
     # A killed process leaves at most one temporary file, which the next one replaces; not so if shared.
-    part = path.with_name(f"{path.name}.{uuid4().hex[:8]}.part" if shared else f"{path.name}.part")
+    part = path.with_name(f"{path.name}.{uuid4().hex[:8]}{PART}") if shared else part_of(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
         part.unlink(missing_ok=True)  # a link would be written through
@@ -46,6 +50,11 @@ def atomic_write(path: Path, *, shared: bool = False) -> Iterator[BinaryIO]:
         with suppress(OSError):
             part.unlink()
         raise
+
+
+def part_of(path: Path) -> Path:
+    """The temporary file that becomes a file once it is whole."""
+    return path.with_name(f"{path.name}{PART}")
 
 
 @contextmanager
@@ -140,7 +149,8 @@ def output_folder(folder: Path, files: Mapping[str, bytes], what: str, advice: s
     OutputError that says ``what`` they are and how to choose another place (``advice``).
     """
     try:
-        write_folder(folder, {**files, LIST: "\n".join(files).encode()})
+        lines = [f"{hashlib.sha256(content).hexdigest()} {name}" for name, content in files.items()]
+        write_folder(folder, {**files, LIST: "\n".join(lines).encode()})
     except OSError as error:
         raise OutputError(f"cannot write {what} to {folder}: {error.strerror or error}; {advice}") from error
     return tuple(folder / name for name in files)
@@ -181,24 +191,31 @@ def _part(folder: Path) -> Path:
 
 
 def _name(folder: Path) -> str:
-    return f".{folder.name}.part"
+    return f".{folder.name}{PART}"
 
 
 def _is_of(folder: Path, files: Iterable[str]) -> bool:
-    """True if a folder holds only files that are about to be written or are in its list. A file that came
-    after the list, which is written last, is not of it, whatever a stranger's list names.
+    """True if a folder holds only files that are about to be written or are in its list with their content.
+    Another file is not of it, whatever a stranger's list names.
     """
-    listed, before, written = folder / LIST, set[str](), 0
+    listed, digests = folder / LIST, dict[str, str]()
     if listed.is_file() and not listed.is_symlink():
         with listed.open(encoding="utf-8", errors="replace") as file:
-            before = {*file.read(LONGEST_LIST).splitlines()}
-            written = os.fstat(file.fileno()).st_ctime_ns  # set by the system alone
+            for line in file.read(LONGEST_LIST).splitlines():
+                digest, _, name = line.partition(" ")
+                digests[name] = digest
     new = {*files, LIST}
     return all(
-        (folder / name).is_file()
-        and (name in new or (name in before and (folder / name).lstat().st_ctime_ns <= written))
+        (folder / name).is_file() and (name in new or _is_listed(folder / name, digests.get(name)))
         for name in others(folder)
     )
+
+
+def _is_listed(path: Path, digest: str | None) -> bool:
+    if digest is None or path.stat().st_size > LARGEST_LISTED:
+        return False
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest() == digest
 
 
 def _exchanged(part: Path, folder: Path) -> bool:

@@ -5,6 +5,7 @@ import os
 import shutil
 import tracemalloc
 from collections.abc import Mapping
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
@@ -86,13 +87,28 @@ def test_two_may_write_one_shared_file_at_the_same_time(tmp_path: Path) -> None:
 
 def test_a_part_is_not_written_through_a_link(tmp_path: Path) -> None:
     (tmp_path / "mine").write_text("precious")
-    (tmp_path / "run.json.part").symlink_to("mine")
+    (tmp_path / "run.json.dear.part").symlink_to("mine")
     write_json(tmp_path / "run.json", {})
     assert {p.name: p.read_text() for p in tmp_path.iterdir()} == {"mine": "precious", "run.json": "{}"}
 
 
-OLD = {"a.txt": b"old", "b.txt": b"old", LIST: b"a.txt\nb.txt"}
-NEW = {"a.txt": b"new", "c.txt": b"new", LIST: b"a.txt\nc.txt"}
+def test_a_users_own_part_stays(tmp_path: Path) -> None:
+    """Only what dear alone calls so is removed: a download manager may have a `run.json.part`."""
+    (tmp_path / "run.json.part").write_text("precious")
+    (tmp_path / ".out.part").mkdir()
+    (tmp_path / ".out.part" / "mine").write_text("precious")
+    write_json(tmp_path / "run.json", {})
+    write_folder(tmp_path / "out", NEW)
+    assert (tmp_path / "run.json.part").read_text() == "precious"
+    assert (tmp_path / ".out.part" / "mine").read_text() == "precious"
+
+
+def listing(**files: bytes) -> bytes:
+    return "\n".join(f"{sha256(text).hexdigest()} {name}.txt" for name, text in files.items()).encode()
+
+
+OLD = {"a.txt": b"old", "b.txt": b"old", LIST: listing(a=b"old", b=b"old")}
+NEW = {"a.txt": b"new", "c.txt": b"new", LIST: listing(a=b"new", c=b"new")}
 
 
 def content(folder: Path) -> dict[str, bytes]:
@@ -142,20 +158,20 @@ def test_what_is_somebody_elses_stays(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("linked", [False, True])
-def test_a_file_that_came_after_the_list_stays(linked: bool, tmp_path: Path) -> None:
-    """A stranger's list may name what a user will put there, and may be a link to a file that changes."""
-    out = there(tmp_path / "out", {"a.txt": b"old", LIST: b"a.txt\nthesis.txt"})
-    thesis = out / "thesis.txt"
+@pytest.mark.parametrize("copied", [False, True])
+def test_a_file_that_a_strangers_list_names_stays(linked: bool, copied: bool, tmp_path: Path) -> None:
+    """A user may put a file of that name there later, or copy the folder with both; it may be a link."""
+    out = there(
+        tmp_path / "out", {"a.txt": b"old", LIST: listing(a=b"old", thesis=b"theirs") + b"\nthesis.txt"}
+    )
+    (out / "thesis.txt").write_bytes(b"mine")
     if linked:
         (out / LIST).rename(tmp_path / "list")
+        (tmp_path / "list").write_bytes(listing(a=b"old", thesis=b"mine"))
         (out / LIST).symlink_to(tmp_path / "list")
-        thesis.write_bytes(b"mine")
-        (tmp_path / "list").write_bytes(b"a.txt\nthesis.txt")
-    while not linked and not (
-        thesis.exists() and thesis.stat().st_ctime_ns > (out / LIST).stat().st_ctime_ns
-    ):
-        thesis.write_bytes(b"mine")
-    os.utime(thesis, (0, 0))  # as of an old file that was moved there
+    if copied:
+        shutil.copytree(out, tmp_path / "copy", symlinks=True)
+        out = tmp_path / "copy"
     write_folder(out, NEW)
     assert content(out) == NEW | {"thesis.txt": b"mine"}
 
@@ -191,7 +207,7 @@ def test_without_an_exchange_each_file_is_replaced(tmp_path: Path, monkeypatch: 
 def test_what_a_killed_writing_left_is_cleared_up(tmp_path: Path) -> None:
     out = there(tmp_path / "out")
     for above in (tmp_path, out):
-        there(above / ".out.part")
+        there(above / ".out.dear.part")
     assert others(out) == sorted(OLD)
     write_folder(out, NEW)
     assert content(out) == NEW

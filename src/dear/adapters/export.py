@@ -25,6 +25,7 @@ from dear.errors import ExportError, OutputError, first_line, installation
 from dear.libraries import silence_reports
 from dear.methods.base import Method
 from dear.training.seeding import generator
+from dear.writing import part_of
 
 TOLERANCE = 1e-3
 MAX_ONNX_BYTES = 2**31 - 2**24
@@ -122,7 +123,7 @@ def export(
     model.eval()
     outputs = ["logits", "probabilities"] if with_classes else ["features"]
     metadata = _metadata(predictor, vocabulary if with_classes else None, outputs)
-    part = out.with_name(out.name + ".part")
+    part = part_of(out)
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         part.unlink(missing_ok=True)  # torch would write through a link

@@ -53,7 +53,7 @@ def test_onnx_classifier_without_a_word_of_the_exporter(
     told = session.get_modelmeta().custom_metadata_map
     assert json.loads(told["classes"]) == CLASSES
     assert json.loads(told["image_size"]) == 20
-    assert [*tmp_path.iterdir()].count(tmp_path / "m.onnx.part") == 0
+    assert [*tmp_path.iterdir()].count(tmp_path / "m.onnx.dear.part") == 0
 
 
 @pytest.mark.long
@@ -103,7 +103,7 @@ def test_what_is_refused(make_small_clip: MakeClip, tmp_path: Path, monkeypatch:
     (tmp_path / "file").write_text("")
     with pytest.raises(OutputError, match="cannot write"):
         export(one, tmp_path / "file/m.pt2", form="torch-export")
-    (tmp_path / "m.pt2.part").symlink_to("file")  # a stranger's, which nothing is written through
+    (tmp_path / "m.pt2.dear.part").symlink_to("file")  # a stranger's, which nothing is written through
     monkeypatch.setattr(module, "_load_program", lambda _path: lambda pixels: [one.encode(pixels) + 0.01])
     with pytest.raises(ExportError, match=r"differs from torch's by 1\.0e-02"):
         export(one, tmp_path / "m.pt2", form="torch-export")

@@ -55,7 +55,7 @@ def test_it_is_written_as_it_comes_and_whole_or_not_at_all(tmp_path: Path) -> No
     def coming() -> Iterator[Prediction]:
         for number in range(20_000):  # more than a buffer
             if number == 19_000:
-                sizes.append((tmp_path / "p.csv.part").stat().st_size)
+                sizes.append((tmp_path / "p.csv.dear.part").stat().st_size)
                 raise KeyboardInterrupt
             yield Prediction(f"{number}.png", (DOG,))
 

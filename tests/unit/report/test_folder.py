@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+from hashlib import sha256
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -47,7 +48,8 @@ def test_all_that_is_written(tmp_path: Path) -> None:
     }
     figures = ("bars", "costs", "few-shot", "fusion", "gains", "roles", "training")
     wanted |= {f"figure-{name}.{kind}" for name in figures for kind in ("svg", "png", "tex", "csv")}
-    assert (tmp_path / "report" / ".files").read_text().split() == [path.name for path in made.files]
+    lines = (tmp_path / "report" / ".files").read_text().splitlines()
+    assert lines == [f"{sha256(path.read_bytes()).hexdigest()} {path.name}" for path in made.files]
     assert (
         {path.name for path in (tmp_path / "report").iterdir()} - {".files"}
         == wanted
