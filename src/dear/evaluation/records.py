@@ -146,6 +146,8 @@ def _check_mistakes(entry: MistakesEntry, what: str) -> None:
     images, correct, predicted = entry["images"], entry["correct"], entry["predicted"]
     if any(len(counts) != count for counts in (images, correct, predicted)):
         raise DataError(f"{what} has counts of another number of classes than {count}")
+    if not any(images):
+        raise DataError(f"{what} counts no images")
     if any(hits > min(both) for hits, *both in zip(correct, images, predicted, strict=True)):
         raise DataError(f"{what}.correct counts more images than there are")
     pairs = [(label, prediction) for label, prediction, _ in entry["confusions"]]

@@ -167,7 +167,8 @@ class Scores(TypedDict):
 def part_of(record: Any, *path: str | int) -> Any:
     """The value in a record at a path of keys and indices. Raises DataError naming the first missing key."""
     for depth, key in enumerate(path, start=1):
-        is_index = isinstance(record, list) and isinstance(key, int) and key < len(record)
+        # Not below 0: a value would have as many paths as there are ways to count its lists.
+        is_index = isinstance(record, list) and isinstance(key, int) and 0 <= key < len(record)
         if not is_index and not (isinstance(record, Mapping) and key in record):
             raise DataError(f"the run record lacks {'.'.join(map(str, path[:depth]))!r}")
         record = record[key]

@@ -79,6 +79,6 @@ class Retrieval(BaseToNovel):
     def check_record(self, record: Mapping[str, Any]) -> None:
         results = typed(record["results"], Results, "", "results")
         by_feature, queries = results.get("precision", {}), results.get("queries", [])
-        counts = [len(by_feature), *map(len, by_feature.values())]
+        counts = [len(by_feature), *map(len, by_feature.values()), len(results.get("chance", {}))]
         counts += [len(query.get("factors", {})) for query in queries]
         at_most("role_names", max(counts), "its results")

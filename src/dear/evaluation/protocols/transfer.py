@@ -69,8 +69,11 @@ class Transfer(Protocol):
     def check_record(self, record: Mapping[str, Any]) -> None:
         super().check_record(record)
         typed(record["results"].get("targets", {}), dict[str, Any], "", "results.targets")
-        for target in part_of(record, "targets"):
-            check_scores(record, "targets", target["name"])
+        names = [target["name"] for target in part_of(record, "targets")]
+        if len({*names}) < len(names):
+            raise DataError("its targets name a data set twice")
+        for name in names:
+            check_scores(record, "targets", name)
 
 
 @dataclass(frozen=True)
