@@ -26,13 +26,21 @@ CUSTOM_TEXT = (names.CUSTOM_CLIP_CLASS, names.COCA_CLASS)
 
 
 def to_towers(model: nn.Module) -> tuple[VisionTower, TextTower]:
-    """The image and text tower of an open_clip model. Raises WeightsError as `require_fit` does."""
+    """The image and text tower of an open_clip model. Raises WeightsError as `require_fit` does, and for
+    embeddings of different widths.
+    """
     require_fit(model)
     whole = _layered_text_why_not(model) is not None
     text = WholeTextTower(_text(model)) if whole else TextTower(_text(model))
-    if _layered_image_why_not(model) is None:
-        return VisionTower(model.visual), text
-    return WholeVisionTower(model.visual, text.embed_dim), text
+    if _layered_image_why_not(model) is not None:
+        return WholeVisionTower(model.visual, text.embed_dim), text
+    image = VisionTower(model.visual)
+    if image.embed_dim != text.embed_dim:
+        raise WeightsError(
+            f"this CLIP does not fit: its image embeddings have {image.embed_dim:,} numbers, those of its "
+            f"texts {text.embed_dim:,}."
+        )
+    return image, text
 
 
 def require_fit(model: nn.Module, name: str = "this CLIP") -> None:

@@ -65,7 +65,10 @@ def load_clip(
     """
     at_most("model_name", max(len(model), len(pretrained or "")), named_by or "the model")
     device = find_device(device)
-    clip = _load(model, weights_name(model, pretrained), named_by).to(device)
+    tag = weights_name(model, pretrained)
+    if tag != pretrained:
+        note_namesake(str(pretrained), f"another spelling of {tag}")
+    clip = _load(model, tag, named_by).to(device)
     if device.type == "cpu":
         set_threads(clip)
     return clip

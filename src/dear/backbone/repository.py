@@ -137,7 +137,7 @@ class Repository:
         content = read_json(path, "tokenizer_values", links=True)
         if path.name == tokenizer_file.FILE:
             return not clip_tokenizer.is_clips(content, path) or self._adds_tokens()
-        if not clip_tokenizer.has_clips_words(typed(content, dict[str, Any], path)):
+        if not clip_tokenizer.has_clips_words(typed(content, dict[str, Any], path)) or self._adds_tokens():
             return True
         try:
             merges = read_text(self.find((tokenizer_file.MERGES,)), links=True)

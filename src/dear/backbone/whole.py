@@ -83,12 +83,12 @@ class WholeVisionTower(Whole, VisionTower):
     @property
     def images_at_once(self) -> int:
         """Images to compute together without gradients: 250, or on a CPU as many of them as keep the largest
-        layer, of which several are there at a time, within 128 MiB, or 32 bytes for each weight if that is
-        more: open_clip's largest need it.
+        layer, of which several are there at a time, within 128 MiB, or half as large as the weights if that
+        is more.
         """
         if self.projection.device.type != "cpu":
             return MOST_IMAGES
-        room = max(LAYER_VALUES, 8 * sum(weight.numel() for weight in self.module.parameters()))
+        room = max(LAYER_VALUES, sum(weight.numel() for weight in self.module.parameters()) // 2)
         return min(MOST_IMAGES, max(1, room // self._values))
 
     @cached_property
@@ -308,8 +308,9 @@ def _fused(
 ) -> Tensor | None:
     """An output of attention without values, if torch computes it on a CPU without its matrix."""
     dimensions = {query.ndim} | {4 if attn_mask is None or attn_mask.ndim == 2 else attn_mask.ndim}
-    widths = {tensor.shape[-1] for tensor in (query, key, value)}
-    return torch.empty_like(query) if dimensions == {4} and len(widths) == 1 else None
+    # The width and the step from number to number.
+    forms = {(tensor.shape[-1], tensor.stride(-1)) for tensor in (query, key, value)}
+    return torch.empty_like(query) if dimensions == {4} and forms == {(query.shape[-1], 1)} else None
 
 
 def _identity(size: int, module: nn.Module) -> nn.Parameter:
@@ -322,7 +323,9 @@ def _computed(module: Callable[[Tensor], Any], inputs: Tensor, tower: str) -> Te
     """
     try:
         output = module(inputs)
-    except (AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
+    except (
+        ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError
+    ) as error:  # fmt: skip
         if of_memory(error):
             raise
         raise WeightsError(

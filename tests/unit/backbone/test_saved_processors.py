@@ -171,6 +171,10 @@ def test_older_words_without_a_tokenizer(tmp_path: Path) -> None:
     plain, words = load_clip(str(tmp_path)), clips()["model"]["vocab"]
     (tmp_path / "vocab.json").write_text(json.dumps(words))
     assert load_clip(str(tmp_path)).identity == plain.identity
+    (tmp_path / "tokenizer_config.json").write_text('{"additional_special_tokens": ["dog"]}')
+    with pytest.raises(WeightsError):  # transformers takes "dog" for another id then
+        load_clip(str(tmp_path))
+    (tmp_path / "tokenizer_config.json").unlink()
     lines = ["#version: 0.2", *map(" ".join, clips()["model"]["merges"])]
     (tmp_path / "merges.txt").write_text("\n".join([*lines, ""]))
     assert load_clip(str(tmp_path)).identity == plain.identity
