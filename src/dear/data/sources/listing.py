@@ -142,8 +142,8 @@ def require_apart(where: object, splits: Mapping[str, Sequence[Row]], report: Re
 
 
 def normal_path(path: str) -> str:
-    """The normal form of a path: "a/b" for "./a//b", "/a" for "//a"."""
-    if "//" not in path and "./" not in path:
+    """The normal form of a path: "a/b" for "./a//b" and "a/b/.", "/a" for "//a"."""
+    if "//" not in path and "./" not in path and not path.endswith(("/", "/.")):
         return path
     return posixpath.normpath(path).replace("//", "/")  # normpath keeps two slashes at the start
 

@@ -100,7 +100,8 @@ class TestTable:
         assert len(load(self.write(tmp_path / "elsewhere", text), settings).train) == 2
 
     @pytest.mark.parametrize(
-        "spelling", ["{t}/a/0.png", "/{t}/./a/0.png", "{t}/b/../a/0.png", "{link}/a/0.png"]
+        "spelling",
+        ["{t}/a/0.png", "/{t}/./a/0.png", "{t}/b/../a/0.png", "{link}/a/0.png", "a/0.png/", "a/0.png/."],
     )
     def test_one_image_by_two_paths(
         self, folder: Path, settings: DataSettings, tmp_path: Path, spelling: str
