@@ -54,8 +54,10 @@ def test_names_and_prompts_are_counted_before_any_is_encoded(
         method.set_classes(names, [*templates, "the {}"])
     # Two templates with each name: 2 x (3 + 5 + 4) letters of names, and 3 x (15 + 4) of templates.
     monkeypatch.setenv("DEAR_LIMIT_PROMPT_TEXT", "80")
-    with pytest.raises(LimitError, match=r"3 class names: 81 characters of all prompts"):
+    with pytest.raises(LimitError, match=r"3 class names: 81 bytes of all prompts"):
         method.set_classes(names, templates)
+    with pytest.raises(LimitError, match=r"3 class names: 81 bytes of all prompts"):
+        method.set_classes(["réd", "grêen", "blüe"], ["a photo of a {}", "{}"])
     monkeypatch.setenv("DEAR_LIMIT_CLASSES", "3")
     require_distinct("here", names, names)
     with pytest.raises(LimitError, match="here: 4 class names"):

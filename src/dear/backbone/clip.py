@@ -15,6 +15,7 @@ from torch.nn.functional import normalize
 
 from dear.backbone.convert import to_towers
 from dear.limits import at_most
+from dear.reading.files import text_bytes
 
 AT_ONCE = 2**20
 """Values that are hashed together."""
@@ -158,7 +159,7 @@ def require_few(classnames: Sequence[str], templates: Sequence[str]) -> None:
     """Raise LimitError for too many prompts of classes, or too long ones."""
     where = f"{len(classnames):,} class names"
     at_most("prompts", len(classnames) * len(templates), where)
-    text = len(templates) * sum(map(len, classnames)) + len(classnames) * sum(map(len, templates))
+    text = len(templates) * text_bytes(classnames) + len(classnames) * text_bytes(templates)
     at_most("prompt_text", text, where)
 
 

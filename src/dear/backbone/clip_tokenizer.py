@@ -33,6 +33,8 @@ BYTES = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "
 """The parts of CLIP's tokenizer as transformers writes it."""
 SHORT = 32
 """Letters of a word up to which open_clip's own code is used, which keeps what it splits."""
+LONG_WORDS = 1000
+"""Longer ones whose parts are kept, for each template has the same names: the first ones."""
 END = "</w>"
 
 
@@ -40,7 +42,7 @@ def bounded(tokenizer: Any) -> Any:
     """An open_clip.SimpleTokenizer that splits words of n letters in a time that grows with n log n, and no
     words beyond its context, and refuses texts as `cleaning` does.
     """
-    tokenizer.bpe = partial(_split, tokenizer, tokenizer.bpe)
+    tokenizer.bpe = partial(_split, tokenizer, tokenizer.bpe, {})
     tokenizer.clean_fn = cleaning(tokenizer.clean_fn)
     tokenizer.encode = partial(_encode, tokenizer)
     return tokenizer
@@ -98,10 +100,15 @@ def _encode(tokenizer: Any, text: str) -> list[int]:
     return ids
 
 
-def _split(tokenizer: Any, split: Any, word: str) -> str:
+def _split(tokenizer: Any, split: Any, long_words: dict[str, str], word: str) -> str:
     if len(word) <= SHORT:
         return str(split(word))
-    return " ".join(merged([*word[:-1], word[-1] + END], tokenizer.bpe_ranks))
+    parts = long_words.get(word)
+    if parts is None:
+        parts = " ".join(merged([*word[:-1], word[-1] + END], tokenizer.bpe_ranks))
+        if len(long_words) < LONG_WORDS:
+            long_words[word] = parts
+    return parts
 
 
 def cleaning(clean: Callable[[str], str]) -> Callable[[str], str]:

@@ -8,11 +8,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NotRequired, TypedDict
 
-from dear.errors import DataError, OutputError
+from dear.errors import DataError, OutputError, printable
 from dear.evaluation.protocols import PROTOCOLS
 from dear.evaluation.schema import SCHEMA, MistakesEntry, Record, check_scores
 from dear.limits import LimitError, at_most
-from dear.reading.files import ReadingError
+from dear.reading.files import ReadingError, text_bytes
 from dear.reading.plain import parse_json, read_json, require_whole, walked
 from dear.reading.typed import shown, typed
 from dear.roles.table import Evidence, HeadRole, check_size
@@ -120,7 +120,9 @@ def _check(record: Record) -> None:
     at_most("record_parts", max(len(record.get("mistakes", [])), len(datasets)), "it")
     for training in (record.get("train", {}), teacher.get("train", {}) if teacher else {}):
         at_most("epochs", len(training.get("epochs", [])), "it")
-    parts = set[tuple[str | int, ...]]()
+    title = max((dataset.get("title", "") for dataset in datasets), key=len)
+    before = _size(title) + _size(record["method"]) + _size(record.get("variant") or "")
+    parts, tables = set[tuple[str | int, ...]](), 0
     for at, entry in enumerate(record.get("mistakes", [])):
         part = tuple(entry["part"])
         if not part or part in parts:
@@ -128,9 +130,29 @@ def _check(record: Record) -> None:
         parts.add(part)
         check_scores(record, *part)
         _check_mistakes(entry, f"its mistakes[{at}]")
+        tables += _size_of_tables(entry, before + sum(_size(str(name)) for name in part))
+        at_most("record_tables", tables, "it")
     for at, epoch in enumerate(record.get("train", {}).get("epochs", [])):
         if "loss" not in epoch:
             raise DataError(f"its train.epochs[{at}] lacks the key 'loss'")
+
+
+def _size_of_tables(entry: MistakesEntry, before: int) -> int:
+    """Bytes of the rows that a report makes of a part's mistakes, each with so many ``before`` its own: of
+    classes, their correct images, confusions and examples. Few names may stand in many rows.
+    """
+    sizes = [*map(_size, entry["classes"])]
+    pairs = [(label, label) for label in range(len(sizes))]
+    pairs += [(label, prediction) for label, prediction, _ in entry["confusions"]]
+    pairs += [(example.label, example.prediction) for example in entry["examples"]]
+    names = sum(sizes) + sum(sizes[label] + sizes[prediction] for label, prediction in pairs)
+    files = sum(_size(example.file or "") for example in entry["examples"])
+    return names + files + (len(sizes) + len(pairs)) * before
+
+
+def _size(text: str) -> int:
+    """Bytes of a text in a table, where control characters are escaped."""
+    return text_bytes([printable(text)])
 
 
 def _check_classes(names: list[str], what: str) -> None:

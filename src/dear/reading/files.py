@@ -10,7 +10,7 @@ import re
 import stat
 import sys
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -232,6 +232,11 @@ def split_lines(text: str, path: object) -> list[str]:
 def line_ends(text: str) -> int:
     """How often a text's lines end."""
     return sum(map(text.count, LINE_ENDS)) - text.count("\r\n")
+
+
+def text_bytes(texts: Iterable[str]) -> int:
+    """The bytes of texts in UTF-8, which tokenizers take apart: an emoji has four."""
+    return sum(len(text) if text.isascii() else len(text.encode(errors="surrogatepass")) for text in texts)
 
 
 def require_few_marks(text: str, where: object) -> None:

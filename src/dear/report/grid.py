@@ -3,8 +3,9 @@
 import csv
 import io
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from statistics import fmean, stdev
 from typing import Literal, Self
 
@@ -232,16 +233,23 @@ def csv_text(text: str) -> str:
 
 def csv_file(rows: Rows) -> bytes:
     """Rows as CSV; fractions with six digits, no text that a spreadsheet takes for a formula."""
-    return _csv([[_csv_cell(value) for value in row] for row in rows]).encode()
+    escaped = cache(csv_text)  # a name stands in many rows
+
+    def cell(value: object) -> object:
+        if isinstance(value, float):
+            return f"{value:.6g}"
+        return escaped(value) if isinstance(value, str) else value
+
+    return _csv_bytes([*map(cell, row)] for row in rows)
 
 
 def _csv(rows: Rows) -> str:
-    stream = io.StringIO()
-    csv.writer(stream, lineterminator="\n").writerows(rows)
-    return stream.getvalue()
+    return _csv_bytes(rows).decode()
 
 
-def _csv_cell(value: object) -> object:
-    if isinstance(value, float):
-        return f"{value:.6g}"
-    return csv_text(value) if isinstance(value, str) else value
+def _csv_bytes(rows: Iterable[Sequence[object]]) -> bytes:
+    content = io.BytesIO()
+    with io.TextIOWrapper(content, encoding="utf-8", newline="") as stream:
+        csv.writer(stream, lineterminator="\n").writerows(rows)
+        stream.flush()
+        return content.getvalue()

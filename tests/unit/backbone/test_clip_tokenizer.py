@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 
+from dear.backbone import clip_tokenizer
 from dear.backbone import openclip as open_clip
 from dear.backbone.clip_tokenizer import END, bounded, cleaning, merged
 from dear.limits import LimitError
@@ -51,6 +52,19 @@ def test_the_same_ids_as_open_clips() -> None:
     other: Any = open_clip.SimpleTokenizer(context_length=400)
     assert torch.equal(tokenizer(texts), other(texts))
     assert merged([*"cats"[:-1], "s" + END], tokenizer.bpe_ranks) == other.bpe("cats").split(" ")
+
+
+def test_a_long_word_is_merged_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """50 names of 980 emoji with 100 templates kept a fit busy for a minute."""
+    calls, merge = list[int](), clip_tokenizer.merged
+    monkeypatch.setattr(clip_tokenizer, "merged", lambda *args: calls.append(1) or merge(*args))
+    monkeypatch.setattr(clip_tokenizer, "LONG_WORDS", 2)
+    tokenizer: Any = bounded(open_clip.SimpleTokenizer())
+    names = ["\u732b" * 40, "\u72ac" * 40, "\u9ce5" * 40]
+    first = tokenizer([f"a {name}" for name in names])
+    assert len(calls) == 3
+    assert torch.equal(tokenizer([f"a {name}" for name in names]), first)
+    assert len(calls) == 4  # the first two are kept
 
 
 @pytest.mark.parametrize("context", range(2, 12))

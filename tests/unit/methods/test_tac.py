@@ -328,7 +328,7 @@ class TestDescriptions:
             self.settings(path).check_classes(["house"], [])
         path.write_text(json.dumps({"house": ["a house"] * 61}))
         monkeypatch.setenv("DEAR_LIMIT_PROMPT_TEXT", "426")
-        with pytest.raises(LimitError, match=r"mine\.json: 427 characters of all prompts"):
+        with pytest.raises(LimitError, match=r"mine\.json: 427 bytes of all prompts"):
             self.settings(path).check_classes(["house"], [])
 
     def test_underscores_may_be_spaces(self, tmp_path: Path) -> None:

@@ -1,13 +1,14 @@
 """Records of strangers: what is read is bounded, work is linear, and no character of theirs is raw."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from dear.errors import DataError
-from dear.limits import LimitError
+from dear.limits import LIMITS, LimitError
 from dear.report import records as report_records
 from dear.report.drawing import Drawing, Omission
 from dear.report.folder import read_folder, write_folder_report
@@ -139,6 +140,31 @@ def test_chances_are_bounded(tmp_path: Path) -> None:
     run["results"] = {"precision": {"cls": {}}, "chance": {f"factor {at}": 0.5 for at in range(201)}}
     (tmp_path / "run.json").write_text(json.dumps(run))
     with pytest.raises(DataError, match=r"its results: 201 .* factors, above the limit of 200"):
+        read_folder(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("names", "bytes_of_names"),
+    [(["a", "b"], 2), (["é", "\U0001f600"], 6), (["\u202e", "b"], 7)],  # the third is escaped
+)
+def test_the_tables_of_mistakes_are_bounded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, names: list[str], bytes_of_names: int
+) -> None:
+    """A record of 3 MB with 200,000 confusions of long names made a table of 411 MB: 4.8 GB, 47 s."""
+    run = record("tools", "dear", 0.5, 0.5)
+    run["dataset"]["title"] = "Tools"
+    mistakes = {"classes": names, "images": [2, 2], "correct": [1, 1], "predicted": [2, 2]}
+    confusions = {"confusions": [[0, 1, 1], [1, 0, 1]]}
+    (tmp_path / "run.json").write_text(json.dumps(run | {"mistakes": [MISTAKES | mistakes | confusions]}))
+    before = len("Tools") + len("dear") + len("base")
+    size = bytes_of_names * (1 + 2 + 2) + (2 + 2 + 2) * before
+    limits = LIMITS | {"record_tables": replace(LIMITS["record_tables"], default=size)}
+    monkeypatch.setattr("dear.limits.LIMITS", limits)
+    read_folder(tmp_path)
+    monkeypatch.setattr(
+        "dear.limits.LIMITS", limits | {"record_tables": replace(LIMITS["record_tables"], default=size - 1)}
+    )
+    with pytest.raises(DataError, match=rf"{size} bytes of the tables of mistakes"):
         read_folder(tmp_path)
 
 
