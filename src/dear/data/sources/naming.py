@@ -11,6 +11,7 @@ from typing import Any
 
 from dear.data.sources.listing import Listing, first_few, require_distinct
 from dear.errors import DataError
+from dear.limits import at_most, limit
 from dear.reading.files import ReadingError, read_text, split_lines
 from dear.reading.plain import QUOTES, csv_rows, parse_json
 from dear.reading.typed import shown
@@ -20,7 +21,7 @@ WORDNET_ID = re.compile(r"n\d{8}")
 
 def read_names(path: Path, *, links: bool = False) -> dict[str, str] | list[str]:
     """Read a mapping of folders or labels to names, or names in label order, from a file that is no link
-    unless ``links``. Raises DataError.
+    unless ``links``. Raises DataError, LimitError for more names than there may be classes.
 
     The suffix .json or .csv determines the format; any other file has lines of a folder, a space and a name.
     """
@@ -34,7 +35,7 @@ def read_names(path: Path, *, links: bool = False) -> dict[str, str] | list[str]
         lines = (row for _, row in csv_rows(text, path) if any(cell.strip() for cell in row))
     else:
         lines = (line.strip().split(maxsplit=1) for line in split_lines(text, path) if line.strip())
-    names = dict[str, str]()
+    names, most = dict[str, str](), limit("classes")
     for line in lines:
         if odd := next((cell for cell in line if "\n" in cell), None):
             raise DataError(f"{path} has a cell of several lines: {shown(odd)}. {QUOTES}")
@@ -45,6 +46,8 @@ def read_names(path: Path, *, links: bool = False) -> dict[str, str] | list[str]
         if folder in names:
             raise DataError(f"{path} names a folder twice: {shown(folder)}.")
         names[folder] = name
+        if len(names) > most:
+            at_most("classes", len(names), path)
     return names
 
 
