@@ -21,6 +21,7 @@ from dear.reading.typed import typed
 from dear.writing import atomic_write
 
 LIMITS_OF_IMAGES = ("image_bytes", "image_pixels", "image_side", "image_scans")
+MISSING = "missing"
 CHUNK = 256  # images between two calls of `progress`
 
 
@@ -44,14 +45,16 @@ def broken_images(
     if (result := _read(record)) is not None:
         return result
     store = DecodeCache(settings.cache_folder(), settings.short_side) if settings.decode_cache else None
-    broken: dict[str, str] = {}
-    for start in range(0, len(paths), CHUNK):
-        chunk = paths[start : start + CHUNK]
-        reasons = in_parallel(
+    there = [path for path, stamp in zip(paths, stamps, strict=True) if stamp != MISSING]
+    reasons: dict[str, str | None] = {path: f"the image {path} does not exist" for path in paths}
+    for start in range(0, len(there), CHUNK):
+        chunk = there[start : start + CHUNK]
+        found = in_parallel(
             lambda path: _reason(listing.folder, path, settings, store), chunk, settings.threads
         )
-        broken |= {path: reason for path, reason in zip(chunk, reasons, strict=True) if reason is not None}
-        progress(min(start + CHUNK, len(paths)), len(paths))
+        reasons |= zip(chunk, found, strict=True)
+        progress(min(start + CHUNK, len(there)), len(there))
+    broken = {path: reason for path, reason in reasons.items() if reason is not None}
     _write(record, broken)
     return broken
 
@@ -128,7 +131,7 @@ def _stamp(path: Path) -> str:
         facts = path.stat()
         # The system sets the last of these times: a file that is replaced cannot keep it.
         return f"{facts.st_size} {facts.st_mtime_ns} {facts.st_mode} {facts.st_ctime_ns}"
-    return "missing"
+    return MISSING
 
 
 def _read(record: Path) -> dict[str, str] | None:

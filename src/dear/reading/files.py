@@ -25,12 +25,13 @@ KINDS = (
     (stat.S_ISCHR, "it is a device, not a regular file"),
     (stat.S_ISBLK, "it is a device, not a regular file"),
 )  # fmt: skip
-BLOCK = 2**20  # bytes
+BLOCK = 2**20  # bytes, or characters
 SHARED_BLOB = re.compile(r"[0-9a-f]{64}")
 OF_MARKS = "\u0f73\u0f75\u0f81"
 """The only letters that are no marks but become two."""
 LINE_ENDS = "\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"
 """The characters at which `str.splitlines` divides a text; \\r\\n together end one line."""
+LINE_END = re.compile(f"\r\n|[{LINE_ENDS}]")
 
 
 class ReadingError(DataError):
@@ -220,13 +221,20 @@ def decoded(path: object, content: bytes) -> str:
 
 def read_lines(path: Path, *, links: bool = False) -> list[str]:
     """The lines of a text file. Raises ReadingError, LimitError."""
-    return split_lines(read_text(path, links=links), path)
+    return [*split_lines(read_text(path, links=links), path)]
 
 
-def split_lines(text: str, path: object) -> list[str]:
-    """The lines of a file's text. Raises LimitError for too many, before they take any memory."""
+def split_lines(text: str, path: object) -> Iterator[str]:
+    """The lines of a file's text, a block at a time: together they take far more memory than their text.
+    Raises LimitError for too many, before the first.
+    """
     at_most("text_lines", line_ends(text) + (text[-1:] not in LINE_ENDS), path)
-    return text.splitlines()
+    start = 0
+    while start < len(text):
+        last = LINE_END.search(text, start + BLOCK)
+        end = last.end() if last else len(text)
+        yield from text[start:end].splitlines()
+        start = end
 
 
 def line_ends(text: str) -> int:

@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from dear.data.check import check_dataset
+from dear.data.dataset import fingerprint
 from dear.data.images.photos import PhotoImages
 from dear.data.loading import load_dataset, load_images
 from dear.data.settings import DataSettings, checked_templates
@@ -75,6 +76,8 @@ class TestFolder:
         assert Counter(data.test.labels.tolist()) == {0: 2, 1: 3}
         (record,) = (tmp_path / "cache" / "splits").iterdir()
         listed = json.loads(record.read_text())
+        assert record.read_text() == json.dumps(listed, indent=0)
+        assert record.stem == f"split_dear_mine-{fingerprint(record.read_text())}"
         assert {path for path, _, _ in listed["test"]} == paths(data)["test"]
         assert {name for _, _, name in listed["train"]} == {"ant", "sea_horse"}
         assert load(folder, settings).identity == data.identity

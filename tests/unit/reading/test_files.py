@@ -3,12 +3,14 @@
 import os
 import subprocess
 import sys
+from itertools import product
 from pathlib import Path
 
 import pytest
 
 from dear.errors import DataError
 from dear.limits import LimitError
+from dear.reading import files
 from dear.reading.files import (
     LINE_ENDS,
     ReadingError,
@@ -210,10 +212,18 @@ class Unsplit(str):
 def test_lines_are_counted_before_a_text_is_divided(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DEAR_LIMIT_TEXT_LINES", "3")
     for lines in ("a\nb\nc", "a\r\nb\r\nc\r\n", "\n\n\n", "a", ""):
-        assert split_lines(lines, "it") == lines.splitlines()
+        assert [*split_lines(lines, "it")] == lines.splitlines()
     for lines in ("a\nb\nc\nd", "\n\n\n\n", "\r\n\r\r\n\r"):
         with pytest.raises(LimitError, match="it: 4 lines of a text file, above the limit of 3"):
-            split_lines(Unsplit(lines), "it")
+            next(split_lines(Unsplit(lines), "it"))
+
+
+@pytest.mark.parametrize("block", [1, 2, 3])
+def test_a_text_is_divided_in_blocks(monkeypatch: pytest.MonkeyPatch, block: int) -> None:
+    monkeypatch.setattr(files, "BLOCK", block)
+    for letters in product("a\r\n\u2028", repeat=5):
+        text = "".join(letters)
+        assert [*split_lines(text, "it")] == text.splitlines(), repr(text)
 
 
 def test_every_end_of_a_line_is_known() -> None:

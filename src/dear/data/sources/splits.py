@@ -3,8 +3,9 @@
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
+from json.encoder import encode_basestring_ascii
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -176,20 +177,34 @@ def _record(
     splits: Mapping[str, Sequence[Row]], classnames: Sequence[str], folder: Path, name: str
 ) -> Path | None:
     """Save a split in CoOp's format. Returns its path, or None if the folder cannot be written."""
-    from dear.data.dataset import fingerprint  # loads torch, which the names of data sets do without
-
-    content = {
-        part: [[row.path, row.label, classnames[row.label]] for row in rows] for part, rows in splits.items()
-    }
-    text = json.dumps(content, ensure_ascii=True, indent=0)
-    path = folder / f"split_dear_{name[:LONGEST_NAME]}-{fingerprint(text)}.json"
+    texts = [*map(json.dumps, classnames)]
+    digest = hashlib.sha256(sum(map(len, _lines(splits, texts))).to_bytes(8, "little"))
+    for line in _lines(splits, texts):
+        digest.update(line.encode())
+    path = folder / f"split_dear_{name[:LONGEST_NAME]}-{digest.hexdigest()[:16]}.json"
     try:
         if not path.exists():
             with atomic_write(path, shared=True) as file:
-                file.write(text.encode())
+                file.writelines(line.encode() for line in _lines(splits, texts))
     except OSError:
         return None
     return path
+
+
+def _lines(splits: Mapping[str, Sequence[Row]], names: Sequence[str]) -> Iterator[str]:
+    """The text of a split list, whose classes' names are given as JSON. A list may have two million rows: as
+    one value it would take more memory than the data set.
+    """
+    start = "{\n"
+    for part, rows in splits.items():
+        yield f'{start}"{part}": ['
+        start = ",\n"
+        between = "\n"
+        for row in rows:
+            yield f"{between}[\n{encode_basestring_ascii(row.path)},\n{row.label},\n{names[row.label]}\n]"
+            between = ",\n"
+        yield "\n]" if rows else "]"
+    yield "\n}"
 
 
 def _class_rows(file: Path, report: Report) -> dict[str, list[ClassRow]]:

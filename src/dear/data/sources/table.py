@@ -59,10 +59,9 @@ def read_table(
     Labels are names, or consecutive integers from 0 whose names come from `settings.classnames`. Raises
     DataError naming the line.
     """
-    entries = _entries(table, confined, report)
-    if not entries:
-        raise DataError(f"{table} lists no images. It needs lines with {COLUMNS}.")
-    return listing_of(table, table.stem, table.parent, entries, settings, report=report)
+    return listing_of(
+        table, table.stem, table.parent, _entries(table, confined, report), settings, report=report
+    )
 
 
 def listing_of(
@@ -91,6 +90,7 @@ def listing_of(
     if any(entry.split for entry in entries):
         split = _by_split(table, entries, rows)
     else:
+        del entries  # of a table of a million lines: the split takes memory of its own
         split = make_split(rows, settings, classnames, name)
     return Listing(
         name, folder, tuple(keys), tuple(classnames), split.splits, split.origin, notes=split.notes
@@ -158,6 +158,7 @@ def _by_split(table: Path, entries: list[Entry], rows: list[Row]) -> Split:
 
 def _entries(table: Path, confined: bool, report: Report) -> list[Entry]:
     text, entries = read_text(table, links=not confined), dict[str, Entry]()
+    texts: dict[str, str] = {}  # each label and split once: a row's own takes more than its letters
     read = _json_lines if table.suffix.lower() == ".jsonl" else _csv_lines
     max_rows = limit("table_rows")
     spellings = os.path.abspath(table.parent), os.path.realpath(table.parent)
@@ -167,17 +168,19 @@ def _entries(table: Path, confined: bool, report: Report) -> list[Entry]:
         if rows > max_rows:
             at_most("table_rows", rows, table)
         with reporting(report):
-            entry = _entry(source, number, row, confined)
+            entry = _entry(source, number, row, confined, texts)
             path = normal_path(entry.path)
             for folder in folders:  # an absolute path may name the same image as a relative one
                 path = path.removeprefix(folder)
             if path in entries:
                 raise DataError(f"{entry.where}: the image {entry.path} is already in {entries[path].where}.")
             entries[path] = entry
+    if not entries:
+        raise DataError(f"{table} lists no images. It needs lines with {COLUMNS}.")
     return [*entries.values()]
 
 
-def _entry(source: str, line: int, row: Any, confined: bool) -> Entry:
+def _entry(source: str, line: int, row: Any, confined: bool, texts: dict[str, str]) -> Entry:
     where = f"{source}{line}"
     if isinstance(row, str):
         row = parse_json(row, where, file_names=True)
@@ -194,7 +197,8 @@ def _entry(source: str, line: int, row: Any, confined: bool) -> Entry:
         raise DataError(f"{where}: the split {shown(split)} is not train, val or test.")
     if confined or not os.path.isabs(path):
         require_inside(where, path)
-    return Entry(source, line, path, label.strip(), (split or "").strip())
+    label, split = label.strip(), (split or "").strip()
+    return Entry(source, line, path, texts.setdefault(label, label), texts.setdefault(split, split))
 
 
 def _column(names: Sequence[str], columns: Collection[str]) -> str:

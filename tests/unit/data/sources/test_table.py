@@ -16,6 +16,7 @@ from dear.data.sources.naming import read_names
 from dear.data.sources.table import read_table
 from dear.errors import DataError
 from dear.limits import LimitError
+from dear.reading import files
 from dear.reading.plain import csv_rows
 from tests.unit.data.photos import COUNTS, class_folders, load, paths, refused
 
@@ -229,6 +230,20 @@ def test_a_row_does_not_repeat_the_path_of_its_table(tmp_path: Path) -> None:
     first, second = table._entries(tmp_path / "list.csv", True, refuse)
     assert first.source is second.source
     assert second.where == f"{tmp_path / 'list.csv'}, line 3"
+
+
+def test_a_row_takes_little_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its line, path, normal path and part of the split list were alive together, for 2,000,000 rows."""
+    rows = 20_000
+    lines = (f".//\U0001f600{row:07}.png,class {row % 10}\n" for row in range(rows))
+    (tmp_path / "list.csv").write_text("path,label\n" + "".join(lines))
+    settings = DataSettings(cache=tmp_path / "cache")
+    monkeypatch.setenv("DEAR_LIMIT_TEXT_BYTES", "1000000")  # so much room is made to read
+    monkeypatch.setattr(files, "BLOCK", 2**10)
+    tracemalloc.start()
+    assert read_table(tmp_path / "list.csv", settings).files == rows
+    assert tracemalloc.get_traced_memory()[1] < 600 * rows  # once 790
+    tracemalloc.stop()
 
 
 @pytest.mark.parametrize("name", ["list.csv", "list.tsv", "list.jsonl", "names.csv", "names.txt"])
