@@ -276,7 +276,8 @@ def render_query(result: Neighbours, console: Console) -> None:
     names = list(result.weights)
     rows = []
     for rank, hit in enumerate(result.hits, start=1):
-        file = f"{hit.path} (and {len(hit.copies)} copies)" if hit.copies else hit.path
+        copies = len(hit.copies) + hit.more_copies
+        file = f"{hit.path} (and {copies} copies)" if copies else hit.path
         rows.append((rank, f"{hit.score:.3f}", *(f"{hit.by[name]:.3f}" for name in names), file))
     console.print(table(f"in {result.folder}", ["", "score", *names, "image"], rows))
     if result.sheet is not None:

@@ -20,7 +20,8 @@ from dear.data.images.raster import read_image
 from dear.errors import DataError, SettingsError
 from dear.progress import Progress, silent
 from dear.reading.files import expanded, resolved
-from dear.retrieval.catalogue import Catalogue, Entry
+from dear.reading.typed import shown
+from dear.retrieval.catalogue import FIRST_VECTORS, Catalogue, Entry
 from dear.retrieval.database import FILE, LOCK, only_writer
 from dear.retrieval.encoder import Encoder
 from dear.retrieval.facts import LAST_GENERATION
@@ -143,7 +144,8 @@ def finish(catalogue: Catalogue) -> Built:
 
 
 def discard(out: Path, folder_too: bool) -> None:
-    """Remove a catalogue that has no rows."""
+    """Remove a catalogue that has just been made, and what vectors were written for it."""
+    remove(out / FIRST_VECTORS)
     with suppress(OSError):
         (out / FILE).unlink()
         (out / LOCK).unlink()
@@ -156,19 +158,21 @@ def require_same_model(metadata: dict[str, Any], encoder: Encoder, folder: Path)
     if metadata["identity"] != encoder.identity:
         if heads := metadata.get("heads"):
             raise DataError(
-                f"the index {folder} holds features of heads of {heads['model']} [{heads['sha256'][:12]}], "
-                f"by the role table {heads['table']!r}, which are not comparable with the features here. Use "
-                "that model and table with --features heads, or another index."
+                f"the index {folder} holds features of heads of {heads['model'][:200]} "
+                f"[{heads['sha256'][:12]}], by the role table {heads['table'][:200]!r}, which are not "
+                "comparable with the features here. Use that model and table with --features heads, "
+                "or another index."
             )
         raise DataError(
             f"the index {folder} was built with another bundle ({metadata['identity'][:12]}, here "
             f"{encoder.identity[:12]}): features of two bundles are not comparable. Use its bundle"
-            f"{', ' + metadata['model'] if metadata['model'] else ''}, or build an index with this one "
+            f"{', ' + metadata['model'][:200] if metadata['model'] else ''}, or build an index with this one "
             "elsewhere."
         )
     if (metadata["features"], metadata["embed"]) != ([*encoder.features], encoder.embed):
         raise damaged(
-            folder, f"it has features {metadata['features']} of width {metadata['embed']}, unlike its bundle"
+            folder,
+            f"it has features {shown(metadata['features'])} of width {metadata['embed']}, unlike its bundle",
         )
 
 

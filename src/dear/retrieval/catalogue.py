@@ -41,6 +41,8 @@ from dear.retrieval.scan import Stamp
 
 SCHEMA = 2
 LONGEST_PATH, LONGEST_REASON = 4096, 500
+FIRST_VECTORS = "vectors-1"
+NAMED = 1001  # files of one content in an answer, which a hundred contents may have
 WRITTEN_AT_ONCE = 1000  # rows: signals, such as SIGTERM, wait so long
 CACHE = 2**16  # KiB of pages in memory during a change: SQLite writes and reads others again and again
 OF_FAISS = {"trained", "kind", "storage"}
@@ -70,8 +72,13 @@ class Catalogue:
     @classmethod
     def create(cls, folder: Path, metadata: Mapping[str, Any]) -> Self:
         """Create a catalogue with its first facts in one transaction; before that it does not exist
-        (``exists``). Raises OutputError.
+        (``exists``). Raises OutputError, also if there are vectors of an index that is no longer there.
         """
+        if any(folder.glob(f"{FIRST_VECTORS}/*.f16")):
+            raise OutputError(
+                f"{folder} holds vectors without their index, in {FIRST_VECTORS}: remove that folder, or "
+                "choose another one."
+            )
         try:
             catalogue = cls(folder, connect(folder / FILE))
         except (OSError, sqlite3.Error) as error:
@@ -265,18 +272,23 @@ class Catalogue:
             raise damaged(self.folder, f"a file of the content {sha256} has no row")
         return int(rows[0]) if rows else None
 
-    def files_of(self, row: int) -> tuple[list[str], str]:
-        """The files of a row, by path, and the SHA-256 of their bytes. Raises DataError if there is none."""
-        # The table's rows that an index names for the number, each once.
-        numbers = "SELECT rowid FROM files INDEXED BY by_row WHERE row = ?"
-        query = f"SELECT path, sha256 FROM files NOT INDEXED WHERE rowid IN ({numbers}) AND row = ?"
+    def files_of(self, row: int) -> tuple[list[str], int, str]:
+        """The files of a row, by path, of many the first `NAMED` that were indexed; how many more there are;
+        and the SHA-256 of their bytes. Raises DataError if there is none.
+        """
+        # The table's rows that an index names for the number, each once: to SQLite a plain rowid is unique.
+        numbers = "SELECT DISTINCT +rowid FROM files INDEXED BY by_row WHERE row = ?"
+        query = (
+            f"SELECT path, sha256 FROM files NOT INDEXED WHERE rowid IN ({numbers} LIMIT {NAMED}) AND row = ?"
+        )
         hashes = {self._path(name): sha256 for name, sha256 in self._ask(query, row, row)}
         paths = sorted(hashes, key=os.fsencode)
         if not paths or not all(map(_is_sha256, hashes.values())):
             raise damaged(self.folder, f"row {row} belongs to no file")
         if len({*hashes.values()}) > 1:
             raise damaged(self.folder, f"row {row} belongs to files of several contents")
-        return paths, str(hashes[paths[0]])
+        ((count,),) = self._ask(f"SELECT COUNT(*) FROM ({numbers})", row)
+        return paths, max(0, count - len(paths)), str(hashes[paths[0]])
 
     def live(self, rows: int) -> Bool[np.ndarray, "row"]:
         """Which of the first ``rows`` rows belong to a file. Raises DataError for what is no row."""

@@ -172,8 +172,8 @@ class Index:
         return {name: weight / total for name, weight in scaled.items()}
 
     def _hit(self, row: int, score: float, by: dict[str, float]) -> Hit:
-        (first, *copies), sha256 = self.catalogue.files_of(row)
-        return Hit(first, score, by, tuple(copies), sha256)
+        (first, *copies), more, sha256 = self.catalogue.files_of(row)
+        return Hit(first, score, by, tuple(copies), more, sha256)
 
 
 class Shards:
@@ -241,7 +241,8 @@ class Shards:
                     raise damaged(index.catalogue.folder, why)
                 paths = [hit.path, *hit.copies, *((same.path, *same.copies) if same else ())]
                 first, *copies = sorted(paths, key=os.fsencode)
-                hits[hit.sha256] = replace(same or hit, path=first, copies=tuple(copies))
+                more = hit.more_copies + (same.more_copies if same else 0)
+                hits[hit.sha256] = replace(same or hit, path=first, copies=tuple(copies), more_copies=more)
         best = sorted(hits.values(), key=lambda hit: (-hit.score, hit.path))
         return best[: options.get("count", 10)]
 

@@ -46,7 +46,8 @@ class Hit:
         path: Relative to the index's folder.
         score: The weighted mean of ``by``; in [-1, 1].
         by: The cosine for each requested feature.
-        copies: Other files with the same bytes.
+        copies: Other files with the same bytes, of many the first 1,000 that were indexed.
+        more_copies: How many others there are.
         sha256: Of these bytes.
     """
 
@@ -54,6 +55,7 @@ class Hit:
     score: float
     by: dict[str, float]
     copies: tuple[str, ...] = ()
+    more_copies: int = 0
     sha256: str = ""
 
 

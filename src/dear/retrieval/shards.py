@@ -72,7 +72,7 @@ def merge_index(shards: Path, out: Path, *, progress: Progress = silent) -> Buil
     try:
         return _merge(shards, out, progress)
     except DataError:
-        if is_new:
+        if is_new and Catalogue.exists(out):
             discard(out, makes_folder)
         raise
 
@@ -238,7 +238,7 @@ def _require_same(
             if different.any():
                 at = part.start + int(np.argmax(different))
                 earlier, later = (shards[int(rows.shard[at])] for rows in (first, second))
-                (path, *_), _ = later.files_of(int(second.row[at]))
+                (path, *_), *_ = later.files_of(int(second.row[at]))
                 raise damaged(
                     later.folder,
                     f"{path[:100]!r} has the content of a file in {earlier.folder}, but not its features",

@@ -235,7 +235,7 @@ def create_app(
                 | {
                     "path": without_surrogates(hit.path),
                     "copies": [*map(without_surrogates, hit.copies[:MOST_COPIES])],
-                    "more_copies": len(hit.copies[MOST_COPIES:]),
+                    "more_copies": len(hit.copies[MOST_COPIES:]) + hit.more_copies,
                 }
                 for hit in hits
             ]

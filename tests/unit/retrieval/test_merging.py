@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dear.errors import OutputError
+from dear.errors import DataError, OutputError
 from dear.retrieval.build import build_index
 from dear.retrieval.catalogue import Catalogue, Entry
 from dear.retrieval.scan import Shard, Stamp
@@ -70,3 +70,33 @@ def test_many_files_are_written_together(
     monkeypatch.setattr("dear.retrieval.shards.WRITTEN_AT_ONCE", 11)
     merge_index(shards, tmp_path / "merged")
     assert sizes == [11, 11, 4]
+
+
+def test_vectors_without_their_index_stay(tmp_path: Path, shards: Path) -> None:
+    """A build or a merge wrote over them."""
+    theirs = tmp_path / "index" / "vectors-1" / "0.f16"
+    theirs.parent.mkdir(parents=True)
+    theirs.write_bytes(b"kept")
+    with pytest.raises(OutputError, match=r"holds vectors without their index, in vectors-1: remove"):
+        merge_index(shards, tmp_path / "index")
+    with pytest.raises(OutputError, match=r"holds vectors without their index, in vectors-1: remove"):
+        build_index(Plain(), tmp_path / "images", tmp_path / "index")
+    (shards / "shard-1-of-2" / "index.sqlite").unlink()
+    with pytest.raises(DataError):
+        merge_index(shards, tmp_path / "index")
+    assert theirs.read_bytes() == b"kept"
+
+
+def test_a_merge_that_fails_leaves_nothing(
+    tmp_path: Path, shards: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its vectors stayed."""
+
+    def fail(_: object) -> None:
+        assert (tmp_path / "merged" / "vectors-1" / "0.f16").stat().st_size
+        raise DataError("a shard changed meanwhile.")
+
+    monkeypatch.setattr("dear.retrieval.shards.finish", fail)
+    with pytest.raises(DataError, match="changed meanwhile"):
+        merge_index(shards, tmp_path / "merged")
+    assert not (tmp_path / "merged").exists()

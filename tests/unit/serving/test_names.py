@@ -201,6 +201,7 @@ def test_what_is_kept_for_names_is_bounded_in_bytes(
 class Neighbour:
     path: str
     copies: tuple[str, ...] = ()
+    more_copies: int = 0
 
 
 def test_names_and_pixels_and_thumbnails_are_work(

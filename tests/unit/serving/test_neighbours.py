@@ -60,8 +60,11 @@ def test_of_many_copies_some_are_told(
     service = Service(predictor, LIMITS, Index.open(tmp_path / "index"))
     with TestClient(create_app(service), base_url=URL) as client:
         answer = client.post("/api/neighbours", content=png(picture(2))).json()
+        monkeypatch.setattr("dear.retrieval.catalogue.NAMED", 23)
+        (fewer,) = client.post("/api/neighbours", content=png(picture(2))).json()["neighbours"]
     (hit,) = answer["neighbours"]
     assert (len(hit["copies"]), hit["more_copies"]) == (20, 4)
+    assert fewer == hit
     assert charged[-1] > 21 * 200
 
 
