@@ -14,6 +14,7 @@ from dear.report.folder import write_folder_report
 from dear.roles.packaged import FOLDER as TABLES
 from dear.roles.table import RoleTable
 from dear.roles.textspan_format import in_layers, read_textspan
+from dear.writing import LIST, output_folder
 from tests.conftest import WORDS
 from tests.fuzz.readers.target import TakenOver, command, written
 from tests.unit.report import samples
@@ -84,6 +85,21 @@ def options(folder: Path) -> Path:
 
 def with_options(file: Path) -> None:
     command("run", "base-to-novel", "--config", file, "--data", "nowhere", "--out", file.parent / "out")
+
+
+def listed(folder: Path) -> Path:
+    """The list of the files of a report, beside a file that is not in it."""
+    output_folder(folder / "out", {"index.html": b"a", "old.html": b"b"}, "a report", "")
+    written(folder / "out" / "mine.html", "mine")
+    return folder / "out" / LIST
+
+
+def replace_listed(file: Path) -> None:
+    output_folder(file.parent, {"index.html": b"c"}, "a report", "")
+    if not (mine := file.parent / "mine.html").is_file() or mine.read_bytes() != b"mine":
+        raise TakenOver("a file that is not of the report is gone")
+    if (file.parent / "index.html").read_bytes() != b"c":
+        raise TakenOver("the report was not replaced")
 
 
 def roles(folder: Path) -> Path:

@@ -18,6 +18,7 @@ TARGETS = {
     "retrieval record": Target("json", run_files.retrieval, run_files.report),
     "recipe": Target("yaml", run_files.recipe, run_files.run_recipe),
     "recipe's mark": Target("text", run_files.mark, run_files.claim),
+    "list of a report's files": Target("text", run_files.listed, run_files.replace_listed),
     "options (--config)": Target("yaml", run_files.options, run_files.with_options),
     "role table": Target("json", run_files.roles, run_files.show_roles),
     "TEXTSPAN file": Target("text", run_files.spans, run_files.read_spans),
