@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dear.errors import DataError, OutputError
-from dear.limits import LIMITS, Limit, LimitError
+from dear.limits import LIMITS, Limit, LimitError, limit
 from dear.retrieval import shards as module
 from dear.retrieval.build import finish
 from dear.retrieval.catalogue import LONGEST_REASON, Catalogue, Entry
@@ -111,6 +111,13 @@ def test_facts_are_few_and_small_before_they_are_read(
     monkeypatch.setattr("dear.limits.LIMITS", {**LIMITS, "index_facts": Limit(50_000, "bytes")})
     with pytest.raises(DataError, match=r"index\.sqlite: it has a row of 60,\d{3} bytes"):
         connect(large / FILE)
+
+
+def test_the_means_of_the_widest_heads_fit() -> None:
+    """An index of them could be built and not opened again."""
+    largest = limit("attributes") * limit("embedding")
+    assert limit("index_values") > largest + 100_000  # and heads, names
+    assert limit("index_facts") > largest * len(", -1.2345678901234567e-05") + 2**20
 
 
 def test_facts_are_counted_beyond_a_nul(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
