@@ -31,8 +31,10 @@ from dear.reading.typed import shown
 from dear.writing import atomic_write
 
 PREFIX = "split_zhou_"
-SAMPLE = 100
-"""Images of a split list that are looked for in a folder next to it, spread over the list."""
+SAMPLE, LOOKS = 100, 100_000
+"""Images of a split list that are looked for in each folder next to it, spread over the list, and in all of
+them together: there may be many folders.
+"""
 LONGEST_NAME = 50
 """Characters of a data set's name in the name of its list, which has at most 255 bytes."""
 PURPOSE = {"train": "training", "val": "validation", "test": "testing"}
@@ -253,7 +255,7 @@ def _image_folder(folder: Path, file: Path, rows: Sequence[Row]) -> Path:
     """
     neighbours = sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
     paths = [*dict.fromkeys(row.path for row in rows)]
-    sample = paths[:: -(-len(paths) // SAMPLE)]
+    sample = paths[:: -(-len(paths) // min(SAMPLE, 1 + LOOKS // max(1, len(neighbours))))]
     folders = [
         top
         for top, listed in ((folder, paths), *((neighbour, sample) for neighbour in neighbours))

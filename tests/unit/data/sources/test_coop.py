@@ -216,6 +216,11 @@ class TestRefusals:
         with pytest.raises(DataError, match=r"none of the 1001 images .* for 91 in its folders"):
             load_coop(tmp_path)
         assert len(asked) <= 1001 + 21 * 100
+        asked.clear()
+        monkeypatch.setattr(splits, "LOOKS", 200)
+        with pytest.raises(DataError, match=r"none of the 1001 images .* for 10 in its folders"):
+            load_coop(tmp_path)
+        assert len(asked) <= 1001 + 200 + 21
 
     def test_two_image_folders(self, tmp_path: Path) -> None:
         write(write(tmp_path), images="copy")
