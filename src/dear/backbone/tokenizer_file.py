@@ -45,8 +45,8 @@ SIDES = {"GemmaTokenizer": "left", "Siglip2Tokenizer": "left"}
 
 SECONDS, BYTES_A_SECOND = 2, 2_000_000
 """Seconds of the processor for building a tokenizer, and bytes for each further one: 16 MB take 0.7."""
-MEMORY, BYTES_A_BYTE = 2**28, 32
-"""Bytes of memory that it may take, and further ones for each byte of it: it takes 8."""
+MEMORY, BYTES_A_BYTE, MOST_MEMORY = 2**28, 32, 2**30
+"""Bytes of memory that it may take, further ones for each byte of it (it takes 8), and of any."""
 MAX_BYTES = 8000
 """Bytes of a text after each step of its normalisation; a prompt has 2,000 letters at most."""
 SHORT_BYTES, BYTES_A_LETTER = 500, 10
@@ -219,7 +219,8 @@ def file_tokenizer(
 
     import tokenizers
 
-    content = json.dumps(parts | {"post_processor": None})
+    content = json.dumps(parts | {"post_processor": None}, ensure_ascii=False)
+    size = len(content.encode())
     normalizer = parts["normalizer"] or {"normalizers": []}
     alone = parts | {key: None for key in ("pre_tokenizer", "post_processor")} | WITHOUT_WORDS
     steps = [json.dumps(alone | {"normalizer": step}) for step in normalizer.get("normalizers", [normalizer])]
@@ -229,8 +230,8 @@ def file_tokenizer(
         return _guarded(lambda: (from_str(content), [from_str(step).normalizer for step in steps]))
 
     isolated(
-        lambda: build() and None, file, seconds=SECONDS + len(content) // BYTES_A_SECOND,
-        memory=MEMORY + BYTES_A_BYTE * len(content),
+        lambda: build() and None, file, seconds=SECONDS + size // BYTES_A_SECOND,
+        memory=min(MEMORY + BYTES_A_BYTE * size, MOST_MEMORY),
     )  # fmt: skip
     rust, normalizers = build()
     if missing := added_tokens(settings) - {token["content"] for token in parts["added_tokens"]}:

@@ -11,7 +11,14 @@ from typing import Any
 import pytest
 import torch
 
-from dear.backbone.tokenizer_file import FileTokenizer, _guarded, file_tokenizer
+from dear.backbone.tokenizer_file import (
+    BYTES_A_BYTE,
+    MEMORY,
+    MOST_MEMORY,
+    FileTokenizer,
+    _guarded,
+    file_tokenizer,
+)
 from dear.backbone.tokenizer_parts import specials, tokenizer_parts
 from dear.cli.main import Terminated
 from dear.errors import DearError, WeightsError
@@ -310,6 +317,26 @@ def test_building_it_takes_little_memory(tmp_path: Path) -> None:
     file.write_text(json.dumps(parts))
     with pytest.raises(DearError, match=r"tokenizer\.json: it .*takes more than 2\d\d MiB of memory to read"):
         read(tmp_path)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="memory is bounded on Linux only")
+def test_a_vocabulary_of_emoji_takes_little_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each took 12 letters of JSON, and there was no bound for large files: one of 98 MB took 8.7 GB."""
+    file, bounds = write_tokenizer("T5", tmp_path), list[int]()
+    parts = json.loads(file.read_text())
+    parts["model"]["vocab"] += [["\U0001f600" * 8 + chr(0x1F300 + number), -9] for number in range(2000)]
+    file.write_text(text := json.dumps(parts, ensure_ascii=False), encoding="utf-8")
+
+    def recorded(*_: object, memory: int, **__: object) -> None:
+        bounds.append(memory)
+
+    monkeypatch.setattr("dear.backbone.tokenizer_file.isolated", recorded)
+    read(tmp_path)
+    assert bounds[0] == pytest.approx(MEMORY + BYTES_A_BYTE * len(text.encode()), rel=0.01)
+    monkeypatch.setattr("dear.backbone.tokenizer_file.MOST_MEMORY", MEMORY + 2**20)
+    read(tmp_path)
+    assert bounds[1] == MEMORY + 2**20
+    assert MOST_MEMORY <= 2**30
 
 
 def test_the_settings_name_no_file_and_no_code(tmp_path: Path) -> None:
