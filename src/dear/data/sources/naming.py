@@ -9,7 +9,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from dear.data.sources.listing import Listing, first_few, require_distinct
+from dear.data.sources.listing import Listing, first_few, plain_name, require_distinct
 from dear.errors import DataError
 from dear.limits import at_most, limit
 from dear.reading.files import ReadingError, read_text, split_lines
@@ -72,18 +72,20 @@ def in_order(keys: Sequence[str], names: Mapping[str, str] | Sequence[str], sour
 def name_wordnet_ids(listing: Listing) -> Listing:
     """The listing with CoOp's names of ImageNet's classes in place of WordNet ids, and a note about them.
 
-    Two ids of one name (sunglasses, missile) keep the id in brackets. Ids that are not ImageNet's stay.
-    Source: CoOp's classnames.txt.
+    Ids of one name (sunglasses, missile), or of that of another class, keep the id in brackets. Ids that are
+    not ImageNet's stay. Source: CoOp's classnames.txt.
     """
     ids = [key for key in listing.keys if WORDNET_ID.fullmatch(key)]
     if not ids or listing.keys != listing.classnames:
         return listing
     imagenet = dict(zip(packaged_names("ImageNet.wnids.txt"), packaged_names("ImageNet.txt"), strict=True))
-    uses = Counter(imagenet.get(key) for key in listing.keys)
+    named = [imagenet.get(key, key) for key in listing.keys]
+    uses = Counter(map(plain_name, named))
     names = [
-        key if key not in imagenet else imagenet[key] + (f" ({key})" if uses[imagenet[key]] > 1 else "")
-        for key in listing.keys
+        f"{name} ({key})" if name != key and uses[plain_name(name)] > 1 else name
+        for key, name in zip(listing.keys, named, strict=True)
     ]
+    require_distinct(listing.name, listing.keys, names)
     notes = list(listing.notes)
     if replaced := [f"{key} is {name}" for key, name in zip(listing.keys, names, strict=True) if name != key]:
         notes.append(
