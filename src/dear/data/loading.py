@@ -227,6 +227,8 @@ def _read_folder(folder: Path, settings: DataSettings, report: Report) -> Listin
 
 def _read_zip(path: Path, settings: DataSettings, report: Report) -> Listing:
     folder = archive.unpack(path, settings.cache_folder())
+    if huggingface.is_saved(folder):  # which is packed itself: the limits of both would multiply
+        raise DataError(f"{path} holds a saved Hugging Face data set: unpack it and give its folder.")
     tables = [file for file in sorted(folder.iterdir()) if file.suffix.lower() in table.SUFFIXES]
     if len(tables) > 1:
         raise DataError(

@@ -280,7 +280,8 @@ def _disarmed(kind: Kind, content: bytes) -> bytes:
         _require_huffman(content)
         if b"MPF\0" in content:  # the list of further pictures
             content = PICTURES.sub(rb"\1none", content)
-        if (first := content.find(EXIF) + len(EXIF)) >= len(EXIF):  # Pillow joins the segments
+        if content.count(EXIF) > 1:  # Pillow joins the segments
+            first = content.find(EXIF) + len(EXIF)
             return content[:first] + content[first:].replace(EXIF, b"None\0\0")
     if kind == "PNG":
         if content.count(b"iCCP") > MAX_PROFILES:

@@ -10,7 +10,7 @@ from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import NamedTuple, NoReturn
 
 from dear.errors import DataError
-from dear.limits import at_most
+from dear.limits import at_most, limit
 from dear.reading.files import require_few_marks
 from dear.reading.typed import in_utf8, shown
 
@@ -111,9 +111,13 @@ def require_distinct(source: str, keys: Sequence[str], names: Sequence[str]) -> 
 
 
 def require_path(where: str, path: str) -> None:
-    """Raise DataError for a path that no file can have."""
+    """Raise DataError for a path that no file can have, or of more levels than the limit of folders."""
     if len(path) > LONGEST_PATH:
         raise DataError(f"{where}: the path has {len(path):,} characters, at most {LONGEST_PATH:,} are read.")
+    if (levels := path.count("/")) > limit("folder_depth"):  # each takes time at each look
+        raise DataError(
+            f"{where}: the path has {levels:,} levels of folders, at most {limit('folder_depth')} are read."
+        )
     try:
         os.fsencode(path)
     except UnicodeEncodeError as error:

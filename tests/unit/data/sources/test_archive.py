@@ -51,6 +51,16 @@ def test_two_processes_unpack_one_zip(
     assert len([*(tmp_path / "cache/archives").iterdir()]) == 1
 
 
+@pytest.mark.parametrize("names", [["dataset_dict.json"], ["state.json", "dataset_info.json"]])
+def test_a_saved_data_set_in_a_zip_is_not_read(
+    tmp_path: Path, settings: DataSettings, names: list[str]
+) -> None:
+    """The limits of both multiplied: 734 kB took 58.6 s, and 124 kB unpacked to 2.9 GB."""
+    packed = zipped(tmp_path / "d.zip", dict.fromkeys([*names, "data.txt", "a/1.png"], b"{}"))
+    with pytest.raises(DataError, match=r"d\.zip holds a saved Hugging Face data set: unpack it and"):
+        load(packed, settings)
+
+
 @pytest.mark.parametrize("module", [archive, writing])
 def test_ctrl_c_at_any_line_leaves_no_part(
     module: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
