@@ -63,8 +63,8 @@ class Plan:
         """True if it trains on the unlabelled training images of all classes."""
         return METHODS[known_method(self.method)].unlabelled
 
-    def table(self, roles: "RoleTable | None", seed: int) -> "RoleTable | None":
-        """The role table of this plan; shuffled roles are a different permutation for each seed."""
+    def table(self, roles: "RoleTable | None") -> "RoleTable | None":
+        """The role table of this plan for all seeds, of which each then permutes shuffled roles."""
         from dear.roles.entropy import with_attributes, with_quantile
 
         if roles is None or not self.needs_roles:
@@ -73,10 +73,8 @@ class Plan:
             roles = with_attributes(roles, self.attributes)
         if self.quantile is not None:
             roles = with_quantile(roles, self.quantile)
-        if self.role_variant == "roles":
+        if self.role_variant in ("roles", "shuffled"):
             return roles
-        if self.role_variant == "shuffled":
-            return roles.shuffled(seed)
         return roles.uniform("generalization" if self.role_variant == "all-isolated" else "mixed")
 
 

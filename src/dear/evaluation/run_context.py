@@ -41,6 +41,7 @@ class RunContext:
         clips: Backbones of teachers, by name and weights.
         named_by: The recipe that names the models; "" if the user does.
         unadapted: The frozen backbones as methods, by model, with the classes that each was set to last.
+        tables: Role tables of plans, by `roles` and what plans change in it.
     """
 
     clip: Clip
@@ -58,6 +59,8 @@ class RunContext:
     unadapted: dict[Clip, tuple[Method, tuple[tuple[str, ...], tuple[str, ...]]]] = field(
         default_factory=dict
     )
+
+    tables: dict[tuple[Any, ...], RoleTable | None] = field(default_factory=dict)
 
     @property
     def main(self) -> bool:
@@ -117,10 +120,18 @@ class RunContext:
             method.settings.for_data(source),
             replace(training, precision=precision_for(clip, training.precision)),
             self.select,
-            plan.table(self.roles, seed),
+            self._table(plan, seed),
             asdict(clip.identity),
             method.rows,
         )
+
+    def _table(self, plan: Plan, seed: int) -> RoleTable | None:
+        """The role table of a run; shuffled roles are a different permutation for each seed."""
+        key = id(self.roles), plan.needs_roles, plan.role_variant, plan.quantile, plan.attributes
+        if key not in self.tables:  # once for all seeds: a stranger's table may take long
+            self.tables[key] = plan.table(self.roles)
+        table = self.tables[key]
+        return table.shuffled(seed) if table is not None and plan.role_variant == "shuffled" else table
 
     def of_teacher(self, run: ResolvedRun) -> Self:
         """The context that the teacher of a run's method is trained in. Raises as `load_clip` does."""

@@ -102,8 +102,8 @@ def role_of(
     entropy: float,
     concept: str | None,
     limits: tuple[float, float] | None,
-    attributes: Sequence[str],
-    general: Sequence[str],
+    attributes: Collection[str],
+    general: Collection[str],
 ) -> Role:
     """The role of a head by its concept entropy and its dominant concept.
 
@@ -203,11 +203,16 @@ def with_quantile(table: RoleTable, percent: float) -> RoleTable:
         )
     limits = thresholds([h.entropy for h in table.heads if h.entropy is not None], percent / 100)
     concepts = table.settings.get("general")  # a list in discovered tables
-    general = concepts if isinstance(concepts, list) else [STYLE, STYLE.capitalize()]
+    general = (
+        {name for name in concepts if isinstance(name, str)}
+        if isinstance(concepts, list)
+        else {STYLE, STYLE.capitalize()}
+    )
+    attributes = {*table.attributes}
 
     def assigned(head: HeadRole) -> HeadRole:
         assert head.entropy is not None
-        role = role_of(head.entropy, head.concept, limits, table.attributes, general)
+        role = role_of(head.entropy, head.concept, limits, attributes, general)
         return replace(head, role=role, attribute=head.concept if role == "core" else None)
 
     heads = tuple(assigned(head) for head in table.heads)

@@ -4,8 +4,9 @@ import json
 import os
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, Literal, NotRequired, TypedDict, get_args
 
@@ -48,6 +49,10 @@ class HeadRole:
     entropy: Number | None = None
     share: Mapping[str, Share] = field(default_factory=dict)
     phrases: tuple[str, ...] = ()
+
+
+_what = attrgetter(*(entry.name for entry in fields(HeadRole) if entry.name not in ("layer", "head")))
+"""What a head's role says, without its place."""
 
 
 class Cluster(TypedDict):
@@ -125,13 +130,14 @@ class RoleTable:
             )
         if len({*self.attributes}) < len(self.attributes):
             raise RoleTableError(f"an attribute is listed twice in the table {self.source!r}.")
+        attributes, roles = {*self.attributes}, get_args(Role)
         for head in self.heads:
-            if head.role not in get_args(Role):
+            if head.role not in roles:
                 raise RoleTableError(
                     f"layer {head.layer} head {head.head} has the unknown role {head.role!r}. "
-                    f"Known roles: {', '.join(get_args(Role))}."
+                    f"Known roles: {', '.join(roles)}."
                 )
-            allowed = self.attributes if head.role == "core" else (None,)
+            allowed = attributes if head.role == "core" else (None,)
             if head.attribute not in allowed:
                 raise RoleTableError(
                     f"layer {head.layer} head {head.head}: a core head needs one of the attributes "
@@ -185,7 +191,7 @@ class RoleTable:
         generator = torch.Generator().manual_seed(checked_seed(seed))
         order = torch.randperm(len(self.heads), generator=generator).tolist()
         heads = tuple(
-            replace(self.heads[source], layer=head.layer, head=head.head)
+            HeadRole(head.layer, head.head, *_what(self.heads[source]))  # not `replace`, which takes long
             for head, source in zip(self.heads, order, strict=True)
         )
         return replace(self, source=f"shuffled (seed {seed}), from {self.source}", heads=heads)

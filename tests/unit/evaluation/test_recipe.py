@@ -171,7 +171,7 @@ def test_a_recipe_of_more_runs_than_anyone_makes_is_refused(tmp_path: Path) -> N
     labelled = ", ".join(f"{{method: gda, label: m{number}}}" for number in range(501))
     with pytest.raises(RecipeError, match="501 methods of a recipe"):  # each is compared with all others
         plans(tmp_path, f"[{labelled}]")
-    with pytest.raises(RecipeError, match=r"4,999,500 runs: .* above the limit of 40,000"):
+    with pytest.raises(RecipeError, match=r"4,999,500 runs: .* above the limit of 20,000"):
         load_recipe(written(tmp_path, text))
 
 
