@@ -1,11 +1,13 @@
 """Files and folders, written whole or not at all."""
 
 import ctypes
+import errno
 import hashlib
 import json
 import os
 import re
 import shutil
+import stat
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -50,6 +52,23 @@ def atomic_write(path: Path, *, shared: bool = False) -> Iterator[BinaryIO]:
         with suppress(OSError):
             part.unlink()
         raise
+
+
+@contextmanager
+def opened_plain(path: Path) -> Iterator[BinaryIO]:
+    """A regular file, made if it is missing, to be changed where it is. Raises OSError for a link, also in a
+    folder that cannot be listed, and for a pipe or a device, without waiting for it.
+    """
+    if path.parent.is_symlink() or path.is_symlink():
+        raise OSError(errno.ELOOP, "it is a link, or lies behind one", str(path))
+    wanted = ("O_NOFOLLOW", "O_NONBLOCK", "O_BINARY")  # some systems lack some
+    flags = os.O_RDWR | os.O_CREAT | sum(getattr(os, name, 0) for name in wanted)
+    descriptor = os.open(path, flags, 0o666)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "it is not a regular file", str(path))
+    with os.fdopen(descriptor, "r+b") as file:
+        yield file
 
 
 def part_of(path: Path) -> Path:

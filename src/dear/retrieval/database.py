@@ -2,10 +2,10 @@
 they may define.
 """
 
+import os
 import sqlite3
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
-from itertools import chain
 from pathlib import Path
 from typing import BinaryIO
 
@@ -165,11 +165,10 @@ def _roots(pages: Pages) -> dict[str, int]:
 def require_own_files(folder: Path) -> None:
     """Raise DataError for a file of an index that is a link, a pipe or a device: SQLite and a build would
     write to it. So too for a journal that ends with the name of a second one: SQLite would delete the file of
-    that name while it recovers. A build writes one database, so its journals never have one.
+    that name while it recovers. A build writes one database, so its journals never have one. Raises OSError
+    for a folder that cannot be listed: what is in it may be opened all the same.
     """
-    for path in chain(
-        map(folder.joinpath, DATABASES), folder.glob("vectors-*"), folder.glob("vectors-*/*.f16")
-    ):
+    for path in _own_files(folder):
         try:
             with suppress(FileNotFoundError):  # or another process has just removed it
                 if path.name in DATABASES or path.is_symlink() or not path.is_dir():
@@ -186,6 +185,18 @@ def require_own_files(folder: Path) -> None:
                     raise ReadingError(path, "an index has no such file")
         except ReadingError as error:
             raise damaged(folder, f"{path.relative_to(folder)}: {error.reason}") from error
+
+
+def _own_files(folder: Path) -> Iterator[Path]:
+    """The paths that a build writes to, whether or not they are there, but for folders."""
+    yield from map(folder.joinpath, DATABASES)
+    with os.scandir(folder) as entries:  # unlike `glob`, it raises if it may not
+        generations = [folder / entry.name for entry in entries if entry.name.startswith("vectors-")]
+    for generation in generations:
+        yield generation
+        if generation.is_dir() and not generation.is_symlink():
+            with suppress(FileNotFoundError), os.scandir(generation) as entries:  # a build has removed it
+                yield from (generation / entry.name for entry in entries if entry.name.endswith(".f16"))
 
 
 def _require_small_database(path: Path, journal: BinaryIO) -> None:
