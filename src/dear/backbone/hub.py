@@ -7,7 +7,6 @@ import sys
 import urllib.error
 import urllib.request
 from collections.abc import Collection, Sequence
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ from huggingface_hub import constants
 
 from dear.backbone.hub_answers import checked_answers, stated_size
 from dear.backbone.hub_cache import known_missing, look_up, note_missing, require_own
-from dear.backbone.hub_hashes import GIT, SHA256, ContentError, require_hash, require_known
+from dear.backbone.hub_hashes import GIT, SHA256, ContentError, require_hash, require_known, snapshot_of
 from dear.errors import WeightsError, first_line, printable, warn
 from dear.limits import LimitError, at_most
 
@@ -94,8 +93,8 @@ def _first_cached(
 
 def commit_of(path: Path) -> str | None:
     """The commit of a file in the hub's cache; None for any other file."""
-    commits = [name for parent, name in pairwise(path.parts) if parent == "snapshots"]
-    return commits[-1] if commits and GIT.fullmatch(commits[-1]) else None
+    snapshot = snapshot_of(path)
+    return None if snapshot is None else snapshot.name
 
 
 def fetch(

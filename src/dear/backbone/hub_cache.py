@@ -10,7 +10,7 @@ import huggingface_hub
 from huggingface_hub import constants
 
 from dear.backbone.choice import REPOSITORY
-from dear.backbone.hub_hashes import GIT, SHA256, ContentError
+from dear.backbone.hub_hashes import GIT, SHA256, ContentError, snapshot_of
 from dear.errors import WeightsError, first_line
 from dear.reading.files import ReadingError, read_bytes, require_inside
 from dear.reading.namesakes import note_folder
@@ -53,8 +53,7 @@ def require_own(path: Path) -> str:
     """The hash that a cached file is named after, or "" for one that is no link, in a cache without links.
     Raises ContentError for a link to anything else than a blob of its repository.
     """
-    commits = (parent for parent in path.parents if parent.parent.name == "snapshots")
-    snapshot = next(commits, path.parent)
+    snapshot = snapshot_of(path) or path.parent
     try:
         require_inside(snapshot, snapshot.parents[1])
         require_inside(path, snapshot)

@@ -18,6 +18,20 @@ class ContentError(WeightsError):
     """A file whose hash is neither the one that the hub states nor a published one."""
 
 
+def snapshot_of(path: Path) -> Path | None:
+    """The folder of a commit in the hub's cache that a file lies in: the outermost, as a repository may have
+    folders of any name.
+    """
+    inside = (
+        parent
+        for parent in reversed(path.parents)
+        if parent.parent.name == "snapshots"
+        and GIT.fullmatch(parent.name)
+        and "--" in parent.parents[1].name  # models--OWNER--NAME
+    )
+    return next(inside, None)
+
+
 def require_known(path: Path, sha256: Collection[str], repository: str) -> None:
     """Raise ContentError for a file with another hash than the published ones."""
     if sha256 and (actual := file_hash(path, "0" * 64)) not in sha256:
@@ -35,7 +49,8 @@ def require_hash(path: Path, stated: str, title: str) -> None:
     if actual in ("", stated):
         return
     # A link of the cache leads to a file of it, unless the hub or another program has made it.
-    top = next((parent.parents[1] for parent in path.parents if parent.name == "snapshots"), path.parent)
+    snapshot = snapshot_of(path)
+    top = path.parent if snapshot is None else snapshot.parents[2]
     content = path.resolve()
     try:
         for name in {path, content if content.is_relative_to(top.resolve()) else path}:

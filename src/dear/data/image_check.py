@@ -130,7 +130,7 @@ def _stamp(path: Path) -> str:
     with suppress(OSError):
         facts = path.stat()
         # The system sets the last of these times: a file that is replaced cannot keep it.
-        return f"{facts.st_size} {facts.st_mtime_ns} {facts.st_mode} {facts.st_ctime_ns}"
+        return f"{facts.st_size} {facts.st_mtime_ns} {facts.st_mode} {facts.st_ctime_ns} {facts.st_ino}"
     return MISSING
 
 

@@ -128,11 +128,12 @@ def require_modest(source: object, unpacked: int, size: int) -> None:
 
 
 def stamp(file: Path) -> tuple[str, ...]:
-    """The identity of a file on this disk: its path, its size and its times. The system sets the last of
-    these, so no other file can be made to have the same identity.
+    """The identity of a file on this disk: its path, its number there, its size and its times. The system
+    sets the number, and the last of the times; two files that were unpacked together may have the same.
     """
     facts = file.stat()
-    return os.path.realpath(file), str(facts.st_size), str(facts.st_mtime_ns), str(facts.st_ctime_ns)
+    numbers = facts.st_ino, facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns
+    return os.path.realpath(file), *map(str, numbers)
 
 
 def _require_safe(archive: Path, member: zipfile.ZipInfo) -> None:

@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -80,7 +80,7 @@ def read_huggingface(name: str, settings: DataSettings) -> Listing:
         return list_tables(name, tables, settings, unpack, notes)[0]
 
     tables = dict[str, ArrowFiles]()
-    seconds = SECONDS + sum(map(size_on_disk, chain.from_iterable(files.values()))) // BYTES_A_SECOND
+    seconds = SECONDS + _size(chain.from_iterable(files.values())) // BYTES_A_SECOND
     with temporary_folder(cache / f"{uuid4().hex}.part") as unfinished:
         remedy = f"Set {variable('unpacking_bytes')} to allow more."
         return isolated(read, name, seconds=seconds, memory=limit("unpacking_bytes"), remedy=remedy)
@@ -300,6 +300,15 @@ def _split(
     return Split(ordered, "its splits", notes)
 
 
+def _size(files: Iterable[Path]) -> int:
+    """The bytes of files on the disk: those of several names, such as links, once."""
+    sizes = dict[tuple[int, int], int]()
+    for file in files:
+        size, facts = size_on_disk(file), file.stat()
+        sizes[facts.st_dev, facts.st_ino] = size
+    return sum(sizes.values())
+
+
 def _unpack(name: str, tables: Mapping[str, ArrowFiles], image: str, target: Path, unfinished: Path) -> None:
     """Write the image files into a folder for each split, in the order of the rows, unless the target exists.
 
@@ -308,7 +317,7 @@ def _unpack(name: str, tables: Mapping[str, ArrowFiles], image: str, target: Pat
     """
     if target.is_dir():
         return
-    size = sum(size_on_disk(file) for table in tables.values() for file in table.files)
+    size = _size(file for table in tables.values() for file in table.files)
     unpacked = filled = 0
     try:
         unfinished.mkdir(parents=True)

@@ -1,5 +1,6 @@
 """Zips of images: unpacked once, whole or not at all, and nothing outside."""
 
+import os
 import shutil
 import struct
 import sys
@@ -28,6 +29,7 @@ def pack(path: Path, folder: Path, within: str = "") -> Path:
 
 
 def zipped(path: Path, contents: dict[str, bytes]) -> Path:
+    path.parent.mkdir(exist_ok=True)
     with zipfile.ZipFile(path, "w") as file:
         for name, content in contents.items():
             file.writestr(name, content)
@@ -112,6 +114,30 @@ def test_tables_of_all_formats_are_unpacked(tmp_path: Path) -> None:
         for name in (*tables, "a.png", "a.exe"):
             file.writestr(name, b"x")
     assert {path.name for path in archive.unpack(packed, tmp_path).iterdir()} == {*tables, "a.png"}
+
+
+def test_two_files_of_the_same_times_are_not_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """tar sets one time, and the system the other when it unpacks both in one tick of its clock."""
+    for part in ("a", "b"):
+        zipped(tmp_path / part / "d.zip", {"1.png": part.encode()})
+        os.utime(tmp_path / part / "d.zip", ns=(1, 1))
+    facts, stat = (tmp_path / "a/d.zip").stat(), Path.stat
+    (tmp_path / "a").rename(tmp_path / "now")
+    first = archive.unpack(tmp_path / "now/d.zip", tmp_path / "cache")
+    (tmp_path / "now").rename(tmp_path / "a")
+    (tmp_path / "b").rename(tmp_path / "now")
+
+    class OfOneTick:
+        def __init__(self, real: os.stat_result) -> None:
+            self.real = real
+
+        def __getattr__(self, name: str) -> object:
+            return getattr(facts if name == "st_ctime_ns" else self.real, name)
+
+    monkeypatch.setattr(Path, "stat", lambda path, **options: OfOneTick(stat(path, **options)))
+    second = archive.unpack(tmp_path / "now/d.zip", tmp_path / "cache")
+    monkeypatch.undo()
+    assert [(folder / "1.png").read_bytes() for folder in (first, second)] == [b"a", b"b"]
 
 
 def test_a_copied_directory_gives_no_images_of_another(tmp_path: Path) -> None:
