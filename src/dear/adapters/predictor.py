@@ -20,8 +20,9 @@ from torch import Tensor
 from dear.adapters.bundle import Bundle, distinct
 from dear.adapters.results import Candidate, Prediction, Unreadable
 from dear.backbone.choice import Precision
-from dear.backbone.clip import Clip, require_few
+from dear.backbone.clip import Clip
 from dear.backbone.precision import mixed, precision_for
+from dear.backbone.prompts import require_few
 from dear.data.images.memory import each_image, is_image, picture_of, require_unit
 from dear.data.images.photos import in_parallel
 from dear.data.images.prefetch import ahead

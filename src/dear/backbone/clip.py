@@ -14,8 +14,6 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from dear.backbone.convert import to_towers
-from dear.limits import at_most
-from dear.reading.files import text_bytes
 
 AT_ONCE = 2**20
 """Values that are hashed together."""
@@ -153,14 +151,6 @@ def _without_values(tensor: Tensor) -> Tensor:
 def fill(template: str, classnames: Sequence[str]) -> list[str]:
     """Prompts of classes; underscores in class names become spaces, as in CoOp."""
     return [template.format(name.replace("_", " ")) for name in classnames]
-
-
-def require_few(classnames: Sequence[str], templates: Sequence[str]) -> None:
-    """Raise LimitError for too many prompts of classes, or too long ones."""
-    where = f"{len(classnames):,} class names"
-    at_most("prompts", len(classnames) * len(templates), where)
-    text = len(templates) * text_bytes(classnames) + len(classnames) * text_bytes(templates)
-    at_most("prompt_text", text, where)
 
 
 def span_start(depth: int, first: int = 9, of: int = 12) -> int:

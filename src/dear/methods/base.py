@@ -16,9 +16,10 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, normalize
 
 from dear.backbone.block import Block
-from dear.backbone.clip import Clip, fill, require_few, span_start
+from dear.backbone.clip import Clip, fill, span_start
 from dear.backbone.injection import Injection
 from dear.backbone.low_rank import LowRank
+from dear.backbone.prompts import require_few
 from dear.backbone.text import TextTrunk
 from dear.backbone.towers import outside_autocast
 from dear.errors import SettingsError, WeightsError
