@@ -25,6 +25,8 @@ PART = ".dear.part"
 """The end of the name of what is being written: a killed process leaves it, and no one else makes it."""
 CHECKPOINT = re.compile(rf"\.pt({re.escape(PART)}|\.damaged\d*)?$")
 """The end of the names in it."""
+CHECKPOINT_MARK = b"dear checkpoint "
+"""The first bytes of one."""
 LONGEST_LIST, LARGEST_LISTED = 2**20, 2**28  # bytes of the list, and of a file that is compared with it
 AT_FDCWD, RENAME_EXCHANGE = -100, 2  # of Linux
 
@@ -193,11 +195,27 @@ def _remove_if_empty(folder: Path) -> None:
 
 
 def others(folder: Path) -> list[str]:
-    """The names in a folder, except what a killed process left: a folder of checkpoints with nothing else."""
+    """The names in a folder, except what a killed process left: a folder of files that are called as
+    checkpoints, with nothing else.
+    """
     names = {*os.listdir(folder)} - {_name(folder)}
-    if (folder / UNFINISHED).is_dir() and all(map(CHECKPOINT.search, os.listdir(folder / UNFINISHED))):
+    if all(CHECKPOINT.search(path.name) and path.is_file() for path in _unfinished(folder)):
         names.discard(UNFINISHED)
     return sorted(names)
+
+
+def _unfinished(folder: Path) -> list[Path]:
+    """What is in its folder of checkpoints; that itself if it is none."""
+    inside = folder / UNFINISHED
+    return [*inside.iterdir()] if inside.is_dir() else [inside] if os.path.lexists(inside) else []
+
+
+def _is_checkpoint(path: Path) -> bool:
+    """True for a file that a training wrote, by its first bytes, or has begun to write."""
+    if path.is_symlink() or not path.is_file():
+        return False
+    with path.open("rb") as file:
+        return path.name.endswith(PART) or file.read(len(CHECKPOINT_MARK)) == CHECKPOINT_MARK
 
 
 def _part(folder: Path) -> Path:
@@ -224,7 +242,7 @@ def _is_of(folder: Path, files: Iterable[str]) -> bool:
                 digest, _, name = line.partition(" ")
                 digests[name] = digest
     new = {*files, LIST}
-    return all(
+    return all(map(_is_checkpoint, _unfinished(folder))) and all(
         (folder / name).is_file() and (name in new or _is_listed(folder / name, digests.get(name)))
         for name in others(folder)
     )

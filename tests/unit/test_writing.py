@@ -12,7 +12,7 @@ import pytest
 
 from dear import writing
 from dear.errors import OutputError
-from dear.writing import LIST, atomic_write, others, try_place, write_folder, write_json
+from dear.writing import LIST, UNFINISHED, atomic_write, others, try_place, write_folder, write_json
 from tests.interrupts import interrupt_at_each_line
 
 
@@ -155,6 +155,27 @@ def test_what_is_somebody_elses_stays(name: str, tmp_path: Path) -> None:
     assert {n: (out / n).read_bytes() for n in NEW} == NEW
     assert (out / "b.txt").read_bytes() == b"old"
     assert os.listdir(tmp_path) == ["out"]
+
+
+@pytest.mark.parametrize("mine", ["best.pt", "other.pt/notes.txt", "linked.pt", "run.pt.damaged"])
+def test_of_a_folder_of_checkpoints_only_those_of_dear_go(mine: str, tmp_path: Path) -> None:
+    """Files and folders of users went, as their names end like those of checkpoints."""
+    out = tmp_path / "out"
+    write_folder(out, NEW)
+    checkpoint, path = out / UNFINISHED / "run.pt", out / UNFINISHED / mine
+    path.parent.mkdir(parents=True)
+    checkpoint.write_bytes(b"dear checkpoint 3 ...")
+    if mine == "linked.pt":
+        (tmp_path / "state").write_bytes(b"mine")
+        path.symlink_to(tmp_path / "state")
+    else:
+        path.write_bytes(b"mine")
+    write_folder(out, NEW)
+    assert path.read_bytes() == b"mine"
+    assert checkpoint.exists()
+    shutil.rmtree(path.parent) if "/" in mine else path.unlink()
+    write_folder(out, NEW)
+    assert content(out) == NEW
 
 
 @pytest.mark.parametrize("linked", [False, True])
