@@ -251,7 +251,8 @@ def written_subspace(tower: VisionTower, heads: Sequence[tuple[int, int]]) -> Fl
     any image, in the exact convention: the right singular vectors of ``written_rows`` whose singular value
     is above a millionth of the largest.
     """
-    rows = [written_rows(tower, layer)[head] for layer, head in heads]
+    of_layer = {layer: written_rows(tower, layer) for layer in {layer for layer, _ in heads}}
+    rows = [of_layer[layer][head] for layer, head in heads]
     _, values, right = torch.linalg.svd(torch.cat(rows), full_matrices=False)
     spanning: Tensor = right[values > NEGLIGIBLE * values[0]]
     return spanning

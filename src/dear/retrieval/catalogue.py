@@ -13,7 +13,7 @@ import string
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 from urllib.parse import quote, unquote_to_bytes
@@ -190,8 +190,10 @@ class Catalogue:
             raise damaged(self.folder, error.reason) from error
         if metadata.get("searchable_rows", 0) > metadata["rows"]:
             raise damaged(self.folder, "more rows are searchable than there are")
-        heads = metadata["heads"]["heads"].values() if "heads" in metadata else ()
-        at_most("role_heads", sum(map(len, heads)), f"the index {self.folder}")
+        heads = [*chain(*metadata["heads"]["heads"].values())] if "heads" in metadata else []
+        at_most("role_heads", len(heads), f"the index {self.folder}")
+        if len({*heads}) < len(heads):  # what each writes is computed for the first query
+            raise damaged(self.folder, "it lists a head twice")
         at_most("index_rows", metadata["rows"], f"the index {self.folder}")
         at_most("index_width", metadata["embed"], f"the index {self.folder}")
         at_most("index_features", len(metadata["features"]), f"the index {self.folder}")

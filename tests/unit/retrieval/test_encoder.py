@@ -186,7 +186,11 @@ def test_an_index_of_heads(small_clip: Clip, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("heads", "short_side", "message"),
-    [([(4, 0)] * 2049, 256, "2,049 heads in a role table"), ([(4, 0)], 1025, "short_side is 1025")],
+    [
+        ([(4, 0)] * 2049, 256, "2,049 heads in a role table"),
+        ([(4, 0)] * 2, 256, "it lists a head twice"),
+        ([(4, 0)], 1025, "short_side is 1025"),
+    ],
 )
 def test_facts_of_heads_that_ask_for_too_much(
     heads: list[tuple[int, int]], short_side: int, message: str, small_clip: Clip, tmp_path: Path
