@@ -96,7 +96,8 @@ def load_recipe(path: Path, out: Path | None = None) -> Experiment:
 
 
 def _load(path: Path, out: Path | None, *, links: bool) -> Experiment:
-    if not in_utf8(path.stem) or path.stem != path.stem.strip():  # it marks the folder of the runs
+    # It marks the folder of the runs. The first is the byte order mark, which readers of a text drop.
+    if not in_utf8(path.stem) or path.stem != path.stem.strip("\ufeff").strip():
         raise RecipeError(f"{path}: its name is not in UTF-8, or begins or ends with a space: rename it.")
     try:
         content = read_yaml(path, links=links)
@@ -130,6 +131,11 @@ def _experiment(content: dict[Any, Any], path: Path, out: Path | None) -> Experi
         recipe = comparison = typed(content, ProtocolRecipe, path)
         plans = _plans(comparison.methods, protocol, path)
     at_most("data_sets", len(recipe.data or ()), "data")
+    if recipe.train.view_cache:
+        raise SettingsError(
+            "a recipe cannot have the key 'train.view_cache', which removes what was kept before: give "
+            "--train.view-cache to `dear run` yourself, with the other keys as options."
+        )
     options = {option.name: getattr(recipe, option.name) for option in fields(RunOptions)}
     options |= {
         "out": _out(recipe.out, out),

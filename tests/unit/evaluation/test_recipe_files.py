@@ -173,7 +173,7 @@ def test_a_recipe_of_a_folder_is_no_link(content: str, tmp_path: Path) -> None:
     assert len(load_recipes(tmp_path / "all")) == 1
 
 
-@pytest.mark.parametrize("name", [b"caf\xe9.yaml", b" a.yaml", b"a .yaml"])
+@pytest.mark.parametrize("name", [b"caf\xe9.yaml", b" a.yaml", b"a .yaml", "\ufeffa.yaml".encode()])
 def test_a_recipe_whose_name_marks_no_folder(tmp_path: Path, name: bytes) -> None:
     """Its runs ended in a traceback, or could not be given again."""
     path = tmp_path / os.fsdecode(name)
@@ -181,3 +181,12 @@ def test_a_recipe_whose_name_marks_no_folder(tmp_path: Path, name: bytes) -> Non
     for given in (path, tmp_path):
         with pytest.raises(RecipeError, match="its name is not in UTF-8, or begins or ends with a space"):
             load_recipes(given)
+
+
+def test_a_recipe_makes_no_room_in_the_cache_of_views(tmp_path: Path) -> None:
+    """With little room all that other runs had kept there was removed."""
+    path = written(tmp_path, GOOD + "train: {view_seed: 1, view_cache: 0.001}\n")
+    with pytest.raises(
+        RecipeError, match=r"cannot have the key 'train\.view_cache', which removes .*`dear run`"
+    ):
+        load_recipe(path)
