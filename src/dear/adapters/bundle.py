@@ -345,6 +345,8 @@ class Bundle:
             keys = tuple(config.get("keys", ()))
             if keys and len(keys) != len(config["classes"]):
                 raise BundleError(f"it has {len(keys)} keys for {len(config['classes'])} classes.")
+            if len({*keys}) < len(keys):
+                raise BundleError("it has a key of two classes.")
             hashes = config.get("image_hashes", "")
             if len(hashes) % (2 * HASH_BYTES) or {*hashes} - {*"0123456789abcdef"}:
                 raise BundleError(f"image_hashes is not a row of {2 * HASH_BYTES} hexadecimal digits each.")

@@ -58,6 +58,9 @@ def test_only_other_names_are_kept(bundle: Path, tmp_path: Path) -> None:
         '"keys"' not in (replace(kept, keys=()).save_pretrained(tmp_path / "no") / "config.json").read_text()
     )
     replace(kept, keys=("n1",)).save_pretrained(tmp_path / "short")
+    replace(kept, keys=("n0", "n1", "n1", "n2")).save_pretrained(tmp_path / "twice")
+    with pytest.raises(BundleError, match="it has a key of two classes"):
+        Bundle.from_pretrained(tmp_path / "twice")
     with pytest.raises(BundleError, match="1 keys for 4 classes"):
         Bundle.from_pretrained(tmp_path / "short")
 
