@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from dear.adapters import bundle_files as files
-from dear.adapters.bundle_config import CONFIG, SCHEMA, check_unchanged, is_hub_id
+from dear.adapters.bundle_config import CONFIG, SCHEMA, Metrics, Training, check_unchanged, is_hub_id
 from dear.adapters.model_card import model_card
 from dear.adapters.results import verdict
 from dear.backbone.clip import Clip, Identity, tensors_hash
@@ -26,7 +26,7 @@ from dear.methods.base import Method
 from dear.methods.declaration import MethodSettings
 from dear.methods.registry import METHODS, build_method, known_method
 from dear.reading.files import ReadingError, expanded
-from dear.reading.typed import Number, Range, Share, shown, typed
+from dear.reading.typed import Range, shown, typed
 from dear.roles.table import RoleTable
 from dear.training.seeding import generator
 
@@ -42,20 +42,6 @@ class Backbone(TypedDict):
     short_side: Annotated[int, Range(1, MAX_SHORT_SIDE)]
 
 
-class Epoch(TypedDict):
-    """What a bundle holds of an epoch."""
-
-    epoch: Annotated[int, Range(1, 2**31)]
-    loss: Number
-    val: NotRequired[Share]
-
-
-class Training(TypedDict, total=False):
-    """The fact of the training that is drawn."""
-
-    epochs: list[Epoch]
-
-
 class Config(TypedDict):
     """The fields of config.json that a bundle is built from."""
 
@@ -66,7 +52,7 @@ class Config(TypedDict):
     keys: NotRequired[list[str]]
     templates: list[str]
     temperature: Annotated[float, TEMPERATURES]
-    metrics: dict[str, Any]
+    metrics: Metrics
     training: Training
     roles: dict[str, Any] | None
     image_hashes: NotRequired[str]

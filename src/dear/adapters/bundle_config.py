@@ -6,18 +6,49 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 from shlex import quote
-from typing import Any
+from typing import Annotated, Any, NotRequired, TypedDict
 
 from dear.errors import BundleError
 from dear.reading.files import ReadingError, expanded, require_inside
 from dear.reading.plain import read_json
-from dear.reading.typed import typed
+from dear.reading.typed import Number, Range, Share, typed
 from dear.writing import UNFINISHED
 
 CONFIG, ADAPTER, CARD = "config.json", "adapter.safetensors", "README.md"
 LIBRARY = "dear-vlm"
 SCHEMA = 1
 """The number of the structure of bundles; no other is read."""
+
+
+class Epoch(TypedDict):
+    """What a bundle holds of an epoch."""
+
+    epoch: Annotated[int, Range(1, 2**31)]
+    loss: Number
+    val: NotRequired[Share]
+
+
+Images = Annotated[int, Range(0, 2**31)]
+
+
+class Training(TypedDict, total=False):
+    """The facts of the training that are drawn or computed with."""
+
+    epochs: list[Epoch]
+    test_images: Images
+
+
+class Metrics(TypedDict, total=False):
+    """The measurements that are computed with."""
+
+    accuracy: Share
+    top5: Share
+    zero_shot: Share
+    chance: Share
+    log_loss: Number
+    calibration_error: Share
+    gained: Images
+    lost: Images
 
 
 def check_bundle(folder_or_hub_id: Path | str) -> None:

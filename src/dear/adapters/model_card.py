@@ -59,6 +59,11 @@ def model_card(config: Mapping[str, Any], parameters: int, title: str) -> str:
     weights, classes = backbone["weights"], config["classes"]
     unlisted = len(classes) - LISTED_CLASSES
     settings = ", ".join(f"{name} {value}" for name, value in config["settings"].items())
+    told = {
+        key: value
+        for key, value in training.items()
+        if not isinstance(value, list) and value is not None and (key, value) != ("seconds", 0)
+    }
     facts = {
         "backbone": f"{_code(weights['model'])}, weights {_code(weights['pretrained'])}",
         "sha256 of the backbone's tensors": _code(weights["sha256"]),
@@ -68,14 +73,8 @@ def model_card(config: Mapping[str, Any], parameters: int, title: str) -> str:
         if roles is None
         else _literal(f"{roles['source']}; attributes {', '.join(roles['attributes'])}"),
         "templates": " · ".join(map(_code, config["templates"])),
-        **_named(
-            {
-                key: value
-                for key, value in training.items()
-                if not isinstance(value, list) and value is not None and (key, value) != ("seconds", 0)
-            }
-        ),
     }
+    facts |= {name: value for name, value in _named(told).items() if name not in facts}
     return CARD.format(
         title=_literal(title),
         quoted=json.dumps(_printed(title), ensure_ascii=False),

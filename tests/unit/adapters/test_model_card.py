@@ -35,6 +35,14 @@ def test_metrics_in_words(small_clip: Clip) -> None:
     assert not [line for line in card if line.startswith(("| seconds", "| epoch"))]
 
 
+def test_no_fact_of_a_stranger_replaces_one_of_the_card(small_clip: Clip) -> None:
+    bundle = small_predictor(small_clip).bundle
+    training = {"backbone": "ViT-L-14", "sha256 of the backbone's tensors": "0" * 64, "role_table": "mine"}
+    card = replace(bundle, training=training).model_card("mine")
+    assert f"| sha256 of the backbone's tensors | `{bundle.weights.sha256}` |" in card
+    assert not [text for text in ("ViT-L-14", "0" * 64, "| mine |") if text in card]
+
+
 @pytest.mark.parametrize("odd", ["abc", 7, [[1]], [["a", "b"]], [7], None])
 def test_confusions_of_a_stranger_may_be_anything(odd: Any, small_clip: Clip) -> None:
     bundle = replace(small_predictor(small_clip).bundle, metrics={"confusions": odd})

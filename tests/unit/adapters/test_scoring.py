@@ -85,3 +85,18 @@ def test_scores_count_each_image_once_among_the_data_sets_classes(bundle: Path) 
     for label, hit in zip(labels, right, strict=True):
         by_class.setdefault(names[label], []).append(hit)
     assert scores.per_class == pytest.approx({name: sum(hits) / len(hits) for name, hits in by_class.items()})
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("accuracy", "a"), ("zero_shot", ["a"]), ("chance", 2), ("gained", 2**40), ("lost", 0.5)],
+)
+def test_measurements_are_numbers(bundle: Path, tmp_path: Path, name: str, value: object) -> None:
+    """An accuracy "a" of 8,600,000,000 images took 8 GB when the bundle was printed."""
+    kept = Bundle.from_pretrained(bundle)
+    replace(kept, metrics={**kept.metrics, name: value}).save_pretrained(tmp_path / "odd")
+    with pytest.raises(BundleError, match=rf"its metrics\.{name} is .*: it must be"):
+        Bundle.from_pretrained(tmp_path / "odd")
+    replace(kept, training={"test_images": 2**33}).save_pretrained(tmp_path / "many")
+    with pytest.raises(BundleError, match=r"its training\.test_images is 8589934592: it must be"):
+        Bundle.from_pretrained(tmp_path / "many")
