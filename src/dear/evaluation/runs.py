@@ -6,6 +6,7 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
+import torch
 from lightning_fabric import Fabric
 
 from dear.backbone.choice import BackboneName, warn_of_toy
@@ -15,6 +16,7 @@ from dear.backbone.load import load_clip, named_weights
 from dear.data.dataset import Dataset
 from dear.data.fewshot import draw_few
 from dear.data.loading import load_dataset
+from dear.errors import DataError
 from dear.evaluation.experiment import Experiment, Run
 from dear.evaluation.plan import Plan
 from dear.evaluation.protocols.base import Protocol
@@ -39,7 +41,7 @@ from dear.roles.packaged import role_table
 from dear.roles.table import RoleTable
 from dear.training.checkpoint import CheckpointError, set_aside
 from dear.training.settings import TrainOptions
-from dear.training.trunks import view_cache
+from dear.training.trunks import origin, view_cache
 from dear.writing import UNFINISHED, within, write_json
 
 RunProgress = Callable[[str, TrainingStep | None], None]
@@ -153,9 +155,19 @@ class Runner:
 
 
 def check_data(experiment: Experiment, datasets: Mapping[str, Dataset]) -> None:
-    """Check that the data sets meet an experiment's requirements. Raises DataError."""
+    """Check that the data sets meet an experiment's requirements, and that their records can be told apart.
+    Raises DataError.
+    """
     protocol, source = experiment.protocol, experiment.protocol.trained_on
-    for name in experiment.data if source is None else [source]:
+    places = dict[str, tuple[str, str]]()
+    for name in experiment.data if source is None else [source]:  # each has its own records
+        place, _ = origin(datasets[name].test, torch.empty(0, dtype=torch.int64))
+        other, its_place = places.setdefault(datasets[name].identity, (name, place))
+        if place != its_place:
+            raise DataError(
+                f"{other} and {name} have the same paths, labels, sizes of files and class names, by which "
+                "records tell data sets apart: run each by itself, with its own --out."
+            )
         targets = [] if source is None else [datasets[target] for target in experiment.data]
         protocol.check_data(datasets[name], targets)
         if any(plan.trains for plan in experiment.plans):
