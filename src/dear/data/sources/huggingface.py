@@ -29,9 +29,9 @@ LABELS_AT_ONCE, IMAGES_AT_ONCE = 1000, 1  # a row of a Parquet file may repeat a
 LIKE_THE_HUBS = re.compile(r"\w[\w.-]*/\w[\w.-]*", re.ASCII)
 """The name of a repository, or of a folder in the current one."""
 OLDEST = 26  # version of pyarrow
-SECONDS, BYTES_A_SECOND = 5, 500_000
+SECONDS, BYTES_A_SECOND = 20, 500_000
 """Seconds of the processor that a data set may take, and bytes for each further one: 60,000 images of 16 MB
-take 7, 2,000 of 200 MB take 3.
+take 7, as many of 24 kB with 500 distinct ones 10, and 2,000 of 200 MB take 3.
 """
 MAX_PATH = 1000  # characters of a path
 
