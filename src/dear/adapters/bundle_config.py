@@ -28,14 +28,14 @@ class Epoch(TypedDict):
     val: NotRequired[Share]
 
 
-Images = Annotated[int, Range(0, 2**31)]
+ImageCount = Annotated[int, Range(0, 2**31)]
 
 
 class Training(TypedDict, total=False):
     """The facts of the training that are drawn or computed with."""
 
     epochs: list[Epoch]
-    test_images: Images
+    test_images: ImageCount
 
 
 class Metrics(TypedDict, total=False):
@@ -47,8 +47,8 @@ class Metrics(TypedDict, total=False):
     chance: Share
     log_loss: Number
     calibration_error: Share
-    gained: Images
-    lost: Images
+    gained: ImageCount
+    lost: ImageCount
 
 
 def check_bundle(folder_or_hub_id: Path | str) -> None:

@@ -59,7 +59,7 @@ def model_card(config: Mapping[str, Any], parameters: int, title: str) -> str:
     weights, classes = backbone["weights"], config["classes"]
     unlisted = len(classes) - LISTED_CLASSES
     settings = ", ".join(f"{name} {value}" for name, value in config["settings"].items())
-    told = {
+    of_training = {
         key: value
         for key, value in training.items()
         if not isinstance(value, list) and value is not None and (key, value) != ("seconds", 0)
@@ -74,7 +74,7 @@ def model_card(config: Mapping[str, Any], parameters: int, title: str) -> str:
         else _literal(f"{roles['source']}; attributes {', '.join(roles['attributes'])}"),
         "templates": " · ".join(map(_code, config["templates"])),
     }
-    facts |= {name: value for name, value in _named(told).items() if name not in facts}
+    facts |= {name: value for name, value in _named(of_training).items() if name not in facts}
     return CARD.format(
         title=_literal(title),
         quoted=json.dumps(_printed(title), ensure_ascii=False),

@@ -45,15 +45,15 @@ def broken_images(
     if (result := _read(record)) is not None:
         return result
     store = DecodeCache(settings.cache_folder(), settings.short_side) if settings.decode_cache else None
-    there = [path for path, stamp in zip(paths, stamps, strict=True) if stamp != MISSING]
+    present = [path for path, stamp in zip(paths, stamps, strict=True) if stamp != MISSING]
     reasons: dict[str, str | None] = {path: f"the image {path} does not exist" for path in paths}
-    for start in range(0, len(there), CHUNK):
-        chunk = there[start : start + CHUNK]
+    for start in range(0, len(present), CHUNK):
+        chunk = present[start : start + CHUNK]
         found = in_parallel(
             lambda path: _reason(listing.folder, path, settings, store), chunk, settings.threads
         )
         reasons |= zip(chunk, found, strict=True)
-        progress(min(start + CHUNK, len(there)), len(there))
+        progress(min(start + CHUNK, len(present)), len(present))
     broken = {path: reason for path, reason in reasons.items() if reason is not None}
     _write(record, broken)
     return broken

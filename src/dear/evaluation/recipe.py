@@ -96,9 +96,12 @@ def load_recipe(path: Path, out: Path | None = None) -> Experiment:
 
 
 def _load(path: Path, out: Path | None, *, links: bool) -> Experiment:
-    # It marks the folder of the runs. The first is the byte order mark, which readers of a text drop.
+    # Its name marks the folder of the runs; readers of a text drop a byte order mark.
     if not in_utf8(path.stem) or path.stem != path.stem.strip("\ufeff").strip():
-        raise RecipeError(f"{path}: its name is not in UTF-8, or begins or ends with a space: rename it.")
+        raise RecipeError(
+            f"{path}: its name is not in UTF-8, or begins or ends with a space or a byte order mark: rename "
+            "it."
+        )
     try:
         content = read_yaml(path, links=links)
         if not isinstance(content, dict):

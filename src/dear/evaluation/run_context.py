@@ -59,7 +59,6 @@ class RunContext:
     unadapted: dict[Clip, tuple[Method, tuple[tuple[str, ...], tuple[str, ...]]]] = field(
         default_factory=dict
     )
-
     tables: dict[tuple[Any, ...], RoleTable | None] = field(default_factory=dict)
 
     @property

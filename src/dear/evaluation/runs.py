@@ -159,11 +159,11 @@ def check_data(experiment: Experiment, datasets: Mapping[str, Dataset]) -> None:
     Raises DataError.
     """
     protocol, source = experiment.protocol, experiment.protocol.trained_on
-    places = dict[str, tuple[str, str]]()
+    locations = dict[str, tuple[str, str]]()
     for name in experiment.data if source is None else [source]:  # each has its own records
-        place, _ = origin(datasets[name].test, torch.empty(0, dtype=torch.int64))
-        other, its_place = places.setdefault(datasets[name].identity, (name, place))
-        if place != its_place:
+        location, _ = origin(datasets[name].test, torch.empty(0, dtype=torch.int64))
+        other, its_location = locations.setdefault(datasets[name].identity, (name, location))
+        if location != its_location:
             raise DataError(
                 f"{other} and {name} have the same paths, labels, sizes of files and class names, by which "
                 "records tell data sets apart: run each by itself, with its own --out."

@@ -51,8 +51,8 @@ class HeadRole:
     phrases: tuple[str, ...] = ()
 
 
-_what = attrgetter(*(entry.name for entry in fields(HeadRole) if entry.name not in ("layer", "head")))
-"""What a head's role says, without its place."""
+_without_head = attrgetter(*(entry.name for entry in fields(HeadRole) if entry.name not in ("layer", "head")))
+"""The values of a `HeadRole` but its layer and head."""
 
 
 class Cluster(TypedDict):
@@ -191,7 +191,7 @@ class RoleTable:
         generator = torch.Generator().manual_seed(checked_seed(seed))
         order = torch.randperm(len(self.heads), generator=generator).tolist()
         heads = tuple(
-            HeadRole(head.layer, head.head, *_what(self.heads[source]))  # not `replace`, which takes long
+            HeadRole(head.layer, head.head, *_without_head(self.heads[source]))  # `replace` takes long
             for head, source in zip(self.heads, order, strict=True)
         )
         return replace(self, source=f"shuffled (seed {seed}), from {self.source}", heads=heads)

@@ -230,9 +230,9 @@ def create_app(
                 )
             if thumbnails:
                 client.charge(len(hits))
-            names = (name for hit in hits for name in (hit.path, *hit.copies[:MOST_COPIES]))
-            at_least = work_of_answer(sum(map(len, names)))
-            client.charge(at_least)  # before the answer is made, which takes longer
+            paths = (path for hit in hits for path in (hit.path, *hit.copies[:MOST_COPIES]))
+            work_of_paths = work_of_answer(sum(map(len, paths)))
+            client.charge(work_of_paths)  # before the answer is made, which takes longer
             neighbours = [
                 asdict(hit)
                 | {
@@ -242,7 +242,7 @@ def create_app(
                 }
                 for hit in hits
             ]
-            client.charge(work_of_answer(len(json.dumps(neighbours))) - at_least)
+            client.charge(work_of_answer(len(json.dumps(neighbours))) - work_of_paths)
             if thumbnails:
                 pictures = await first_of(thumbnails_of(hits, client), request.receive())
                 for neighbour, picture in zip(neighbours, pictures, strict=True):
