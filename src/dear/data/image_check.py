@@ -31,7 +31,8 @@ def broken_images(
     """The images that are missing, empty or cannot be decoded: path and reason, in the listing's order. A
     reason names the path, not the folder, whose name may be long: all images may be broken.
 
-    The result is cached under the sizes and times of the files, and the limits of images.
+    That the others can be read is cached under the sizes and times of all files, and the limits of images.
+    The broken ones are tried again each time: the cause may have been a permission, a disk or a version.
     """
     paths = _paths(listing)
     stamps = [_stamp(listing.folder / path) for path in paths]
@@ -42,21 +43,26 @@ def broken_images(
         *(part for pair in zip(paths, stamps, strict=True) for part in pair),
     )
     record = settings.cache_folder() / "checked" / f"{key}.json"
-    if (result := _read(record)) is not None:
-        return result
+    present = [number for number, stamp in enumerate(stamps) if stamp != MISSING]
+    recorded = _read(record)
+    suspects = {*(present if recorded is None else recorded)}
+    unread = [number for number in present if number in suspects]
     store = DecodeCache(settings.cache_folder(), settings.short_side) if settings.decode_cache else None
-    present = [path for path, stamp in zip(paths, stamps, strict=True) if stamp != MISSING]
-    reasons: dict[str, str | None] = {path: f"the image {path} does not exist" for path in paths}
-    for start in range(0, len(present), CHUNK):
-        chunk = present[start : start + CHUNK]
-        found = in_parallel(
-            lambda path: _reason(listing.folder, path, settings, store), chunk, settings.threads
+    reasons = {
+        number: f"the image {paths[number]} does not exist" for number in {*range(len(paths))} - {*present}
+    }
+    for start in range(0, len(unread), CHUNK):
+        chunk = unread[start : start + CHUNK]
+        results = in_parallel(
+            lambda number: _reason(listing.folder, paths[number], settings, store), chunk, settings.threads
         )
-        reasons |= zip(chunk, found, strict=True)
-        progress(min(start + CHUNK, len(present)), len(present))
-    broken = {path: reason for path, reason in reasons.items() if reason is not None}
-    _write(record, broken)
-    return broken
+        reasons |= {
+            number: reason for number, reason in zip(chunk, results, strict=True) if reason is not None
+        }
+        progress(min(start + CHUNK, len(unread)), len(unread))
+    if (unreadable := [number for number in unread if number in reasons]) != recorded:
+        _write(record, unreadable)
+    return {paths[number]: reasons[number] for number in sorted(reasons)}
 
 
 def missing_images(listing: Listing) -> list[str]:
@@ -134,15 +140,16 @@ def _stamp(path: Path) -> str:
     return MISSING
 
 
-def _read(record: Path) -> dict[str, str] | None:
+def _read(record: Path) -> list[int] | None:
+    """The numbers of the images that could not be read, None without a valid record."""
     with suppress(DearError):  # a damaged record is computed again
-        return typed(read_json(record), dict[str, str], record)
+        return typed(read_json(record), list[int], record)
     return None
 
 
-def _write(record: Path, broken: dict[str, str]) -> None:
+def _write(record: Path, unreadable: list[int]) -> None:
     with suppress(OSError), atomic_write(record, shared=True) as file:  # the cache is optional
-        file.write(json.dumps(broken).encode())
+        file.write(json.dumps(unreadable).encode())
 
 
 def _groups(keyed: Iterable[tuple[object, str]]) -> list[list[str]]:

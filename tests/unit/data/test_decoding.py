@@ -13,6 +13,7 @@ from PIL import Image
 from torch import Tensor
 from torchvision import transforms
 
+from dear.data import image_check
 from dear.data.dataset import Dataset
 from dear.data.images import photos as photos_module
 from dear.data.images.decode import as_image, as_picture, decode
@@ -201,15 +202,17 @@ class TestBroken:
                 split.load(torch.tensor([index]))
             assert "\n" not in str(caught.value)
 
-    def test_the_finding_is_kept_until_a_file_changes(
+    def test_fine_images_are_read_once_until_a_file_changes(
         self, folder: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         with pytest.warns(UserWarning, match="4 of 11"):
             self.load(folder, broken="skip")
+        read, again = image_check.read_image, list[str]()
         with monkeypatch.context() as patch:
-            patch.setattr("dear.data.image_check.decode", lambda *_: pytest.fail("looked again"))
+            patch.setattr(image_check, "read_image", lambda file: again.append(file.name) or read(file))
             with pytest.warns(UserWarning, match="4 of 11"):
                 self.load(folder, broken="skip")
+        assert len(again) == 4  # the broken ones
         picture(folder / "train/ant/2.png")
         with pytest.warns(UserWarning, match="3 of 11"):
             self.load(folder, broken="skip")
