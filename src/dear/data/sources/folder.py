@@ -10,45 +10,50 @@ from shlex import quote
 from dear.data.images.raster import SUFFIXES
 from dear.data.settings import DataSettings
 from dear.data.sources.listing import Listing, Report, Row, first_few, refuse, reporting, require_distinct
+from dear.data.sources.split_names import require_one_name_each, split_of
 from dear.data.sources.splits import make_split
 from dear.errors import DataError
 from dear.reading.files import walk_folders
 
-SPLITS = {
-    "train": "train",
-    "training": "train",
-    "val": "val",
-    "valid": "val",
-    "validation": "val",
-    "test": "test",
-}
-"""Folder names that are splits."""
+NOT_DATA = frozenset(["__MACOSX", "__pycache__"])
+"""Folders that programs leave behind."""
 SHARED = 0.5  # a domain has more than this share of all classes
 
 
 def read_folder(folder: Path, settings: DataSettings, report: Report = refuse) -> Listing:
     """Read a folder of images: of classes, of splits, or of domains, whose images are then taken together.
 
-    Raises DataError if there is no class, or a class without images.
+    Raises DataError if there is no class, a class without images to train on, or a folder beside those of
+    splits that holds classes of theirs.
     """
     names = subfolders(folder)
-    require_one_name_each(names, folder)
-    splits = {SPLITS[name.lower()]: folder / name for name in names if name.lower() in SPLITS}
+    splits = dict[str, Path]()
+    if settings.layout != "classes":
+        require_one_name_each(names, folder)
+        splits = {split: folder / name for name in names if (split := split_of(name))}
+        if len(splits) < len(names) and not any(map(subfolders, splits.values())):
+            splits = {}  # classes that are called so, beside others
     if "train" in splits and len(splits) > 1:
         return _with_splits(folder, splits, report)
-    if len(splits) == len(names) == 1 and subfolders(split := folder / names[0]):
-        return _only_split(folder, split, settings, report)
+    if len(splits) == len(names) == 1 and subfolders(split_folder := folder / names[0]):
+        return _only_split(folder, split_folder, settings, report)
+    for split_folder in splits.values():
+        _require_no_other_split(folder, split_folder, names)
     domains = {"auto": domains_of(folder), "classes": (), "domains": tuple(names)}
     return _without_splits(folder, domains[settings.layout], settings, report)
 
 
-def require_one_name_each(names: Sequence[str], where: object) -> None:
-    """Raise DataError for two names of one split, such as train and Train."""
-    by_split = dict[str, str]()
+def _require_no_other_split(folder: Path, split_folder: Path, names: Sequence[str]) -> None:
+    """Raise DataError for a folder that holds classes of a split, such as holdout/ beside train/: its name
+    and that of the split would be taken for classes.
+    """
+    classes = {*subfolders(split_folder)}
     for name in names:
-        split = SPLITS.get(name.lower())
-        if split is not None and (first := by_split.setdefault(split, name)) != name:
-            raise DataError(f"{where}: {first} and {name} are both the {split} split: merge them.")
+        if name != split_folder.name and classes.intersection(subfolders(folder / name)):
+            raise DataError(
+                f"{folder}: {name}/ holds classes of {split_folder.name}/, but is not called like a split: "
+                "rename it to test or val, or move it. If both are classes, give --dataset.layout classes."
+            )
 
 
 def domains_of(folder: Path) -> tuple[str, ...]:
@@ -61,7 +66,7 @@ def domains_of(folder: Path) -> tuple[str, ...]:
     classes_by_domain = dict[str, set[str]]()
     for domain in subfolders(folder):
         classes = {*subfolders(folder / domain)}
-        has_splits = any(name.lower() in SPLITS for name in (domain, *classes))
+        has_splits = any(map(split_of, (domain, *classes)))
         if has_splits or len(classes) < 2 or _has_images(folder / domain):  # the first class ends the search
             return ()
         classes_by_domain[domain] = classes
@@ -73,7 +78,7 @@ def domains_of(folder: Path) -> tuple[str, ...]:
 def subfolders(folder: Path) -> list[str]:
     """Sorted names of the folders in a folder, without hidden ones. Raises DataError if it cannot be read."""
     return sorted(
-        entry.name for entry in _entries(folder) if os.path.isdir(entry) and not entry.name.startswith("__")
+        entry.name for entry in _entries(folder) if os.path.isdir(entry) and entry.name not in NOT_DATA
     )
 
 
@@ -112,6 +117,23 @@ def image_files(path: Path) -> list[Path]:
     return images
 
 
+def loose_note(folder: Path, beside: Sequence[str]) -> tuple[str, ...]:
+    """A note on images that lie beside the folders of classes, in no class, if there are any; ``beside`` are
+    the folders, within ``folder``, that hold those of classes.
+    """
+    images = [
+        Path(parent, entry.name).as_posix()
+        for parent in beside
+        for entry in _entries(folder / parent)
+        if _is_image(entry)
+    ]
+    lie, are = ("image lies", "is") if len(images) == 1 else ("images lie", "are")
+    note = (
+        f"{len(images)} {lie} beside the folders of classes and {are} left out: {first_few(sorted(images))}"
+    )
+    return (note,) if images else ()
+
+
 def ignored_note(files: Sequence[str]) -> tuple[str, ...]:
     """A note on files without an image suffix, if there are any."""
     has, left = ("file has", "is left") if len(files) == 1 else ("files have", "are left")
@@ -138,7 +160,12 @@ def _without_splits(folder: Path, domains: Sequence[str], settings: DataSettings
         rows += [Row(row.path, labels[names[row.label]]) for row in images]
         ignored += files
     split = make_split(rows, settings, classes, folder.resolve().name)
-    notes = (*_domain_note(domains, rows, folder), *split.notes, *ignored_note(ignored))
+    notes = (
+        *_domain_note(domains, rows, folder),
+        *split.notes,
+        *ignored_note(ignored),
+        *loose_note(folder, domains or [""]),
+    )
     return _listing(folder, classes, split.splits, split.origin, notes)
 
 
@@ -156,7 +183,7 @@ def _domain_note(domains: Sequence[str], rows: Sequence[Row], folder: Path) -> t
 
 def _only_split(folder: Path, split: Path, settings: DataSettings, report: Report) -> Listing:
     """A folder with nothing but train/, which is split, or with nothing but test/ or val/."""
-    tested = SPLITS[split.name.lower()] != "train"
+    tested = split_of(split.name) != "train"
     listing = _without_splits(split, (), replace(settings, test_share=1.0) if tested else settings, report)
     note = f"{folder} has only {split.name}/" + (": all its images are for testing" if tested else "")
     notes = (note, *listing.notes[tested:])  # the first says that there is no split
@@ -178,11 +205,24 @@ def _with_splits(folder: Path, split_folders: dict[str, Path], report: Report) -
     for split, split_folder in split_folders.items():
         for foreign in sorted({*subfolders(split_folder)} - {*classes}):
             report(DataError(f"{split_folder / foreign} is a class that is not in {split_folders['train']}."))
-        rows, files = class_images(folder, split_folder.name, classes, report)
+        empty = list[DataError]()  # a class need not have images to test on
+        rows, files = class_images(
+            folder, split_folder.name, classes, report if split == "train" else empty.append
+        )
+        if not rows:
+            raise DataError(f"{split_folder} has no images.")
+        if empty:
+            absent = {*range(len(classes))} - {row.label for row in rows}
+            lacking = first_few(classes[label] for label in sorted(absent))
+            notes = (*notes, f"{split_folder.name}/ has no images of {lacking}")
         splits[split] = tuple(rows)
         ignored += files
-    origin = ", ".join(f"{split_folder.name}/" for split_folder in split_folders.values())
-    return _listing(folder, classes, splits, origin, (*notes, *ignored_note(ignored)))
+    parents = [split_folder.name for split_folder in split_folders.values()]
+    if others := [name for name in subfolders(folder) if name not in parents]:
+        notes = (*notes, f"its other folders are left out: {first_few(others)}")
+    notes = (*notes, *ignored_note(ignored), *loose_note(folder, ["", *parents]))
+    origin = ", ".join(f"{parent}/" for parent in parents)
+    return _listing(folder, classes, splits, origin, notes)
 
 
 def _listing(
@@ -197,7 +237,11 @@ def _listing(
 
 
 def _has_images(folder: Path) -> bool:
-    return any(Path(entry.name).suffix.lower() in SUFFIXES and entry.is_file() for entry in _entries(folder))
+    return any(map(_is_image, _entries(folder)))
+
+
+def _is_image(entry: os.DirEntry[str]) -> bool:
+    return Path(entry.name).suffix.lower() in SUFFIXES and entry.is_file()
 
 
 def _entries(folder: Path) -> Iterator[os.DirEntry[str]]:

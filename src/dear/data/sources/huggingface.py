@@ -12,8 +12,8 @@ from dear.data.images.raster import kind_of
 from dear.data.settings import DataSettings
 from dear.data.sources.archive import SMALLEST_FILE, require_modest, stamp
 from dear.data.sources.arrow import LABEL_TYPE, ArrowFiles, Column, Table
-from dear.data.sources.folder import SPLITS, require_one_name_each
 from dear.data.sources.listing import PARTS, Listing, Row, require_distinct
+from dear.data.sources.split_names import require_one_name_each, split_of
 from dear.data.sources.splits import Split, make_split
 from dear.errors import DataError, OutputError, installation, listing
 from dear.limits import at_most, limit, variable
@@ -281,8 +281,8 @@ def _split(
 ) -> Split:
     """The split of a data set under our names. Raises DataError if there are no images to test on."""
     require_one_name_each([*rows_by_part], name)
-    splits = {SPLITS[part.lower()]: rows for part, rows in rows_by_part.items() if part.lower() in SPLITS}
-    ignored = [part for part in rows_by_part if part.lower() not in SPLITS]
+    splits = {split: rows for part, rows in rows_by_part.items() if (split := split_of(part))}
+    ignored = [part for part in rows_by_part if split_of(part) is None]
     notes: tuple[str, ...] = ()
     if "test" not in splits and {"train", "val"} <= splits.keys():
         splits["test"] = splits.pop("val")

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from dear.data.settings import DataSettings
-from dear.data.sources.folder import SPLITS
 from dear.data.sources.listing import (
     Listing,
     Report,
@@ -21,6 +20,7 @@ from dear.data.sources.listing import (
     require_path,
 )
 from dear.data.sources.naming import in_order, read_names
+from dear.data.sources.split_names import split_of
 from dear.data.sources.splits import Split, make_split
 from dear.errors import DataError
 from dear.limits import at_most, limit
@@ -141,7 +141,7 @@ def _by_split(table: Path, entries: list[Entry], rows: list[Row]) -> Split:
     """The split that a table states; it may list images to train on or to test on alone."""
     splits: dict[str, list[Row]] = {"train": [], "test": []}
     for entry, row in zip(entries, rows, strict=True):
-        part = SPLITS.get(entry.split.lower())
+        part = split_of(entry.split)
         if part is None:
             raise DataError(f"{entry.where}: the split {shown(entry.split)} is not train, val or test.")
         splits.setdefault(part, []).append(row)
@@ -193,7 +193,7 @@ def _entry(source: str, line: int, row: Any, confined: bool, texts: dict[str, st
     if not (isinstance(path, str) and path and isinstance(label, str) and label.strip()):
         raise DataError(f"{where} needs {COLUMNS}.")
     require_path(where, path)
-    if not (isinstance(split, str | None) and ((split or "").strip().lower() in ("", *SPLITS))):
+    if not (split is None or (isinstance(split, str) and (not split.strip() or split_of(split)))):
         raise DataError(f"{where}: the split {shown(split)} is not train, val or test.")
     if confined or not os.path.isabs(path):
         require_inside(where, path)

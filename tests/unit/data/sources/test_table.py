@@ -129,7 +129,7 @@ class TestTable:
             ("path,label\na/0.png,0\na/1.png,100000000\n", "from 0 to 100000000, but no image has label 1"),
             (f"path,label\na/0.png,0\na/1.png,{'9' * 5000}\n", "line 3: label '9999.* is not a plain whole"),
             ("path,label\na/0.png,ant\na/0.png,bee\n", "line 3: the image a/0.png is already in .*line 2"),
-            ("path,label,split\na/0.png,ant,dev\n", "line 2: the split 'dev' is not train, val or test"),
+            ("path,label,split\na/0.png,ant,rest\n", "line 2: the split 'rest' is not train, val or test"),
             ("path,label,split\na/0.png,ant,val\n", "no image with split train, but some with split val"),
             ("path,label,split\na/0.png,ant,train\nb/7.png,ant,test\n", "1 of 1 images is missing, .*b/7"),
             (f"path,label\na/0.png,ant\n{'b' * 300},bee\n", "1 of 2 images is missing, the first bbb"),
