@@ -25,7 +25,17 @@ from dear.data.sources.benchmarks import (
     read_benchmark,
 )
 from dear.data.sources.folder import image_files, read_folder, subfolders
-from dear.data.sources.listing import Listing, Report, Row, first_few, refuse, require_apart, with_spaces
+from dear.data.sources.listing import (
+    Listing,
+    Report,
+    Row,
+    first_few,
+    refuse,
+    reporting,
+    require_apart,
+    require_distinct,
+    with_spaces,
+)
 from dear.data.sources.naming import name_wordnet_ids, rename
 from dear.data.sources.objects import ReadImage, read_object, read_pairs
 from dear.data.sources.splits import PREFIX, read_coop, split_file
@@ -107,7 +117,7 @@ def read_listing(
     content. Faults passed to ``report`` are skipped if it returns.
     """
     listing = _read(name_or_path, settings, other_names, report)
-    is_table = Path(name_or_path).suffix.lower() in table.SUFFIXES
+    is_table = Path(name_or_path).suffix.lower() in table.SUFFIXES and path_of(name_or_path).is_file()
     return _named(listing, settings, renamed=is_table, report=report)
 
 
@@ -120,6 +130,9 @@ def _named(
     require_apart(listing.origin, listing.splits, report)
     if settings.classnames is None:
         listing = name_wordnet_ids(listing)
+        if not listing.benchmark:  # ImageNet has two classes "missile"
+            with reporting(report):
+                require_distinct(str(listing.folder), listing.keys, listing.classnames)
     elif not renamed:
         listing = rename(listing, expanded(settings.classnames))
     listing = replace(listing, name=without_surrogates(listing.name))  # of a folder: it is written into files

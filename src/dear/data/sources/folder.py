@@ -9,7 +9,7 @@ from shlex import quote
 
 from dear.data.images.raster import SUFFIXES
 from dear.data.settings import DataSettings
-from dear.data.sources.listing import Listing, Report, Row, first_few, refuse, reporting, require_distinct
+from dear.data.sources.listing import Listing, Report, Row, first_few, refuse, reporting, require_keys
 from dear.data.sources.split_names import require_one_name_each, split_of
 from dear.data.sources.splits import make_split
 from dear.errors import DataError
@@ -151,7 +151,7 @@ def _without_splits(folder: Path, domains: Sequence[str], settings: DataSettings
             "with train/ and test/, a folder in CoOp's layout, a CSV or JSONL file, or a zip."
         )
     with reporting(report):
-        require_distinct(str(folder), classes, classes)
+        require_keys(str(folder), classes)
     rows: list[Row] = []
     ignored: list[str] = []
     labels = {name: label for label, name in enumerate(classes)}
@@ -199,7 +199,7 @@ def _with_splits(folder: Path, split_folders: dict[str, Path], report: Report) -
     if not classes:
         raise DataError(f"{split_folders['train']} has no folders of classes.")
     with reporting(report):
-        require_distinct(str(split_folders["train"]), classes, classes)
+        require_keys(str(split_folders["train"]), classes)
     splits: dict[str, tuple[Row, ...]] = {}
     ignored: list[str] = []
     for split, split_folder in split_folders.items():

@@ -12,7 +12,7 @@ from dear.data.images.raster import kind_of
 from dear.data.settings import DataSettings
 from dear.data.sources.archive import SMALLEST_FILE, require_modest, stamp
 from dear.data.sources.arrow import LABEL_TYPE, ArrowFiles, Column, Table
-from dear.data.sources.listing import PARTS, Listing, Row, require_distinct
+from dear.data.sources.listing import PARTS, Listing, Row, require_keys
 from dear.data.sources.split_names import require_one_name_each, split_of
 from dear.data.sources.splits import Split, make_split
 from dear.errors import DataError, OutputError, installation, listing
@@ -114,7 +114,7 @@ def list_tables(
     names = [*columns[label].names]
     if not numbered:
         names = sorted({str(value) for value in chain.from_iterable(labels.values())})
-    require_distinct(name, names, names)
+    require_keys(name, names)
     numbers: dict[Any, int] = {number if numbered else key: number for number, key in enumerate(names)}
     folder = Path(name) if unpack is None else unpack(image)
     rows_by_part = dict[str, tuple[Row, ...]]()

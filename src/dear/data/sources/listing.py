@@ -3,6 +3,7 @@
 import os
 import posixpath
 import unicodedata
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -78,36 +79,52 @@ class Listing:
 
 def with_spaces(name: str) -> str:
     """A class name as written in a sentence: underscores become spaces, as in CoOp."""
-    return name.replace("_", " ")
+    return name.replace("_", " ").strip()
 
 
 def plain_name(name: str) -> str:
     """A key for comparing class names, ignoring case, underscores and the form of accents (NFC or NFD)."""
-    return unicodedata.normalize("NFC", with_spaces(name).strip().casefold())
+    return unicodedata.normalize("NFC", with_spaces(name).casefold())
+
+
+def require_keys(source: str, keys: Sequence[str]) -> None:
+    """Raise DataError for a folder or label of classes that is empty, not in UTF-8 or listed twice;
+    LimitError for too many or too long ones. Names for them may still come from a file of the user.
+    """
+    _require_names(source, keys, keys)
+    if len({*keys}) < len(keys):
+        ((key, _),) = Counter(keys).most_common(1)
+        raise DataError(f"{source}: {with_spaces(key)!r} is listed twice.")
 
 
 def require_distinct(source: str, keys: Sequence[str], names: Sequence[str]) -> None:
     """Raise DataError for an empty name, a name that is not in UTF-8, or two of the same `plain_name`;
     LimitError for too many or too long names.
     """
-    at_most("classes", len(names), source)
-    at_most("class_name", max(map(len, names), default=0), source)
+    _require_names(source, keys, names)
     seen: dict[str, str] = {}
     for key, name in zip(keys, names, strict=True):
-        require_few_marks(name, f"{source}, the class name {name[:40]!r}")
         plain = plain_name(name)
-        if not in_utf8(name):  # an undecodable byte of a file name
-            raise DataError(f"{source}: the class name {name!r} is not in UTF-8. Rename it.")
-        if not plain:
-            raise DataError(f"{source}: the class {key!r} has an empty name.")
         if plain in seen and seen[plain] == key:
             raise DataError(f"{source}: {with_spaces(name)!r} is listed twice.")
         if plain in seen:
             raise DataError(
                 f"{source}: the classes {seen[plain]!r} and {key!r} have the same name, "
-                f"{with_spaces(name)!r}. Give each class a name of its own."
+                f"{with_spaces(name)!r}. Give each class a name of its own, by its folder or label or with "
+                "--dataset.classnames."
             )
         seen[plain] = key
+
+
+def _require_names(source: str, keys: Sequence[str], names: Sequence[str]) -> None:
+    at_most("classes", len(names), source)
+    at_most("class_name", max(map(len, names), default=0), source)
+    for key, name in zip(keys, names, strict=True):
+        require_few_marks(name, f"{source}, the class name {name[:40]!r}")
+        if not in_utf8(name):  # an undecodable byte of a file name
+            raise DataError(f"{source}: the class name {name!r} is not in UTF-8. Rename it.")
+        if not plain_name(name):
+            raise DataError(f"{source}: the class {key!r} has an empty name.")
 
 
 def require_path(where: str, path: str) -> None:

@@ -74,4 +74,4 @@ def test_a_class_without_images_to_test_on(tmp_path: Path, settings: DataSetting
 
 def test_folders_that_only_look_like_those_of_programs(tmp_path: Path, settings: DataSettings) -> None:
     class_folders(tmp_path / "d", {"__background__": 2, "__MACOSX": 2, "ant": 2})
-    assert load(tmp_path / "d", settings).classnames == ("  background  ", "ant")
+    assert load(tmp_path / "d", settings).classnames == ("background", "ant")
