@@ -16,7 +16,7 @@ from dear.data.images.memory import HeldImages
 from dear.data.images.photos import DecodeCache, PhotoImages
 from dear.data.names import FILES, missing_error, path_of
 from dear.data.settings import DataSettings
-from dear.data.sources import archive, huggingface, table
+from dear.data.sources import archive, huggingface, table, table_rows
 from dear.data.sources.benchmarks import (
     benchmarks,
     find_benchmark,
@@ -24,7 +24,7 @@ from dear.data.sources.benchmarks import (
     named_benchmark,
     read_benchmark,
 )
-from dear.data.sources.folder import image_files, read_folder, subfolders
+from dear.data.sources.folder import ignored_note, image_files, read_folder, subfolders
 from dear.data.sources.listing import (
     Listing,
     Report,
@@ -117,7 +117,7 @@ def read_listing(
     content. Faults passed to ``report`` are skipped if it returns.
     """
     listing = _read(name_or_path, settings, other_names, report)
-    is_table = Path(name_or_path).suffix.lower() in table.SUFFIXES and path_of(name_or_path).is_file()
+    is_table = Path(name_or_path).suffix.lower() in table_rows.SUFFIXES and path_of(name_or_path).is_file()
     return _named(listing, settings, renamed=is_table, report=report)
 
 
@@ -205,7 +205,7 @@ def _read(name_or_path: str, settings: DataSettings, other_names: Iterable[str],
         return _read_folder(path, settings, report)
     suffix = path.suffix.lower()
     if path.exists():
-        if suffix in table.SUFFIXES:
+        if suffix in table_rows.SUFFIXES:
             return table.read_table(path, settings, report=report)
         if suffix in archive.SUFFIXES:
             return _read_zip(path, settings, report)
@@ -239,10 +239,13 @@ def _read_folder(folder: Path, settings: DataSettings, report: Report) -> Listin
 
 
 def _read_zip(path: Path, settings: DataSettings, report: Report) -> Listing:
-    folder = archive.unpack(path, settings.cache_folder())
+    """A zip: its table if it has one, else its folder."""
+    folder, ignored = archive.unpack(path, settings.cache_folder())
     if huggingface.is_saved(folder):  # which is packed itself: the limits of both would multiply
         raise DataError(f"{path} holds a saved Hugging Face data set: unpack it and give its folder.")
-    tables = [file for file in sorted(folder.iterdir()) if file.suffix.lower() in table.SUFFIXES]
+    tables = [file for file in sorted(folder.iterdir()) if file.suffix.lower() in table_rows.SUFFIXES]
+    if len(tables) > 1 or subfolders(folder):  # others are no reason to leave the folders out
+        tables = [file for file in tables if table_rows.lists_images(file)]
     if len(tables) > 1:
         raise DataError(
             f"{path} has {len(tables)} tables: {first_few(file.name for file in tables)}. Leave one."
@@ -252,7 +255,8 @@ def _read_zip(path: Path, settings: DataSettings, report: Report) -> Listing:
         if tables
         else _read_folder(folder, settings, report)
     )
-    return replace(listing, name=listing.name if listing.benchmark else path.stem)
+    name = listing.name if listing.benchmark else path.stem
+    return replace(listing, name=name, notes=(*listing.notes, *ignored_note(ignored)))
 
 
 def _photos(

@@ -291,11 +291,12 @@ class TestNames:
             "cannot read the class names",
         )
 
-
     def test_classes_that_differ_in_case_alone(self, tmp_path: Path, settings: DataSettings) -> None:
         """As letters do: they have one name each only by a file."""
         class_folders(tmp_path / "d", {"A": 2, "a": 2})
-        refused(tmp_path / "d", settings, "the classes 'A' and 'a' have the same name, .*--dataset.classnames")
+        refused(
+            tmp_path / "d", settings, "the classes 'A' and 'a' have the same name, .*--dataset.classnames"
+        )
         (tmp_path / "n.json").write_text('{"A": "capital a", "a": "small a"}')
         data = load(tmp_path / "d", replace(settings, classnames=tmp_path / "n.json"))
         assert (data.keys, data.classnames) == (("A", "a"), ("capital a", "small a"))

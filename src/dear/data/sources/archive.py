@@ -7,15 +7,17 @@ import stat
 import struct
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
 from uuid import uuid4
 
 from dear.data.images import raster
 from dear.data.images.raster import FORMATS
-from dear.data.sources import table
+from dear.data.sources import table_rows
 from dear.data.sources.listing import require_inside
+from dear.data.sources.split_names import split_of
 from dear.errors import DataError, OutputError
 from dear.limits import at_most
 from dear.reading.files import BLOCK, file_size, opened
@@ -27,7 +29,9 @@ DAMAGED = (
     zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error, NotImplementedError, EOFError, ValueError,
 )  # fmt: skip
 """What zipfile raises for a damaged or invalid archive."""
-LISTS = (*table.SUFFIXES, ".json", ".txt")
+UTF_8 = 0x800
+"""The flag of a member whose name is in UTF-8."""
+LISTS = (*table_rows.SUFFIXES, ".json", ".txt")
 """Files unpacked in addition to images; all others stay in the zip."""
 SMALLEST_FILE = 4096  # bytes that a file or a folder takes on a disk, however small its content
 LONGEST_NAME = 255  # bytes of a file's name, as on Linux, macOS and Windows
@@ -41,23 +45,41 @@ MODEST = 2**28
 """Bytes that any data set may unpack to: small ones of flat pictures shrink a hundredfold."""
 
 
-def unpack(archive: Path, cache: Path) -> Path:
-    """The folder with the content of a zip, unpacked unless it already was.
+class Member(NamedTuple):
+    """A file or a folder in a zip, which is no link and lies inside: its path, and where zipfile finds it."""
+
+    path: Path
+    info: zipfile.ZipInfo
+
+    @property
+    def is_data(self) -> bool:
+        """True for an image and for a list of images; all other files stay in the zip."""
+        return not self.info.is_dir() and self.path.suffix.lower() in (*raster.SUFFIXES, *LISTS)
+
+
+class Unpacked(NamedTuple):
+    """The folder of what was unpacked, and the paths of the files that stay in the zip."""
+
+    folder: Path
+    ignored: list[str]
+
+
+def unpack(archive: Path, cache: Path) -> Unpacked:
+    """Unpack the images and lists of a zip, unless it was done already; all its folders are made.
 
     The folder is identified by the zip on the disk: another zip may have the same names, sizes and checksums
     in its directory. Raises DataError for a zip that is damaged or encrypted, or has a link or a member
-    outside its folder; OutputError if the cache cannot be written.
+    outside its folder, and for a folder in the cache that lacks files of it; OutputError if the cache cannot
+    be written.
     """
     try:
         _try_directory(archive)
         with opened(archive, links=True) as source, zipfile.ZipFile(source) as file:
-            size, members = os.fstat(source.fileno()).st_size, file.infolist()
-            require_modest(archive, SMALLEST_FILE * len(members), size)  # before each takes longer
-            for member in members:
-                _require_safe(archive, member)
-            members = [member for member in members if not member.is_dir()]
-            members = [member for member in members if _is_data(member.filename)]
-            if not members:
+            size, infos = os.fstat(source.fileno()).st_size, file.infolist()
+            require_modest(archive, SMALLEST_FILE * len(infos), size)  # before each takes longer
+            members = _members(archive, infos)
+            data = [member for member in members if member.is_data]
+            if not data:
                 raise DataError(f"{archive} contains no images: pack a folder of images, in {FORMATS}.")
             unpacked = _require_tree(archive, members, size)
             from dear.data.dataset import fingerprint  # loads torch
@@ -65,11 +87,39 @@ def unpack(archive: Path, cache: Path) -> Path:
             target = cache / "archives" / f"{archive.stem[:LONGEST_STEM]}-{fingerprint(*stamp(archive))}"
             if not target.is_dir():
                 _unpack_into(target, file, members, unpacked)
+            elif any(file_size(target / member.path) != member.info.file_size for member in data):
+                raise DataError(f"{target} lacks files of {archive}: remove it, and it is made again.")
     except DAMAGED as error:
         raise DataError(f"{archive} is damaged or not a zip ({error}): copy or create it again.") from error
     except OSError as error:
         raise OutputError(f"cannot unpack into {cache}: {error}. Choose another cache folder.") from error
-    return _content(target)
+    files = (member for member in members if not member.info.is_dir() and not member.is_data)
+    return Unpacked(_content(target), [member.path.as_posix() for member in files])
+
+
+def _members(archive: Path, infos: Sequence[zipfile.ZipInfo]) -> list[Member]:
+    """The members of a zip under the names that they had, without hidden ones.
+
+    Before it had a flag for UTF-8 a zip said nothing of its names: Info-ZIP and macOS write UTF-8 without the
+    flag, which zipfile reads in the encoding of MS-DOS. Zips made by .NET on Windows had backslashes.
+    """
+    names = [*map(_name, infos)]
+    if not any("/" in name for name in names):
+        names = [name.replace("\\", "/") for name in names]
+    for info, name in zip(infos, names, strict=True):
+        _require_safe(archive, info, name)
+    members = [Member(Path(name), info) for info, name in zip(infos, names, strict=True)]
+    hidden = (".", "__MACOSX")
+    return [member for member in members if not any(part.startswith(hidden) for part in member.path.parts)]
+
+
+def _name(info: zipfile.ZipInfo) -> str:
+    if info.filename != info.orig_filename:  # cut at a zero byte, or from a field for UTF-8 (Python 3.12)
+        return info.filename
+    if not info.flag_bits & UTF_8:
+        with suppress(UnicodeError):
+            return info.filename.encode("cp437").decode("utf-8")
+    return info.filename
 
 
 def _try_directory(archive: Path) -> None:
@@ -85,7 +135,7 @@ def _try_directory(archive: Path) -> None:
     isolated(attempt, archive, seconds=seconds, memory=MEMORY)
 
 
-def _unpack_into(target: Path, file: zipfile.ZipFile, members: list[zipfile.ZipInfo], size: int) -> None:
+def _unpack_into(target: Path, file: zipfile.ZipFile, members: Sequence[Member], size: int) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
     free = shutil.disk_usage(target.parent).free
     if size > free:
@@ -96,10 +146,11 @@ def _unpack_into(target: Path, file: zipfile.ZipFile, members: list[zipfile.ZipI
     with temporary_folder(target.parent / f"{uuid4().hex}.part") as part:
         part.mkdir(mode=0o700)
         for member in members:
-            path = part / member.filename
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with path.open("wb") as sink:
-                sink.writelines(_blocks(file, member))
+            path = part / member.path
+            (path if member.info.is_dir() else path.parent).mkdir(parents=True, exist_ok=True)
+            if member.is_data:
+                with path.open("wb") as sink:
+                    sink.writelines(_blocks(file, member))
         try:
             part.rename(target)
         except OSError:
@@ -107,17 +158,17 @@ def _unpack_into(target: Path, file: zipfile.ZipFile, members: list[zipfile.ZipI
                 raise
 
 
-def _blocks(file: zipfile.ZipFile, member: zipfile.ZipInfo) -> Iterator[bytes]:
+def _blocks(file: zipfile.ZipFile, member: Member) -> Iterator[bytes]:
     """The content of a member. Raises DataError also if the system cannot read it: a damaged zip may name a
     header that is farther than any file is long.
     """
     try:
-        with file.open(member) as source:
+        with file.open(member.info) as source:
             while block := source.read(BLOCK):
                 yield block
     except (*DAMAGED, OSError) as error:
         remedy = "pack" if isinstance(error, NotImplementedError) else "copy or pack"
-        where = _where(file.filename, member.filename)
+        where = _where(file.filename, str(member.path))
         raise DataError(f"{where} cannot be unpacked ({error}): {remedy} it again, with Deflate.") from error
 
 
@@ -136,42 +187,44 @@ def stamp(file: Path) -> tuple[str, ...]:
     return os.path.realpath(file), *map(str, numbers)
 
 
-def _require_safe(archive: Path, member: zipfile.ZipInfo) -> None:
-    # zipfile cuts names at a zero byte, converts backslashes on Windows, and since Python 3.12 takes another
-    # name from an extra field: that is the one which is written.
-    where = _where(archive, member.orig_filename)
-    if not member.filename:
+def _require_safe(archive: Path, info: zipfile.ZipInfo, name: str) -> None:
+    where = _where(archive, info.orig_filename)
+    if not name:
         raise DataError(f"{where} has no name: copy or create it again.")
-    for name in {member.orig_filename, member.filename}:
-        require_inside(where, name)
-    if stat.S_ISLNK(member.external_attr >> 16):
+    for spelling in {name, info.orig_filename}:  # the second is not what is written, but a sign of an attack
+        require_inside(where, spelling)
+    if stat.S_ISLNK(info.external_attr >> 16):
         raise DataError(f"{where} is a link, which is not followed: pack the file itself.")
     # The others are unpacked beyond the stated size before it is compared.
-    if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-        raise DataError(f"{where} is packed by method {member.compress_type}: pack it with Deflate.")
-    if member.flag_bits & 1:
+    if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+        raise DataError(f"{where} is packed by method {info.compress_type}: pack it with Deflate.")
+    if info.flag_bits & 1:
         raise DataError(f"{where} is encrypted: unpack the zip by hand and give the folder.")
 
 
-def _require_tree(archive: Path, members: list[zipfile.ZipInfo], size: int) -> int:
-    """The bytes that the members take on a disk with their folders, each `SMALLEST_FILE` at least.
+def _require_tree(archive: Path, members: Sequence[Member], size: int) -> int:
+    """The bytes that the data among the members take on a disk with all folders, each `SMALLEST_FILE` at
+    least.
 
     Raises DataError for members that cannot all be files of one folder, LimitError for too many levels, or
     for far more bytes than the zip has.
     """
     paths, folders, unpacked = set[Path](), set[Path](), 0
     for member in members:
-        path, where = Path(member.filename), _where(archive, member.filename)
-        at_most("folder_depth", len(path.parts) - 1, where)
+        path, is_folder = member.path, member.info.is_dir()
+        where = _where(archive, str(path))
+        at_most("folder_depth", len(path.parts) - (not is_folder), where)
         if any(len(os.fsencode(part)) > LONGEST_NAME for part in path.parts):
             raise DataError(f"{where} has a name of more than {LONGEST_NAME} bytes: rename it.")
         if len(os.fsencode(path)) > LONGEST_PATH:
             raise DataError(f"{where} has a path of more than {LONGEST_PATH:,} bytes: rename its folders.")
-        if path in paths:
-            raise DataError(f"{where} is in the zip twice: pack it once.")
-        paths.add(path)
-        unpacked += max(SMALLEST_FILE, member.file_size)
-        for folder in path.parents:
+        if not is_folder:
+            if path in paths:
+                raise DataError(f"{where} is in the zip twice: pack it once.")
+            paths.add(path)
+        if member.is_data:
+            unpacked += max(SMALLEST_FILE, member.info.file_size)
+        for folder in (path, *path.parents) if is_folder else path.parents:
             if folder in folders:
                 break
             folders.add(folder)
@@ -188,14 +241,16 @@ def _where(archive: object, name: str) -> str:
     return f"{archive}, {name if len(name) <= LONGEST_NAME else '...' + name[-LONGEST_NAME:]!r}"
 
 
-def _is_data(name: str) -> bool:
-    path = Path(name)
-    hidden = any(part.startswith((".", "__MACOSX")) for part in path.parts)
-    return not hidden and path.suffix.lower() in (*raster.SUFFIXES, *LISTS)
-
-
 def _content(folder: Path) -> Path:
-    """The folder itself, or its only subfolder if the zip has a single top-level folder."""
-    while len(paths := [*folder.iterdir()]) == 1 and paths[0].is_dir():
+    """The folder itself or, if it has one subfolder and only files beside it that say nothing of the images,
+    such as README.txt, that subfolder. One called like a split is not entered: its name says what it is for.
+    """
+    while True:
+        paths = [path for path in folder.iterdir() if path.is_dir() or _says_something(path)]
+        if len(paths) != 1 or not paths[0].is_dir() or split_of(paths[0].name):
+            return folder
         folder = paths[0]
-    return folder
+
+
+def _says_something(file: Path) -> bool:
+    return file.suffix.lower() in (*table_rows.SUFFIXES, *raster.SUFFIXES, ".json")

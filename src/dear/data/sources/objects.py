@@ -15,7 +15,8 @@ from dear.data.sources.arrow import Column
 from dear.data.sources.folder import image_files
 from dear.data.sources.huggingface import list_tables
 from dear.data.sources.listing import Listing, require_path
-from dear.data.sources.table import LABELS, PATHS, Entry, listing_of
+from dear.data.sources.table import Entry, listing_of
+from dear.data.sources.table_rows import LABELS, PATHS
 from dear.errors import DataError, listing
 from dear.reading.typed import shown
 

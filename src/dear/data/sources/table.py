@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Sequence
 from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,20 +20,18 @@ from dear.data.sources.listing import (
     require_path,
 )
 from dear.data.sources.naming import in_order, read_names
+from dear.data.sources.path_forms import rewriting
 from dear.data.sources.split_names import split_of
 from dear.data.sources.splits import Split, make_split
+from dear.data.sources.table_rows import COLUMNS, LABELS, PATHS, SPLIT, column, table_rows
 from dear.errors import DataError
 from dear.limits import at_most, limit
-from dear.reading.files import LINE_ENDS, read_text, split_lines
-from dear.reading.plain import QUOTES, csv_rows, parse_json
+from dear.reading.plain import QUOTES, parse_json
 from dear.reading.typed import shown
 
-SUFFIXES = (".csv", ".tsv", ".jsonl")
 Names = dict[str, str] | list[str]
-COLUMNS = "path, label and, optionally, split"
-PATHS = ("path", "image", "file", "filename", "filepath", "image_path")
-LABELS = ("label", "labels", "class")
-"""Names of the two columns, the first that is there: `dear predict` writes file and class."""
+ESCAPED = re.compile(r"^'(?=[=+\-@])")
+"""The apostrophe before a name that a spreadsheet would take for a formula: `dear predict` writes it."""
 
 
 class Entry(NamedTuple):
@@ -157,27 +155,34 @@ def _by_split(table: Path, entries: list[Entry], rows: list[Row]) -> Split:
 
 
 def _entries(table: Path, confined: bool, report: Report) -> list[Entry]:
-    text, entries = read_text(table, links=not confined), dict[str, Entry]()
+    """The valid lines of a table, in order. An image is listed once."""
+    entries = list[Entry]()
     texts: dict[str, str] = {}  # each label and split once: a row's own takes more than its letters
-    read = _json_lines if table.suffix.lower() == ".jsonl" else _csv_lines
     max_rows = limit("table_rows")
-    spellings = os.path.abspath(table.parent), os.path.realpath(table.parent)
-    folders = [os.path.join(normal_path(folder), "") for folder in spellings]
     source = f"{table}, line "
-    for rows, (number, row) in enumerate(read(table, text), start=1):
+    for rows, (number, row) in enumerate(table_rows(table, links=not confined), start=1):
         if rows > max_rows:
             at_most("table_rows", rows, table)
         with reporting(report):
-            entry = _entry(source, number, row, confined, texts)
+            entries.append(_entry(source, number, row, confined, texts))
+    rewrite = rewriting(table.parent, [entry.path for entry in entries])
+    spellings = os.path.abspath(table.parent), os.path.realpath(table.parent)
+    folders = [os.path.join(normal_path(folder), "") for folder in spellings]
+    listed = dict[str, Entry]()
+    for entry in entries:
+        with reporting(report):
+            if rewrite is not None:
+                entry = entry._replace(path=rewrite(entry.path))
+                _require_confined(entry.where, entry.path, confined)
             path = normal_path(entry.path)
             for folder in folders:  # an absolute path may name the same image as a relative one
                 path = path.removeprefix(folder)
-            if path in entries:
-                raise DataError(f"{entry.where}: the image {entry.path} is already in {entries[path].where}.")
-            entries[path] = entry
-    if not entries:
+            if path in listed:
+                raise DataError(f"{entry.where}: the image {entry.path} is already in {listed[path].where}.")
+            listed[path] = entry
+    if not listed:
         raise DataError(f"{table} lists no images. It needs lines with {COLUMNS}.")
-    return [*entries.values()]
+    return [*listed.values()]
 
 
 def _entry(source: str, line: int, row: Any, confined: bool, texts: dict[str, str]) -> Entry:
@@ -187,7 +192,7 @@ def _entry(source: str, line: int, row: Any, confined: bool, texts: dict[str, st
     elif any("\n" in cell for cell in row.values()):
         raise DataError(f"{where} has a cell of several lines. {QUOTES}")
     row = row if isinstance(row, dict) else {}
-    path, label, split = (row.get(_column(names, row)) for names in (PATHS, LABELS, ("split",)))
+    path, label, split = (row.get(column(names, row)) for names in (PATHS, LABELS, SPLIT))
     if isinstance(label, int) and not isinstance(label, bool):  # a JSON number
         label = str(label)
     if not (isinstance(path, str) and path and isinstance(label, str) and label.strip()):
@@ -195,36 +200,14 @@ def _entry(source: str, line: int, row: Any, confined: bool, texts: dict[str, st
     require_path(where, path)
     if not (split is None or (isinstance(split, str) and (not split.strip() or split_of(split)))):
         raise DataError(f"{where}: the split {shown(split)} is not train, val or test.")
-    if confined or not os.path.isabs(path):
-        require_inside(where, path)
-    label, split = label.strip(), (split or "").strip()
+    _require_confined(where, path, confined)
+    label, split = ESCAPED.sub("", label.strip()), (split or "").strip()
     return Entry(source, line, path, texts.setdefault(label, label), texts.setdefault(split, split))
 
 
-def _column(names: Sequence[str], columns: Collection[str]) -> str:
-    """The first of these names that is a column, else the first."""
-    return next((name for name in names if name in columns), names[0])
-
-
-def _csv_lines(table: Path, text: str) -> Iterator[tuple[int, Any]]:
-    """Each row with the number of its first line."""
-    first_line = re.match(f"[^{LINE_ENDS}]*", text)
-    assert first_line is not None  # it may be empty
-    delimiter = "\t" if table.suffix.lower() == ".tsv" else "," if "," in first_line[0] else ";"
-    rows = csv_rows(text, table, delimiter)
-    # Not csv.DictReader, which gives each row every column: their product has no bound.
-    _, header = next(rows, (1, []))
-    wanted = [_column(names, header) for names in (PATHS, LABELS, ("split",))]
-    columns = {name: at for at, name in enumerate(header) if name in wanted}
-    if missing := [name for name in wanted if name not in columns and name != "split"]:
-        raise DataError(f"{table} has no column {missing[0]!r}. Its first line must name {COLUMNS}.")
-    if repeated := [name for name in wanted if header.count(name) > 1]:
-        raise DataError(f"{table} has more than one column {repeated[0]!r}. Keep one.")
-    for line, row in rows:
-        if row:
-            yield line, {name: row[at] for name, at in columns.items() if at < len(row)}
-
-
-def _json_lines(table: Path, text: str) -> Iterator[tuple[int, Any]]:
-    lines = split_lines(text, table)
-    yield from ((number, line) for number, line in enumerate(lines, start=1) if line.strip())
+def _require_confined(where: str, path: str, confined: bool) -> None:
+    """Raise DataError for a relative path that leads out of its folder; if ``confined``, for an absolute one
+    too.
+    """
+    if confined or not os.path.isabs(path):
+        require_inside(where, path)

@@ -13,7 +13,7 @@ import pytest
 
 from dear import writing
 from dear.data.settings import DataSettings
-from dear.data.sources import archive, table
+from dear.data.sources import archive, table_rows
 from dear.errors import DataError, OutputError
 from dear.limits import LimitError
 from tests.interrupts import interrupt_at_each_line
@@ -108,12 +108,12 @@ def test_a_table_and_coops_layout_in_a_zip(tmp_path: Path, settings: DataSetting
 
 
 def test_tables_of_all_formats_are_unpacked(tmp_path: Path) -> None:
-    tables = {f"list{suffix}" for suffix in table.SUFFIXES}
+    tables = {f"list{suffix}" for suffix in table_rows.SUFFIXES}
     packed = tmp_path / "d.zip"
     with zipfile.ZipFile(packed, "w") as file:
         for name in (*tables, "a.png", "a.exe"):
             file.writestr(name, b"x")
-    assert {path.name for path in archive.unpack(packed, tmp_path).iterdir()} == {*tables, "a.png"}
+    assert {path.name for path in archive.unpack(packed, tmp_path).folder.iterdir()} == {*tables, "a.png"}
 
 
 def test_two_files_of_the_same_times_are_not_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -123,7 +123,7 @@ def test_two_files_of_the_same_times_are_not_one(tmp_path: Path, monkeypatch: py
         os.utime(tmp_path / part / "d.zip", ns=(1, 1))
     facts, stat = (tmp_path / "a/d.zip").stat(), Path.stat
     (tmp_path / "a").rename(tmp_path / "now")
-    first = archive.unpack(tmp_path / "now/d.zip", tmp_path / "cache")
+    first = archive.unpack(tmp_path / "now/d.zip", tmp_path / "cache").folder
     (tmp_path / "now").rename(tmp_path / "a")
     (tmp_path / "b").rename(tmp_path / "now")
 
@@ -135,7 +135,7 @@ def test_two_files_of_the_same_times_are_not_one(tmp_path: Path, monkeypatch: py
             return getattr(facts if name == "st_ctime_ns" else self.real, name)
 
     monkeypatch.setattr(Path, "stat", lambda path, **options: OfOneTick(stat(path, **options)))
-    second = archive.unpack(tmp_path / "now/d.zip", tmp_path / "cache")
+    second = archive.unpack(tmp_path / "now/d.zip", tmp_path / "cache").folder
     monkeypatch.undo()
     assert [(folder / "1.png").read_bytes() for folder in (first, second)] == [b"a", b"b"]
 
@@ -151,7 +151,7 @@ def test_a_copied_directory_gives_no_images_of_another(tmp_path: Path) -> None:
                 file.writestr(member, bytes([content[0] ^ change]) * 100)
 
     pack_with(0)
-    first = archive.unpack(packed, tmp_path / "cache")
+    first = archive.unpack(packed, tmp_path / "cache").folder
     checksums = {member.filename: member.CRC for member in zipfile.ZipFile(packed).infolist()}
     pack_with(128)
     forged = packed.read_bytes()
@@ -201,7 +201,7 @@ def test_a_second_name_of_a_member(
         with pytest.raises(DataError, match="leads out of the image folder"):
             archive.unpack(tmp_path / "d.zip", settings.cache_folder())
     else:
-        assert archive.unpack(tmp_path / "d.zip", settings.cache_folder()).is_dir()
+        assert archive.unpack(tmp_path / "d.zip", settings.cache_folder()).folder.is_dir()
     assert not outside.parent.exists()
 
 
@@ -215,7 +215,7 @@ def test_a_second_name_of_a_member(
             ["x" * 255 + f"/{'y' * 255}/{'z' * 255}/{'v' * 255}/1.png"],
             "has a path of more than 1,024 bytes: ren",
         ),
-        (["a/1.png", "a/./1.png"], r"bad\.zip, 'a/\./1\.png' is in the zip twice: pack it once"),
+        (["a/1.png", "a/./1.png"], r"bad\.zip, 'a/1\.png' is in the zip twice: pack it once"),
         (["a/b.png/1.png", "a/b.png"], r"bad\.zip, 'a/b\.png' is both a file and a folder: rename one"),
     ],
 )
@@ -232,7 +232,7 @@ def test_the_deepest_folders_and_the_longest_name(tmp_path: Path) -> None:
     name = "a/" * 64 + "x" * 251 + ".png"
     with zipfile.ZipFile(tmp_path / "deep.zip", "w") as file:
         file.writestr(name, b"x")
-    folder = archive.unpack(tmp_path / "deep.zip", tmp_path / "cache")
+    folder = archive.unpack(tmp_path / "deep.zip", tmp_path / "cache").folder
     assert [path.read_bytes() for path in folder.iterdir()] == [b"x"]
 
 
@@ -242,7 +242,7 @@ def test_the_longest_name_of_a_zip(tmp_path: Path, letter: str) -> None:
     stem = letter * (250 // len(letter.encode()))
     for last in "ab":
         packed = zipped(tmp_path / f"{stem}{last}.zip", {"a.png": last.encode()})
-        assert (archive.unpack(packed, tmp_path / "cache") / "a.png").read_bytes() == last.encode()
+        assert (archive.unpack(packed, tmp_path / "cache").folder / "a.png").read_bytes() == last.encode()
 
 
 def test_links_are_refused(tmp_path: Path, settings: DataSettings) -> None:
@@ -314,12 +314,18 @@ def test_a_zip_that_unpacks_to_many_times_its_size(tmp_path: Path, monkeypatch: 
 
 def test_folders_count_as_what_they_take_on_a_disk() -> None:
     """Two files of 1 and 5,000 bytes, and the folders ., a, a/b and a/c: five times 4,096, and 5,000."""
-    members = [zipfile.ZipInfo("a/b/1.png"), zipfile.ZipInfo("a/c/2.png")]
-    members[0].file_size, members[1].file_size = 1, 5000
-    assert archive._require_tree(Path("x.zip"), members, 1) == 5 * 4096 + 5000
-    members = [zipfile.ZipInfo(f"{number}/{'a/' * 60}x.png") for number in range(2000)]
+
+    def members(*names: str) -> list[archive.Member]:
+        return [archive.Member(Path(name), zipfile.ZipInfo(name)) for name in names]
+
+    two = members("a/b/1.png", "a/c/2.png")
+    two[0].info.file_size, two[1].info.file_size = 1, 5000
+    assert archive._require_tree(Path("x.zip"), two, 1) == 5 * 4096 + 5000
+    others = members("a/", "a/b/", "e/f/", "g/run.py")  # and the folders e, e/f and g, but no run.py
+    assert archive._require_tree(Path("x.zip"), two + others, 1) == 8 * 4096 + 5000
+    deep = members(*(f"{number}/{'a/' * 60}x.png" for number in range(2000)))
     with pytest.raises(LimitError, match=r"x\.zip: 6,560 times the size of the data set"):
-        archive._require_tree(Path("x.zip"), members, 2**12 * 10)  # after 1,058 of them: 2^28 bytes
+        archive._require_tree(Path("x.zip"), deep, 2**12 * 10)  # after 1,058 of them: 2^28 bytes
 
 
 def test_a_member_without_a_name(tmp_path: Path, settings: DataSettings) -> None:

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from dear.data.settings import DataSettings
-from dear.data.sources import table
+from dear.data.sources import table, table_rows
 from dear.data.sources.listing import refuse
 from dear.data.sources.naming import read_names
 from dear.data.sources.table import read_table
@@ -178,14 +178,14 @@ def test_columns_of_a_table_are_those_of_csvs_own_reader() -> None:
         {name: row[name] for name in ("label", "path") if row[name] is not None}
         for row in csv.DictReader(text.splitlines(keepends=True))
     ]
-    lines = [row for _, row in table._csv_lines(Path("t.csv"), text)]
+    lines = [row for _, row in table_rows._csv_lines(Path("t.csv"), text)]
     assert lines == reference
 
 
 def test_a_wide_table_costs_no_more_than_its_rows() -> None:
     """A head of 5,000 columns, where csv.DictReader makes as many entries for each row."""
     text = "path,label" + "," * 4_998 + "\n" + "0.png,a\n" * 1000
-    assert {len(row) for _, row in table._csv_lines(Path("t.csv"), text)} == {2}
+    assert {len(row) for _, row in table_rows._csv_lines(Path("t.csv"), text)} == {2}
 
 
 @pytest.mark.parametrize("name", ["list.csv", "names.csv"])

@@ -1,0 +1,128 @@
+"""Zips as people have them: names of other systems and encodings, files beside the images, empty folders."""
+
+import struct
+import unicodedata
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from dear.data.settings import DataSettings
+from dear.data.sources import archive
+from dear.errors import DataError
+from tests.unit.data.photos import COUNTS, class_folders, load, picture, refused
+from tests.unit.data.sources.test_archive import pack, zipped
+
+NAMES = ("K\u00e4fer", "M\u00f6we")
+
+
+def png(folder: Path) -> bytes:
+    return picture(folder / "any.png").read_bytes()
+
+
+def without_flag(packed: Path) -> Path:
+    """The zip without the flag that its names are in UTF-8, as Info-ZIP and macOS write them."""
+    content = bytearray(packed.read_bytes())
+    for signature, at in ((b"PK\3\4", 6), (b"PK\1\2", 8)):
+        start = -1
+        while (start := content.find(signature, start + 1)) >= 0:
+            (flags,) = struct.unpack_from("<H", content, start + at)
+            struct.pack_into("<H", content, start + at, flags & ~archive.UTF_8)
+    packed.write_bytes(content)
+    return packed
+
+
+@pytest.mark.parametrize("form", ["NFC", "NFD"])
+def test_names_in_utf_8_without_its_flag(form: str, tmp_path: Path, settings: DataSettings) -> None:
+    """They were read in the encoding of MS-DOS: a class was called "M├╢we"."""
+    names = [unicodedata.normalize(form, name) for name in NAMES]
+    contents = {f"{name}/{number}.png": png(tmp_path) for name in names for number in range(2)}
+    packed = without_flag(zipped(tmp_path / "d.zip", contents))
+    assert zipfile.ZipFile(packed).namelist() != [*contents]
+    assert load(packed, settings).classnames == tuple(names)
+    (tmp_path / "l").mkdir()
+    rows = "".join(f"{names[0]}/{number}.png,x,{part}\n" for number, part in enumerate(("train", "test")))
+    listed = without_flag(
+        zipped(tmp_path / "l" / "d.zip", contents | {"l.csv": f"path,label,split\n{rows}".encode()})
+    )
+    assert len(load(listed, settings).train) == 1
+
+
+def test_names_in_the_encoding_of_ms_dos(tmp_path: Path, settings: DataSettings) -> None:
+    packed = tmp_path / "d.zip"
+    with zipfile.ZipFile(packed, "w") as file:
+        for name in NAMES:
+            for number in range(2):
+                file.writestr(f"{name.encode('cp437').decode('latin-1')}/{number}.png", png(tmp_path))
+    content = without_flag(packed).read_bytes()
+    for name in NAMES:  # a name of as many bytes
+        content = content.replace(
+            name.encode("cp437").decode("latin-1").encode(), name.encode("cp437") + b"_"
+        )
+    packed.write_bytes(content)
+    assert load(packed, settings).classnames == NAMES
+
+
+def test_backslashes_of_windows(tmp_path: Path, settings: DataSettings) -> None:
+    refused(zipped(tmp_path / "e.zip", {"..\\x.png": b"x"}), settings, "leads out of the image folder")
+    contents = {f"d\\{name}\\{number}.png": png(tmp_path) for name in ("ant", "bee") for number in range(2)}
+    assert load(zipped(tmp_path / "d.zip", contents), settings).classnames == ("ant", "bee")
+
+
+def test_a_class_without_images_is_refused_as_in_a_folder(tmp_path: Path, settings: DataSettings) -> None:
+    """Its files have no image suffix, or it has none: it was left out without a word."""
+    folder = class_folders(tmp_path / "d", COUNTS)
+    for name in ("fox/0.heic", "fox/1.heic"):
+        (folder / "fox").mkdir(exist_ok=True)
+        (folder / name).write_bytes(b"x")
+    refused(folder, settings, "the class 'fox' has no images in ")
+    with pytest.raises(DataError, match="the class 'fox' has no images in "):
+        load(pack(tmp_path / "d.zip", folder), settings)
+    with zipfile.ZipFile(pack(tmp_path / "e.zip", class_folders(tmp_path / "e", COUNTS)), "a") as file:
+        file.mkdir("owl")
+    with pytest.raises(DataError, match="the class 'owl' has no images in "):
+        load(tmp_path / "e.zip", settings)
+
+
+def test_what_stays_in_the_zip_is_told(tmp_path: Path, settings: DataSettings) -> None:
+    folder = class_folders(tmp_path / "d", COUNTS)
+    (folder / "ant" / "notes.doc").write_text("x")
+    (folder / ".DS_Store").write_text("x")
+    note = "1 file has no image suffix and is left out: ant/notes.doc"
+    assert load(pack(tmp_path / "d.zip", folder), settings).notes[1:] == (note,)
+    assert load(tmp_path / "d.zip", settings).notes[1:] == (note,)  # unpacked before
+
+
+def test_a_folder_beside_files_that_say_nothing(tmp_path: Path, settings: DataSettings) -> None:
+    """The data set in it was read as a single class."""
+    contents = {f"flowers/{name}/{number}.png": png(tmp_path) for name in ("a", "b") for number in range(2)}
+    packed = zipped(tmp_path / "d.zip", contents | {"README.txt": b"x"})
+    assert load(packed, settings).classnames == ("a", "b")
+
+
+def test_a_zip_of_test_images(tmp_path: Path, settings: DataSettings) -> None:
+    folder = class_folders(tmp_path / "one" / "test", COUNTS).parent
+    data = load(pack(tmp_path / "d.zip", folder), settings)
+    assert (len(data.train), len(data.test)) == (0, 18)
+
+
+def test_tables_that_list_no_images_beside_folders(tmp_path: Path, settings: DataSettings) -> None:
+    """As in the zips of competitions."""
+    folder = tmp_path / "d"
+    for part in ("train", "test"):
+        class_folders(folder / part, COUNTS)
+    (folder / "sample_submission.csv").write_text("id,label\n7,ant\n")
+    (folder / "log.jsonl").write_text('{"loss": 7}\n')
+    data = load(pack(tmp_path / "d.zip", folder), settings)
+    assert (data.classnames, len(data.train)) == (("ant", "sea horse"), 18)
+    (folder / "train.csv").write_text("Path;Label\ntrain/ant/0.png;x\ntrain/ant/1.png;x\n")
+    assert load(pack(tmp_path / "e.zip", folder), settings).classnames == ("x",)
+
+
+def test_an_unpacked_zip_that_lost_files(tmp_path: Path, settings: DataSettings) -> None:
+    """A class that a cleaner of caches had removed was missing without a word."""
+    packed = pack(tmp_path / "d.zip", class_folders(tmp_path / "d", COUNTS))
+    unpacked = archive.unpack(packed, settings.cache_folder()).folder
+    next(unpacked.rglob("ant/0.png")).unlink()
+    with pytest.raises(DataError, match=r"archives/d-.* lacks files of .*d\.zip: remove it"):
+        load(packed, settings)
