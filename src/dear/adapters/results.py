@@ -121,6 +121,8 @@ def _csv_line(prediction: Prediction, out: Path) -> str:
     folder, name = os.path.dirname(os.path.abspath(out)), prediction.image or ""
     if name and (path := Path(os.path.abspath(name))).is_relative_to(folder):
         name = path.relative_to(folder).as_posix()
+    if name and csv_text(name) != name:
+        name = f"./{name}"  # an apostrophe would be part of the path when the table is read
     return _row([csv_text(name), *cells])
 
 

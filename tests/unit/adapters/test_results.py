@@ -10,9 +10,12 @@ import pytest
 
 from dear.adapters.results import Candidate, Prediction, Unreadable, verdict, write_predictions
 from dear.backbone.clip import Clip
+from dear.data.settings import DataSettings
+from dear.data.sources.table import read_table
 from dear.errors import DataError, OutputError, SettingsError
 from tests.contract.test_methods import CLASSES
 from tests.unit.adapters.test_bundle import fitted
+from tests.unit.data.photos import picture
 
 DOG = Candidate("dog", 0.75, 3.0, {"class": 3.0})
 CAT = Candidate("=cat", 0.25, 1.5, {"class": 1.5})
@@ -40,6 +43,19 @@ def test_a_table_names_files_below_its_folder_from_there(
     write_predictions("../p.csv", [Prediction(name, (DOG,)) for name in names])
     rows = [*csv.reader((tmp_path / "p.csv").read_text().splitlines())][1:]
     assert [row[0] for row in rows] == ["photos/a.jpg", "work/b.jpg", "../../c.jpg", "d.jpg"]
+
+
+def test_a_table_of_names_like_formulas_is_read_again(tmp_path: Path) -> None:
+    """It was refused, as an apostrophe stood before the paths, and another before the names of classes."""
+    for name in ("=a.png", "-b.png", "@c.png", "d.png"):
+        picture(tmp_path / name)
+    names = [str(tmp_path / name) for name in ("=a.png", "-b.png", "@c.png", "d.png")]
+    best = [CAT, DOG, CAT, DOG]
+    predictions = [Prediction(name, (candidate,)) for name, candidate in zip(names, best, strict=True)]
+    write_predictions(tmp_path / "p.csv", predictions)
+    listing = read_table(tmp_path / "p.csv", DataSettings(test_share=0.0))
+    classes = {row.path: listing.classnames[row.label] for row in listing.splits["train"]}
+    assert classes == {"./=a.png": "=cat", "./-b.png": "dog", "./@c.png": "=cat", "d.png": "dog"}
 
 
 def test_json_lines_have_the_evidence(tmp_path: Path) -> None:

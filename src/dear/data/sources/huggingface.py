@@ -12,7 +12,7 @@ from dear.data.images.raster import kind_of
 from dear.data.settings import DataSettings
 from dear.data.sources.archive import SMALLEST_FILE, require_modest, stamp
 from dear.data.sources.arrow import LABEL_TYPE, ArrowFiles, Column, Table
-from dear.data.sources.listing import PARTS, Listing, Row, require_keys
+from dear.data.sources.listing import PARTS, Listing, Row, first_few, require_keys
 from dear.data.sources.split_names import require_one_name_each, split_of
 from dear.data.sources.splits import Split, make_split
 from dear.errors import DataError, OutputError, installation, listing
@@ -113,22 +113,31 @@ def list_tables(
     numbered = columns[label].kind == "classes"
     names = [*columns[label].names]
     if not numbered:
-        names = sorted({str(value) for value in chain.from_iterable(labels.values())})
+        texts = {str(value) for value in chain.from_iterable(labels.values()) if value is not None}
+        names = sorted(texts)
     require_keys(name, names)
     numbers: dict[Any, int] = {number if numbered else key: number for number, key in enumerate(names)}
     folder = Path(name) if unpack is None else unpack(image)
-    rows_by_part = dict[str, tuple[Row, ...]]()
+    rows_by_part, unlabelled = dict[str, tuple[Row, ...]](), 0
     for part, values in labels.items():
         paths = [f"{row:09}" for row in range(len(values))]
         files = paths if unpack is None else _unpacked(folder / part, paths)
-        keys = [value if numbered else str(value) for value in values]
         rows = [
-            Row(f"{part}/{file}", numbers[key])
-            for file, key in zip(files, keys, strict=True)
-            if key in numbers
+            Row(f"{part}/{file}", numbers[value if numbered else str(value)])
+            for file, value in zip(files, values, strict=True)
+            if value is not None
         ]
-        if rows:  # some test splits have no labels but -1
+        unlabelled += len(values) - len(rows)
+        if rows:  # some test splits have no labels
             rows_by_part[part] = tuple(rows)
+    if not rows_by_part:
+        raise DataError(f"{name}: no image has a label in the column {label}.")
+    if unlabelled:
+        notes = (*notes, f"{unlabelled} of its images have no label and are left out")
+    if 0 < settings.test_share < 1 and not _has_test(rows_by_part):
+        names, rows_by_part, lacking = _with_images(names, rows_by_part)  # a split needs some of each class
+        if lacking:
+            notes = (*notes, f"{len(lacking)} classes without images are left out: {first_few(lacking)}")
     short_name = re.sub(r"[^\w.-]+", "-", Path(os.path.abspath(name)).name).strip("-") or "data"
     split = _split(rows_by_part, settings, names, short_name)
     note = f"its columns {image} and {label} are read"
@@ -252,28 +261,54 @@ def _columns(name: str, columns: Mapping[str, Column], label: str | None) -> tup
 
 
 def _labels(where: str, table: Table, column: str) -> list[Any]:
-    """The labels of the rows, equal ones as one object; -1 of a numbered class is a label that is held back.
+    """The labels of the rows, equal ones as one object, None where it is withheld: for the class -1, or if
+    all rows of a split have -1, null or NaN.
 
-    Raises DataError for a row without a label or with a number that has no name, LimitError for too many or
-    too long labels.
+    Raises DataError for another row without a label or with a number that has no name, LimitError for too
+    many or too long labels.
     """
     labels, distinct = list[Any](), dict[Any, Any]()
     numbered, count = table.columns[column].kind == "classes", len(table.columns[column].names)
-    for value in chain.from_iterable(table.values(column, LABELS_AT_ONCE)):
+    first_missing: int | None = None
+    for row, value in enumerate(chain.from_iterable(table.values(column, LABELS_AT_ONCE)), start=1):
         label = 0.0 if isinstance(value, float) and value == 0 else value  # not -0.0
+        if label is None or label != label:  # NaN
+            first_missing = first_missing or row
+            labels.append(None)
+            continue
         if label not in distinct:
-            row = f"{where}, row {len(labels) + 1}"
-            if label is None or label != label:  # NaN
-                raise DataError(f"{row} has no label in the column {column}: remove it or label it.")
             if numbered and not (isinstance(label, int) and -1 <= label < count):
                 raise DataError(
-                    f"{row} has the label {str(label)[:100]} in the column {column}, which has {count} "
-                    "names, counted from 0: correct it."
+                    f"{where}, row {row} has the label {str(label)[:100]} in the column {column}, which has "
+                    f"{count} names, counted from 0: correct it."
                 )
             at_most("classes", len(distinct) + 1, where)
             at_most("class_name", len(str(label)), where)
         labels.append(distinct.setdefault(label, label))
-    return labels
+    if first_missing and distinct:
+        raise DataError(
+            f"{where}, row {first_missing} has no label in the column {column}: remove it or label it."
+        )
+    withheld = numbered or distinct.keys() == {-1}  # plain numbers may have -1 among others
+    return [None if label == -1 else label for label in labels] if withheld else labels
+
+
+def _has_test(parts: Iterable[str]) -> bool:
+    splits = {*map(split_of, parts)}
+    return "test" in splits or {"train", "val"} <= splits
+
+
+def _with_images(
+    names: Sequence[str], rows_by_part: Mapping[str, tuple[Row, ...]]
+) -> tuple[list[str], dict[str, tuple[Row, ...]], list[str]]:
+    """The classes that have images, the rows with their numbers among these, and the other classes."""
+    used = {row.label for row in chain.from_iterable(rows_by_part.values())}
+    numbers = {label: number for number, label in enumerate(sorted(used))}
+    renumbered = {
+        part: tuple(Row(row.path, numbers[row.label]) for row in rows) for part, rows in rows_by_part.items()
+    }
+    lacking = [name for label, name in enumerate(names) if label not in used]
+    return [names[label] for label in numbers], renumbered, lacking
 
 
 def _split(
@@ -287,13 +322,16 @@ def _split(
     if "test" not in splits and {"train", "val"} <= splits.keys():
         splits["test"] = splits.pop("val")
         notes = ("it has no test split with labels: its validation split is used for testing",)
-    if (not splits and len(ignored) == 1) or splits.keys() == {"train"}:
-        rows = splits.get("train") or rows_by_part[ignored[0]]
-        return make_split(rows, settings, names, name)
-    if "test" not in splits:
-        raise DataError(f"{name} has the splits {listing([*rows_by_part])}: none is to test on.")
+    undivided = splits.get("train") if splits.keys() == {"train"} else None
+    if not splits and len(ignored) == 1:
+        undivided = rows_by_part[ignored.pop()]
     if ignored:
         notes = (*notes, f"its splits {listing(ignored)} are left out")
+    if undivided is not None:
+        made = make_split(undivided, settings, names, name)
+        return made._replace(notes=(*notes, *made.notes))
+    if "test" not in splits:
+        raise DataError(f"{name} has the splits {listing([*rows_by_part])}: none is to test on.")
     if "train" not in splits:
         notes = (*notes, "it has no images to train on: it can only be tested on")
     ordered = {part: splits.get(part, ()) for part in PARTS if part in {*splits, "train"}}

@@ -4,7 +4,9 @@ import json
 import os
 import shutil
 import sys
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -61,6 +63,40 @@ def test_test_labels_that_are_kept_back(tmp_path: Path, settings: DataSettings) 
     )
     data = load(tmp_path / "mine", settings)
     assert (data.val, data.test.labels.tolist()) == (None, [1, 0])
+    assert "2 of its images have no label and are left out" in data.notes
+
+
+@pytest.mark.parametrize("withheld", [-1, None])
+def test_plain_labels_that_are_withheld(tmp_path: Path, settings: DataSettings, withheld: int | None) -> None:
+    """-1 was a class, and all test images were of it: an accuracy of 100%. Beside others it is a class."""
+
+    def numbers(values: list[int | None]) -> Any:
+        return made([0] * len(values)).add_column("level", values, feature=datasets.Value("int64"))
+
+    parts = {"train": [3, 5, 3, 5], "validation": [5, 3], "test": [withheld, withheld]}
+    tables = {part: numbers(values) for part, values in parts.items()}
+    datasets.DatasetDict(tables).save_to_disk(tmp_path / "mine")
+    by_level = replace(settings, label="level")
+    data = load(tmp_path / "mine", by_level)
+    assert (data.classnames, data.test.labels.tolist()) == (("3", "5"), [1, 0])
+    numbers([1, -1, 1, -1]).save_to_disk(tmp_path / "signs")
+    assert load(tmp_path / "signs", by_level).classnames == ("-1", "1")
+    numbers([None, None]).save_to_disk(tmp_path / "none")
+    refused(tmp_path / "none", by_level, "none: no image has a label in the column level")
+
+
+def test_classes_without_images_where_a_split_is_made(tmp_path: Path, settings: DataSettings) -> None:
+    """As after a filter: refused for good. Without training, an image may be taken for one of them."""
+    made([1, 3] * 5, ["ant", "bee", "cat", "dog"]).save_to_disk(tmp_path / "mine")
+    data = load(tmp_path / "mine", settings)
+    assert (data.classnames, {*data.train.labels.tolist()}) == (("bee", "dog"), {0, 1})
+    assert "2 classes without images are left out: ant, cat" in data.notes
+    assert load(tmp_path / "mine", replace(settings, test_share=1.0)).classnames == (
+        "ant",
+        "bee",
+        "cat",
+        "dog",
+    )
 
 
 def test_which_column(tmp_path: Path, settings: DataSettings) -> None:
