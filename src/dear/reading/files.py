@@ -224,6 +224,13 @@ def read_lines(path: Path, *, links: bool = False) -> list[str]:
     return [*split_lines(read_text(path, links=links), path)]
 
 
+def first_line(text: str) -> str:
+    """The beginning of a text, up to its first line end."""
+    line = re.match(f"[^{LINE_ENDS}]*", text)
+    assert line is not None  # it may be empty
+    return line[0]
+
+
 def split_lines(text: str, path: object) -> Iterator[str]:
     """The lines of a file's text, a block at a time: together they take far more memory than their text.
     Raises LimitError for too many, before the first.

@@ -120,7 +120,10 @@ def read_benchmark(
     if split_file(home) is not None:
         listing = read_coop(home, report=report)
         if listing.name != benchmark.name:
-            raise DataError(f"{home} is for {benchmark.name}, but its list is {PREFIX}{listing.name}.json.")
+            raise DataError(
+                f"{home} is for {benchmark.name}, but its list is {PREFIX}{listing.name}.json: call it "
+                f"{PREFIX}{benchmark.name}.json if it is the benchmark's, otherwise by a name of its own."
+            )
     else:
         listing = _read_without_list(benchmark, home, settings)
     counts = {part: len(rows) for part, rows in listing.splits.items() if rows}

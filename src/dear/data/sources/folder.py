@@ -12,7 +12,7 @@ from dear.data.settings import DataSettings
 from dear.data.sources.listing import Listing, Report, Row, first_few, refuse, reporting, require_keys
 from dear.data.sources.split_names import require_one_name_each, split_of
 from dear.data.sources.splits import make_split
-from dear.errors import DataError
+from dear.errors import DataError, warn
 from dear.reading.files import walk_folders
 
 NOT_DATA = frozenset(["__MACOSX", "__pycache__"])
@@ -105,15 +105,19 @@ def class_images(
 
 
 def image_files(path: Path) -> list[Path]:
-    """The file itself, or all images below a folder, sorted by path.
+    """The file itself, or all images below a folder, sorted by path. A warning tells what else is there.
 
     Raises DataError for a folder without images.
     """
     if not path.is_dir():
         return [path]
-    images = [file for file in _files(path) if file.suffix.lower() in SUFFIXES]
+    files = _files(path)
+    images = [file for file in files if file.suffix.lower() in SUFFIXES]
     if not images:
         raise DataError(f"the folder {path} has no files with an image suffix: choose another one.")
+    others = [file.relative_to(path).as_posix() for file in files if file.suffix.lower() not in SUFFIXES]
+    for note in ignored_note(others):
+        warn(f"{path}: {note}")
     return images
 
 

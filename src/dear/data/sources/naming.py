@@ -2,20 +2,23 @@
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from importlib.resources import files
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 from dear.data.sources.listing import Listing, first_few, plain_name, require_distinct
 from dear.errors import DataError
 from dear.limits import at_most, limit
-from dear.reading.files import ReadingError, read_text, split_lines
+from dear.reading.files import ReadingError, first_line, read_text, split_lines
 from dear.reading.plain import QUOTES, csv_rows, parse_json
 from dear.reading.typed import shown
 
+HEADERS = {*product(("folder", "label", "class", "id", "key"), ("name", "classname", "class_name"))}
+"""Rows of a CSV file that name its columns."""
 WORDNET_ID = re.compile(r"n\d{8}")
 
 
@@ -32,7 +35,7 @@ def read_names(path: Path, *, links: bool = False) -> dict[str, str] | list[str]
     if path.suffix.lower() == ".json":
         return _from_json(path, text)
     if path.suffix.lower() == ".csv":
-        lines = (row for _, row in csv_rows(text, path) if any(cell.strip() for cell in row))
+        lines = (row for row in _csv_lines(path, text) if any(cell.strip() for cell in row))
     else:
         lines = (line.strip().split(maxsplit=1) for line in split_lines(text, path) if line.strip())
     names, most = dict[str, str](), limit("classes")
@@ -105,6 +108,16 @@ def packaged_names(file: str) -> tuple[str, ...]:
     """The lines of a file of class names in this package."""
     text = files(__package__).joinpath("classnames", file).read_text(encoding="utf-8")
     return tuple(text.splitlines())
+
+
+def _csv_lines(path: Path, text: str) -> Iterator[list[str]]:
+    """The rows of a CSV file, separated by commas or semicolons, without a header."""
+    delimiter = "," if "," in first_line(text) else ";"
+    rows = (row for _, row in csv_rows(text, path, delimiter))
+    first = next(rows, [])
+    if tuple(cell.strip().lower() for cell in first) not in HEADERS:
+        yield first
+    yield from rows
 
 
 def _from_json(path: Path, text: str) -> dict[str, str] | list[str]:

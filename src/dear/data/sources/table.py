@@ -90,9 +90,10 @@ def listing_of(
     else:
         del entries  # of a table of a million lines: the split takes memory of its own
         split = make_split(rows, settings, classnames, name)
-    return Listing(
-        name, folder, tuple(keys), tuple(classnames), split.splits, split.origin, notes=split.notes
-    )
+    notes = split.notes
+    if names is None and all(key.isascii() and key.isdigit() for key in keys):
+        notes = (*notes, "its classes are numbers: name them with --dataset.classnames FILE")
+    return Listing(name, folder, tuple(keys), tuple(classnames), split.splits, split.origin, notes=notes)
 
 
 def _labelled(entries: list[Entry], names: Names | None, names_file: str, report: Report) -> list[Entry]:

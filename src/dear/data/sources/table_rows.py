@@ -9,7 +9,7 @@ from typing import Any
 
 from dear.errors import DataError
 from dear.limits import limit
-from dear.reading.files import LINE_ENDS, opened, read_text, split_lines
+from dear.reading.files import LINE_ENDS, first_line, opened, read_text, split_lines
 from dear.reading.plain import csv_rows, parse_json
 
 SUFFIXES = (".csv", ".tsv", ".jsonl")
@@ -79,14 +79,13 @@ def _json_lines(table: Path, text: str) -> Iterator[tuple[int, Any]]:
 def _delimiter_and_header(table: Path, start: str) -> tuple[str, list[str]]:
     """What separates the cells of a CSV file, by its beginning, and the names in its first line."""
     stated = DELIMITER_LINE.match(start)
-    line = re.match(f"[^{LINE_ENDS}]*", start[stated.end() :] if stated else start)
-    assert line is not None  # it may be empty
+    line = first_line(start[stated.end() :] if stated else start)
     delimiters = ("\t",) if table.suffix.lower() == ".tsv" else (stated[1],) if stated else DELIMITERS
     header = list[str]()
     for delimiter in delimiters:
-        if line[0].count(delimiter) < limit("columns"):
+        if line.count(delimiter) < limit("columns"):
             with suppress(csv.Error):
-                header = [_plain(cell) for row in csv.reader([line[0]], delimiter=delimiter) for cell in row]
+                header = [_plain(cell) for row in csv.reader([line], delimiter=delimiter) for cell in row]
         if _has_columns(header):
             return delimiter, header
     return delimiters[0], header
