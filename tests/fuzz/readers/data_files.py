@@ -98,12 +98,16 @@ def use_saved(file: Path) -> None:
 
 
 def archive(folder: Path) -> Path:
-    """Writes a zip of a folder of images: one member stored, the others deflated."""
+    """Writes a zip of a folder of images, one member stored, the others deflated, with an empty folder and a
+    table that lists no images; a class's name is not in ASCII.
+    """
     photo(folder / "x.png")
     with zipfile.ZipFile(folder / "photos.zip", "w") as file:
         for number, split in enumerate(NOWHERE * 2):
-            member = f"photos/{split}/{('red', 'sea')[number // 2]}/{number}.png"
+            member = f"photos/{split}/{('red', 'möwe')[number // 2]}/{number}.png"
             file.write(folder / "x.png", member, zipfile.ZIP_DEFLATED if number else zipfile.ZIP_STORED)
+        file.mkdir("photos/train/red/more")
+        file.writestr("photos/notes.csv", "sep=;\nid;label\n7;red\n")
     return folder / "photos.zip"
 
 
