@@ -31,6 +31,8 @@ from dear.serving.limits import Limits, Refused, check_picture
 from dear.serving.queues import Batcher, Turns
 
 MAX_RESULTS = 100
+MOST_COPIES = 20
+"""Files that a result names beside its first: more would be in memory while a request waits."""
 PROMPTS, PROMPTS_ON_GPU = 16, 64
 """Prompts of new class names that go through the text tower at a time: fixed, as digits may depend on them.
 Each time is short, for other names that wait; more prompts are quicker on a GPU only.
@@ -197,7 +199,9 @@ class Service:
         shares = weights_of(by, weights)
         with self._searching:
             try:
-                return self.index.query(queries, shares, count=count, without=without)
+                return self.index.query(
+                    queries, shares, count=count, without=without, copies=MOST_COPIES
+                )
             except DataError as error:  # the message names folders of this machine
                 logging.getLogger(__name__).warning("%s", error)
                 message = "the index cannot be read now; see the server's log."
@@ -208,18 +212,18 @@ class Service:
         with self._model:
             return attention_maps(self.predictor.method, upload.pixels, layer, head)
 
-    def thumbnail(self, hit: Hit) -> bytes | None:
+    def thumbnail(self, name: str, sha256: str) -> bytes | None:
         """A small PNG of a file of the index; None if it can no longer be read or was changed since.
 
         Only a file with the content that the index knows: an index of a stranger may name any folder of this
         machine, whose pictures clients would see.
         """
         assert self.index is not None
-        path = self.index.folder / hit.path
+        path = self.index.folder / name
         with self._decoding:
             try:
                 content = read_image(path)
-                if hashlib.sha256(content).hexdigest() != hit.sha256:
+                if hashlib.sha256(content).hexdigest() != sha256:
                     return None
                 picture = decode(path, THUMBNAIL, content)
             except DataError:
