@@ -106,7 +106,7 @@ def test_thumbnails_of_long_pictures_are_small(predictor: Predictor, tmp_path: P
     (tmp_path / "photos").mkdir()
     Image.effect_noise((200, 20_000), 100).save(tmp_path / "photos" / "long.png")
     build_index(BundleEncoder(predictor), tmp_path / "photos", tmp_path / "index")
-    service = Service(predictor, LIMITS, Index.open(tmp_path / "index"))
+    service = Service(predictor, Limits(wait=0), Index.open(tmp_path / "index"))
     with TestClient(create_app(service), base_url=URL) as client:
         answer = client.post("/api/neighbours?thumbnails=true", content=png(picture(0))).json()
     [hit] = answer["neighbours"]
