@@ -143,9 +143,9 @@ def write_folder(folder: Path, files: Mapping[str, bytes]) -> None:
     """Write files into a folder, which is created; if they do not all fit on the disk, it stays unchanged.
 
     A folder that holds only these files and those in its list is exchanged for the new one atomically: if the
-    process is killed, it is either the old or the new one. If it holds other files, or an exchange is
-    impossible (not Linux, or a parent folder that is read-only or on another disk), the files are replaced
-    one by one once all are written. Raises OSError.
+    process is killed, it is either the old or the new one. If it holds other files or is the current folder
+    or one above it, or if an exchange is impossible (not Linux, or a parent folder that is read-only or on
+    another disk), the files are replaced one by one once all are written. Raises OSError.
     """
     folder = Path(os.path.realpath(folder))
     folder.parent.mkdir(parents=True, exist_ok=True)
@@ -160,7 +160,7 @@ def write_folder(folder: Path, files: Mapping[str, bytes]) -> None:
                 os.fsync(file.fileno())
         if not folder.exists():
             part.rename(folder)
-        elif part.parent == folder or not (_is_of(folder, files) and _exchanged(part, folder)):
+        elif part.parent == folder or not (_is_replaceable(folder, files) and _exchanged(part, folder)):
             for name in files:
                 os.replace(part / name, folder / name)
 
@@ -231,10 +231,13 @@ def _name(folder: Path) -> str:
     return f".{folder.name}{PART}"
 
 
-def _is_of(folder: Path, files: Iterable[str]) -> bool:
+def _is_replaceable(folder: Path, files: Iterable[str]) -> bool:
     """True if a folder holds only files that are about to be written or are in its list with their content.
     Another file is not of it, whatever a stranger's list names.
     """
+    with suppress(FileNotFoundError):  # the current folder may be gone
+        if Path.cwd().is_relative_to(folder):  # the user's shell would be in a folder that is removed
+            return False
     listed, digests = folder / LIST, dict[str, str]()
     if listed.is_file() and not listed.is_symlink():
         with listed.open(encoding="utf-8", errors="replace") as file:

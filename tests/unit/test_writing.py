@@ -115,6 +115,10 @@ def content(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
+def content_of_files(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+
+
 def there(folder: Path, files: Mapping[str, bytes] = OLD) -> Path:
     folder.mkdir()
     for name, text in files.items():
@@ -223,6 +227,23 @@ def test_without_an_exchange_each_file_is_replaced(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(writing, "_exchanged", lambda *_: False)
     write_folder(out, NEW)
     assert content(out) == {**OLD, **NEW}
+
+
+@pytest.mark.parametrize("current", [".", UNFINISHED])
+@pytest.mark.parametrize("old", [{}, OLD])
+def test_the_current_folder_stays(
+    old: dict[str, bytes], current: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`dear report --out .` left the shell in a removed folder, where `ls` showed nothing."""
+    out = there(tmp_path / "out", old)
+    (out / current).mkdir(exist_ok=True)
+    monkeypatch.chdir(out / current)
+    inode = out.stat().st_ino
+    for path in (Path(os.path.relpath(out)), out):
+        write_folder(path, NEW)
+        assert out.stat().st_ino == inode
+        assert content_of_files(Path(os.path.relpath(out))) == {**old, **NEW}
+    assert os.listdir(tmp_path) == ["out"]
 
 
 def test_what_a_killed_writing_left_is_cleared_up(tmp_path: Path) -> None:

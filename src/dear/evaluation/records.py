@@ -4,6 +4,7 @@ once, when it is read, so that other code can rely on it. Light to import.
 
 import json
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NotRequired, TypedDict
@@ -16,6 +17,14 @@ from dear.reading.files import ReadingError, text_bytes
 from dear.reading.plain import parse_json, read_json, require_whole, walked
 from dear.reading.typed import shown, typed
 from dear.roles.table import Evidence, HeadRole, check_size
+
+RECORD_NAME = re.compile(r"-\d+shot-seed\d+-[0-9a-f]{8}\.json\Z")
+"""The end of the name that `dear.evaluation.resolve.run_name` gives to a record."""
+
+
+def is_record_name(name: str) -> bool:
+    """True if a file is called as the record of a run."""
+    return RECORD_NAME.search(name) is not None
 
 
 def make_folder(folder: Path) -> None:

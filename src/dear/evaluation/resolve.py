@@ -122,7 +122,9 @@ def not_default(settings: MethodSettings) -> dict[str, Any]:
 
 
 def run_name(protocol: Protocol, dataset: str, plan: Plan, seed: int, shots: int, key: str) -> str:
-    """The name of a run's files, for example "mixed-paints-dear-all-mixed-16shot-seed1-0123abcd"."""
+    """The name of a run's files, for example "mixed-paints-dear-all-mixed-16shot-seed1-0123abcd"; reports
+    know a record by its end (`dear.evaluation.records.is_record_name`).
+    """
     method = plan.method.replace("++", "pp").replace("+", "-plus")  # as its folder
     parts = [dataset, method, plan.variant or "", f"{shots}shot", f"seed{seed}", key[:8]]
     if protocol.trained_on is not None:

@@ -1,12 +1,12 @@
 """The report of a folder of records: HTML, and each table as Markdown, LaTeX and CSV."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from dear.errors import DataError
-from dear.evaluation.records import check_record
+from dear.evaluation.records import check_record, is_record_name
 from dear.evaluation.schema import part_of
 from dear.limits import LimitError
 from dear.reading.files import ReadingError, walk_folders
@@ -39,33 +39,51 @@ class FolderReport:
 
 
 def read_folder(folder: Path) -> list[Record]:
-    """All run records in a folder and its subfolders; other JSON files are ignored.
+    """All run records in a folder and its subfolders.
+
+    A file with the name of a run's record must be one. Any other file is a record if it holds a JSON object
+    with a schema and a protocol, and is ignored if it cannot be read, such as a link or settings with
+    comments. Hidden subfolders belong to other programs and are not entered.
 
     Raises:
-        DataError: if there is no such folder, no record in it, a damaged one, or a link in the place of a
-            file: whoever made it would choose among the user's files.
+        DataError: if there is no such folder, no record in it, or a damaged one; for a link with the name of
+            a record: whoever made it would choose among the user's files.
     """
     if not folder.is_dir():
         raise DataError(f"{folder} is not a folder: give the one that contains the run records.")
-    records: list[Record] = []
-    files = (parent / name for parent, _, names in walk_folders(folder) for name in names)
-    for path in sorted(file for file in files if file.suffix == ".json"):
-        try:
-            record: Any = read_json(path, file_names=True)
-        except ReadingError as error:
-            raise DataError(
-                f"{path} is not a run record: {error.reason}. Remove it and run it again."
-            ) from error
-        if isinstance(record, dict) and "schema" in record and "protocol" in record:
-            try:
-                check_record(record)
-            except (DataError, LimitError) as error:
-                reason = str(error).rstrip(".")
-                raise DataError(f"{path}: {reason}. Remove it and run it again.") from error
-            records.append(record)
+    records = [record for path in sorted(_json_files(folder)) if (record := _record_in(path)) is not None]
     if not records:
         raise DataError(f"there is no run record in {folder}: run something with --out {folder} first.")
     return records
+
+
+def _json_files(folder: Path) -> Iterator[Path]:
+    """The JSON files in a folder and its subfolders, but the hidden ones."""
+    for parent, folders, names in walk_folders(folder):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        yield from (path for path in (parent / name for name in names) if path.suffix == ".json")
+
+
+def _record_in(path: Path) -> Record | None:
+    """The record in a file, None if it is another file. Raises DataError for a damaged record."""
+    must_be_record, remedy = is_record_name(path.name), "Remove it and run it again."
+    try:
+        record: Any = read_json(path, file_names=True)
+    except (ReadingError, LimitError) as error:
+        if not must_be_record:
+            return None
+        reason = error.reason if isinstance(error, ReadingError) else str(error).rstrip(".")
+        raise DataError(f"{path} is not a run record: {reason}. {remedy}") from error
+    if not (isinstance(record, dict) and "schema" in record and "protocol" in record):
+        if must_be_record:
+            raise DataError(f"{path} is not a run record: it has no schema and protocol. {remedy}")
+        return None
+    try:
+        check_record(record)
+    except (DataError, LimitError) as error:
+        reason = str(error).rstrip(".")
+        raise DataError(f"{path}: {reason}. {remedy}") from error
+    return record
 
 
 def of_weights(records: Sequence[Record], sha: str | None) -> list[Record]:

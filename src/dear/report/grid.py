@@ -24,6 +24,8 @@ FORMULA = re.compile(r"(^|[;\t\n])(?=\s*[=+\-@\uff1d\uff0b\uff0d\uff20])|^(?=\t)
 """Where a cell begins that a spreadsheet takes for a formula; it takes full-width signs too."""
 EMPHASIS = re.compile(r"(?<![^\W_])_|_(?![^\W_])")
 """Underscores that Markdown may take for emphasis: not those within a word."""
+WITH_NEIGHBOURS = re.compile(r":(?=//)|(?<=www)\.|&(?=[#a-z])", re.IGNORECASE)
+"""Signs that Markdown may take for those of an address or of an entity, such as &lt;."""
 MISSING = "–"
 Mark = Literal["best", "second"]
 Rows = Sequence[Sequence[object]]
@@ -219,9 +221,12 @@ def latex_text(text: str) -> str:
 
 
 def markdown_text(text: str) -> str:
-    """Text escaped for one line of Markdown, shown literally: no link, image, HTML, emphasis or column."""
-    signs = {ord(sign): f"\\{sign}" for sign in "\\`*[]|"} | {ord("<"): "&lt;"}
-    return EMPHASIS.sub(r"\\_", printable(" ".join(text.split())).translate(signs))
+    """Text escaped for one line of Markdown, shown literally: no link, image, HTML, formula, emphasis or
+    column.
+    """
+    signs = {ord(sign): f"\\{sign}" for sign in "\\`*[]|~$@"}
+    line = printable(" ".join(text.split())).translate(signs)
+    return WITH_NEIGHBOURS.sub(r"\\\g<0>", EMPHASIS.sub(r"\\_", line)).replace("<", "&lt;")
 
 
 def csv_text(text: str) -> str:

@@ -36,13 +36,12 @@ from dear.retrieval.database import (
     unwritable,
 )
 from dear.retrieval.facts import Facts
-from dear.retrieval.results import damaged, unopened
+from dear.retrieval.results import COPIES, damaged, unopened
 from dear.retrieval.scan import Stamp
 
 SCHEMA = 2
 LONGEST_PATH, LONGEST_REASON = 4096, 500
 FIRST_VECTORS = "vectors-1"
-NAMED = 1001  # files of one content in an answer, which a hundred contents may have
 WRITTEN_AT_ONCE = 1000  # rows: signals, such as SIGTERM, wait so long
 CACHE = 2**16  # KiB of pages in memory during a change: SQLite writes and reads others again and again
 OF_FAISS = {"trained", "kind", "storage"}
@@ -274,16 +273,14 @@ class Catalogue:
             raise damaged(self.folder, f"a file of the content {sha256} has no row")
         return int(rows[0]) if rows else None
 
-    def files_of(self, row: int) -> tuple[list[str], int, str]:
-        """The files of a row, by path, of many the first `NAMED` that were indexed; how many more there are;
+    def files_of(self, row: int, most: int = COPIES + 1) -> tuple[list[str], int, str]:
+        """The files of a row, by path, of many the first ``most`` that were indexed; how many more there are;
         and the SHA-256 of their bytes. Raises DataError if there is none.
         """
         # The table's rows that an index names for the number, each once: to SQLite a plain rowid is unique.
         numbers = "SELECT DISTINCT +rowid FROM files INDEXED BY by_row WHERE row = ?"
-        query = (
-            f"SELECT path, sha256 FROM files NOT INDEXED WHERE rowid IN ({numbers} LIMIT {NAMED}) AND row = ?"
-        )
-        hashes = {self._path(name): sha256 for name, sha256 in self._ask(query, row, row)}
+        query = f"SELECT path, sha256 FROM files NOT INDEXED WHERE rowid IN ({numbers} LIMIT ?) AND row = ?"
+        hashes = {self._path(name): sha256 for name, sha256 in self._ask(query, row, most, row)}
         paths = sorted(hashes, key=os.fsencode)
         if not paths or not all(map(_is_sha256, hashes.values())):
             raise damaged(self.folder, f"row {row} belongs to no file")

@@ -21,7 +21,7 @@ from dear.errors import DataError, SettingsError, UnknownNameError, printable, w
 from dear.retrieval.build import require_same_model
 from dear.retrieval.catalogue import Catalogue
 from dear.retrieval.encoder import Encoder
-from dear.retrieval.results import Hit, damaged
+from dear.retrieval.results import COPIES, Hit, damaged
 from dear.retrieval.scan import Shard, shards_in
 from dear.retrieval.shards import all_shards, require_alike, require_rows
 from dear.retrieval.vectors import TOLERANCE, Vectors
@@ -99,6 +99,7 @@ class Index:
         *,
         count: int = 10,
         without: str | None = None,
+        copies: int = COPIES,
     ) -> list[Hit]:
         """The best images for a query vector per feature, best first.
 
@@ -106,9 +107,10 @@ class Index:
             weights: Weights of the features' cosines, 1 each by default; negative ones prefer dissimilar
                 images.
             without: SHA-256 of a content to leave out: the query's own.
+            copies: How many files each hit names at most beside its first; the others are counted.
 
         Raises:
-            SettingsError: for weights of which none is positive, or a count below 1.
+            SettingsError: for weights of which none is positive, a count below 1, or negative copies.
             UnknownNameError: for a feature that the index does not have.
             DataError: for an index that was damaged or removed since it was opened, or a query vector that is
                 not finite.
@@ -116,6 +118,8 @@ class Index:
         shares = self.shares(weights or dict.fromkeys(vectors, 1.0))
         if count < 1:
             raise SettingsError(f"count is {count}: it must be at least 1.")
+        if copies < 0:
+            raise SettingsError(f"copies is {copies}: it must be at least 0.")
         queries = {name: vectors[name].detach().cpu().float() for name in shares}
         if not all(query.isfinite().all() for query in queries.values()):
             raise DataError("the features of the query are not finite numbers: no image can be near it.")
@@ -134,7 +138,7 @@ class Index:
                 for name, query in queries.items()
             }
             return [
-                self._hit(row, float(scores[row]), {name: by_feature[name][i] for name in by_feature})
+                self._hit(row, float(scores[row]), {name: by_feature[name][i] for name in by_feature}, copies)
                 for i, row in enumerate(rows.tolist())
             ]
 
@@ -171,8 +175,8 @@ class Index:
         total = sum(map(abs, scaled.values()))
         return {name: weight / total for name, weight in scaled.items()}
 
-    def _hit(self, row: int, score: float, by: dict[str, float]) -> Hit:
-        (first, *copies), more, sha256 = self.catalogue.files_of(row)
+    def _hit(self, row: int, score: float, by: dict[str, float], most_copies: int) -> Hit:
+        (first, *copies), more, sha256 = self.catalogue.files_of(row, most_copies + 1)
         return Hit(first, score, by, tuple(copies), more, sha256)
 
 
@@ -230,7 +234,7 @@ class Shards:
         """As `Index.query`. Raises DataError also for a hit that does not belong to its shard, or whose
         content has other features in another one.
         """
-        hits = dict[str, Hit]()  # by content
+        hits, most_copies = dict[str, Hit](), options.get("copies", COPIES)  # hits by content
         for part, index in zip(self._parts, self.shards, strict=True):
             for hit in index.query(vectors, weights, **options):
                 if odd := next((path for path in (hit.path, *hit.copies) if not part.has(path)), None):
@@ -241,8 +245,9 @@ class Shards:
                     raise damaged(index.catalogue.folder, why)
                 paths = [hit.path, *hit.copies, *((same.path, *same.copies) if same else ())]
                 first, *copies = sorted(paths, key=os.fsencode)
-                more = hit.more_copies + (same.more_copies if same else 0)
-                hits[hit.sha256] = replace(same or hit, path=first, copies=tuple(copies), more_copies=more)
+                more = hit.more_copies + (same.more_copies if same else 0) + len(copies[most_copies:])
+                named = tuple(copies[:most_copies])
+                hits[hit.sha256] = replace(same or hit, path=first, copies=named, more_copies=more)
         best = sorted(hits.values(), key=lambda hit: (-hit.score, hit.path))
         return best[: options.get("count", 10)]
 

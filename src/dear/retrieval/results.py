@@ -6,6 +6,9 @@ from pathlib import Path
 
 from dear.errors import DataError
 
+COPIES = 1000
+"""Files that a hit names beside its first: an index may have any number of one content, with long names."""
+
 
 @dataclass(frozen=True)
 class Built:
@@ -46,7 +49,7 @@ class Hit:
         path: Relative to the index's folder.
         score: The weighted mean of ``by``; in [-1, 1].
         by: The cosine for each requested feature.
-        copies: Other files with the same bytes, of many the first 1,000 that were indexed.
+        copies: Other files with the same bytes, of many the first that were indexed: 1,000 by default.
         more_copies: How many others there are.
         sha256: Of these bytes.
     """

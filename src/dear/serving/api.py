@@ -22,7 +22,6 @@ from dear.backbone.choice import TINY
 from dear.errors import DearError, UnknownNameError, without_surrogates
 from dear.limits import at_most
 from dear.reading.plain import split_list
-from dear.retrieval.results import Hit
 from dear.serving.batch import batch_predictions, decoded, first_of, refusal
 from dear.serving.bodies import form_parts, is_form
 from dear.serving.clients import Client, Clients
@@ -37,8 +36,6 @@ from dear.serving.threads import in_thread, of_queue
 
 ClassChoice = tuple[tuple[str, ...], Vocabulary | None]
 CAUTION = "This demo model has seen nothing but drawings: its results on photographs mean nothing."
-MOST_COPIES = 20
-"""Files of one content that an answer names: an index may have any number, with long names."""
 LOOPBACK = frozenset(["localhost", "127.0.0.1", "::1"])
 
 
@@ -203,12 +200,27 @@ def create_app(
             work = batch_predictions(service, client, images, names, vocabulary, top)
             return {"results": await first_of(work, request.receive())}
 
-    async def thumbnails_of(hits: Sequence[Hit], client: Client) -> list[bytes | None]:
-        pictures = []
-        for hit in hits:
-            async with client.decoding():
-                pictures.append(await in_thread(partial(service.thumbnail, hit)))
-        return pictures
+    async def thumbnails_of(files: Sequence[tuple[str, str]], client: Client) -> list[bytes | None]:
+        """The thumbnails of files of the index, of which each has a path and a SHA-256. Raises Refused (429).
+
+        While one is made, the next waits in line: else one of another client would come before each.
+        """
+        thumbnails: list[bytes | None] = [None] * len(files)
+        remaining = iter(enumerate(files))
+
+        async def lane() -> None:
+            for number, (path, sha256) in remaining:
+                async with client.decoding_thumbnail(), client.decoding():
+                    work = partial(service.thumbnail, path, sha256, client.charge_picture)
+                    thumbnails[number] = await in_thread(work)
+
+        try:
+            async with asyncio.TaskGroup() as lanes:
+                for _ in range(2):
+                    lanes.create_task(lane())
+        except ExceptionGroup as errors:
+            raise errors.exceptions[0] from None
+        return thumbnails
 
     @app.post("/api/neighbours", openapi_extra=of_route("neighbours"))
     async def neighbours(
@@ -230,21 +242,21 @@ def create_app(
                 )
             if thumbnails:
                 client.charge(len(hits))
-            paths = (path for hit in hits for path in (hit.path, *hit.copies[:MOST_COPIES]))
+            paths = (path for hit in hits for path in (hit.path, *hit.copies))
             work_of_paths = work_of_answer(sum(map(len, paths)))
             client.charge(work_of_paths)  # before the answer is made, which takes longer
             neighbours = [
                 asdict(hit)
                 | {
                     "path": without_surrogates(hit.path),
-                    "copies": [*map(without_surrogates, hit.copies[:MOST_COPIES])],
-                    "more_copies": len(hit.copies[MOST_COPIES:]) + hit.more_copies,
+                    "copies": [*map(without_surrogates, hit.copies)],
                 }
                 for hit in hits
             ]
             client.charge(work_of_answer(len(json.dumps(neighbours))) - work_of_paths)
             if thumbnails:
-                pictures = await first_of(thumbnails_of(hits, client), request.receive())
+                files = [(hit.path, hit.sha256) for hit in hits]
+                pictures = await first_of(thumbnails_of(files, client), request.receive())
                 for neighbour, picture in zip(neighbours, pictures, strict=True):
                     neighbour["thumbnail"] = picture and base64.b64encode(picture).decode()
             return {"neighbours": neighbours}

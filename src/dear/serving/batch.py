@@ -16,7 +16,7 @@ from dear.adapters.results import Candidate
 from dear.errors import DearError
 from dear.limits import LimitError
 from dear.serving.clients import Client
-from dear.serving.limits import Refused, work_of_picture
+from dear.serving.limits import Refused
 from dear.serving.service import Service, Upload
 from dear.serving.threads import in_thread, of_queue
 
@@ -63,9 +63,7 @@ async def batch_predictions(
 async def decoded(service: Service, client: Client, data: bytes) -> Upload:
     """An image, decoded once it is the client's turn. Raises Refused."""
     async with client.decoding():
-        return await in_thread(
-            lambda: service.take(data, lambda pixels: client.charge(work_of_picture(pixels)))
-        )
+        return await in_thread(lambda: service.take(data, client.charge_picture))
 
 
 async def _features(

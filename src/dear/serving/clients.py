@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import AbstractAsyncContextManager, contextmanager
 from dataclasses import dataclass
 
-from dear.serving.limits import Limits, Rate, Refused
+from dear.serving.limits import Limits, Rate, Refused, work_of_picture
 from dear.serving.queues import Places
 
 
@@ -20,12 +20,20 @@ class Client:
         """Take units of work. Raises Refused (429)."""
         self.clients.rate.take(self.address, work)
 
+    def charge_picture(self, pixels: int) -> None:
+        """Take the units of a picture's pixels. Raises Refused (429)."""
+        self.charge(work_of_picture(pixels))
+
     def decoding(self) -> AbstractAsyncContextManager[None]:
         """Wait for a place to decode a picture, and keep it within."""
         return self.clients.decoding.place(self.address)
 
+    def decoding_thumbnail(self) -> AbstractAsyncContextManager[None]:
+        """The same for a picture of the index, before `decoding`."""
+        return self.clients.decoding_thumbnails.place(self.address)
+
     def computing(self) -> AbstractAsyncContextManager[None]:
-        """The same for work of the model."""
+        """Wait for a place for work of the model, and keep it within."""
         return self.clients.computing.place(self.address)
 
     def scoring(self) -> AbstractAsyncContextManager[None]:
@@ -53,6 +61,7 @@ class Clients:
     def __init__(self, limits: Limits, rate: Rate) -> None:
         self.rate = rate
         self.decoding = Places(limits.decoders)
+        self.decoding_thumbnails = Places(max(1, limits.decoders - 1))  # one is left for uploads
         self.computing, self.computing_batches = Places(2 * limits.batch), Places(limits.batch)
         self.scoring, self.attending = Places(1), Places(1)
         self.searching, self.parsing = Places(1), Places(1)

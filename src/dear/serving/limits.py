@@ -23,12 +23,12 @@ class Limits:
     """Limits of the server.
 
     Attributes:
-        upload: Size of an uploaded file, in MiB.
-        megapixels: Size of a picture, read from its header before its pixels are unpacked.
+        upload: Size of an uploaded file, in MiB; of a larger one in the index there is no thumbnail.
+        megapixels: Size of a picture, read from its header before its pixels are unpacked; the same.
         rate: Units of work that one client (address) may ask for per minute, and at once; 0 for no limit. A
-            request with a body is one, and so are each further image in it, each further megapixel of an
-            image, each 100 characters of new class names (ten at least for a name), each thumbnail, and each
-            further 100,000 bytes of an answer about the bundle.
+            request with a body is one, and so are each further image in it, each thumbnail, each further
+            megapixel of an image or of what a new thumbnail shows, each 100 characters of new class names
+            (ten at least for a name), and each further 100,000 bytes of an answer about the bundle.
         images: Images in a request of several; together they are one upload.
         waiting: Requests in progress at a time, seven eighths of them of one client if there is a rate;
             further ones are told to retry later.
@@ -38,7 +38,7 @@ class Limits:
         patience: Seconds that a request may take to arrive.
         batch: Images that go through the model at once.
         wait: Milliseconds that a batch waits for more images.
-        decoders: Images decoded at a time.
+        decoders: Images decoded at a time; all but one of them may be those of thumbnails.
     """
 
     upload: float = 10.0

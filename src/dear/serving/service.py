@@ -17,8 +17,7 @@ from dear.adapters.attention import attention_maps
 from dear.adapters.index_encoder import BundleEncoder
 from dear.adapters.predictor import Predictor, Vocabulary
 from dear.adapters.results import Candidate
-from dear.data.images.decode import as_image, decode
-from dear.data.images.raster import read_image
+from dear.data.images.decode import decode
 from dear.data.images.transforms import eval_views
 from dear.errors import DataError
 from dear.limits import at_most
@@ -26,17 +25,18 @@ from dear.retrieval.encoder import HeadEncoder
 from dear.retrieval.query import Searchable, weights_of
 from dear.retrieval.results import Hit
 from dear.roles.table import RoleTable
-from dear.serving.examples import Example, png_of
+from dear.serving.examples import Example
 from dear.serving.limits import Limits, Refused, check_picture
 from dear.serving.queues import Batcher, Turns
+from dear.serving.thumbnails import Thumbnails
 
 MAX_RESULTS = 100
+MOST_COPIES = 20
+"""Files that a result names beside its first: more would be in memory while a request waits."""
 PROMPTS, PROMPTS_ON_GPU = 16, 64
 """Prompts of new class names that go through the text tower at a time: fixed, as digits may depend on them.
 Each time is short, for other names that wait; more prompts are quicker on a GPU only.
 """
-THUMBNAIL, LONGEST = 160, 640
-"""Pixels of the shorter side of a thumbnail, and at most of the longer one."""
 CLOSING_SECONDS = 0.5  # that running work has to finish once no request waits for it
 
 
@@ -77,6 +77,7 @@ class Service:
             index.check(BundleEncoder(predictor) if self._heads is None else self._heads)
         self._model, self._searching = threading.Lock(), threading.Lock()
         self._decoding = threading.Semaphore(limits.decoders)
+        self._thumbnails = Thumbnails(limits)
         self._ended: bool | None = None
         self.batches = self._batcher(self._encode)
         # Never all requests in progress wait for names.
@@ -197,7 +198,7 @@ class Service:
         shares = weights_of(by, weights)
         with self._searching:
             try:
-                return self.index.query(queries, shares, count=count, without=without)
+                return self.index.query(queries, shares, count=count, without=without, copies=MOST_COPIES)
             except DataError as error:  # the message names folders of this machine
                 logging.getLogger(__name__).warning("%s", error)
                 message = "the index cannot be read now; see the server's log."
@@ -208,25 +209,18 @@ class Service:
         with self._model:
             return attention_maps(self.predictor.method, upload.pixels, layer, head)
 
-    def thumbnail(self, hit: Hit) -> bytes | None:
-        """A small PNG of a file of the index; None if it can no longer be read or was changed since.
+    def thumbnail(
+        self, name: str, sha256: str, charge: Callable[[int], None] = lambda _: None
+    ) -> bytes | None:
+        """A small PNG of a file of the index; None if it can no longer be read, was changed since or is too
+        large. ``charge`` is called as in `take`.
 
         Only a file with the content that the index knows: an index of a stranger may name any folder of this
         machine, whose pictures clients would see.
         """
         assert self.index is not None
-        path = self.index.folder / hit.path
         with self._decoding:
-            try:
-                content = read_image(path)
-                if hashlib.sha256(content).hexdigest() != hit.sha256:
-                    return None
-                picture = decode(path, THUMBNAIL, content)
-            except DataError:
-                return None
-        image = as_image(picture)
-        image.thumbnail((LONGEST, LONGEST))  # a picture may be 400 times as long as it is wide
-        return png_of(image)
+            return self._thumbnails.of(self.index.folder / name, sha256, charge)
 
     def close(self) -> bool:
         """Stop accepting work; returns whether all running work has ended within a moment."""

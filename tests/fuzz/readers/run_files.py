@@ -22,11 +22,15 @@ from tests.unit.report import samples
 ROOT = Path(__file__).parents[3]
 
 
+RECORD = "tools-dear-16shot-seed1-0123abcd.json"
+"""A name by which a report knows a record: a file of another name that is no JSON is none."""
+
+
 def record(folder: Path) -> Path:
     table = samples.role_table()
     roles = {"source": "by hand", "table": table}
     one = samples.record("tools", "dear", 0.8, 0.6, variant="a\x1b[31m", roles=roles)
-    return written(folder / "record.json", json.dumps(one))
+    return written(folder / RECORD, json.dumps(one))
 
 
 def report(file: Path) -> None:
@@ -44,14 +48,14 @@ def transfer(folder: Path) -> Path:
     one = samples.record(
         "tools", "dear", 0, 0, protocol="cross-dataset", results=results, targets=[target], schema=2
     )
-    return written(folder / "record.json", json.dumps(one))
+    return written(folder / RECORD, json.dumps(one))
 
 
 def retrieval(folder: Path) -> Path:
     run = samples.record("tools", "dear", 0.8, 0.6)
     written(folder / "run.json", json.dumps(run))
     one = run | {"protocol": "retrieval", "results": samples.neighbours(), "key": "r"}
-    return written(folder / "retrieval.json", json.dumps(one))
+    return written(folder / RECORD, json.dumps(one))
 
 
 def recipe(folder: Path) -> Path:

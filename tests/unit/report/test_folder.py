@@ -11,10 +11,16 @@ from typing import Any
 import pytest
 
 from dear.errors import DataError, OutputError
-from dear.report.folder import write_folder_report
+from dear.evaluation.plan import Plan
+from dear.evaluation.protocols import PROTOCOLS
+from dear.evaluation.records import is_record_name
+from dear.evaluation.resolve import run_name
+from dear.report.folder import read_folder, write_folder_report
 from dear.report.grid import Cell, Grid, GridRow, csv_text
 from tests.unit.report.samples import record, report_html, role_table
 from tests.unit.report.test_sections import ablated, few, moved
+
+NAME = "tools-dear-all-mixed-16shot-seed1-0123abcd.json"
 
 
 def put(folder: Path, records: list[dict[str, Any]]) -> None:
@@ -90,7 +96,6 @@ def test_different_weights_are_never_averaged(tmp_path: Path) -> None:
     ("text", "message"),
     [
         ('{"schema": 1, "protocol": "base-to-novel"}', "schema 1, this version reads schema 2"),
-        ('{"schema": 2, "proto', r"0\.json is not a run record.*Remove it"),
         ('{"x": 1}', "no run record in"),
     ],
 )
@@ -98,6 +103,56 @@ def test_what_is_no_record_is_told(text: str, message: str, tmp_path: Path) -> N
     (tmp_path / "0.json").write_text(text)
     with pytest.raises(DataError, match=message):
         write_folder_report(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("", "Expecting value"),
+        ('{"schema": 2, "proto', "Unterminated string"),
+        ("[]", "it has no schema and protocol"),
+        ('{"x": 1}', "it has no schema and protocol"),
+        ('{"schema": 2, "protocol": "few-shot", "x": NaN}', "NaN is not a finite number"),
+        ("a link", "it is a link"),
+        ("too large", "bytes of a JSON file"),
+    ],
+)
+def test_other_files_are_ignored_but_a_record_is_told(
+    text: str, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A report of a project stopped at the settings of an editor, and told to remove them."""
+    put(tmp_path, [record("tools", "dear", 0.8, 0.6)])
+    (tmp_path / "notes").mkdir()
+    for name in ("notes/settings.json", NAME):
+        path = tmp_path / name
+        if text == "a link":
+            path.symlink_to(tmp_path / "0.json")
+        else:
+            path.write_text(text)
+        if text == "too large":
+            monkeypatch.setenv("DEAR_LIMIT_JSON_BYTES", "100000")
+            path.write_text(" " * 100_001)
+        if name != NAME:
+            assert len(read_folder(tmp_path)) == 1
+    with pytest.raises(DataError, match=rf"{NAME} is not a run record: .*{reason}.*Remove it"):
+        read_folder(tmp_path)
+
+
+def test_hidden_folders_are_not_entered(tmp_path: Path) -> None:
+    """An editor keeps copies of records there, damaged ones too."""
+    top = tmp_path / ".runs"  # this one the user names
+    put(top, [record("tools", "dear", 0.8, 0.6)])
+    put(top / "deep" / ".ipynb_checkpoints" / "deeper", [record("toys", "dear", 0.8, 0.6)])
+    (top / "deep" / ".ipynb_checkpoints" / NAME).write_text("")
+    assert len(read_folder(top)) == 1
+
+
+def test_a_record_is_known_by_the_name_that_its_run_gives_it() -> None:
+    for protocol in (PROTOCOLS[name]() for name in PROTOCOLS):
+        name = run_name(protocol, "cups", Plan("mmrl++"), 2, 16, "0123456789abcdef")
+        assert is_record_name(f"{name}.json")
+        assert not is_record_name(f"{name}.pt")
+    assert not is_record_name("cups-mmrl-16shot.json")
 
 
 def test_no_folder(tmp_path: Path) -> None:
@@ -140,10 +195,12 @@ def test_only_one_protocol_is_enough() -> None:
 def test_a_file_that_is_no_sound_record_is_named(
     tmp_path: Path, changes: dict[str, Any], message: str
 ) -> None:
-    put(tmp_path / "runs", [record("tools", "dear", 0.8, 0.6), record("toys", "dear", 0.8, 0.6) | changes])
+    put(tmp_path / "runs", [record("tools", "dear", 0.8, 0.6)])
+    path = tmp_path / "runs" / NAME
+    path.write_text(json.dumps(record("toys", "dear", 0.8, 0.6) | changes))
     with pytest.raises(DataError) as told:
         write_folder_report(tmp_path)
-    assert str(told.value).startswith(f"{tmp_path / 'runs' / '1.json'}")
+    assert str(told.value).startswith(f"{path}")
     assert message in str(told.value)
     assert not (tmp_path / "report").exists()
 

@@ -3,6 +3,8 @@
 import json
 from pathlib import Path
 
+import pytest
+
 from dear.evaluation.ablations import ablations
 from dear.report.folder import write_folder_report
 from dear.report.grid import Cell, Grid, GridRow, markdown_text
@@ -10,7 +12,7 @@ from tests.unit.report.samples import record
 
 TITLE = "<img src=x onerror=alert(1)> ![p](http://evil.example/p.png)\n\n# head \x1b[31m *a* _b_ `c`"
 LITERAL = (
-    r"&lt;img src=x onerror=alert(1)> !\[p\](http://evil.example/p.png) # head \\x1b\[31m \*a\* \_b\_ \`c\`"
+    r"&lt;img src=x onerror=alert(1)> !\[p\](http\://evil.example/p.png) # head \\x1b\[31m \*a\* \_b\_ \`c\`"
 )
 
 
@@ -38,6 +40,21 @@ def test_every_part_of_a_table_is_literal() -> None:
 
 def test_underscores_within_a_word_stay() -> None:
     assert markdown_text("laion2b_s34b _a__b_ _") == r"laion2b_s34b \_a\_\_b\_ \_"
+
+
+@pytest.mark.parametrize(
+    ("text", "literal"),
+    [
+        ("https://x.example HTTP://y", r"https\://x.example HTTP\://y"),
+        ("www.x.example WWW.y a.www.b www", r"www\.x.example WWW\.y a.www\.b www"),
+        ("me@x.example", r"me\@x.example"),
+        ("$a$ ~~b~~ 1:2", r"\$a\$ \~\~b\~\~ 1:2"),
+        ("&lt; &#60; <b> a & b", r"\&lt; \&#60; &lt;b> a & b"),
+    ],
+)
+def test_addresses_formulas_and_entities_are_literal(text: str, literal: str) -> None:
+    """As GitHub shows them: it made links of addresses in a stranger's records."""
+    assert markdown_text(text) == literal
 
 
 def test_a_row_of_latex_gives_no_option_to_the_line_before() -> None:

@@ -354,7 +354,7 @@ def test_signs_that_mean_something_elsewhere() -> None:
     grid = Grid("n", "A [/b] title", "Row", ("One",), rows)
     told = r"\textbackslash{}cmd\{x\} J\textasciicircum{}2 \textasciitilde{}\textless{}b\textgreater{} [/b]"
     assert f"{told} & 1.00" in grid.to_latex()
-    assert "| \\\\cmd{x} J^2 ~&lt;b> \\[/b\\] | 1.00 |" in grid.to_markdown()
+    assert "| \\\\cmd{x} J^2 \\~&lt;b> \\[/b\\] | 1.00 |" in grid.to_markdown()
     console = Console(file=io.StringIO(), width=80)
     grid.render(console)
     assert "A [/b] title" in console.file.getvalue()  # type: ignore[attr-defined]

@@ -36,8 +36,11 @@ def weights(**changes: str) -> dict[str, Any]:
     return {"weights": {"model": "tiny", "sha256": "ab" * 32} | changes}
 
 
+NAME = "tools-dear-16shot-seed1-0123abcd.json"
+
+
 def written(folder: Path, **changes: Any) -> Path:
-    path = folder / "run.json"
+    path = folder / NAME
     path.write_text(json.dumps(record("tools", "dear", 0.5, 0.6) | changes))
     return path
 
@@ -113,7 +116,7 @@ def test_a_number_of_retrievals_is_counted() -> None:
 def test_what_is_beyond_a_limit_is_refused(changes: dict[str, Any], message: str, tmp_path: Path) -> None:
     path = written(tmp_path, **changes)
     for read in (lambda: read_folder(tmp_path), lambda: read_record(path)):
-        with pytest.raises(DataError, match=rf"run\.json.*{message}") as told:
+        with pytest.raises(DataError, match=rf"{NAME}.*{message}") as told:
             read()
         assert "\n" not in str(told.value)
         assert len(str(told.value)) < 500
@@ -151,10 +154,13 @@ def test_no_record_behind_a_link(tmp_path: Path) -> None:
     (runs / "below" / "folder").symlink_to(tmp_path / "mine")
     assert len(read_folder(runs)) == 1
     (runs / "below" / "linked.json").symlink_to(mine)
-    with pytest.raises(DataError, match=r"below/linked\.json is not a run record: it is a link"):
+    assert len(read_folder(runs)) == 1
+    linked = runs / "below" / NAME
+    linked.symlink_to(mine)
+    with pytest.raises(DataError, match=f"{NAME} is not a run record: it is a link"):
         read_folder(runs)
     with pytest.raises(DataError, match="it is a link"):
-        read_record(runs / "below" / "linked.json")
+        read_record(linked)
     (tmp_path / "named").symlink_to(tmp_path / "mine")  # this the user names
     assert len(read_folder(tmp_path / "named")) == 1
 

@@ -183,14 +183,13 @@ def test_the_files_of_a_row_are_each_read_once(tmp_path: Path, monkeypatch: pyte
     assert names == [b"107.png"]
 
 
-def test_of_many_files_of_a_row_some_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_many_files_of_a_row_some_are_read(tmp_path: Path) -> None:
     """A stranger's index of 800,000 copies took 1.8 s for each search, in which all others waited."""
-    monkeypatch.setattr("dear.retrieval.catalogue.NAMED", 3)
     catalogue_of(tmp_path / "index", [image(name, 0, CONTENT) for name in "dcebaf"], 1)
     with closing(Catalogue.open(tmp_path / "index")) as catalogue, catalogue.change():
-        assert catalogue.files_of(0) == (["c", "d", "e"], 3, CONTENT)
+        assert catalogue.files_of(0, 3) == (["c", "d", "e"], 3, CONTENT)
         catalogue.remove("def")
-        assert catalogue.files_of(0) == (["a", "b", "c"], 0, CONTENT)
+        assert catalogue.files_of(0, 3) == (["a", "b", "c"], 0, CONTENT)
 
 
 def test_reasons_are_short(tmp_path: Path) -> None:

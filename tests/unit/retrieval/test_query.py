@@ -13,7 +13,8 @@ from dear.errors import DataError, SettingsError
 from dear.retrieval import vectors
 from dear.retrieval.build import build_index
 from dear.retrieval.database import FILE, JOURNAL_MAGIC
-from dear.retrieval.query import Index, by_image, weights_of
+from dear.retrieval.query import Index, by_image, open_index, weights_of
+from dear.retrieval.scan import Shard
 from tests.unit.retrieval.solid import Plain, gallery, paint
 
 
@@ -165,3 +166,23 @@ def test_an_index_that_was_refused_is_loaded_again(tmp_path: Path) -> None:
     shutil.rmtree(out)
     (tmp_path / "old").rename(out)
     assert len(found(index, query)) == 8
+
+
+@pytest.mark.parametrize("most", [0, 1, 2, 3])
+@pytest.mark.parametrize("shards", [1, 3])
+def test_a_hit_names_as_many_copies_as_are_asked_for(shards: int, most: int, tmp_path: Path) -> None:
+    """Those of all shards together; the others are counted."""
+    folder, encoder = gallery(tmp_path / "images"), Plain()
+    paths = ("copy.png", "red.png", "wide/copy.png")
+    for path in paths:
+        paint(folder / path, "red", 20)
+    parts = [Shard(number, shards) for number in range(1, shards + 1)]
+    assert sum(any(map(part.has, paths)) for part in parts) == min(2, shards)
+    for part in parts:
+        build_index(encoder, folder, tmp_path / "index", shard=part if shards > 1 else None)
+    index = open_index(tmp_path / "index")
+    vectors = dict(zip(encoder.features, encoder.texts(["red"])[0], strict=True))
+    (hit,) = (hit for hit in index.query(vectors, count=80, copies=most) if hit.path in paths)
+    assert (len(hit.copies), hit.more_copies) == (min(2, most), 2 - min(2, most))
+    with pytest.raises(SettingsError, match="copies is -1"):
+        index.query(vectors, copies=-1)

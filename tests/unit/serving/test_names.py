@@ -202,6 +202,7 @@ class Neighbour:
     path: str
     copies: tuple[str, ...] = ()
     more_copies: int = 0
+    sha256: str = ""
 
 
 def test_names_and_pixels_and_thumbnails_are_work(
@@ -224,7 +225,7 @@ def test_names_and_pixels_and_thumbnails_are_work(
             ]
             assert codes == [200, 429]
             monkeypatch.setattr(service, "neighbours", lambda *_: [Neighbour("a.png")] * 41)
-            monkeypatch.setattr(service, "thumbnail", lambda _: pytest.fail("it was decoded"))
+            monkeypatch.setattr(service, "thumbnail", lambda *_: pytest.fail("it was decoded"))
             assert (await client.post("/api/neighbours", content=png(picture()))).status_code == 200
             thumbnails = await client.post("/api/neighbours?thumbnails=true", content=png(picture()))
             assert thumbnails.status_code == 429

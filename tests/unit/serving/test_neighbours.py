@@ -60,14 +60,24 @@ def test_of_many_copies_some_are_told(
     service = Service(predictor, LIMITS, Index.open(tmp_path / "index"))
     with TestClient(create_app(service), base_url=URL) as client:
         answer = client.post("/api/neighbours", content=png(picture(2))).json()
-        monkeypatch.setattr("dear.retrieval.catalogue.NAMED", 23)
-        (fewer,) = client.post("/api/neighbours", content=png(picture(2))).json()["neighbours"]
     (hit,) = answer["neighbours"]
     assert (len(hit["copies"]), hit["more_copies"]) == (20, 4)
-    assert fewer == hit
     names = [hit["path"], *hit["copies"]]
     assert charged[-2] == sum(map(len, names)) > 21 * 200  # before the answer is made, which takes longer
     assert charged[-1] > charged[-2]
+
+
+def test_a_request_that_waits_for_thumbnails_has_few_names(predictor: Predictor, tmp_path: Path) -> None:
+    """1,000 copies of each hit stayed: 224 requests took the server from 711 to 3,832 MiB."""
+    folder = tmp_path / "photos"
+    folder.mkdir()
+    for number in range(25):
+        (folder / f"{number}.png").write_bytes(png(picture(1)))
+    build_index(BundleEncoder(predictor), folder, tmp_path / "index")
+    service = Service(predictor, LIMITS, Index.open(tmp_path / "index"))
+    features = service.search_features(service.take(png(picture(2)))).result()
+    (hit,) = service.neighbours(features, ["class"])
+    assert (len(hit.copies), hit.more_copies) == (20, 4)
 
 
 def test_thumbnails_of_a_strangers_index(predictor: Predictor, tmp_path: Path) -> None:
@@ -96,7 +106,7 @@ def test_thumbnails_of_long_pictures_are_small(predictor: Predictor, tmp_path: P
     (tmp_path / "photos").mkdir()
     Image.effect_noise((200, 20_000), 100).save(tmp_path / "photos" / "long.png")
     build_index(BundleEncoder(predictor), tmp_path / "photos", tmp_path / "index")
-    service = Service(predictor, LIMITS, Index.open(tmp_path / "index"))
+    service = Service(predictor, Limits(wait=0), Index.open(tmp_path / "index"))
     with TestClient(create_app(service), base_url=URL) as client:
         answer = client.post("/api/neighbours?thumbnails=true", content=png(picture(0))).json()
     [hit] = answer["neighbours"]

@@ -156,7 +156,7 @@ function tile(one) {
   const by = Object.entries(one.by).map(([name, value]) => `${name} ${value.toFixed(2)}`);
   const caption = `${one.score.toFixed(3)} ${one.path}` + (by.length > 1 ? ` (${by.join(", ")})` : "");
   const shown = one.thumbnail ? el("img", { alt: one.path, src: `data:image/png;base64,${one.thumbnail}` })
-    : el("p", {}, "can no longer be read, or was changed");
+    : el("p", {}, "can no longer be read, was changed or is too large");
   return el("figure", {}, shown, el("figcaption", {}, caption));
 }
 
