@@ -201,7 +201,7 @@ def create_app(
             return {"results": await first_of(work, request.receive())}
 
     async def thumbnails_of(files: Sequence[tuple[str, str]], client: Client) -> list[bytes | None]:
-        """The thumbnails of files of the index, of which each has a path and a SHA-256. Raises Refused (429).
+        """The thumbnails of files of the index, of which each has a path and a SHA-256.
 
         While one is made, the next waits in line: else one of another client would come before each.
         """
@@ -211,15 +211,11 @@ def create_app(
         async def lane() -> None:
             for number, (path, sha256) in remaining:
                 async with client.decoding_thumbnail(), client.decoding():
-                    work = partial(service.thumbnail, path, sha256, client.charge_picture)
-                    thumbnails[number] = await in_thread(work)
+                    thumbnails[number] = await in_thread(partial(service.thumbnail, path, sha256))
 
-        try:
-            async with asyncio.TaskGroup() as lanes:
-                for _ in range(2):
-                    lanes.create_task(lane())
-        except ExceptionGroup as errors:
-            raise errors.exceptions[0] from None
+        async with asyncio.TaskGroup() as lanes:
+            for _ in range(2):
+                lanes.create_task(lane())
         return thumbnails
 
     @app.post("/api/neighbours", openapi_extra=of_route("neighbours"))

@@ -26,9 +26,9 @@ class Limits:
         upload: Size of an uploaded file, in MiB; of a larger one in the index there is no thumbnail.
         megapixels: Size of a picture, read from its header before its pixels are unpacked; the same.
         rate: Units of work that one client (address) may ask for per minute, and at once; 0 for no limit. A
-            request with a body is one, and so are each further image in it, each thumbnail, each further
-            megapixel of an image or of what a new thumbnail shows, each 100 characters of new class names
-            (ten at least for a name), and each further 100,000 bytes of an answer about the bundle.
+            request with a body is one, and so are each further image in it, each further megapixel of an
+            image, each 100 characters of new class names (ten at least for a name), each thumbnail, and each
+            further 100,000 bytes of an answer about the bundle.
         images: Images in a request of several; together they are one upload.
         waiting: Requests in progress at a time, seven eighths of them of one client if there is a rate;
             further ones are told to retry later.

@@ -209,18 +209,16 @@ class Service:
         with self._model:
             return attention_maps(self.predictor.method, upload.pixels, layer, head)
 
-    def thumbnail(
-        self, name: str, sha256: str, charge: Callable[[int], None] = lambda _: None
-    ) -> bytes | None:
+    def thumbnail(self, name: str, sha256: str) -> bytes | None:
         """A small PNG of a file of the index; None if it can no longer be read, was changed since or is too
-        large. ``charge`` is called as in `take`.
+        large.
 
         Only a file with the content that the index knows: an index of a stranger may name any folder of this
         machine, whose pictures clients would see.
         """
         assert self.index is not None
         with self._decoding:
-            return self._thumbnails.of(self.index.folder / name, sha256, charge)
+            return self._thumbnails.of(self.index.folder / name, sha256)
 
     def close(self) -> bool:
         """Stop accepting work; returns whether all running work has ended within a moment."""

@@ -3,7 +3,6 @@
 import hashlib
 import threading
 from collections import OrderedDict
-from collections.abc import Callable
 from pathlib import Path
 
 from dear.data.images.decode import as_image, decode
@@ -26,9 +25,9 @@ class Thumbnails:
         self._by_content = OrderedDict[str, bytes]()
         self._changing = threading.Lock()
 
-    def of(self, path: Path, sha256: str, charge: Callable[[int], None]) -> bytes | None:
+    def of(self, path: Path, sha256: str) -> bytes | None:
         """The thumbnail of a file; None if it cannot be read, has not this SHA-256, or is larger than an
-        upload may be. ``charge`` is called with its pixels before they are unpacked, and may refuse them.
+        upload may be.
         """
         try:
             if (file_size(path) or 0) > self.limits.upload_bytes:
@@ -38,13 +37,9 @@ class Thumbnails:
                 return None
             if (thumbnail := self._known(sha256)) is not None:
                 return thumbnail
-            pixels = check_picture(content, self.limits)
-        except (DataError, Refused):
-            return None
-        charge(pixels)
-        try:
+            check_picture(content, self.limits)
             image = as_image(decode(path, SIDE, content))
-        except DataError:
+        except (DataError, Refused):
             return None
         image.thumbnail((LONGEST, LONGEST))  # a picture may be 16 times as long as it is wide
         thumbnail = png_of(image)

@@ -1,31 +1,27 @@
-"""Thumbnails of an index: what they may take, what they cost, and whose turn it is."""
+"""Thumbnails of an index: what they may take, and whose turn it is."""
 
 import asyncio
 import hashlib
 import threading
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from dear.backbone.clip import Clip
-from dear.serving.limits import Limits, Refused
+from dear.data.images.decode import decode
+from dear.serving.limits import Limits
 from dear.serving.service import Service
 from dear.serving.thumbnails import Thumbnails
 from tests.unit.serving.small import bomb, picture, png, small_predictor
 
 pytest.importorskip("fastapi", reason="the extra `app` is not installed")
 from tests.unit.serving.test_leaving import Leaver
-from tests.unit.serving.test_names import LONG, Neighbour, client_of, until
+from tests.unit.serving.test_names import LONG, Neighbour, until
 
 
 def saved(path: Path, content: bytes) -> tuple[Path, str]:
     path.write_bytes(content)
     return path, hashlib.sha256(content).hexdigest()
-
-
-def none(_: int) -> None:
-    pytest.fail("it was charged")
 
 
 @pytest.mark.parametrize(
@@ -41,9 +37,9 @@ def test_a_picture_that_is_larger_than_an_upload_has_no_thumbnail(
     """Two honest pictures of 120 megapixels took 2.5 GB, and others waited up to 47 s for them."""
     large, small = saved(tmp_path / "large.png", content), saved(tmp_path / "small.png", png(picture()))
     thumbnails = Thumbnails(limits)
-    assert thumbnails.of(*large, none) is None
-    assert thumbnails.of(*small, lambda _: None) is not None
-    assert Thumbnails(Limits(megapixels=4)).of(*large, lambda _: None) is not None
+    assert thumbnails.of(*large) is None
+    assert thumbnails.of(*small) is not None
+    assert Thumbnails(Limits(megapixels=4)).of(*large) is not None
 
 
 def test_a_file_that_is_larger_than_an_upload_is_not_read(
@@ -51,63 +47,37 @@ def test_a_file_that_is_larger_than_an_upload_is_not_read(
 ) -> None:
     large = saved(tmp_path / "large.png", png(picture(width=131, height=113)))
     monkeypatch.setattr("dear.serving.thumbnails.read_image", lambda _: pytest.fail("it was read"))
-    assert Thumbnails(Limits(upload=1 / 64)).of(*large, none) is None
+    assert Thumbnails(Limits(upload=1 / 64)).of(*large) is None
 
 
-def test_a_thumbnail_costs_the_pixels_of_its_picture_once(tmp_path: Path) -> None:
-    path, sha256 = saved(tmp_path / "a.png", bomb(4000, 1000))
-    thumbnails, charged = Thumbnails(Limits()), list[int]()
-    first = thumbnails.of(path, sha256, charged.append)
-    assert charged == [4_000_000]
-    assert thumbnails.of(path, sha256, none) == first
-    path.write_bytes(png(picture()))
-    assert thumbnails.of(path, sha256, none) is None  # it was changed
+def test_a_thumbnail_is_made_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, sha256 = saved(tmp_path / "a.png", png(picture()))
+    thumbnails = Thumbnails(Limits())
+    first = thumbnails.of(path, sha256)
+    assert first is not None
+    monkeypatch.setattr("dear.serving.thumbnails.decode", lambda *_: pytest.fail("it was decoded again"))
+    assert thumbnails.of(path, sha256) == first
+    path.write_bytes(png(picture(1)))
+    assert thumbnails.of(path, sha256) is None  # it was changed
     path.unlink()
-    assert thumbnails.of(path, sha256, none) is None
+    assert thumbnails.of(path, sha256) is None
 
 
-def test_pixels_that_are_refused_are_not_decoded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(_: int) -> None:
-        raise Refused(429, "too much")
-
-    monkeypatch.setattr("dear.serving.thumbnails.decode", lambda *_: pytest.fail("it was decoded"))
-    with pytest.raises(Refused, match="too much"):
-        Thumbnails(Limits()).of(*saved(tmp_path / "a.png", bomb(4000, 1000)), refuse)
-
-
-def test_the_thumbnails_in_memory_have_a_size(tmp_path: Path) -> None:
+def test_the_thumbnails_in_memory_have_a_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     files = [saved(tmp_path / f"{seed}.png", png(picture(seed))) for seed in range(3)]
-    size, charged = len(Thumbnails(Limits()).of(*files[0], lambda _: None) or b""), list[int]()
+    size, made = len(Thumbnails(Limits()).of(*files[0]) or b""), list[str]()
+    monkeypatch.setattr(
+        "dear.serving.thumbnails.decode",
+        lambda path, *others: made.append(path.name) or decode(path, *others),
+    )
     thumbnails = Thumbnails(Limits(), room=2 * size + size // 2)
     for number in (0, 1, 0, 2, 0, 1):  # 2 takes the room of 1, which was asked for before 0
-        thumbnails.of(*files[number], charged.append)
-    assert len(charged) == 4
+        thumbnails.of(*files[number])
+    assert made == ["0.png", "1.png", "2.png", "1.png"]
     assert size < thumbnails.size <= thumbnails.room
     nothing = Thumbnails(Limits(), room=1)
-    assert nothing.of(*files[0], lambda _: None) is not None
+    assert nothing.of(*files[0]) is not None
     assert nothing.size == 0
-
-
-def test_a_client_without_units_gets_no_more_thumbnails(
-    small_clip: Clip, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    service, made = Service(small_predictor(small_clip), Limits(rate=100, wait=0)), list[str]()
-
-    def thumbnail(name: str, _: str, charge: Callable[[int], None]) -> None:
-        charge(30_000_000)
-        made.append(name)
-
-    monkeypatch.setattr(service, "thumbnail", thumbnail)
-    monkeypatch.setattr(service, "neighbours", lambda *_: [Neighbour(f"{n}.png") for n in range(9)])
-
-    async def ask() -> None:
-        async with client_of(service) as client:
-            answer = await client.post("/api/neighbours?thumbnails=true", content=png(picture()))
-            assert answer.status_code == 429
-            assert "a thumbnail" in answer.json()["error"]
-
-    asyncio.run(ask())
-    assert made == ["0.png", "1.png", "2.png"]  # of 100 units ten are taken before, and 29 for each
 
 
 @pytest.mark.parametrize("decoders", [1, 2, 3])
