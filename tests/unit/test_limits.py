@@ -81,6 +81,10 @@ def test_combining_marks_are_few_in_a_row() -> None:
         require_few_marks(few, "here")
     with pytest.raises(LimitError, match=r"here: 32 combining marks in a row"):
         require_few_marks(f"a\u0301b\u0301\u0302{marks}c\u0301", "here")
+    for start in range(97):  # one letter in 31 is looked at first
+        require_few_marks(start * "a" + marks + 7 * "\u00e9", "here")
+        with pytest.raises(LimitError, match=r"here: 31 combining marks in a row"):
+            require_few_marks(start * "a" + marks + "\u0300" + 7 * "\u00e9", "here")
 
 
 def test_what_becomes_marks_counts_as_them() -> None:

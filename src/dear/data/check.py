@@ -11,7 +11,7 @@ from dear.data.image_check import broken_images, duplicate_warnings, missing_ima
 from dear.data.loading import read_listing
 from dear.data.settings import DataSettings
 from dear.data.sources.benchmarks import benchmarks, published_names
-from dear.data.sources.listing import Listing, with_spaces
+from dear.data.sources.listing import Listing, single_class, with_spaces
 from dear.errors import DataError
 
 MOST_FAULTS = 5000
@@ -89,7 +89,7 @@ def _range(listing: Listing, part: str) -> tuple[int, int]:
 
 def _class_warnings(listing: Listing) -> Iterator[str]:
     if len(listing.classnames) == 1:
-        yield f"there is a single class, {listing.classnames[0]!r}: every image would be predicted as it"
+        yield single_class(listing)
     for part in ("train", "test"):
         labels = [row.label for row in listing.splits.get(part, ())]
         if warning := uneven(labels, [with_spaces(name) for name in listing.classnames]):

@@ -34,6 +34,7 @@ from dear.data.sources.listing import (
     reporting,
     require_apart,
     require_distinct,
+    single_class,
     with_spaces,
 )
 from dear.data.sources.naming import name_wordnet_ids, rename
@@ -154,6 +155,8 @@ def photographs(listing: Listing, settings: DataSettings, read: ReadImage | None
         listing = _without_broken(listing, settings)
     for note in listing.notes:
         warn(f"{listing.name}: {note}")
+    if len(listing.keys) == 1:
+        warn(f"{listing.name}: {single_class(listing)}")
     store = DecodeCache(settings.cache_folder(), settings.short_side) if settings.decode_cache else None
     photos: dict[str, Images] = {
         part: _photos(listing.folder, rows, store, settings)
@@ -244,19 +247,21 @@ def _read_zip(path: Path, settings: DataSettings, report: Report) -> Listing:
     if huggingface.is_saved(folder):  # which is packed itself: the limits of both would multiply
         raise DataError(f"{path} holds a saved Hugging Face data set: unpack it and give its folder.")
     tables = [file for file in sorted(folder.iterdir()) if file.suffix.lower() in table_rows.SUFFIXES]
-    if len(tables) > 1 or subfolders(folder):  # others are no reason to leave the folders out
+    folders, notes = subfolders(folder), ignored_note(ignored)
+    if folders or len(tables) > 1:  # another table is no reason to leave the folders out
         tables = [file for file in tables if table_rows.lists_images(file)]
     if len(tables) > 1:
         raise DataError(
             f"{path} has {len(tables)} tables: {first_few(file.name for file in tables)}. Leave one."
         )
-    listing = (
-        table.read_table(tables[0], settings, confined=True, report=report)
-        if tables
-        else _read_folder(folder, settings, report)
-    )
+    if not tables:
+        listing = _read_folder(folder, settings, report)
+    else:
+        listing = table.read_table(tables[0], settings, confined=True, report=report)
+        if any(subfolders(folder / name) for name in folders) or len(folders) > 1:
+            notes = (*notes, f"its table {tables[0].name} says what its classes are, not its folders")
     name = listing.name if listing.benchmark else path.stem
-    return replace(listing, name=name, notes=(*listing.notes, *ignored_note(ignored)))
+    return replace(listing, name=name, notes=(*listing.notes, *notes))
 
 
 def _photos(

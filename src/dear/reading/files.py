@@ -258,15 +258,24 @@ def require_few_marks(text: str, where: object) -> None:
     """Raise LimitError for many combining marks in a row: bringing them into their order takes the square of
     their number. Unicode's stream-safe texts (UAX #15) have 30.
     """
-    if not text.isascii() and (many := _more_marks(limit("marks")).search(text)):
+    most = limit("marks")
+    # A longer row has one of these letters, and few texts have a mark there.
+    if text.isascii() or _marks().isdisjoint(text[most :: most + 1]):
+        return
+    if many := _more_marks(most).search(text):
         at_most("marks", len(many[0]), where)
+
+
+@cache
+def _marks() -> frozenset[str]:
+    combining = (letter for letter in map(chr, range(sys.maxunicode + 1)) if unicodedata.combining(letter))
+    return frozenset([*combining, *OF_MARKS])
 
 
 @cache
 def _more_marks(most: int) -> re.Pattern[str]:
     """A row of more combining marks."""
-    marks = {letter for letter in map(chr, range(sys.maxunicode + 1)) if unicodedata.combining(letter)}
-    return re.compile(f"[{''.join(map(re.escape, sorted(marks.union(OF_MARKS))))}]{{{most + 1},}}")
+    return re.compile(f"[{''.join(map(re.escape, sorted(_marks())))}]{{{most + 1},}}")
 
 
 def _plain(path: Path, mode: int) -> None:

@@ -18,6 +18,7 @@ from dear.data.images.raster import FORMATS
 from dear.data.sources import table_rows
 from dear.data.sources.listing import require_inside
 from dear.data.sources.split_names import split_of
+from dear.data.sources.splits import PREFIX
 from dear.errors import DataError, OutputError
 from dear.limits import at_most
 from dear.reading.files import BLOCK, file_size, opened
@@ -33,6 +34,8 @@ UTF_8 = 0x800
 """The flag of a member whose name is in UTF-8."""
 LISTS = (*table_rows.SUFFIXES, ".json", ".txt")
 """Files unpacked in addition to images; all others stay in the zip."""
+SAVED = ("dataset_dict.json", "state.json")
+"""Files of a Hugging Face data set that save_to_disk wrote."""
 SMALLEST_FILE = 4096  # bytes that a file or a folder takes on a disk, however small its content
 LONGEST_NAME = 255  # bytes of a file's name, as on Linux, macOS and Windows
 LONGEST_PATH = 1024  # bytes of a path in a zip, which each of its images has before its own
@@ -49,12 +52,13 @@ class Member(NamedTuple):
     """A file or a folder in a zip, which is no link and lies inside: its path, and where zipfile finds it."""
 
     path: Path
+    is_folder: bool
     info: zipfile.ZipInfo
 
     @property
     def is_data(self) -> bool:
         """True for an image and for a list of images; all other files stay in the zip."""
-        return not self.info.is_dir() and self.path.suffix.lower() in (*raster.SUFFIXES, *LISTS)
+        return not self.is_folder and self.path.suffix.lower() in (*raster.SUFFIXES, *LISTS)
 
 
 class Unpacked(NamedTuple):
@@ -93,7 +97,7 @@ def unpack(archive: Path, cache: Path) -> Unpacked:
         raise DataError(f"{archive} is damaged or not a zip ({error}): copy or create it again.") from error
     except OSError as error:
         raise OutputError(f"cannot unpack into {cache}: {error}. Choose another cache folder.") from error
-    files = (member for member in members if not member.info.is_dir() and not member.is_data)
+    files = (member for member in members if not member.is_folder and not member.is_data)
     return Unpacked(_content(target), [member.path.as_posix() for member in files])
 
 
@@ -104,11 +108,11 @@ def _members(archive: Path, infos: Sequence[zipfile.ZipInfo]) -> list[Member]:
     flag, which zipfile reads in the encoding of MS-DOS. Zips made by .NET on Windows had backslashes.
     """
     names = [*map(_name, infos)]
-    if not any("/" in name for name in names):
+    if not any("/" in name for name in names if not name.endswith(("/", "\\"))):
         names = [name.replace("\\", "/") for name in names]
     for info, name in zip(infos, names, strict=True):
         _require_safe(archive, info, name)
-    members = [Member(Path(name), info) for info, name in zip(infos, names, strict=True)]
+    members = [Member(Path(name), name.endswith("/"), info) for info, name in zip(infos, names, strict=True)]
     hidden = (".", "__MACOSX")
     return [member for member in members if not any(part.startswith(hidden) for part in member.path.parts)]
 
@@ -147,7 +151,7 @@ def _unpack_into(target: Path, file: zipfile.ZipFile, members: Sequence[Member],
         part.mkdir(mode=0o700)
         for member in members:
             path = part / member.path
-            (path if member.info.is_dir() else path.parent).mkdir(parents=True, exist_ok=True)
+            (path if member.is_folder else path.parent).mkdir(parents=True, exist_ok=True)
             if member.is_data:
                 with path.open("wb") as sink:
                     sink.writelines(_blocks(file, member))
@@ -211,7 +215,7 @@ def _require_tree(archive: Path, members: Sequence[Member], size: int) -> int:
     """
     paths, folders, unpacked = set[Path](), set[Path](), 0
     for member in members:
-        path, is_folder = member.path, member.info.is_dir()
+        path, is_folder, _ = member
         where = _where(archive, str(path))
         at_most("folder_depth", len(path.parts) - (not is_folder), where)
         if any(len(os.fsencode(part)) > LONGEST_NAME for part in path.parts):
@@ -246,11 +250,24 @@ def _content(folder: Path) -> Path:
     such as README.txt, that subfolder. One called like a split is not entered: its name says what it is for.
     """
     while True:
-        paths = [path for path in folder.iterdir() if path.is_dir() or _says_something(path)]
-        if len(paths) != 1 or not paths[0].is_dir() or split_of(paths[0].name):
+        paths = [*folder.iterdir()]
+        folders = [path for path in paths if path.is_dir()]
+        if len(folders) != 1 or split_of(folders[0].name):
             return folder
-        folder = paths[0]
+        is_parent = any(path.is_dir() for path in folders[0].iterdir())
+        if any(_lists_images(path) or (_is_image(path) and not is_parent) for path in paths):
+            return folder
+        (folder,) = folders
 
 
-def _says_something(file: Path) -> bool:
-    return file.suffix.lower() in (*table_rows.SUFFIXES, *raster.SUFFIXES, ".json")
+def _is_image(path: Path) -> bool:
+    return path.suffix.lower() in raster.SUFFIXES and path.is_file()
+
+
+def _lists_images(path: Path) -> bool:
+    """True for a table or a split list, and for the lists of a saved Hugging Face data set."""
+    if not path.is_file():
+        return False
+    if path.suffix.lower() in table_rows.SUFFIXES:
+        return table_rows.lists_images(path)
+    return path.name.startswith(PREFIX) or path.name in SAVED

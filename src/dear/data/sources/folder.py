@@ -10,7 +10,7 @@ from shlex import quote
 from dear.data.images.raster import SUFFIXES
 from dear.data.settings import DataSettings
 from dear.data.sources.listing import Listing, Report, Row, first_few, refuse, reporting, require_keys
-from dear.data.sources.split_names import require_one_name_each, split_of
+from dear.data.sources.split_names import names_of_splits, split_of
 from dear.data.sources.splits import make_split
 from dear.errors import DataError, warn
 from dear.reading.files import walk_folders
@@ -29,8 +29,7 @@ def read_folder(folder: Path, settings: DataSettings, report: Report = refuse) -
     names = subfolders(folder)
     splits = dict[str, Path]()
     if settings.layout != "classes":
-        require_one_name_each(names, folder)
-        splits = {split: folder / name for name in names if (split := split_of(name))}
+        splits = {split: folder / name for split, name in names_of_splits(names, folder).items()}
         if len(splits) < len(names) and not any(map(subfolders, splits.values())):
             splits = {}  # classes that are called so, beside others
     if "train" in splits and len(splits) > 1:

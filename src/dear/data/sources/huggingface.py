@@ -13,7 +13,7 @@ from dear.data.settings import DataSettings
 from dear.data.sources.archive import SMALLEST_FILE, require_modest, stamp
 from dear.data.sources.arrow import LABEL_TYPE, ArrowFiles, Column, Table
 from dear.data.sources.listing import PARTS, Listing, Row, first_few, require_keys
-from dear.data.sources.split_names import require_one_name_each, split_of
+from dear.data.sources.split_names import names_of_splits, split_of
 from dear.data.sources.splits import Split, make_split
 from dear.errors import DataError, OutputError, installation, listing
 from dear.limits import at_most, limit, variable
@@ -315,9 +315,9 @@ def _split(
     rows_by_part: dict[str, tuple[Row, ...]], settings: DataSettings, names: Sequence[str], name: str
 ) -> Split:
     """The split of a data set under our names. Raises DataError if there are no images to test on."""
-    require_one_name_each([*rows_by_part], name)
-    splits = {split: rows for part, rows in rows_by_part.items() if (split := split_of(part))}
-    ignored = [part for part in rows_by_part if split_of(part) is None]
+    part_of = names_of_splits([*rows_by_part], name)
+    splits = {split: rows_by_part[part] for split, part in part_of.items()}
+    ignored = [part for part in rows_by_part if part not in part_of.values()]
     notes: tuple[str, ...] = ()
     if "test" not in splits and {"train", "val"} <= splits.keys():
         splits["test"] = splits.pop("val")

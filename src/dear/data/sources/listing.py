@@ -77,6 +77,11 @@ class Listing:
         return sum(map(len, self.splits.values()))
 
 
+def single_class(listing: Listing) -> str:
+    """A warning of data with one class."""
+    return f"there is a single class, {listing.classnames[0]!r}: every image would be predicted as it"
+
+
 def with_spaces(name: str) -> str:
     """A class name as written in a sentence: underscores become spaces, as in CoOp."""
     return name.replace("_", " ").strip()

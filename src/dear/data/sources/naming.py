@@ -112,7 +112,9 @@ def packaged_names(file: str) -> tuple[str, ...]:
 
 def _csv_lines(path: Path, text: str) -> Iterator[list[str]]:
     """The rows of a CSV file, separated by commas or semicolons, without a header."""
-    delimiter = "," if "," in first_line(text) else ";"
+    unquoted = re.sub(r'"[^"]*"', "", first_line(text))
+    signs = [sign for sign in unquoted if sign in ",;"]  # a name may have the other
+    delimiter = signs[0] if signs else ","
     rows = (row for _, row in csv_rows(text, path, delimiter))
     first = next(rows, [])
     if tuple(cell.strip().lower() for cell in first) not in HEADERS:

@@ -19,6 +19,7 @@ SPLITS = {
     "test": "test",
     "testing": "test",
 }
+USUAL = frozenset(["train", "training", "val", "valid", "validation", "test"])
 SUFFIX = re.compile(r"[ _-]?(?:set|data|images?)$")
 
 
@@ -28,10 +29,18 @@ def split_of(name: str) -> str | None:
     return SPLITS.get(SUFFIX.sub("", name.strip().lower()))
 
 
-def require_one_name_each(names: Sequence[str], where: object) -> None:
-    """Raise DataError for two names of one split, such as train and Train."""
-    by_split = dict[str, str]()
+def names_of_splits(names: Sequence[str], where: object) -> dict[str, str]:
+    """The name of each split, in the order of the names. Of several for one split, such as validation and
+    dev, the usual one counts; raises DataError for two usual or two others, such as train and Train.
+    """
+    by_split = dict[str, list[str]]()
     for name in names:
-        split = split_of(name)
-        if split is not None and (first := by_split.setdefault(split, name)) != name:
-            raise DataError(f"{where}: {first} and {name} are both the {split} split: merge them.")
+        if split := split_of(name):
+            by_split.setdefault(split, []).append(name)
+    chosen = dict[str, str]()
+    for split, candidates in by_split.items():
+        usual = [name for name in candidates if name.lower() in USUAL] or candidates
+        if len(usual) > 1:
+            raise DataError(f"{where}: {usual[0]} and {usual[1]} are both the {split} split: merge them.")
+        chosen[split] = usual[0]
+    return chosen

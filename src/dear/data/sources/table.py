@@ -26,6 +26,7 @@ from dear.data.sources.splits import Split, make_split
 from dear.data.sources.table_rows import COLUMNS, LABELS, PATHS, SPLIT, column, table_rows
 from dear.errors import DataError
 from dear.limits import at_most, limit
+from dear.reading.files import require_few_marks, text_bytes
 from dear.reading.plain import QUOTES, parse_json
 from dear.reading.typed import shown
 
@@ -159,7 +160,7 @@ def _entries(table: Path, confined: bool, report: Report) -> list[Entry]:
     """The valid lines of a table, in order. An image is listed once."""
     entries = list[Entry]()
     texts: dict[str, str] = {}  # each label and split once: a row's own takes more than its letters
-    max_rows = limit("table_rows")
+    max_rows, most_bytes = limit("table_rows"), limit("text_bytes")
     source = f"{table}, line "
     for rows, (number, row) in enumerate(table_rows(table, links=not confined), start=1):
         if rows > max_rows:
@@ -167,6 +168,7 @@ def _entries(table: Path, confined: bool, report: Report) -> list[Entry]:
         with reporting(report):
             entries.append(_entry(source, number, row, confined, texts))
     rewrite = rewriting(table.parent, [entry.path for entry in entries])
+    rewritten_bytes = 0  # accents apart from their letters take up to three times as many
     spellings = os.path.abspath(table.parent), os.path.realpath(table.parent)
     folders = [os.path.join(normal_path(folder), "") for folder in spellings]
     listed = dict[str, Entry]()
@@ -174,7 +176,10 @@ def _entries(table: Path, confined: bool, report: Report) -> list[Entry]:
         with reporting(report):
             if rewrite is not None:
                 entry = entry._replace(path=rewrite(entry.path))
-                _require_confined(entry.where, entry.path, confined)
+                rewritten_bytes += text_bytes([entry.path])
+                if rewritten_bytes > most_bytes:
+                    at_most("text_bytes", rewritten_bytes, table)
+                _require_possible(entry.where, entry.path, confined)
             path = normal_path(entry.path)
             for folder in folders:  # an absolute path may name the same image as a relative one
                 path = path.removeprefix(folder)
@@ -198,17 +203,19 @@ def _entry(source: str, line: int, row: Any, confined: bool, texts: dict[str, st
         label = str(label)
     if not (isinstance(path, str) and path and isinstance(label, str) and label.strip()):
         raise DataError(f"{where} needs {COLUMNS}.")
-    require_path(where, path)
+    _require_possible(where, path, confined)
+    if not path.isascii():
+        require_few_marks(path, f"{where}, the path {path[:40]!r}")  # it may be brought into another form
     if not (split is None or (isinstance(split, str) and (not split.strip() or split_of(split)))):
         raise DataError(f"{where}: the split {shown(split)} is not train, val or test.")
-    _require_confined(where, path, confined)
     label, split = ESCAPED.sub("", label.strip()), (split or "").strip()
     return Entry(source, line, path, texts.setdefault(label, label), texts.setdefault(split, split))
 
 
-def _require_confined(where: str, path: str, confined: bool) -> None:
-    """Raise DataError for a relative path that leads out of its folder; if ``confined``, for an absolute one
-    too.
+def _require_possible(where: str, path: str, confined: bool) -> None:
+    """Raise as `require_path`, and DataError for a relative path that leads out of its folder; if
+    ``confined``, for an absolute one too.
     """
+    require_path(where, path)
     if confined or not os.path.isabs(path):
         require_inside(where, path)

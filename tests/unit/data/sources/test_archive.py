@@ -316,7 +316,7 @@ def test_folders_count_as_what_they_take_on_a_disk() -> None:
     """Two files of 1 and 5,000 bytes, and the folders ., a, a/b and a/c: five times 4,096, and 5,000."""
 
     def members(*names: str) -> list[archive.Member]:
-        return [archive.Member(Path(name), zipfile.ZipInfo(name)) for name in names]
+        return [archive.Member(Path(name), name.endswith("/"), zipfile.ZipInfo(name)) for name in names]
 
     two = members("a/b/1.png", "a/c/2.png")
     two[0].info.file_size, two[1].info.file_size = 1, 5000

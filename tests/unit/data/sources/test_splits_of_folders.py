@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from dear.data.settings import DataSettings
-from dear.data.sources.split_names import split_of
+from dear.data.sources.split_names import names_of_splits, split_of
+from dear.errors import DataError
 from tests.unit.data.photos import COUNTS, class_folders, load, picture, refused
 
 
@@ -30,6 +31,19 @@ def test_folders_of_splits(names: tuple[str, str], tmp_path: Path, settings: Dat
         class_folders(tmp_path / "d" / name, {"glioma": count, "none": count})
     data = load(tmp_path / "d", settings)
     assert (data.classnames, len(data.train), len(data.test)) == (("glioma", "none"), 6, 4)
+
+
+def test_the_usual_name_of_a_split_counts(tmp_path: Path, settings: DataSettings) -> None:
+    for name in ("train", "test", "val", "dev"):
+        class_folders(tmp_path / "d" / name, {"ant": 2, "bee": 2 if name == "val" else 3})
+    data = load(tmp_path / "d", settings)
+    assert (data.val is not None and len(data.val), data.notes) == (
+        4,
+        ("its other folders are left out: dev",),
+    )
+    for names in (["dev", "eval"], ["val", "VAL"]):
+        with pytest.raises(DataError, match=f"{names[0]} and {names[1]} are both the val split: merge them"):
+            names_of_splits(["train", *names], "x")
 
 
 def test_a_folder_of_the_same_classes_that_is_no_split(tmp_path: Path, settings: DataSettings) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from dear.data.loading import load_dataset
 from dear.data.settings import DataSettings
 from dear.data.sources import archive
 from dear.errors import DataError
@@ -67,6 +68,10 @@ def test_backslashes_of_windows(tmp_path: Path, settings: DataSettings) -> None:
     refused(zipped(tmp_path / "e.zip", {"..\\x.png": b"x"}), settings, "leads out of the image folder")
     contents = {f"d\\{name}\\{number}.png": png(tmp_path) for name in ("ant", "bee") for number in range(2)}
     assert load(zipped(tmp_path / "d.zip", contents), settings).classnames == ("ant", "bee")
+    folders = {"d\\ant\\": b"", "d/": b""}  # whatever writes them
+    assert load(zipped(tmp_path / "f.zip", folders | contents), settings).classnames == ("ant", "bee")
+    with pytest.raises(DataError, match="the class 'cat' has no images in "):
+        load(zipped(tmp_path / "g.zip", {"d\\cat\\": b""} | contents), settings)
 
 
 def test_a_class_without_images_is_refused_as_in_a_folder(tmp_path: Path, settings: DataSettings) -> None:
@@ -96,8 +101,12 @@ def test_what_stays_in_the_zip_is_told(tmp_path: Path, settings: DataSettings) -
 def test_a_folder_beside_files_that_say_nothing(tmp_path: Path, settings: DataSettings) -> None:
     """The data set in it was read as a single class."""
     contents = {f"flowers/{name}/{number}.png": png(tmp_path) for name in ("a", "b") for number in range(2)}
-    packed = zipped(tmp_path / "d.zip", contents | {"README.txt": b"x"})
-    assert load(packed, settings).classnames == ("a", "b")
+    for name in ("README.txt", "info.csv", "meta.json", "cover.png"):
+        content = png(tmp_path) if name == "cover.png" else b"license,author\nx,y\n"
+        packed = zipped(tmp_path / f"{name}.zip", contents | {name: content})
+        assert load(packed, settings).classnames == ("a", "b")
+    with pytest.raises(DataError, match=r"split_zhou_x\.json: it is not readable JSON"):
+        load(zipped(tmp_path / "e.zip", contents | {"split_zhou_x.json": b"{"}), settings)
 
 
 def test_a_zip_of_test_images(tmp_path: Path, settings: DataSettings) -> None:
@@ -116,7 +125,11 @@ def test_tables_that_list_no_images_beside_folders(tmp_path: Path, settings: Dat
     data = load(pack(tmp_path / "d.zip", folder), settings)
     assert (data.classnames, len(data.train)) == (("ant", "sea horse"), 18)
     (folder / "train.csv").write_text("Path;Label\ntrain/ant/0.png;x\ntrain/ant/1.png;x\n")
-    assert load(pack(tmp_path / "e.zip", folder), settings).classnames == ("x",)
+    with pytest.warns(UserWarning, match="a single class") as warnings:
+        assert load_dataset(str(pack(tmp_path / "e.zip", folder)), settings).classnames == ("x",)
+    told = [str(warning.message) for warning in warnings]
+    assert "e: its table train.csv says what its classes are, not its folders" in told
+    assert "e: there is a single class, 'x': every image would be predicted as it" in told
 
 
 def test_an_unpacked_zip_that_lost_files(tmp_path: Path, settings: DataSettings) -> None:
