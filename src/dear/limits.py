@@ -80,7 +80,7 @@ LIMITS: Final = MappingProxyType({
     "request_text": Limit(50_000, "characters of a list in a request, such as class names"),
     "prompt_lines": Limit(5, "line ends in a prompt"),
     "mojibake": Limit(300, "characters of a prompt times those in a wrong encoding"),
-    "marks": Limit(30, "combining marks in a row in a class name or a prompt"),
+    "marks": Limit(30, "combining marks in a row in a class name, a prompt or a listed path"),
     "repairs": Limit(2, "repairs of a prompt, such as of &amp;amp; for &"),
     "prompts": Limit(25_000, "prompts, templates times class names"),
     "descriptions": Limit(100_000, "sentences that describe classes"),
