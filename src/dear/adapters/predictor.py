@@ -304,7 +304,7 @@ class Predictor:
                 f"this bundle's {self.method.name} cannot score classes that it was not trained on: omit "
                 "the classes."
             )
-        require_few(names, self.bundle.templates)
+        require_few(names, self.bundle.templates, self.clip.text.embed_dim)
 
     @property
     def _stays_set(self) -> bool:
