@@ -85,6 +85,8 @@ LIMITS: Final = MappingProxyType({
     "prompts": Limit(25_000, "prompts, templates times class names"),
     "descriptions": Limit(100_000, "sentences that describe classes"),
     "description": Limit(1000, "characters of a sentence that describes a class"),
+    "training_prompts": Limit(2**28, "values of the prompts of a training: prompts times tokens times width"),
+    "text_features": Limit(2**26, "values of text features: prompts times numbers of an embedding"),
     "prompt_text": Limit(5_000_000, "bytes of all prompts; those that may need repairs count more"),
     "bundle_bytes": Limit(2**30, "bytes of a bundle's tensors"),
     "model_name": Limit(1000, "characters of the name of a model or of its weights"),
@@ -119,8 +121,9 @@ LIMITS: Final = MappingProxyType({
 SETTABLE: Final = frozenset({
     "json_bytes", "text_bytes", "text_lines", "table_rows", "parquet_bytes", "image_bytes", "image_pixels",
     "image_side", "unpacked_ratio", "unpacking_bytes", "record_values", "classes", "templates",
-    "request_classes", "request_classes_per_image", "request_text", "prompts", "descriptions", "prompt_text",
-    "bundle_bytes", "parameters", "tensor_bytes", "mask_values", "moments", "index_rows",
+    "request_classes", "request_classes_per_image", "request_text", "prompts", "training_prompts",
+    "descriptions", "prompt_text", "bundle_bytes", "parameters", "tensor_bytes", "mask_values", "moments",
+    "index_rows", "text_features",
 })  # fmt: skip
 """Limits that an environment variable raises: larger data, models and machines may need it."""
 

@@ -224,6 +224,6 @@ def test_words_and_places_of_prompts_without_start_and_end() -> None:
         assert clip.words_in(["a photo of", "house"]).tolist() == [3, 1]
     coop = make("coop", siglip)
     prompts = coop.prompts_of_classes  # type: ignore[attr-defined]
-    context = prompts.words.shape[1]
+    context = prompts.length
     assert prompts.order[1].tolist()[:4] == [context, context + 1, context + 2, 3]
-    assert prompts.uncut
+    assert not prompts.tower.causal

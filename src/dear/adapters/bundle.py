@@ -11,11 +11,12 @@ from torch import Tensor
 
 from dear.adapters import bundle_files as files
 from dear.adapters.bundle_config import CONFIG, SCHEMA, Metrics, Training, check_unchanged, is_hub_id
-from dear.adapters.model_card import model_card
+from dear.adapters.model_card import model_card, without_folders
 from dear.adapters.results import verdict
+from dear.backbone.choice import may_be_folder
 from dear.backbone.clip import Clip, Identity, tensors_hash
 from dear.backbone.hub_cache import note_folder_of
-from dear.backbone.load import load_clip, named_weights
+from dear.backbone.load import folder_for, load_clip, named_weights
 from dear.data.dataset import fingerprint
 from dear.data.images.hashes import HASH_BYTES
 from dear.data.settings import MAX_SHORT_SIDE, checked_templates
@@ -151,7 +152,8 @@ class Bundle:
         )
 
     def load_backbone(self, device: str | torch.device = "cpu", pretrained: str | None = None) -> Clip:
-        """The bundle's backbone, its identity checked; ``pretrained`` gives another location of its weights.
+        """The bundle's backbone, its identity checked; ``pretrained`` gives another location of its weights,
+        or of its folder if it is one.
 
         Raises WeightsError, UnknownNameError, BundleError.
         """
@@ -163,8 +165,12 @@ class Bundle:
                     f"{self.title}: its backbone.{key} is {shown(path)}, a folder of a user whom this machine"
                     " lacks."
                 ) from error
+        model = self.model
+        if may_be_folder(model) and may_be_folder(self.weights.model):
+            model = folder_for(model, pretrained, self.title)
+            pretrained = pretrained if model == self.model else None
         weights = pretrained or named_weights(self.model, self.pretrained, self.title)
-        clip = load_clip(self.model, weights, device=device, named_by=self.title)
+        clip = load_clip(model, weights, device=device, named_by=self.title)
         self.check(clip)
         return clip
 
@@ -283,13 +289,18 @@ class Bundle:
         revision: str | None = None,
         commit_message: str = "Upload the adapter",
     ) -> str:
-        """Upload the bundle to a repository of the hub, created if missing.
+        """Upload the bundle to a repository of the hub, created if missing. A backbone's folder is named
+        without the path to it.
 
         Returns the commit's address. Raises BundleError with the hub's reason.
         """
+        bundle = self
+        if may_be_folder(self.weights.model):
+            weights = replace(self.weights, model=without_folders(self.weights.model))
+            bundle = replace(self, model=without_folders(self.model), weights=weights)
         with tempfile.TemporaryDirectory() as temporary:
             folder = Path(temporary) / "bundle"
-            files.write(folder, self.tensors, self.config(), self.model_card(repo_id))
+            files.write(folder, bundle.tensors, bundle.config(), bundle.model_card(repo_id))
             return files.upload(
                 folder, repo_id, private=private, token=token, revision=revision, message=commit_message
             )

@@ -5,10 +5,11 @@ no characters that turn the direction of text.
 import json
 import shlex
 from collections.abc import Mapping
+from pathlib import PureWindowsPath
 from typing import Any
 
 from dear.backbone.choice import CARD as CARD_OF_TINY
-from dear.backbone.choice import TINY
+from dear.backbone.choice import TINY, may_be_folder
 from dear.errors import printable
 
 LISTED_CLASSES = 20
@@ -65,7 +66,7 @@ def model_card(config: Mapping[str, Any], parameters: int, title: str) -> str:
         if not isinstance(value, list) and value is not None and (key, value) != ("seconds", 0)
     }
     facts = {
-        "backbone": f"{_code(weights['model'])}, weights {_code(weights['pretrained'])}",
+        "backbone": f"{_code(without_folders(weights['model']))}, weights {_code(weights['pretrained'])}",
         "sha256 of the backbone's tensors": _code(weights["sha256"]),
         "trained parameters": f"{parameters:,}",
         "settings": _literal(settings) or "none",
@@ -80,7 +81,7 @@ def model_card(config: Mapping[str, Any], parameters: int, title: str) -> str:
         quoted=json.dumps(_printed(title), ensure_ascii=False),
         argument=shlex.quote(_printed(title)),
         method=_printed(config["method"]),
-        backbone=_code(weights["model"]),
+        backbone=_code(without_folders(weights["model"])),
         count=len(classes),
         caution=f"\n> {CARD_OF_TINY}\n" if backbone["model"] == TINY else "",
         facts=_rows(facts),
@@ -90,6 +91,11 @@ def model_card(config: Mapping[str, Any], parameters: int, title: str) -> str:
         temperature=config["temperature"],
         calibrated="" if config["temperature"] == 1 else ", set on images that it was not trained on",
     )
+
+
+def without_folders(model: str) -> str:
+    """A backbone's name; of a folder its own name, without the path to it on this machine."""
+    return PureWindowsPath(model).name or model if may_be_folder(model) else model  # takes both separators
 
 
 def _measured(config: Mapping[str, Any]) -> str:

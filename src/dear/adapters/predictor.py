@@ -38,6 +38,8 @@ UNOWNED = "rest"
 """Name of the summed evidence of all attributes that own no head. It is about none of them."""
 CACHE = 128 * 2**20
 """Maximum bytes of text features and class names in a predictor's cache."""
+EVIDENCE = 2**24
+"""Values of the evidence for images that are scored together: images times features times classes."""
 
 Picture = Image.Image | Path | str | bytes | np.ndarray | Tensor
 """An image: a path, a Pillow image, the bytes of an image file, or an array of height x width x 3 or a tensor
@@ -249,7 +251,11 @@ class Predictor:
     def candidates(
         self, features: Float[Tensor, "batch feature embed"], vocabulary: Vocabulary, top: int
     ) -> list[tuple[Candidate, ...]]:
-        """The best classes of each image, from its features."""
+        """The best classes of each image, from its features; fewer together of many classes and features."""
+        at_once = max(1, EVIDENCE // (features.shape[1] * len(vocabulary.classes)))
+        if len(features) > at_once:
+            parts = (self.candidates(part, vocabulary, top) for part in features.split(at_once))
+            return [*chain.from_iterable(parts)]
         image = features.transpose(0, 1)
         logits, evidence = vocabulary.logits(image), vocabulary.evidence(image)
         self.require_finite(vocabulary.text, logits, evidence)
@@ -304,7 +310,7 @@ class Predictor:
                 f"this bundle's {self.method.name} cannot score classes that it was not trained on: omit "
                 "the classes."
             )
-        require_few(names, self.bundle.templates)
+        require_few(names, self.bundle.templates, self.clip.text.embed_dim)
 
     @property
     def _stays_set(self) -> bool:

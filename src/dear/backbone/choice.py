@@ -81,6 +81,13 @@ def is_architecture(model: str) -> bool:
     return model == TINY or architecture(model) in architectures()
 
 
+def may_be_folder(model: str) -> bool:
+    """True for a name that is no architecture's, nor one of the hub with its prefix: OWNER/NAME may be both a
+    folder and a repository.
+    """
+    return not model.startswith(HUB) and not is_architecture(model)
+
+
 def is_local(model: str, pretrained: str) -> bool:
     """True for weights that are a file or folder here: neither a tag of an architecture, nor random."""
     if pretrained.startswith(RANDOM) or openclip.get_pretrained_cfg(architecture(model), pretrained):

@@ -4,7 +4,7 @@ import copy
 import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -13,6 +13,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
+from dear.backbone.choice import may_be_folder
 from dear.backbone.convert import to_towers
 
 AT_ONCE = 2**20
@@ -21,19 +22,31 @@ AT_ONCE = 2**20
 Tokenizer = Callable[[Sequence[str]], Int[Tensor, "text token"]]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Identity:
     """The identity of a set of weights, stored with everything computed from them (roles, adapters, records).
+    Two are equal if model and hash are; of models in folders the hash alone, which covers all of a folder
+    that matters, so that one may move.
 
     Attributes:
+        model: Name of the architecture or the repository, or path of the folder as it was given.
         pretrained: their source, for display: a tag or a file name. Not compared, because the same tensors
             may be in files of any name and format.
         sha256: hash of the tensors and the configuration (`weights_hash`); empty if it was not published.
     """
 
     model: str
-    pretrained: str = field(compare=False)
+    pretrained: str
     sha256: str
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Identity) or self.sha256 != other.sha256:
+            return False
+        in_folders = bool(self.sha256) and may_be_folder(self.model) and may_be_folder(other.model)
+        return self.model == other.model or in_folders
+
+    def __hash__(self) -> int:
+        return hash(self.sha256)
 
     def __str__(self) -> str:
         return f"{self.model}/{self.pretrained} [{self.sha256[:12] or 'hash not published'}]"

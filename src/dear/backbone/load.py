@@ -1,6 +1,7 @@
 """Load a frozen CLIP: the embedded one, an open_clip tag, a local file, or random weights."""
 
 import copy
+import os
 import warnings
 from collections.abc import Callable
 from functools import partial
@@ -93,6 +94,20 @@ def named_weights(model: str, pretrained: str | None, named_by: str) -> str | No
             f"{shown(pretrained)}, for a recipe with --model too."
         )
     return pretrained
+
+
+def folder_for(model: str, pretrained: str | None, named_by: str) -> str:
+    """The folder of a model that a file names: ``pretrained``, if the user names a folder with it, for one
+    that has moved. Raises WeightsError for one that is not here.
+    """
+    if pretrained is not None and os.path.isdir(expanded(pretrained)):
+        return os.path.abspath(expanded(pretrained))  # no name of an architecture
+    if not os.path.isdir(expanded(model)):
+        raise WeightsError(
+            f"the backbone of {named_by} is {shown(model)}, no folder here and no architecture: say with "
+            "--pretrained FOLDER where the folder is now."
+        )
+    return model
 
 
 def _load(model: str, pretrained: str | None, named_by: str) -> Clip:

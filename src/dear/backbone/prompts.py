@@ -10,10 +10,11 @@ REPEATED, OF_A_REPAIR = 4, 100
 """How often a byte counts of a prompt that may be repaired repeatedly, and bytes for each such prompt."""
 
 
-def require_few(classnames: Sequence[str], templates: Sequence[str]) -> None:
-    """Raise LimitError for too many prompts of classes, or too long ones."""
-    where = f"{len(classnames):,} class names"
-    at_most("prompts", len(classnames) * len(templates), where)
+def require_few(classnames: Sequence[str], templates: Sequence[str], embed: int) -> None:
+    """Raise LimitError for too many prompts of classes for embeddings of this size, or too long ones."""
+    where, prompts = f"{len(classnames):,} class names", len(classnames) * len(templates)
+    at_most("prompts", prompts, where)
+    at_most("text_features", prompts * embed, where)
     work = 0
     for (times, names), (again, some) in product(_by_repairs(classnames), _by_repairs(templates)):
         size = len(some) * text_bytes(names) + len(names) * text_bytes(some)

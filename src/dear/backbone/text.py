@@ -1,12 +1,12 @@
 """The text tower, and prompts at the input of its span."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
@@ -15,65 +15,14 @@ from dear.backbone.block import Block
 from dear.backbone.injection import Injection
 from dear.backbone.low_rank import LowRank
 from dear.backbone.openclip import TEXT_CLASS, is_instance
-from dear.backbone.towers import Tower, plain_projection
-
-GROUP_WORTH = 2**19
-"""Padding tokens x width squared above which prompts of one length are computed in a separate group."""
+from dear.backbone.text_trunk import DeferredTokens, TextTrunk, common_prefix
+from dear.backbone.towers import Tower, outside_autocast, plain_projection
 
 MOST_VALUES = 2**27
 """Of a layer, for all prompts that are computed together."""
 
-
-@dataclass(frozen=True)
-class TextTrunk:
-    """Prompts at the input of the text span.
-
-    Attributes:
-        tokens: Cut at the batch's last end if attention is causal.
-        end: The position at which each prompt is read.
-        prefix: Number of first tokens, before any end, that are the same in all prompts and depend on no
-            others: 0 without causal attention.
-        is_causal: False if a token also depends on those that follow it.
-    """
-
-    tokens: Float[Tensor, "class token width"]
-    end: Int[Tensor, "class"]
-    prefix: int = 0
-    is_causal: bool = True
-
-    def has_prefix(self, inject: Injection | None) -> bool:
-        """True if all prompts begin with the same tokens, and injected tokens are among them."""
-        if inject is None or self.prefix == 0:
-            return self.prefix > 0
-        last = (inject.at or 0) + (inject.tokens.shape[-2] if inject.written else 0)
-        return inject.of_class is None and inject.at is not None and last <= self.prefix
-
-    def groups(self, width: int, chunk: int = 0) -> list[tuple[Int[Tensor, "row"], int]] | None:
-        """Groups of classes whose prompts are computed together, each with the length that they are cut at;
-        None for a single group of all prompts.
-
-        Prompts that attend both ways have one length. On a GPU, where launching kernels is costly, prompts
-        are not grouped by length. On a CPU a length gets a group of its own if that saves enough padding.
-        """
-        order = self.end.argsort(stable=True)
-        if self.end.device.type != "cpu" or not self.is_causal:
-            return None if not chunk else [(rows, self.tokens.shape[1]) for rows in order.split(chunk)]
-        lengths, counts = self.end.sort().values.add(1).unique_consecutive(return_counts=True)
-        next_lengths = [*lengths.tolist()[1:], None]
-        sizes, cut_lengths, size = [], [], 0
-        for length, count, longer in zip(lengths.tolist(), counts.tolist(), next_lengths, strict=True):
-            size += count
-            if longer is None or size * (longer - length) * width**2 >= GROUP_WORTH:
-                sizes.append(size)
-                cut_lengths.append(length)
-                size = 0
-        if len(sizes) == 1 and not chunk:
-            return None
-        return [
-            (rows, length)
-            for group, length in zip(order.split(sizes), cut_lengths, strict=True)
-            for rows in group.split(chunk or len(group))
-        ]
+MOST_STORED = 2**26
+"""Of the trunks of a list of classes that are stored, 256 MiB; those of more are computed when needed."""
 
 
 class TextTower(Tower):
@@ -111,20 +60,52 @@ class TextTower(Tower):
         """Prompts without the tokens after the last end, which cannot matter if attention is causal."""
         return ids[:, : int(self.ends(ids).max()) + 1] if self.causal else ids
 
-    def trunk(self, ids: Int[Tensor, "class token"], first: int) -> TextTrunk:
-        """The input of layer ``first``; past the last layer, only the token at which each prompt is read."""
+    def trunk(self, ids: Int[Tensor, "class token"], first: int, most_stored: int = MOST_STORED) -> TextTrunk:
+        """The input of layer ``first``; past the last layer, only the token at which each prompt is read.
+        The tokens of layer 1, and more values than ``most_stored``, are computed when they are needed.
+        """
         cut, end = self.cut(ids), self.ends(ids)
-        past, parts = first > self.depth, list[Tensor]()
-        size = self.prompts_at_once(cut.shape[1])
-        for part, last in zip(cut.split(size), end.split(size), strict=True):
-            x = self.embed(part)
-            x = self.layers(x, 1, first - 1, self._bias(x))
-            parts.append(x[torch.arange(len(x), device=x.device), last].unsqueeze(1) if past else x)
-        tokens = parts[0] if len(parts) == 1 else torch.cat(parts)
-        if past:
-            return TextTrunk(tokens, torch.zeros_like(end), 0, self.causal)
+        if first > self.depth:
+            return TextTrunk(self._read_tokens(cut, end), torch.zeros_like(end), 0, self.causal)
         prefix = common_prefix(ids == ids[:1], end) if self.causal else 0
-        return TextTrunk(tokens, end, prefix, self.causal)
+        if first == 1 or cut.numel() * self.width > most_stored:
+            compute = partial(self._deferred_tokens, cut.int(), first)
+            deferred = DeferredTokens(len(cut), cut.shape[1], self.width, compute)
+            return TextTrunk(deferred, end, prefix, self.causal)
+        rows = torch.arange(len(end), device=end.device).split(self.prompts_at_once(cut.shape[1]))
+        parts = [self._trunk_tokens(cut, first, part, cut.shape[1]) for part in rows]
+        return TextTrunk(parts[0] if len(parts) == 1 else torch.cat(parts), end, prefix, self.causal)
+
+    def _trunk_tokens(
+        self, ids: Int[Tensor, "class token"], first: int, rows: Int[Tensor, "row"], stop: int
+    ) -> Float[Tensor, "row shorter width"]:
+        """The input of layer ``first`` of some prompts, cut if attention is causal."""
+        x = self.embed(ids[rows, :stop])
+        return self.layers(x, 1, first - 1, self._bias(x))
+
+    def _deferred_tokens(
+        self, ids: Int[Tensor, "class token"], first: int, rows: Int[Tensor, "row"], stop: int
+    ) -> Float[Tensor, "row shorter width"]:
+        """The same, whenever it is called, as at first: outside autocast."""
+        with outside_autocast(ids.device):
+            return self._trunk_tokens(ids, first, rows, stop)
+
+    def _read_tokens(
+        self, ids: Int[Tensor, "class token"], end: Int[Tensor, "class"]
+    ) -> Float[Tensor, "class 1 width"]:
+        """The output of the last layer at the token at which each prompt is read. Many prompts are computed
+        in the order of their lengths, so that a long one does not pad all.
+        """
+        past, size = self.depth + 1, self.prompts_at_once(ids.shape[1])
+        order = torch.arange(len(ids), device=end.device)
+        if len(ids) > size and self.causal:
+            order = end.argsort(stable=True)
+        parts = list[Tensor]()
+        for rows in order.split(size):
+            last = end[rows]
+            x = self._trunk_tokens(ids, past, rows, int(last.max()) + 1 if self.causal else ids.shape[1])
+            parts.append(x[torch.arange(len(x), device=x.device), last].unsqueeze(1))
+        return parts[0] if len(parts) == 1 else torch.cat(parts).index_select(0, order.argsort())
 
     def _bias(self, x: Float[Tensor, "class token width"], extra: int = 0) -> Tensor | None:
         return causal_bias(x.shape[1] + extra, x) if self.causal else None
@@ -147,15 +128,17 @@ class TextTower(Tower):
         if inject is not None and first > self.depth:
             raise ValueError(f"tokens enter no layer from {first} on: the text tower has {self.depth}")
         if not torch.is_grad_enabled():
-            tokens = trunk.tokens.shape[1] + (0 if inject is None else inject.added)
+            tokens = trunk.length + (0 if inject is None else inject.added)
             chunk = min(chunk or len(trunk.end), self.prompts_at_once(tokens))
         chunk = chunk if chunk < len(trunk.end) else 0
+        if torch.is_grad_enabled() or not chunk:
+            trunk = replace(trunk, source=trunk.tokens)
         groups, has_prefix = trunk.groups(self.width, chunk), trunk.has_prefix(inject)
         has_prefix = has_prefix and (updates is None or updates.dropout is None)
         if groups is None:
             if not has_prefix:
                 return self._features(trunk.tokens, trunk.end, first, inject, updates)
-            groups = [(torch.arange(len(trunk.end), device=trunk.end.device), trunk.tokens.shape[1])]
+            groups = [(torch.arange(len(trunk.end), device=trunk.end.device), trunk.length)]
         calls: list[Callable[[], Tensor]]
         if has_prefix:
             batches = [[group] for group in groups] if chunk else [groups]
@@ -164,14 +147,7 @@ class TextTower(Tower):
             ]
         else:
             calls = [
-                partial(
-                    self._features,
-                    trunk.tokens[:, :length].index_select(0, rows),
-                    trunk.end[rows],
-                    first,
-                    inject and inject.rows(rows),
-                    updates and updates.of_rows(rows, len(trunk.end)),
-                )
+                partial(self._features_of, trunk, rows, length, first, inject, updates)
                 for rows, length in groups
             ]
         recompute = chunk and torch.is_grad_enabled()
@@ -182,6 +158,24 @@ class TextTower(Tower):
         ]
         order = torch.cat([rows for rows, _ in groups])
         return torch.cat(parts).index_select(0, order.argsort())
+
+    def _features_of(
+        self,
+        trunk: TextTrunk,
+        rows: Int[Tensor, "row"],
+        length: int,
+        first: int,
+        inject: Injection | None,
+        updates: LowRank | None,
+    ) -> Float[Tensor, "row embed"]:
+        """The features of some prompts, cut at a length."""
+        return self._features(
+            trunk.part(rows, 0, length),
+            trunk.end[rows],
+            first,
+            inject and inject.rows(rows),
+            updates and updates.of_rows(rows, len(trunk.end)),
+        )
 
     def _packed_features(
         self,
@@ -195,10 +189,11 @@ class TextTower(Tower):
         sequence, so that they share the products with the weights.
         """
         prefix, added = trunk.prefix, 0 if inject is None else inject.added
-        tokens, ends, start = [trunk.tokens[0, :prefix]], [], prefix + added
+        first_prompt = torch.zeros(1, dtype=torch.long, device=trunk.end.device)
+        tokens, ends, start = [trunk.part(first_prompt, 0, prefix)[0]], [], prefix + added
         for rows, length in groups:
             suffix = length - prefix
-            tokens.append(trunk.tokens[:, prefix:length].index_select(0, rows).flatten(0, 1))
+            tokens.append(trunk.part(rows, prefix, length).flatten(0, 1))
             starts = torch.arange(len(rows), device=rows.device) * suffix + start
             ends.append(starts + trunk.end[rows] - prefix)
             start += len(rows) * suffix
@@ -232,9 +227,3 @@ class TextTower(Tower):
     def prompts_at_once(self, tokens: int) -> int:
         """Prompts of so many tokens to compute together: those whose hidden values fit into 512 MiB."""
         return max(1, MOST_VALUES // (tokens * self.widest))
-
-
-def common_prefix(same: Bool[Tensor, "prompt token"], end: Int[Tensor, "prompt"]) -> int:
-    """The number of first tokens, before any prompt's end, that are the same in all prompts."""
-    run = same.all(dim=0).long().cumprod(dim=0).sum()
-    return int(torch.minimum(run, end.min()))

@@ -22,7 +22,8 @@ from dear.backbone.choice import Access
 from dear.backbone.injection import Injection
 from dear.backbone.low_rank import LowRank
 from dear.backbone.openclip import TIMM_MODEL_CLASS, is_instance
-from dear.backbone.text import MOST_VALUES, TextTower, TextTrunk
+from dear.backbone.text import MOST_VALUES, TextTower
+from dear.backbone.text_trunk import TextTrunk
 from dear.backbone.towers import Bias, outside_autocast, widest
 from dear.backbone.vision import MOST_IMAGES, VisionTower, exact_convolutions
 from dear.errors import WeightsError, first_line, of_memory
@@ -175,8 +176,9 @@ class WholeTextTower(Whole, TextTower):
         del ids
         self._refuse()
 
-    def trunk(self, ids: Int[Tensor, "class token"], first: int) -> TextTrunk:
+    def trunk(self, ids: Int[Tensor, "class token"], first: int, most_stored: int = 0) -> TextTrunk:
         """The embeddings. Raises WeightsError for a span that does not begin past the tower."""
+        del most_stored
         if first <= self.depth:
             self._refuse()
         parts = ids.split(self.prompts_at_once(1 + ids.shape[1]))

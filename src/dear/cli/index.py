@@ -291,13 +291,16 @@ def _index_encoder(
     belongs, and what loading raises.
     """
     if (heads := metadata.get("heads")) is not None:
-        from dear.backbone.load import load_clip, named_weights
+        from dear.backbone.choice import may_be_folder
+        from dear.backbone.load import folder_for, load_clip, named_weights
         from dear.retrieval.encoder import HeadEncoder
 
         if bundle is not None:
             raise SettingsError("this index holds features of heads, not of a bundle: omit --bundle.")
         model, named_by = heads["model"], "the index"
         weights = pretrained or named_weights(model, heads["pretrained"], named_by)
+        if may_be_folder(model) and (model := folder_for(model, pretrained, named_by)) != heads["model"]:
+            weights = named_weights(model, heads["pretrained"], named_by)
         return HeadEncoder(load_clip(model, weights, device=device, named_by=named_by), heads)
     from dear.adapters.index_encoder import BundleEncoder
     from dear.adapters.predictor import Predictor

@@ -20,7 +20,8 @@ from dear.backbone.clip import Clip, fill, span_start
 from dear.backbone.injection import Injection
 from dear.backbone.low_rank import LowRank
 from dear.backbone.prompts import require_few
-from dear.backbone.text import TextTrunk
+from dear.backbone.text import MOST_STORED
+from dear.backbone.text_trunk import TextTrunk
 from dear.backbone.towers import outside_autocast
 from dear.errors import SettingsError, WeightsError
 from dear.methods.declaration import MethodSettings
@@ -161,10 +162,11 @@ class Method(nn.Module):
                 f"{self.name} with these settings cannot score classes other than the first ones set: "
                 "build another method."
             )
-        require_few(classnames, templates)
+        require_few(classnames, templates, self.clip.text.embed_dim)
         self.classnames = tuple(classnames)
         ids = [self.clip.tokenize(fill(template, classnames)) for template in templates]
-        self.prompts = [self.clip.text.trunk(prompt_ids, self.text_from) for prompt_ids in ids]
+        most = MOST_STORED // len(ids)
+        self.prompts = [self.clip.text.trunk(prompt_ids, self.text_from, most) for prompt_ids in ids]
         self.frozen_text = self.mean_over_templates()
         if not self.frozen_text.isfinite().all():
             raise WeightsError(

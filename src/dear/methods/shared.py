@@ -1,11 +1,10 @@
-"""What methods share: initial values, loss terms, averages over epochs, identities of classes, learned
-contexts, coupled prompts, tokens of a learned space.
+"""What methods share: initial values, loss terms, averages over epochs, identities of classes, coupled
+prompts, tokens of a learned space.
 """
 
 import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float, Int
@@ -13,9 +12,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.functional import cross_entropy, normalize
 
-from dear.backbone.clip import Clip, fill, layer_share
+from dear.backbone.clip import Clip, layer_share
 from dear.backbone.injection import Injection
-from dear.backbone.text import TextTrunk, common_prefix
 from dear.backbone.towers import Tower, outside_autocast
 from dear.errors import SettingsError
 from dear.methods.base import ImageFeatures, Method, TokenLayout
@@ -119,138 +117,6 @@ def require_distinct(trained: Tensor) -> None:
     """Raise SettingsError for `name_hashes` of a bundle in which a class occurs twice."""
     if len({*trained.flatten().tolist()}) < trained.numel():
         raise SettingsError("its tensor trained holds a class twice")
-
-
-PLACEHOLDER = "X"
-"""A word of one token, in whose position a learned vector enters."""
-
-
-@dataclass(frozen=True)
-class ContextPrompts:
-    """Prompts of classes at the input of the text tower.
-
-    Attributes:
-        words: Word embeddings without positions, cut at the last end-of-text if attention is causal.
-        positions: The corresponding position embeddings.
-        end: Position of each prompt's end-of-text.
-        order: Index, for each position, into the words followed by the context vectors.
-        shared: Number of first positions that are the same in all prompts with one context.
-        uncut: True if the prompts are not cut.
-    """
-
-    words: Float[Tensor, "class token width"]
-    positions: Float[Tensor, "token width"]
-    end: Int[Tensor, "class"]
-    order: Int[Tensor, "class token"]
-    shared: int
-    uncut: bool = False
-
-    def trunk(
-        self, context: Float[Tensor, "*row context width"], rows: Int[Tensor, "row"] | None = None
-    ) -> TextTrunk:
-        """The input of layer 1, for one context for all classes or one per class; ``rows`` selects the class
-        of each context.
-        """
-        words, order, end = self.words, self.order, self.end
-        if rows is not None:
-            words, order, end = words[rows], order[rows], end[rows]
-        both = torch.cat([words, context.to(words.dtype).expand(len(words), -1, -1)], dim=1)
-        placed = both.gather(1, order.unsqueeze(-1).expand(-1, -1, both.shape[-1]))
-        shared = self.shared if context.ndim == 2 else 0
-        return TextTrunk(placed + self.positions, end, shared, not self.uncut)
-
-
-@torch.no_grad()
-def context_prompts(
-    clip: Clip, classnames: Sequence[str], words: str, tokens: int, before: int | None = None
-) -> ContextPrompts:
-    """Prompts of classes with ``tokens`` context positions, of which ``before`` (all if None) precede the
-    class name and the others follow it. Raises SettingsError for prompts that are too long.
-    """
-    ids = context_ids(clip, classnames, words, tokens)
-    end, ids = clip.text.ends(ids), clip.text.cut(ids)
-    order = torch.arange(ids.shape[1], device=ids.device).repeat(len(ids), 1)
-    context = torch.arange(tokens, device=ids.device) + ids.shape[1]
-    before = tokens if before is None else before
-    for row, length in zip(order, lengths(clip, fill("{}", classnames)), strict=True):
-        first = clip.first_word
-        name = torch.arange(tokens, tokens + length, device=ids.device) + first
-        row[first : first + tokens + length] = torch.cat([context[:before], name, context[before:]])
-    return _prompts(clip, ids, end, order)
-
-
-def context_ids(
-    clip: Clip, classnames: Sequence[str], words: str, tokens: int, after: str = "{}."
-) -> Int[Tensor, "class token"]:
-    """Ids of prompts whose context is the words, or placeholders if the words are fewer than ``tokens``;
-    ``after`` is what follows it, with the class name in place of {}. Raises SettingsError for prompts that do
-    not fit.
-    """
-    context = words if tokens <= lengths(clip, [words])[0] else " ".join([PLACEHOLDER] * tokens)
-    (length,) = lengths(clip, [context])
-    if length < tokens:
-        raise SettingsError(
-            f"{tokens} context tokens do not fit: the text tower takes {clip.text.context_length} tokens."
-        )
-    return prompt_ids(clip, classnames, context, after)
-
-
-def prompt_ids(
-    clip: Clip, classnames: Sequence[str], lead: str, after: str = "{}."
-) -> Int[Tensor, "class token"]:
-    """Ids of the lead and of what follows it, with the class name in place of {}. Raises SettingsError for
-    prompts that do not fit.
-    """
-    (length,), endings = lengths(clip, [lead]), fill(after, classnames)
-    for name, ending in zip(fill("{}", classnames), lengths(clip, endings), strict=True):
-        tokens = clip.first_word + length + ending + 1  # start, lead, what follows it, end
-        if tokens > clip.text.context_length:
-            raise SettingsError(
-                f"the prompt of {name!r} has {tokens} tokens with {length} of context, but the text tower "
-                f"takes {clip.text.context_length}: choose fewer tokens."
-            )
-    return clip.tokenize([f"{lead} {ending}" for ending in endings])
-
-
-@torch.no_grad()
-def placed_prompts(
-    clip: Clip, classnames: Sequence[str], lead: str, positions: Sequence[int]
-) -> ContextPrompts:
-    """Prompts of the lead, the class name and a full stop, with a context vector at each of the ``positions``
-    among all tokens (the start is 0), in order. Raises SettingsError for prompts that do not fit.
-    """
-    ids = prompt_ids(clip, classnames, lead)
-    end, ids = clip.text.ends(ids), clip.text.cut(ids)
-    order = torch.arange(ids.shape[1], device=ids.device).repeat(len(ids), 1)
-    order[:, list(positions)] = torch.arange(len(positions), device=ids.device) + ids.shape[1]
-    return _prompts(clip, ids, end, order)
-
-
-def _prompts(
-    clip: Clip, ids: Int[Tensor, "class token"], end: Int[Tensor, "class"], order: Int[Tensor, "class token"]
-) -> ContextPrompts:
-    tower, length = clip.text, ids.shape[1]
-    placed = ids.gather(1, order.clamp(max=length - 1))  # ids of words; of context vectors any
-    same = (order == order[:1]) & ((order >= length) | (placed == placed[:1]))
-    shared = common_prefix(same, end) if tower.causal else 0
-    positions = tower.positional_embedding[:length]
-    return ContextPrompts(tower.token_embedding(ids), positions, end, order, shared, not tower.causal)
-
-
-@torch.no_grad()
-def initial_context(
-    clip: Clip, words: str, tokens: int, std: float, generator: torch.Generator
-) -> Float[Tensor, "context width"]:
-    """The first embeddings of the words, or normal values if the words are fewer than ``tokens``."""
-    if clip.text.projection.is_meta or tokens > lengths(clip, [words])[0]:
-        return normal(clip.text.projection, generator, tokens, clip.text.width, std=std)
-    embedded: Tensor = clip.text.token_embedding(clip.tokenize([words]))
-    return embedded[0, clip.first_word :][:tokens].clone()
-
-
-def lengths(clip: Clip, texts: Sequence[str]) -> list[int]:
-    """Tokens of texts between start and end."""
-    return clip.words_in(texts).tolist()
 
 
 class CoupledPrompts(Method):

@@ -212,6 +212,7 @@ def test_a_bundle_predicts_by_itself(
 ) -> None:
     clip = make_small_clip()
     bundle, _ = fitted("dear", clip)
+    monkeypatch.setattr("dear.adapters.bundle.folder_for", lambda model, *_: model)
     monkeypatch.setattr("dear.adapters.bundle.load_clip", lambda *_args, **_options: clip)
     expected = Predictor(bundle).predict(paths[0], top=2, classes=OTHERS)
     assert bundle.predict(paths[0], 2, OTHERS) == expected

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 import torch
 from PIL import Image
+from torch import Tensor
 
 from dear.adapters.index_encoder import BundleEncoder
-from dear.adapters.predictor import Predictor
+from dear.adapters.predictor import Predictor, Vocabulary
 from dear.adapters.results import Prediction, Unreadable
 from dear.backbone import precision
 from dear.backbone.clip import Clip
@@ -48,6 +49,24 @@ def test_evidence_sums_to_the_logit(name: str, make_small_clip: MakeClip) -> Non
             assert one.logit == pytest.approx(float(row[at]), abs=1e-9)
             assert one.probability == pytest.approx(float(shares[at]), abs=1e-12)
     assert len({round(one.best.logit, 6) for one in found}) == len(found)
+
+
+def test_of_many_classes_few_images_are_scored_at_once(
+    make_small_clip: MakeClip, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clip = make_small_clip(dtype=torch.float64)
+    predictor = Predictor(fitted("dear", clip)[0], clip=clip)
+    together, sizes = predictor.predict(pictures()), list[int]()
+    monkeypatch.setattr("dear.adapters.predictor.EVIDENCE", 2 * len(predictor.features) * len(CLASSES))
+    logits = Vocabulary.logits
+
+    def noted(vocabulary: Vocabulary, image: Tensor) -> Tensor:
+        sizes.append(image.shape[1])
+        return logits(vocabulary, image)
+
+    monkeypatch.setattr(Vocabulary, "logits", noted)
+    assert [each.best.name for each in predictor.predict(pictures())] == [each.best.name for each in together]
+    assert sizes == [2, 2, 2, 1]
 
 
 def test_evidence_of_dear_is_alpha_times_the_scaled_cosine(make_small_clip: MakeClip) -> None:

@@ -7,7 +7,7 @@ import torch
 
 from dear.backbone.clip import Clip
 from dear.errors import SettingsError
-from dear.methods.shared import PLACEHOLDER, context_ids, context_prompts, initial_context
+from dear.methods.context import PLACEHOLDER, context_ids, context_prompts, initial_context
 
 CLASSES = ["house", "red_circle", "tree on the sea"]
 
@@ -24,7 +24,7 @@ CLASSES = ["house", "red_circle", "tree on the sea"]
 def test_what_stands_where(before: int, orders: list[str], small_clip: Clip) -> None:
     prompts = context_prompts(small_clip, CLASSES, "", 3, before)
     assert prompts.end.tolist() == [6, 7, 9]
-    assert prompts.words.shape == (3, 10, 22)
+    assert prompts.ids.shape == (3, 10)
     context = torch.randn(3, 22, generator=torch.Generator().manual_seed(1))
     trunk = prompts.trunk(context)
     ids = small_clip.tokenize(

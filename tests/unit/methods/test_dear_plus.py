@@ -243,6 +243,17 @@ def test_a_bundle_knows_its_classes(
     assert not evidence[1:, :, 0].any()
     assert own[1, :, 1:].all()
     torch.testing.assert_close(evidence[:, :, 1:], own[:, :, 1:])
+    sizes, einsum = list[int](), torch.einsum
+
+    def noted(form: str, *factors: Tensor) -> Tensor:
+        sizes.append(len(factors[-1]))
+        return einsum(form, *factors)
+
+    monkeypatch.setattr(torch, "einsum", noted)
+    values = read.method.get_parameter("means")[0].numel()
+    monkeypatch.setattr("dear.methods.dear_plus.method.AT_ONCE", 2 * values)
+    torch.testing.assert_close(among.evidence(features), evidence)
+    assert max(sizes) == 2  # classes
 
 
 def test_a_run_and_its_name(small_clip: Clip) -> None:

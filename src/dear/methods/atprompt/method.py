@@ -14,7 +14,8 @@ from dear.backbone.injection import Injection
 from dear.errors import SettingsError
 from dear.methods.atprompt import AtPromptSettings
 from dear.methods.base import ImageFeatures
-from dear.methods.shared import PLACEHOLDER, ContextPrompts, CoupledPrompts, lengths, normal, placed_prompts
+from dear.methods.context import PLACEHOLDER, ContextPrompts, lengths, placed_prompts
+from dear.methods.shared import CoupledPrompts, normal
 
 
 class ATPrompt(CoupledPrompts):

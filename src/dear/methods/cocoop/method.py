@@ -13,7 +13,8 @@ from torch.utils.checkpoint import checkpoint
 from dear.backbone.clip import Clip
 from dear.methods.base import ImageFeatures, Method
 from dear.methods.cocoop import CoCoOpSettings
-from dear.methods.shared import ContextPrompts, context_prompts, initial_context, two_layers
+from dear.methods.context import ContextPrompts, context_prompts, initial_context
+from dear.methods.shared import two_layers
 
 
 class CoCoOp(Method):
@@ -56,8 +57,10 @@ class CoCoOp(Method):
         classes, features = len(self.classnames), image[0]
         contexts = self.context + self.meta_net(features).unsqueeze(1)
         rows = torch.arange(len(features) * classes, device=features.device)
-        scores = []
-        for chunk in rows.split(self.settings.chunk):
+        scores, size = [], self.settings.chunk
+        if not torch.is_grad_enabled():
+            size = min(size, self.clip.text.prompts_at_once(self.prompts_of_classes.length))
+        for chunk in rows.split(size):
             of_image, of_class = chunk // classes, chunk % classes
             if torch.is_grad_enabled() and len(chunk) < len(rows):
                 text = checkpoint(self._text, contexts[of_image], of_class, use_reentrant=False)

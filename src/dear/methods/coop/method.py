@@ -9,8 +9,8 @@ from torch.nn.functional import normalize
 
 from dear.backbone.clip import Clip
 from dear.methods.base import Method
+from dear.methods.context import ContextPrompts, context_prompts, initial_context
 from dear.methods.coop import CoOpSettings
-from dear.methods.shared import ContextPrompts, context_prompts, initial_context
 
 
 class CoOp(Method):

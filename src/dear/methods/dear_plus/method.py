@@ -20,6 +20,9 @@ from dear.methods.declaration import MethodSettings
 from dear.methods.shared import name_hashes, require_distinct, rows_by_name
 from dear.roles.table import HeadRole, RoleTable
 
+AT_ONCE = 2**24
+"""Values of the means of classes that are scored together."""
+
 SAVED = ("rest", "centre", "whitening", "freedom", "parts")
 """Buffers that are computed from the training images."""
 
@@ -182,15 +185,22 @@ class DearPlus(Method):
         """E of the current classes."""
         if not len(self.trained):
             return features.new_zeros(*features.shape[:2], len(self.row))
-        spread, means = self.settings.spread, self.means.to(self.whitening)[self.row]
+        spread, means = self.settings.spread, self.means.to(self.whitening)
         whitened = (features.to(self.whitening) - self.centre[:, None]) @ self.whitening
         typical = spread / (1 + spread) * whitened.square().sum(dim=-1) - self.freedom[:, None] * math.log1p(
             spread
         )
-        projected = torch.einsum("abe,kae->abk", whitened, means)
-        squares = means.square().sum(dim=-1).T.unsqueeze(1)
-        factors: Tensor = projected - squares / 2 - typical.unsqueeze(-1) / 2
-        return factors * self.with_evidence
+
+        def of_classes(
+            means: Float[Tensor, "class attribute embed"],
+        ) -> Float[Tensor, "attribute batch class"]:
+            projected = torch.einsum("abe,kae->abk", whitened, means)
+            squares = means.square().sum(dim=-1).T.unsqueeze(1)
+            factors: Tensor = projected - squares / 2 - typical.unsqueeze(-1) / 2
+            return factors
+
+        parts = [of_classes(means[rows]) for rows in self.row.split(max(1, AT_ONCE // means[0].numel()))]
+        return (parts[0] if len(parts) == 1 else torch.cat(parts, dim=-1)) * self.with_evidence
 
     @torch.no_grad()
     def before_training(self, images: TrainingImages) -> None:

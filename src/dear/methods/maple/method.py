@@ -8,9 +8,10 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from dear.backbone.clip import Clip
-from dear.backbone.text import TextTrunk
+from dear.backbone.text_trunk import TextTrunk
+from dear.methods.context import context_ids, initial_context
 from dear.methods.maple import MapleSettings
-from dear.methods.shared import CoupledPrompts, context_ids, initial_context
+from dear.methods.shared import CoupledPrompts
 
 
 class MaPLe(CoupledPrompts):

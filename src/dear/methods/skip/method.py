@@ -4,7 +4,6 @@ ones, on few classes at a time.
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -84,7 +83,7 @@ class SkipTuning(Method):
         """Unit text features of the classes, or of those in ``rows``."""
         prompts = self.prompts
         if rows is not None:
-            prompts = [replace(trunk, tokens=trunk.tokens[rows], end=trunk.end[rows]) for trunk in prompts]
+            prompts = [trunk.of_rows(rows) for trunk in prompts]
         features = [
             normalize(self.text.features(trunk, 1, chunk=self.text_chunk), dim=-1) for trunk in prompts
         ]

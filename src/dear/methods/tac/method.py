@@ -12,10 +12,11 @@ from torch.nn.functional import cross_entropy, l1_loss, linear, normalize
 from dear.backbone.attention import ComputedBiases
 from dear.backbone.clip import Clip, fill
 from dear.backbone.injection import Injection
-from dear.backbone.text import TextTrunk
+from dear.backbone.text_trunk import TextTrunk
 from dear.errors import SettingsError
 from dear.methods.base import ImageFeatures, Method, TrainingImages
-from dear.methods.shared import PLACEHOLDER, add_epoch, deep_prompts, lengths, linear_values, prompt_ids
+from dear.methods.context import PLACEHOLDER, lengths, prompt_ids
+from dear.methods.shared import add_epoch, deep_prompts, linear_values
 from dear.methods.tac import TacSettings
 
 SENTENCES = 256

@@ -9,10 +9,11 @@ from torch.nn.functional import cross_entropy, normalize
 
 from dear.backbone.clip import Clip, span_start
 from dear.backbone.injection import ClassTokens, Injection
-from dear.backbone.text import TextTrunk
+from dear.backbone.text_trunk import TextTrunk
 from dear.errors import SettingsError
 from dear.methods.base import Method
-from dear.methods.shared import PLACEHOLDER, context_ids, cosine_distance, normal, two_layers
+from dear.methods.context import PLACEHOLDER, context_ids
+from dear.methods.shared import cosine_distance, normal, two_layers
 from dear.methods.tcp import TcpSettings
 
 
@@ -61,17 +62,29 @@ class TCP(Method):
         super().set_classes(classnames, frozen)
         self.placed = self.clip.text.trunk(ids, 1)
 
-    def class_tokens(self) -> Float[Tensor, "class token width"]:
-        """The class-aware tokens, from the frozen text features."""
-        tokens: Tensor = self.meta_net(self.frozen_text)
+    def class_tokens(self, frozen_text: Float[Tensor, "class embed"]) -> Float[Tensor, "class token width"]:
+        """The class-aware tokens, from frozen text features."""
+        tokens: Tensor = self.meta_net(frozen_text)
         return tokens.view(len(tokens), self.settings.tokens, -1)
 
     def text_features(self) -> Float[Tensor, "class embed"]:
+        if torch.is_grad_enabled():
+            return self._features(self.placed, self.frozen_text)
+        rows = torch.arange(len(self.frozen_text), device=self.frozen_text.device)
+        parts = rows.split(self.clip.text.prompts_at_once(self.placed.length))
+        if len(parts) == 1:
+            return self._features(self.placed, self.frozen_text)
+        placed, frozen = self.placed, self.frozen_text
+        return torch.cat([self._features(placed.of_rows(part), frozen[part]) for part in parts])
+
+    def _features(
+        self, placed: TextTrunk, frozen_text: Float[Tensor, "class embed"]
+    ) -> Float[Tensor, "class embed"]:
         at = self.clip.first_word
         context = self.context + self.clip.text.positional_embedding[at : at + self.settings.tokens]
-        of_class = ClassTokens(self.class_tokens(), step=self.layer - 1)
+        of_class = ClassTokens(self.class_tokens(frozen_text), step=self.layer - 1)
         inject = Injection(context[None], beta=1, at=at, written=True, of_class=of_class)
-        return normalize(self.clip.text.features(self.placed, 1, inject, self.text_chunk), dim=-1)
+        return normalize(self.clip.text.features(placed, 1, inject, self.text_chunk), dim=-1)
 
     def loss(
         self,

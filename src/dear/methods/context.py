@@ -1,0 +1,182 @@
+"""Learned contexts: prompts of classes in which vectors stand in the places of words."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from dear.backbone.clip import Clip, fill
+from dear.backbone.text import TextTower
+from dear.backbone.text_trunk import DeferredTokens, TextTrunk, common_prefix
+from dear.errors import SettingsError
+from dear.methods.shared import normal
+
+AT_ONCE = 1024
+"""Prompts that are compared together."""
+
+PLACEHOLDER = "X"
+"""A word of one token, in whose position a learned vector enters."""
+
+
+@dataclass(frozen=True)
+class ContextPrompts:
+    """Prompts of classes at the input of the text tower.
+
+    Attributes:
+        tower: The text tower.
+        ids: Ids of the words, cut at the last end-of-text if attention is causal.
+        end: Position of each prompt's end-of-text.
+        order: Index, for each position, into the words followed by the context vectors.
+        shared: Number of first positions that are the same in all prompts with one context.
+    """
+
+    tower: TextTower
+    ids: Int[Tensor, "class token"]
+    end: Int[Tensor, "class"]
+    order: Int[Tensor, "class token"]
+    shared: int
+
+    @property
+    def length(self) -> int:
+        """The number of tokens of each prompt."""
+        return self.ids.shape[1]
+
+    def trunk(
+        self, context: Float[Tensor, "*row context width"], rows: Int[Tensor, "row"] | None = None
+    ) -> TextTrunk:
+        """The input of layer 1, for one context for all classes or one per class; ``rows`` selects the class
+        of each context.
+        """
+        end = self.end if rows is None else self.end[rows]
+        classes = torch.arange(len(end), device=end.device) if rows is None else rows
+
+        def tokens(some: Int[Tensor, "row"], length: int) -> Float[Tensor, "row shorter width"]:
+            of_rows = context if context.ndim == 2 else context[some]
+            return self._tokens(of_rows, classes[some], length)
+
+        deferred = DeferredTokens(len(end), self.ids.shape[1], self.tower.width, tokens)
+        return TextTrunk(deferred, end, self.shared if context.ndim == 2 else 0, self.tower.causal)
+
+    def _tokens(
+        self, context: Float[Tensor, "*row context width"], rows: Int[Tensor, "row"], length: int
+    ) -> Float[Tensor, "row shorter width"]:
+        """The tokens of some classes, cut. No word before the cut comes from behind it."""
+        words, order = self.tower.token_embedding(self.ids[rows, :length]), self.order[rows, :length].long()
+        order = torch.where(order < self.ids.shape[1], order, order - self.ids.shape[1] + length)
+        both = torch.cat([words, context.to(words.dtype).expand(len(words), -1, -1)], dim=1)
+        placed = both.gather(1, order.unsqueeze(-1).expand(-1, -1, both.shape[-1]))
+        return placed + self.tower.positional_embedding[:length]
+
+
+@torch.no_grad()
+def context_prompts(
+    clip: Clip, classnames: Sequence[str], words: str, tokens: int, before: int | None = None
+) -> ContextPrompts:
+    """Prompts of classes with ``tokens`` context positions, of which ``before`` (all if None) precede the
+    class name and the others follow it. Raises SettingsError for prompts that are too long.
+    """
+    ids = context_ids(clip, classnames, words, tokens)
+    end, ids = clip.text.ends(ids), clip.text.cut(ids)
+    order = _in_order(ids)
+    context = torch.arange(tokens, device=ids.device) + ids.shape[1]
+    before = tokens if before is None else before
+    for row, length in zip(order, lengths(clip, fill("{}", classnames)), strict=True):
+        first = clip.first_word
+        name = torch.arange(tokens, tokens + length, device=ids.device) + first
+        row[first : first + tokens + length] = torch.cat([context[:before], name, context[before:]])
+    return _prompts(clip, ids, end, order)
+
+
+def context_ids(
+    clip: Clip, classnames: Sequence[str], words: str, tokens: int, after: str = "{}."
+) -> Int[Tensor, "class token"]:
+    """Ids of prompts whose context is the words, or placeholders if the words are fewer than ``tokens``;
+    ``after`` is what follows it, with the class name in place of {}. Raises SettingsError for prompts that do
+    not fit.
+    """
+    context = words if tokens <= lengths(clip, [words])[0] else " ".join([PLACEHOLDER] * tokens)
+    (length,) = lengths(clip, [context])
+    if length < tokens:
+        raise SettingsError(
+            f"{tokens} context tokens do not fit: the text tower takes {clip.text.context_length} tokens."
+        )
+    return prompt_ids(clip, classnames, context, after)
+
+
+def prompt_ids(
+    clip: Clip, classnames: Sequence[str], lead: str, after: str = "{}."
+) -> Int[Tensor, "class token"]:
+    """Ids of the lead and of what follows it, with the class name in place of {}. Raises SettingsError for
+    prompts that do not fit.
+    """
+    (length,), endings = lengths(clip, [lead]), fill(after, classnames)
+    for name, ending in zip(fill("{}", classnames), lengths(clip, endings), strict=True):
+        tokens = clip.first_word + length + ending + 1  # start, lead, what follows it, end
+        if tokens > clip.text.context_length:
+            raise SettingsError(
+                f"the prompt of {name!r} has {tokens} tokens with {length} of context, but the text tower "
+                f"takes {clip.text.context_length}: choose fewer tokens."
+            )
+    return clip.tokenize([f"{lead} {ending}" for ending in endings])
+
+
+@torch.no_grad()
+def placed_prompts(
+    clip: Clip, classnames: Sequence[str], lead: str, positions: Sequence[int]
+) -> ContextPrompts:
+    """Prompts of the lead, the class name and a full stop, with a context vector at each of the ``positions``
+    among all tokens (the start is 0), in order. Raises SettingsError for prompts that do not fit.
+    """
+    ids = prompt_ids(clip, classnames, lead)
+    end, ids = clip.text.ends(ids), clip.text.cut(ids)
+    order = _in_order(ids)
+    order[:, list(positions)] = (torch.arange(len(positions), device=ids.device) + ids.shape[1]).short()
+    return _prompts(clip, ids, end, order)
+
+
+def _in_order(ids: Int[Tensor, "class token"]) -> Int[Tensor, "class token"]:
+    """Each position's own word, in small numbers: a class has as many as tokens."""
+    return torch.arange(ids.shape[1], dtype=torch.int16, device=ids.device).repeat(len(ids), 1)
+
+
+def _prompts(
+    clip: Clip, ids: Int[Tensor, "class token"], end: Int[Tensor, "class"], order: Int[Tensor, "class token"]
+) -> ContextPrompts:
+    shared = 0
+    if clip.text.causal:
+        shared = min(
+            common_prefix(_same_as_first(ids, order, rows), end[rows])
+            for rows in torch.arange(len(ids), device=ids.device).split(AT_ONCE)
+        )
+    return ContextPrompts(clip.text, ids.int(), end, order, shared)
+
+
+def _same_as_first(
+    ids: Int[Tensor, "class token"], order: Int[Tensor, "class token"], rows: Int[Tensor, "row"]
+) -> Bool[Tensor, "row token"]:
+    """True where some prompts have the first one's words or context vector."""
+    length, first = ids.shape[1], torch.zeros_like(rows[:1])
+    is_context = order[rows] >= length
+
+    def words(of: Int[Tensor, "row"]) -> Int[Tensor, "row token"]:  # of context vectors any
+        return ids[of].gather(1, order[of].long().clamp(max=length - 1))
+
+    return (order[rows] == order[first]) & (is_context | (words(rows) == words(first)))
+
+
+@torch.no_grad()
+def initial_context(
+    clip: Clip, words: str, tokens: int, std: float, generator: torch.Generator
+) -> Float[Tensor, "context width"]:
+    """The first embeddings of the words, or normal values if the words are fewer than ``tokens``."""
+    if clip.text.projection.is_meta or tokens > lengths(clip, [words])[0]:
+        return normal(clip.text.projection, generator, tokens, clip.text.width, std=std)
+    embedded: Tensor = clip.text.token_embedding(clip.tokenize([words]))
+    return embedded[0, clip.first_word :][:tokens].clone()
+
+
+def lengths(clip: Clip, texts: Sequence[str]) -> list[int]:
+    """Tokens of texts between start and end."""
+    return clip.words_in(texts).tolist()

@@ -1,0 +1,140 @@
+"""Prompts of many classes: whatever the method, few of them are in memory at once, and one long name does not
+pad the others.
+"""
+
+from itertools import product
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from dear.backbone import text as text_tower
+from dear.backbone import text_trunk
+from dear.backbone.clip import Clip
+from dear.limits import LimitError
+from dear.methods import base
+from dear.methods.cocoop import CoCoOpSettings
+from dear.methods.coop import CoOpSettings
+from dear.methods.declaration import MethodSettings
+from dear.methods.mmrl import MmrlSettings
+from dear.methods.mmrlpp import MmrlPlusSettings
+from dear.methods.registry import METHODS, build_method
+from dear.methods.tcp import TcpSettings
+from tests.contract.test_methods import LABELS, SETTINGS, TEMPLATE, MakeClip, images, make, seeded, table
+
+WORDS = ("red", "green", "blue", "circle", "tree", "sea")
+MANY = ["red circle on the sea", *(f"{one} {other}" for one, other in product(WORDS, WORDS)), *WORDS]
+SMALL = SETTINGS | {"mmrl": MmrlSettings(space=7), "mmrl++": MmrlPlusSettings(space=7)}
+CASES: list[tuple[str, MethodSettings | None]] = [
+    *((name, SMALL.get(name)) for name in METHODS),
+    ("coop", CoOpSettings(tokens=3, words="", class_specific=True)),
+    ("coop", CoOpSettings(tokens=3, words="", position="middle")),
+    ("cocoop", CoCoOpSettings(tokens=3, words="", reduction=4, chunk=10_000)),
+    ("tcp", TcpSettings(tokens=6)),
+]
+
+
+class Largest(TorchDispatchMode):
+    """Notes the most values of a tensor that an operator made."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.values = 0
+
+    def __torch_dispatch__(self, operator: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        output = operator(*args, **(kwargs or {}))
+        for result in output if isinstance(output, list | tuple) else [output]:
+            if isinstance(result, Tensor):
+                size = result.untyped_storage().nbytes() // result.element_size()
+                self.values = max(self.values, size)
+        return output
+
+
+def few_at_once(monkeypatch: pytest.MonkeyPatch, clip: Clip, prompts: int) -> int:
+    """Allow few prompts at once; returns the values of the widest layer for them."""
+    values = prompts * clip.text.context_length * clip.text.widest
+    monkeypatch.setattr(text_tower, "MOST_VALUES", values)
+    monkeypatch.setattr(base, "MOST_STORED", 0)
+    return values
+
+
+@pytest.mark.parametrize(("name", "settings"), CASES)
+@torch.no_grad()
+def test_few_prompts_are_in_memory(
+    name: str, settings: MethodSettings | None, make_small_clip: MakeClip, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clip = make_small_clip(dtype=torch.float64)
+    method = build_method(name, clip, seeded(1), roles=table(clip), settings=settings)
+    if (teacher := METHODS[name].teacher) is not None:
+        method.set_teacher(make(teacher, clip))
+    for values in method.parameters():
+        values.add_(torch.randn(values.shape, generator=seeded(5), dtype=values.dtype) / 10)
+    method.set_classes(MANY, TEMPLATE)
+    image = method.image_features(method.image_trunk(images(torch.float64)))
+    frozen, text = method.frozen_text, method.text_features()
+    scores = method.logits(image, text)
+    allowed = few_at_once(monkeypatch, clip, 2)
+    assert allowed < 3 * len(MANY) * clip.text.width  # that of all prompts would be seen
+    with Largest() as largest:
+        method.set_classes(MANY, TEMPLATE)
+        in_pieces = method.text_features()
+        again = method.logits(image, in_pieces)
+    assert largest.values <= allowed
+    for got, wanted in ((method.frozen_text, frozen), (in_pieces, text), (again, scores)):
+        torch.testing.assert_close(got, wanted, rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("name", ["zero-shot", "coop", "mmrl"])
+@torch.no_grad()
+def test_a_long_name_pads_no_others(
+    name: str, make_small_clip: MakeClip, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clip = make_small_clip()
+    few_at_once(monkeypatch, clip, 7)
+    monkeypatch.setattr(text_trunk, "GROUP_WORTH", 0)
+    positions = list[int]()
+    for layer in range(1, clip.text.depth + 1):
+        clip.text.block(layer).mlp.register_forward_hook(
+            lambda _, inputs, __: positions.append(inputs[0][..., 0].numel())
+        )
+    method = build_method(name, clip, seeded(1), settings=SETTINGS.get(name))
+    spent = []
+    for names in (MANY[1:], MANY):
+        positions.clear()
+        method.set_classes(names, TEMPLATE)
+        method.text_features()
+        spent.append(sum(positions))
+    of_a_piece = 7 * clip.text.context_length * clip.text.depth
+    assert spent[1] - spent[0] <= 2 * of_a_piece  # the frozen features', and the method's
+
+
+def test_a_training_on_too_many_is_refused(
+    make_small_clip: MakeClip, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It takes all prompts in each step; none is computed for it before."""
+    method = make("coop", make_small_clip(), classes=MANY)
+    trunk = method.image_trunk(images())
+    values = len(MANY) * 11 * 22  # classes, tokens, width
+    monkeypatch.setenv("DEAR_LIMIT_TRAINING_PROMPTS", str(values - 1))
+    refused = (
+        rf"^{len(MANY)} prompts, the longest of 11 tokens: {values:,} values .*TRAINING_PROMPTS to raise"
+    )
+    with pytest.raises(LimitError, match=refused):
+        method.loss(trunk, LABELS)
+    monkeypatch.setenv("DEAR_LIMIT_TRAINING_PROMPTS", str(values))
+    method.loss(trunk, LABELS)["loss"].backward()
+
+
+def test_a_training_computes_its_prompts_once(
+    make_small_clip: MakeClip, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clip = make_small_clip()
+    monkeypatch.setattr(base, "MOST_STORED", 0)
+    method, calls = make("mmrl", clip), list[int]()
+    clip.text.block(1).register_forward_hook(lambda *_: calls.append(1))
+    trunk = method.image_trunk(images())
+    for _ in range(3):
+        method.loss(trunk, LABELS)["loss"].backward()
+    assert len(calls) == 1

@@ -1,0 +1,135 @@
+"""A bundle whose backbone is a folder: what counts is the folder's content, not the path that it had."""
+
+import json
+import os
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from safetensors.torch import save_file
+
+from dear.adapters.bundle import Bundle
+from dear.adapters.bundle_config import CARD, CONFIG
+from dear.adapters.predictor import Predictor
+from dear.backbone import hub
+from dear.backbone.clip import Identity
+from dear.backbone.load import build, load_clip
+from dear.errors import BundleError, WeightsError
+from dear.methods.declaration import MethodSettings
+from tests.unit.backbone import prime
+
+pytestmark = pytest.mark.usefixtures("prime_architecture")
+
+
+def write_model(folder: Path, **changes: Any) -> Path:
+    """A small CLIP in a folder."""
+    folder.mkdir(parents=True)
+    save_file(build(prime.NAME).state_dict(), folder / "open_clip_model.safetensors")
+    (folder / hub.CONFIG).write_text(json.dumps({"model_cfg": prime.CONFIG | changes, "preprocess_cfg": {}}))
+    return folder
+
+
+@pytest.fixture
+def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return write_model(tmp_path / "clip")
+
+
+def bundle_on(model: str) -> Bundle:
+    return Bundle(
+        method="zero-shot",
+        settings=MethodSettings(),
+        model=model,
+        pretrained=None,
+        weights=load_clip(model).identity,
+        roles=None,
+        classes=("cat", "dog"),
+        templates=("a photo of a {}.",),
+        tensors={},
+    )
+
+
+@pytest.fixture
+def bundle(model: Path) -> Bundle:
+    return bundle_on(model.name)
+
+
+def test_the_path_does_not_count(model: Path) -> None:
+    identities = [load_clip(name).identity for name in ("clip", "./clip", str(model))]
+    assert len({*identities}) == 1
+    for name in ("./clip", str(model)):
+        bundle_on("clip").check(load_clip(name))
+
+
+def test_names_of_architectures_and_repositories_count() -> None:
+    names = ["ViT-B-16", "ViT-B-32", "tiny", "hf-hub:a/clip", "hf-hub:b/clip", "a/clip"]
+    identities = [Identity(name, "folder", "0" * 64) for name in names]
+    assert len({*identities}) == len(names)
+    assert Identity("a", "folder", "") != Identity("b", "folder", "")
+    assert Identity("a", "folder", "0" * 64) != Identity("a", "folder", "1" * 64)
+
+
+@pytest.mark.parametrize("home", ["new/clip2", "ViT-B-16"])
+@pytest.mark.parametrize("form", ["relative", "absolute", "~"])
+def test_a_folder_that_moved(
+    bundle: Bundle, model: Path, monkeypatch: pytest.MonkeyPatch, home: str, form: str
+) -> None:
+    """Also to the name of an architecture."""
+    Path(home).parent.mkdir(exist_ok=True)
+    shutil.move(model, home)
+    monkeypatch.setenv("HOME", os.getcwd())
+    moved = {"relative": home, "absolute": str(Path(home).resolve()), "~": f"~/{home}"}[form]
+    assert Predictor(bundle, "cpu", pretrained=moved).classes == bundle.classes
+
+
+@pytest.mark.parametrize("pretrained", [None, "new/open_clip_model.safetensors"])
+def test_a_folder_that_is_not_here(bundle: Bundle, model: Path, pretrained: str | None) -> None:
+    shutil.move(model, "new")
+    with pytest.raises(
+        WeightsError, match=r"the bundle of zero-shot is 'clip', no folder .*--pretrained FOLDER"
+    ):
+        bundle.load_backbone(pretrained=pretrained)
+
+
+def test_a_missing_folder_is_not_looked_for_on_the_hub(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """OWNER/NAME is also what repositories are called."""
+    monkeypatch.chdir(tmp_path)
+    bundle = bundle_on(str(write_model(tmp_path / "models" / "clip").relative_to(tmp_path)))
+    shutil.rmtree("models")
+    monkeypatch.setattr(hub, "fetch", lambda *_, **__: pytest.fail("the hub was asked"))
+    with pytest.raises(WeightsError, match=r"is 'models/clip', no folder here"):
+        bundle.load_backbone()
+
+
+def test_another_model_in_its_place(bundle: Bundle, tmp_path: Path) -> None:
+    other = write_model(tmp_path / "other", quick_gelu=True)
+    with pytest.raises(
+        BundleError, match=r"fitted on clip/folder .* but the backbone here is .*/other/folder"
+    ):
+        bundle.load_backbone(pretrained=str(other))
+
+
+def test_a_folder_takes_the_place_of_folders_only(bundle: Bundle, model: Path) -> None:
+    named = replace(bundle, model=prime.NAME, weights=replace(bundle.weights, model=prime.NAME))
+    with pytest.raises(WeightsError, match="is a folder: name the weights file in it"):
+        named.load_backbone(pretrained=str(model))
+
+
+def test_no_path_of_this_machine_is_published(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bundle, published = bundle_on(str(model)), dict[str, str]()
+
+    def upload(folder: Path, *_: Any, **__: Any) -> str:
+        published.update({file.name: file.read_text() for file in folder.glob("*.[jm]*")})
+        return "address"
+
+    monkeypatch.setattr("dear.adapters.bundle_files.upload", upload)
+    bundle.push_to_hub("someone/cards")
+    assert {*published} == {CARD, CONFIG}
+    for text in published.values():
+        assert str(model.parent) not in text
+    assert "zero-shot on `clip`, for 2 classes" in published[CARD]
+    assert json.loads(published[CONFIG])["backbone"]["model"] == "clip"
