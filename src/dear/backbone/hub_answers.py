@@ -72,11 +72,10 @@ def _checked_answers(title: str, size_limit: str, asked: str | None) -> Iterator
     def checked(*args: Any, **options: Any) -> Any:
         try:
             answer = ask(*args, **options)
-        except EntryNotFoundError as error:  # the client notes it by the commit
-            headers: Any = getattr(getattr(error, "response", None), "headers", {})
-            if GIT.fullmatch(headers.get(constants.HUGGINGFACE_HEADER_X_REPO_COMMIT, "0" * 40)):
-                raise
-            raise ContentError(f"the hub at {constants.ENDPOINT} states no commit of {title}.") from error
+        except EntryNotFoundError as error:  # the client would note in its cache that there is no such file
+            raise ContentError(
+                f"the hub at {constants.ENDPOINT} lists {title} and does not send it: try again later."
+            ) from error
         etag, commit = str(answer.etag), str(answer.commit_hash)
         if not (SHA256.fullmatch(etag) or GIT.fullmatch(etag)) or not GIT.fullmatch(commit):
             raise ContentError(f"the hub at {constants.ENDPOINT} states no hash of {title}: use another.")

@@ -74,6 +74,8 @@ def unopened(index: Path, error: Exception) -> DataError:
             f"cannot open the index {index}: {error}. Raise the number of open files with `ulimit -n` if it "
             "has many shards, or check the permissions of its files."
         )
+    if isinstance(error, FileNotFoundError):  # it was there before
+        return DataError(f"the index {index} is no longer there: build it again, if nobody replaces it now.")
     if "locked" in str(error):
         return DataError(f"the index {index} is being written: try again soon.")
     return damaged(index, error)

@@ -19,8 +19,10 @@ from dear.data.world.tasks import task_names
 from dear.errors import DataError, SettingsError
 
 MAX_EXAMPLES = 8
-SIDE = 512
-"""Length of the short side, in pixels, to which larger pictures of a folder are reduced."""
+SIDE, LONGEST = 512, 1024
+"""Pixels of the short side to which larger pictures of a folder are reduced, and at most of the long one: a
+long answer stays in memory while a client does not read it.
+"""
 
 
 @dataclass(frozen=True)
@@ -73,9 +75,11 @@ def _of_folder(folder: Path) -> tuple[Example, ...]:
     for path in random.Random(0).sample(paths, len(paths)):  # not all of the first class
         try:
             name = path.relative_to(folder).with_suffix("").as_posix()
-            examples.append(Example(name, png_of(as_image(decode(path, SIDE)))))
+            image = as_image(decode(path, SIDE))
         except DataError:
             continue
+        image.thumbnail((LONGEST, LONGEST))
+        examples.append(Example(name, png_of(image)))
         if len(examples) == MAX_EXAMPLES:
             break
     if not examples:

@@ -53,7 +53,7 @@ def test_an_opened_index_that_is_removed_and_made_anew(tmp_path: Path) -> None:
     build_index(Plain(), folder, out)
     index, query = Index.open(out), paint(tmp_path / "query.png", "red", 60)
     shutil.rmtree(out)
-    with pytest.raises(DataError, match="index is damaged"):
+    with pytest.raises(DataError, match="index is no longer there: build it again"):
         found(index, query)
     (folder / "blue.png").unlink()
     build_index(Plain(), folder, out)

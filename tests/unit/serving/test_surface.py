@@ -194,6 +194,13 @@ def test_examples_are_answered_by_number(small_clip: Clip, tmp_path: Path) -> No
         examples_of(predictor.bundle, tmp_path / "none")
 
 
+def test_examples_are_small(small_clip: Clip, tmp_path: Path) -> None:
+    """Clients that read none of a panorama's 7.5 MB took the server to 3 GB."""
+    Image.new("RGB", (3000, 600)).save(tmp_path / "a.png")
+    (example,) = examples_of(small_predictor(small_clip).bundle, tmp_path)
+    assert Image.open(io.BytesIO(example.png)).size == (1024, 205)  # 600 pixels become 512, 3000 2560
+
+
 def test_only_a_bundle_of_a_world_task_has_examples_of_its_own(small_clip: Clip) -> None:
     bundle, task = small_predictor(small_clip).bundle, load_dataset("mixed-paints")
     assert examples_of(bundle) == ()
