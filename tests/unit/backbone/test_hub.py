@@ -123,16 +123,6 @@ def test_what_a_mirror_answers_is_no_path(fault: str, standin: StandIn, tmp_path
     assert not [path for path in (tmp_path / "cache").rglob("*") if path.is_file()]
 
 
-def test_a_file_that_is_listed_but_not_sent_is_asked_for_again(standin: StandIn) -> None:
-    """The client noted that there is none: from then on a model had other pixels, without a word."""
-    standin.files[CLIP] = {"config.json": b"{}"}
-    standin.faults.missing = True
-    with pytest.raises(WeightsError, match=r"lists config\.json of .* and does not send it: try again"):
-        hub.fetch(CLIP, ["config.json"])
-    standin.faults.missing = False
-    assert hub.fetch(CLIP, ["config.json"]).read_bytes() == b"{}"
-
-
 def test_a_link_out_of_the_cache_removes_no_file_there(standin: StandIn, tmp_path: Path) -> None:
     standin.files[CLIP] = {"config.json": b"{}"}
     path = hub.fetch(CLIP, ["config.json"])

@@ -27,6 +27,15 @@ def refused(match: str) -> str:
     return str(caught.value)
 
 
+def test_a_file_that_is_listed_but_not_sent_is_asked_for_again(standin: StandIn) -> None:
+    """The client noted that there is none: from then on a model had other pixels, without a word."""
+    standin.files[NAME] = {FILE: b"{}"}
+    standin.faults.missing = True
+    refused(r"lists config\.json of .* and does not send it: try again")
+    standin.faults.missing = False
+    assert hub.fetch(NAME, [FILE]).read_bytes() == b"{}"
+
+
 def test_a_branch_that_is_not_in_utf_8(cached: Path) -> None:
     branch = cached.parents[2] / "refs" / "main"
     branch.write_bytes(b"\xff\xfe")
