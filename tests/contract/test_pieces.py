@@ -26,11 +26,14 @@ from tests.contract.test_methods import LABELS, SETTINGS, TEMPLATE, MakeClip, im
 
 WORDS = ("red", "green", "blue", "circle", "tree", "sea")
 MANY = ["red circle on the sea", *(f"{one} {other}" for one, other in product(WORDS, WORDS)), *WORDS]
+ALIKE = ["red circle on the sea", *(f"red {one} {other}" for one, other in product(WORDS, WORDS))]
+"""They begin with the same word, which may be before a learned context."""
 SMALL = SETTINGS | {"mmrl": MmrlSettings(space=7), "mmrl++": MmrlPlusSettings(space=7)}
 CASES: list[tuple[str, MethodSettings | None]] = [
     *((name, SMALL.get(name)) for name in METHODS),
     ("coop", CoOpSettings(tokens=3, words="", class_specific=True)),
     ("coop", CoOpSettings(tokens=3, words="", position="middle")),
+    ("coop", CoOpSettings(tokens=3, words="", position="front")),
     ("cocoop", CoCoOpSettings(tokens=3, words="", reduction=4, chunk=10_000)),
     ("tcp", TcpSettings(tokens=6)),
 ]
@@ -60,10 +63,15 @@ def few_at_once(monkeypatch: pytest.MonkeyPatch, clip: Clip, prompts: int) -> in
     return values
 
 
+@pytest.mark.parametrize("names", [MANY, ALIKE], ids=["many", "alike"])
 @pytest.mark.parametrize(("name", "settings"), CASES)
 @torch.no_grad()
 def test_few_prompts_are_in_memory(
-    name: str, settings: MethodSettings | None, make_small_clip: MakeClip, monkeypatch: pytest.MonkeyPatch
+    name: str,
+    settings: MethodSettings | None,
+    names: list[str],
+    make_small_clip: MakeClip,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     clip = make_small_clip(dtype=torch.float64)
     method = build_method(name, clip, seeded(1), roles=table(clip), settings=settings)
@@ -71,14 +79,14 @@ def test_few_prompts_are_in_memory(
         method.set_teacher(make(teacher, clip))
     for values in method.parameters():
         values.add_(torch.randn(values.shape, generator=seeded(5), dtype=values.dtype) / 10)
-    method.set_classes(MANY, TEMPLATE)
+    method.set_classes(names, TEMPLATE)
     image = method.image_features(method.image_trunk(images(torch.float64)))
     frozen, text = method.frozen_text, method.text_features()
     scores = method.logits(image, text)
     allowed = few_at_once(monkeypatch, clip, 2)
-    assert allowed < 3 * len(MANY) * clip.text.width  # that of all prompts would be seen
+    assert allowed < 3 * len(names) * clip.text.width  # that of all prompts would be seen
     with Largest() as largest:
-        method.set_classes(MANY, TEMPLATE)
+        method.set_classes(names, TEMPLATE)
         in_pieces = method.text_features()
         again = method.logits(image, in_pieces)
     assert largest.values <= allowed

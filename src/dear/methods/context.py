@@ -62,10 +62,15 @@ class ContextPrompts:
     def _tokens(
         self, context: Float[Tensor, "*row context width"], rows: Int[Tensor, "row"], length: int
     ) -> Float[Tensor, "row shorter width"]:
-        """The tokens of some classes, cut. No word before the cut comes from behind it."""
-        words, order = self.tower.token_embedding(self.ids[rows, :length]), self.order[rows, :length].long()
-        order = torch.where(order < self.ids.shape[1], order, order - self.ids.shape[1] + length)
-        both = torch.cat([words, context.to(words.dtype).expand(len(words), -1, -1)], dim=1)
+        """The tokens of some classes, cut. A word before the cut may come from behind it, where the context
+        is moved.
+        """
+        order, words = self.order[rows, :length].long(), self.ids.shape[1]
+        ids = self.ids[rows].gather(1, order.clamp(max=words - 1))
+        tokens = self.tower.token_embedding(ids)
+        own = torch.arange(length, device=order.device).expand_as(order)
+        order = torch.where(order < words, own, order - words + length)
+        both = torch.cat([tokens, context.to(tokens.dtype).expand(len(tokens), -1, -1)], dim=1)
         placed = both.gather(1, order.unsqueeze(-1).expand(-1, -1, both.shape[-1]))
         return placed + self.tower.positional_embedding[:length]
 
