@@ -13,7 +13,7 @@ from dear.adapters import bundle_files as files
 from dear.adapters.bundle_config import CONFIG, SCHEMA, Metrics, Training, check_unchanged, is_hub_id
 from dear.adapters.model_card import model_card, without_folders
 from dear.adapters.results import verdict
-from dear.backbone.choice import may_be_folder
+from dear.backbone.choice import is_local, may_be_folder
 from dear.backbone.clip import Clip, Identity, tensors_hash
 from dear.backbone.hub_cache import note_folder_of
 from dear.backbone.load import folder_for, load_clip, named_weights
@@ -280,6 +280,23 @@ class Bundle:
         check_unchanged(config, folder / CONFIG)
         return bundle
 
+    def without_paths(self) -> "Bundle":
+        """The bundle without the paths on this machine of its backbone's folder or file."""
+        pretrained, roles = self.pretrained, self.roles
+        if pretrained is not None and is_local(self.model, pretrained):
+            pretrained = Path(pretrained).name
+        if roles is not None:
+            of_roles = replace(roles.weights, model=without_folders(roles.weights.model))
+            roles = replace(roles, weights=of_roles)
+        model, weights = map(without_folders, (self.model, self.weights.model))
+        return replace(
+            self,
+            model=model,
+            pretrained=pretrained,
+            weights=replace(self.weights, model=weights),
+            roles=roles,
+        )
+
     def push_to_hub(
         self,
         repo_id: str,
@@ -294,10 +311,7 @@ class Bundle:
 
         Returns the commit's address. Raises BundleError with the hub's reason.
         """
-        bundle = self
-        if may_be_folder(self.weights.model):
-            weights = replace(self.weights, model=without_folders(self.weights.model))
-            bundle = replace(self, model=without_folders(self.model), weights=weights)
+        bundle = self.without_paths()
         with tempfile.TemporaryDirectory() as temporary:
             folder = Path(temporary) / "bundle"
             files.write(folder, bundle.tensors, bundle.config(), bundle.model_card(repo_id))

@@ -95,7 +95,10 @@ def model_card(config: Mapping[str, Any], parameters: int, title: str) -> str:
 
 def without_folders(model: str) -> str:
     """A backbone's name; of a folder its own name, without the path to it on this machine."""
-    return PureWindowsPath(model).name or model if may_be_folder(model) else model  # takes both separators
+    if not may_be_folder(model):
+        return model
+    name = PureWindowsPath(model).name.strip(".") or "folder"  # takes both separators
+    return name if may_be_folder(name) else f"./{name}"  # no architecture
 
 
 def _measured(config: Mapping[str, Any]) -> str:

@@ -247,6 +247,8 @@ def _read_zip(path: Path, settings: DataSettings, report: Report) -> Listing:
     if huggingface.is_saved(folder):  # which is packed itself: the limits of both would multiply
         raise DataError(f"{path} holds a saved Hugging Face data set: unpack it and give its folder.")
     tables = [file for file in sorted(folder.iterdir()) if file.suffix.lower() in table_rows.SUFFIXES]
+    if len(tables) > table_rows.MOST_TABLES:  # each is looked into
+        raise DataError(f"{path} has {len(tables)} tables: leave the one that lists the images.")
     folders, notes = subfolders(folder), ignored_note(ignored)
     if folders or len(tables) > 1:  # another table is no reason to leave the folders out
         tables = [file for file in tables if table_rows.lists_images(file)]

@@ -159,7 +159,15 @@ def check_data(experiment: Experiment, datasets: Mapping[str, Dataset]) -> None:
     Raises DataError.
     """
     protocol, source = experiment.protocol, experiment.protocol.trained_on
-    locations = dict[str, tuple[str, str]]()
+    locations, identities = dict[str, tuple[str, str]](), dict[str, tuple[str, str]]()
+    for name in experiment.data if source is None else [source, *experiment.data]:
+        dataset = datasets[name]
+        other, identity = identities.setdefault(dataset.name, (name, dataset.identity))
+        if identity != dataset.identity:
+            raise DataError(
+                f"{other} and {name} are both called {dataset.name}, by which reports tell data sets apart: "
+                "rename one of them."
+            )
     for name in experiment.data if source is None else [source]:  # each has its own records
         location, _ = origin(datasets[name].test, torch.empty(0, dtype=torch.int64))
         other, its_location = locations.setdefault(datasets[name].identity, (name, location))

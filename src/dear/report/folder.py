@@ -42,8 +42,8 @@ def read_folder(folder: Path) -> list[Record]:
     """All run records in a folder and its subfolders.
 
     A file with the name of a run's record must be one. Any other file is a record if it holds a JSON object
-    with a schema and a protocol, and is ignored if it cannot be read, such as a link or settings with
-    comments. Hidden subfolders belong to other programs and are not entered.
+    with the number of a schema and the name of a protocol, and is ignored if it cannot be read, such as a
+    link or settings with comments. Hidden subfolders belong to other programs and are not entered.
 
     Raises:
         DataError: if there is no such folder, no record in it, or a damaged one; for a link with the name of
@@ -74,7 +74,8 @@ def _record_in(path: Path) -> Record | None:
             return None
         reason = error.reason if isinstance(error, ReadingError) else str(error).rstrip(".")
         raise DataError(f"{path} is not a run record: {reason}. {remedy}") from error
-    if not (isinstance(record, dict) and "schema" in record and "protocol" in record):
+    kinds = {"schema": int, "protocol": str}
+    if not (isinstance(record, dict) and all(isinstance(record.get(key), kinds[key]) for key in kinds)):
         if must_be_record:
             raise DataError(f"{path} is not a run record: it has no schema and protocol. {remedy}")
         return None

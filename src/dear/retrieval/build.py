@@ -5,6 +5,7 @@ interrupted build resumes after its last chunk. Queries compare the new rows whe
 """
 
 import hashlib
+from collections.abc import Sequence
 from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -26,7 +27,7 @@ from dear.retrieval.database import FILE, LOCK, only_writer
 from dear.retrieval.encoder import Encoder
 from dear.retrieval.facts import LAST_GENERATION
 from dear.retrieval.results import Built, damaged
-from dear.retrieval.scan import Changes, Shard, Stamp, compare, scan, shards_in, stamp_of
+from dear.retrieval.scan import Shard, Stamp, compare, scan, shards_in, stamp_of
 from dear.retrieval.vectors import FOLDER, OF_FAISS, Vectors, remove
 from dear.writing import within
 
@@ -76,7 +77,10 @@ def build_index(
     is_new, makes_folder = not Catalogue.exists(out), not out.exists()
     with only_writer(out), closing(_open(encoder, folder, out, model, shard)) as catalogue:
         changes = compare(catalogue.stamps(), stamps)
-        encoded = _encode(encoder, catalogue, folder, changes, threads, batch, progress)
+        # The cause may have been a permission, a limit or a version.
+        again = (catalogue.broken().keys() & stamps.keys()) - {*changes.changed}
+        paths = sorted((*changes.added, *changes.changed, *again))
+        encoded = _encode(encoder, catalogue, folder, paths, threads, batch, progress)
         with catalogue.change():  # after encoding, so that a moved file finds its row
             catalogue.remove(changes.removed)
         built = finish(catalogue)
@@ -85,13 +89,14 @@ def build_index(
             discard(out, makes_folder)
         why = f" The first: {next(iter(built.broken.values()))}" if built.broken else ""
         raise DataError(f"{folder} has no readable image.{why}")
+    changed = len(changes.changed) + len(again - built.broken.keys())
     return replace(
         built,
         features=tuple(name for name in built.features if name not in encoder.unowned),
         added=len(changes.added),
-        changed=len(changes.changed),
+        changed=changed,
         removed=len(changes.removed),
-        unchanged=len(stamps) - len(changes.added) - len(changes.changed),
+        unchanged=len(stamps) - len(changes.added) - changed,
         encoded=encoded,
         left_out=built.left_out or tuple(encoder.unowned),
     )
@@ -230,13 +235,12 @@ def _encode(
     encoder: Encoder,
     catalogue: Catalogue,
     folder: Path,
-    changes: Changes,
+    paths: Sequence[str],
     threads: int,
     batch: int,
     progress: Progress,
 ) -> int:
-    """Add added and changed files to the catalogue; returns how many rows were encoded."""
-    paths = sorted((*changes.added, *changes.changed))
+    """Put files into the catalogue; returns how many rows were encoded."""
     before = catalogue.metadata()["rows"]
 
     def read(path: str) -> tuple[Entry, UInt8[Tensor, "3 height width"] | None]:

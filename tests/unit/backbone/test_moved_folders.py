@@ -18,6 +18,7 @@ from dear.backbone.clip import Identity
 from dear.backbone.load import build, load_clip
 from dear.errors import BundleError, WeightsError
 from dear.methods.declaration import MethodSettings
+from dear.roles.table import HeadRole, RoleTable
 from tests.unit.backbone import prime
 
 pytestmark = pytest.mark.usefixtures("prime_architecture")
@@ -119,8 +120,16 @@ def test_a_folder_takes_the_place_of_folders_only(bundle: Bundle, model: Path) -
         named.load_backbone(pretrained=str(model))
 
 
-def test_no_path_of_this_machine_is_published(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    bundle, published = bundle_on(str(model)), dict[str, str]()
+@pytest.mark.parametrize("name", ["clip", "ViT-B-32"])
+def test_no_path_of_this_machine_is_published(
+    name: str, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A folder called like an architecture stays a folder."""
+    model = model.rename(tmp_path / name)
+    bundle = bundle_on(str(model))
+    heads = (HeadRole(1, 0, "core", "color"),)
+    roles = RoleTable("by hand", bundle.weights, ("color",), heads)
+    bundle, published = replace(bundle, roles=roles), dict[str, str]()
 
     def upload(folder: Path, *_: Any, **__: Any) -> str:
         published.update({file.name: file.read_text() for file in folder.glob("*.[jm]*")})
@@ -131,5 +140,11 @@ def test_no_path_of_this_machine_is_published(model: Path, monkeypatch: pytest.M
     assert {*published} == {CARD, CONFIG}
     for text in published.values():
         assert str(model.parent) not in text
-    assert "zero-shot on `clip`, for 2 classes" in published[CARD]
-    assert json.loads(published[CONFIG])["backbone"]["model"] == "clip"
+    config = json.loads(published[CONFIG])
+    shown = "clip" if name == "clip" else "./ViT-B-32"
+    assert f"zero-shot on `{shown}`, for 2 classes" in published[CARD]
+    assert (config["backbone"]["model"], config["roles"]["weights"]["model"]) == (shown, shown)
+    pushed = bundle.without_paths()
+    assert pushed.load_backbone(pretrained=str(model)).identity == bundle.weights
+    from_file = replace(bundle, model=prime.NAME, pretrained=str(model / "open_clip_model.safetensors"))
+    assert from_file.without_paths().pretrained == "open_clip_model.safetensors"

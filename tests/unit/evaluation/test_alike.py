@@ -1,5 +1,6 @@
 """Data sets that records cannot tell apart, as their images have the same names and sizes."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from dear.errors import DataError
 from dear.evaluation.experiment import Experiment
 from dear.evaluation.plan import Plan
 from dear.evaluation.protocols.few_shot import FewShot
+from dear.evaluation.protocols.transfer import CrossDataset
 from dear.evaluation.runs import check_data
 
 
@@ -31,3 +33,14 @@ def test_the_record_of_one_is_not_that_of_the_other(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"^a and b have the same paths, labels, sizes of files and class"):
         check_data(experiment, data)
     check_data(experiment, {"a": data["a"], "b": data["a"]})
+
+
+def test_two_data_sets_of_one_name(tmp_path: Path) -> None:
+    """All was run, and then no report could be made of it."""
+    data = {name: frames(tmp_path / name / "photos", 10) for name in ("a", "b")}
+    data["b"] = replace(data["b"], identity="another")
+    for protocol in (FewShot(), CrossDataset("a")):
+        targets = ("a", "b") if protocol.trained_on is None else ("b",)
+        experiment = Experiment(protocol=protocol, plans=(Plan("zero-shot"),), data=targets)
+        with pytest.raises(DataError, match=r"^a and b are both called photos, by which reports"):
+            check_data(experiment, data)

@@ -288,6 +288,7 @@ def test_core_heads_are_in_the_order_of_the_table(small_clip: Clip) -> None:
 def loaded(small_clip: Clip, monkeypatch: pytest.MonkeyPatch) -> Clip:
     """The small CLIP in place of whatever a command loads."""
     monkeypatch.setattr("dear.backbone.load.load_clip", lambda *_args, **_options: small_clip)
+    monkeypatch.setattr("dear.backbone.load.folder_for", lambda model, *_: model)
     return small_clip
 
 

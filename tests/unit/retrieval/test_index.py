@@ -1,6 +1,7 @@
 """Indexes of folders: what is found, what a second build does, what is refused."""
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -8,6 +9,7 @@ import pytest
 
 from dear.errors import DataError, OutputError, SettingsError, UnknownNameError
 from dear.limits import LimitError
+from dear.retrieval import build
 from dear.retrieval.build import build_index
 from dear.retrieval.database import only_writer
 from dear.retrieval.query import Index, by_image, by_text, weights_of
@@ -104,6 +106,29 @@ def test_a_build_that_was_cut_off_goes_on(tmp_path: Path) -> None:
     assert paths(out, folder / "late1.png", {"color": 1, "class": 1}, count=1, itself=True) == ["late1.png"]
 
 
+def test_an_image_that_could_not_be_read_is_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A permission, a limit or a version: nothing of the file tells that the cause is gone."""
+    folder, out = gallery(tmp_path / "images"), tmp_path / "index"
+    with monkeypatch.context() as patch:
+        patch.setattr(build, "read_image", failing(build.read_image, "red.png"))
+        first = build_index(Plain(), folder, out)
+    assert [*first.broken] == ["red.png", "wide/red.png"]
+    again = build_index(Plain(), folder, out)
+    assert (again.broken, again.changed, again.encoded, again.unchanged) == ({}, 2, 2, 6)
+    assert build_index(Plain(), folder, out).changed == 0
+
+
+def failing(read: Callable[[Path], bytes], name: str) -> Callable[[Path], bytes]:
+    def failing(file: Path) -> bytes:
+        if file.name == name:
+            raise DataError(f"cannot read the image {file}: no permission to read it.")
+        return read(file)
+
+    return failing
+
+
 def test_broken_images_are_told_and_the_rest_is_done(tmp_path: Path) -> None:
     folder, out = gallery(tmp_path / "images"), tmp_path / "index"
     (folder / "text.jpg").write_text("not an image")
@@ -114,7 +139,7 @@ def test_broken_images_are_told_and_the_rest_is_done(tmp_path: Path) -> None:
     assert "0 bytes" in built.broken["none.png"]
     assert built.files == 8
     encoder = Plain()
-    again = build_index(encoder, folder, out)  # they are not tried again until they change
+    again = build_index(encoder, folder, out)
     assert (again.unchanged, encoder.seen, len(again.broken)) == (10, 0, 2)
     paint(folder / "none.png", "red", 20)
     assert sorted(build_index(Plain(), folder, out).broken) == ["text.jpg"]

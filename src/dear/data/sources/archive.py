@@ -254,6 +254,8 @@ def _content(folder: Path) -> Path:
         folders = [path for path in paths if path.is_dir()]
         if len(folders) != 1 or split_of(folders[0].name):
             return folder
+        if sum(path.suffix.lower() in table_rows.SUFFIXES for path in paths) > table_rows.MOST_TABLES:
+            return folder
         is_parent = any(path.is_dir() for path in folders[0].iterdir())
         if any(_lists_images(path) or (_is_image(path) and not is_parent) for path in paths):
             return folder

@@ -33,9 +33,11 @@ def read_folder(folder: Path, settings: DataSettings, report: Report = refuse) -
         if len(splits) < len(names) and not any(map(subfolders, splits.values())):
             splits = {}  # classes that are called so, beside others
     if "train" in splits and len(splits) > 1:
-        return _with_splits(folder, splits, report)
+        return _with_splits(folder, splits, settings, report)
     if len(splits) == len(names) == 1 and subfolders(split_folder := folder / names[0]):
         return _only_split(folder, split_folder, settings, report)
+    if len(splits) == len(names) > 1:
+        raise DataError(f"{folder} has no train folder beside {first_few(names)}: give one of them alone.")
     for split_folder in splits.values():
         _require_no_other_split(folder, split_folder, names)
     domains = {"auto": domains_of(folder), "classes": (), "domains": tuple(names)}
@@ -51,7 +53,8 @@ def _require_no_other_split(folder: Path, split_folder: Path, names: Sequence[st
         if name != split_folder.name and classes.intersection(subfolders(folder / name)):
             raise DataError(
                 f"{folder}: {name}/ holds classes of {split_folder.name}/, but is not called like a split: "
-                "rename it to test or val, or move it. If both are classes, give --dataset.layout classes."
+                "rename it to train, val or test, or move it. If both are classes, give --dataset.layout "
+                "classes."
             )
 
 
@@ -193,11 +196,21 @@ def _only_split(folder: Path, split: Path, settings: DataSettings, report: Repor
     return replace(listing, name=folder.resolve().name, notes=notes)
 
 
-def _with_splits(folder: Path, split_folders: dict[str, Path], report: Report) -> Listing:
+def _with_splits(
+    folder: Path, split_folders: dict[str, Path], settings: DataSettings, report: Report
+) -> Listing:
     notes: tuple[str, ...] = ()
+    for split in ("val", "test"):  # a competition's test images have no labels
+        path = split_folders.get(split)
+        if path is not None and not subfolders(path) and _has_images(path):
+            notes = (*notes, f"the images of {path.name}/ are in no folders of classes and are left out")
+            del split_folders[split]
+    if split_folders.keys() == {"train"}:
+        listing = _only_split(folder, split_folders["train"], settings, report)
+        return replace(listing, notes=(*notes, *listing.notes))
     if "test" not in split_folders:  # as ImageNet is distributed
         split_folders = {"train": split_folders["train"], "test": split_folders["val"]}
-        notes = (f"{folder} has no test folder: {split_folders['test'].name} is used for testing",)
+        notes = (*notes, f"{folder} has no test folder: {split_folders['test'].name} is used for testing")
     classes = subfolders(split_folders["train"])
     if not classes:
         raise DataError(f"{split_folders['train']} has no folders of classes.")

@@ -19,6 +19,7 @@ LABELS = ("label", "labels", "class")
 """Names of the two columns, the first that is there: `dear predict` writes file and class."""
 SPLIT = ("split",)
 DELIMITERS = (",", ";", "\t")
+MOST_TABLES = 100  # of a zip, of which one may list its images
 LONGEST_HEADER = 2**16  # bytes in which the columns are looked for
 DELIMITER_LINE = re.compile(rf'"?sep=(.)"?[,;\t ]*[{LINE_ENDS}]+')
 """The line with which Excel says what separates the cells."""

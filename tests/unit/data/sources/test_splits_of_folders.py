@@ -54,6 +54,25 @@ def test_a_folder_of_the_same_classes_that_is_no_split(tmp_path: Path, settings:
     assert as_classes.classnames == ("holdout", "train")
 
 
+def test_test_images_without_labels(tmp_path: Path, settings: DataSettings) -> None:
+    """As in competitions: refused, though val/ or a part of train/ can be tested on."""
+    class_folders(tmp_path / "d" / "train", COUNTS)
+    for number in range(3):
+        picture(tmp_path / "d" / "test" / f"{number}.png")
+    note = "the images of test/ are in no folders of classes and are left out"
+    data = load(tmp_path / "d", settings)
+    assert (len(data.train), len(data.test), data.notes[0]) == (13, 5, note)
+    class_folders(tmp_path / "d" / "val", {"ant": 2, "sea_horse": 2})
+    data = load(tmp_path / "d", settings)
+    assert (len(data.train), len(data.test), data.notes[0]) == (18, 4, note)
+
+
+def test_splits_without_one_to_train_on(tmp_path: Path, settings: DataSettings) -> None:
+    for name in ("val", "test"):
+        class_folders(tmp_path / "d" / name, COUNTS)
+    refused(tmp_path / "d", settings, "has no train folder beside test, val: give one of them alone")
+
+
 def test_a_class_called_like_a_split(tmp_path: Path, settings: DataSettings) -> None:
     class_folders(tmp_path / "d", {"train": 2, "bus": 2, "valid": 2})
     assert load(tmp_path / "d", settings).classnames == ("bus", "train", "valid")
