@@ -288,14 +288,9 @@ class Bundle:
         if roles is not None:
             of_roles = replace(roles.weights, model=without_folders(roles.weights.model))
             roles = replace(roles, weights=of_roles)
-        model, weights = map(without_folders, (self.model, self.weights.model))
-        return replace(
-            self,
-            model=model,
-            pretrained=pretrained,
-            weights=replace(self.weights, model=weights),
-            roles=roles,
-        )
+        weights = replace(self.weights, model=without_folders(self.weights.model))
+        model = without_folders(self.model)
+        return replace(self, model=model, pretrained=pretrained, weights=weights, roles=roles)
 
     def push_to_hub(
         self,
