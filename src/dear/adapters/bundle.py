@@ -3,7 +3,7 @@
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path
+from pathlib import Path, PureWindowsPath
 from typing import Annotated, Any, NotRequired, Self, TypedDict
 
 import torch
@@ -13,7 +13,7 @@ from dear.adapters import bundle_files as files
 from dear.adapters.bundle_config import CONFIG, SCHEMA, Metrics, Training, check_unchanged, is_hub_id
 from dear.adapters.model_card import model_card, without_folders
 from dear.adapters.results import verdict
-from dear.backbone.choice import is_local, may_be_folder
+from dear.backbone.choice import is_published, may_be_folder
 from dear.backbone.clip import Clip, Identity, tensors_hash
 from dear.backbone.hub_cache import note_folder_of
 from dear.backbone.load import folder_for, load_clip, named_weights
@@ -283,13 +283,14 @@ class Bundle:
     def without_paths(self) -> "Bundle":
         """The bundle without the paths on this machine of its backbone's folder or file."""
         pretrained, roles = self.pretrained, self.roles
-        if pretrained is not None and is_local(self.model, pretrained):
-            pretrained = Path(pretrained).name
+        if pretrained is not None and not is_published(self.model, pretrained):
+            pretrained = PureWindowsPath(pretrained).name  # takes both separators
         if roles is not None:
             of_roles = replace(roles.weights, model=without_folders(roles.weights.model))
             roles = replace(roles, weights=of_roles)
         weights = replace(self.weights, model=without_folders(self.weights.model))
-        model = without_folders(self.model)
+        # OWNER/NAME may be a repository, which the identity tells.
+        model = without_folders(self.model) if may_be_folder(self.weights.model) else self.model
         return replace(self, model=model, pretrained=pretrained, weights=weights, roles=roles)
 
     def push_to_hub(

@@ -88,11 +88,14 @@ def may_be_folder(model: str) -> bool:
     return not model.startswith(HUB) and not is_architecture(model)
 
 
+def is_published(model: str, pretrained: str) -> bool:
+    """True for weights that anybody can name: a tag of an architecture, or random ones."""
+    return pretrained.startswith(RANDOM) or bool(openclip.get_pretrained_cfg(architecture(model), pretrained))
+
+
 def is_local(model: str, pretrained: str) -> bool:
     """True for weights that are a file or folder here: neither a tag of an architecture, nor random."""
-    if pretrained.startswith(RANDOM) or openclip.get_pretrained_cfg(architecture(model), pretrained):
-        return False
-    return expanded(pretrained).exists()
+    return not is_published(model, pretrained) and expanded(pretrained).exists()
 
 
 def hub_name(model: str) -> str | None:

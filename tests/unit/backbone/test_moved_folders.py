@@ -148,3 +148,9 @@ def test_no_path_of_this_machine_is_published(
     assert pushed.load_backbone(pretrained=str(model)).identity == bundle.weights
     from_file = replace(bundle, model=prime.NAME, pretrained=str(model / "open_clip_model.safetensors"))
     assert from_file.without_paths().pretrained == "open_clip_model.safetensors"
+    from_file = replace(from_file, pretrained="C:\\me\\gone.pt")
+    assert from_file.without_paths().pretrained == "gone.pt"
+    of_hub = replace(
+        bundle, model="me/clip", weights=replace(bundle.weights, model="hf-hub:me/clip"), roles=None
+    )
+    assert of_hub.without_paths() == of_hub

@@ -29,7 +29,8 @@ def read_folder(folder: Path, settings: DataSettings, report: Report = refuse) -
     names = subfolders(folder)
     splits = dict[str, Path]()
     if settings.layout != "classes":
-        splits = {split: folder / name for split, name in names_of_splits(names, folder).items()}
+        named = names_of_splits(names, folder)
+        splits = {split: _entered(folder / name, split) for split, name in named.items()}
         if len(splits) < len(names) and not any(map(subfolders, splits.values())):
             splits = {}  # classes that are called so, beside others
     if "train" in splits and len(splits) > 1:
@@ -42,6 +43,13 @@ def read_folder(folder: Path, settings: DataSettings, report: Report = refuse) -
         _require_no_other_split(folder, split_folder, names)
     domains = {"auto": domains_of(folder), "classes": (), "domains": tuple(names)}
     return _without_splits(folder, domains[settings.layout], settings, report)
+
+
+def _entered(split_folder: Path, split: str) -> Path:
+    """The folder of a split, or the only one in it if that is called so too: training_set/training_set."""
+    while len(names := subfolders(split_folder)) == 1 and split_of(names[0]) == split:
+        split_folder /= names[0]
+    return split_folder
 
 
 def _require_no_other_split(folder: Path, split_folder: Path, names: Sequence[str]) -> None:
@@ -199,18 +207,20 @@ def _only_split(folder: Path, split: Path, settings: DataSettings, report: Repor
 def _with_splits(
     folder: Path, split_folders: dict[str, Path], settings: DataSettings, report: Report
 ) -> Listing:
-    notes: tuple[str, ...] = ()
-    for split in ("val", "test"):  # a competition's test images have no labels
-        path = split_folders.get(split)
-        if path is not None and not subfolders(path) and _has_images(path):
-            notes = (*notes, f"the images of {path.name}/ are in no folders of classes and are left out")
-            del split_folders[split]
+    tops = {path.relative_to(folder).parts[0] for path in split_folders.values()}
+    others = [name for name in subfolders(folder) if name not in tops]
+    notes = (f"its other folders are left out: {first_few(others)}",) if others else ()
+    for split in ("val", "test"):
+        if split in split_folders and not subfolders(split_folders[split]):
+            # A competition's test images have no labels.
+            path = split_folders.pop(split)
+            notes = (*notes, f"{path.name}/ has no folders of classes and is left out")
     if split_folders.keys() == {"train"}:
-        listing = _only_split(folder, split_folders["train"], settings, report)
-        return replace(listing, notes=(*notes, *listing.notes))
+        listing = _without_splits(split_folders["train"], (), settings, report)
+        return replace(listing, name=folder.resolve().name, notes=(*notes, *listing.notes))
     if "test" not in split_folders:  # as ImageNet is distributed
         split_folders = {"train": split_folders["train"], "test": split_folders["val"]}
-        notes = (*notes, f"{folder} has no test folder: {split_folders['test'].name} is used for testing")
+        notes = (*notes, f"it has no labelled test images: {split_folders['test'].name} is used for testing")
     classes = subfolders(split_folders["train"])
     if not classes:
         raise DataError(f"{split_folders['train']} has no folders of classes.")
@@ -222,9 +232,8 @@ def _with_splits(
         for foreign in sorted({*subfolders(split_folder)} - {*classes}):
             report(DataError(f"{split_folder / foreign} is a class that is not in {split_folders['train']}."))
         empty = list[DataError]()  # a class need not have images to test on
-        rows, files = class_images(
-            folder, split_folder.name, classes, report if split == "train" else empty.append
-        )
+        parent = split_folder.relative_to(folder).as_posix()
+        rows, files = class_images(folder, parent, classes, report if split == "train" else empty.append)
         if not rows:
             raise DataError(f"{split_folder} has no images.")
         if empty:
@@ -233,9 +242,7 @@ def _with_splits(
             notes = (*notes, f"{split_folder.name}/ has no images of {lacking}")
         splits[split] = tuple(rows)
         ignored += files
-    parents = [split_folder.name for split_folder in split_folders.values()]
-    if others := [name for name in subfolders(folder) if name not in parents]:
-        notes = (*notes, f"its other folders are left out: {first_few(others)}")
+    parents = [split_folder.relative_to(folder).as_posix() for split_folder in split_folders.values()]
     notes = (*notes, *ignored_note(ignored), *loose_note(folder, ["", *parents]))
     origin = ", ".join(f"{parent}/" for parent in parents)
     return _listing(folder, classes, splits, origin, notes)

@@ -8,7 +8,7 @@ import pytest
 from dear.data.settings import DataSettings
 from dear.data.sources.split_names import names_of_splits, split_of
 from dear.errors import DataError
-from tests.unit.data.photos import COUNTS, class_folders, load, picture, refused
+from tests.unit.data.photos import COUNTS, class_folders, load, paths, picture, refused
 
 
 @pytest.mark.parametrize(
@@ -57,14 +57,37 @@ def test_a_folder_of_the_same_classes_that_is_no_split(tmp_path: Path, settings:
 def test_test_images_without_labels(tmp_path: Path, settings: DataSettings) -> None:
     """As in competitions: refused, though val/ or a part of train/ can be tested on."""
     class_folders(tmp_path / "d" / "train", COUNTS)
+    class_folders(tmp_path / "d" / "extra", {"owl": 1})
     for number in range(3):
         picture(tmp_path / "d" / "test" / f"{number}.png")
-    note = "the images of test/ are in no folders of classes and are left out"
+    told = ("its other folders are left out: extra", "test/ has no folders of classes and is left out")
     data = load(tmp_path / "d", settings)
-    assert (len(data.train), len(data.test), data.notes[0]) == (13, 5, note)
+    assert (data.name, len(data.train), len(data.test), data.notes[:2]) == ("d", 13, 5, told)
     class_folders(tmp_path / "d" / "val", {"ant": 2, "sea_horse": 2})
     data = load(tmp_path / "d", settings)
-    assert (len(data.train), len(data.test), data.notes[0]) == (18, 4, note)
+    assert (len(data.train), len(data.test)) == (18, 4)
+    assert data.notes == (*told, "it has no labelled test images: val is used for testing")
+
+
+def test_an_empty_test_folder(tmp_path: Path, settings: DataSettings) -> None:
+    class_folders(tmp_path / "d" / "train", COUNTS)
+    (tmp_path / "d" / "test").mkdir()
+    data = load(tmp_path / "d", settings)
+    assert (len(data.train), data.notes[0]) == (13, "test/ has no folders of classes and is left out")
+
+
+def test_a_split_within_a_folder_of_its_name(tmp_path: Path, settings: DataSettings) -> None:
+    """As some zips are packed."""
+    for name in ("training_set", "test_set"):
+        class_folders(tmp_path / "d" / name / name, COUNTS)
+    data = load(tmp_path / "d", settings)
+    assert (data.classnames, len(data.train), len(data.test), data.notes) == (
+        ("ant", "sea horse"),
+        18,
+        18,
+        (),
+    )
+    assert "training_set/training_set/ant/0.png" in paths(data)["train"]
 
 
 def test_splits_without_one_to_train_on(tmp_path: Path, settings: DataSettings) -> None:
