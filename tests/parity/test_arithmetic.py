@@ -10,7 +10,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
 from benchmarks.arithmetic import Step, Tower, naive_step, training_step
-from dear.backbone import text
+from dear.backbone import text_trunk
 from dear.backbone.clip import Clip
 from dear.methods.dear.method import Dear
 from tests.unit.training.world import small_dear
@@ -64,7 +64,7 @@ def test_a_training_step_is_at_the_least(
     apart: bool, small_clip: Clip, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Prompts of each length apart, and all of them together, as is the rule for so small a tower."""
-    monkeypatch.setattr(text, "GROUP_WORTH", 0 if apart else text.GROUP_WORTH)
+    monkeypatch.setattr(text_trunk, "GROUP_WORTH", 0 if apart else text_trunk.GROUP_WORTH)
     method = small_dear(small_clip)
     groups, step = (3, step_of(PROMPTS)) if apart else (1, step_of([11] * 3))
     flops, calls = counted(a_step(method))

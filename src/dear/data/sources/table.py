@@ -158,37 +158,40 @@ def _by_split(table: Path, entries: list[Entry], rows: list[Row]) -> Split:
 
 def _entries(table: Path, confined: bool, report: Report) -> list[Entry]:
     """The valid lines of a table, in order. An image is listed once."""
-    entries = list[Entry]()
+    entries = dict[str, Entry]()
     texts: dict[str, str] = {}  # each label and split once: a row's own takes more than its letters
-    max_rows, most_bytes = limit("table_rows"), limit("text_bytes")
+    max_rows = limit("table_rows")
+    spellings = os.path.abspath(table.parent), os.path.realpath(table.parent)
+    folders = [os.path.join(normal_path(folder), "") for folder in spellings]
     source = f"{table}, line "
+
+    def put(entry: Entry, entries: dict[str, Entry]) -> None:
+        path = normal_path(entry.path)
+        for folder in folders:  # an absolute path may name the same image as a relative one
+            path = path.removeprefix(folder)
+        if path in entries:
+            raise DataError(f"{entry.where}: the image {entry.path} is already in {entries[path].where}.")
+        entries[path] = entry
+
     for rows, (number, row) in enumerate(table_rows(table, links=not confined), start=1):
         if rows > max_rows:
             at_most("table_rows", rows, table)
         with reporting(report):
-            entries.append(_entry(source, number, row, confined, texts))
-    rewrite = rewriting(table.parent, [entry.path for entry in entries])
-    rewritten_bytes = 0  # accents apart from their letters take up to three times as many
-    spellings = os.path.abspath(table.parent), os.path.realpath(table.parent)
-    folders = [os.path.join(normal_path(folder), "") for folder in spellings]
-    listed = dict[str, Entry]()
-    for entry in entries:
-        with reporting(report):
-            if rewrite is not None:
-                entry = entry._replace(path=rewrite(entry.path))
-                rewritten_bytes += text_bytes([entry.path])
-                if rewritten_bytes > most_bytes:
-                    at_most("text_bytes", rewritten_bytes, table)
-                _require_possible(entry.where, entry.path, confined)
-            path = normal_path(entry.path)
-            for folder in folders:  # an absolute path may name the same image as a relative one
-                path = path.removeprefix(folder)
-            if path in listed:
-                raise DataError(f"{entry.where}: the image {entry.path} is already in {listed[path].where}.")
-            listed[path] = entry
-    if not listed:
+            put(_entry(source, number, row, confined, texts), entries)
+    if rewrite := rewriting(table.parent, [entry.path for entry in entries.values()]):
+        rewritten, rewritten_bytes, most_bytes = dict[str, Entry](), 0, limit("text_bytes")
+        for entry in entries.values():
+            path = rewrite(entry.path)
+            rewritten_bytes += text_bytes([path])  # accents apart from their letters take three times as many
+            if rewritten_bytes > most_bytes:
+                at_most("text_bytes", rewritten_bytes, table)
+            with reporting(report):
+                _require_possible(entry.where, path, confined)
+                put(entry._replace(path=path), rewritten)
+        entries = rewritten
+    if not entries:
         raise DataError(f"{table} lists no images. It needs lines with {COLUMNS}.")
-    return [*listed.values()]
+    return [*entries.values()]
 
 
 def _entry(source: str, line: int, row: Any, confined: bool, texts: dict[str, str]) -> Entry:
