@@ -15,6 +15,8 @@ from dear.serving.thumbnails import Thumbnails
 from tests.unit.serving.small import bomb, picture, png, small_predictor
 
 pytest.importorskip("fastapi", reason="the extra `app` is not installed")
+from dear.serving.clients import Clients
+from dear.serving.limits import Rate
 from tests.unit.serving.test_leaving import Leaver
 from tests.unit.serving.test_names import LONG, Neighbour, until
 
@@ -80,7 +82,7 @@ def test_the_thumbnails_in_memory_have_a_size(tmp_path: Path, monkeypatch: pytes
     assert nothing.size == 0
 
 
-@pytest.mark.parametrize("decoders", [1, 2, 3])
+@pytest.mark.parametrize("decoders", [2, 3])
 def test_thumbnails_leave_a_place_for_uploads(
     decoders: int, small_clip: Clip, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -97,20 +99,27 @@ def test_thumbnails_leave_a_place_for_uploads(
 
     async def test() -> None:
         server = Leaver(service, monkeypatch)
-        at_once = max(1, decoders - 1)
+        at_once = decoders - 1
         asking = [
             server.ask("neighbours", "thumbnails=true", [png(picture())], f"127.0.0.{n}") for n in (2, 3, 4)
         ]
         await until(lambda: len(server.clients.decoding_thumbnails._waiting) == 6 - at_once)
         assert len(started) == at_once
-        if decoders > 1:
-            await server.ask("predict", "", [png(picture())], "127.0.0.9")
+        await server.ask("predict", "", [png(picture())], "127.0.0.9")
         assert len(started) == at_once
         go.set()
         await asyncio.gather(*asking)
         assert len(started) == 15
 
     asyncio.run(test())
+
+
+def test_a_single_decoder_makes_thumbnails_too() -> None:
+    async def make_one() -> None:
+        async with Clients(Limits(decoders=1), Rate(0)).decoding_thumbnails.place("127.0.0.2"):
+            pass
+
+    asyncio.run(asyncio.wait_for(make_one(), LONG))
 
 
 def test_thumbnails_of_a_client_do_not_come_one_for_one_with_others(
