@@ -43,7 +43,7 @@ class DeferredTokens:
     def of_rows(self, rows: Int[Tensor, "row"]) -> "DeferredTokens":
         """The tokens of some of the prompts."""
         return DeferredTokens(
-            len(rows), self.length, self.width, lambda some, stop: self.compute(rows[some], stop)
+            len(rows), self.length, self.width, lambda part, stop: self.compute(rows[part], stop)
         )
 
 
@@ -74,7 +74,7 @@ class TextTrunk:
         """The number of tokens of each prompt."""
         return self.source.length if isinstance(self.source, DeferredTokens) else self.source.shape[1]
 
-    def part(self, rows: Int[Tensor, "row"], start: int, stop: int) -> Float[Tensor, "row some width"]:
+    def part(self, rows: Int[Tensor, "row"], start: int, stop: int) -> Float[Tensor, "row part width"]:
         """The tokens of some prompts from position ``start`` to ``stop``."""
         if isinstance(self.source, DeferredTokens) and self.source.stored is None:
             return self.source.compute(rows, stop)[:, start:]

@@ -18,7 +18,7 @@ from dear.reading.plain import parse_json, read_json, require_whole, walked
 from dear.reading.typed import shown, typed
 from dear.roles.table import Evidence, HeadRole, check_size
 
-RECORD_NAME = re.compile(r"-\d+shot-seed\d+-[0-9a-f]{8}\.json\Z")
+RECORD_NAME = re.compile(r"-\d+shot-seed-?\d+-[0-9a-f]{8}\.json\Z")
 """The end of the name that `dear.evaluation.resolve.run_name` gives to a record."""
 
 

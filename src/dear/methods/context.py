@@ -52,9 +52,9 @@ class ContextPrompts:
         end = self.end if rows is None else self.end[rows]
         classes = torch.arange(len(end), device=end.device) if rows is None else rows
 
-        def tokens(some: Int[Tensor, "row"], length: int) -> Float[Tensor, "row shorter width"]:
-            of_rows = context if context.ndim == 2 else context[some]
-            return self._tokens(of_rows, classes[some], length)
+        def tokens(rows: Int[Tensor, "row"], length: int) -> Float[Tensor, "row shorter width"]:
+            of_rows = context if context.ndim == 2 else context[rows]
+            return self._tokens(of_rows, classes[rows], length)
 
         deferred = DeferredTokens(len(end), self.ids.shape[1], self.tower.width, tokens)
         return TextTrunk(deferred, end, self.shared if context.ndim == 2 else 0, self.tower.causal)
@@ -68,8 +68,8 @@ class ContextPrompts:
         order, words = self.order[rows, :length].long(), self.ids.shape[1]
         ids = self.ids[rows].gather(1, order.clamp(max=words - 1))
         tokens = self.tower.token_embedding(ids)
-        own = torch.arange(length, device=order.device).expand_as(order)
-        order = torch.where(order < words, own, order - words + length)
+        positions = torch.arange(length, device=order.device).expand_as(order)
+        order = torch.where(order < words, positions, order - words + length)
         both = torch.cat([tokens, context.to(tokens.dtype).expand(len(tokens), -1, -1)], dim=1)
         placed = both.gather(1, order.unsqueeze(-1).expand(-1, -1, both.shape[-1]))
         return placed + self.tower.positional_embedding[:length]

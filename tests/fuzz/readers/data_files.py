@@ -167,7 +167,7 @@ def use_matlab(file: Path) -> None:
 
 def csv(folder: Path) -> Path:
     lines = [f"{at}.png,{at % 2},{part}" for at, part in enumerate(("train", "train", "test", "test"))]
-    return written(folder / "table.csv", "\n".join(["path,label,split", *lines]) + "\n")
+    return written(folder / "table.csv", "\n".join(["sep=,", "path,label,split", *lines]) + "\n")
 
 
 def jsonl(folder: Path) -> Path:

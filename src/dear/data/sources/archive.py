@@ -249,12 +249,14 @@ def _content(folder: Path) -> Path:
     """The folder itself or, if it has one subfolder and only files beside it that say nothing of the images,
     such as README.txt, that subfolder. One called like a split is not entered: its name says what it is for.
     """
+    tables = 0
     while True:
         paths = [*folder.iterdir()]
         folders = [path for path in paths if path.is_dir()]
         if len(folders) != 1 or split_of(folders[0].name):
             return folder
-        if sum(path.suffix.lower() in table_rows.SUFFIXES for path in paths) > table_rows.MOST_TABLES:
+        tables += sum(path.suffix.lower() in table_rows.SUFFIXES for path in paths)
+        if tables > table_rows.MOST_TABLES:  # each is looked into
             return folder
         is_parent = any(path.is_dir() for path in folders[0].iterdir())
         if any(_lists_images(path) or (_is_image(path) and not is_parent) for path in paths):

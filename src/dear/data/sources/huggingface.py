@@ -316,7 +316,7 @@ def _split(
 ) -> Split:
     """The split of a data set under our names. Raises DataError if there are no images to test on."""
     part_of = names_of_splits([*rows_by_part], name)
-    splits = {split: rows_by_part[part] for split, part in part_of.items()}
+    splits = {kind: rows_by_part[part] for kind, part in part_of.items()}
     ignored = [part for part in rows_by_part if part not in part_of.values()]
     notes: tuple[str, ...] = ()
     if "test" not in splits and {"train", "val"} <= splits.keys():
@@ -328,8 +328,8 @@ def _split(
     if ignored:
         notes = (*notes, f"its splits {listing(ignored)} are left out")
     if undivided is not None:
-        made = make_split(undivided, settings, names, name)
-        return made._replace(notes=(*notes, *made.notes))
+        split = make_split(undivided, settings, names, name)
+        return split._replace(notes=(*notes, *split.notes))
     if "test" not in splits:
         raise DataError(f"{name} has the splits {listing([*rows_by_part])}: none is to test on.")
     if "train" not in splits:

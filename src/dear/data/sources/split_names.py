@@ -37,10 +37,10 @@ def names_of_splits(names: Sequence[str], where: object) -> dict[str, str]:
     for name in names:
         if split := split_of(name):
             by_split.setdefault(split, []).append(name)
-    chosen = dict[str, str]()
+    names_by_split = dict[str, str]()
     for split, candidates in by_split.items():
         usual = [name for name in candidates if name.lower() in USUAL] or candidates
         if len(usual) > 1:
             raise DataError(f"{where}: {usual[0]} and {usual[1]} are both the {split} split: merge them.")
-        chosen[split] = usual[0]
-    return chosen
+        names_by_split[split] = usual[0]
+    return names_by_split

@@ -165,13 +165,13 @@ def _entries(table: Path, confined: bool, report: Report) -> list[Entry]:
     folders = [os.path.join(normal_path(folder), "") for folder in spellings]
     source = f"{table}, line "
 
-    def put(entry: Entry, entries: dict[str, Entry]) -> None:
+    def put(entry: Entry, listed: dict[str, Entry]) -> None:
         path = normal_path(entry.path)
         for folder in folders:  # an absolute path may name the same image as a relative one
             path = path.removeprefix(folder)
-        if path in entries:
-            raise DataError(f"{entry.where}: the image {entry.path} is already in {entries[path].where}.")
-        entries[path] = entry
+        if path in listed:
+            raise DataError(f"{entry.where}: the image {entry.path} is already in {listed[path].where}.")
+        listed[path] = entry
 
     for rows, (number, row) in enumerate(table_rows(table, links=not confined), start=1):
         if rows > max_rows:

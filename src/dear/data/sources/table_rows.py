@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from dear.errors import DataError
+from dear.errors import DataError, DearError
 from dear.limits import limit
 from dear.reading.files import LINE_ENDS, first_line, opened, read_text, split_lines
 from dear.reading.plain import csv_rows, parse_json
@@ -21,7 +21,7 @@ SPLIT = ("split",)
 DELIMITERS = (",", ";", "\t")
 MOST_TABLES = 100  # of a zip, of which one may list its images
 LONGEST_HEADER = 2**16  # bytes in which the columns are looked for
-DELIMITER_LINE = re.compile(rf'"?sep=(.)"?[,;\t ]*[{LINE_ENDS}]+')
+DELIMITER_LINE = re.compile(rf'"?sep=([,;\t|])"?[,;\t ]*[{LINE_ENDS}]+')
 """The line with which Excel says what separates the cells."""
 
 
@@ -32,7 +32,7 @@ def lists_images(table: Path) -> bool:
     with opened(table) as file:
         start = file.read(LONGEST_HEADER).decode("utf-8-sig", "replace")
     if table.suffix.lower() == ".jsonl":
-        with suppress(DataError):
+        with suppress(DearError):
             first = parse_json(start.lstrip().partition("\n")[0], table)
             return isinstance(first, dict) and _has_columns([*first])
         return False
@@ -61,11 +61,11 @@ def _csv_lines(table: Path, text: str) -> Iterator[tuple[int, Any]]:
     if DELIMITER_LINE.match(text):
         _, first_row = next(rows, (2, []))
     header = [_plain(cell) for cell in first_row]
-    wanted = [column(names, header) for names in (PATHS, LABELS, SPLIT)]
-    columns = {name: at for at, name in enumerate(header) if name in wanted}
-    if missing := [name for name in wanted if name not in columns and name not in SPLIT]:
+    names = [column(alternatives, header) for alternatives in (PATHS, LABELS, SPLIT)]
+    columns = {name: at for at, name in enumerate(header) if name in names}
+    if missing := [name for name in names if name not in columns and name not in SPLIT]:
         raise DataError(f"{table} has no column {missing[0]!r}. Its first line must name {COLUMNS}.")
-    if repeated := [name for name in wanted if header.count(name) > 1]:
+    if repeated := [name for name in names if header.count(name) > 1]:
         raise DataError(f"{table} has more than one column {repeated[0]!r}. Keep one.")
     for line, row in rows:
         if any(map(str.strip, row)):  # a spreadsheet saves rows that were emptied

@@ -49,6 +49,13 @@ def test_columns_and_paths(folder: Path, settings: DataSettings, text: str) -> N
     assert found == {"a/0.png": "ant", "b/0.png": "bee"}
 
 
+@pytest.mark.parametrize("sign", ['"', "\r", "x"])
+def test_separators_that_are_none(folder: Path, settings: DataSettings, sign: str) -> None:
+    """Python's reader raises ValueError for some."""
+    (folder / "list.csv").write_text(f"sep={sign}\npath,label\na/0.png,ant\n")
+    refused(folder / "list.csv", settings, "has no column 'path'")
+
+
 @pytest.mark.parametrize(("stored", "written"), [("NFC", "NFD"), ("NFD", "NFC")])
 def test_accents_apart_from_their_letters(
     folder: Path, settings: DataSettings, stored: str, written: str

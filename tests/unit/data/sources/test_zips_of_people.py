@@ -144,6 +144,24 @@ def test_many_tables_are_not_looked_into(
         load(zipped(tmp_path / "d.zip", tables | images), settings)
 
 
+def test_tables_of_all_levels_are_counted_together(
+    tmp_path: Path, settings: DataSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """64 levels of 100 tables each would take a minute."""
+    looks = list[str]()
+    monkeypatch.setattr(table_rows, "lists_images", lambda path: bool(looks.append(path.name)))
+    tables = {f"{'d/' * level}{level}-{n}.csv": b"x" for level in range(1, 6) for n in range(40)}
+    images = {f"{'d/' * 6}{name}/{number}.png": png(tmp_path) for name in "ab" for number in range(2)}
+    archive.unpack(zipped(tmp_path / "d.zip", tables | images), settings.cache_folder())
+    assert len(looks) == 80
+
+
+def test_an_odd_table_beside_folders_is_no_fault(tmp_path: Path, settings: DataSettings) -> None:
+    odd = b'{"a": ' + b"[" * 5000 + b"]" * 5000 + b"}"
+    images = {f"{name}/{number}.png": png(tmp_path) for name in "ab" for number in range(2)}
+    assert load(zipped(tmp_path / "d.zip", images | {"o.jsonl": odd}), settings).classnames == ("a", "b")
+
+
 def test_an_unpacked_zip_that_lost_files(tmp_path: Path, settings: DataSettings) -> None:
     """A class that a cleaner of caches had removed was missing without a word."""
     packed = pack(tmp_path / "d.zip", class_folders(tmp_path / "d", COUNTS))
