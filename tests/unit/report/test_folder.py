@@ -5,6 +5,7 @@ import io
 import json
 from hashlib import sha256
 from html.parser import HTMLParser
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -148,8 +149,8 @@ def test_hidden_folders_are_not_entered(tmp_path: Path) -> None:
 
 
 def test_a_record_is_known_by_the_name_that_its_run_gives_it() -> None:
-    for protocol in (PROTOCOLS[name]() for name in PROTOCOLS):
-        name = run_name(protocol, "cups", Plan("mmrl++"), 2, 16, "0123456789abcdef")
+    for protocol, seed in product((PROTOCOLS[name]() for name in PROTOCOLS), (2, -2)):
+        name = run_name(protocol, "cups", Plan("mmrl++"), seed, 16, "0123456789abcdef")
         assert is_record_name(f"{name}.json")
         assert not is_record_name(f"{name}.pt")
     assert not is_record_name("cups-mmrl-16shot.json")
