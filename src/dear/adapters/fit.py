@@ -133,6 +133,7 @@ def fit(
             model, pretrained = backbone_or_default(model, pretrained, world=images.world)
             warn_of_toy(model, world=images.world)
             clip = load_clip(model, pretrained, device=device)
+            (dataset or DataSettings()).require_short_side(clip.image_size)
             check_towers(method, clip)
             table = _roles(clip, roles, images, report) if plan.needs_roles else None
             context = RunContext(clip, table, train or TrainOptions(), select)
@@ -158,7 +159,6 @@ def fit(
             classes=images.classnames,
             templates=images.templates,
             tensors={name: _stored(tensor) for name, tensor in trial.method.stored_tensors().items()},
-            short_side=(dataset or DataSettings()).short_side,
             keys=() if tuple(map(with_spaces, images.keys)) == images.classnames else images.keys,
             training={
                 "data": images.name,

@@ -15,6 +15,7 @@ from torch.nn.functional import normalize
 
 from dear.backbone.choice import may_be_folder
 from dear.backbone.convert import to_towers
+from dear.backbone.preprocess import Preprocess
 
 AT_ONCE = 2**20
 """Values that are hashed together."""
@@ -75,12 +76,11 @@ class Clip(nn.Module):
         *,
         name: str,
         pretrained: str,
-        mean: tuple[float, float, float],
-        std: tuple[float, float, float],
+        preprocess: Preprocess,
         configuration: Mapping[str, Any] | None = None,
     ) -> None:
-        """``configuration`` is what features depend on beside the tensors and the name, as JSON; None if it
-        is nothing.
+        """``preprocess`` makes the pixels that the image tower was trained on. ``configuration`` is what
+        features depend on beside the tensors and the name, as JSON; None if it is nothing.
         """
         super().__init__()
         self.image, self.text = to_towers(model)
@@ -93,8 +93,9 @@ class Clip(nn.Module):
         self.requires_grad_(False)
         self.eval()
         self.identity = Identity(name, pretrained, weights_hash(model.state_dict(), configuration or {}))
-        self.register_buffer("mean", torch.tensor(mean).view(3, 1, 1), persistent=False)
-        self.register_buffer("std", torch.tensor(std).view(3, 1, 1), persistent=False)
+        self.preprocess = preprocess
+        self.register_buffer("mean", torch.tensor(preprocess.mean).view(3, 1, 1), persistent=False)
+        self.register_buffer("std", torch.tensor(preprocess.std).view(3, 1, 1), persistent=False)
 
     def outline(self) -> "Clip":
         """A copy with the same shapes but no values, on the meta device: what is built on it takes no memory.

@@ -81,6 +81,7 @@ class Runner:
             clip = load_clip(name, weights, device=self.device, named_by=named_by)
             self._contexts[model] = RunContext(clip, fabric=self.fabric, named_by=named_by)
         shared = self._contexts[model]
+        experiment.dataset.require_short_side(shared.clip.image_size)
         for plan in experiment.plans:
             check_towers(known_method(plan.method), shared.clip)
         if shared.roles is None and any(plan.needs_roles for plan in experiment.plans):

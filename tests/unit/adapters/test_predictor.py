@@ -17,12 +17,12 @@ from dear.adapters.results import Prediction, Unreadable
 from dear.backbone import precision
 from dear.backbone.clip import Clip
 from dear.data.images.decode import decode
-from dear.data.images.transforms import eval_views
 from dear.errors import DataError, SettingsError
 from dear.methods.coop import CoOpSettings
 from dear.methods.registry import METHODS
 from tests.contract.test_methods import CLASSES, OTHERS, TEMPLATE, images, table
 from tests.unit.adapters.test_bundle import fitted
+from tests.views import eval_views
 
 MakeClip = Callable[..., Clip]
 
@@ -138,11 +138,11 @@ def test_bfloat16_is_rounding_and_float32_can_be_asked_for(
 
 def test_a_picture_is_prepared_as_in_training(make_small_clip: MakeClip, tmp_path: Path) -> None:
     clip = make_small_clip()
-    predictor = Predictor(replace(fitted("zero-shot", clip)[0], short_side=23), clip=clip)
+    predictor = Predictor(fitted("zero-shot", clip)[0], clip=clip)
     levels = torch.randint(0, 256, (31, 41, 3), generator=torch.Generator().manual_seed(5), dtype=torch.uint8)
     picture, path = Image.fromarray(levels.numpy()), tmp_path / "a.png"
     picture.save(path)
-    wanted = eval_views([decode(path, 23)], 20)[0]
+    wanted = eval_views([decode(path)], 20)[0]
     assert wanted.shape == (3, 20, 20)
     for form in (picture, path, str(path)):
         assert torch.equal(predictor.preprocess(form), wanted)

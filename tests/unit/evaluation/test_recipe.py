@@ -59,7 +59,7 @@ def test_what_it_says_is_what_is_run(tmp_path: Path) -> None:
         (GOOD.replace("out: runs/x\n", ""), "it lacks the key 'out'"),
         (GOOD.replace("mixed-paints", '"~no-such-user/x"'), "the key 'data' is '~no-such-user/x': no user"),
         (GOOD + "model: ~no-such-user/x\n", "the key 'model' is '~no-such-user/x': no user"),
-        (GOOD + "dataset: {workers: 1000000}\n", "workers is 1000000: it must be at most 256"),
+        (GOOD + "dataset: {workers: 1000000}\n", "workers is 1000000: it must be from 0 to 256"),
         (GOOD.replace("runs/x", ".."), "the key 'out' is '..': it must name a folder, without"),
         (GOOD.replace("runs/x", "runs/.."), "the key 'out' is 'runs/..': it must name a folder, without"),
         (GOOD.replace("runs/x", "../../x"), "the key 'out' is '../../x': it must name a folder, without"),
