@@ -18,7 +18,7 @@ FOLLOWED = {
     "data/image_check.py": 1, "data/images/raster.py": 1, "report/run_mistakes.py": 1,
     # The user gives the path, or a recipe below its own folder with links resolved.
     "cli/parsing.py": 1, "cli/predict.py": 1, "data/settings.py": 1, "data/sources/archive.py": 2,
-    "data/sources/naming.py": 1, "data/sources/table.py": 2, "evaluation/recipe.py": 1,
+    "data/sources/naming.py": 1, "data/sources/table.py": 1, "evaluation/recipe.py": 1,
     "methods/atprompt/__init__.py": 1, "methods/tac/__init__.py": 1, "roles/phrases.py": 1,
     "roles/settings.py": 1, "roles/textspan_format.py": 1,
 }  # fmt: skip

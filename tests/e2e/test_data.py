@@ -154,7 +154,7 @@ def test_bad_input(photos: dict[str, Path], tmp_path: Path, capsys: pytest.Captu
     assert "class 0 (blue) has 2 images, fewer than 3 shots" in line
     few = run([*pick, str(folder), "--shots", "3", "--dataset.allow-fewer"], capsys)
     assert len(few["pick"]["indices"]) == 8
-    (tmp_path / "names.json").write_text('["a", "b", "c", "A"]')
+    (tmp_path / "names.json").write_text('{"blue": "a", "green": "b", "red": "c", "sea": "A"}')
     line = refused([*pick, str(folder), "--dataset.classnames", str(tmp_path / "names.json")], capsys)
     assert "the classes 'blue' and 'sea' have the same name" in line
     line = refused([*pick, str(folder), "--dataset.template", "a photo"], capsys)
@@ -315,7 +315,7 @@ class TestFaults:
         assert found["counts"] == {"train": 9, "test": 4}
 
     def test_of_numbers_as_labels(self, photos: dict[str, Path], capsys: pytest.CaptureFixture[str]) -> None:
-        photos["table"].write_text("path,label\nx.png,0\ny.png,01\nz.png,1000000000\n")
+        photos["table"].write_text("path,label\nx.png,0\ny.png,-1\nz.png,-2\n")
         found = self.found(photos["table"], capsys)
         assert [line.split(":")[0].split(", ")[1] for line in found["faults"][:2]] == ["line 3", "line 4"]
 

@@ -168,7 +168,10 @@ def render_check(result: Check, console: Console) -> None:
     console.print(table(None, ("split", "images", "published", "fewest a class", "most a class"), rows))
     words = {True: ", the standard one", False: ", NOT the standard one: results not comparable", None: ""}
     lines = [f"split: {result.split}{words[result.standard]}"]
-    lines += [f"templates: {' | '.join(result.templates)}", f"class names: {_shortened(result.classnames)}"]
+    lines += [
+        f"templates: {' | '.join(result.templates)}",
+        f"class names: {_shortened(_named_classes(result))}",
+    ]
     lines += [f"note: {note}" for note in result.notes]
     lines += _listed("faults of the lists", result.faults, result.more_faults)
     lines += _listed("class names that differ from the published ones", result.other_names)
@@ -182,6 +185,12 @@ def render_check(result: Check, console: Console) -> None:
     verdict = "NOT OK" if result.partly else "usable, with warnings" if result.warnings else "ok"
     lines.append(f"{verdict}: of {sum(result.counts.values())} images {read}")
     console.print("\n".join(map(printable, lines)), markup=False, soft_wrap=True)
+
+
+def _named_classes(result: Check) -> list[str]:
+    """The class names, and where one is not that of its folder or label, which it is."""
+    pairs = zip(result.keys, result.classnames, strict=True)
+    return [name if key.replace("_", " ").strip() == name else f"{key} is {name}" for key, name in pairs]
 
 
 def _shortened(names: Sequence[str]) -> str:

@@ -65,6 +65,7 @@ def check_dataset(
         standard=(listing.standard and not other_names) if benchmark else None,
         classes=len(listing.classnames),
         classnames=[with_spaces(name) for name in listing.classnames],
+        keys=[*listing.keys],
         counts={part: len(rows) for part, rows in listing.splits.items()},
         published=dict(benchmark.published) if benchmark else None,
         per_class={part: _range(listing, part) for part, rows in listing.splits.items() if rows},

@@ -8,6 +8,7 @@ class Check:
     """The result of checking a data set; counts are of images.
 
     Attributes:
+        keys: the folders or labels of the classes, in the order of their names.
         counts: images of each split.
         published: counts of the published split, for benchmarks.
         per_class: the smallest and largest number of images per class in each split.
@@ -31,6 +32,7 @@ class Check:
     standard: bool | None
     classes: int
     classnames: list[str]
+    keys: list[str]
     counts: dict[str, int]
     published: dict[str, int] | None
     per_class: dict[str, tuple[int, int]]

@@ -4,14 +4,14 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from dear.data.settings import DataSettings
-from dear.data.sources import archive, table_rows
+from dear.data.sources import archive, table
 from dear.data.sources.benchmarks import benchmarks, home_of, named_benchmark
 from dear.data.sources.huggingface import PREFIX
 from dear.data.world.names import task_names
 from dear.errors import DataError, DearError, UnknownNameError
 from dear.reading.files import ReadingError, expanded
 
-FILES = (*table_rows.SUFFIXES, *archive.SUFFIXES)
+FILES = (*table.SUFFIXES, *archive.SUFFIXES)
 """Suffixes of files that are data sets."""
 MOST_LISTED = 12  # names of data sets in an error, the nearest first
 

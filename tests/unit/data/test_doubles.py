@@ -135,7 +135,7 @@ def test_of_many_names_some_are_shown(
     """25,000 of 1,000 letters took as long to print as to read."""
     check = check_dataset(str(folder), settings)
     names = ["x" * 1000, *(f"n{number}" for number in range(1, 1200))]
-    render(replace(check, classnames=names), PrintableConsole(width=200))
+    render(replace(check, classnames=names, keys=names), PrintableConsole(width=200))
     (line,) = (line for line in capsys.readouterr().out.splitlines() if line.startswith("class names"))
     assert line.startswith(f"class names: {'x' * 100}..., n1, n2, ")
     assert line.endswith(", n999 ... and 200 more (--json has all)")

@@ -15,10 +15,9 @@ from uuid import uuid4
 
 from dear.data.images import raster
 from dear.data.images.raster import FORMATS
-from dear.data.sources import table_rows
+from dear.data.sources import table
+from dear.data.sources.folder import enter_wrappers
 from dear.data.sources.listing import require_inside
-from dear.data.sources.split_names import split_of
-from dear.data.sources.splits import PREFIX
 from dear.errors import DataError, OutputError
 from dear.limits import at_most
 from dear.reading.files import BLOCK, file_size, opened
@@ -32,10 +31,8 @@ DAMAGED = (
 """What zipfile raises for a damaged or invalid archive."""
 UTF_8 = 0x800
 """The flag of a member whose name is in UTF-8."""
-LISTS = (*table_rows.SUFFIXES, ".json", ".txt")
+LISTS = (*table.SUFFIXES, ".json", ".txt")
 """Files unpacked in addition to images; all others stay in the zip."""
-SAVED = ("dataset_dict.json", "state.json")
-"""Files of a Hugging Face data set that save_to_disk wrote."""
 SMALLEST_FILE = 4096  # bytes that a file or a folder takes on a disk, however small its content
 LONGEST_NAME = 255  # bytes of a file's name, as on Linux, macOS and Windows
 LONGEST_PATH = 1024  # bytes of a path in a zip, which each of its images has before its own
@@ -62,10 +59,13 @@ class Member(NamedTuple):
 
 
 class Unpacked(NamedTuple):
-    """The folder of what was unpacked, and the paths of the files that stay in the zip."""
+    """The folder of what was unpacked, the paths of the files that stay in the zip, and those whose names are
+    not in UTF-8.
+    """
 
     folder: Path
     ignored: list[str]
+    odd_names: list[str]
 
 
 def unpack(archive: Path, cache: Path) -> Unpacked:
@@ -98,7 +98,8 @@ def unpack(archive: Path, cache: Path) -> Unpacked:
     except OSError as error:
         raise OutputError(f"cannot unpack into {cache}: {error}. Choose another cache folder.") from error
     files = (member for member in members if not member.is_folder and not member.is_data)
-    return Unpacked(_content(target), [member.path.as_posix() for member in files])
+    odd = [member.path.as_posix() for member in members if member.is_data and _in_old_encoding(member.info)]
+    return Unpacked(enter_wrappers(target), [member.path.as_posix() for member in files], odd)
 
 
 def _members(archive: Path, infos: Sequence[zipfile.ZipInfo]) -> list[Member]:
@@ -124,6 +125,11 @@ def _name(info: zipfile.ZipInfo) -> str:
         with suppress(UnicodeError):
             return info.filename.encode("cp437").decode("utf-8")
     return info.filename
+
+
+def _in_old_encoding(info: zipfile.ZipInfo) -> bool:
+    """True for a name that is not in UTF-8, and is read in the encoding of MS-DOS without a better guess."""
+    return not info.flag_bits & UTF_8 and not info.filename.isascii() and _name(info) == info.filename
 
 
 def _try_directory(archive: Path) -> None:
@@ -243,35 +249,3 @@ def _require_tree(archive: Path, members: Sequence[Member], size: int) -> int:
 def _where(archive: object, name: str) -> str:
     """A member of a zip, for messages: the end of a long name."""
     return f"{archive}, {name if len(name) <= LONGEST_NAME else '...' + name[-LONGEST_NAME:]!r}"
-
-
-def _content(folder: Path) -> Path:
-    """The folder itself or, if it has one subfolder and only files beside it that say nothing of the images,
-    such as README.txt, that subfolder. One called like a split is not entered: its name says what it is for.
-    """
-    tables = 0
-    while True:
-        paths = [*folder.iterdir()]
-        folders = [path for path in paths if path.is_dir()]
-        if len(folders) != 1 or split_of(folders[0].name):
-            return folder
-        tables += sum(path.suffix.lower() in table_rows.SUFFIXES for path in paths)
-        if tables > table_rows.MOST_TABLES:  # each is looked into
-            return folder
-        is_parent = any(path.is_dir() for path in folders[0].iterdir())
-        if any(_lists_images(path) or (_is_image(path) and not is_parent) for path in paths):
-            return folder
-        (folder,) = folders
-
-
-def _is_image(path: Path) -> bool:
-    return path.suffix.lower() in raster.SUFFIXES and path.is_file()
-
-
-def _lists_images(path: Path) -> bool:
-    """True for a table or a split list, and for the lists of a saved Hugging Face data set."""
-    if not path.is_file():
-        return False
-    if path.suffix.lower() in table_rows.SUFFIXES:
-        return table_rows.lists_images(path)
-    return path.name.startswith(PREFIX) or path.name in SAVED

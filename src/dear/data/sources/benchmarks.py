@@ -147,7 +147,8 @@ def _read_without_list(benchmark: Benchmark, home: Path, settings: DataSettings)
         )
         notes = (*notes, f"{note}; published results use {PREFIX}{benchmark.name}.json")
         origin = f"{seed}, {origin}" if origin else seed
-    return Listing(benchmark.name, source.images, classes.keys, classes.names, splits, origin, notes=notes)
+    names, keys = classes.names, classes.keys
+    return Listing(benchmark.name, source.images, keys, names, splits, origin, notes=notes, numbered=True)
 
 
 def _plain(name: str) -> str:

@@ -9,14 +9,26 @@ from shlex import quote
 
 from dear.data.images.raster import SUFFIXES
 from dear.data.settings import DataSettings
-from dear.data.sources.listing import Listing, Report, Row, first_few, refuse, reporting, require_keys
+from dear.data.sources.listing import (
+    Listing,
+    Report,
+    Row,
+    first_few,
+    refuse,
+    require_keys,
+    sort_names,
+)
 from dear.data.sources.split_names import names_of_splits, split_of
-from dear.data.sources.splits import make_split
-from dear.errors import DataError, warn
-from dear.reading.files import walk_folders
+from dear.data.sources.splits import PREFIX, make_split
+from dear.data.sources.table import SUFFIXES as TABLES
+from dear.data.sources.table import lists_images
+from dear.errors import DataError, compose, warn
 
 NOT_DATA = frozenset(["__MACOSX", "__pycache__"])
 """Folders that programs leave behind."""
+HEIC = (".heic", ".heif")
+LISTS = ("dataset_dict.json", "state.json")
+"""Files of a Hugging Face data set that save_to_disk wrote."""
 SHARED = 0.5  # a domain has more than this share of all classes
 
 
@@ -75,7 +87,7 @@ def domains_of(folder: Path) -> tuple[str, ...]:
     """
     classes_by_domain = dict[str, set[str]]()
     for domain in subfolders(folder):
-        classes = {*subfolders(folder / domain)}
+        classes = {*map(compose, subfolders(folder / domain))}
         has_splits = any(map(split_of, (domain, *classes)))
         if has_splits or len(classes) < 2 or _has_images(folder / domain):  # the first class ends the search
             return ()
@@ -87,9 +99,44 @@ def domains_of(folder: Path) -> tuple[str, ...]:
 
 def subfolders(folder: Path) -> list[str]:
     """Sorted names of the folders in a folder, without hidden ones. Raises DataError if it cannot be read."""
-    return sorted(
+    return sort_names(
         entry.name for entry in _entries(folder) if os.path.isdir(entry) and entry.name not in NOT_DATA
     )
+
+
+def list_classes(folder: Path) -> list[str]:
+    """The names of the folders of classes in a folder, in Unicode's composed form. Raises DataError for two
+    that differ in their form alone.
+    """
+    names = [*map(compose, subfolders(folder))]
+    require_keys(str(folder), names)
+    return names
+
+
+def enter_wrappers(folder: Path) -> Path:
+    """The folder itself or, if it has a single subfolder that holds the data set, and beside it only files
+    that say nothing of the images, such as README.txt, that subfolder. One called like a split is not
+    entered: its name says what it is for.
+    """
+    while True:
+        entries = [*_entries(folder)]
+        folders = [*filter(os.path.isdir, entries)]
+        if len(folders) != 1 or split_of(folders[0].name):
+            return folder
+        inner = folder / folders[0].name
+        holds_folders = bool(subfolders(inner))
+        if not holds_folders and not any(_is_list(Path(entry)) for entry in _entries(inner)):
+            return folder
+        if any(_is_list(Path(entry)) or (_is_image(entry) and not holds_folders) for entry in entries):
+            return folder
+        folder = inner
+
+
+def _is_list(path: Path) -> bool:
+    """True for a table or a split list, and for the lists of a saved Hugging Face data set."""
+    if path.suffix.lower() in TABLES:
+        return path.is_file() and lists_images(path)
+    return path.name.startswith(PREFIX) or path.name in LISTS
 
 
 def class_images(
@@ -101,12 +148,14 @@ def class_images(
     """
     rows: list[Row] = []
     ignored: list[str] = []
+    stored = {compose(name): name for name in subfolders(folder / parent)}
     for label, name in enumerate(classes):
-        class_folder = folder / parent / name
+        class_folder = folder / parent / stored.get(name, name)
         files = _files(class_folder) if class_folder.is_dir() else []
         images = [file for file in files if file.suffix.lower() in SUFFIXES]
         if not images:
-            report(DataError(f"the class {name!r} has no images in {class_folder}."))
+            unread = "".join(f" {note}." for note in _heic_note([file.name for file in files]))
+            report(DataError(f"the class {name!r} has no images in {class_folder}.{unread}"))
         rows += [Row(file.relative_to(folder).as_posix(), label) for file in images]
         ignored += [
             file.relative_to(folder).as_posix() for file in files if file.suffix.lower() not in SUFFIXES
@@ -149,23 +198,29 @@ def loose_note(folder: Path, beside: Sequence[str]) -> tuple[str, ...]:
 
 
 def ignored_note(files: Sequence[str]) -> tuple[str, ...]:
-    """A note on files without an image suffix, if there are any."""
-    has, left = ("file has", "is left") if len(files) == 1 else ("files have", "are left")
-    note = f"{len(files)} {has} no image suffix and {left} out: {first_few(files)}"
-    return (note,) if files else ()
+    """Notes on files that are not read: photos in HEIC, and files without an image suffix."""
+    others = [file for file in files if not file.lower().endswith(HEIC)]
+    has, left = ("file has", "is left") if len(others) == 1 else ("files have", "are left")
+    note = f"{len(others)} {has} no image suffix and {left} out: {first_few(others)}"
+    return (*_heic_note(files), *([note] if others else []))
+
+
+def _heic_note(files: Sequence[str]) -> tuple[str, ...]:
+    photos = [file for file in files if file.lower().endswith(HEIC)]
+    are = "photo in HEIC is" if len(photos) == 1 else "photos in HEIC are"
+    note = f"{len(photos)} {are} not read: {first_few(photos)}; pip install pillow-heif"
+    return (note,) if photos else ()
 
 
 def _without_splits(folder: Path, domains: Sequence[str], settings: DataSettings, report: Report) -> Listing:
     """A folder of classes or of domains."""
-    classes_by_domain = [subfolders(folder / domain) for domain in domains] or [subfolders(folder)]
-    classes = sorted({name for names in classes_by_domain for name in names})
+    classes_by_domain = [list_classes(folder / domain) for domain in domains] or [list_classes(folder)]
+    classes = sort_names({name for names in classes_by_domain for name in names})
     if not classes:
         raise DataError(
             f"{folder} has no folders of classes. Give a folder with one folder of images per class, "
             "with train/ and test/, a folder in CoOp's layout, a CSV or JSONL file, or a zip."
         )
-    with reporting(report):
-        require_keys(str(folder), classes)
     rows: list[Row] = []
     ignored: list[str] = []
     labels = {name: label for label, name in enumerate(classes)}
@@ -221,15 +276,13 @@ def _with_splits(
     if "test" not in split_folders:  # as ImageNet is distributed
         split_folders = {"train": split_folders["train"], "test": split_folders["val"]}
         notes = (*notes, f"it has no labelled test images: {split_folders['test'].name} is used for testing")
-    classes = subfolders(split_folders["train"])
+    classes = list_classes(split_folders["train"])
     if not classes:
         raise DataError(f"{split_folders['train']} has no folders of classes.")
-    with reporting(report):
-        require_keys(str(split_folders["train"]), classes)
     splits: dict[str, tuple[Row, ...]] = {}
     ignored: list[str] = []
     for split, split_folder in split_folders.items():
-        for foreign in sorted({*subfolders(split_folder)} - {*classes}):
+        for foreign in sorted({*list_classes(split_folder)} - {*classes}):
             report(DataError(f"{split_folder / foreign} is a class that is not in {split_folders['train']}."))
         empty = list[DataError]()  # a class need not have images to test on
         parent = split_folder.relative_to(folder).as_posix()
@@ -277,9 +330,23 @@ def _entries(folder: Path) -> Iterator[os.DirEntry[str]]:
 
 
 def _files(folder: Path) -> list[Path]:
-    """All files below a folder, sorted by path, without hidden files and the targets of links to folders."""
+    """All files below a folder, sorted by path, without hidden ones. A link to a folder is followed, unless
+    it leads to what is read anyway.
+    """
+
+    def refuse_folder(error: OSError) -> None:
+        raise DataError(f"cannot read the folder {error.filename}: {error.strerror}.") from error
+
     files: list[Path] = []
-    for parent, folders, names in walk_folders(folder):
+    top = os.path.join(os.path.realpath(folder), "")
+    entered = set[str]()
+    for parent, folders, names in os.walk(folder, onerror=refuse_folder, followlinks=True):
+        links = [name for name in folders if os.path.islink(os.path.join(parent, name))]
+        for name in links:
+            target = os.path.join(os.path.realpath(os.path.join(parent, name)), "")
+            if target in entered or target.startswith(top) or top.startswith(target):
+                folders.remove(name)
+            entered.add(target)
         folders[:] = [name for name in folders if not name.startswith(".")]
-        files += [parent / name for name in names if not name.startswith(".")]
-    return sorted(files)
+        files += [Path(parent, name) for name in names if not name.startswith(".")]
+    return sorted(files, key=lambda file: ([*map(compose, file.parts)], file))

@@ -12,10 +12,10 @@ from dear.data.images.raster import kind_of
 from dear.data.settings import DataSettings
 from dear.data.sources.archive import SMALLEST_FILE, require_modest, stamp
 from dear.data.sources.arrow import LABEL_TYPE, ArrowFiles, Column, Table
-from dear.data.sources.listing import PARTS, Listing, Row, first_few, require_keys
+from dear.data.sources.listing import PARTS, Listing, Row, first_few, require_keys, sort_names
 from dear.data.sources.split_names import names_of_splits, split_of
 from dear.data.sources.splits import Split, make_split
-from dear.errors import DataError, OutputError, installation, listing
+from dear.errors import DataError, OutputError, compose, installation, listing
 from dear.limits import at_most, limit, variable
 from dear.reading.files import expanded, has_links, opened, size_on_disk
 from dear.reading.isolated import isolated
@@ -111,10 +111,10 @@ def list_tables(
             raise DataError(f"{name}: the split {part} has no columns {image} and {label} of the same types.")
     labels = {part: _labels(f"{name}, {part}", table, label) for part, table in tables.items()}
     numbered = columns[label].kind == "classes"
-    names = [*columns[label].names]
+    names = [*map(compose, columns[label].names)]
     if not numbered:
-        texts = {str(value) for value in chain.from_iterable(labels.values()) if value is not None}
-        names = sorted(texts)
+        texts = {compose(str(value)) for value in chain.from_iterable(labels.values()) if value is not None}
+        names = sort_names(texts)
     require_keys(name, names)
     numbers: dict[Any, int] = {number if numbered else key: number for number, key in enumerate(names)}
     folder = Path(name) if unpack is None else unpack(image)
@@ -123,7 +123,7 @@ def list_tables(
         paths = [f"{row:09}" for row in range(len(values))]
         files = paths if unpack is None else _unpacked(folder / part, paths)
         rows = [
-            Row(f"{part}/{file}", numbers[value if numbered else str(value)])
+            Row(f"{part}/{file}", numbers[value if numbered else compose(str(value))])
             for file, value in zip(files, values, strict=True)
             if value is not None
         ]
@@ -146,7 +146,10 @@ def list_tables(
         *split.notes,
         note + ("" if unpack is None else f"; its images are unpacked in {folder}"),
     )
-    listed = Listing(short_name, folder, tuple(names), tuple(names), split.splits, split.origin, notes=notes)
+    classes = tuple(names)
+    listed = Listing(
+        short_name, folder, classes, classes, split.splits, split.origin, notes=notes, numbered=numbered
+    )
     return listed, image
 
 

@@ -2,7 +2,7 @@
 
 import os
 import posixpath
-import unicodedata
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import NamedTuple, NoReturn
 
-from dear.errors import DataError
+from dear.errors import DataError, compose
 from dear.limits import at_most, limit
 from dear.reading.files import require_few_marks
 from dear.reading.typed import in_utf8, shown
@@ -18,6 +18,7 @@ from dear.reading.typed import in_utf8, shown
 PARTS = ("train", "val", "test")
 FEW = 3  # files or classes that a note names
 LONGEST_PATH = 4096  # characters, as on Linux
+NUMBER = re.compile(r"[+-]?\d{1,15}(\.\d{1,15})?", re.ASCII)
 
 Report = Callable[[DataError], None]
 """Called with an error in a data set's lists; if it returns, reading continues without the faulty entry."""
@@ -59,6 +60,7 @@ class Listing:
         standard: whether the split is the one used for published results.
         notes: remarks for the user, such as files left out or a split made here.
         templates: the data set's own prompts.
+        numbered: whether the data set numbers its classes itself, so that a list of names in that order fits.
     """
 
     name: str
@@ -71,6 +73,7 @@ class Listing:
     standard: bool = False
     notes: tuple[str, ...] = ()
     templates: tuple[str, ...] = ("a photo of a {}.",)
+    numbered: bool = False
 
     @property
     def files(self) -> int:
@@ -87,9 +90,17 @@ def with_spaces(name: str) -> str:
     return name.replace("_", " ").strip()
 
 
+def sort_names(names: Iterable[str]) -> list[str]:
+    """Names of folders or labels in their order: by value if all are numbers, else by their letters, in
+    whatever form of Unicode.
+    """
+    in_order = sorted(names, key=lambda name: (compose(name), name))
+    return sorted(in_order, key=float) if all(map(NUMBER.fullmatch, in_order)) else in_order
+
+
 def plain_name(name: str) -> str:
     """A key for comparing class names, ignoring case, underscores and the form of accents (NFC or NFD)."""
-    return unicodedata.normalize("NFC", with_spaces(name).casefold())
+    return compose(with_spaces(name).casefold())
 
 
 def require_keys(source: str, keys: Sequence[str]) -> None:
@@ -174,8 +185,8 @@ def normal_path(path: str) -> str:
     return posixpath.normpath(path).replace("//", "/")  # normpath keeps two slashes at the start
 
 
-def first_few(names: Iterable[str]) -> str:
+def first_few(names: Iterable[str], most: int = FEW) -> str:
     """A few names for a note: "a, b, c ... and 4 more"."""
     items = [*names]
-    more = f" ... and {len(items) - FEW} more" if len(items) > FEW else ""
-    return ", ".join(items[:FEW]) + more
+    more = f" ... and {len(items) - most} more" if len(items) > most else ""
+    return ", ".join(items[:most]) + more

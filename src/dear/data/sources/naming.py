@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from importlib.resources import files
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from dear.data.sources.listing import Listing, first_few, plain_name, require_distinct
-from dear.errors import DataError
+from dear.errors import DataError, compose
 from dear.limits import at_most, limit
 from dear.reading.files import ReadingError, first_line, read_text, split_lines
 from dear.reading.plain import QUOTES, csv_rows, parse_json
@@ -20,6 +20,8 @@ from dear.reading.typed import shown
 HEADERS = {*product(("folder", "label", "class", "id", "key"), ("name", "classname", "class_name"))}
 """Rows of a CSV file that name its columns."""
 WORDNET_ID = re.compile(r"n\d{8}")
+WHOLE = re.compile(r"\d{1,15}", re.ASCII)
+MOST_NAMED = 20  # classes that a note names
 
 
 def read_names(path: Path, *, links: bool = False) -> dict[str, str] | list[str]:
@@ -55,21 +57,55 @@ def read_names(path: Path, *, links: bool = False) -> dict[str, str] | list[str]
 
 
 def rename(listing: Listing, path: Path) -> Listing:
-    """The listing with class names from a file. Raises DataError for a missing or duplicate name."""
-    names = in_order(listing.keys, read_names(path, links=True), str(path))
+    """The listing with class names from a file, and a note that says which class has which name. Raises
+    DataError for a missing or duplicate name.
+    """
+    names = match_names(listing.keys, read_names(path, links=True), str(path), numbered=listing.numbered)
     require_distinct(str(path), listing.keys, names)
-    return replace(listing, classnames=tuple(names))
+    note = f"its classes are named by {path}: {name_map(zip(listing.keys, names, strict=True))}"
+    return replace(listing, classnames=tuple(names), notes=(*listing.notes, note))
 
 
-def in_order(keys: Sequence[str], names: Mapping[str, str] | Sequence[str], source: str) -> list[str]:
-    """The names of classes in the order of their keys. Raises DataError if their numbers differ."""
+def name_map(pairs: Iterable[tuple[str, str]]) -> str:
+    """Which folder or label has which name, for a note."""
+    return first_few((f"{key} is {name}" for key, name in pairs), MOST_NAMED)
+
+
+def _without_zeros(key: str) -> str:
+    """A whole number without leading zeros; any other key as it is."""
+    return str(int(key)) if WHOLE.fullmatch(key) else key
+
+
+def match_names(
+    keys: Sequence[str], names: Mapping[str, str] | Sequence[str], source: str, *, numbered: bool = False
+) -> list[str]:
+    """The names of classes in the order of their keys, which are folders or labels.
+
+    A list has the names of keys that are whole numbers: that of key 3 at place 3 or, if the numbers go beyond
+    the list, in their order. Beside other keys it must name each of them, or the data set numbers its classes
+    itself (``numbered``). Raises DataError for a missing name, and for a list that does not fit.
+    """
     if isinstance(names, Mapping):
-        if missing := [key for key in keys if key not in names]:
+        spelled = {compose(key): name for key, name in names.items()}
+        by_key = {_without_zeros(key): name for key, name in spelled.items()} | spelled
+        if missing := [key for key in keys if key not in spelled and _without_zeros(key) not in by_key]:
             raise DataError(f"{source} has no name for {len(missing)} classes; the first is {missing[0]!r}.")
-        return [names[key] for key in keys]
+        return [compose(by_key[key if key in spelled else _without_zeros(key)]) for key in keys]
+    names = [*map(compose, names)]
+    whole = not numbered and all(map(WHOLE.fullmatch, keys))
+    if whole and max(map(int, keys), default=0) < len(names):
+        return [names[int(key)] for key in keys]
     if len(names) != len(keys):
         raise DataError(f"{source} has {len(names)} names for {len(keys)} classes.")
-    return [*names]
+    if whole or numbered:
+        return names
+    by_name = {plain_name(name): name for name in names}
+    if other := [key for key in keys if plain_name(key) not in by_name]:
+        raise DataError(
+            f"{source} is a list of names, which says nothing of the class {other[0]!r}: give an object that "
+            f'names each class, {{"{other[0]}": "name", ...}}.'
+        )
+    return [by_name[plain_name(key)] for key in keys]
 
 
 def name_wordnet_ids(listing: Listing) -> Listing:
@@ -90,10 +126,11 @@ def name_wordnet_ids(listing: Listing) -> Listing:
     ]
     require_distinct(listing.name, listing.keys, names)
     notes = list(listing.notes)
-    if replaced := [f"{key} is {name}" for key, name in zip(listing.keys, names, strict=True) if name != key]:
+    pairs = [(key, name) for key, name in zip(listing.keys, names, strict=True) if name != key]
+    if pairs:
         notes.append(
-            f"{len(replaced)} of its {len(names)} classes are WordNet ids and take the names that CoOp has "
-            f"for ImageNet: {first_few(replaced)}; --dataset.classnames FILE gives others"
+            f"{len(pairs)} of its {len(names)} classes are WordNet ids and take the names that CoOp has "
+            f"for ImageNet: {name_map(pairs)}; --dataset.classnames FILE gives others"
         )
     if unknown := [key for key in ids if key not in imagenet]:
         notes.append(

@@ -14,10 +14,9 @@ from dear.data.settings import DataSettings
 from dear.data.sources.arrow import Column
 from dear.data.sources.folder import image_files
 from dear.data.sources.huggingface import list_tables
-from dear.data.sources.listing import Listing, require_path
-from dear.data.sources.table import Entry, listing_of
-from dear.data.sources.table_rows import LABELS, PATHS
-from dear.errors import DataError, listing
+from dear.data.sources.listing import Listing, require_path, sort_names
+from dear.data.sources.table import LABELS, PATHS, Entry, listing_of
+from dear.errors import DataError, compose, listing
 from dear.reading.typed import shown
 
 ReadImage = Callable[[str], Any]
@@ -39,7 +38,10 @@ def read_object(data: Any, settings: DataSettings) -> tuple[Listing, ReadImage |
         return _tables(data if isinstance(data, datasets.DatasetDict) else {"all": data}, settings, datasets)
     if hasattr(data, "samples") and hasattr(data, "classes"):
         labels = [data.classes[label] for _, label in data.samples]
-        return read_pairs(data.samples, labels, settings, keys=data.classes)
+        keys = [*data.classes]
+        return read_pairs(
+            data.samples, labels, settings, keys=sort_names(keys) if keys == sorted(keys) else keys
+        )
     if isinstance(data, Mapping) or hasattr(data, "columns"):
         columns = [str(column) for column in (data if isinstance(data, Mapping) else data.columns)]
         images = next((column for column in PATHS if column in columns), None)
@@ -74,7 +76,7 @@ def listed_images(images: Any) -> Any:
 def read_pairs(
     images: Any, labels: Any, settings: DataSettings, *, keys: Sequence[str] | None = None, splits: Any = None
 ) -> tuple[Listing, ReadImage | None]:
-    """`read_object` for images and their labels: names of classes, or whole numbers from 0 without a gap.
+    """`read_object` for images and their labels: names of classes, or whole numbers.
     ``keys`` are the names in label order, by default sorted; ``splits`` are train, val or test for each.
 
     Files are listed relative to the folder that holds all of them: those of a folder of classes are the same
@@ -86,12 +88,13 @@ def read_pairs(
     splits = [""] * len(images) if splits is None else _values(splits)
     if not images or not len(images) == len(labels) == len(splits):
         raise DataError(f"there are {len(images)} images and {len(labels)} labels: give one label per image.")
+    labels = [int(label) if isinstance(label, float) and label.is_integer() else label for label in labels]
     numbered = all(isinstance(label, Integral) and not isinstance(label, bool) for label in labels)
     if not numbered and (odd := [label for label in labels if not isinstance(label, str)]):
         kind = type(odd[0]).__name__
         raise DataError(f"{odd[0]!r:.100} ({kind}) is not a label: give names, or whole numbers from 0.")
     if not numbered and keys is None:
-        keys = sorted({label.strip() for label in labels})
+        keys = sort_names({compose(label.strip()) for label in labels})
     for row, label in enumerate(labels):
         if numbered and abs(label) > LARGEST:
             raise DataError(f"row {row}: the label is above {LARGEST:,}.")
@@ -106,8 +109,12 @@ def read_pairs(
         folder = Path(os.path.commonpath([os.path.dirname(file) for file in files]))
         names = [Path(file).relative_to(folder).as_posix() for file in files]
     rows = enumerate(zip(names, map(str, labels), map(str, splits), strict=True))
-    entries = [Entry("row ", row, name, label.strip(), split.strip()) for row, (name, label, split) in rows]
-    listed = listing_of(folder, folder.name or NAME, folder, entries, settings, keys=keys)
+    entries = [
+        Entry(f"row {row}", name, compose(label.strip()), split.strip()) for row, (name, label, split) in rows
+    ]
+    listed = listing_of(
+        folder, folder.name or NAME, folder, entries, settings, keys=keys and [*map(compose, keys)]
+    )
     return listed, None if in_files else dict(zip(names, images, strict=True)).__getitem__
 
 

@@ -1,63 +1,41 @@
-"""Paths in tables that were written on another system than the one that reads them."""
+"""The files that a table or a list names, whose paths were written on another system."""
 
-import unicodedata
-from collections.abc import Callable, Iterator, Sequence
-from functools import partial
-from itertools import product
+import os
+from collections.abc import Callable, Mapping
+from functools import cache
 from pathlib import Path
 
-from dear.reading.files import file_size
-
-SAMPLE = 100  # paths that are looked for
-
-Rewrite = Callable[[str], str]
+from dear.errors import compose
 
 
-def rewriting(folder: Path, paths: Sequence[str]) -> Rewrite | None:
-    """How to write paths relative to ``folder`` so that most of their files are there; None for as they are.
+def find_files(folder: Path) -> Callable[[str], str]:
+    """A function that gives the path of the file, relative to ``folder``, that a listed path means. A path of
+    no file stays as it is.
 
     Windows separates folders by backslashes, macOS may store accents apart from their letters, and cells may
-    have spaces around their text. A sample decides for all paths.
+    have spaces around their text.
     """
-    odd = [path for path in paths if not path.isascii() or "\\" in path or path != path.strip()]
-    sample = odd[:: -(-len(odd) // SAMPLE) or 1]
 
-    def present(rewrite: Rewrite) -> int:
-        return sum(file_size(folder / rewrite(path)) is not None for path in sample)
+    @cache
+    def stored_names(parent: str) -> Mapping[str, str]:
+        try:
+            return {compose(name): name for name in os.listdir(folder / parent)}
+        except (OSError, ValueError):
+            return {}
 
-    as_it_is, *others = _rewritings()
-    if present(as_it_is) == len(sample):
-        return None
-    best = max((as_it_is, *others), key=present)  # the first of equals
-    return None if best is as_it_is else best
+    def as_stored(path: str) -> str:
+        stored = ""
+        for part in path.split("/"):
+            stored = (
+                os.path.join(stored, stored_names(stored).get(compose(part), part)) if part else stored or "/"
+            )
+        return stored
 
+    def find(path: str) -> str:
+        if path.isascii() and "\\" not in path and path == path.strip():
+            return path
+        spellings = [path, path.strip(), path.replace("\\", "/"), path.strip().replace("\\", "/")]
+        candidates = [*spellings, *map(as_stored, filter(None, spellings))]
+        return next((candidate for candidate in candidates if os.path.isfile(folder / candidate)), path)
 
-def _rewritings() -> Iterator[Rewrite]:
-    """The identity, then each combination of what may be changed."""
-    strips: tuple[Rewrite, ...] = (_same, str.strip)
-    slashes: tuple[Rewrite, ...] = (_same, _with_slashes)
-    accents: tuple[Rewrite, ...] = (_same, _composed, _decomposed)
-    for changes in product(strips, slashes, accents):
-        yield partial(_changed, changes)
-
-
-def _changed(changes: Sequence[Rewrite], path: str) -> str:
-    for change in changes:
-        path = change(path)
-    return path
-
-
-def _same(path: str) -> str:
-    return path
-
-
-def _with_slashes(path: str) -> str:
-    return path.replace("\\", "/")
-
-
-def _composed(path: str) -> str:
-    return unicodedata.normalize("NFC", path)
-
-
-def _decomposed(path: str) -> str:
-    return unicodedata.normalize("NFD", path)
+    return find

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from dear.data.sources.folder import class_images, ignored_note, subfolders
 from dear.data.sources.listing import Row, require_inside
-from dear.data.sources.naming import in_order, read_names
+from dear.data.sources.naming import match_names, read_names
 from dear.errors import DataError, first_line
 from dear.limits import LimitError, at_most
 from dear.reading.files import ReadingError, has_links, read_bytes, read_lines
@@ -100,7 +100,9 @@ def numbered_folders(source: Source) -> SourceRows:
     names = source.names
     if (source.home / CLASSNAMES).is_file():  # in label order
         listed = read_names(source.home / CLASSNAMES)
-        names = tuple(in_order(keys, [*listed.values()] if isinstance(listed, dict) else listed, CLASSNAMES))
+        names = tuple(
+            match_names(keys, [*listed.values()] if isinstance(listed, dict) else listed, CLASSNAMES)
+        )
     return SourceRows(
         tuple(keys), names, {"train": (), "test": tuple(rows)}, "all to test on", ignored_note(ignored)
     )
@@ -219,7 +221,7 @@ def _wnid_names(source: Source) -> tuple[str, ...]:
     file = source.home / CLASSNAMES
     if not file.is_file():
         return source.names
-    return tuple(in_order(_wnids(source), read_names(file), str(file)))
+    return tuple(match_names(_wnids(source), read_names(file), str(file), numbered=True))
 
 
 def _wnid_rows(source: Source, part: str) -> tuple[tuple[Row, ...], list[str]]:

