@@ -5,15 +5,20 @@ import os
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
-from dear.data.dataset import fingerprint
+import torch
+
+from dear.data.dataset import Dataset, Images, fingerprint
+from dear.data.fewshot import Subset
 from dear.data.images.decode import decode
-from dear.data.images.photos import DecodeCache, in_parallel
+from dear.data.images.hashes import image_hashes
+from dear.data.images.photos import DecodeCache, LoadedImages, PhotoImages, in_parallel
 from dear.data.images.raster import read_image
 from dear.data.settings import DataSettings
 from dear.data.sources.listing import FEW, Listing
-from dear.errors import DataError, DearError
+from dear.errors import DataError, DearError, warn
 from dear.limits import limit
 from dear.reading.files import ReadingError, file_size, opened, sha256
 from dear.reading.plain import read_json
@@ -83,6 +88,51 @@ def same_images(listing: Listing, threads: int = 1) -> list[list[str]]:
     digests = in_parallel(lambda path: _digest(listing.folder / path), alike, threads)
     position = {path: index for index, path in enumerate(paths)}
     return sorted(_groups(zip(digests, alike, strict=True)), key=lambda group: position[group[0]])
+
+
+def leave_out_copies(dataset: Dataset, trained_on: Dataset) -> Dataset:
+    """A data set without the test images that are copies, by content, of training or validation images of the
+    one that is trained on, with a warning: all methods, seeds and shots are then tested on the same images.
+
+    A benchmark keeps its published split, with a note. Raises DataError if no test image is left.
+    """
+    if dataset.benchmark:
+        warn(
+            f"{dataset.name}: its published split is kept, even where test images are copies of training ones"
+        )
+        return dataset
+    parts = [part for part in (trained_on.train, trained_on.val) if part is not None]
+    test_sizes, part_sizes = _sizes(dataset.test), [*map(_sizes, parts)]
+    in_test, in_parts = {*test_sizes}, {size for sizes in part_sizes for size in sizes}
+    known = set[bytes]()
+    for part, sizes in zip(parts, part_sizes, strict=True):
+        known.update(image_hashes(part, [i for i, size in enumerate(sizes) if size in in_test]))
+    suspects = [i for i, size in enumerate(test_sizes) if size in in_parts]
+    hashes = zip(suspects, image_hashes(dataset.test, suspects), strict=True)
+    copies = {index for index, digest in hashes if digest in known}
+    if not copies:
+        return dataset
+    count = len(test_sizes)
+    if len(copies) == count:
+        raise DataError(
+            f"all {count} test images of {dataset.name} are copies of training images: test on other images."
+        )
+    warn(
+        f"{dataset.name}: {len(copies)} of {count} test images are left out: they are copies of training "
+        "images"
+    )
+    kept = torch.tensor([index for index in range(count) if index not in copies])
+    return replace(dataset, test=Subset(dataset.test, kept), left_out=len(copies))
+
+
+def _sizes(images: Images) -> list[int | None]:
+    """The bytes of each image's file, None for images in memory; empty for the Attribute World."""
+    if isinstance(images, Subset):
+        sizes = _sizes(images.images)
+        return [sizes[index] for index in images.indices.tolist()] if sizes else []
+    if isinstance(images, PhotoImages):
+        return [file_size(images.folder / path) for path in images.paths]
+    return [None] * len(images) if isinstance(images, LoadedImages) else []
 
 
 def duplicate_warnings(listing: Listing, groups: list[list[str]]) -> list[str]:
