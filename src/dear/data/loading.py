@@ -36,14 +36,15 @@ from dear.data.sources.listing import (
     Report,
     Row,
     first_few,
+    name_wordnet_ids,
     refuse,
+    rename,
     reporting,
     require_apart,
     require_distinct,
     single_class,
     with_spaces,
 )
-from dear.data.sources.naming import name_wordnet_ids, rename
 from dear.data.sources.objects import ReadImage, read_object, read_pairs
 from dear.data.sources.splits import PREFIX, read_coop, split_file
 from dear.data.world.tasks import WorldImages, WorldTask, load_task, task_names
@@ -202,7 +203,7 @@ def _read(name_or_path: str, settings: DataSettings, other_names: Iterable[str],
     benchmark = named_benchmark(name_or_path)
     if benchmark is not None:
         try:
-            listing = read_benchmark(benchmark, home := home_of(benchmark, settings), settings, report)
+            listing = read_benchmark(benchmark, home := home_of(benchmark, settings), report)
         except DataError as error:
             hint = f" For what is called {path} in this folder, write ./{path}." if path.exists() else ""
             raise DataError(f"{error}{hint}") from error
@@ -240,7 +241,7 @@ def _read_folder(folder: Path, settings: DataSettings, report: Report) -> Listin
     split = split_file(folder)
     if split is not None:
         listed = find_benchmark(split.stem.removeprefix(PREFIX))
-        return read_benchmark(listed, folder, settings, report) if listed else read_coop(folder, report)
+        return read_benchmark(listed, folder, report) if listed else read_coop(folder, report)
     benchmark = find_benchmark(folder.resolve().name)
     if benchmark is None or not (folder / benchmark.images).is_dir():
         return read_folder(folder, settings, report)

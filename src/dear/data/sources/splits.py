@@ -2,10 +2,11 @@
 
 import hashlib
 import json
+import os
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from itertools import chain
-from json.encoder import encode_basestring_ascii
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,24 +22,15 @@ from dear.data.sources.listing import (
     require_apart,
     require_distinct,
     require_inside,
-    require_path,
 )
-from dear.data.sources.path_forms import find_files
 from dear.errors import DataError, compose
-from dear.limits import at_most
-from dear.reading.files import file_size
 from dear.reading.plain import read_json
-from dear.reading.typed import shown
 from dear.writing import atomic_write
 
 PREFIX = "split_zhou_"
-SAMPLE, LOOKS = 100, 100_000
-"""Images of a split list that are looked for in each folder next to it, spread over the list, and in all of
-them together: there may be many folders.
-"""
+SAMPLE = 100  # images of a split list that are looked for in each folder, spread over the list
 LONGEST_NAME = 50
 """Characters of a data set's name in the name of its list, which has at most 255 bytes."""
-PURPOSE = {"train": "training", "val": "validation", "test": "testing"}
 
 ClassRow = tuple[Row, str]
 """A row with its class name."""
@@ -57,35 +49,16 @@ def make_split(rows: Sequence[Row], settings: DataSettings, classnames: Sequence
     the cache; with 0 none and with 1 all images. A class with a single image has it to train on.
     """
     if settings.test_share in (0, 1):
-        parts, verb = (("train", "test"), "test") if settings.test_share else (("test", "train"), "train")
+        empty, verb = ("train", "test") if settings.test_share else ("test", "train")
         note = f"the data has no split: all its images are for {verb}ing"
-        return Split(dict(zip(parts, ((), tuple(rows)), strict=True)), f"all to {verb} on", (note,))
+        return Split({empty: (), verb: tuple(rows)}, f"all to {verb} on", (note,))
     shares = {"train": 1 - settings.test_share, "test": settings.test_share}
-    splits, origin, note = recorded_split(rows, shares, settings, classnames, name, lone=True)
-    return Split(splits, origin, (note, *_lone_note(splits, classnames)))
-
-
-def recorded_split(
-    rows: Sequence[Row],
-    shares: Mapping[str, float],
-    settings: DataSettings,
-    classnames: Sequence[str],
-    name: str,
-    test: tuple[Row, ...] | None = None,
-    *,
-    lone: bool = False,
-) -> tuple[dict[str, tuple[Row, ...]], str, str]:
-    """The `seeded_split` of some rows, where it comes from, and a note about it; with ``test``, those are its
-    test images. It is saved in the cache folder, unless that cannot be written: the split is reproducible.
-    """
-    splits = seeded_split(rows, shares, settings.split_seed, classnames, lone=lone)
-    if test is not None:
-        splits["test"] = test
+    splits = seeded_split(rows, shares, settings.split_seed, classnames, lone=True)
     path = _record(splits, classnames, settings.cache_folder() / "splits", name)
-    parts = ", ".join(f"{100 * share:.0f}% for {PURPOSE[part]}" for part, share in shares.items())
+    parts = ", ".join(f"{100 * share:.0f}% for {part}ing" for part, share in shares.items())
     record = f"list: {path}" if path else "its list cannot be written to the cache folder"
     note = f"the data has no split: of each class {parts} (seed {settings.split_seed}; {record})"
-    return splits, f"dear, seed {settings.split_seed}", note
+    return Split(splits, f"dear, seed {settings.split_seed}", (note, *_lone_note(splits, classnames)))
 
 
 def seeded_split(
@@ -167,6 +140,37 @@ def read_coop(folder: Path, report: Report = refuse) -> Listing:
     )
 
 
+def find_files(folder: Path) -> Callable[[str], str]:
+    """A function that gives the path of the file, relative to ``folder``, that a listed path means. A path of
+    no file stays as it is.
+
+    Windows separates folders by backslashes, macOS may store accents apart from their letters, and cells may
+    have spaces around their text.
+    """
+
+    @cache
+    def stored_names(parent: str) -> Mapping[str, str]:
+        try:
+            return {compose(name): name for name in os.listdir(folder / parent)}
+        except (OSError, ValueError):
+            return {}
+
+    def as_stored(path: str) -> str:
+        stored = "/" if path.startswith("/") else ""
+        for part in filter(None, path.split("/")):
+            stored = os.path.join(stored, stored_names(stored).get(compose(part), part))
+        return stored
+
+    def find(path: str) -> str:
+        if path.isascii() and "\\" not in path and path == path.strip():
+            return path
+        spellings = [path, path.strip(), path.replace("\\", "/"), path.strip().replace("\\", "/")]
+        candidates = [*spellings, *map(as_stored, spellings)]
+        return next((candidate for candidate in candidates if os.path.isfile(folder / candidate)), path)
+
+    return find
+
+
 def _lone_note(splits: Mapping[str, Sequence[Row]], classnames: Sequence[str]) -> tuple[str, ...]:
     """A note on the classes that have a single image, if there are any."""
     images = Counter(row.label for rows in splits.values() for row in rows)
@@ -186,43 +190,24 @@ def _record(
     splits: Mapping[str, Sequence[Row]], classnames: Sequence[str], folder: Path, name: str
 ) -> Path | None:
     """Save a split in CoOp's format. Returns its path, or None if the folder cannot be written."""
-    texts = [*map(json.dumps, classnames)]
-    digest = hashlib.sha256(sum(map(len, _lines(splits, texts))).to_bytes(8, "little"))
-    for line in _lines(splits, texts):
-        digest.update(line.encode())
-    path = folder / f"split_dear_{name[:LONGEST_NAME]}-{digest.hexdigest()[:16]}.json"
+    from dear.data.dataset import fingerprint  # loads torch
+
+    rows = {part: [[row.path, row.label, classnames[row.label]] for row in splits[part]] for part in splits}
+    text = json.dumps(rows, indent=0)
+    path = folder / f"split_dear_{name[:LONGEST_NAME]}-{fingerprint(text)}.json"
     try:
         if not path.exists():
             with atomic_write(path, shared=True) as file:
-                file.writelines(line.encode() for line in _lines(splits, texts))
+                file.write(text.encode())
     except OSError:
         return None
     return path
-
-
-def _lines(splits: Mapping[str, Sequence[Row]], names: Sequence[str]) -> Iterator[str]:
-    """The text of a split list, whose classes' names are given as JSON. A list may have two million rows: as
-    one value it would take more memory than the data set.
-    """
-    start = "{\n"
-    for part, rows in splits.items():
-        yield f'{start}"{part}": ['
-        start = ",\n"
-        between = "\n"
-        for row in rows:
-            yield f"{between}[\n{encode_basestring_ascii(row.path)},\n{row.label},\n{names[row.label]}\n]"
-            between = ",\n"
-        yield "\n]" if rows else "]"
-    yield "\n}"
 
 
 def _class_rows(file: Path, report: Report) -> dict[str, list[ClassRow]]:
     """The rows of train, test and, if there are any, val, with their class names."""
     content: Any = read_json(file, file_names=True)
     parts: dict[str, list[ClassRow]] = {}
-    if isinstance(content, dict):
-        lists = [rows for part in PARTS if isinstance(rows := content.get(part), list)]
-        at_most("table_rows", sum(map(len, lists)), file)  # before a row is made of any
     for part in PARTS:
         rows = content.get(part, []) if isinstance(content, dict) else None
         if not isinstance(rows, list) or (part != "val" and not rows):
@@ -236,12 +221,11 @@ def _class_rows(file: Path, report: Report) -> dict[str, list[ClassRow]]:
 def _class_row(where: str, row: Any) -> ClassRow:
     match row:
         case [str(path), int(label), str(name)] if path and name and not isinstance(label, bool):
-            require_path(where, path)
             require_inside(where, path)
             if label < 0:
                 raise DataError(f"{where}: label {label} of {path} is out of range; labels count from 0.")
             return Row(path, label), compose(name)
-    raise DataError(f"{where} is {shown(row)}, not [path, label, class name].")
+    raise DataError(f"{where} is {row!r:.100}, not [path, label, class name].")
 
 
 def _classnames(file: Path, rows: Sequence[ClassRow]) -> list[str]:
@@ -256,17 +240,16 @@ def _classnames(file: Path, rows: Sequence[ClassRow]) -> list[str]:
 
 
 def _image_folder(folder: Path, file: Path, rows: Sequence[Row]) -> Path:
-    """The folder that contains the listed paths: that of the split list, or one next to the list.
-
-    In each of the latter only a sample of the paths is looked for: a list and its folders may be long.
+    """The folder that contains the listed paths, of which a sample is looked for: that of the split list, or
+    one next to the list.
     """
     neighbours = sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
     paths = [*dict.fromkeys(row.path for row in rows)]
-    sample = paths[:: -(-len(paths) // min(SAMPLE, 1 + LOOKS // max(1, len(neighbours))))]
+    sample = paths[:: -(-len(paths) // SAMPLE)]
     folders = [
         top
-        for top, listed in ((folder, paths), *((neighbour, sample) for neighbour in neighbours))
-        if any(file_size(top / path) is not None for path in map(find_files(top), listed))
+        for top in (folder, *neighbours)
+        if any(os.path.isfile(top / path) for path in map(find_files(top), sample))
     ]
     if not folders:
         raise DataError(

@@ -21,13 +21,11 @@ from dear.data.sources.listing import (
     require_keys,
     sort_names,
 )
-from dear.data.sources.path_forms import find_files
 from dear.data.sources.split_names import split_of
-from dear.data.sources.splits import Split, make_split
+from dear.data.sources.splits import Split, find_files, make_split
 from dear.errors import DataError, DearError, compose
 from dear.reading.files import read_text
 from dear.reading.plain import QUOTES, parse_json
-from dear.reading.typed import shown
 
 SUFFIXES = (".csv", ".tsv", ".jsonl")
 COLUMNS = "path, label and, optionally, split"
@@ -129,7 +127,7 @@ def _by_split(table: Path, entries: list[Entry], rows: list[Row]) -> Split:
     for entry, row in zip(entries, rows, strict=True):
         part = split_of(entry.split)
         if part is None:
-            raise DataError(f"{entry.where}: the split {shown(entry.split)} is not train, val or test.")
+            raise DataError(f"{entry.where}: the split {entry.split!r:.80} is not train, val or test.")
         splits.setdefault(part, []).append(row)
     if not splits["train"] and "val" in splits:
         raise DataError(f"{table} has no image with split train, but some with split val.")
@@ -177,7 +175,7 @@ def _entry(where: str, row: Any) -> Entry:
     if not os.path.isabs(path):
         require_inside(where, path)
     if not (split is None or (isinstance(split, str) and (not split.strip() or split_of(split)))):
-        raise DataError(f"{where}: the split {shown(split)} is not train, val or test.")
+        raise DataError(f"{where}: the split {split!r:.80} is not train, val or test.")
     return Entry(where, path, ESCAPED.sub("", compose(label.strip())), (split or "").strip())
 
 

@@ -11,9 +11,7 @@ import torch
 from dear.data.settings import DataSettings
 from dear.data.sources import table
 from dear.data.sources.listing import refuse
-from dear.data.sources.naming import read_names
 from dear.errors import DataError
-from dear.limits import LimitError
 from tests.unit.data.photos import COUNTS, class_folders, load, paths, refused
 
 COUNTS_BY_LABEL = dict(enumerate(COUNTS.values()))
@@ -164,16 +162,3 @@ def test_columns_of_a_table_are_those_of_csvs_own_reader(tmp_path: Path) -> None
     with (tmp_path / "t.csv").open() as file:
         reference = [(row["path"], row["label"]) for row in csv.DictReader(file)]
     assert [(entry.path, entry.label) for entry in table._entries(tmp_path / "t.csv", refuse)] == reference
-
-
-@pytest.mark.parametrize(("name", "sign"), [("names.csv", ","), ("names.txt", " ")])
-def test_names_are_counted_as_they_are_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, sign: str
-) -> None:
-    """4,990,000 lines took 2.96 GB before they were counted."""
-    (tmp_path / name).write_text("".join(f"n{number}{sign}cat {number}\n" for number in range(7)))
-    monkeypatch.setenv("DEAR_LIMIT_CLASSES", "7")
-    assert len(read_names(tmp_path / name)) == 7
-    monkeypatch.setenv("DEAR_LIMIT_CLASSES", "5")
-    with pytest.raises(LimitError, match=f"{name}: 6 class names, above the limit of 5"):
-        read_names(tmp_path / name)
