@@ -15,7 +15,7 @@ FOLLOWED = {
     "backbone/tokenizer_file.py": 2, "backbone/weights.py": 2,
     "roles/sentences.py": 6,
     # Images, also those in a folder.
-    "data/image_check.py": 1, "data/images/raster.py": 1, "report/run_mistakes.py": 1,
+    "data/images/raster.py": 1, "report/run_mistakes.py": 1,
     # The user gives the path, or a recipe below its own folder with links resolved.
     "cli/parsing.py": 1, "cli/predict.py": 1, "data/settings.py": 1,
     "data/sources/listing.py": 1, "data/sources/table.py": 1, "evaluation/recipe.py": 1,

@@ -14,9 +14,7 @@ class Check:
         per_class: the smallest and largest number of images per class in each split.
         missing: files that are listed but do not exist.
         broken: files that cannot be read, with the reason; includes missing ones. None if not checked.
-        faults: errors in the lists themselves, one line each, the first 5,000; the other fields leave out
-            faulty entries.
-        more_faults: how many more errors there are in the lists.
+        faults: errors in the lists themselves, one line each; the other fields leave out faulty entries.
         other_names: class names that differ from the published ones, one line each.
         standard: whether the split is the one used for published results, judged by its source, counts and
             class names; None for data that is not a benchmark.
@@ -42,7 +40,6 @@ class Check:
     templates: list[str]
     notes: list[str]
     faults: list[str]
-    more_faults: int
     duplicates: list[list[str]] | None
     warnings: list[str]
     ok: bool

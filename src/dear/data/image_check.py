@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import replace
+from hashlib import file_digest
 from pathlib import Path
 
 import torch
@@ -20,7 +21,7 @@ from dear.data.settings import DataSettings
 from dear.data.sources.listing import FEW, Listing
 from dear.errors import DataError, DearError, warn
 from dear.limits import limit
-from dear.reading.files import ReadingError, file_size, opened, sha256
+from dear.reading.files import file_size
 from dear.reading.plain import read_json
 from dear.reading.typed import typed
 from dear.writing import atomic_write
@@ -78,12 +79,11 @@ def missing_images(listing: Listing) -> list[str]:
 
 
 def same_images(listing: Listing, threads: int = 1) -> list[list[str]]:
-    """Groups of files with the same bytes, in the listing's order; only files of equal size are read, and
-    none that is too large for an image. A picture that was saved again counts as another. [ours]
+    """Groups of files with the same bytes, in the listing's order; only files of equal size are read. A
+    picture that was saved again counts as another. [ours]
     """
-    paths, largest = _paths(listing), limit("image_bytes")
+    paths = _paths(listing)
     sizes = [file_size(listing.folder / path) for path in paths]
-    sizes = [size if size is not None and size <= largest else None for size in sizes]
     alike = [path for group in _groups(zip(sizes, paths, strict=True)) for path in group]
     digests = in_parallel(lambda path: _digest(listing.folder / path), alike, threads)
     position = {path: index for index, path in enumerate(paths)}
@@ -213,6 +213,6 @@ def _groups(keyed: Iterable[tuple[object, str]]) -> list[list[str]]:
 
 def _digest(path: Path) -> str | None:
     """The SHA-256 of a file, None if it cannot be read, which `broken_images` reports."""
-    with suppress(OSError, ReadingError), opened(path, links=True) as file:
-        return sha256(file, "image_bytes")
+    with suppress(OSError), path.open("rb") as file:
+        return file_digest(file, "sha256").hexdigest()
     return None

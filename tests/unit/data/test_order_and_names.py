@@ -240,7 +240,9 @@ def test_photos_in_heic_are_told(
     )
     (folder / "cat").mkdir()
     (folder / "cat" / "0.heic").write_bytes(b"x")
-    refused(folder, settings, "the class 'cat' has no images in .* 1 photo in HEIC is not read: 0.heic; pip")
+    refused(
+        folder, settings, "the class 'cat' has no images in .* 1 photo in HEIC is not read: cat/0.heic; pip"
+    )
 
 
 def test_a_zip_whose_names_are_not_in_utf_8(tmp_path: Path, settings: DataSettings) -> None:

@@ -4,7 +4,7 @@ data set. Their images are unpacked into the cache once.
 
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -14,8 +14,7 @@ from uuid import uuid4
 from dear.data.images.raster import kind_of
 from dear.data.settings import DataSettings
 from dear.data.sources.listing import PARTS, Listing, Row, first_few, require_keys, sort_names
-from dear.data.sources.split_names import names_of_splits, split_of
-from dear.data.sources.splits import Split, make_split
+from dear.data.sources.splits import Split, make_split, names_of_splits, split_of
 from dear.errors import DataError, OutputError, compose, installation, listing
 from dear.reading.files import expanded
 from dear.writing import temporary_folder
@@ -58,23 +57,20 @@ def _load(name: str) -> Tables:
         import datasets
     except ImportError as error:
         raise DataError(f"{PREFIX}{name} needs the library datasets: {installation('datasets')}.") from error
-    whole = os.path.isdir(expanded(name))  # a folder's name may have a colon
-    first, _, configuration = (name, "", "") if whole else name.partition(":")
-    is_folder = os.path.isdir(expanded(first))
+    is_folder = os.path.isdir(expanded(name))  # whose name may have a colon
+    first, _, configuration = (name, "", "") if is_folder else name.partition(":")
+    if os.path.isdir(folder := expanded(first)):
+        first, is_folder = str(folder), True
     try:
-        if is_folder and is_saved(expanded(first)):
-            loaded = datasets.load_from_disk(str(expanded(first)))
+        if is_folder and is_saved(folder):
+            loaded = datasets.load_from_disk(first)
         else:
             try:
-                loaded = datasets.load_dataset(
-                    str(expanded(first)) if is_folder else first, configuration or None
-                )
+                loaded = datasets.load_dataset(first, configuration or None)
             except RuntimeError as error:  # it has a script, which no version of the library runs any more
                 if is_folder or "script" not in str(error):
                     raise
                 loaded = datasets.load_dataset(first, revision=CONVERTED, data_dir=configuration or None)
-    except DataError:
-        raise
     except Exception as error:  # the network, the hub, the disk and Arrow share no exception class
         reason = " ".join(str(error).split())[:300].rstrip(".")
         raise DataError(
@@ -91,6 +87,8 @@ def list_tables(
     ``cache``. Without that, the path of an image is that of its row: train/000000017. Raises as
     `read_huggingface`.
     """
+    if odd := [part for part in tables if not re.fullmatch(r"\w[\w.-]*", part)]:  # it becomes a folder
+        raise DataError(f"the Hugging Face data set {name} has a split called {odd[0]!r:.80}.")
     if not tables or not all(map(len, tables.values())):
         raise DataError(f"the Hugging Face data set {name} is empty.")
     features = next(iter(tables.values())).features
@@ -121,10 +119,17 @@ def list_tables(
     notes: tuple[str, ...] = ()
     if unlabelled := sum(map(len, tables.values())) - sum(map(len, rows_by_part.values())):
         notes = (f"{unlabelled} of its images have no label and are left out",)
-    if 0 < settings.test_share < 1 and not _has_test(rows_by_part):
-        keys, rows_by_part, lacking = _with_images(keys, rows_by_part)  # a split needs some of each class
-        if lacking:
+    kinds = {*map(split_of, rows_by_part)}
+    if 0 < settings.test_share < 1 and "test" not in kinds and not {"train", "val"} <= kinds:
+        # The split needs some of each class.
+        used = sorted({row.label for rows in rows_by_part.values() for row in rows})
+        if lacking := [key for label, key in enumerate(keys) if label not in {*used}]:
             notes = (*notes, f"{len(lacking)} classes without images are left out: {first_few(lacking)}")
+        keys, new = [keys[label] for label in used], {label: number for number, label in enumerate(used)}
+        rows_by_part = {
+            part: tuple(row._replace(label=new[row.label]) for row in rows)
+            for part, rows in rows_by_part.items()
+        }
     short_name = re.sub(r"[^\w.-]+", "-", Path(os.path.abspath(name)).name).strip("-") or "data"
     split = _split(rows_by_part, settings, keys, short_name)
     note = f"its columns {image} and {label} are read"
@@ -185,30 +190,11 @@ def _labels(where: str, table: Any, column: str, names: Sequence[str] | None) ->
         raise DataError(
             f"{where} has the label {min(odd)} in the column {column}, which has {len(names)} names."
         )
-    texts = {value: names[value] if names else _text(value) for value in {*values}}
-    return [None if withheld and value == -1 else compose(texts[value]) for value in values]
-
-
-def _text(value: Any) -> str:
-    return "0.0" if isinstance(value, float) and value == 0 else str(value)  # also -0.0
-
-
-def _has_test(parts: Iterable[str]) -> bool:
-    splits = {*map(split_of, parts)}
-    return "test" in splits or {"train", "val"} <= splits
-
-
-def _with_images(
-    keys: Sequence[str], rows_by_part: Mapping[str, tuple[Row, ...]]
-) -> tuple[list[str], dict[str, tuple[Row, ...]], list[str]]:
-    """The classes that have images, the rows with their numbers among these, and the other classes."""
-    used = {row.label for row in chain.from_iterable(rows_by_part.values())}
-    numbers = {label: number for number, label in enumerate(sorted(used))}
-    renumbered = {
-        part: tuple(Row(row.path, numbers[row.label]) for row in rows) for part, rows in rows_by_part.items()
+    texts = {
+        value: names[value] if names else str(0.0 if value == 0 and isinstance(value, float) else value)
+        for value in {*values}
     }
-    lacking = [key for label, key in enumerate(keys) if label not in used]
-    return [keys[label] for label in numbers], renumbered, lacking
+    return [None if withheld and value == -1 else compose(texts[value]) for value in values]
 
 
 def _split(

@@ -118,35 +118,18 @@ def first_few(names: Iterable[str], most: int = FEW) -> str:
     return ", ".join(items[:most]) + more
 
 
-def require_keys(source: str, keys: Sequence[str]) -> None:
-    """Raise DataError for a folder or label of classes that is empty, not in UTF-8 or listed twice;
-    LimitError for too many or too long ones. Names for them may still come from a file of the user.
+def label_note(numbers: Sequence[int]) -> tuple[str, ...]:
+    """A note on labels, in their order, if they are other numbers than those from 0 without a gap."""
+    gaps = ", with gaps" if numbers[-1] - numbers[0] >= len(numbers) else ""
+    run = f"its {len(numbers)} labels are numbers from {numbers[0]} to {numbers[-1]}{gaps}"
+    return () if [*numbers] == [*range(len(numbers))] else (f"{run}: they are taken in their order",)
+
+
+def require_keys(source: str, keys: Sequence[str], names: Sequence[str] | None = None) -> None:
+    """Raise DataError for a class that is listed twice, and for a name, by default its key, that is empty or
+    not in UTF-8; LimitError for too many or too long ones.
     """
-    _require_names(source, keys, keys)
-    if len({*keys}) < len(keys):
-        ((key, _),) = Counter(keys).most_common(1)
-        raise DataError(f"{source}: {with_spaces(key)!r} is listed twice.")
-
-
-def require_distinct(source: str, keys: Sequence[str], names: Sequence[str]) -> None:
-    """Raise DataError for an empty name, a name that is not in UTF-8, or two of the same `plain_name`;
-    LimitError for too many or too long names.
-    """
-    _require_names(source, keys, names)
-    seen: dict[str, str] = {}
-    for key, name in zip(keys, names, strict=True):
-        other = seen.setdefault(plain_name(name), key)
-        if other != key:
-            raise DataError(
-                f"{source}: the classes {other!r} and {key!r} have the same name, {with_spaces(name)!r}. "
-                "Give each class a name of its own, by its folder or label or with --dataset.classnames."
-            )
-    if len(seen) < len(names):
-        ((twice, _),) = Counter(keys).most_common(1)
-        raise DataError(f"{source}: {with_spaces(twice)!r} is listed twice.")
-
-
-def _require_names(source: str, keys: Sequence[str], names: Sequence[str]) -> None:
+    names = keys if names is None else names
     at_most("classes", len(names), source)
     at_most("class_name", max(map(len, names), default=0), source)
     for key, name in zip(keys, names, strict=True):
@@ -154,6 +137,20 @@ def _require_names(source: str, keys: Sequence[str], names: Sequence[str]) -> No
             raise DataError(f"{source}: the class name {name!r} is not in UTF-8. Rename it.")
         if not plain_name(name):
             raise DataError(f"{source}: the class {key!r} has an empty name.")
+    if len({*keys}) < len(keys):
+        raise DataError(f"{source}: {with_spaces(Counter(keys).most_common(1)[0][0])!r} is listed twice.")
+
+
+def require_distinct(source: str, keys: Sequence[str], names: Sequence[str]) -> None:
+    """Raise as `require_keys`, and DataError for two classes of the same `plain_name`."""
+    require_keys(source, keys, names)
+    seen: dict[str, str] = {}
+    for key, name in zip(keys, names, strict=True):
+        if (other := seen.setdefault(plain_name(name), key)) != key:
+            raise DataError(
+                f"{source}: the classes {other!r} and {key!r} have the same name, {with_spaces(name)!r}. "
+                "Give each class a name of its own, by its folder or label or with --dataset.classnames."
+            )
 
 
 def require_inside(where: str, path: str) -> None:

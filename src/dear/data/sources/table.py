@@ -14,6 +14,7 @@ from dear.data.sources.listing import (
     Listing,
     Report,
     Row,
+    label_note,
     normal_path,
     refuse,
     reporting,
@@ -21,8 +22,7 @@ from dear.data.sources.listing import (
     require_keys,
     sort_names,
 )
-from dear.data.sources.split_names import split_of
-from dear.data.sources.splits import Split, find_files, make_split
+from dear.data.sources.splits import Split, find_files, make_split, split_of
 from dear.errors import DataError, DearError, compose
 from dear.reading.files import read_text
 from dear.reading.plain import QUOTES, parse_json
@@ -110,14 +110,7 @@ def _ordered_labels(
     if len({*map(int, keys.values())}) < len({*keys.values()}):  # 1 and 01
         keys = {label: str(int(key)) for label, key in keys.items()}
     ordered = sort_names({*keys.values()})
-    numbers = [*map(int, ordered)]
-    notes: tuple[str, ...] = ()
-    if numbers != [*range(len(numbers))]:
-        gaps = ", with gaps" if numbers[-1] - numbers[0] >= len(numbers) else ""
-        notes = (
-            f"its {len(numbers)} labels are numbers from {numbers[0]} to {numbers[-1]}{gaps}: they are taken "
-            "in their order",
-        )
+    notes = label_note([*map(int, ordered)])
     return [entry._replace(label=keys[entry.label]) for entry in entries], ordered, notes
 
 
