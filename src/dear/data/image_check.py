@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import replace
 from hashlib import file_digest
+from itertools import chain
 from pathlib import Path
 
 import torch
@@ -19,11 +20,9 @@ from dear.data.images.photos import DecodeCache, LoadedImages, PhotoImages, in_p
 from dear.data.images.raster import read_image
 from dear.data.settings import DataSettings
 from dear.data.sources.listing import FEW, Listing
-from dear.errors import DataError, DearError, warn
+from dear.errors import DataError, warn
 from dear.limits import limit
 from dear.reading.files import file_size
-from dear.reading.plain import read_json
-from dear.reading.typed import typed
 from dear.writing import atomic_write
 
 LIMITS_OF_IMAGES = ("image_bytes", "image_pixels", "image_side", "image_scans")
@@ -101,18 +100,16 @@ def leave_out_copies(dataset: Dataset, trained_on: Dataset) -> Dataset:
             f"{dataset.name}: its published split is kept, even where test images are copies of training ones"
         )
         return dataset
-    parts = [part for part in (trained_on.train, trained_on.val) if part is not None]
-    test_sizes, part_sizes = _sizes(dataset.test), [*map(_sizes, parts)]
-    in_test, in_parts = {*test_sizes}, {size for sizes in part_sizes for size in sizes}
-    known = set[bytes]()
-    for part, sizes in zip(parts, part_sizes, strict=True):
-        known.update(image_hashes(part, [i for i, size in enumerate(sizes) if size in in_test]))
-    suspects = [i for i, size in enumerate(test_sizes) if size in in_parts]
-    hashes = zip(suspects, image_hashes(dataset.test, suspects), strict=True)
-    copies = {index for index, digest in hashes if digest in known}
+    parts = [dataset.test, *(part for part in (trained_on.train, trained_on.val) if part is not None)]
+    sizes = [*map(_sizes, parts)]
+    shared = {*sizes[0]} & {size for part_sizes in sizes[1:] for size in part_sizes}
+    suspects = [[i for i, size in enumerate(part_sizes) if size in shared] for part_sizes in sizes]
+    tested, *known = (image_hashes(part, indices) for part, indices in zip(parts, suspects, strict=True))
+    trained = {*chain.from_iterable(known)}
+    copies = {i for i, digest in zip(suspects[0], tested, strict=True) if digest in trained}
     if not copies:
         return dataset
-    count = len(test_sizes)
+    count = len(dataset.test)
     if len(copies) == count:
         raise DataError(
             f"all {count} test images of {dataset.name} are copies of training images: test on other images."
@@ -137,21 +134,22 @@ def _sizes(images: Images) -> list[int | None]:
 
 def duplicate_warnings(listing: Listing, groups: list[list[str]]) -> list[str]:
     """A warning for each kind of repetition, with the first group of files."""
-    part_of = {row.path: part for part, rows in listing.splits.items() for row in rows}
-    class_of = {row.path: row.label for rows in listing.splits.values() for row in rows}
-    kinds: dict[str, list[list[str]]] = {
-        "in several splits, so that images that are tested on are trained on": [],
-        "in several classes": [],
-        "in one class": [],
-    }
-    splits, classes, inside = kinds.values()
+    part_of: dict[str, int | str] = {row.path: part for part, rows in listing.splits.items() for row in rows}
+    class_of: dict[str, int | str] = {row.path: row.label for rows in listing.splits.values() for row in rows}
+    in_splits, in_classes, in_one = list[list[str]](), list[list[str]](), list[list[str]]()
     for group in groups:
-        if len({part_of[path] for path in group}) > 1:
-            splits.append(group)
-        if len({class_of[path] for path in group}) > 1:
-            classes.append(group)
-        elif len({part_of[path] for path in group}) == 1:
-            inside.append(group)
+        parts, classes = ({of[path] for path in group} for of in (part_of, class_of))
+        if len(parts) > 1:
+            in_splits.append(group)
+        if len(classes) > 1:
+            in_classes.append(group)
+        elif len(parts) == 1:
+            in_one.append(group)
+    kinds = {
+        "in several splits, so that images that are tested on are trained on": in_splits,
+        "in several classes": in_classes,
+        "in one class": in_one,
+    }
     return [
         f"{len(repeated)} images are there more than once {where}: {' = '.join(repeated[0][:FEW])}"
         + (f" = {len(repeated[0]) - FEW} others" if len(repeated[0]) > FEW else "")
@@ -192,8 +190,8 @@ def _stamp(path: Path) -> str:
 
 def _read(record: Path) -> list[int] | None:
     """The numbers of the images that could not be read, None without a valid record."""
-    with suppress(DearError):  # a damaged record is computed again
-        return typed(read_json(record), list[int], record)
+    with suppress(OSError, ValueError, TypeError):  # a damaged record is computed again
+        return [*map(int, json.loads(record.read_bytes()))]
     return None
 
 

@@ -17,20 +17,8 @@ from dear.data.images.photos import DecodeCache, PhotoImages
 from dear.data.names import FILES, missing_error, path_of
 from dear.data.settings import DataSettings
 from dear.data.sources import archive, huggingface, table
-from dear.data.sources.benchmarks import (
-    benchmarks,
-    find_benchmark,
-    home_of,
-    named_benchmark,
-    read_benchmark,
-)
-from dear.data.sources.folder import (
-    enter_wrappers,
-    ignored_note,
-    image_files,
-    read_folder,
-    subfolders,
-)
+from dear.data.sources.benchmarks import benchmarks, find_benchmark, home_of, named_benchmark, read_benchmark
+from dear.data.sources.folder import enter_wrappers, ignored_note, image_files, read_folder, subfolders
 from dear.data.sources.listing import (
     Listing,
     Report,
@@ -210,50 +198,50 @@ def _read(name_or_path: str, settings: DataSettings, other_names: Iterable[str],
         if resolved(path) != resolved(home):
             note_namesake(name_or_path, f"the benchmark {benchmark.title}")
         return listing
+    if not path.exists():
+        raise missing_error(name_or_path, other_names)
+    suffix = path.suffix.lower()
     if path.is_dir():
         return _read_folder(path, settings, report)
-    suffix = path.suffix.lower()
-    if path.exists():
-        if suffix in table.SUFFIXES:
-            return table.read_table(path, settings, report=report)
-        if suffix in archive.SUFFIXES:
-            return _read_zip(path, settings, report)
-        raise DataError(
-            f"{name_or_path} is not a supported file. Give a folder, or a file that ends in "
-            f"{', '.join(FILES[:-1])} or {FILES[-1]}."
-        )
-    raise missing_error(name_or_path, other_names)
+    if suffix in table.SUFFIXES:
+        return table.read_table(path, settings, report=report)
+    if suffix in archive.SUFFIXES:
+        return _read_zip(path, settings, report)
+    raise DataError(
+        f"{name_or_path} is not a supported file. Give a folder, or a file that ends in "
+        f"{', '.join(FILES[:-1])} or {FILES[-1]}."
+    )
 
 
 def _read_folder(folder: Path, settings: DataSettings, report: Report) -> Listing:
     """A folder by path: its content decides what it is, not its name."""
     inner = folder if settings.layout == "classes" else enter_wrappers(folder)
+    name = folder.resolve().name
     if inner != folder:
         listing = _read_folder(inner, settings, report)
         note = f"all of it is in {inner.relative_to(folder).as_posix()}/"
-        name = listing.name if listing.benchmark else folder.resolve().name
-        return replace(listing, name=name, notes=(note, *listing.notes))
+        return replace(
+            listing, name=listing.name if listing.benchmark else name, notes=(note, *listing.notes)
+        )
     if huggingface.is_saved(folder):
         return huggingface.read_huggingface(str(folder), settings)
     tables = _tables(folder)
     if len(tables) == 1 and not subfolders(folder):
-        return replace(table.read_table(tables[0], settings, report=report), name=folder.resolve().name)
-    split = split_file(folder)
-    if split is not None:
+        return replace(table.read_table(tables[0], settings, report=report), name=name)
+    if split := split_file(folder):
         listed = find_benchmark(split.stem.removeprefix(PREFIX))
         return read_benchmark(listed, folder, report) if listed else read_coop(folder, report)
-    benchmark = find_benchmark(folder.resolve().name)
-    if benchmark is None or not (folder / benchmark.images).is_dir():
-        return read_folder(folder, settings, report)
-    hint = (
-        f"it is read as a folder of yours; if it is the benchmark {benchmark.name}, give that name, with "
-        f"--dataset.root {folder.resolve().parent}"
-    )
+    benchmark, hints = find_benchmark(name), tuple[str, ...]()
+    if benchmark and (folder / benchmark.images).is_dir():
+        hints = (
+            f"it is read as a folder of yours; if it is the benchmark {benchmark.name}, give that name, with "
+            f"--dataset.root {folder.resolve().parent}",
+        )
     try:
         listing = read_folder(folder, settings, report)
     except DataError as error:
-        raise DataError(f"{error} ({folder}: {hint}.)") from error
-    return replace(listing, notes=(hint, *listing.notes))
+        raise DataError(" ".join([str(error), *(f"({folder}: {hint}.)" for hint in hints)])) from error
+    return replace(listing, notes=(*hints, *listing.notes))
 
 
 def _read_zip(path: Path, settings: DataSettings, report: Report) -> Listing:
@@ -267,15 +255,14 @@ def _read_zip(path: Path, settings: DataSettings, report: Report) -> Listing:
             f"({first_few(odd_names)}): pack it again with names in UTF-8, or unpack it and give the folder",
         )
     if len(tables) > 1:
-        raise DataError(
-            f"{path} has {len(tables)} tables: {first_few(file.name for file in tables)}. Leave one."
-        )
-    if not tables:
-        listing = _read_folder(folder, settings, report)
-    else:
+        names = first_few(file.name for file in tables)
+        raise DataError(f"{path} has {len(tables)} tables: {names}. Leave one.")
+    if tables:
         listing = table.read_table(tables[0], settings, report=report)
         if any(subfolders(folder / name) for name in folders) or len(folders) > 1:
             notes = (*notes, f"its table {tables[0].name} says what its classes are, not its folders")
+    else:
+        listing = _read_folder(folder, settings, report)
     name = listing.name if listing.benchmark else path.stem
     return replace(listing, name=name, notes=(*listing.notes, *notes))
 

@@ -36,14 +36,12 @@ def path_of(name_or_path: str) -> Path:
     """A path that the user gives, with ~ replaced. Raises DataError for an unknown user's, and for one that
     cannot be looked for: it is too long, for example.
     """
-    shown = name_or_path[:200]
     try:
         path = expanded(name_or_path)
         path.exists()
-    except ReadingError as error:
-        raise DataError(f"{shown!r}: {error.reason}.") from error
-    except OSError as error:
-        raise DataError(f"{shown!r}: {error.strerror}.") from error
+    except (ReadingError, OSError) as error:
+        reason = error.reason if isinstance(error, ReadingError) else error.strerror
+        raise DataError(f"{name_or_path[:200]!r}: {reason}.") from error
     return path
 
 

@@ -5,6 +5,7 @@ images, and tables of the library datasets.
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from numbers import Integral
 from pathlib import Path
 from typing import Any
@@ -102,9 +103,8 @@ def read_pairs(
     entries = [
         Entry(f"row {row}", name, compose(label.strip()), split.strip()) for row, (name, label, split) in rows
     ]
-    listed = listing_of(
-        folder, folder.name or NAME, folder, entries, settings, keys=keys and [*map(compose, keys)]
-    )
+    listed = listing_of(folder, folder, entries, settings, keys=keys and [*map(compose, keys)])
+    listed = replace(listed, name=folder.name or NAME)
     return listed, None if in_files else dict(zip(names, images, strict=True)).__getitem__
 
 

@@ -57,13 +57,11 @@ def read_table(table: Path, settings: DataSettings, *, report: Report = refuse) 
     """Read a table of images. Paths are absolute, or relative to the table's folder. Labels are names or
     whole numbers. Raises DataError naming the line.
     """
-    entries = _entries(table, report)
-    return listing_of(table, table.stem, table.parent, entries, settings, report=report)
+    return listing_of(table, table.parent, _read_entries(table, report), settings, report=report)
 
 
 def listing_of(
     table: Path,
-    name: str,
     folder: Path,
     entries: list[Entry],
     settings: DataSettings,
@@ -76,10 +74,10 @@ def listing_of(
     """
     notes: tuple[str, ...] = ()
     if keys is None:
-        entries, keys, notes = _ordered_labels(table, entries, report)
+        entries, keys, notes = _order_labels(table, entries, report)
     with reporting(report):
         require_keys(str(table), keys)
-    labels = {key: label for label, key in enumerate(keys)}
+    labels, name = {key: label for label, key in enumerate(keys)}, table.stem
     rows = [Row(entry.path, labels[entry.label]) for entry in entries]
     if any(entry.split for entry in entries):
         split = _by_split(table, entries, rows)
@@ -89,51 +87,43 @@ def listing_of(
     return Listing(name, folder, tuple(keys), tuple(keys), split.splits, split.origin, notes=notes)
 
 
-def _ordered_labels(
+def _order_labels(
     table: Path, entries: list[Entry], report: Report
 ) -> tuple[list[Entry], list[str], tuple[str, ...]]:
     """The entries with valid labels, their labels in order, and a note on numbers that do not run from 0."""
     spellings = {entry.label: WHOLE.fullmatch(entry.label) for entry in entries}
-    if not all(spellings.values()):
-        valid = []
-        for entry in entries:
-            with reporting(report):
-                if NEGATIVE.fullmatch(entry.label):
-                    raise DataError(
-                        f"{entry.where}: label {entry.label} is out of range; labels count from 0."
-                    )
-                valid.append(entry)
-        if not valid:
-            raise DataError(f"{table} has no valid line.")
-        return valid, sort_names({entry.label for entry in valid}), ()
     keys = {label: match[1] for label, match in spellings.items() if match}
-    if len({*map(int, keys.values())}) < len({*keys.values()}):  # 1 and 01
-        keys = {label: str(int(key)) for label, key in keys.items()}
-    ordered = sort_names({*keys.values()})
-    notes = label_note([*map(int, ordered)])
-    return [entry._replace(label=keys[entry.label]) for entry in entries], ordered, notes
+    if len(keys) == len(spellings):
+        if len({*map(int, keys.values())}) < len({*keys.values()}):  # 1 and 01
+            keys = {label: str(int(key)) for label, key in keys.items()}
+        in_order = sort_names({*keys.values()})
+        entries = [entry._replace(label=keys[entry.label]) for entry in entries]
+        return entries, in_order, label_note([*map(int, in_order)])
+    for entry in entries:
+        if NEGATIVE.fullmatch(entry.label):
+            report(DataError(f"{entry.where}: label {entry.label} is out of range; labels count from 0."))
+    entries = [entry for entry in entries if not NEGATIVE.fullmatch(entry.label)]
+    if not entries:
+        raise DataError(f"{table} has no valid line.")
+    return entries, sort_names({entry.label for entry in entries}), ()
 
 
 def _by_split(table: Path, entries: list[Entry], rows: list[Row]) -> Split:
     """The split that a table states; it may list images to train on or to test on alone."""
     splits: dict[str, list[Row]] = {"train": [], "test": []}
     for entry, row in zip(entries, rows, strict=True):
-        part = split_of(entry.split)
-        if part is None:
+        if (part := split_of(entry.split)) is None:
             raise DataError(f"{entry.where}: the split {entry.split!r:.80} is not train, val or test.")
         splits.setdefault(part, []).append(row)
     if not splits["train"] and "val" in splits:
         raise DataError(f"{table} has no image with split train, but some with split val.")
     notes = [] if splits["train"] else ["it lists no image to train on: it can only be tested on"]
     notes += [] if splits["test"] else ["it lists no image to test on: it can only be trained on"]
-    return Split(
-        {part: tuple(rows) for part, rows in splits.items()},
-        f"the column split of {table.name}",
-        tuple(notes),
-    )
+    rows_by_part = {part: tuple(rows) for part, rows in splits.items()}
+    return Split(rows_by_part, f"the column split of {table.name}", tuple(notes))
 
 
-def _entries(table: Path, report: Report) -> list[Entry]:
+def _read_entries(table: Path, report: Report) -> list[Entry]:
     """The valid lines of a table, in order. An image is listed once."""
     entries = dict[str, Entry]()
     find = find_files(table.parent)

@@ -161,4 +161,6 @@ def test_columns_of_a_table_are_those_of_csvs_own_reader(tmp_path: Path) -> None
     )
     with (tmp_path / "t.csv").open() as file:
         reference = [(row["path"], row["label"]) for row in csv.DictReader(file)]
-    assert [(entry.path, entry.label) for entry in table._entries(tmp_path / "t.csv", refuse)] == reference
+    assert [
+        (entry.path, entry.label) for entry in table._read_entries(tmp_path / "t.csv", refuse)
+    ] == reference
