@@ -14,24 +14,6 @@ from dear.data.sources.benchmarks import benchmarks, published_names
 from dear.data.sources.listing import Listing, single_class, with_spaces
 from dear.errors import DataError
 
-MOST_FAULTS = 5000
-
-
-class _Faults:
-    """The texts of the first errors in the lists, and how many more there are: any row may have one, and an
-    error keeps a traceback.
-    """
-
-    def __init__(self) -> None:
-        self.texts: dict[str, None] = {}  # an ordered set
-        self.more = 0
-
-    def __call__(self, fault: DataError) -> None:
-        if len(self.texts) < MOST_FAULTS:
-            self.texts[str(fault)] = None
-        else:
-            self.more += 1
-
 
 def check_dataset(
     name_or_path: str,
@@ -44,13 +26,17 @@ def check_dataset(
 
     Raises the errors of `read_listing` if nothing can be read from the lists.
     """
-    faults = _Faults()
+    faults = dict[str, None]()  # an ordered set of texts: an error keeps a traceback
+
+    def report(fault: DataError) -> None:
+        faults[str(fault)] = None
+
     try:
-        listing = read_listing(name_or_path, replace(settings, broken="stop"), report=faults)
+        listing = read_listing(name_or_path, replace(settings, broken="stop"), report=report)
     except DataError as last:
-        if not faults.texts:
+        if not faults:
             raise
-        faults(last)
+        report(last)
         listing = Listing(name_or_path, Path(name_or_path), (), (), {}, "none", templates=())
     missing = missing_images(listing)
     broken = broken_images(listing, settings, progress) if decode else None
@@ -65,6 +51,7 @@ def check_dataset(
         standard=(listing.standard and not other_names) if benchmark else None,
         classes=len(listing.classnames),
         classnames=[with_spaces(name) for name in listing.classnames],
+        keys=[*listing.keys],
         counts={part: len(rows) for part, rows in listing.splits.items()},
         published=dict(benchmark.published) if benchmark else None,
         per_class={part: _range(listing, part) for part, rows in listing.splits.items() if rows},
@@ -73,11 +60,10 @@ def check_dataset(
         other_names=other_names,
         templates=[*listing.templates],
         notes=[*listing.notes],
-        faults=[*faults.texts],
-        more_faults=faults.more,
+        faults=[*faults],
         duplicates=duplicates,
         warnings=warnings,
-        ok=not (faults.texts or missing or broken or warnings),
+        ok=not (faults or missing or broken or warnings),
     )
 
 

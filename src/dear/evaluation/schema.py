@@ -24,6 +24,7 @@ class DatasetSummary(TypedDict):
     title: NotRequired[str]
     identity: NotRequired[str]
     classes: NotRequired[list[str]]
+    left_out: NotRequired[Count]
 
 
 class Weights(TypedDict):

@@ -270,8 +270,9 @@ def teacher_facts(run: ResolvedRun) -> dict[str, Any]:
     }
 
 
-def _dataset(dataset: Dataset) -> dict[str, str]:
-    return {"name": dataset.name, "title": dataset.title, "identity": dataset.identity}
+def _dataset(dataset: Dataset) -> dict[str, Any]:
+    left_out = {} if dataset.world else {"left_out": dataset.left_out}
+    return {"name": dataset.name, "title": dataset.title, "identity": dataset.identity, **left_out}
 
 
 def _device(context: RunContext) -> str:
