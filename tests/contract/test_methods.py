@@ -389,3 +389,17 @@ def test_settings_of_another_method_are_refused(name: str, clip: Clip) -> None:
     other = CoOpSettings() if name != "coop" else DearSettings()
     with pytest.raises(SettingsError, match=f"takes {METHODS[name].settings.__name__}, not"):
         build_method(name, clip, torch.Generator(), roles=table(clip), settings=other)
+
+
+@pytest.mark.parametrize("name", sorted(METHODS))
+def test_class_names_that_do_not_fit(name: str, clip: Clip) -> None:
+    """The small CLIP reads 11 words: the name that is cut is told, and two that become equal are refused."""
+    green = " ".join(["green"] * 12)
+    with pytest.warns(
+        UserWarning, match=f"class names cut, since .* 11 tokens: '{green} tree' up to '.*green'"
+    ):
+        method = make(name, clip, classes=["house", f"{green} tree", "sea"])
+    with torch.no_grad():
+        assert method.text_features().isfinite().all()
+    with pytest.raises(SettingsError, match=f"same of '{green} tree' as of '{green} sea', up to '.*green'"):
+        make(name, clip, classes=[f"{green} tree", "house", f"{green} sea"])

@@ -14,7 +14,7 @@ from dear.adapters.calibration import best_temperature, calibration_images
 from dear.adapters.predictor import Predictor
 from dear.adapters.scoring import evaluate_bundle, unseen
 from dear.backbone.choice import backbone_or_default, warn_of_toy
-from dear.backbone.clip import Clip
+from dear.backbone.clip import Clip, fill
 from dear.backbone.load import find_weights, load_clip
 from dear.data.dataset import Dataset
 from dear.data.fewshot import Subset, draw_few, uneven
@@ -135,6 +135,7 @@ def fit(
             context = RunContext(clip, table, train or TrainOptions(), select)
             run = context.resolve(FewShot(), [few], plan, seed=seed, shots=count)
             check_prompts(context, run, few.classnames[longest_name(clip, few.classnames)], few.templates)
+            clip.check_prompts(few.classnames, [fill(part, few.classnames) for part in few.templates])
             run.settings.check_classes(few.classnames, few.classnames)
             settings = run.settings.without_files()
         training = _Training(report, teacher=run.teacher is not None)
