@@ -143,9 +143,9 @@ def test_equal_entropies_are_equal_numbers() -> None:
 
 
 def drawn_heads(seed: int, phrases: int) -> dict[tuple[int, int], list[str]]:
-    """The concepts of the phrases of 21 heads."""
+    """The concepts of the phrases of 41 heads."""
     draw = random.Random(seed)
-    return {(9 + i // 7, i % 7): draw.choices("abcdefg"[: draw.randint(1, 7)], k=phrases) for i in range(21)}
+    return {(9 + i // 11, i % 11): draw.choices("abcdefg", k=phrases) for i in range(41)}
 
 
 def sharpness(concepts: list[str]) -> int:
@@ -153,9 +153,9 @@ def sharpness(concepts: list[str]) -> int:
     return prod(concepts.count(name) ** concepts.count(name) for name in {*concepts})
 
 
-@pytest.mark.parametrize("phrases", [10, 21, 60])
+@pytest.mark.parametrize("phrases", [10, 12, 21, 60])
 def test_ties_in_entropy_share_a_role(phrases: int) -> None:
-    """Of 21 heads the 20% quantiles fall on the fifth and the seventeenth; whole numbers decide who ties."""
+    """Of 41 heads the 20% quantiles fall on the ninth and the 33rd; whole numbers decide who ties."""
     ties = 0
     for seed in range(40):
         concepts = drawn_heads(seed, phrases)
@@ -164,16 +164,16 @@ def test_ties_in_entropy_share_a_role(phrases: int) -> None:
         heads = assign_roles(found, ["a"], limits=limits, phrases=concepts)
         sharp = {head: sharpness(names) for head, names in concepts.items()}
         ranked = sorted(sharp.values(), reverse=True)
-        ties += ranked[4] == ranked[5] or ranked[15] == ranked[16]
+        ties += ranked[8] == ranked[9] or ranked[31] == ranked[32]
         for head in heads:
             of_head = sharp[head.layer, head.head]
-            if of_head >= ranked[4]:
+            if of_head >= ranked[8]:
                 assert head.role in ("core", "other-specialized")
             else:
-                assert head.role == ("generalization" if of_head <= ranked[16] else "mixed")
+                assert head.role == ("generalization" if of_head <= ranked[32] else "mixed")
         table = RoleTable("drawn", WEIGHTS, ("a",), heads, {"general": []})
         assert roles(with_quantile(table, 20)) == [head.attribute or head.role for head in heads]
-    assert ties > 3
+    assert ties > 0
 
 
 def test_shares_are_known_again_from_four_digits() -> None:
