@@ -11,7 +11,7 @@ from dear.errors import SettingsError
 from dear.limits import at_most
 from dear.reading.files import line_ends, text_bytes
 
-NAMED = 3
+EXAMPLES = 3
 """Classes that a warning of cut prompts names."""
 SHOWN = 80
 """Letters of a name or a prompt that a message shows."""
@@ -70,55 +70,60 @@ class PromptReader(Protocol):
 def cut_prompts(
     reader: PromptReader, classnames: Sequence[str], prompts: Sequence[Sequence[str]], lead: str = ""
 ) -> str:
-    """A warning that names the classes whose prompts are cut, and what is left of them; "" if all fit.
+    """A warning that names the classes whose prompts are cut, with the part that is read; "" if all fit.
 
     ``prompts`` has a list for each template, with a prompt for each class; ``lead`` is what learned vectors
-    replace at the start of each. Raises SettingsError for two classes of which the same is left everywhere.
+    replace at the start of each. Raises SettingsError for two classes of which the same part is read under
+    all templates.
     """
-    full = _full_prompts(reader, prompts)
-    cut = {label: prompt for label, prompt in full.items() if _tokens(reader, prompt) > reader.room}
-    if not cut:
+    full_prompts = _full_prompts(reader, prompts)
+    cut_labels = [
+        label for label, prompt in full_prompts.items() if _count_tokens(reader, prompt) > reader.room
+    ]
+    if not cut_labels:
         return ""
-    left = {label: _readable_part(reader, prompt, lead) for label, prompt in cut.items()}
     label_of = dict[bytes, int]()
-    for label in full:
+    for label, prompt in full_prompts.items():
         ids = reader.tokenize([texts[label] for texts in prompts]).cpu().numpy().tobytes()
-        other = label_of.setdefault(ids, label)
-        if other != label:
-            part = left.get(label, left.get(other, ""))
+        twin = label_of.setdefault(ids, label)
+        if twin != label:
+            names = " as of ".join(repr(_start(classnames[index])) for index in (twin, label))
             raise SettingsError(
-                f"the text tower reads {reader.room} tokens of a prompt, and so the same of "
-                f"{_start(classnames[other])!r} as of {_start(classnames[label])!r}, up to {_end(part)!r}: "
-                "shorten the names or the template."
+                f"the text tower reads {reader.room} tokens of a prompt, and so the same of {names}, up to "
+                f"{_end(_readable_part(reader, prompt, lead))!r}: shorten the names or the template."
             )
-    named = [f"{_start(classnames[label])!r} up to {_end(part)!r}" for label, part in [*left.items()][:NAMED]]
-    more = f", and {len(cut) - NAMED} more" if len(cut) > NAMED else ""
-    return f"class names cut, since the text tower reads {reader.room} tokens: {', '.join(named)}{more}"
+    examples = [
+        f"{_start(classnames[label])!r} up to {_end(_readable_part(reader, full_prompts[label], lead))!r}"
+        for label in cut_labels[:EXAMPLES]
+    ]
+    more = f", and {len(cut_labels) - EXAMPLES} more" if len(cut_labels) > EXAMPLES else ""
+    return f"class names cut, since the text tower reads {reader.room} tokens: {', '.join(examples)}{more}"
 
 
 def _full_prompts(reader: PromptReader, prompts: Sequence[Sequence[str]]) -> dict[int, str]:
     """The first prompt of each class that takes all room, by the number of the class."""
-    full = dict[int, str]()
+    full_prompts = dict[int, str]()
     for texts in prompts:
         # A letter outside ASCII may be several tokens, one within is one at most.
-        long = [label for label, text in enumerate(texts) if len(text) >= reader.room or not text.isascii()]
-        counts = reader.words_in([texts[label] for label in long]).tolist() if long else []
-        for label, count in zip(long, counts, strict=True):
+        labels = [label for label, text in enumerate(texts) if len(text) >= reader.room or not text.isascii()]
+        counts = reader.words_in([texts[label] for label in labels]).tolist() if labels else []
+        for label, count in zip(labels, counts, strict=True):
             if count >= reader.room:
-                full.setdefault(label, texts[label])
-    return full
+                full_prompts.setdefault(label, texts[label])
+    return full_prompts
 
 
-def _tokens(reader: PromptReader, text: str) -> int:
-    """The number of tokens of a text, or of a part of it that has more than are read."""
+def _count_tokens(reader: PromptReader, text: str) -> int:
+    """The number of tokens of a text; of one with more than are read, any number above that."""
+    text = text.strip()
     count = int(reader.words_in([text])[0])
     if count < reader.room or len(text) < 2:
         return count
     middle = len(text) // 2
-    at = text.find(" ", middle) if " " in text[middle:] else text.rfind(" ")
-    first, second = (text[:at], text[at:]) if at > 0 else (text[:middle], text[middle:])
-    before = _tokens(reader, first)
-    return before if before > reader.room else before + int(reader.words_in([second])[0])
+    space = text.find(" ", middle) if " " in text[middle:] else text.rfind(" ")
+    split = space if space > 0 else middle
+    count = _count_tokens(reader, text[:split])
+    return count if count > reader.room else count + int(reader.words_in([text[split:]])[0])
 
 
 def _readable_part(reader: PromptReader, prompt: str, lead: str) -> str:
@@ -127,7 +132,7 @@ def _readable_part(reader: PromptReader, prompt: str, lead: str) -> str:
     low, high = 0, len(words)
     while low < high:
         middle = (low + high + 1) // 2
-        fits = _tokens(reader, "".join(words[:middle])) <= reader.room
+        fits = _count_tokens(reader, "".join(words[:middle])) <= reader.room
         low, high = (middle, high) if fits else (low, middle - 1)
     return "".join(words[:low]).removeprefix(lead).strip()
 

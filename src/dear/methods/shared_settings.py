@@ -20,8 +20,8 @@ class RepresentationSettings(MethodSettings):
         tokens: Number of tokens in the representation space.
         space: Width of the representation space.
         alpha: Weight of the class feature in the loss and in the fused score.
-        regularisation: "per-dataset" uses the authors' reg_weight and space for each of their data sets,
-            unless they are given here; "uniform" uses the same values for all.
+        regularisation: "per-dataset" uses the authors' values on each of their data sets, for settings that
+            are not given; "uniform" uses the same values on all.
         reg_weight: Weight of the distance from the frozen features.
         scale: Factor on cosines in the scores: the authors' constant; none uses the backbone's own.
         share: Scale the span with the depth of the tower [ours]; else use layer numbers unchanged.
