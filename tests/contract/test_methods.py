@@ -389,39 +389,3 @@ def test_settings_of_another_method_are_refused(name: str, clip: Clip) -> None:
     other = CoOpSettings() if name != "coop" else DearSettings()
     with pytest.raises(SettingsError, match=f"takes {METHODS[name].settings.__name__}, not"):
         build_method(name, clip, torch.Generator(), roles=table(clip), settings=other)
-
-
-@pytest.mark.parametrize("name", sorted(METHODS))
-def test_class_names_that_do_not_fit(name: str, clip: Clip) -> None:
-    """The small CLIP reads 11 words: the name that is cut is told, and two that become equal are refused."""
-    green = " ".join(["green"] * 12)
-    with pytest.warns(
-        UserWarning, match=f"class names cut, since .* 11 tokens: '{green} tree' up to '.*green'"
-    ):
-        method = make(name, clip, classes=["house", f"{green} tree", "sea"])
-    with torch.no_grad():
-        assert method.text_features().isfinite().all()
-    with pytest.raises(SettingsError, match=f"same of '{green} tree' as of '{green} sea', up to '.*green'"):
-        make(name, clip, classes=[f"{green} tree", "house", f"{green} sea"])
-
-
-@pytest.mark.parametrize(("name", "parameter"), [("gda", "weight"), ("dear+", "means")])
-def test_scores_are_of_the_classes_that_are_set(name: str, parameter: str, clip: Clip) -> None:
-    """These two score with more than text features: that of other classes is refused, and of these need not
-    be asked for anew.
-    """
-    method = make(name, clip)
-    with torch.no_grad():
-        getattr(method, parameter).copy_(torch.randn(getattr(method, parameter).shape, generator=seeded(3)))
-        image = method.image_features(method.image_trunk(torch.rand(2, 3, 20, 20, generator=seeded(2))))
-        text = method.frozen_text
-        scores = method.logits(image, text)
-        torch.testing.assert_close(method.logits(image, method.text_features()), scores, rtol=0, atol=0)
-        method.set_classes(OTHERS[:3], TEMPLATE)
-        with pytest.raises(SettingsError, match="these text features are of others"):
-            method.logits(image, text)
-        others = method.logits(image, method.frozen_text)
-        assert (others - method.scale * image[0] @ method.frozen_text.T).abs().max() < 1e-3  # no evidence
-        method.set_classes(CLASSES, TEMPLATE)
-        torch.testing.assert_close(method.logits(image, method.frozen_text), scores, rtol=0, atol=0)
-        assert (scores - method.scale * image[0] @ text.T).abs().max() > 0.01

@@ -13,7 +13,8 @@ from cyclopts import Argument
 from docstring_parser import DocstringStyle, parse
 
 from dear.cli.parsing import CommandParser, name_of, sequence_of
-from dear.methods.declaration import MethodSettings, other_defaults
+from dear.evaluation.protocols import PROTOCOLS
+from dear.methods.declaration import MethodSettings, published_rows
 from dear.methods.registry import METHODS, option_groups
 
 WIDTH = 100
@@ -65,6 +66,13 @@ def descriptions(described: Any) -> dict[str, str]:
     docs = [part.__doc__ or "" for part in reversed(getattr(described, "__mro__", [described]))]
     parameters = [entry for doc in docs for entry in parse(cleandoc(doc), DocstringStyle.GOOGLE).params]
     return {entry.arg_name: " ".join((entry.description or "").split()) for entry in parameters}
+
+
+def other_defaults(kind: type[MethodSettings], field_name: str) -> list[tuple[Any, str]]:
+    """Values that the authors set for a field in place of its default, with the runs that have them."""
+    commands = {name: protocol.trains_as for name, protocol in PROTOCOLS.items()}
+    rows = [row for row in published_rows(kind.folder()) if field_name in row.settings]
+    return [(row.settings[field_name], row.scope(commands)) for row in rows]
 
 
 class CommandHelp:

@@ -10,9 +10,9 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from rich.console import Console
 
-from dear.cli.help import descriptions
+from dear.cli.help import descriptions, other_defaults
 from dear.evaluation.protocols import PROTOCOLS
-from dear.methods.declaration import ANY, Declaration, MethodSettings, other_defaults
+from dear.methods.declaration import ANY, Declaration, MethodSettings
 from dear.methods.registry import FIT_METHOD, METHODS, known_method
 
 WIDTH = 80

@@ -20,9 +20,6 @@ from dear.reading.typed import typed
 PROMPT = "a photo of a"
 """The initial words of learned contexts in all public code."""
 
-FIT_PROTOCOL = "few-shot"
-"""The protocol whose published settings `dear fit` trains with: it adapts to all classes too."""
-
 Published = Mapping[str, float | int | str | None]
 
 Bounds = tuple[str, Callable[[Any], bool]]
@@ -241,10 +238,11 @@ class PublishedRow:
             and (high is None or shots <= high)
         )
 
-    @property
-    def scope(self) -> str:
-        """Where the row applies, in words: "in few-shot and fit with 1 shot"; "" if everywhere."""
-        protocols = [f"{name} and fit" if name == FIT_PROTOCOL else name for name in self.protocols]
+    def scope(self, commands: Mapping[str, Sequence[str]]) -> str:
+        """Where the row applies, in words: "in few-shot and fit with 1 shot"; "" if everywhere. ``commands``
+        are those that train as in each protocol.
+        """
+        protocols = [name for protocol in self.protocols for name in (protocol, *commands[protocol])]
         low, high = self.shots
         if high is None:
             shots = f"with {low} shots or more" if low else ""
@@ -296,9 +294,3 @@ def as_published(settings: MethodSettings, protocol: str, dataset: str, shots: i
         changed |= row.settings
         training |= row.training
     return AsPublished(settings.filled(changed), training, tuple(row.name for row in rows))
-
-
-def other_defaults(kind: type[MethodSettings], field_name: str) -> list[tuple[Any, str]]:
-    """Values that the authors set for a field in place of its default, with the scope of each."""
-    rows = [row for row in published_rows(kind.folder()) if field_name in row.settings]
-    return [(row.settings[field_name], row.scope) for row in rows]
