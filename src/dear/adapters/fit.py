@@ -14,7 +14,7 @@ from dear.adapters.calibration import best_temperature, calibration_images
 from dear.adapters.predictor import Predictor
 from dear.adapters.scoring import evaluate_bundle, unseen
 from dear.backbone.choice import backbone_or_default, warn_of_toy
-from dear.backbone.clip import Clip
+from dear.backbone.clip import Clip, fill
 from dear.backbone.load import find_weights, load_clip
 from dear.data.dataset import Dataset
 from dear.data.fewshot import Subset, draw_few, uneven
@@ -105,9 +105,7 @@ def fit(
         check_writable(expanded(out), overwrite=overwrite)
         unfinished = within(expanded(out), UNFINISHED)
     method = known_method(method or _method_of(settings))
-    kind = METHODS[method].settings
-    if settings is not None and type(settings) is not kind:
-        raise SettingsError(f"{method} takes {kind.__name__}, not {type(settings).__name__}.")
+    plan = Plan(method, settings=settings)
     with ExitStack() as stack:
         report = progress if progress is not None else stack.enter_context(Steps())
         if isinstance(data, str | Path):  # before its images are read
@@ -118,7 +116,6 @@ def fit(
             if len(images.classnames) == 1:
                 warn(f"{images.name}: it has a single class, so every image will be {images.classnames[0]!r}")
             few, count = _with_shots(images, shots)
-            plan = Plan(method, settings=settings)
             picked = draw_few(few, count, seed)[0].indices if plan.trains else ()
             if shots is None and picked:
                 labels = images.train.labels[[*picked]].tolist()
@@ -139,6 +136,7 @@ def fit(
             context = RunContext(clip, table, train or TrainOptions(), select)
             run = context.resolve(FewShot(), [few], plan, seed=seed, shots=count)
             check_prompts(context, run, few.classnames[longest_name(clip, few.classnames)], few.templates)
+            clip.check_prompts(few.classnames, [fill(part, few.classnames) for part in few.templates])
             run.settings.check_classes(few.classnames, few.classnames)
             settings = run.settings.without_files()
         training = _Training(report, teacher=run.teacher is not None)
@@ -172,6 +170,7 @@ def fit(
                 "seconds": sum(epoch["seconds"] for epoch in trial.all_epochs),
                 "epochs": [{key: epoch[key] for key in CURVE if key in epoch} for epoch in trial.epochs],
                 "train": asdict(run.training),
+                "set_by_user": context.set_by_user(plan),
                 **({} if run.teacher is None else {"teacher": teacher_facts(run.teacher)}),
                 "environment": environment(),
             },

@@ -20,7 +20,7 @@ from torch import Tensor
 from dear.adapters.bundle import Bundle, distinct
 from dear.adapters.results import Candidate, Prediction, Unreadable
 from dear.backbone.choice import Precision
-from dear.backbone.clip import Clip
+from dear.backbone.clip import Clip, fill
 from dear.backbone.precision import mixed, precision_for
 from dear.backbone.prompts import require_few
 from dear.data.images.memory import each_image, is_image, picture_of, require_unit
@@ -312,6 +312,7 @@ class Predictor:
                 "the classes."
             )
         require_few(names, self.bundle.templates, self.clip.text.embed_dim)
+        self.clip.check_prompts(names, [fill(template, names) for template in self.bundle.templates])
 
     @property
     def _stays_set(self) -> bool:

@@ -16,6 +16,8 @@ from torch.nn.functional import normalize
 from dear.backbone.choice import may_be_folder
 from dear.backbone.convert import to_towers
 from dear.backbone.preprocess import Preprocess
+from dear.backbone.prompts import cut_prompts
+from dear.errors import warn
 
 AT_ONCE = 2**20
 """Values that are hashed together."""
@@ -148,6 +150,18 @@ class Clip(nn.Module):
             return self.text.ends(ids) - self.first_word
         empty = self.tokenize([""])[0]
         return (ids != empty[-1]).sum(dim=-1) - (empty != empty[-1]).sum()
+
+    @cached_property
+    def room(self) -> int:
+        """The most tokens of a text that are read, without the start and the end."""
+        return int(self.words_in(["a " * self.text.context_length])[0])
+
+    def check_prompts(
+        self, classnames: Sequence[str], prompts: Sequence[Sequence[str]], lead: str = ""
+    ) -> None:
+        """Warn of prompts of classes that are cut; raises SettingsError, both as `cut_prompts`."""
+        if warning := cut_prompts(self, classnames, prompts, lead):
+            warn(warning)
 
     def class_features(
         self, classnames: Sequence[str], templates: Sequence[str]

@@ -9,6 +9,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from jaxtyping import Int
+from torch import Tensor
+
 from dear.backbone import openclip
 from dear.backbone.tokenizer_parts import CLIPS_PATTERNS, specials, tokenizer_parts
 from dear.limits import at_most
@@ -109,6 +112,23 @@ def _split(tokenizer: Any, split: Any, long_words: dict[str, str], word: str) ->
         if len(long_words) < LONG_WORDS:
             long_words[word] = parts
     return parts
+
+
+class ClipReader:
+    """CLIP's tokenizer without a model, as a `dear.backbone.prompts.PromptReader`."""
+
+    def __init__(self) -> None:
+        self.tokenizer = bounded(openclip.SimpleTokenizer())
+        self.room = int(self.tokenizer.context_length) - 2  # the start and the end
+
+    def tokenize(self, texts: Sequence[str]) -> Int[Tensor, "text token"]:
+        """Ids, cut to the context."""
+        ids: Tensor = self.tokenizer(list(texts))
+        return ids
+
+    def words_in(self, texts: Sequence[str]) -> Int[Tensor, "text"]:
+        """The number of tokens of each text that are read: the end has the highest id."""
+        return self.tokenize(texts).argmax(dim=-1) - 1
 
 
 def cleaning(clean: Callable[[str], str]) -> Callable[[str], str]:

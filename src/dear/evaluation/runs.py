@@ -201,6 +201,9 @@ def check_methods(experiment: Experiment, context: RunContext, datasets: Sequenc
     prompts = [fill(template, [longest])[0] for template in dataset.templates]
     template = dataset.templates[longest_name(context.clip, prompts)]
     trained_on = datasets if experiment.protocol.trained_on is None else datasets[-1:]
+    for part in datasets:
+        texts = [fill(template, part.classnames) for template in part.templates]
+        context.clip.check_prompts(part.classnames, texts)
     for plan in experiment.plans:
         protocol, seed, shots = experiment.protocol, experiment.seeds[0], max(experiment.shots)
         runs = [context.resolve(protocol, [dataset], plan, seed=seed, shots=shots) for dataset in trained_on]

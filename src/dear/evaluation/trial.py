@@ -218,6 +218,7 @@ def run_facts(context: RunContext, run: ResolvedRun) -> dict[str, Any]:
         "method": run.plan.method,
         "variant": run.plan.variant,
         "settings": {"method": asdict(run.settings), "train": asdict(run.training)},
+        "set_by_user": context.set_by_user(run.plan),
         "published": [*run.published],
         "tuned_on_targets": run.tuned_on_targets,
         "dataset": _dataset(run.source),

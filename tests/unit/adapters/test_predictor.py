@@ -69,6 +69,17 @@ def test_of_many_classes_few_images_are_scored_at_once(
     assert sizes == [2, 2, 2, 1]
 
 
+def test_names_that_are_not_read_to_their_end(make_small_clip: MakeClip) -> None:
+    """Also where the two that become equal are encoded apart."""
+    clip = make_small_clip()
+    predictor = Predictor(fitted("dear", clip)[0], clip=clip)
+    green = " ".join(["green"] * 12)
+    with pytest.warns(UserWarning, match=f"class names cut, .*: '{green} sea' up to '.*green'"):
+        predictor.encode_classes(["sea", f"{green} sea"])
+    with pytest.raises(SettingsError, match=f"the same of '{green} sea' as of '{green} tree'"):
+        [*predictor.encoding((f"{green} sea", "house", f"{green} tree"), prompts=1)]
+
+
 def test_evidence_of_dear_is_alpha_times_the_scaled_cosine(make_small_clip: MakeClip) -> None:
     clip = make_small_clip(dtype=torch.float64)
     bundle, method = fitted("dear", clip)

@@ -9,7 +9,8 @@ import torch
 
 from dear.backbone import clip_tokenizer
 from dear.backbone import openclip as open_clip
-from dear.backbone.clip_tokenizer import END, bounded, cleaning, merged
+from dear.backbone.clip_tokenizer import END, ClipReader, bounded, cleaning, merged
+from dear.backbone.prompts import cut_prompts
 from dear.limits import LimitError
 
 
@@ -121,3 +122,14 @@ def test_what_is_repaired_again_and_again_is_refused(text: str, why: str) -> Non
         cleaning(open_clip.get_clean_fn("lower"))(text)
     with pytest.raises(LimitError, match=why):
         bounded(open_clip.SimpleTokenizer())([text])
+
+
+def test_a_prompt_is_cut_where_a_longer_context_has_more_tokens() -> None:
+    longer, rng, cut = open_clip.SimpleTokenizer(context_length=400), random.Random(0), 0
+    words = ["maple", "tree,", "antidisestablishmentarianism", "of", "1997", "x's", "crêpe", "東京", "ok."]
+    for _ in range(100):
+        prompt = " ".join(rng.choices(words, k=rng.randint(8, 40)))
+        is_longer = int(longer([prompt]).argmax()) - 1 > 75
+        assert bool(cut_prompts(ClipReader(), ["name"], [[prompt]])) == is_longer
+        cut += is_longer
+    assert 10 < cut < 90

@@ -279,8 +279,8 @@ def test_an_ablation_changes_one_thing_each() -> None:
     ("name", "settings"),
     [
         ("beta", DearSettings(beta=0.5)),
+        ("beta", DearSettings(beta=0.9)),  # the default
         ("first", DearSettings(first=10)),
-        ("loss", DearSettings(lambda_reg=0.5)),
         ("loss", DearSettings(lambda_fusion=0.1)),
     ],
 )
