@@ -25,13 +25,11 @@ from dear.backbone.weights import (
     download,
     load_weights,
     local_file,
-    require_published,
     tag_of_file,
 )
 from dear.errors import DearError, WeightsError, first_line
 from dear.limits import at_most
 from dear.reading.files import expanded, require_inside
-from dear.reading.namesakes import note_namesake
 from dear.reading.typed import shown
 
 Triple = tuple[float, float, float]
@@ -67,8 +65,6 @@ def load_clip(
     at_most("model_name", max(len(model), len(pretrained or "")), named_by or "the model")
     device = find_device(device)
     tag = weights_name(model, pretrained)
-    if tag != pretrained:
-        note_namesake(str(pretrained), f"another spelling of {tag}")
     clip = _load(model, tag, named_by).to(device)
     if device.type == "cpu":
         set_threads(clip)
@@ -118,8 +114,7 @@ def _load(model: str, pretrained: str | None, named_by: str) -> Clip:
     name = architecture(model)
     if name not in open_clip.list_models():  # those that the calling program has added, too
         raise unknown_model(model, open_clip.list_models())
-    if tag := open_clip.get_pretrained_cfg(name, pretrained) if pretrained else {}:
-        note_namesake(str(pretrained), f"a tag of {name}")
+    tag = open_clip.get_pretrained_cfg(name, pretrained) if pretrained else {}
     if (file_tag := None if tag else tag_of_file(name, pretrained)) is not None:
         tag = open_clip.get_pretrained_cfg(name, file_tag)
     random = pretrained is not None and pretrained.startswith(RANDOM)
@@ -138,7 +133,6 @@ def _load(model: str, pretrained: str | None, named_by: str) -> Clip:
         load_weights(network, download(name, pretrained, tag))
     else:
         path = local_file(name, pretrained)
-        require_published(path, name, file_tag)
         tokenizer, label = find_tokenizer(name, text, tokenizer_beside(path)), file_tag or path.name
         load_weights(network, path)
     mean, std = _pixel_statistics(name, tag)

@@ -3,17 +3,16 @@
 import os
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dear.backbone import clip_tokenizer, from_transformers, hub, hub_cache, sharded, tokenizer_file
+from dear.backbone import clip_tokenizer, from_transformers, hub, sharded, tokenizer_file
 from dear.backbone.choice import HUB, REPOSITORY, hub_name, is_architecture
 from dear.backbone.model_config import model_config
 from dear.errors import WeightsError, printable
 from dear.limits import at_most
 from dear.reading.files import ReadingError, expanded, read_text, require_inside
-from dear.reading.namesakes import note_namesake
 from dear.reading.plain import read_json
 from dear.reading.typed import typed
 
@@ -30,14 +29,12 @@ class Repository:
         named_by: the file that names it ("the bundle NAME"), or "" if the user does. If a file names it, the
             download is announced first, and no format with pickle is fetched.
         commit: that of the first file found on the hub, and of all others then.
-        lists: the hub's lists of its files, each asked for once.
     """
 
     name: str
     folder: Path | None
     named_by: str = ""
     commit: str | None = None
-    lists: hub.Lists = field(default_factory=dict, repr=False)
 
     def find(self, files: Sequence[str]) -> Path:
         """The first of these files that exists. Raises WeightsError, MissingError if there is none,
@@ -45,10 +42,7 @@ class Repository:
         """
         if self.folder is None:
             title = self.name if any(Path(file).suffix != ".json" for file in files) else ""
-            path = hub.fetch(
-                self.id, files, title=title, safe_only=bool(self.named_by), revision=self.commit,
-                lists=self.lists,
-            )  # fmt: skip
+            path = hub.fetch(self.id, files, title=title, safe_only=bool(self.named_by), revision=self.commit)
             self.commit = self.commit or hub.commit_of(path)
             return path
         for file in files:
@@ -88,7 +82,7 @@ class Repository:
         WeightsError for any other format.
         """
         files = (hub.CONFIG, from_transformers.CONFIG)
-        if self.named_by and self.folder is None and hub.cached(self.id, files) is None:
+        if self.named_by and self.folder is None and hub.find_cached(self.id, files) is None:
             print(
                 f"dear: {printable(self.named_by)} names the backbone {printable(self.name)}, which is "
                 "fetched from the hub now, its weights as safetensors only",
@@ -160,15 +154,12 @@ class Repository:
 
 def repository(model: str, named_by: str = "") -> Repository | None:
     """The repository that a model's name stands for, or None for the name of an architecture, which comes
-    before a folder of that name. Warns of a folder that has the name of an architecture, or of a repository
-    in the hub's cache.
+    before a folder of that name.
     """
     if is_architecture(model):
-        note_namesake(model, "an architecture")
         return None
     folder = expanded(model)
     if not model.startswith(HUB) and os.path.isdir(folder):
-        hub_cache.note_folder_of(model)
         return Repository(model, folder, named_by)
     name = hub_name(model)
     return None if name is None else Repository(name, None, named_by)

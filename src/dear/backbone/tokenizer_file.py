@@ -133,8 +133,8 @@ def _beside(folder: Path) -> tuple[Path, Path | None]:
 def _of_hub(repository: str, commit: str | None) -> tuple[Path, Path | None]:
     if not HUB_NAME.fullmatch(repository):
         raise WeightsError(f"{shown(repository)} is not the name of a repository of the hub.")
-    if hub.cached(repository, (FILE,), commit) is None:
-        hub.announce("the tokenizer", repository, None, None)
+    if hub.find_cached(repository, (FILE,), commit) is None:
+        hub.announce("the tokenizer", repository)
     file = hub.fetch(repository, (FILE,), revision=commit)
     try:
         return file, hub.fetch(repository, (SETTINGS,), revision=hub.commit_of(file))

@@ -5,7 +5,6 @@ import os
 import shlex
 import zipfile
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,6 @@ from torch import Tensor, nn
 from dear.backbone import hub, sharded
 from dear.backbone import openclip as open_clip
 from dear.backbone.choice import LICENCE, MAX_LISTED, REAL, SIZE, BackboneName
-from dear.backbone.hub_hashes import ContentError, require_known
 from dear.backbone.sharded import map_sharded
 from dear.errors import WeightsError, first_line, listing, nearest_first, of_memory, warn
 from dear.limits import LimitError, at_most
@@ -52,18 +50,8 @@ def local_file(name: str, pretrained: str) -> Path:
     raise WeightsError(f"{name} has no weights {pretrained!r}. It takes {choices(name, pretrained)}.")
 
 
-@dataclass(frozen=True)
-class Publication:
-    """Published weights: the commit of their repository, and the SHA-256 of their files if it is public."""
-
-    commit: str
-    sha256: frozenset[str] = frozenset()
-
-
-PUBLISHED = {REAL: Publication("7288da5a0d6f0b51c4a2b27c624837a9236d0112")}
-"""Weights that a role table in the package belongs to. Their commit is public in several places. The
-SHA-256 of the file is not: the hub states it for this commit.
-"""
+COMMITS = {REAL: "7288da5a0d6f0b51c4a2b27c624837a9236d0112"}
+"""Commits of the weights that a role table in the package belongs to."""
 
 
 def download(name: str, pretrained: str, tag: dict[str, Any]) -> Path:
@@ -74,13 +62,12 @@ def download(name: str, pretrained: str, tag: dict[str, Any]) -> Path:
     if file:
         files = [*dict.fromkeys([str(Path(file).with_suffix(".safetensors")), file])]
     address = f"{constants.ENDPOINT}/{repository}/resolve/main/{file or files[0]}" if repository else None
-    published = PUBLISHED.get(BackboneName(name, pretrained))
     try:
         if not repository:
             return Path(open_clip.download_pretrained(tag))
-        commit, sha256 = (published.commit, published.sha256) if published else (None, frozenset[str]())
-        return hub.fetch(repository, files, title=f"{name}/{pretrained}", revision=commit, sha256=sha256)
-    except (ContentError, LimitError):
+        commit = COMMITS.get(BackboneName(name, pretrained))
+        return hub.fetch(repository, files, title=f"{name}/{pretrained}", revision=commit)
+    except (hub.ContentError, LimitError):
         raise
     except Exception as error:  # the network, the hub and the disk share no exception class
         is_default = (name, pretrained) == REAL
@@ -92,12 +79,6 @@ def download(name: str, pretrained: str, tag: dict[str, Any]) -> Path:
             f"path here: --model {name} --pretrained {local}"
             f"{'; --model tiny is only for trying things out' if is_default else ''}."
         ) from error
-
-
-def require_published(path: Path, name: str, tag: str | None) -> None:
-    """Raise WeightsError for a file that is named after published weights but differs from them."""
-    if tag is not None and (published := PUBLISHED.get(BackboneName(name, tag))) is not None:
-        require_known(path, published.sha256, f"{name}/{tag}")
 
 
 def tag_of_file(name: str, pretrained: str | None) -> str | None:

@@ -18,13 +18,11 @@ from torch import Tensor, nn
 from torch.nn.functional import gelu, normalize, scaled_dot_product_attention
 
 from dear.backbone import hub
-from dear.backbone.hub_cache import note_folder_of
 from dear.backbone.tokenizer_file import FILE, SETTINGS, FileTokenizer, file_tokenizer
 from dear.backbone.weights import fill_weights, read_weights
 from dear.errors import DearError, WeightsError, first_line
 from dear.limits import LIMITS, at_most
 from dear.reading.files import ReadingError, expanded, require_inside
-from dear.reading.namesakes import note_namesake
 from dear.reading.plain import read_json
 from dear.reading.typed import Positive, Range, shown, typed
 
@@ -239,10 +237,6 @@ def load_sentence_model(source: str) -> SentenceModel:
 
 
 def _load(source: str) -> SentenceModel:
-    if source == MODEL:
-        note_namesake(source, "a repository of the hub")
-    elif expanded(source).is_dir():
-        note_folder_of(source)
     modules_file = _file(source, "modules.json")
     file_of = partial(_file, source, commit=hub.commit_of(modules_file))  # all are of one commit
     modules = typed(read_json(modules_file, "config_values", links=True), list[Module], modules_file)

@@ -142,7 +142,7 @@ def test_a_configuration_names_no_file_no_address_and_no_device(
 @pytest.mark.parametrize("named_by", ["", "the bundle b"])
 def test_no_name_of_a_repository(name: str, named_by: str) -> None:
     with pytest.raises(
-        WeightsError, match=r"is no name of a repository on the hub: give OWNER/NAME"
+        WeightsError, match=r"is not the name of a repository on the hub: give OWNER/NAME"
     ) as error:
         load_clip(f"hf-hub:{name}", named_by=named_by)
     assert len(str(error.value)) < 200
@@ -362,7 +362,7 @@ class TestBundle:
 
     @pytest.mark.usefixtures("evil")
     def test_no_pickle_is_fetched_unless_the_user_names_the_model(self, standin: StandIn) -> None:
-        with pytest.raises(DearError, match="Only safetensors are fetched from a repository"):
+        with pytest.raises(DearError, match="Only safetensors are downloaded from a repository"):
             load_clip("hf-hub:evil/model", named_by="the bundle of dear")
         assert not standin.downloads()
         with pytest.raises(DearError, match="the tokenizer of hf-hub:evil/model"):

@@ -11,8 +11,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
-from dear.backbone import hub, hub_hashes
-from dear.backbone.hub_answers import checked_answers, stated_size
+from dear.backbone import hub
 from dear.errors import DataError, DearError, OutputError, first_line, listing
 from dear.limits import at_most
 from dear.reading.files import require_inside, walk_folders
@@ -112,10 +111,9 @@ def fetched(repository: str, configuration: str, cache: Path) -> tuple[dict[str,
     Raises WeightsError for a text that names no repository, DataError that names the data set, ContentError
     for a file with another hash than the hub states.
     """
-    hub.require_name(repository)
     stored = cache / "huggingface" / LISTS / f"{sha256(repository.encode()).hexdigest()}.json"
     try:
-        hub.reach()
+        hub.require_answer()
     except Exception as error:
         if not stored.is_file():
             raise DataError(
@@ -156,28 +154,18 @@ def _listed(repository: str) -> tuple[Any, Repository]:
     from huggingface_hub.errors import RevisionNotFoundError
 
     client = HfApi(endpoint=constants.ENDPOINT)
-    with checked_answers(repository, "json_bytes"):
-        try:
-            info = client.dataset_info(repository, revision=CONVERTED, files_metadata=True)
-        except RevisionNotFoundError:
-            info = client.dataset_info(repository, files_metadata=True)
-    commit = str(info.sha)
-    if not hub_hashes.GIT.fullmatch(commit):
-        raise hub_hashes.ContentError(f"the hub at {constants.ENDPOINT} states no commit of {repository}.")
+    try:
+        info = client.dataset_info(repository, revision=CONVERTED, files_metadata=True)
+    except RevisionNotFoundError:
+        info = client.dataset_info(repository, files_metadata=True)
     entries = [
         entry for entry in info.siblings or () if any(layout.fullmatch(entry.rfilename) for layout in LAYOUTS)
     ]
     at_most("dataset_files", len(entries), repository)
     for entry in entries:
-        at_most("parquet_bytes", stated_size(entry, repository), f"{entry.rfilename[-200:]} of {repository}")
+        at_most("parquet_bytes", entry.size or 0, f"{entry.rfilename[-200:]} of {repository}")
     hashes = {entry.rfilename: str(entry.lfs.sha256 if entry.lfs else entry.blob_id) for entry in entries}
-    if odd := next((name for name, stated in hashes.items() if not _is_hash(stated)), None):
-        raise hub_hashes.ContentError(f"the hub at {constants.ENDPOINT} states no hash of {odd[-200:]!r}.")
-    return info, Repository(commit, hashes)
-
-
-def _is_hash(text: str) -> bool:
-    return bool(hub_hashes.SHA256.fullmatch(text) or hub_hashes.GIT.fullmatch(text))
+    return info, Repository(str(info.sha), hashes)
 
 
 def _announce(repository: str, info: Any, selection: Selection, manifest: Repository) -> None:
@@ -193,28 +181,21 @@ def _announce(repository: str, info: Any, selection: Selection, manifest: Reposi
         raise DataError(f"{repository} has {size:,} bytes to fetch, but {folder} has only {free:,} left.")
     if missing:
         title = f"the data set {repository} ({len(missing)} files)"
-        hub.announce(title, f"datasets/{repository}", size, info.card_data)
+        hub.announce(title, f"datasets/{repository}", size)
 
 
 def _paths(
     repository: str, manifest: Repository, selection: Selection, *, fetch: bool = False
 ) -> dict[str, list[Path]]:
     """The files in the hub's cache by split, fetched if missing; their hashes are compared."""
-    from huggingface_hub import constants, hf_hub_download
+    from huggingface_hub import hf_hub_download
 
     def path(name: str) -> Path:
         file, title = _cached(repository, name, manifest.commit), f"{name} of {repository}"
         if file is None and not fetch:
             raise DataError(f"{title} is not in the hub's cache, and the hub does not answer.")
         if file is None:
-            with checked_answers(title, "parquet_bytes", manifest.commit):
-                file = Path(
-                    hf_hub_download(
-                        repository, name, repo_type="dataset", revision=manifest.commit,
-                        endpoint=constants.ENDPOINT,
-                    )
-                )  # fmt: skip
-        hub_hashes.require_hash(file, manifest.files[name], title)
+            file = Path(hf_hub_download(repository, name, repo_type="dataset", revision=manifest.commit))
         return file
 
     return {split: [path(name) for name in names] for split, names in selection.splits.items()}
