@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dear.backbone import clip_tokenizer, from_transformers, hub, sharded, tokenizer_file
+from dear.backbone import from_transformers, hub, sharded, tokenizer_file
 from dear.backbone.choice import HUB, REPOSITORY, hub_name, is_architecture
 from dear.backbone.model_config import model_config
 from dear.errors import WeightsError, printable
 from dear.limits import at_most
-from dear.reading.files import ReadingError, expanded, read_text, require_inside
+from dear.reading.files import ReadingError, expanded
 from dear.reading.plain import read_json
 from dear.reading.typed import typed
 
@@ -37,20 +37,25 @@ class Repository:
     commit: str | None = None
 
     def find(self, files: Sequence[str]) -> Path:
-        """The first of these files that exists. Raises WeightsError, MissingError if there is none,
-        ReadingError for a link out of the folder.
-        """
+        """The first of these files that exists. Raises WeightsError, MissingError if there is none."""
         if self.folder is None:
             title = self.name if any(Path(file).suffix != ".json" for file in files) else ""
             path = hub.fetch(self.id, files, title=title, safe_only=bool(self.named_by), revision=self.commit)
             self.commit = self.commit or hub.commit_of(path)
             return path
         for file in files:
-            if os.path.lexists(self.folder / file):  # a broken link is not missing
-                return require_inside(self.folder / file)
+            if (self.folder / file).exists():
+                return self.folder / file
         raise hub.MissingError(
             f"{self.folder} holds no {' and no '.join(files)}: it is not a folder of a CLIP."
         )
+
+    def find_if_any(self, files: Sequence[str]) -> Path | None:
+        """The same, or None if there is none."""
+        try:
+            return self.find(files)
+        except hub.MissingError:
+            return None
 
     def weights(self, files: Sequence[str]) -> Path:
         """The same for weights: if it is an index of several files, all of them are there too."""
@@ -124,28 +129,13 @@ class Repository:
 
     def has_tokenizer(self) -> bool:
         """True if it has a tokenizer that is not CLIP's. Raises ReadingError for a file that is none."""
-        try:
-            path = self.find((tokenizer_file.FILE, tokenizer_file.WORDS))
-        except hub.MissingError:
-            return False
-        content = read_json(path, "tokenizer_values", links=True)
-        if path.name == tokenizer_file.FILE:
-            return not clip_tokenizer.is_clips(content, path) or self._adds_tokens()
-        if not clip_tokenizer.has_clips_words(typed(content, dict[str, Any], path)) or self._adds_tokens():
-            return True
-        try:
-            merges = read_text(self.find((tokenizer_file.MERGES,)), links=True)
-        except hub.MissingError:
-            return False
-        return not clip_tokenizer.has_clips_merges(merges)
-
-    def _adds_tokens(self) -> bool:
-        """True if the settings of its tokenizer add tokens to CLIP's."""
-        try:
-            settings = tokenizer_file.read_settings(self.find((tokenizer_file.SETTINGS,)))
-        except hub.MissingError:
-            return False
-        return bool(tokenizer_file.added_tokens(settings) - clip_tokenizer.SPECIAL.keys())
+        files = (
+            (tokenizer_file.FILE, tokenizer_file.WORDS),
+            (tokenizer_file.SETTINGS,),
+            (tokenizer_file.MERGES,),
+        )
+        tokenizer, settings, merges = map(self.find_if_any, files)
+        return tokenizer is not None and not tokenizer_file.is_clips(tokenizer, settings, merges)
 
     @staticmethod
     def _settings(path: Path) -> dict[str, Any]:

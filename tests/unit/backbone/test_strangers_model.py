@@ -120,7 +120,7 @@ def test_a_tokenizer_runs_no_code_and_asks_nothing(
         ({}, {"width": 258, "heads": 129}, "129 heads in a layer"),
         ({}, {"context_length": 1025}, "1,025 tokens of a prompt"),
         ({"nonsense": 1}, {}, "vision_cfg has the unknown key 'nonsense'"),
-        ({}, {"hf_tokenizer_name": "../../etc"}, "'../../etc' is not the name of a repository of the hub"),
+        ({}, {"hf_tokenizer_name": "../../etc"}, "'../../etc' is not the name of a repository on the hub"),
         ({}, {"hf_tokenizer_name": "/etc/passwd"}, "is not the name of a repository"),
         ({}, {"hf_model_name": "evil/model"}, "its text tower is a Hugging Face model"),
         ({}, {"vocab_size": 100}, "its text tower has 100 words, CLIP's tokenizer 49408"),
@@ -177,17 +177,6 @@ def test_attention_to_prompts_of_every_architecture() -> None:
         if not text.get("hf_model_name"):
             values = text.get("layers", 12) * text.get("heads", 8) * text.get("context_length", 77) ** 2
             assert 2 * values < LIMITS["text_attention"].default, name
-
-
-@pytest.mark.parametrize("name", ["open_clip_config.json", "open_clip_model.safetensors", "tokenizer.json"])
-def test_links_out_of_a_model_are_refused(tmp_path: Path, name: str) -> None:
-    folder = tmp_path / "model"
-    stranger(folder, {"hf_tokenizer_name": "someone/words"})
-    (tmp_path / name).write_text((folder / name).read_text() if (folder / name).exists() else "{}")
-    (folder / name).unlink(missing_ok=True)
-    (folder / name).symlink_to(tmp_path / name)
-    with pytest.raises(DearError, match=f"{name}: it is a link out of its folder"):
-        load_clip(str(folder), "random:0" if name == "tokenizer.json" else None)
 
 
 def test_the_largest_pictures_are_read(tmp_path: Path) -> None:
