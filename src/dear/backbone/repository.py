@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dear.backbone import from_transformers, hub, sharded, tokenizer_file
+from dear.backbone import from_transformers, hub, tokenizer_file, weights
 from dear.backbone.choice import HUB, REPOSITORY, hub_name, is_architecture
 from dear.backbone.model_config import model_config
 from dear.errors import WeightsError, printable
@@ -44,7 +44,7 @@ class Repository:
             self.commit = self.commit or hub.commit_of(path)
             return path
         for file in files:
-            if (self.folder / file).exists():
+            if os.path.lexists(self.folder / file):  # a broken link is not missing
                 return self.folder / file
         raise hub.MissingError(
             f"{self.folder} holds no {' and no '.join(files)}: it is not a folder of a CLIP."
@@ -60,13 +60,9 @@ class Repository:
     def weights(self, files: Sequence[str]) -> Path:
         """The same for weights: if it is an index of several files, all of them are there too."""
         path = self.find(files)
-        if path.name.endswith(sharded.SUFFIX):
-            try:
-                names = sharded.weight_files(path)
-            except ReadingError as error:
-                raise WeightsError(f"{path}: {error.reason}: copy or write it again.") from error
+        if path.name.endswith(weights.INDEX):
             size = 0
-            for name in names:
+            for name in weights.list_shards(path):
                 size += self.find((name,)).stat().st_size
                 at_most("tensor_bytes", size, path)
         return path

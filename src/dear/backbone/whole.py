@@ -6,17 +6,11 @@ the embedding itself. So methods that change no layer of a tower work on it as t
 """
 
 from collections.abc import Callable
-from functools import cached_property, partial
-from itertools import chain
 from typing import Any, ClassVar, NoReturn
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
-from torch.func import functional_call
-from torch.nn.functional import multi_head_attention_forward, scaled_dot_product_attention
-from torch.overrides import TorchFunctionMode
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from dear.backbone.choice import Access
 from dear.backbone.injection import Injection
@@ -29,10 +23,7 @@ from dear.backbone.vision import MOST_IMAGES, VisionTower, exact_convolutions
 from dear.errors import WeightsError, first_line, of_memory
 
 NEEDED = 'a backbone that "dear models" lists with layers and heads, as ViT-B-16, has them'
-LAYER_VALUES = 2**25
-"""Values of the largest layer of an image tower for all pictures that are computed together."""
-PICTURES = 1009
-"""Pictures of a pass without memory: a prime, so that what is computed of weights alone is no multiple."""
+IMAGES_ON_CPU = 16
 
 
 class Whole:
@@ -83,18 +74,10 @@ class WholeVisionTower(Whole, VisionTower):
 
     @property
     def images_at_once(self) -> int:
-        """Images to compute together without gradients: 250, or on a CPU as many of them as keep the largest
-        layer, of which several are there at a time, within 128 MiB, or half as large as the weights if that
-        is more.
+        """Images to compute together without gradients: few on a CPU, as the first layers of a convolutional
+        tower have many values.
         """
-        if self.projection.device.type != "cpu":
-            return MOST_IMAGES
-        room = max(LAYER_VALUES, sum(weight.numel() for weight in self.module.parameters()) // 2)
-        return min(MOST_IMAGES, max(1, room // self._values))
-
-    @cached_property
-    def _values(self) -> int:
-        return values_of_layer(self.module)
+        return IMAGES_ON_CPU if self.projection.device.type == "cpu" else MOST_IMAGES
 
     def train(self, mode: bool = True) -> "WholeVisionTower":
         """Stay in evaluation mode: statistics of batch normalisation are those of the weights."""
@@ -243,76 +226,6 @@ def image_sides(visual: Any) -> tuple[int, int]:
 
 def image_side(visual: Any) -> int:
     return image_sides(visual)[0]
-
-
-@torch.no_grad()
-def values_of_layer(visual: nn.Module, *, layered: bool = False) -> int:
-    """The most values that an operator of an image tower gives for a picture, by a pass on the meta device,
-    which takes no memory. A ``layered`` tower is not used whole, and computes attention by itself. Raises
-    WeightsError for a tower that fails.
-    """
-    tensors = chain(visual.named_parameters(), visual.named_buffers())
-    without_values = {name: tensor.detach().to("meta") for name, tensor in tensors}
-    pixels = torch.empty(PICTURES, 3, *image_sides(visual), device="meta")
-    training, operators = visual.training, _Operators()
-    try:
-        visual.eval()  # batch normalisation trains on no single picture
-        with operators, _FusedAttention(layered=layered):
-            _computed(
-                partial(functional_call, visual, without_values),
-                pixels,
-                f"image tower ({image_kind(visual)})",
-            )
-    finally:
-        visual.train(training)
-    return operators.largest
-
-
-class _Operators(TorchDispatchMode):
-    """Context that notes the most values of an operator's output for each of `PICTURES`: modules such as an
-    attention with position biases compute larger ones than they return.
-    """
-
-    def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.largest = 1
-
-    def __torch_dispatch__(self, operator: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        output = operator(*args, **(kwargs or {}))
-        if not any(result.alias_info for result in operator._schema.returns):  # a view takes no memory
-            results = output if isinstance(output, list | tuple) else [output]
-            sizes = [result.numel() for result in results if isinstance(result, Tensor)]
-            of_pictures = (size // PICTURES for size in sizes if size % PICTURES == 0)  # others: of weights
-            self.largest = max(self.largest, *of_pictures, 1)
-        return output
-
-
-class _FusedAttention(TorchFunctionMode):
-    """Context in which attention is without its matrix of queries and keys where a CPU computes it so, which
-    the meta device does not. In torch's own module a CPU has the matrix; a ``layered`` tower does not use it.
-    """
-
-    def __init__(self, *, layered: bool) -> None:
-        super().__init__()
-        self.layered = layered
-
-    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = kwargs or {}
-        if function is scaled_dot_product_attention and (output := _fused(*args, **kwargs)) is not None:
-            return output
-        if function is multi_head_attention_forward and self.layered:
-            return torch.empty_like(args[0]), None
-        return function(*args, **kwargs)
-
-
-def _fused(
-    query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, *_: object, **__: object
-) -> Tensor | None:
-    """An output of attention without values, if torch computes it on a CPU without its matrix."""
-    dimensions = {query.ndim} | {4 if attn_mask is None or attn_mask.ndim == 2 else attn_mask.ndim}
-    # The width and the step from number to number.
-    forms = {(tensor.shape[-1], tensor.stride(-1)) for tensor in (query, key, value)}
-    return torch.empty_like(query) if dimensions == {4} and forms == {(query.shape[-1], 1)} else None
 
 
 def _identity(size: int, module: nn.Module) -> nn.Parameter:

@@ -7,23 +7,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import open_clip
 import pytest
 import torch
 from safetensors.torch import save
 from torch import Tensor
 
 from dear.adapters.bundle import Bundle
-from dear.backbone import whole
-from dear.backbone.choice import architectures
 from dear.backbone.clip import Identity
-from dear.backbone.convert import attention_values, embedding_of, layer_values
-from dear.backbone.load import build, load_clip, named_weights, without_values
+from dear.backbone.load import load_clip, named_weights
 from dear.cli import index
 from dear.errors import DearError, WeightsError
 from dear.evaluation.recipe import load_recipe
 from dear.evaluation.runs import Runner
-from dear.limits import LIMITS
 from dear.methods.registry import METHODS
 from tests.standin_hub import StandIn
 from tests.unit.backbone.prime import CONFIG
@@ -95,26 +90,6 @@ def test_a_tokenizer_runs_no_code_and_asks_nothing(
             "the patches of its image tower are larger than its pictures",
         ),
         ({"image_size": 260}, {}, "4,225 patches of a model's pictures, above the limit of 4,096"),
-        (
-            {"image_size": 256, "layers": 128, "width": 12, "head_width": 6},
-            {},
-            "4,294,967,296 values of attention for a picture: .* above the limit of 2,147,483,648",
-        ),
-        (
-            {},
-            {"context_length": 1024, "width": 16, "heads": 16, "layers": 128},
-            "2,147,483,648 values of attention for a prompt: .* above the limit of 67,108,864",
-        ),
-        (
-            {"image_size": 256, "mlp_ratio": 1000},  # 4,097 tokens with the class token
-            {},
-            "[0-9,]+ values of a layer for a picture, .* above the limit of 67,108,864",
-        ),
-        (
-            {},
-            {"context_length": 1024, "width": 16, "heads": 2, "mlp_ratio": 129},
-            "2,113,536 values of a layer for a prompt: .* above the limit of 2,097,152",
-        ),
         ({"width": 129, "head_width": 1}, {}, "129 heads in a layer, above the limit of 128"),
         ({"attn_pooler_queries": 4097}, {}, "attn_pooler_queries is 4097: it must be a whole number"),
         ({}, {"width": 258, "heads": 129}, "129 heads in a layer"),
@@ -148,37 +123,6 @@ def test_no_name_of_a_repository(name: str, named_by: str) -> None:
     assert len(str(error.value)) < 200
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "ViTamin-XL-384",
-        "PE-Core-bigG-14-448",
-        "ViT-bigG-14-worldwide-378",
-        "ViT-SO400M-16-SigLIP2-512",
-        "ViT-e-14",
-        "RN50x64",
-    ],
-)
-def test_attention_of_the_largest_architectures(name: str) -> None:
-    with torch.device("meta"):
-        image, text = attention_values(without_values(name))
-        image_layer, text_layer = layer_values(build(name))
-        width = embedding_of(without_values(name))
-    assert 0 < 2 * image < LIMITS["image_attention"].default
-    assert 0 < 2 * text < LIMITS["text_attention"].default
-    assert 0 < 2 * image_layer < LIMITS["image_layer"].default
-    assert 0 < 2 * text_layer < LIMITS["text_layer"].default
-    assert 0 < 2 * width < LIMITS["embedding"].default
-
-
-def test_attention_to_prompts_of_every_architecture() -> None:
-    for name in architectures():
-        text = open_clip.get_model_config(name)["text_cfg"]
-        if not text.get("hf_model_name"):
-            values = text.get("layers", 12) * text.get("heads", 8) * text.get("context_length", 77) ** 2
-            assert 2 * values < LIMITS["text_attention"].default, name
-
-
 def test_the_largest_pictures_are_read(tmp_path: Path) -> None:
     """256 x 256 pixels in patches of 4 x 4, the side of the small model, are 4,096 patches."""
     stranger(tmp_path / "model", {}, {"image_size": 256})
@@ -201,28 +145,27 @@ def test_patches_of_a_tower_that_is_used_whole_are_bounded(tmp_path: Path, odd: 
 def test_a_tower_that_fails_is_one_line(tmp_path: Path) -> None:
     """open_clip 3's cosine attention fails at its first picture."""
     stranger(tmp_path / "model", {}, {"block_type": "custom", "scaled_cosine_attn": True})
+    clip = load_clip(str(tmp_path / "model"), "random:0")
     with pytest.raises(DearError, match=r"the image tower \(VisionTransformer\) cannot be computed \("):
+        clip.encode_image(torch.zeros(1, 3, clip.image_size, clip.image_size))
+
+
+@pytest.mark.parametrize("name", ["mvitv2_tiny", "levit_128s"])
+def test_pictures_of_another_size_than_the_only_one(name: str, tmp_path: Path) -> None:
+    vision = {"timm_model_name": name, "timm_pool": "", "timm_proj": "linear", "image_size": 448}
+    stranger(tmp_path / "model", {}, vision)
+    with pytest.raises(WeightsError, match="it takes images of 224 x 224 pixels only, not of 448"):
         load_clip(str(tmp_path / "model"), "random:0")
 
 
-@pytest.mark.parametrize(
-    "vision",
-    [
-        {"layers": [2, 1, 1, 1], "width": 64, "head_width": 64, "image_size": 448},
-        {"timm_model_name": "convnext_atto", "timm_pool": "", "timm_proj": "linear", "image_size": 896},
-    ],
-)
-def test_a_layer_of_a_tower_that_is_used_whole_is_bounded(
-    tmp_path: Path, vision: dict[str, object], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The first layers give a picture of up to half its side, whatever patches a ViT would make of it."""
-    monkeypatch.setattr(whole, "LAYER_VALUES", 1)
+def test_towers_of_different_widths(tmp_path: Path) -> None:
+    """timm's ViT-Ti gives 192 numbers without a projection."""
+    vision = {
+        "timm_model_name": "vit_tiny_patch16_224", "timm_pool": "avg", "timm_proj": "none", "image_size": 224,
+    }  # fmt: skip
     stranger(tmp_path / "model", {}, vision)
-    image = load_clip(str(tmp_path / "model"), "random:0").image
-    assert isinstance(image, whole.WholeVisionTower)
-    weights = sum(weight.numel() for weight in image.module.parameters())
-    assert image.images_at_once == max(1, weights // 2 // image._values)
-    assert image._values >= {448: 64 * 224**2, 896: 40 * 224**2}[image.image_size]
+    with pytest.raises(WeightsError, match=r"its image embeddings have 192 numbers, those of its texts"):
+        load_clip(str(tmp_path / "model"), "random:0")
 
 
 def test_transformers_pictures_are_bounded_too(tmp_path: Path) -> None:
