@@ -16,7 +16,6 @@ from dear.backbone.choice import RANDOM, architecture, unknown_model, weights_na
 from dear.backbone.clip import Clip, Tokenizer
 from dear.backbone.convert import patches_of, require_fit
 from dear.backbone.device import find_device, set_threads
-from dear.backbone.model_config import require_small
 from dear.backbone.plain import PlainClip, is_plain
 from dear.backbone.repository import Repository, repository
 from dear.backbone.tokenizer_file import FileTokenizer, find_tokenizer, tokenizer_beside
@@ -125,7 +124,6 @@ def _load(model: str, pretrained: str | None, named_by: str) -> Clip:
         raise WeightsError(f"{name} needs weights: {choices(name)}.")
     text = open_clip.get_model_config(name)["text_cfg"]
     if random:
-        _require_room(network, name)
         tokenizer = find_tokenizer(name, text, None)
         network, label = random_network(name, _seed(pretrained)), pretrained
     elif tag and file_tag is None:
@@ -204,7 +202,6 @@ def _load_repository(source: Repository, pretrained: str | None) -> Clip:
         make, files = partial(from_transformers.build, hf_config, model), from_transformers.FILES
         text = from_transformers.text_config(hf_config, model, source.has_tokenizer)
         pixels = source.pixels()
-        _require_small(hf_config, model)
         width = hf_config.get("projection_dim")
         shape: Any = [width, *from_transformers.with_defaults(hf_config, model)]
         if hf_config["model_type"] == "siglip":
@@ -224,7 +221,6 @@ def _load_repository(source: Repository, pretrained: str | None) -> Clip:
         )
     beside = None
     if pretrained is not None and pretrained.startswith(RANDOM):
-        _require_room(network, model)
         with tiny.initial_weights_from(_seed(pretrained)):
             network, label = make(), pretrained
     else:
@@ -255,14 +251,6 @@ def _pixels_and_tokenizer(mean: Triple, std: Triple, tokenizer: Tokenizer) -> di
     return pixels | ({"tokenizer": tokenizer.sha256} if isinstance(tokenizer, FileTokenizer) else {})
 
 
-def _require_small(config: from_transformers.Config, model: str) -> None:
-    _, text, vision = from_transformers.with_defaults(config, model)
-    layers, heads, context = "num_hidden_layers", "num_attention_heads", "max_position_embeddings"
-    image = {"layers": vision[layers], "heads": vision[heads], "image_size": vision["image_size"]}
-    words = {"layers": text[layers], "heads": text[heads], "context_length": text[context]}
-    require_small(image, words | {"vocab_size": text["vocab_size"]}, model)
-
-
 def _on_meta(model: str, make: Callable[[], nn.Module]) -> nn.Module:
     """A repository's architecture on the meta device, so that nothing is allocated. Raises WeightsError if
     open_clip cannot build it, LimitError if it is too large.
@@ -279,11 +267,6 @@ def _on_meta(model: str, make: Callable[[], nn.Module]) -> nn.Module:
         ) from error
     at_most("parameters", sum(parameter.numel() for parameter in network.parameters()), model)
     return network
-
-
-def _require_room(network: nn.Module, name: str) -> None:
-    """Raise LimitError for random weights, which a bundle may ask for, beyond what a file may have."""
-    at_most("tensor_bytes", 4 * sum(parameter.numel() for parameter in network.parameters()), name)
 
 
 def _load_tiny(pretrained: str | None) -> Clip:

@@ -81,19 +81,18 @@ def test_a_tokenizer_runs_no_code_and_asks_nothing(
         ({"timm_model_name": "../../etc"}, {}, "no architecture of timm"),
         ({"norm_kwargs": {"device": "cuda"}}, {}, "norm_kwargs has the unknown key 'device'"),
         ({"pos_embed_type": "sin_cos_2d"}, {}, "pos_embed_type is 'sin_cos_2d'"),
-        ({"layers": [10**9, 1, 1, 1]}, {}, "1,000,000,000 layers of a tower, above the limit"),
-        ({"image_size": 1025}, {}, "1,025 pixels of a side of a model's pictures, above the limit of 1,024"),
-        ({"image_size": [16, 1025]}, {}, "1,025 pixels of a side"),
+        ({"layers": [10**9, 1, 1, 1]}, {}, "vision_cfg.layers"),
+        ({"image_size": 1025}, {}, "image_size is 1025"),
+        ({"image_size": [16, 1025]}, {}, "image_size"),
         (
             {"patch_size": 64, "image_size": 32},
             {},
             "the patches of its image tower are larger than its pictures",
         ),
         ({"image_size": 260}, {}, "4,225 patches of a model's pictures, above the limit of 4,096"),
-        ({"width": 129, "head_width": 1}, {}, "129 heads in a layer, above the limit of 128"),
         ({"attn_pooler_queries": 4097}, {}, "attn_pooler_queries is 4097: it must be a whole number"),
-        ({}, {"width": 258, "heads": 129}, "129 heads in a layer"),
-        ({}, {"context_length": 1025}, "1,025 tokens of a prompt"),
+        ({}, {"width": 258, "heads": 129}, "heads is 129"),
+        ({}, {"context_length": 1025}, "context_length is 1025"),
         ({"nonsense": 1}, {}, "vision_cfg has the unknown key 'nonsense'"),
         ({}, {"hf_tokenizer_name": "../../etc"}, "'../../etc' is not the name of a repository on the hub"),
         ({}, {"hf_tokenizer_name": "/etc/passwd"}, "is not the name of a repository"),
@@ -171,18 +170,8 @@ def test_towers_of_different_widths(tmp_path: Path) -> None:
 def test_transformers_pictures_are_bounded_too(tmp_path: Path) -> None:
     config = {"model_type": "clip", "vision_config": {"image_size": 32768, "patch_size": 16384}}
     (tmp_path / "config.json").write_text(json.dumps(config))
-    with pytest.raises(DearError, match="32,768 pixels of a side of a model's pictures"):
+    with pytest.raises(DearError, match="image_size is 32768"):
         load_clip(str(tmp_path), "random:0")
-
-
-def test_random_weights_take_no_more_than_a_file_may(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A bundle may name random weights, of which no file would be needed."""
-    monkeypatch.setenv("DEAR_LIMIT_TENSOR_BYTES", str(10**6))
-    stranger(tmp_path / "model", {}, {})
-    with pytest.raises(DearError, match="bytes of a file of tensors, above the limit of 1,000,000"):
-        load_clip(str(tmp_path / "model"), "random:0")
-    with pytest.raises(DearError, match=r"ViT-B-32: .* bytes of a file of tensors"):
-        load_clip("ViT-B-32", "random:0")
 
 
 def test_a_file_asks_for_no_random_weights_but_those_of_the_tiny_clip() -> None:
