@@ -4,6 +4,7 @@ import hashlib
 import os
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,6 @@ FILES = (
 SAFE = (".safetensors", ".json")
 """The formats without pickle: the only ones that are downloaded if a file names the repository."""
 TIMEOUT = 10  # seconds for an answer of the hub
-SHA256_DIGITS = 64
 
 
 class MissingError(WeightsError):
@@ -38,16 +38,17 @@ def find_cached(
     repository: str, files: Sequence[str], revision: str | None = None, cache_dir: Path | str | None = None
 ) -> Path | None:
     """The first of ``files`` in the hub's cache, by default of the latest commit that it knows; or None."""
-    entries = (_look_up(repository, file, revision, cache_dir) for file in files)
+    entries = _look_up(repository, files, revision, cache_dir)
     return next((Path(entry) for entry in entries if isinstance(entry, str)), None)
 
 
-def _look_up(repository: str, file: str, revision: str | None, cache_dir: Path | str | None) -> Any:
-    """The path of a cached file, the client's mark for one that the commit lacks, or None if not known."""
+def _look_up(
+    repository: str, files: Sequence[str], revision: str | None, cache_dir: Path | str | None
+) -> list[Any]:
+    """For each file its path in the cache, the client's mark for one that the commit lacks, or None."""
+    look_up = partial(huggingface_hub.try_to_load_from_cache, revision=revision, cache_dir=cache_dir)
     try:
-        return huggingface_hub.try_to_load_from_cache(
-            repository, file, revision=revision, cache_dir=cache_dir
-        )
+        return [look_up(repository, file) for file in files]
     except ValueError as error:  # the client's own, of the form of a name
         raise WeightsError(
             f"{repository[:100]!r} is not the name of a repository on the hub: give OWNER/NAME."
@@ -56,10 +57,8 @@ def _look_up(repository: str, file: str, revision: str | None, cache_dir: Path |
 
 def commit_of(path: Path) -> str | None:
     """The commit of a file in the hub's cache (models--OWNER--NAME/snapshots/COMMIT/...); else None."""
-    for folder in path.parents:
-        if folder.parent.name == "snapshots" and folder.parents[1].name.startswith("models--"):
-            return folder.name
-    return None
+    folders = (folder for folder in path.parents if folder.parent.name == "snapshots")
+    return next((folder.name for folder in folders), None)
 
 
 def fetch(
@@ -87,39 +86,37 @@ def fetch(
     """
     from huggingface_hub.errors import RemoteEntryNotFoundError
 
-    cached = [_look_up(repository, file, revision, options.get("cache_dir")) for file in files]
-    known = [entry for entry in cached if entry is not huggingface_hub._CACHED_NO_EXIST]
+    entries = _look_up(repository, files, revision, options.get("cache_dir"))
+    known = [entry for entry in entries if entry is not huggingface_hub._CACHED_NO_EXIST]
     if known and isinstance(known[0], str):
         return Path(known[0])
-    if not known and revision is not None:
-        raise _missing(repository, files)
+    cached = next((Path(entry) for entry in known if isinstance(entry, str)), None)  # not the first choice
     offered = [file for file in files if Path(file).suffix in SAFE or not safe_only]
+    note = (
+        "" if offered == [*files] else " Only safetensors are downloaded from a repository that a file names."
+    )
     try:
-        require_answer()
-        for file in offered:
-            limit_name = "json_bytes" if file.endswith(".json") else size_limit
+        if known or revision is None:
+            require_answer()
+        for file in offered if known or revision is None else ():
             try:
-                return _download(repository, file, title, revision, limit_name, options)
+                limit = "json_bytes" if file.endswith(".json") else size_limit
+                return _download(repository, file, title, revision, limit, options)
             except RemoteEntryNotFoundError:
                 continue
     except (ContentError, LimitError):
         raise
     except Exception as error:  # the network, the hub and the disk share no exception class
-        if (path := find_cached(repository, files, revision, options.get("cache_dir"))) is not None:
-            return path
-        raise WeightsError(
-            f"cannot download {' or '.join(offered)} of {constants.ENDPOINT}/{repository} "
-            f"({first_line(error)}). Run `hf download {repository}` on a machine with network access and "
-            f"copy its hub cache folder to {constants.HF_HUB_CACHE} here."
-        ) from error
-    if (path := find_cached(repository, files, revision, options.get("cache_dir"))) is not None:
-        return path
-    raise _missing(repository, files, safe_only=len(offered) < len(files))
-
-
-def _missing(repository: str, files: Sequence[str], *, safe_only: bool = False) -> MissingError:
-    note = " Only safetensors are downloaded from a repository that a file names." if safe_only else ""
-    return MissingError(f"{repository} has no {' and no '.join(files)}: name another repository.{note}")
+        if cached is None:
+            raise WeightsError(
+                f"cannot download {' or '.join(offered)} of {constants.ENDPOINT}/{repository} "
+                f"({first_line(error)}). Run `hf download {repository}` on a machine with network access and "
+                f"copy its hub cache folder to {constants.HF_HUB_CACHE} here."
+            ) from error
+    if cached is None:
+        note = "" if offered == [*files] else " Only safetensors are downloaded for a file that names it."
+        raise MissingError(f"{repository} has no {' and no '.join(files)}: name another repository.{note}")
+    return cached
 
 
 def _download(
@@ -137,9 +134,9 @@ def _download(
         blob = path.parent / os.readlink(path)  # not resolved further, as blobs may be links themselves
         with blob.open("rb") as content:
             actual = hashlib.file_digest(content, "sha256").hexdigest()
-        if len(blob.name) == SHA256_DIGITS and actual != blob.name:
-            for name in (path, blob):
-                name.unlink()
+        if len(blob.name) == len(actual) and actual != blob.name:
+            path.unlink()
+            blob.unlink()
             raise ContentError(
                 f"{file} of {repository} is damaged: its hash is {actual}, the hub states {blob.name}. It "
                 "was removed: run the command again to download it anew."

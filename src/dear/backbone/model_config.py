@@ -147,7 +147,7 @@ def model_config(content: Any, where: object) -> Config:
     if name is not None and not MODEL_NAME.fullmatch(name):
         raise ReadingError(where, f"its vision_cfg.timm_model_name is {shown(name)}, no architecture of timm")
     for tower in ("vision_cfg", "text_cfg"):
-        parts: dict[str, Any] = {tower: model[tower], **model[tower]}  # type: ignore[literal-required]
+        parts: dict[str, Any] = {tower: model[tower], **model[tower]}
         for key in KNOWN.keys() & parts.keys():
             if unknown := (parts[key] or {}).keys() - KNOWN[key]:
                 raise ReadingError(where, f"its {key} has the unknown key {shown(min(unknown))}")

@@ -122,7 +122,7 @@ def find_tokenizer(
             )
         return tokenizer  # type: ignore[no-any-return]
     try:
-        file, settings_file = _beside(folder) if folder is not None else _of_hub(str(repository), commit)
+        file, settings_file = _find_files(str(repository), folder, commit)
         return read_tokenizer(
             file, settings_file, context=context, words=words, clean=settings.get("clean", "whitespace"),
             strip_sep_token=settings.get("strip_sep_token", False),
@@ -141,16 +141,15 @@ def tokenizer_beside(weights: Path) -> Path | None:
     return weights.parent if any((weights.parent / file).is_file() for file in (FILE, *OTHER_FILES)) else None
 
 
-def _beside(folder: Path) -> tuple[Path, Path | None]:
-    if not (folder / FILE).is_file():
-        raise WeightsError(
-            f"{folder} has no {FILE}. transformers writes one: `AutoTokenizer.from_pretrained(...)"
-            ".save_pretrained(...)` with a name that you trust."
-        )
-    return folder / FILE, folder / SETTINGS if (folder / SETTINGS).exists() else None
-
-
-def _of_hub(repository: str, commit: str | None) -> tuple[Path, Path | None]:
+def _find_files(repository: str, folder: Path | None, commit: str | None) -> tuple[Path, Path | None]:
+    """The file of a tokenizer and, if there is one, that of its settings."""
+    if folder is not None:
+        if not (folder / FILE).is_file():
+            raise WeightsError(
+                f"{folder} has no {FILE}. transformers writes one: `AutoTokenizer.from_pretrained(...)"
+                ".save_pretrained(...)` with a name that you trust."
+            )
+        return folder / FILE, folder / SETTINGS if (folder / SETTINGS).exists() else None
     if hub.find_cached(repository, (FILE,), commit) is None:
         hub.announce("the tokenizer", repository)
     file = hub.fetch(repository, (FILE,), revision=commit)
@@ -266,19 +265,22 @@ def is_clips(file: Path, settings_file: Path | None = None, merges_file: Path | 
     """
     clips = open_clip.SimpleTokenizer()
     words = {word: number for word, number in clips.encoder.items() if number not in CLIPS_SPECIAL.values()}
-    words |= CLIPS_SPECIAL
-    merges = [*clips.bpe_ranks]
+    usual = words | CLIPS_SPECIAL, [*clips.bpe_ranks]
     if _list_added(_read_settings(settings_file)) - CLIPS_SPECIAL.keys():
         return False
     if file.name != FILE:
-        lines = "" if merges_file is None else read_text(merges_file, links=True)
-        pairs = [tuple(line.split(" ")) for line in lines.split("\n") if line and line[:8] != "#version"]
-        return read_json(file, "tokenizer_values", links=True) == words and pairs in ([], merges)
+        vocabulary = read_json(file, "tokenizer_values", links=True)
+        if merges_file is None:
+            return bool(vocabulary == usual[0])
+        lines = read_text(merges_file, links=True).splitlines()
+        return (vocabulary, [tuple(line.split()) for line in lines if line[:8] != "#version"]) == usual
     content, rust = _read(file)
-    pairs = content["model"].get("merges") or []
-    pairs = [tuple(pair.split(" ") if isinstance(pair, str) else pair) for pair in pairs]
+    merges = content["model"].get("merges") or []
+    pairs = [tuple(pair.split(" ") if isinstance(pair, str) else pair) for pair in merges]
     added = {token.get("content"): token.get("id") for token in content["added_tokens"]}
-    if (content["model"].get("vocab"), pairs, added) != (words, merges, CLIPS_SPECIAL):
-        return False
     start, end = CLIPS_SPECIAL.values()
-    return all(rust.encode(text).ids == [start, *clips.encode(text), end] for text in CLIPS_PROBES)
+    return (
+        (content["model"].get("vocab"), pairs) == usual
+        and added == CLIPS_SPECIAL
+        and all(rust.encode(text).ids == [start, *clips.encode(text), end] for text in CLIPS_PROBES)
+    )
