@@ -15,7 +15,6 @@ from dear.adapters.model_card import model_card, without_folders
 from dear.adapters.results import verdict
 from dear.backbone.choice import is_published, may_be_folder
 from dear.backbone.clip import Clip, Identity, tensors_hash
-from dear.backbone.hub_cache import note_folder_of
 from dear.backbone.load import folder_for, load_clip, named_weights
 from dear.data.dataset import fingerprint
 from dear.data.images.hashes import HASH_BYTES
@@ -265,8 +264,6 @@ class Bundle:
         Raises BundleError for a bundle that is missing, damaged or of another schema.
         """
         folder = expanded(folder_or_hub_id)
-        if folder.exists() and isinstance(folder_or_hub_id, str):
-            note_folder_of(folder_or_hub_id)
         if not folder.exists() and is_hub_id(str(folder_or_hub_id)):
             folder = files.download(
                 str(folder_or_hub_id), revision=revision, token=token, cache_dir=cache_dir

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from dear.backbone import openclip as open_clip
 from dear.backbone.choice import HUB
-from dear.backbone.model_config import Epsilon
+from dear.backbone.model_config import Context, Epsilon, Heads, Layers, Side, Words
 from dear.backbone.plain import QuickGELU
 from dear.errors import WeightsError
 from dear.reading.typed import Positive, shown
@@ -42,11 +42,11 @@ class TowerConfig(TypedDict, total=False):
 
     hidden_size: Positive
     intermediate_size: Positive
-    num_hidden_layers: Positive
-    num_attention_heads: Positive
-    vocab_size: Positive
-    max_position_embeddings: Positive
-    image_size: Positive
+    num_hidden_layers: Layers
+    num_attention_heads: Heads
+    vocab_size: Words
+    max_position_embeddings: Context
+    image_size: Side
     patch_size: Positive
     hidden_act: str
     layer_norm_eps: Epsilon

@@ -14,9 +14,8 @@ from dear.backbone import from_transformers, hub, tiny
 from dear.backbone import openclip as open_clip
 from dear.backbone.choice import RANDOM, architecture, unknown_model, weights_name
 from dear.backbone.clip import Clip, Tokenizer
-from dear.backbone.convert import attention_values, embedding_of, layer_values, patches_of, require_fit
+from dear.backbone.convert import patches_of, require_fit
 from dear.backbone.device import find_device, set_threads
-from dear.backbone.model_config import require_small
 from dear.backbone.plain import PlainClip, is_plain
 from dear.backbone.preprocess import Preprocess
 from dear.backbone.repository import Repository, repository
@@ -26,14 +25,12 @@ from dear.backbone.weights import (
     download,
     load_weights,
     local_file,
-    require_published,
     tag_of_file,
 )
 from dear.backbone.whole import image_side
 from dear.errors import DearError, WeightsError, first_line
 from dear.limits import at_most
-from dear.reading.files import expanded, require_inside
-from dear.reading.namesakes import note_namesake
+from dear.reading.files import expanded
 from dear.reading.typed import shown
 
 
@@ -67,8 +64,6 @@ def load_clip(
     at_most("model_name", max(len(model), len(pretrained or "")), named_by or "the model")
     device = find_device(device)
     tag = weights_name(model, pretrained)
-    if tag != pretrained:
-        note_namesake(str(pretrained), f"another spelling of {tag}")
     clip = _load(model, tag, named_by).to(device)
     if device.type == "cpu":
         set_threads(clip)
@@ -118,8 +113,7 @@ def _load(model: str, pretrained: str | None, named_by: str) -> Clip:
     name = architecture(model)
     if name not in open_clip.list_models():  # those that the calling program has added, too
         raise unknown_model(model, open_clip.list_models())
-    if tag := open_clip.get_pretrained_cfg(name, pretrained) if pretrained else {}:
-        note_namesake(str(pretrained), f"a tag of {name}")
+    tag = open_clip.get_pretrained_cfg(name, pretrained) if pretrained else {}
     if (file_tag := None if tag else tag_of_file(name, pretrained)) is not None:
         tag = open_clip.get_pretrained_cfg(name, file_tag)
     random = pretrained is not None and pretrained.startswith(RANDOM)
@@ -130,7 +124,6 @@ def _load(model: str, pretrained: str | None, named_by: str) -> Clip:
         raise WeightsError(f"{name} needs weights: {choices(name)}.")
     text = open_clip.get_model_config(name)["text_cfg"]
     if random:
-        _require_room(network, name)
         tokenizer = find_tokenizer(name, text, None)
         network, label = random_network(name, _seed(pretrained)), pretrained
     elif tag and file_tag is None:
@@ -138,7 +131,6 @@ def _load(model: str, pretrained: str | None, named_by: str) -> Clip:
         load_weights(network, download(name, pretrained, tag))
     else:
         path = local_file(name, pretrained)
-        require_published(path, name, file_tag)
         tokenizer, label = find_tokenizer(name, text, tokenizer_beside(path)), file_tag or path.name
         load_weights(network, path)
     preprocess = _preprocess(name, tag, image_side(network.visual))
@@ -208,7 +200,6 @@ def _load_repository(source: Repository, pretrained: str | None) -> Clip:
         hf_config = cast(from_transformers.Config, config)
         make, files = partial(from_transformers.build, hf_config, model), from_transformers.FILES
         text = from_transformers.text_config(hf_config, model, source.has_tokenizer)
-        _require_small(hf_config, model)
         width = hf_config.get("projection_dim")
         shape: Any = [width, *from_transformers.with_defaults(hf_config, model)]
     else:
@@ -221,21 +212,13 @@ def _load_repository(source: Repository, pretrained: str | None) -> Clip:
         preprocess = source.preprocess(side, hf_config["model_type"])
     else:
         preprocess = Preprocess.from_open_clip(side, config.get("preprocess_cfg", {}))
-    at_most("embedding", embedding_of(network), model)
     at_most("patches", patches := patches_of(network), model)
     if not patches:
         raise WeightsError(
             f"{model} does not fit: the patches of its image tower are larger than its pictures."
         )
-    image_attention, text_attention = attention_values(network)
-    at_most("image_attention", image_attention, model)
-    at_most("text_attention", text_attention, model)
-    image_layer, text_layer = layer_values(network)
-    at_most("image_layer", image_layer, model)
-    at_most("text_layer", text_layer, model)
     beside = None
     if pretrained is not None and pretrained.startswith(RANDOM):
-        _require_room(network, model)
         with tiny.initial_weights_from(_seed(pretrained)):
             network, label = make(), pretrained
     else:
@@ -265,14 +248,6 @@ def _pixels_and_tokenizer(preprocess: Preprocess, tokenizer: Tokenizer) -> dict[
     )
 
 
-def _require_small(config: from_transformers.Config, model: str) -> None:
-    _, text, vision = from_transformers.with_defaults(config, model)
-    layers, heads, context = "num_hidden_layers", "num_attention_heads", "max_position_embeddings"
-    image = {"layers": vision[layers], "heads": vision[heads], "image_size": vision["image_size"]}
-    words = {"layers": text[layers], "heads": text[heads], "context_length": text[context]}
-    require_small(image, words | {"vocab_size": text["vocab_size"]}, model)
-
-
 def _on_meta(model: str, make: Callable[[], nn.Module]) -> nn.Module:
     """A repository's architecture on the meta device, so that nothing is allocated. Raises WeightsError if
     open_clip cannot build it, LimitError if it is too large.
@@ -291,11 +266,6 @@ def _on_meta(model: str, make: Callable[[], nn.Module]) -> nn.Module:
     return network
 
 
-def _require_room(network: nn.Module, name: str) -> None:
-    """Raise LimitError for random weights, which a bundle may ask for, beyond what a file may have."""
-    at_most("tensor_bytes", 4 * sum(parameter.numel() for parameter in network.parameters()), name)
-
-
 def _load_tiny(pretrained: str | None) -> Clip:
     if pretrained is None:
         return tiny.load()
@@ -310,7 +280,6 @@ def _load_tiny(pretrained: str | None) -> Clip:
             raise WeightsError(
                 f"no {file} in {folder}: weights for the tiny CLIP are a folder written by tools/pretrain.py."
             )
-        require_inside(folder / file)
     return tiny.load(folder)
 
 

@@ -1,23 +1,17 @@
-"""How many prompts there may be, by what it takes to clean and split them, and which of them a text tower
-cuts. Light to import.
-"""
+"""How many prompts there may be, and how long, and which of them a text tower cuts. Light to import."""
 
 import re
 from collections.abc import Iterable, Sequence
-from itertools import product
 from typing import Any, Protocol
 
+from dear.backbone import openclip
 from dear.errors import SettingsError
 from dear.limits import at_most
-from dear.reading.files import line_ends, text_bytes
 
 EXAMPLES = 3
 """Classes that a warning of cut prompts names."""
 SHOWN = 80
 """Letters of a name or a prompt that a message shows."""
-
-REPEATED, OF_A_REPAIR = 4, 100
-"""How often a byte counts of a prompt that may be repaired repeatedly, and bytes for each such prompt."""
 
 
 def require_few(classnames: Sequence[str], templates: Sequence[str], embed: int) -> None:
@@ -25,32 +19,13 @@ def require_few(classnames: Sequence[str], templates: Sequence[str], embed: int)
     where, prompts = f"{len(classnames):,} class names", len(classnames) * len(templates)
     at_most("prompts", prompts, where)
     at_most("text_features", prompts * embed, where)
-    work = 0
-    for (times, names), (again, some) in product(_by_repairs(classnames), _by_repairs(templates)):
-        size = len(some) * text_bytes(names) + len(names) * text_bytes(some)
-        work += _work(max(times, again), size, len(names) * len(some))
-    at_most("prompt_text", work, where)
+    size = len(templates) * text_bytes(classnames) + len(classnames) * text_bytes(templates)
+    at_most("prompt_text", size, where)
 
 
-def prompt_work(prompts: Iterable[str]) -> int:
-    """The bytes of prompts, as they count by what it takes to clean them."""
-    return sum(_work(times, text_bytes(texts), len(texts)) for times, texts in _by_repairs(prompts))
-
-
-def _work(times: int, size: int, prompts: int) -> int:
-    return times * (size + (OF_A_REPAIR * prompts if times == REPEATED else 0))
-
-
-def _by_repairs(texts: Iterable[str]) -> list[tuple[int, list[str]]]:
-    """Texts by how many times as long as for plain ASCII it takes to clean and split them: open_clip's
-    library ftfy repairs others, and line by line, or again, those with line ends or signs of HTML.
-    """
-    kinds: dict[int, list[str]] = {1: [], 2: [], REPEATED: []}
-    for text in texts:
-        is_plain = text.isascii() and text.isprintable()
-        is_repeated = "&" in text or (not is_plain and line_ends(text) > 0)
-        kinds[REPEATED if is_repeated else 2 - is_plain].append(text)
-    return [*kinds.items()]
+def text_bytes(texts: Iterable[str]) -> int:
+    """The bytes of texts in UTF-8, which tokenizers take apart: an emoji has four."""
+    return sum(len(text.encode(errors="surrogatepass")) for text in texts)
 
 
 class PromptReader(Protocol):
@@ -65,6 +40,22 @@ class PromptReader(Protocol):
 
     def words_in(self, texts: Sequence[str]) -> Any:
         """The number of tokens of each text that are read, without the start and the end."""
+
+
+class ClipReader:
+    """CLIP's tokenizer without a model, as a `PromptReader`."""
+
+    def __init__(self) -> None:
+        self.tokenizer = openclip.SimpleTokenizer()
+        self.room = int(self.tokenizer.context_length) - 2  # the start and the end
+
+    def tokenize(self, texts: Sequence[str]) -> Any:
+        """Ids, cut to the context."""
+        return self.tokenizer(list(texts))
+
+    def words_in(self, texts: Sequence[str]) -> Any:
+        """The number of tokens of each text that are read: the end has the highest id."""
+        return self.tokenize(texts).argmax(dim=-1) - 1
 
 
 def cut_prompts(

@@ -17,7 +17,7 @@ from dear.backbone import openclip as open_clip
 from dear.backbone.clip import Clip
 from dear.backbone.plain import PlainClip
 from dear.backbone.preprocess import Preprocess
-from dear.backbone.weights import fill_weights, read_safetensors
+from dear.backbone.weights import fill_weights, read_weights
 from dear.errors import DataError
 from dear.limits import at_most
 from dear.reading.files import ReadingError
@@ -129,7 +129,7 @@ def load(folder: Path = FOLDER) -> Clip:
     """The tiny CLIP from a folder written by ``tools/pretrain.py``; the embedded one by default."""
     tokenizer = WordTokenizer.load(folder / VOCABULARY)
     model = PlainClip(**_sized_config(tokenizer))
-    fill_weights(model, read_safetensors(folder / WEIGHTS), folder / WEIGHTS)
+    fill_weights(model, read_weights(folder / WEIGHTS), folder / WEIGHTS)
     same_words = folder == FOLDER or tokenizer.to_json() == WordTokenizer.load(FOLDER / VOCABULARY).to_json()
     return Clip(
         model,

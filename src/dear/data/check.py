@@ -5,8 +5,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from dear.backbone.clip_tokenizer import ClipReader
-from dear.backbone.prompts import cut_prompts
+from dear.backbone.prompts import ClipReader, cut_prompts
 from dear.data.fewshot import uneven
 from dear.data.findings import Check
 from dear.data.image_check import broken_images, duplicate_warnings, missing_images, same_images

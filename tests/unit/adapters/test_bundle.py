@@ -359,7 +359,7 @@ def test_to_the_hub(make_small_clip: MakeClip, monkeypatch: pytest.MonkeyPatch) 
     bundle, _ = fitted("zero-shot", make_small_clip())
     with pytest.raises(BundleError, match="cannot upload to"):
         bundle.push_to_hub("someone/cards")
-    monkeypatch.setattr("dear.backbone.hub.reach", lambda: None)
+    monkeypatch.setattr("dear.backbone.hub.require_answer", lambda: None)
     monkeypatch.setattr("huggingface_hub.HfApi", Hub)
     assert bundle.push_to_hub("someone/cards", private=True, token="t") == "https://hub/commit/1"
     assert (sent["repository"], sent["private"], sent["token"]) == ("someone/cards", True, "t")

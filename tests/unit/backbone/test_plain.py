@@ -24,7 +24,7 @@ TEXTS = ["a photo of a red circle.", "striped", "a blue square in the snow, draw
 
 @pytest.fixture(scope="module")
 def state() -> dict[str, Tensor]:
-    return weights.read_safetensors(tiny.FOLDER / tiny.WEIGHTS)
+    return weights.read_weights(tiny.FOLDER / tiny.WEIGHTS)
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Literal, Self
 
-from dear.backbone.prompts import prompt_work
+from dear.backbone.prompts import text_bytes
 from dear.errors import SettingsError, listing
 from dear.limits import at_most
 from dear.methods.declaration import AT_LEAST_0, COUNT, LAYER, PROMPT, Declaration, MethodSettings
@@ -132,7 +132,7 @@ class TacSettings(MethodSettings):
             descriptions.append(sentences)
         at_most("descriptions", sum(map(len, descriptions)), path)
         at_most("description", max(map(len, chain.from_iterable(descriptions)), default=0), path)
-        at_most("prompt_text", prompt_work(chain.from_iterable(descriptions)), path)
+        at_most("prompt_text", text_bytes(chain.from_iterable(descriptions)), path)
         return descriptions
 
     def _read(self, path: Path) -> tuple[bytes, str]:
