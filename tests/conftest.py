@@ -28,16 +28,6 @@ MakeModel = Callable[..., CLIP]
 MakeClip = Callable[..., Clip]
 
 
-def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--fuzz-long", action="store_true", help="run tests/fuzz at length, as make fuzz does")
-
-
-@pytest.fixture(scope="session")
-def fuzz_long(request: pytest.FixtureRequest) -> bool:
-    """Whether the tests of tests/fuzz are to run at length."""
-    return bool(request.config.getoption("--fuzz-long"))
-
-
 @pytest.fixture(scope="session", autouse=True)
 def _one_thread() -> None:
     torch.set_num_threads(1)

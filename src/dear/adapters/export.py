@@ -4,6 +4,7 @@ import copy
 import io
 import json
 import logging
+import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -22,7 +23,6 @@ from dear.adapters.results import Exported, ExportForm
 from dear.backbone.text import TextTower
 from dear.backbone.vision import VisionTower
 from dear.errors import ExportError, OutputError, first_line, installation
-from dear.libraries import silence_reports
 from dear.methods.base import Method
 from dear.training.seeding import generator
 from dear.writing import part_of
@@ -242,7 +242,7 @@ def _load_onnx(path: Path) -> Run:
 
 
 def _require_onnx() -> None:
-    silence_reports()
+    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # it reports with the path of Python
     try:
         import onnx  # noqa: F401
         import onnxruntime  # noqa: F401

@@ -46,7 +46,7 @@ from dear.roles.packaged import WITHOUT, known_by_name, role_table
 from dear.roles.table import RoleTable
 from dear.training.checkpoint import CheckpointError, set_aside
 from dear.training.settings import TrainOptions
-from dear.writing import UNFINISHED, within
+from dear.writing import UNFINISHED
 
 CURVE = ("epoch", "loss", "val")  # entries of each epoch in a bundle
 
@@ -103,7 +103,7 @@ def fit(
         )
     if out is not None:
         check_writable(expanded(out), overwrite=overwrite)
-        unfinished = within(expanded(out), UNFINISHED)
+        unfinished = expanded(out) / UNFINISHED
     method = known_method(method or _method_of(settings))
     plan = Plan(method, settings=settings)
     with ExitStack() as stack:
@@ -192,6 +192,8 @@ def fit(
         bundle.save_pretrained(out)
     if checkpoint is not None:
         remove_checkpoints(checkpoint)
+        for state in checkpoint.parent.glob("*.pt"):  # of fits with other options
+            state.unlink()
         with suppress(OSError):  # there is none, or one that was set aside
             checkpoint.parent.rmdir()
     if verbose:

@@ -43,7 +43,7 @@ from dear.roles.table import RoleTable
 from dear.training.checkpoint import CheckpointError, set_aside
 from dear.training.settings import TrainOptions
 from dear.training.trunks import origin, view_cache
-from dear.writing import UNFINISHED, within, write_json
+from dear.writing import UNFINISHED, write_json
 
 RunProgress = Callable[[str, TrainingStep | None], None]
 """Called with the name of a run after each step of its training, and with None at its end."""
@@ -235,7 +235,7 @@ def run_one(
     """
     records = {} if records is None else records
     path = None if out is None else run.file(out)
-    checkpoint = None if out is None else run.file(within(out, UNFINISHED), ".pt")
+    checkpoint = None if out is None else run.file(out / UNFINISHED, ".pt")
     if checkpoint is not None:
         require_files(checkpoint)
     if path is not None and path.exists():

@@ -48,8 +48,8 @@ class MethodSettings:
         bounds: The allowed values of a field, in words and as a function; not needed for Literal types.
         teacher_training: The authors' training settings of the method's teacher that differ from those of the
             method that the teacher is trained with.
-        paths: The fields that name a file or a folder, unless they have their default: in a recipe it lies
-            below the recipe's folder, and a bundle has none.
+        paths: The fields that name a file or a folder, unless they have their default: in a recipe it is
+            relative to the recipe's folder, and a bundle has none.
     """
 
     training: ClassVar[Published] = MappingProxyType({})

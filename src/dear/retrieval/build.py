@@ -32,7 +32,6 @@ from dear.retrieval.facts import LAST_GENERATION
 from dear.retrieval.results import Built, damaged
 from dear.retrieval.scan import Shard, Stamp, compare, scan, shards_in, stamp_of
 from dear.retrieval.vectors import FOLDER, OF_FAISS, Vectors, remove
-from dear.writing import within
 
 CHUNK = 256  # files per commit
 DEAD_SHARE = 0.2  # share of unused rows at which they are removed
@@ -195,7 +194,7 @@ def _of_shard(stamps: dict[str, Stamp], out: Path, shard: Shard) -> tuple[dict[s
             f"{out} holds shards of {others[0].count}, not of {shard.count}: choose another folder with "
             "--out."
         )
-    return shard.of(stamps), within(out, shard.folder(out).name)
+    return shard.of(stamps), shard.folder(out)
 
 
 def _open(encoder: Encoder, folder: Path, out: Path, model: str, shard: Shard | None) -> Catalogue:
