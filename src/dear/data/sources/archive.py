@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import NamedTuple
 from uuid import uuid4
 
-from dear.data.images import raster
-from dear.data.images.raster import FORMATS
+from dear.data.images import decode
+from dear.data.images.decode import FORMATS
 from dear.data.sources import table
 from dear.data.sources.folder import enter_wrappers
 from dear.data.sources.listing import require_inside
@@ -42,7 +42,7 @@ class Member(NamedTuple):
     @property
     def is_data(self) -> bool:
         """True for an image and for a list of images; all other files stay in the zip."""
-        return not self.is_folder and self.path.suffix.lower() in (*raster.SUFFIXES, *LISTS)
+        return not self.is_folder and self.path.suffix.lower() in (*decode.SUFFIXES, *LISTS)
 
 
 class Unpacked(NamedTuple):
