@@ -229,7 +229,7 @@ def _load_repository(source: Repository, pretrained: str | None) -> Clip:
             beside = tokenizer_beside(path)
         rename = None
         if is_transformers and pretrained is None:
-            rename = partial(from_transformers.converted, config=hf_config, name=str(path))
+            rename = partial(from_transformers.convert_names, kind=hf_config["model_type"])
         load_weights(network, path, rename)
         label = ("hub" if source.folder is None else "folder") if pretrained is None else path.name
     folder = source.folder

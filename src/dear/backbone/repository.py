@@ -125,13 +125,13 @@ class Repository:
 
     def has_tokenizer(self) -> bool:
         """True if it has a tokenizer that is not CLIP's. Raises ReadingError for a file that is none."""
-        files = (
-            (tokenizer_file.FILE, tokenizer_file.WORDS),
-            (tokenizer_file.SETTINGS,),
-            (tokenizer_file.MERGES,),
-        )
-        tokenizer, settings, merges = map(self.find_if_any, files)
-        return tokenizer is not None and not tokenizer_file.is_clips(tokenizer, settings, merges)
+        tokenizer = self.find_if_any((tokenizer_file.FILE, tokenizer_file.WORDS))
+        if tokenizer is None:
+            return False
+        is_older = tokenizer.name == tokenizer_file.WORDS
+        merges = self.find_if_any((tokenizer_file.MERGES,)) if is_older else None
+        settings = self.find_if_any((tokenizer_file.SETTINGS,))
+        return not tokenizer_file.is_clips(tokenizer, settings, merges)
 
     @staticmethod
     def _settings(path: Path) -> dict[str, Any]:
