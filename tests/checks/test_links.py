@@ -12,13 +12,13 @@ FOLLOWED = {
     # After require_inside, or of the hub's cache, whose files are links.
     "adapters/bundle_config.py": 1, "adapters/bundle_files.py": 1, "backbone/hub_hashes.py": 1,
     "backbone/repository.py": 4, "backbone/sharded.py": 2, "backbone/tiny.py": 1,
-    "backbone/tokenizer_file.py": 2, "backbone/weights.py": 2, "data/sources/arrow.py": 1,
+    "backbone/tokenizer_file.py": 2, "backbone/weights.py": 2,
     "roles/sentences.py": 6,
     # Images, also those in a folder.
-    "data/image_check.py": 1, "data/images/raster.py": 1, "report/run_mistakes.py": 1,
+    "data/images/raster.py": 1, "report/run_mistakes.py": 1,
     # The user gives the path, or a recipe below its own folder with links resolved.
-    "cli/parsing.py": 1, "cli/predict.py": 1, "data/settings.py": 1, "data/sources/archive.py": 2,
-    "data/sources/naming.py": 1, "data/sources/table.py": 2, "evaluation/recipe.py": 1,
+    "cli/parsing.py": 1, "cli/predict.py": 1, "data/settings.py": 1,
+    "data/sources/listing.py": 1, "data/sources/table.py": 1, "evaluation/recipe.py": 1,
     "methods/atprompt/__init__.py": 1, "methods/tac/__init__.py": 1, "roles/phrases.py": 1,
     "roles/settings.py": 1, "roles/textspan_format.py": 1,
 }  # fmt: skip

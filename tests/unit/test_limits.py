@@ -35,13 +35,6 @@ def test_the_bound_itself_passes_and_one_more_is_refused_with_the_way_out(
         at_most("json_bytes", 8, "file.json")
 
 
-def test_a_bound_without_a_setting_has_no_variable(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("DEAR_LIMIT_JSON_DEPTH", "7")
-    assert limit("json_depth") == 64
-    with pytest.raises(LimitError, match=r"^file\.json: 65 levels .* limit of 64\.$"):
-        at_most("json_depth", 65, "file.json")
-
-
 def test_names_and_prompts_are_counted_before_any_is_encoded(
     monkeypatch: pytest.MonkeyPatch, small_clip: Clip
 ) -> None:

@@ -17,6 +17,7 @@ from dear.backbone.clip import Clip, Tokenizer
 from dear.backbone.convert import patches_of, require_fit
 from dear.backbone.device import find_device, set_threads
 from dear.backbone.plain import PlainClip, is_plain
+from dear.backbone.preprocess import Preprocess
 from dear.backbone.repository import Repository, repository
 from dear.backbone.tokenizer_file import FileTokenizer, find_tokenizer, tokenizer_beside
 from dear.backbone.weights import (
@@ -26,12 +27,11 @@ from dear.backbone.weights import (
     local_file,
     tag_of_file,
 )
+from dear.backbone.whole import image_side
 from dear.errors import DearError, WeightsError, first_line
 from dear.limits import at_most
 from dear.reading.files import expanded
 from dear.reading.typed import shown
-
-Triple = tuple[float, float, float]
 
 
 def load_clip(
@@ -133,15 +133,15 @@ def _load(model: str, pretrained: str | None, named_by: str) -> Clip:
         path = local_file(name, pretrained)
         tokenizer, label = find_tokenizer(name, text, tokenizer_beside(path)), file_tag or path.name
         load_weights(network, path)
-    mean, std = _pixel_statistics(name, tag)
+    preprocess = _preprocess(name, tag, image_side(network.visual))
     # Architectures of several sizes or activations have the same tensors, such as convnext_base_w and _320.
     shape = _config(name, tag)
     configuration = {
         "image_size": shape["vision_cfg"].get("image_size", 224),
         "quick_gelu": bool(shape.get("quick_gelu")),
-    } | _pixels_and_tokenizer(mean, std, tokenizer)
+    } | _pixels_and_tokenizer(preprocess, tokenizer)
     return Clip(
-        network, tokenizer, name=name, pretrained=label, mean=mean, std=std, configuration=configuration
+        network, tokenizer, name=name, pretrained=label, preprocess=preprocess, configuration=configuration
     )
 
 
@@ -195,25 +195,23 @@ def _load_repository(source: Repository, pretrained: str | None) -> Clip:
     """A model from a repository or a folder, or its architecture with weights from elsewhere."""
     model = source.name
     is_transformers, config = source.config()
-    mean, std = open_clip.OPENAI_DATASET_MEAN, open_clip.OPENAI_DATASET_STD
     make: Callable[[], nn.Module]
     if is_transformers:
         hf_config = cast(from_transformers.Config, config)
         make, files = partial(from_transformers.build, hf_config, model), from_transformers.FILES
         text = from_transformers.text_config(hf_config, model, source.has_tokenizer)
-        pixels = source.pixels()
         width = hf_config.get("projection_dim")
         shape: Any = [width, *from_transformers.with_defaults(hf_config, model)]
-        if hf_config["model_type"] == "siglip":
-            mean = std = from_transformers.SIGLIP_PIXELS
-        mean, std = pixels.get("image_mean", mean), pixels.get("image_std", std)
     else:
         make, files = lambda: build_from(model, copy.deepcopy(config["model_cfg"])), hub.FILES
-        text, pixels = config["model_cfg"]["text_cfg"], config.get("preprocess_cfg", {})
-        shape = config["model_cfg"]
-        mean, std = pixels.get("mean", mean), pixels.get("std", std)
+        text, shape = config["model_cfg"]["text_cfg"], config["model_cfg"]
     network = _on_meta(model, make)
     require_fit(network, model)
+    side: int = image_side(network.visual)
+    if is_transformers:
+        preprocess = source.preprocess(side, hf_config["model_type"])
+    else:
+        preprocess = Preprocess.from_open_clip(side, config.get("preprocess_cfg", {}))
     at_most("patches", patches := patches_of(network), model)
     if not patches:
         raise WeightsError(
@@ -237,18 +235,17 @@ def _load_repository(source: Repository, pretrained: str | None) -> Clip:
         folder = tokenizer_beside(folder / files[0])
     has_tokenizer = source.folder is None and text.get("hf_tokenizer_name") == source.id
     tokenizer = find_tokenizer(model, text, folder or beside, source.commit if has_tokenizer else None)
-    mean, std = cast(Triple, tuple(map(float, mean))), cast(Triple, tuple(map(float, std)))
-    configuration = {"model": shape} | _pixels_and_tokenizer(mean, std, tokenizer)
+    configuration = {"model": shape} | _pixels_and_tokenizer(preprocess, tokenizer)
     return Clip(
-        network, tokenizer, name=model, pretrained=label, mean=mean, std=std, configuration=configuration
+        network, tokenizer, name=model, pretrained=label, preprocess=preprocess, configuration=configuration
     )
 
 
-def _pixels_and_tokenizer(mean: Triple, std: Triple, tokenizer: Tokenizer) -> dict[str, Any]:
+def _pixels_and_tokenizer(preprocess: Preprocess, tokenizer: Tokenizer) -> dict[str, Any]:
     """Their part of the configuration: nothing for OpenAI's pixels, and for a tokenizer that is no file's."""
-    usual = (mean, std) == (open_clip.OPENAI_DATASET_MEAN, open_clip.OPENAI_DATASET_STD)
-    pixels = {} if usual else {"mean": mean, "std": std}
-    return pixels | ({"tokenizer": tokenizer.sha256} if isinstance(tokenizer, FileTokenizer) else {})
+    return preprocess.identity() | (
+        {"tokenizer": tokenizer.sha256} if isinstance(tokenizer, FileTokenizer) else {}
+    )
 
 
 def _on_meta(model: str, make: Callable[[], nn.Module]) -> nn.Module:
@@ -275,7 +272,8 @@ def _load_tiny(pretrained: str | None) -> Clip:
     if pretrained.startswith(RANDOM):
         tokenizer = tiny.WordTokenizer.load(tiny.FOLDER / tiny.VOCABULARY)
         network = tiny.build(tokenizer, _seed(pretrained))
-        return Clip(network, tokenizer, name=tiny.NAME, pretrained=pretrained, mean=tiny.MEAN, std=tiny.STD)
+        preprocess = tiny.preprocess(network)
+        return Clip(network, tokenizer, name=tiny.NAME, pretrained=pretrained, preprocess=preprocess)
     folder = expanded(pretrained)
     for file in (tiny.VOCABULARY, tiny.WEIGHTS):
         if not (folder / file).is_file():
@@ -292,15 +290,12 @@ def _seed(pretrained: str) -> int:
     return int(digits)
 
 
-def _pixel_statistics(name: str, tag: dict[str, Any]) -> tuple[Triple, Triple]:
-    """Mean and standard deviation of the pixels that the weights were trained on.
+def _preprocess(name: str, tag: dict[str, Any], size: int) -> Preprocess:
+    """The preprocessing that the weights were trained with.
 
-    Without a tag (a local file, random weights): those of the architecture's tags if all agree, else
-    OpenAI's.
+    Without a tag (a local file, random weights): that of the architecture's tags if all agree, else OpenAI's.
     """
     names = open_clip.list_pretrained_tags_by_model(name)
     tags = [tag] if tag else [open_clip.get_pretrained_cfg(name, tag_name) for tag_name in names]
-    statistics = {(tuple(tag["mean"]), tuple(tag["std"])) for tag in tags}
-    if len(statistics) == 1:
-        return statistics.pop()
-    return open_clip.OPENAI_DATASET_MEAN, open_clip.OPENAI_DATASET_STD
+    of_tags = {Preprocess.from_open_clip(size, tag) for tag in tags}
+    return of_tags.pop() if len(of_tags) == 1 else Preprocess(size)

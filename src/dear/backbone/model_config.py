@@ -112,10 +112,14 @@ class ModelConfig(TypedDict):
 
 
 class PixelConfig(TypedDict, total=False):
-    """The normalisation of the pixels."""
+    """How pictures become pixels (`dear.backbone.preprocess`); the size is the tower's, as in open_clip."""
 
+    mode: Literal["RGB"]
     mean: tuple[Shift, Shift, Shift]
     std: tuple[Ratio, Ratio, Ratio]
+    interpolation: Literal["bicubic", "bilinear", "random"]
+    resize_mode: Literal["shortest", "longest", "squash"]
+    fill_color: Annotated[int, Range(0, 255)]
 
 
 class Config(TypedDict):

@@ -10,6 +10,7 @@ from typing import Any
 from dear.backbone import from_transformers, hub, tokenizer_file, weights
 from dear.backbone.choice import HUB, REPOSITORY, hub_name, is_architecture
 from dear.backbone.model_config import model_config
+from dear.backbone.preprocess import Preprocess
 from dear.errors import WeightsError, printable
 from dear.limits import at_most
 from dear.reading.files import ReadingError, expanded
@@ -108,8 +109,10 @@ class Repository:
                 f"{self.name} does not fit: its {path.name} is not {owner} ({error.reason})."
             ) from error
 
-    def pixels(self) -> dict[str, Any]:
-        """transformers' normalisation of pixels; empty if there is no file for it."""
+    def preprocess(self, size: int, kind: str) -> Preprocess:
+        """The preprocessing of a model of transformers whose image tower sees ``size`` pixels; without a file
+        for it, that of its ``kind``.
+        """
         try:
             path = self.find((from_transformers.PROCESSOR, from_transformers.PIXELS))
             content = self._settings(path)
@@ -120,8 +123,8 @@ class Repository:
                     path = self.find((from_transformers.PIXELS,))
                     content = self._settings(path)
         except hub.MissingError:
-            return {}
-        return dict(from_transformers.pixel_config(content, path))
+            path, content = Path(self.name), {}
+        return Preprocess.from_transformers(size, kind, content, path)
 
     def has_tokenizer(self) -> bool:
         """True if it has a tokenizer that is not CLIP's. Raises ReadingError for a file that is none."""

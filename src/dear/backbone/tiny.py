@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from dear.backbone import openclip as open_clip
 from dear.backbone.clip import Clip
 from dear.backbone.plain import PlainClip
+from dear.backbone.preprocess import Preprocess
 from dear.backbone.weights import fill_weights, read_weights
 from dear.errors import DataError
 from dear.limits import at_most
@@ -119,6 +120,11 @@ def initial_weights_from(seed: int) -> Iterator[None]:
         yield
 
 
+def preprocess(model: Any) -> Preprocess:
+    """Of the tiny CLIP, which was trained on pictures of its own size."""
+    return Preprocess(model.visual.image_size[0], MEAN, STD)
+
+
 def load(folder: Path = FOLDER) -> Clip:
     """The tiny CLIP from a folder written by ``tools/pretrain.py``; the embedded one by default."""
     tokenizer = WordTokenizer.load(folder / VOCABULARY)
@@ -130,7 +136,6 @@ def load(folder: Path = FOLDER) -> Clip:
         tokenizer,
         name=NAME,
         pretrained="world" if folder == FOLDER else folder.name,
-        mean=MEAN,
-        std=STD,
+        preprocess=preprocess(model),
         configuration={} if same_words else {"vocabulary": tokenizer.words},
     )

@@ -210,7 +210,7 @@ def _paths(images: Sequence[str]) -> Iterator[str]:
     """
     from dear.data.images.raster import local_path
     from dear.data.sources.folder import image_files
-    from dear.data.sources.table_rows import SUFFIXES
+    from dear.data.sources.table import SUFFIXES
 
     for word in images:
         if not word:

@@ -21,9 +21,9 @@ from dear.limits import at_most
 from dear.methods.base import Method
 from dear.reading.files import opened, sha256
 from dear.reading.plain import parse_json
-from dear.writing import CHECKPOINT_MARK, output_file
+from dear.writing import output_file
 
-MARK = CHECKPOINT_MARK + b"3 "
+MARK = b"dear checkpoint 3 "
 """Increased when the contents of checkpoints change."""
 HEAD_BYTES = len(MARK) + 64 + 1
 MALFORMED = (AttributeError, IndexError, KeyError, OverflowError, RuntimeError, TypeError, ValueError)

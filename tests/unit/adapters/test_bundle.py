@@ -253,8 +253,6 @@ def test_a_configuration_that_is_none_is_refused(folder: Path, changes: Any, mes
     [
         ({"model": 5}, "backbone.model is 5: it must be text"),
         ({"pretrained": 5}, "backbone.pretrained is 5: it must be text or null"),
-        ({"short_side": 1025}, "short_side is 1025: it must be a whole number from 1 to 1024"),
-        ({"short_side": math.inf}, "Infinity is not a finite number"),
         ({"weights": {"model": "tiny", "pretrained": "world", "sha256": 5}}, "sha256 is 5: it must be text"),
     ],
 )

@@ -3,6 +3,7 @@
 import copy
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +58,13 @@ def test_a_changed_configuration(
     assert again.identity == before.identity
     assert after.identity != before.identity
     assert not same_features(after, before)
+
+
+def test_a_changed_preprocessing(tmp_path: Path, state: dict[str, Tensor]) -> None:
+    before = load_clip(str(folder_of(tmp_path / "model", state, {})))
+    after = load_clip(str(folder_of(tmp_path / "model", state, {}, resize_mode="longest", fill_color=7)))
+    assert after.identity != before.identity
+    assert after.preprocess == replace(before.preprocess, resize_mode="longest", fill_color=7)
 
 
 def test_how_a_configuration_is_written(tmp_path: Path, state: dict[str, Tensor]) -> None:

@@ -15,7 +15,8 @@ from torch import Tensor, nn
 from dear.backbone import hub
 from dear.backbone import plain as plain_clip
 from dear.backbone.choice import backbone_or_default
-from dear.backbone.load import build, load_clip
+from dear.backbone.load import _preprocess, build, load_clip
+from dear.backbone.preprocess import Preprocess
 from dear.errors import WeightsError
 from tests.unit.backbone.prime import MEAN, NAME, STD, TAGS, features
 
@@ -188,3 +189,19 @@ def test_a_file_in_the_hubs_cache_is_used_offline(weights: Path, monkeypatch: py
 
     monkeypatch.setattr("huggingface_hub.try_to_load_from_cache", cached)
     assert load_clip(NAME, "plain").identity.sha256 == load_clip(NAME, str(weights)).identity.sha256
+
+
+def test_the_preprocessing_is_the_models_own() -> None:
+    """That of a tag, or of an architecture whose tags agree, as open_clip lists it."""
+    (shared,) = {
+        (tag["interpolation"], tag["resize_mode"], tuple(tag["mean"]))
+        for name in open_clip.list_pretrained_tags_by_model("ViT-B-16-SigLIP")
+        for tag in [open_clip.get_pretrained_cfg("ViT-B-16-SigLIP", name)]
+    }
+    preprocess = _preprocess("ViT-B-16-SigLIP", {}, 224)
+    assert (preprocess.interpolation, preprocess.resize_mode, preprocess.mean) == shared
+    assert preprocess.resize_mode == "squash"
+    tag = open_clip.get_pretrained_cfg("MobileCLIP-S1", "datacompdr")
+    preprocess = _preprocess("MobileCLIP-S1", tag, 256)
+    assert (preprocess.size, preprocess.interpolation, preprocess.std) == (256, "bilinear", (1.0,) * 3)
+    assert _preprocess("ViT-B-32", {}, 224) == Preprocess(224)

@@ -9,14 +9,14 @@ from dear.data.findings import Fetched
 from dear.data.sources.benchmarks import Benchmark
 from dear.data.sources.splits import PREFIX, split_file
 from dear.errors import DataError, OutputError, first_line, of_the_disk
-from dear.writing import temporary_folder, within
+from dear.writing import temporary_folder
 
 
 def fetch(benchmark: Benchmark, root: Path) -> Fetched:
     """Download a benchmark into its folder under the root, completely or not at all; existing files are kept.
 
     A host that does not answer is not an error: the result lists what to do by hand. Raises OutputError if
-    the root cannot be written, or a link lies in the place of the folder.
+    the root cannot be written.
     """
     home = root / benchmark.folder
     fetched, why = [], None
@@ -25,16 +25,13 @@ def fetch(benchmark: Benchmark, root: Path) -> Fetched:
     elif benchmark.download is None:
         why = "torchvision does not download it"
     else:
-        within(root, benchmark.folder, "--root")
         try:
             home.mkdir(parents=True, exist_ok=True)
             fetched = _download(benchmark.download, home)
-        except OSError as error:
-            if not _is_network(error):
-                raise OutputError(f"cannot write to {home}: {error}. Choose another --root.") from error
-            why = _failure(error)
         except Exception as error:  # the hosts' errors share no exception class
-            why = _failure(error)
+            if isinstance(error, OSError) and (error.filename is not None or of_the_disk(error)):
+                raise OutputError(f"cannot write to {home}: {error}. Choose another --root.") from error
+            why = f"the download failed ({first_line(error)})"
         if not fetched and home.is_dir() and not any(home.iterdir()):
             home.rmdir()
     has_split_list = home.is_dir() and split_file(home) is not None
@@ -66,12 +63,3 @@ def _move(part: Path, home: Path, moves: Sequence[Sequence[str]]) -> list[str]:
                 path.rename(destination)
                 moved.append(destination.name)
     return moved
-
-
-def _is_network(error: OSError) -> bool:
-    """Whether an OSError is of the network (URLError, timeout, refused connection) rather than the disk."""
-    return error.filename is None and not of_the_disk(error)
-
-
-def _failure(error: Exception) -> str:
-    return f"the download failed ({first_line(error)})"
