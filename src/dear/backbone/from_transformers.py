@@ -111,7 +111,7 @@ SIGLIP_TEXT: dict[str, Any] = {
 """transformers' defaults."""
 
 
-def with_defaults(config: Config, name: str) -> tuple[str, dict[str, Any], dict[str, Any]]:
+def fill_defaults(config: Config, name: str) -> tuple[str, dict[str, Any], dict[str, Any]]:
     """Kind, text and image configuration with defaults filled in. Raises WeightsError for other models."""
     kind = config["model_type"]
     if kind not in KINDS:
@@ -137,7 +137,7 @@ def with_defaults(config: Config, name: str) -> tuple[str, dict[str, Any], dict[
 
 def build(config: Config, name: str) -> nn.Module:
     """The open_clip model of a configuration, with its initial weights. Raises WeightsError."""
-    kind, text, vision = with_defaults(config, name)
+    kind, text, vision = fill_defaults(config, name)
     quick = ACTIVATIONS[text["hidden_act"]] is None
     text_cfg = _sizes(text) | _activation(text) | {
         "context_length": text["max_position_embeddings"],
@@ -240,11 +240,11 @@ def _convert_name(name: str, kind: str) -> str:
     return name
 
 
-def text_config(config: Config, name: str, has_tokenizer: Callable[[], bool]) -> dict[str, Any]:
+def describe_text(config: Config, name: str, has_tokenizer: Callable[[], bool]) -> dict[str, Any]:
     """What a tokenizer needs, as in open_clip's configuration: CLIP's own where the vocabulary has its size,
     unless the model has another.
     """
-    kind, text, _ = with_defaults(config, name)
+    kind, text, _ = fill_defaults(config, name)
     sizes = {"context_length": text["max_position_embeddings"]}
     same_size = text["vocab_size"] == open_clip.SimpleTokenizer().vocab_size
     if kind == "clip" and same_size and not has_tokenizer():

@@ -43,7 +43,7 @@ class Index(TypedDict):
     weight_map: dict[str, str]
 
 
-def local_file(name: str, pretrained: str) -> Path:
+def find_local_file(name: str, pretrained: str) -> Path:
     """The path of a weights file. Raises WeightsError if there is no such file."""
     path = expanded(pretrained)
     if os.path.isfile(path):
@@ -51,8 +51,10 @@ def local_file(name: str, pretrained: str) -> Path:
     if os.path.isdir(path):
         raise WeightsError(f"{path} is a folder: name the weights file in it ({', '.join(SUFFIXES)}).")
     if path.suffix in SUFFIXES or len(path.parts) > 1:
-        raise WeightsError(f"no weights file at {path}. {name} takes {choices(name)}.")
-    raise WeightsError(f"{name} has no weights {pretrained!r}. It takes {choices(name, pretrained)}.")
+        raise WeightsError(f"no weights file at {path}. {name} takes {describe_choices(name)}.")
+    raise WeightsError(
+        f"{name} has no weights {pretrained!r}. It takes {describe_choices(name, pretrained)}."
+    )
 
 
 def download(name: str, pretrained: str, tag: dict[str, Any]) -> Path:
@@ -81,7 +83,7 @@ def download(name: str, pretrained: str, tag: dict[str, Any]) -> Path:
         ) from error
 
 
-def tag_of_file(name: str, pretrained: str | None) -> str | None:
+def find_tag_of_file(name: str, pretrained: str | None) -> str | None:
     """The tag of an architecture that a local file is named after, or whose repository a folder above it is
     named after (as the hub's cache and `hf download` name it); None for any other file.
     """
@@ -97,7 +99,7 @@ def tag_of_file(name: str, pretrained: str | None) -> str | None:
     return None
 
 
-def choices(name: str, near: str = "") -> str:
+def describe_choices(name: str, near: str = "") -> str:
     """A description of the weights that an architecture accepts."""
     tags = nearest_first(near, open_clip.list_pretrained_tags_by_model(name))
     return f"a tag ({listing(tags, MAX_LISTED)}), a local file, or random:0 for random weights"
