@@ -10,9 +10,8 @@ from pathlib import Path
 SOURCE = Path(__file__).parents[2] / "src" / "dear"
 FOLLOWED = {
     # After require_inside, or of the hub's cache, whose files are links.
-    "adapters/bundle_config.py": 1, "adapters/bundle_files.py": 1, "backbone/hub_hashes.py": 1,
-    "backbone/repository.py": 4, "backbone/sharded.py": 2, "backbone/tiny.py": 1,
-    "backbone/tokenizer_file.py": 2, "backbone/weights.py": 2,
+    "adapters/bundle_config.py": 1, "adapters/bundle_files.py": 1, "backbone/repository.py": 2,
+    "backbone/tiny.py": 1, "backbone/tokenizer_file.py": 4, "backbone/weights.py": 1,
     "roles/sentences.py": 6,
     # Images, also those in a folder.
     "data/images/raster.py": 1, "report/run_mistakes.py": 1,

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from dear.backbone.choice import check_model, is_architecture, is_local
-from dear.backbone.repository import repository
+from dear.backbone.repository import find_repository
 from dear.data.loading import load_dataset, load_images, read_listing
 from dear.data.settings import DataSettings
 from dear.errors import DataError, WeightsError
@@ -51,9 +51,9 @@ def test_an_architecture_comes_before_a_folder(name: str, folder: Path) -> None:
     (folder / name).mkdir(parents=True)
     check_model(name)
     assert is_architecture(name)
-    assert repository(name) is None
+    assert find_repository(name) is None
     for path in (f"./{name}", str(folder / name)):
-        source = repository(path)
+        source = find_repository(path)
         assert source is not None
         assert (source.name, source.folder) == (path, Path(path))
 

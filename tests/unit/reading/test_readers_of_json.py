@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from dear.backbone.sharded import weight_files
 
 from dear.adapters.bundle_config import check_bundle
 from dear.backbone.repository import Repository
-from dear.backbone.sharded import weight_files
 from dear.backbone.tiny import WordTokenizer
 from dear.backbone.tokenizer_file import file_tokenizer
 from dear.limits import LIMITS, LimitError
