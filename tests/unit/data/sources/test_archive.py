@@ -53,9 +53,7 @@ def test_two_processes_unpack_one_zip(
 
 
 @pytest.mark.parametrize("module", [archive, writing])
-def test_ctrl_c_at_any_line_leaves_no_part(
-    module: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ctrl_c_at_any_line_leaves_no_part(module: ModuleType, tmp_path: Path) -> None:
     packed = pack(tmp_path / "d.zip", class_folders(tmp_path / "d", COUNTS))
     cache = tmp_path / "cache"
 
