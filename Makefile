@@ -29,7 +29,7 @@ endef
 UV_INSTALL = @echo "installing into $(VENV) (the first time takes a few minutes)"; \
 	$(RUN_UV) pip install --python $(BIN)/python --constraint $(CONSTRAINTS)
 
-.PHONY: help demo test test-long fuzz check format docs site screenshots pretrain bench bench-gpu pins clean
+.PHONY: help demo test test-long check format docs site screenshots pretrain bench bench-gpu pins clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' Makefile | expand -t 16
@@ -42,11 +42,8 @@ PYTEST := $(BIN)/python -m pytest -n 2 --dist worksteal
 test: $(VENV)/.dev ## Run the tests that guard every behaviour (8 minutes on 2 cores)
 	$(PYTEST) -m "not long" $(ARGS)
 
-test-long: $(VENV)/.dev ## Run the other tests: each method and backbone exported, pages run, more kills and bad files
+test-long: $(VENV)/.dev ## Run the other tests: each method and backbone exported, pages run, more kills
 	$(PYTEST) -m long $(ARGS)
-
-fuzz: $(VENV)/.dev ## Run the fuzz tests at length (an hour): malformed files for the readers, kills for the commands
-	$(BIN)/python -m pytest tests/fuzz --fuzz-long $(ARGS)
 
 check: $(VENV)/.dev ## Run linter, formatter, type checker, import rules, spelling, docs, sizes
 	$(BIN)/ruff check .

@@ -5,9 +5,8 @@
     python -m tools.baseline compare --digits BEFORE AFTER
 
 Everything goes through the command line (baseline.yaml) on the tiny CLIP, offline, and is read from the JSON
-that it writes, so that the tool runs unchanged whatever happens inside the package; only the malformed files
-come from tests/fuzz. Commands, options and keys that get other names are entered in RENAMED_WORDS and
-RENAMED_KEYS.
+that it writes, so that the tool runs unchanged whatever happens inside the package. Commands, options and
+keys that get other names are entered in RENAMED_WORDS and RENAMED_KEYS.
 
 `compare --digits` ignores names and words: for each run and command it compares the numbers alone.
 """
@@ -18,7 +17,6 @@ import hashlib
 import io
 import json
 import os
-import random
 import re
 import shlex
 import shutil
@@ -27,8 +25,7 @@ import tempfile
 import time
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from importlib import import_module
+from collections.abc import Iterator, Sequence
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
@@ -47,7 +44,6 @@ RENAMED_KEYS: dict[str, str] = {"mistakes": "answers"}
 BY_RUN = ["results", "train", "selection", "answers", "fewshot", "fusion_weights", "trainable_parameters"]
 """Fields of a record that hold what came out: the digits of a run."""
 
-CASES_OF_A_READER = 10
 DROPPED = {"key", "seconds", "peak_memory", "environment", "memory", "created"}
 """Fields of records and of --json that depend on time, memory, machine or code: dropped."""
 TIMES = {"seconds", "peak_memory"}
@@ -71,8 +67,11 @@ def main() -> int:
     if options.command == "record":
         record(options.folder.resolve())
         return 0
-    before = json.loads((options.before / "baseline.json").read_text())
-    after = json.loads((options.after / "baseline.json").read_text())
+    before, after = (
+        json.loads((folder / "baseline.json").read_text()) for folder in (options.before, options.after)
+    )
+    for baseline in (before, after):
+        baseline.pop("malformed files", None)  # of older records
     lines = differing_digits(before, after) if options.digits else differences(before, after)
     print("\n".join(lines) if lines else "no difference")
     return 1 if lines else 0
@@ -107,7 +106,6 @@ def recorded(files: Path) -> dict[str, Any]:
         "info": outcome(["info"], only_keys=True),
         "written": written(files / "written"),
         "refusals": {name: outcome(words) for name, words in lines["refusals"].items()},
-        "malformed files": malformed_files(),
     }
 
 
@@ -284,47 +282,6 @@ def keys_of(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: keys_of(item) for key, item in value.items()}
     return [keys_of(item) for item in value[:1]] if isinstance(value, list) else type(value).__name__
-
-
-def malformed_files() -> dict[str, Any]:
-    """How every reader of tests/fuzz ends on a fixed sample of bad files: "read", or the kind of error.
-
-    A case draws from its reader's name and its number, so that new readers change no other case.
-    """
-
-    # Not imported by name: the type checker would follow them into tests.
-    mutated = import_module("tests.fuzz.readers.mutate").mutated
-    targets = import_module("tests.fuzz.readers.targets").TARGETS
-    refusal = import_module("dear").DearError
-
-    cases: dict[str, Any] = {}
-    for name, target in targets.items():
-        good = SCRATCH / "malformed" / _digest(name.encode())
-        good.mkdir(parents=True)
-        file = target.make(good)
-        for number in range(CASES_OF_A_READER):
-            here = SCRATCH / "malformed-copy"
-            shutil.copytree(good, here)
-            bad = here / file.relative_to(good)
-            generator = random.Random(f"baseline {name} {number}")
-            change = mutated(target.form, file.read_bytes(), bad, generator)
-            if target.seal is not None and bad.is_file() and bad.stat().st_size < 2**24:
-                with contextlib.suppress(Exception):
-                    target.seal(bad)
-            with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
-                cases[f"{name} {number}"] = [ascii(change), _ending(lambda: target.read(bad), refusal)]  # noqa: B023
-            shutil.rmtree(here)
-    return cases
-
-
-def _ending(read: Callable[[], object], refusal: type[Exception]) -> str:
-    try:
-        read()
-    except refusal as error:
-        return type(error).__name__
-    except Exception as error:
-        return f"fault: {type(error).__name__}"
-    return "read"
 
 
 def differences(before: Any, after: Any) -> list[str]:

@@ -16,7 +16,7 @@ from dear.cli.help import CommandHelp
 from dear.cli.main import overview
 from dear.cli.parsing import build_parser
 from dear.cli.registry import COMMANDS, Command
-from dear.limits import LIMITS, SETTABLE, variable
+from dear.limits import LIMITS, variable
 from dear.methods.registry import option_groups
 
 PAGE, LIMITED = Path("docs/cli.md"), Path("docs/limits.md")
@@ -147,10 +147,12 @@ class Shared:
 def limits_table() -> str:
     """The table of limits as Markdown."""
     rows = [
-        f"| {f'`{variable(name)}`' if name in SETTABLE else ''} | {bound.default:,} | {bound.what} |"
-        for name, bound in sorted(LIMITS.items(), key=lambda item: item[0] not in SETTABLE)
+        f"| `{variable(name)}` | {bound.default:,} | {bound.what} | {bound.without} |"
+        for name, bound in LIMITS.items()
+        if bound.without
     ]
-    return "\n".join(["", "| Variable | Limit | What it limits |", "| --- | ---: | --- |", *rows, ""])
+    head = ["| variable | limit | what it limits | without it |", "| --- | ---: | --- | --- |"]
+    return "\n".join(["", *head, *rows, ""])
 
 
 def with_table(page: str, name: str, table: str) -> str:

@@ -9,8 +9,6 @@ try:
 except PackageNotFoundError:  # run from a source tree that is not installed
     __version__ = "0+unknown"
 
-import_module("dear.libraries")  # before torch: in a worker of a command it loads that elsewhere
-
 _HOME = {
     "Bundle": "dear.adapters.bundle",
     "BundleEncoder": "dear.adapters.index_encoder",

@@ -1,8 +1,7 @@
-"""Limits on untrusted input: one table; those that an honest input may reach are raised by an environment
-variable.
+"""Limits on what comes from others: images, weights and bundles of a hub, requests, class names.
 
-Every reader of untrusted input checks its limit before it unpacks, nests, allocates or loops. The environment
-variables apply to the command line, the Python API, worker processes and the server alike.
+A reader compares with its limit before it unpacks, allocates or loops. A variable changes a limit for the
+command line, the Python API, worker processes and the server alike.
 """
 
 import os
@@ -15,19 +14,39 @@ from dear.errors import DearError, SettingsError
 
 @dataclass(frozen=True)
 class Limit:
-    """A limit: its default, and what it limits, in the plural with its unit ("bytes of a JSON file")."""
+    """A limit: its default, what it limits, in the plural with its unit ("bytes of a JSON file"), and what
+    happens without it.
+    """
 
     default: int
     what: str
+    without: str = ""
 
 
 class LimitError(DearError):
-    """Input beyond a limit; the message names the variable that raises the limit, if it has one."""
+    """Input beyond a limit; the message names the variable that changes the limit."""
 
 
-# Sorted by kind of input: files, images, classes and text, models, tables of heads, methods, indexes.
 LIMITS: Final = MappingProxyType({
-    "json_bytes": Limit(128 * 2**20, "bytes of a JSON file"),
+    "image_bytes": Limit(512 * 2**20, "bytes of an image file", "one file of a folder fills the memory"),
+    "image_pixels": Limit(120_000_000, "pixels of an image", "40 KB are decoded to gigabytes"),
+    "image_scans": Limit(64, "scans of a progressive JPEG", "a small upload is decoded for minutes"),
+    "unpacked_ratio": Limit(25, "times the size of a zip, unpacked", "a small zip fills the disk"),
+    "json_bytes": Limit(128 * 2**20, "bytes of a JSON file", "a model's configuration fills the memory"),
+    "tensor_bytes": Limit(8 * 2**30, "bytes of a file of tensors", "a model of a hub fills the memory"),
+    "bundle_bytes": Limit(2**30, "bytes of a bundle's tensors", "a bundle of a hub fills the memory"),
+    "parameters": Limit(5_000_000_000, "parameters of a model", "a small configuration allocates terabytes"),
+    "mask_values": Limit(
+        2**28, "values in the masks of a method: layers times heads times squared tokens",
+        "the settings of a bundle allocate terabytes",
+    ),
+    "classes": Limit(25_000, "class names", "a list of names is encoded for hours"),
+    "class_name": Limit(1000, "characters of a class name", "one name is tokenized for minutes"),
+    "prompts": Limit(25_000, "prompts, templates times class names", "they are encoded for hours"),
+    "request_classes": Limit(1000, "class names in one request", "one client holds up the others"),
+    "request_text": Limit(
+        50_000, "characters of a list in a request, such as class names", "one client holds up the others"
+    ),
     "json_values": Limit(8_000_000, "keys and values in a JSON file"),
     "config_values": Limit(1_000_000, "keys and values in a configuration, role table or header of tensors"),
     "tokenizer_values": Limit(4_000_000, "keys and values in the file of a tokenizer"),
@@ -44,9 +63,6 @@ LIMITS: Final = MappingProxyType({
     "parquet_bytes": Limit(8 * 2**30, "bytes of a Parquet file"),
     "parquet_footer": Limit(16 * 2**20, "bytes of the description at the end of a Parquet file"),
     "folder_depth": Limit(64, "levels of folders"),
-    "image_bytes": Limit(512 * 2**20, "bytes of an image file"),
-    "image_pixels": Limit(120_000_000, "pixels of an image"),
-    "image_scans": Limit(64, "scans of a progressive JPEG"),
     "image_side": Limit(2**16 - 1, "pixels of a side of an image"),
     "role_heads": Limit(2048, "heads in a role table"),
     "moments": Limit(2**29, "values in the moments of heads: heads times squared numbers of an embedding"),
@@ -69,34 +85,25 @@ LIMITS: Final = MappingProxyType({
     "runs": Limit(20_000, "runs: methods times data sets times numbers of shots times seeds"),
     "run_roles": Limit(200_000_000, "characters of role tables, one for each run with head roles"),
     "report_cells": Limit(100_000, "methods times data sets times numbers of shots"),
-    "unpacked_ratio": Limit(25, "times the size of the data set when it is unpacked"),
     "unpacking_bytes": Limit(2 * 2**30, "bytes of memory to unpack a Hugging Face data set"),
-    "classes": Limit(25_000, "class names"),
-    "class_name": Limit(1000, "characters of a class name"),
     "templates": Limit(100, "templates"),
     "template": Limit(1000, "characters of a template"),
-    "request_classes": Limit(1000, "class names in one request"),
     "request_classes_per_image": Limit(100, "class names in one request, encoded anew for each image"),
-    "request_text": Limit(50_000, "characters of a list in a request, such as class names"),
     "prompt_lines": Limit(5, "line ends in a prompt"),
     "mojibake": Limit(300, "characters of a prompt times those in a wrong encoding"),
     "marks": Limit(30, "combining marks in a row in a class name, a prompt or a listed path"),
     "repairs": Limit(2, "repairs of a prompt, such as of &amp;amp; for &"),
-    "prompts": Limit(25_000, "prompts, templates times class names"),
     "descriptions": Limit(100_000, "sentences that describe classes"),
     "description": Limit(1000, "characters of a sentence that describes a class"),
     "training_prompts": Limit(2**28, "values of the prompts of a training: prompts times tokens times width"),
     "text_features": Limit(2**26, "values of text features: prompts times numbers of an embedding"),
     "prompt_text": Limit(5_000_000, "bytes of all prompts; those that may need repairs count more"),
-    "bundle_bytes": Limit(2**30, "bytes of a bundle's tensors"),
     "model_name": Limit(1000, "characters of the name of a model or of its weights"),
-    "parameters": Limit(5_000_000_000, "parameters of a model"),
     "vocabulary": Limit(1_000_000, "words of a vocabulary"),
     "added_tokens": Limit(10_000, "tokens beside the vocabulary of a tokenizer"),
     "context": Limit(1024, "tokens of a prompt"),
     "model_side": Limit(1024, "pixels of a side of a model's pictures"),
     "patches": Limit(4096, "patches of a model's pictures"),
-    "tensor_bytes": Limit(8 * 2**30, "bytes of a file of tensors"),
     "weight_tensors": Limit(100_000, "tensors of a model's weights in several files"),
     "weight_files": Limit(1000, "files of a model's weights"),
     "layers": Limit(128, "layers of a tower"),
@@ -108,7 +115,6 @@ LIMITS: Final = MappingProxyType({
     "embedding": Limit(8192, "numbers in an embedding"),
     "attributes": Limit(128, "attributes of a role table"),
     "learned_tokens": Limit(256, "learned tokens of a method"),
-    "mask_values": Limit(2**28, "values in the masks of a method: layers times heads times squared tokens"),
     "setting": Limit(10_000, "as the value of a whole-number setting of a method"),
     "index_facts": Limit(32 * 2**20, "bytes of the facts of an index"),
     "index_values": Limit(1_200_000, "values in the facts of an index"),
@@ -116,21 +122,12 @@ LIMITS: Final = MappingProxyType({
     "index_width": Limit(16_384, "numbers in a vector of an index"),
     "index_features": Limit(1_000, "features of an index"),
 })  # fmt: skip
-
-
-SETTABLE: Final = frozenset({
-    "json_bytes", "text_bytes", "text_lines", "table_rows", "parquet_bytes", "image_bytes", "image_pixels",
-    "image_side", "unpacked_ratio", "unpacking_bytes", "record_values", "classes", "templates",
-    "request_classes", "request_classes_per_image", "request_text", "prompts", "training_prompts",
-    "descriptions", "prompt_text", "bundle_bytes", "parameters", "tensor_bytes", "mask_values", "moments",
-    "index_rows", "text_features",
-})  # fmt: skip
-"""Limits that an environment variable raises: larger data, models and machines may need it."""
+"""Those that say what happens without them are on the page docs/limits.md."""
 
 
 def limit(name: str) -> int:
-    """The limit in force: its environment variable, if it has one, or its default. Raises SettingsError."""
-    text = os.environ.get(variable(name)) if name in SETTABLE else None
+    """The limit in force: its environment variable, or its default. Raises SettingsError."""
+    text = os.environ.get(variable(name))
     if text is None:
         return LIMITS[name].default
     if not (text.isascii() and text.isdigit() and 0 < len(text) <= 18 and int(text) > 0):
@@ -139,7 +136,7 @@ def limit(name: str) -> int:
 
 
 def variable(name: str) -> str:
-    """The environment variable that raises a settable limit."""
+    """The environment variable that changes a limit."""
     return f"DEAR_LIMIT_{name.upper()}"
 
 
@@ -147,6 +144,8 @@ def at_most(name: str, value: int, where: object) -> None:
     """Raise LimitError for a value above a limit; ``where`` names the input."""
     maximum = limit(name)
     if value > maximum:
-        remedy = f" Set {variable(name)} to raise it." if name in SETTABLE else ""
         number = f"{value:,}" if value < 2**63 else "2^63 or more"
-        raise LimitError(f"{where}: {number} {LIMITS[name].what}, above the limit of {maximum:,}.{remedy}")
+        raise LimitError(
+            f"{where}: {number} {LIMITS[name].what}, above the limit of {maximum:,}. "
+            f"Set {variable(name)} to raise it."
+        )

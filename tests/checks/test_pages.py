@@ -10,22 +10,9 @@ from dear.adapters import bundle_config
 from dear.evaluation import schema as records
 from dear.evaluation.protocols import PROTOCOLS
 from dear.evaluation.recipe import AblationRecipe, ProtocolRecipe
-from dear.limits import LIMITS, SETTABLE, variable
 from dear.roles import table as tables
 
 ROOT = Path(__file__).parents[2]
-
-
-def test_the_page_has_every_limit_and_no_other() -> None:
-    page = (ROOT / "docs/limits.md").read_text(encoding="utf-8")
-    rows = [line.strip("| ").split(" | ") for line in page.splitlines() if line.startswith("| `DEAR_LIMIT_")]
-    told = {name.strip("`"): (int(most.replace(",", "")), what) for name, most, what in rows}
-    assert len(told) == len(rows) == len(SETTABLE)
-    assert told == {
-        variable(name): (bound.default, bound.what) for name, bound in LIMITS.items() if name in SETTABLE
-    }
-    for name in LIMITS.keys() - SETTABLE:
-        assert f"| {LIMITS[name].default:,} | {LIMITS[name].what} |" in page
 
 
 def test_the_policy_names_the_schemas() -> None:

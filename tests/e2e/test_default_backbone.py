@@ -70,7 +70,7 @@ def test_fit_predict_and_serve(
     code, _, told = run(capsys, *fit)
     assert (code, out.exists()) == (2, False)
     assert f"{FILE} of {REPOSITORY} is damaged" in told
-    assert told.rstrip().endswith("run the command again to fetch it anew.")
+    assert told.rstrip().endswith("run the command again to download it anew.")
 
     standin.faults.corrupt, standin.faults.cut = False, CHUNK * (len(served) // CHUNK // 2)
     asked = len(standin.downloads())
@@ -79,7 +79,7 @@ def test_fit_predict_and_serve(
     assert standin.downloads()[asked:] == [None, f"bytes={CHUNK * (len(served) // CHUNK // 2)}-"]
     megabytes = f"{len(served) / 1e6:.0f} MB"
     assert f"fetching ViT-B-16/laion2b_s34b_b88k once from {standin.endpoint}/{REPOSITORY}" in told
-    assert f", {megabytes}, licence mit; it is kept in {tmp_path / 'cache'}" in told
+    assert f", {megabytes}; it is kept in {tmp_path / 'cache'}" in told
     weights = json.loads((out / "config.json").read_text())["backbone"]
     assert (weights["model"], weights["pretrained"]) == REAL
 

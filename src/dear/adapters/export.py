@@ -4,6 +4,7 @@ import copy
 import io
 import json
 import logging
+import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -22,7 +23,6 @@ from dear.adapters.results import Exported, ExportForm
 from dear.backbone.text import TextTower
 from dear.backbone.vision import VisionTower
 from dear.errors import ExportError, OutputError, first_line, installation
-from dear.libraries import silence_reports
 from dear.methods.base import Method
 from dear.training.seeding import generator
 from dear.writing import part_of
@@ -154,8 +154,8 @@ def _metadata(predictor: Predictor, vocabulary: Vocabulary | None, outputs: Sequ
         "method": bundle.method,
         "weights": asdict(bundle.weights),
         "input": f"pixels: float32, batch x 3 x {predictor.clip.image_size} x {predictor.clip.image_size}, "
-        "RGB in [0, 1], short side resized (bicubic, antialiased), centre square",
-        "image_size": predictor.clip.image_size,
+        "RGB in [0, 1], made as `preprocess` says; the normalization is in the model",
+        "preprocess": asdict(predictor.clip.preprocess),
         "outputs": [*outputs],
         "features": [*predictor.features],
         "classes": None if vocabulary is None else [*vocabulary.classes],
@@ -242,7 +242,7 @@ def _load_onnx(path: Path) -> Run:
 
 
 def _require_onnx() -> None:
-    silence_reports()
+    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # it reports with the path of Python
     try:
         import onnx  # noqa: F401
         import onnxruntime  # noqa: F401

@@ -12,9 +12,8 @@ from dear.backbone import openclip as names
 from dear.backbone.openclip import is_exactly, is_instance
 from dear.backbone.plain import PlainClip
 from dear.backbone.text import TextTower
-from dear.backbone.towers import widest
 from dear.backbone.vision import VisionTower
-from dear.backbone.whole import WholeTextTower, WholeVisionTower, image_side, image_sides, values_of_layer
+from dear.backbone.whole import WholeTextTower, WholeVisionTower, image_side, image_sides
 from dear.errors import WeightsError
 
 SMALLEST_PATCH = 14
@@ -63,36 +62,6 @@ def patches_of(model: Any) -> int:
     if is_instance(visual, names.TIMM_MODEL_CLASS):
         return int(visual.trunk.patch_embed.num_patches)
     return int(visual.grid_size[0] * visual.grid_size[1])
-
-
-def attention_values(model: Any) -> tuple[int, int]:
-    """Layers times heads times squared patches of an open_clip model, and times squared tokens of a prompt:
-    what attention costs, however narrow the towers are.
-    """
-    text = _text(model)
-    return _heads(model.visual) * patches_of(model) ** 2, _heads(text.transformer) * text.context_length**2
-
-
-def layer_values(model: Any) -> tuple[int, int]:
-    """The most values of a layer of an open_clip model for a picture, and for a prompt. Raises WeightsError
-    for an image tower that cannot be computed.
-    """
-    text, layered = _text(model), _layered_image_why_not(model) is None
-    return values_of_layer(model.visual, layered=layered), text.context_length * widest(text.transformer)
-
-
-def embedding_of(model: Any) -> int:
-    """The width of an open_clip model's embeddings, by the projection of texts."""
-    text = _text(model)
-    if isinstance(text.text_projection, nn.Module):
-        return widest(text.text_projection)
-    return int((text.ln_final.weight if text.text_projection is None else text.text_projection).shape[-1])
-
-
-def _heads(tower: nn.Module) -> int:
-    """The heads of all layers."""
-    counts = (getattr(part, "num_heads", 0) for part in tower.modules())
-    return sum(count for count in counts if isinstance(count, int))
 
 
 def why_not(model: Any) -> str | None:

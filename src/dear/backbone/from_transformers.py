@@ -4,10 +4,8 @@ Only names and shapes differ: queries, keys and values have three projections th
 projections into the joint space are transposed. transformers itself is not needed.
 """
 
-import math
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Any, NotRequired, TypedDict
 
 import torch
@@ -15,21 +13,17 @@ from torch import Tensor, nn
 
 from dear.backbone import openclip as open_clip
 from dear.backbone.choice import HUB
-from dear.backbone.model_config import Epsilon, Ratio, Shift
+from dear.backbone.model_config import Context, Epsilon, Heads, Layers, Side, Words
 from dear.backbone.plain import QuickGELU
 from dear.errors import WeightsError
-from dear.reading.files import ReadingError
-from dear.reading.typed import Positive, shown, typed
+from dear.reading.typed import Positive, shown
 
 CONFIG = "config.json"
 PROCESSOR, PIXELS = "processor_config.json", "preprocessor_config.json"
 IMAGES = "image_processor"
 """The key of `PROCESSOR`, since version 5, with what `PIXELS` has. It comes first."""
-USUAL = {"do_rescale": True, "rescale_factor": 1 / 255, "do_normalize": True}
-"""What is done to pixels here, whatever a file says: another value is refused."""
 FILES = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin")
 KINDS = ("clip", "siglip")
-SIGLIP_PIXELS = (0.5, 0.5, 0.5)  # mean and standard deviation
 ACTIVATIONS = {"quick_gelu": None, "gelu": "none", "gelu_pytorch_tanh": "tanh", "gelu_new": "tanh"}
 FROM_BLOCK = {
     "layer_norm1": ("ln_1", "norm1"),
@@ -48,11 +42,11 @@ class TowerConfig(TypedDict, total=False):
 
     hidden_size: Positive
     intermediate_size: Positive
-    num_hidden_layers: Positive
-    num_attention_heads: Positive
-    vocab_size: Positive
-    max_position_embeddings: Positive
-    image_size: Positive
+    num_hidden_layers: Layers
+    num_attention_heads: Heads
+    vocab_size: Words
+    max_position_embeddings: Context
+    image_size: Side
     patch_size: Positive
     hidden_act: str
     layer_norm_eps: Epsilon
@@ -67,13 +61,6 @@ class Config(TypedDict):
     text_config: NotRequired[TowerConfig]
     vision_config: NotRequired[TowerConfig]
     projection_dim: NotRequired[Positive]
-
-
-class PixelConfig(TypedDict, total=False):
-    """The normalisation of the pixels."""
-
-    image_mean: tuple[Shift, Shift, Shift]
-    image_std: tuple[Ratio, Ratio, Ratio]
 
 
 TEXT: dict[str, Any] = {
@@ -93,16 +80,6 @@ SIGLIP_TEXT: dict[str, Any] = {
     "max_position_embeddings": 64,
 }  # fmt: skip
 """transformers' defaults."""
-
-
-def pixel_config(content: dict[str, Any], path: Path) -> PixelConfig:
-    """The normalisation in a file of transformers. Raises ReadingError for one that is not done here."""
-    for key, usual in USUAL.items():
-        value = content.get(key, usual)
-        if not isinstance(value, bool | float | int) or not math.isclose(value, usual, rel_tol=1e-5):
-            raise ReadingError(path, f"its {key} is {shown(value)}: only models with {usual} fit")
-    statistics = {key: content[key] for key in ("image_mean", "image_std") if key in content}
-    return typed(statistics, PixelConfig, path)
 
 
 def with_defaults(config: Config, name: str) -> tuple[str, dict[str, Any], dict[str, Any]]:

@@ -1,6 +1,5 @@
 """`dear data`: which data sets there are, what is in them, and what runs draw from them."""
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -272,59 +271,3 @@ def render_pick(result: Picked, console: Console) -> None:
     console.print("\n".join(lines), markup=False, soft_wrap=True)
     if result.written:
         console.print(f"written to {result.written}", markup=False)
-
-
-@dataclass(frozen=True)
-class Cached:
-    """What was decoded and where it is; units: images, bytes, seconds."""
-
-    dataset: str
-    folder: Path
-    images: int
-    pixels: int
-    seconds: float
-
-
-def command_cache(
-    name: str,
-    *,
-    root: Path | None = None,
-    dataset: DataSettings = DataSettings(),  # noqa: B008 (frozen, and its fields become options)
-) -> Cached:
-    """Fill the decode cache with all images of a data set. Runs use it with --dataset.decode-cache.
-
-    Args:
-        name: A benchmark's name, a folder of images, a CSV or JSONL file, or a zip.
-        root: Folder of the benchmarks, in CoOp's layout. By default the environment variable DEAR_DATA.
-        dataset: How the data set is read, the folder of caches (--dataset.cache) and the number of threads.
-    """
-    from rich.progress import Progress
-
-    from dear.data.names import check_name
-
-    settings = replace(dataset, root=root or dataset.root, decode_cache=True)
-    check_name(name, settings, tasks=False)
-    from dear.data.images.photos import DecodeCache, fill  # loads torch: what can be refused is
-    from dear.data.loading import photographs, read_listing
-
-    data = photographs(read_listing(name, settings), settings)
-    splits = [split for split in (data.train, data.val, data.test) if split is not None]
-    start, pixels, done = time.perf_counter(), 0, 0
-    console = progress_console()
-    with Progress(console=console, disable=not console.is_terminal, transient=True) as bar:
-        task = bar.add_task("decoding", total=sum(map(len, splits)))
-        for split in splits:
-            for images, size in fill(split):
-                done, pixels = done + images, pixels + size
-                bar.update(task, completed=done)
-    folder = DecodeCache(settings.cache_folder(), settings.short_side).folder
-    return Cached(data.name, folder, done, pixels, time.perf_counter() - start)
-
-
-def render_cache(result: Cached, console: Console) -> None:
-    """Show what is in the cache now."""
-    console.print(
-        f"{result.dataset}: {result.images} images, {result.pixels / 2**20:.1f} MiB in {result.folder}, "
-        f"{result.seconds:.1f} s",
-        markup=False,
-    )

@@ -11,7 +11,6 @@ from dear.cli.output import table
 from dear.errors import BundleError, DataError, SettingsError, listing, printable
 from dear.reading.files import expanded
 from dear.retrieval.results import Built, Hit
-from dear.writing import default_output
 
 if TYPE_CHECKING:
     from dear.retrieval.encoder import Encoder
@@ -62,7 +61,7 @@ def command_build(
     from dear.cli.progress import StepProgress
     from dear.data.settings import DataSettings
 
-    out = out or default_output("index")
+    out = out or Path("index")
     bundle, folder = _sources(sources, features, model, roles)
     if bundle is None:
         check_model(model)
@@ -180,7 +179,7 @@ def command_merge(
     from dear.reading.files import resolved
     from dear.retrieval.shards import merge_index
 
-    out = out or default_output("index")
+    out = out or Path("index")
     if resolved(expanded(out)) == resolved(expanded(shards)):
         raise SettingsError(f"{out} is the folder of the shards: name another one for the index with --out.")
     with StepProgress() as progress:

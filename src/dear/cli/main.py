@@ -31,7 +31,6 @@ from dear.errors import (
     of_the_disk,
     printable,
 )
-from dear.libraries import load_elsewhere
 
 DONE, PARTLY, USER_ERROR, INTERRUPTED, READER_GONE, TERMINATED = 0, 1, 2, 130, 141, 143
 RESUMED = ("fit ", "run ", "index build")
@@ -61,7 +60,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if argv is None else argv)
     if argv is None:  # a program that calls this function has its own environment
         prepare(os.environ)
-        load_elsewhere()
     _take_any_names()
     try:
         with _terminable(), warnings.catch_warnings():

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Literal
 
 from dear.cli.roles import WrittenTable, render, write_table
 from dear.roles.settings import RoleSettings
-from dear.writing import default_output
 
 if TYPE_CHECKING:
     from dear.data.dataset import Dataset, Images
@@ -153,7 +152,7 @@ def command_discover(
 def _outputs(out: Path | None, html: Path | None) -> tuple[Path, Path]:
     """The files of a table and of its page. Raises OutputError for a link where the user names none."""
     if out is None:
-        return default_output("roles.json"), html or default_output("roles.html")
+        return Path("roles.json"), html or Path("roles.html")
     return out, html or out.with_suffix(".html")
 
 

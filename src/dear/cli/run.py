@@ -22,7 +22,6 @@ from dear.limits import at_most
 from dear.methods.declaration import MethodSettings
 from dear.methods.registry import METHODS, USUAL, known_method, methods_with_roles, option_groups
 from dear.report.grid import Grid
-from dear.writing import default_output
 
 if TYPE_CHECKING:
     from dear.evaluation.launch.dispatch import PlannedRun
@@ -115,7 +114,7 @@ def command_ablation(
         settings: Settings of DeAR, such as --dear.tokens; not those that a chosen ablation varies.
     """
     plans = ablation_plans(ablations() if of is None else of, settings[METHOD], without=without or ())
-    options = replace(options, out=options.out or default_output("runs/ablation"))
+    options = replace(options, out=options.out or Path("runs/ablation"))
     experiment = Experiment(protocol=BaseToNovel(), plans=plans, start_over=start_over, **vars(options))
     return run([experiment], machines, dry_run=dry_run)
 
@@ -219,9 +218,7 @@ def settings_of_methods(
         values = settings[group]
         if name in methods:
             by_method[name] = values
-        elif changes := [
-            setting.name for setting in fields(values) if getattr(values, setting.name) != setting.default
-        ]:
+        elif changes := [setting.name for setting in fields(values) if setting.name in values.set_by_user]:
             option = f"--{group}.{changes[0].replace('_', '-')}"
             raise SettingsError(f"{option} applies to {name}, which is not run: {', '.join(methods)}.")
     return by_method

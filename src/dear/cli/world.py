@@ -8,7 +8,6 @@ from rich.console import Console
 
 from dear.cli.output import table
 from dear.report.base_to_novel import Table
-from dear.writing import default_output, within
 
 RETRIEVAL_TASK = "travel-posters"
 SHOTS = 16
@@ -55,8 +54,8 @@ def command_demo(
         roles: Role table: a file, discovered (the default) or ground-truth.
         start_over: Set a damaged checkpoint aside and start its run over. Without it that is an error.
     """
-    out = out or default_output("demo-out")
-    folder = within(out, "records")
+    out = out or Path("demo-out")
+    folder = out / "records"
     from dear.backbone.load import load_clip  # loads torch: what can be refused without it is
     from dear.cli.progress import RunProgress
     from dear.data.loading import load_dataset

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
+from dear.backbone.prompts import ClipReader, cut_prompts
 from dear.data.fewshot import uneven
 from dear.data.findings import Check
 from dear.data.image_check import broken_images, duplicate_warnings, missing_images, same_images
@@ -12,7 +13,7 @@ from dear.data.loading import read_listing
 from dear.data.settings import DataSettings
 from dear.data.sources.benchmarks import benchmarks, published_names
 from dear.data.sources.listing import Listing, single_class, with_spaces
-from dear.errors import DataError
+from dear.errors import DataError, SettingsError
 
 
 def check_dataset(
@@ -44,6 +45,7 @@ def check_dataset(
     other_names = _other_names(listing)
     duplicates = same_images(listing, settings.threads) if decode else None
     warnings = [*_class_warnings(listing), *duplicate_warnings(listing, duplicates or [])]
+    warnings += _cut_names(listing)
     return Check(
         name=listing.name,
         folder=str(listing.folder),
@@ -81,6 +83,17 @@ def _class_warnings(listing: Listing) -> Iterator[str]:
         if warning := uneven(labels, [with_spaces(name) for name in listing.classnames]):
             yield f"{part}: {warning}"
             break  # the test split is likely to be alike
+
+
+def _cut_names(listing: Listing) -> Iterator[str]:
+    """A warning of class names that CLIP's text tower reads a part of, or takes for each other."""
+    names = [with_spaces(name) for name in listing.classnames]
+    prompts = [[template.format(name) for name in names] for template in listing.templates]
+    try:
+        if warning := cut_prompts(ClipReader(), names, prompts):
+            yield warning
+    except SettingsError as error:
+        yield str(error)
 
 
 def _other_names(listing: Listing) -> list[str]:

@@ -11,6 +11,8 @@ from torch import Tensor
 from dear.data.settings import DataSettings, Sampling
 from dear.errors import compose
 
+Picture = UInt8[Tensor, "3 height width"]
+"""An 8-bit RGB picture."""
 Pictures = Sequence[UInt8[Tensor, "3 _height _width"]] | UInt8[Tensor, "batch 3 height width"]
 """A batch of 8-bit RGB pictures: one tensor if all have the same size, else a sequence.
 

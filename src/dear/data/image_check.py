@@ -16,8 +16,7 @@ from dear.data.dataset import Dataset, Images, fingerprint
 from dear.data.fewshot import Subset
 from dear.data.images.decode import decode
 from dear.data.images.hashes import image_hashes
-from dear.data.images.photos import DecodeCache, LoadedImages, PhotoImages, in_parallel
-from dear.data.images.raster import read_image
+from dear.data.images.photos import LoadedImages, PhotoImages, in_parallel
 from dear.data.settings import DataSettings
 from dear.data.sources.listing import FEW, Listing
 from dear.errors import DataError, warn
@@ -52,15 +51,12 @@ def broken_images(
     recorded = _read(record)
     suspects = {*(present if recorded is None else recorded)}
     unread = [number for number in present if number in suspects]
-    store = DecodeCache(settings.cache_folder(), settings.short_side) if settings.decode_cache else None
     reasons = {
         number: f"the image {paths[number]} does not exist" for number in {*range(len(paths))} - {*present}
     }
     for start in range(0, len(unread), CHUNK):
         chunk = unread[start : start + CHUNK]
-        results = in_parallel(
-            lambda number: _reason(listing.folder, paths[number], settings, store), chunk, settings.threads
-        )
+        results = in_parallel(lambda number: _reason(listing.folder, paths[number]), chunk, settings.threads)
         reasons |= {
             number: reason for number, reason in zip(chunk, results, strict=True) if reason is not None
         }
@@ -164,19 +160,14 @@ def _paths(listing: Listing) -> list[str]:
     return [*dict.fromkeys(row.path for rows in listing.splits.values() for row in rows)]
 
 
-def _reason(folder: Path, path: str, settings: DataSettings, store: DecodeCache | None) -> str | None:
+def _reason(folder: Path, path: str) -> str | None:
     file = folder / path
     if not os.path.isfile(file):  # unlike Path.is_file, also false for a name that no file can have
         return f"the image {path} does not exist"
     try:
-        content = read_image(file)
-        if store is not None and store.get(store.key(content)) is not None:
-            return None
-        picture = decode(file, settings.short_side, content)
+        decode(file)
     except DataError as error:
         return str(error).replace(str(file), path)
-    if store is not None:
-        store.put(store.key(content), picture)
     return None
 
 

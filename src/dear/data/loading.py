@@ -13,7 +13,7 @@ from dear.data.dataset import Dataset, Images, assemble
 from dear.data.fewshot import Subset
 from dear.data.image_check import broken_images
 from dear.data.images.memory import HeldImages
-from dear.data.images.photos import DecodeCache, PhotoImages
+from dear.data.images.photos import PhotoImages
 from dear.data.names import FILES, missing_error, path_of
 from dear.data.settings import DataSettings
 from dear.data.sources import archive, huggingface, table
@@ -99,7 +99,7 @@ def load_images(name_or_path: str, settings: DataSettings | None = None) -> Data
     if has_classes or name_or_path in task_names() or named_benchmark(name_or_path):
         return load_dataset(name_or_path, settings)
     rows = [Row(path.name, 0) for path in image_files(folder)]
-    photos = _photos(folder, rows, None, settings)
+    photos = _photos(folder, rows, settings)
     name, test = folder.resolve().name, Subset(photos, torch.empty(0, dtype=torch.int64))
     return assemble(name, name, (), (), photos, None, test)
 
@@ -150,13 +150,13 @@ def photographs(listing: Listing, settings: DataSettings, read: ReadImage | None
         warn(f"{listing.name}: {note}")
     if len(listing.keys) == 1:
         warn(f"{listing.name}: {single_class(listing)}")
-    store = DecodeCache(settings.cache_folder(), settings.short_side) if settings.decode_cache else None
-    photos: dict[str, Images] = {
-        part: _photos(listing.folder, rows, store, settings)
-        if read is None
-        else HeldImages(rows, read, settings.short_side, settings.threads)
-        for part, rows in listing.splits.items()
-    }
+    photos = dict[str, Images]()
+    for part, rows in listing.splits.items():
+        short_side = None if part == "test" else settings.short_side
+        if read is None:
+            photos[part] = _photos(listing.folder, rows, settings, short_side)
+        else:
+            photos[part] = HeldImages(rows, read, short_side, settings.threads)
     return assemble(
         listing.name,
         benchmarks()[listing.name].title if listing.benchmark else listing.name,
@@ -274,11 +274,11 @@ def _tables(folder: Path) -> list[Path]:
 
 
 def _photos(
-    folder: Path, rows: Sequence[Row], store: DecodeCache | None, settings: DataSettings
+    folder: Path, rows: Sequence[Row], settings: DataSettings, short_side: int | None = None
 ) -> PhotoImages:
     labels = torch.tensor([row.label for row in rows], dtype=torch.int64)
     paths = [row.path for row in rows]
-    return PhotoImages(folder, paths, labels, settings.short_side, store=store, threads=settings.threads)
+    return PhotoImages(folder, paths, labels, short_side, threads=settings.threads)
 
 
 def _without_broken(listing: Listing, settings: DataSettings) -> Listing:

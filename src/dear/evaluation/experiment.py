@@ -20,7 +20,6 @@ from dear.limits import at_most
 from dear.reading.files import expanded
 from dear.reading.typed import shown
 from dear.training.settings import TrainOptions, TrainSettings
-from dear.writing import default_output
 
 WORLD, WORLD_LARGE = "world", "world-large"
 MOST_JOBS = 1000  # processes
@@ -101,7 +100,7 @@ class Experiment(RunOptions):
             raise DataError("a data set's name is empty: give a name or a path.")
         protocol, data = self.protocol.arranged(names)
         shots = protocol.shots if self.shots is None else self.shots
-        out = self.out or default_output(f"runs/{protocol.name}")
+        out = self.out or Path(f"runs/{protocol.name}")
         for name, value in {"protocol": protocol, "data": data, "shots": shots, "out": out}.items():
             object.__setattr__(self, name, value)
         self._check()

@@ -1,7 +1,7 @@
 """Recipes: one YAML file per experiment. Files with unknown keys are rejected.
 
 protocol: base-to-novel          # or another of evaluation/protocols/, or ablation
-out: runs/world/base-to-novel    # below the current folder
+out: runs/world/base-to-novel    # in the current folder
 data: world                      # the twelve tasks, or a list, which may name world-large, the tasks with
                                  # many classes; for transfer protocols, the targets
 source: source                   # transfer protocols only: the data set to train on
@@ -11,11 +11,11 @@ seeds: [1, 2, 3]
 shots: 16                        # or a list
 model: ViT-B-16                  # if omitted: tiny for data of the Attribute World, else ViT-B-16 with
 pretrained: laion2b_s34b_b88k    # these weights, from the hub
-roles: roles.json                # a file below the recipe's folder; or discovered, ground-truth,
+roles: roles.json                # a file, from the recipe's folder; or discovered, ground-truth,
                                  # published
 train: {epochs: 10}
 select: last                     # or val
-dataset: {template: "a {}.", ...}  # how data sets are read; files below the recipe's folder
+dataset: {template: "a {}.", ...}  # how data sets are read; files from the recipe's folder
 about: {...}                     # free: what the recipe reproduces, from where, on what, how long
 """
 
@@ -27,20 +27,18 @@ from pathlib import Path
 from typing import Any
 
 from dear.data.settings import DataSettings
-from dear.errors import DataError, DearError, SettingsError, UnknownNameError, printable
+from dear.errors import DataError, DearError, SettingsError, UnknownNameError
 from dear.evaluation.ablations import ablation_plans, ablations
 from dear.evaluation.experiment import Experiment, RunOptions
 from dear.evaluation.plan import Plan, with_all
 from dear.evaluation.protocols import PROTOCOLS
 from dear.evaluation.protocols.base import Protocol
 from dear.evaluation.protocols.base_to_novel import BaseToNovel
-from dear.limits import at_most
 from dear.methods.declaration import MethodSettings
 from dear.methods.registry import METHODS, USUAL, known_method, methods_with_roles
-from dear.reading.files import ReadingError, expanded, resolved
+from dear.reading.files import ReadingError, expanded
 from dear.reading.plain import read_yaml
 from dear.reading.typed import in_utf8, shown, typed
-from dear.writing import first_link, within
 
 ABLATION = "ablation"
 """Takes the place of a protocol: variants of DeAR, in base-to-novel."""
@@ -133,15 +131,9 @@ def _experiment(content: dict[Any, Any], path: Path, out: Path | None) -> Experi
     else:
         recipe = comparison = typed(content, ProtocolRecipe, path)
         plans = _plans(comparison.methods, protocol, path)
-    at_most("data_sets", len(recipe.data or ()), "data")
-    if recipe.train.view_cache:
-        raise SettingsError(
-            "a recipe cannot have the key 'train.view_cache', which removes what was kept before: give "
-            "--train.view-cache to `dear run` yourself, with the other keys as options."
-        )
     options = {option.name: getattr(recipe, option.name) for option in fields(RunOptions)}
     options |= {
-        "out": _out(recipe.out, out),
+        "out": expanded(recipe.out) if out is None else out / recipe.out.name,
         "roles": recipe.roles and _roles(recipe.roles, folder),
         "dataset": _with_paths(recipe.dataset, folder),
     }
@@ -225,19 +217,6 @@ def _part(
     return part
 
 
-def _below(path: Path, key: str, folder: Path) -> Path:
-    """A file of a recipe. Raises SettingsError for one that is not below the recipe's folder: whoever wrote
-    the recipe would choose among the user's files.
-    """
-    file = folder / path
-    if str(path).startswith("~") or not resolved(file).is_relative_to(resolved(folder)):
-        raise SettingsError(
-            f"the key {key!r} is {shown(str(path))}, which is not below the recipe's folder: copy the file "
-            "there, or name yours as an option of the protocol's command (`dear run PROTOCOL`)."
-        )
-    return file.absolute() if str(file).startswith("~") else file  # "./~" is no user's home
-
-
 def _require_user(value: Any, key: str) -> None:
     """Raise SettingsError for a name, or a list with one, that begins with ~ and no user's name, or that of
     something here.
@@ -249,54 +228,19 @@ def _require_user(value: Any, key: str) -> None:
             raise SettingsError(f"the key {key!r} is {shown(name)}: {error.reason}.") from error
 
 
-def _out(path: Path, below: Path | None) -> Path:
-    """The folder of the records. Raises SettingsError for one that leads out of where it is put: only the
-    user who runs a recipe may choose a place elsewhere.
-    """
-    if ".." in path.parts or not path.name:
-        raise SettingsError(f"the key 'out' is {shown(str(path))}: it must name a folder, without '..'.")
-    if printable(str(path)) != str(path):  # the command prints it
-        raise SettingsError(
-            f"the key 'out' is {shown(str(path))}: it must have no line end or other control."
-        )
-    if below is None and (path.is_absolute() or path.parts[0].startswith("~")):
-        raise SettingsError(
-            f"the key 'out' is {shown(str(path))}, which is not below the current folder: name the place "
-            "yourself, with --out (in Python out=)."
-        )
-    try:
-        link = first_link(path) if below is None else None
-    except OSError as error:  # a name that is too long
-        raise SettingsError(f"the key 'out' is {shown(str(path))}: {error.strerror}.") from error
-    if link is not None:
-        raise SettingsError(
-            f"the key 'out' is {shown(str(path))}, but {shown(str(link))} is a link, which is not "
-            "followed: name the place yourself, with --out (in Python out=)."
-        )
-    return path if below is None else within(below, path.name)
-
-
 def _roles(path: Path, folder: Path) -> Path:
     """A role table's file, or the name of a packaged one."""
     from dear.roles.settings import KINDS
 
-    return path if str(path) in KINDS else _below(path, "roles", folder)
+    return path if str(path) in KINDS else folder / expanded(path)
 
 
 def _with_paths(settings: DataSettings, folder: Path) -> DataSettings:
-    """Settings of data sets whose files are below the recipe's folder. Raises SettingsError for others, and
-    for folders that only the user may name: what lies in a cache is believed.
-    """
-    for name, variable in (("root", "DEAR_DATA"), ("cache", "DEAR_CACHE")):
-        if getattr(settings, name) is not None:
-            raise SettingsError(
-                f"a recipe cannot have the key 'dataset.{name}': name the folder yourself, with the variable "
-                f"{variable}."
-            )
+    """Settings of data sets, whose files are relative to the recipe's folder."""
     if settings.classnames is not None:
-        settings = replace(settings, classnames=_below(settings.classnames, "dataset.classnames", folder))
+        settings = replace(settings, classnames=folder / expanded(settings.classnames))
     if settings.template is not None and "{" not in settings.template:  # a file of templates
-        file = _below(Path(settings.template), "dataset.template", folder)
+        file = folder / expanded(settings.template)
         if "{" in str(file):
             raise SettingsError(
                 f"the key 'dataset.template' is {shown(settings.template)} in a folder with {{ in its name, "
@@ -306,21 +250,20 @@ def _with_paths(settings: DataSettings, folder: Path) -> DataSettings:
     return settings
 
 
-def _with_files(settings: MethodSettings, key: str, folder: Path) -> MethodSettings:
-    """Settings of a method whose files are below the recipe's folder. Raises SettingsError for others."""
+def _with_files(settings: MethodSettings, folder: Path) -> MethodSettings:
+    """Settings of a method, whose files are relative to the recipe's folder."""
     files = dict[str, str]()
     for setting in fields(settings):
         value = getattr(settings, setting.name)
         if setting.name in settings.paths and value != setting.default:
-            file = str(_below(Path(value), f"{key}.{setting.name}", folder))
+            file = str(folder / expanded(value))
             files[setting.name] = (
                 file if os.sep in file else os.path.join(".", file)
             )  # no word, as "templates"
-    return replace(settings, **files)
+    return settings.replaced(**files)
 
 
 def _plans(items: Sequence[Any], protocol: Protocol, path: Path) -> tuple[Plan, ...]:
-    at_most("methods", len(items), "methods")
     plans = tuple(
         _plan(item, path, f"methods[{items.index(item)}]" if item in items else "methods")
         for item in with_all(items, protocol.methods())
@@ -333,12 +276,14 @@ def _plans(items: Sequence[Any], protocol: Protocol, path: Path) -> tuple[Plan, 
 
 
 def _plan(item: Any, path: Path, key: str) -> Plan:
-    plan = typed({"method": item} if isinstance(item, str) else item, Plan, path, key)
+    values = dict(item) if isinstance(item, dict) else {"method": item} if isinstance(item, str) else item
+    given = values.pop("settings", None) if isinstance(item, dict) else None
+    plan = typed(values, Plan, path, key)
     plan = replace(plan, method=known_method(plan.method))
-    if plan.settings is not None:
-        settings = typed(plan.settings, METHODS[plan.method].settings, path, f"{key}.settings")
-        settings = _with_files(settings, f"{key}.settings", path.parent)
-        plan = replace(plan, settings=settings if plan.settings else None)
+    if given is not None:
+        settings = typed(given, METHODS[plan.method].settings, path, f"{key}.settings")
+        settings = _with_files(settings, path.parent)
+        plan = replace(plan, settings=settings if given else None)
     for name in ("role_variant", "quantile", "attributes"):
         if isinstance(item, dict) and name in item and not plan.needs_roles:
             methods = " or ".join(methods_with_roles())

@@ -43,7 +43,7 @@ from dear.roles.table import RoleTable
 from dear.training.checkpoint import CheckpointError, set_aside
 from dear.training.settings import TrainOptions
 from dear.training.trunks import origin, view_cache
-from dear.writing import UNFINISHED, within, write_json
+from dear.writing import UNFINISHED, write_json
 
 RunProgress = Callable[[str, TrainingStep | None], None]
 """Called with the name of a run after each step of its training, and with None at its end."""
@@ -83,6 +83,7 @@ class Runner:
             clip = load_clip(name, weights, device=self.device, named_by=named_by)
             self._contexts[model] = RunContext(clip, fabric=self.fabric, named_by=named_by)
         shared = self._contexts[model]
+        experiment.dataset.require_short_side(shared.clip.image_size)
         for plan in experiment.plans:
             check_towers(known_method(plan.method), shared.clip)
         if shared.roles is None and any(plan.needs_roles for plan in experiment.plans):
@@ -200,6 +201,9 @@ def check_methods(experiment: Experiment, context: RunContext, datasets: Sequenc
     prompts = [fill(template, [longest])[0] for template in dataset.templates]
     template = dataset.templates[longest_name(context.clip, prompts)]
     trained_on = datasets if experiment.protocol.trained_on is None else datasets[-1:]
+    for part in datasets:
+        texts = [fill(template, part.classnames) for template in part.templates]
+        context.clip.check_prompts(part.classnames, texts)
     for plan in experiment.plans:
         protocol, seed, shots = experiment.protocol, experiment.seeds[0], max(experiment.shots)
         runs = [context.resolve(protocol, [dataset], plan, seed=seed, shots=shots) for dataset in trained_on]
@@ -231,7 +235,7 @@ def run_one(
     """
     records = {} if records is None else records
     path = None if out is None else run.file(out)
-    checkpoint = None if out is None else run.file(within(out, UNFINISHED), ".pt")
+    checkpoint = None if out is None else run.file(out / UNFINISHED, ".pt")
     if checkpoint is not None:
         require_files(checkpoint)
     if path is not None and path.exists():

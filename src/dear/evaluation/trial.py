@@ -218,6 +218,7 @@ def run_facts(context: RunContext, run: ResolvedRun) -> dict[str, Any]:
         "method": run.plan.method,
         "variant": run.plan.variant,
         "settings": {"method": asdict(run.settings), "train": asdict(run.training)},
+        "set_by_user": context.set_by_user(run.plan),
         "published": [*run.published],
         "tuned_on_targets": run.tuned_on_targets,
         "dataset": _dataset(run.source),
@@ -292,13 +293,12 @@ def remove_checkpoints(checkpoint: Path) -> None:
 
 
 def require_files(checkpoint: Path) -> None:
-    """Raise OutputError for a folder or a link in the place of a run's checkpoint or its teacher's, before
-    anything is computed.
+    """Raise OutputError for a folder in the place of a run's checkpoint or its teacher's, before anything is
+    computed.
     """
     for path in (checkpoint, _teacher_checkpoint(checkpoint)):
-        if path.is_symlink() or path.is_dir():
-            kind = "link, which is not followed" if path.is_symlink() else "folder"
-            raise OutputError(f"{path} is a {kind}: remove it, or choose another --out.")
+        if path.is_dir():
+            raise OutputError(f"{path} is a folder: remove it, or choose another --out.")
 
 
 def _teacher_checkpoint(checkpoint: Path) -> Path:

@@ -17,7 +17,7 @@ from dear.report.html import report_page
 from dear.report.protocols import report_of, tables_of
 from dear.report.records import Record, protocol, readable, weights_of
 from dear.report.run_mistakes import mistakes_files
-from dear.writing import output_folder, within
+from dear.writing import output_folder
 
 PAGE = "report.html"
 PUBLISHED = "Numbers labelled published are the paper's; all others come from the run records."
@@ -120,9 +120,9 @@ def write_folder_report(
 
     Raises:
         DataError: for records that cannot be combined in one report.
-        OutputError: if the output folder cannot be written to, or "report" is a link.
+        OutputError: if the output folder cannot be written to.
     """
-    out = out or within(folder, "report")
+    out = out or folder / "report"
     records = of_weights(read_folder(folder), weights)
     runs = [record for record in records if not report_of(protocol(record)).illustrates]
     if not runs:

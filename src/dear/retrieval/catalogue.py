@@ -39,7 +39,7 @@ from dear.retrieval.facts import Facts
 from dear.retrieval.results import COPIES, damaged, unopened
 from dear.retrieval.scan import Stamp
 
-SCHEMA = 2
+SCHEMA = 3
 LONGEST_PATH, LONGEST_REASON = 4096, 500
 FIRST_VECTORS = "vectors-1"
 WRITTEN_AT_ONCE = 1000  # rows: signals, such as SIGTERM, wait so long

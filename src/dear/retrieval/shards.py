@@ -33,7 +33,7 @@ NUMBERS = 2**23  # numbers of rows that are copied or compared at a time: 16,384
 MERGED = ("identity", "features", "embed", "folder", "model", "heads")
 """Facts of the encoder and the folder, which a merged index has too."""
 ENCODER = (("identity", "model"), ("folder", "folder"), ("features", "features"), ("embed", "width"))
-HEADS = ("model", "sha256", "heads", "left_out", "convention", "short_side", "mean")
+HEADS = ("model", "sha256", "heads", "left_out", "convention", "mean")
 
 
 def all_shards(folder: Path) -> dict[Shard, Path]:

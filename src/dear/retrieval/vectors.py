@@ -18,7 +18,6 @@ from torch import Tensor
 from dear.errors import DataError, OutputError
 from dear.reading.files import opened, require_plain, size_on_disk
 from dear.retrieval.results import damaged, opens_no_more, unopened
-from dear.writing import opened_plain
 
 BYTES = 2  # of a float16
 CHUNK = 16_384  # rows copied at a time
@@ -82,7 +81,8 @@ class Vectors:
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             for feature in range(self.features):
-                with opened_plain(self.path(feature)) as file:
+                self.path(feature).touch()
+                with self.path(feature).open("r+b") as file:
                     file.truncate(start * self.embed * BYTES)
                     file.seek(0, 2)
                     file.write(np.ascontiguousarray(values[:, feature]).tobytes())
@@ -93,8 +93,7 @@ class Vectors:
         """Write all rows of a feature, which come in parts. Raises OutputError."""
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            with opened_plain(self.path(feature)) as file:
-                file.truncate()
+            with self.path(feature).open("wb") as file:
                 for rows in parts:
                     file.write(np.ascontiguousarray(rows).tobytes())
         except OSError as error:

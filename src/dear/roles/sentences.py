@@ -18,13 +18,11 @@ from torch import Tensor, nn
 from torch.nn.functional import gelu, normalize, scaled_dot_product_attention
 
 from dear.backbone import hub
-from dear.backbone.hub_cache import note_folder_of
-from dear.backbone.tokenizer_file import FILE, SETTINGS, FileTokenizer, file_tokenizer
+from dear.backbone.tokenizer_file import FILE, SETTINGS, FileTokenizer, read_tokenizer
 from dear.backbone.weights import fill_weights, read_weights
 from dear.errors import DearError, WeightsError, first_line
 from dear.limits import LIMITS, at_most
 from dear.reading.files import ReadingError, expanded, require_inside
-from dear.reading.namesakes import note_namesake
 from dear.reading.plain import read_json
 from dear.reading.typed import Positive, Range, shown, typed
 
@@ -239,10 +237,6 @@ def load_sentence_model(source: str) -> SentenceModel:
 
 
 def _load(source: str) -> SentenceModel:
-    if source == MODEL:
-        note_namesake(source, "a repository of the hub")
-    elif expanded(source).is_dir():
-        note_folder_of(source)
     modules_file = _file(source, "modules.json")
     file_of = partial(_file, source, commit=hub.commit_of(modules_file))  # all are of one commit
     modules = typed(read_json(modules_file, "config_values", links=True), list[Module], modules_file)
@@ -272,7 +266,7 @@ def _load(source: str) -> SentenceModel:
     words_file, lengths_file = file_of(FILE), file_of(SETTINGS)
     lengths = typed(read_json(lengths_file, "config_values", links=True), TokenizerSettings, lengths_file)
     longest = settings.get("max_seq_length") or lengths.get("model_max_length", WIDEST)
-    tokenizer = file_tokenizer(
+    tokenizer = read_tokenizer(
         words_file, lengths_file, words=config["vocab_size"], clean="whitespace",
         context=max(2, min(longest, config["max_position_embeddings"])),
         strip_sep_token=False,
@@ -302,9 +296,8 @@ def _require_no_prompt(file_of: Callable[[str], Path]) -> None:
 
 
 def _normalized(tokenizer: FileTokenizer, text: str) -> str:
-    for step in tokenizer.normalizers:
-        text = step.normalize_str(text)
-    return text
+    normalizer = tokenizer.rust.normalizer
+    return text if normalizer is None else str(normalizer.normalize_str(text))
 
 
 def _lower(text: str) -> str:

@@ -19,8 +19,6 @@ from torch import Tensor
 from dear.backbone.choice import HALF, Precision
 from dear.backbone.precision import device_precision
 from dear.errors import OutputError, SettingsError, installation
-from dear.libraries import in_pythons_folder
-from dear.writing import within
 
 
 def make_fabric(
@@ -100,22 +98,10 @@ def _tensorboard(folder: Path) -> Any:
         raise SettingsError(f"TensorBoard is not installed: {installation('log')}, or omit --log.") from error
 
 
-def _wandb_folder() -> str:
-    """The folder of W&B's files: the user's, or the current one. Raises OutputError for a link in their place
-    there.
-    """
-    if folder := os.environ.get("WANDB_DIR"):
-        return folder
-    for name in ("wandb", ".wandb"):
-        within(Path.cwd(), name)
-    return str(Path.cwd())
-
-
 class WandbLogger(Logger):
     """One run of W&B for all runs of a command. Metrics are named LABEL/METRIC and drawn over epochs.
 
-    Raises SettingsError if the library is missing or cannot begin a run, OutputError for a link in the place
-    of its files.
+    Raises SettingsError if the library is missing or cannot begin a run.
     """
 
     def __init__(self, project: str) -> None:
@@ -127,13 +113,11 @@ class WandbLogger(Logger):
         self.run: Any = None
         if getattr(rank_zero_only, "rank", 0) == 0:
             try:
-                with in_pythons_folder():  # it reads settings, such as the server's address, in this folder
-                    wandb.setup()
                 # git obeys the settings of a folder
                 settings = wandb.Settings(disable_git=True, disable_code=True)
-                self.run = wandb.init(project=project, dir=_wandb_folder(), settings=settings)
-            except OutputError:
-                raise
+                self.run = wandb.init(
+                    project=project, dir=os.environ.get("WANDB_DIR", "."), settings=settings
+                )
             except Exception as error:  # no common class: no key, no network, a name that it refuses
                 raise SettingsError(
                     f"W&B cannot begin a run: {error}. Log in with `wandb login`, set WANDB_MODE=offline, or "

@@ -5,12 +5,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from dear.adapters.export import export
 from dear.adapters.predictor import Predictor
 from dear.backbone.clip import Clip
-from dear.libraries import silence_reports
 from tests.unit.serving.small import small_predictor
 
 RUNTIME = "import os, sys; print(os.environ.get('ORT_DISABLE_TELEMETRY'), file=sys.stderr)"
@@ -27,13 +24,6 @@ def test_onnxruntime_is_told_before_it_is_loaded(tmp_path: Path) -> None:
         env=environment | {"PYTHONPATH": str(tmp_path)}, capture_output=True, text=True, check=True,
     )  # fmt: skip
     assert ended.stderr.split()[-1] == "1"
-
-
-def test_a_users_choice_stays(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("ORT_DISABLE_TELEMETRY", "0")
-    monkeypatch.delenv("RAY_USAGE_STATS_ENABLED", raising=False)
-    silence_reports()
-    assert (os.environ["ORT_DISABLE_TELEMETRY"], os.environ["RAY_USAGE_STATS_ENABLED"]) == ("0", "0")
 
 
 def test_a_program_has_no_paths_of_this_machine(small_clip: Clip, tmp_path: Path) -> None:

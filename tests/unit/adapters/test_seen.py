@@ -68,7 +68,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def all_of(folder: Path) -> Dataset:
-    return load_dataset(folder, DataSettings(test_share=1.0, short_side=256))
+    return load_dataset(folder, DataSettings(test_share=1.0))
 
 
 def hash_of(content: bytes) -> bytes:

@@ -11,8 +11,8 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from dear.backbone import tiny
-from dear.backbone.clip_tokenizer import is_clips
 from dear.backbone.load import load_clip
+from dear.backbone.tokenizer_file import is_clips
 from dear.errors import DearError, WeightsError
 from dear.reading.plain import parse_json
 from tests.standin_hub import StandIn
@@ -129,9 +129,10 @@ OTHER: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("form", [*USUAL, *OTHER])
-def test_forms_of_clips_tokenizer(form: str) -> None:
-    content = (USUAL | OTHER)[form]
-    assert is_clips(content, Path("tokenizer.json")) == (form in USUAL)
+def test_forms_of_clips_tokenizer(form: str, tmp_path: Path) -> None:
+    file = tmp_path / "tokenizer.json"
+    file.write_text(json.dumps((USUAL | OTHER)[form]))
+    assert is_clips(file) == (form in USUAL)
 
 
 def test_a_tokenizer_of_as_many_words_as_clips(tmp_path: Path) -> None:

@@ -15,8 +15,9 @@ from dear.backbone.clip import Clip
 from dear.backbone.convert import patches_of, to_towers, why_not
 from dear.backbone.load import build_from, load_clip, random_network
 from dear.backbone.precision import half
+from dear.backbone.preprocess import Preprocess
 from dear.backbone.weights import load_weights
-from dear.backbone.whole import WholeTextTower, WholeVisionTower
+from dear.backbone.whole import WholeTextTower, WholeVisionTower, image_side
 from dear.errors import WeightsError
 
 RESNET = {
@@ -59,7 +60,13 @@ def network_of(config: dict[str, Any], seed: int = 3) -> Any:
 
 def clip_of(network: nn.Module) -> Clip:
     tokenizer = open_clip.SimpleTokenizer(context_length=11)
-    return Clip(network, tokenizer, name="small", pretrained="x", mean=(0.1, 0.2, 0.3), std=(0.5, 0.6, 0.7))
+    return Clip(
+        network,
+        tokenizer,
+        name="small",
+        pretrained="x",
+        preprocess=Preprocess(image_side(network.visual), (0.1, 0.2, 0.3), (0.5, 0.6, 0.7)),
+    )
 
 
 def images(size: int, count: int = 3) -> torch.Tensor:

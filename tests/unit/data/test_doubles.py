@@ -38,6 +38,19 @@ def test_nothing_to_warn_of(folder: Path, settings: DataSettings, capsys: pytest
     assert verdict(folder, settings, capsys) == "ok"
 
 
+def test_names_that_clip_does_not_read_to_their_end(folder: Path, settings: DataSettings) -> None:
+    """CLIP reads 75 tokens: of "a photo of a", then 71 of the 80 words."""
+    words = " ".join(["ab"] * 80)
+    for part in ("train", "test"):
+        (folder / part / "ant").rename(folder / part / f"{words} c")
+    [warning] = check_dataset(str(folder), settings).warnings
+    assert warning.startswith("class names cut, since the text tower reads 75 tokens: 'ab ab")
+    for part in ("train", "test"):
+        (folder / part / "bee").rename(folder / part / f"{words} d")
+    [refusal] = check_dataset(str(folder), settings).warnings
+    assert refusal.startswith("the text tower reads 75 tokens of a prompt, and so the same of 'ab ab")
+
+
 def test_copies_are_told_by_where_they_are(
     folder: Path, settings: DataSettings, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -342,7 +342,6 @@ class TestTemplates:
             {"test_share": 1.1},
             {"test_share": -0.1},
             {"short_side": 0},
-            {"short_side": 1025},
             {"workers": -1},
             {"workers": 257},
         ]

@@ -59,14 +59,7 @@ def test_what_it_says_is_what_is_run(tmp_path: Path) -> None:
         (GOOD.replace("out: runs/x\n", ""), "it lacks the key 'out'"),
         (GOOD.replace("mixed-paints", '"~no-such-user/x"'), "the key 'data' is '~no-such-user/x': no user"),
         (GOOD + "model: ~no-such-user/x\n", "the key 'model' is '~no-such-user/x': no user"),
-        (GOOD + "dataset: {workers: 1000000}\n", "workers is 1000000: it must be at most 256"),
-        (GOOD.replace("runs/x", ".."), "the key 'out' is '..': it must name a folder, without"),
-        (GOOD.replace("runs/x", "runs/.."), "the key 'out' is 'runs/..': it must name a folder, without"),
-        (GOOD.replace("runs/x", "../../x"), "the key 'out' is '../../x': it must name a folder, without"),
-        (GOOD.replace("runs/x", "."), "the key 'out' is '.': it must name a folder, without"),
-        (GOOD.replace("runs/x", '"runs/x\\nok: done"'), r"'runs/x.*: it must have no line end"),
-        (GOOD.replace("runs/x", "/"), "the key 'out' is '/': it must name a folder, without"),
-        (GOOD.replace("runs/x", "x" * 300), "the key .out. is .x+.*: File name too long"),
+        (GOOD + "dataset: {workers: 1000000}\n", "workers is 1000000: it must be from 0 to 256"),
         (GOOD + "roles: [a]\n", "its roles is .'a'.: it must be a path or null"),
         (GOOD + "select: [last]\n", "its select is .'last'.: it must be one of last, val"),
         (GOOD.replace("few-shot", "fewshot"), "unknown protocol 'fewshot'. Did you mean 'few-shot'"),
@@ -105,8 +98,6 @@ def test_what_it_says_is_what_is_run(tmp_path: Path) -> None:
         (GOOD + "dataset: {broken: foo}\n", "broken is 'foo': it must be one of stop, skip"),
         (GOOD + "dataset: {root: 5}\n", r"its dataset\.root is 5: it must be a path"),
         (GOOD + "dataset: {template: 5}\n", r"its dataset\.template is 5: it must be text"),
-        (GOOD + "dataset: {root: data}\n", "cannot have the key 'dataset.root': .* DEAR_DATA"),
-        (GOOD + "dataset: {cache: cache}\n", "cannot have the key 'dataset.cache': .* DEAR_CACHE"),
         (GOOD + "model: ''\n", "name of the model or of its weights is empty"),
         (GOOD + "pretrained: [a]\n", "its pretrained is .'a'.: it must be text"),
         (GOOD + "roles: 5\n", "its roles is 5: it must be a path"),
@@ -168,9 +159,6 @@ def test_a_recipe_of_more_runs_than_anyone_makes_is_refused(tmp_path: Path) -> N
     many = ", ".join(f"d{number}" for number in range(500))
     shots = ", ".join(map(str, range(1, 10_000)))
     text = f"protocol: few-shot\nout: x\ndata: [{many}]\nmethods: [coop]\nshots: [{shots}]\n"
-    labelled = ", ".join(f"{{method: gda, label: m{number}}}" for number in range(501))
-    with pytest.raises(RecipeError, match="501 methods of a recipe"):  # each is compared with all others
-        plans(tmp_path, f"[{labelled}]")
     with pytest.raises(RecipeError, match=r"4,999,500 runs: .* above the limit of 20,000"):
         load_recipe(written(tmp_path, text))
 
@@ -279,8 +267,8 @@ def test_an_ablation_changes_one_thing_each() -> None:
     ("name", "settings"),
     [
         ("beta", DearSettings(beta=0.5)),
+        ("beta", DearSettings(beta=0.9)),  # the default
         ("first", DearSettings(first=10)),
-        ("loss", DearSettings(lambda_reg=0.5)),
         ("loss", DearSettings(lambda_fusion=0.1)),
     ],
 )
@@ -363,17 +351,6 @@ def test_numbers_beyond_use(tmp_path: Path) -> None:
             load_recipe(path)
     with pytest.raises(RecipeError, match=r"its train\.lr is 10+\.\.\.0+: it must be a number"):
         load_recipe(written(tmp_path, GOOD.replace("1e-2", f"1{'0' * 320}")))
-
-
-def test_data_sets_are_few(tmp_path: Path) -> None:
-    names = [f"photos-{number}" for number in range(501)]
-    for many, refused in ((names[:500], False), (names, True)):
-        path = written(tmp_path, GOOD.replace("[mixed-paints, stamped-tiles]", f"[{', '.join(many)}]"))
-        if refused:
-            with pytest.raises(RecipeError, match="data: 501 data sets of a recipe"):
-                load_recipe(path)
-        else:
-            load_recipe(path)
 
 
 def test_a_data_set_has_many_names(tmp_path: Path) -> None:

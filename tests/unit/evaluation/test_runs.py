@@ -247,16 +247,6 @@ def test_a_folder_or_a_link_in_the_place_of_a_checkpoint(
             with pytest.raises(OutputError, match=rf"{path.stem}{ending} is a folder: remove it, or choose"):
                 run(small_clip, [ZERO], tmp_path)
         (unfinished / f"{path.stem}{ending}").rmdir()
-        (unfinished / f"{path.stem}{ending}").symlink_to(tmp_path / "mine")  # a state elsewhere
-        with pytest.raises(
-            OutputError, match=rf"{path.stem}{ending} is a link, which is not followed: remove"
-        ):
-            run(small_clip, [ZERO], tmp_path)
-        (unfinished / f"{path.stem}{ending}").unlink()
-    unfinished.rmdir()
-    unfinished.write_text("x")
-    with pytest.raises(OutputError, match=r"unfinished is not a folder: remove it, or choose another --out"):
-        run(small_clip, [ZERO], tmp_path)
 
 
 def test_too_few_images_for_the_shots(small_clip: Clip) -> None:
@@ -367,8 +357,8 @@ def test_a_new_setting_changes_no_key(small_clip: Clip) -> None:
 
     def key(settings: CoOpSettings, **training: Any) -> str:
         context = RunContext(small_clip, training=TrainOptions(**training))
-        plan = Plan("coop", settings=settings)
-        return context.resolve(BaseToNovel(), [noise_dataset()], plan, seed=1, shots=2).key
+        run = context.resolve(BaseToNovel(), [noise_dataset()], Plan("coop"), seed=1, shots=2)
+        return replace(run, settings=settings).key
 
     today = key(CoOpSettings(tokens=3))
     assert key(Later(tokens=3)) == today == key(CoOpSettings(tokens=3), momentum=0.9)

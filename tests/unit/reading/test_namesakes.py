@@ -7,13 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from dear.adapters.bundle import Bundle
 from dear.backbone.choice import check_model, is_architecture, is_local
-from dear.backbone.load import load_clip
 from dear.backbone.repository import repository
 from dear.data.loading import load_dataset, load_images, read_listing
 from dear.data.settings import DataSettings
-from dear.errors import DataError, DearError, WeightsError
+from dear.errors import DataError, WeightsError
 from dear.evaluation.protocols.transfer import DomainGeneralization
 from dear.reading.files import ReadingError, expanded
 from dear.reading.namesakes import note_folder, note_namesake
@@ -53,18 +51,11 @@ def test_an_architecture_comes_before_a_folder(name: str, folder: Path) -> None:
     (folder / name).mkdir(parents=True)
     check_model(name)
     assert is_architecture(name)
-    with pytest.warns(UserWarning, match=f"^{name} is an architecture; .* write ./{name}$"):
-        assert repository(name) is None
+    assert repository(name) is None
     for path in (f"./{name}", str(folder / name)):
         source = repository(path)
         assert source is not None
         assert (source.name, source.folder) == (path, Path(path))
-
-
-def test_the_tiny_clip_is_that_of_the_package(folder: Path) -> None:
-    (folder / "tiny").mkdir()
-    with pytest.warns(UserWarning, match=r"^tiny is an architecture;"):
-        assert load_clip("tiny").identity.model == "tiny"
 
 
 def test_weights_are_here_only_if_no_tag_has_their_name(folder: Path) -> None:
@@ -78,56 +69,15 @@ def test_weights_are_here_only_if_no_tag_has_their_name(folder: Path) -> None:
     assert is_local("ViT-B-16", "mine")
 
 
-@pytest.fixture
-def cache(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The hub's cache, which knows these names as those of repositories."""
-    for name in ("laion--CLIP-x", "me--bundle", "me--bert"):
-        (folder / "cache" / f"models--{name}").mkdir(parents=True)
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(folder / "cache"))
-    return folder / "cache"
-
-
-@pytest.mark.usefixtures("cache")
-def test_a_model_called_as_a_repository_that_is_a_folder(folder: Path) -> None:
-    (folder / "laion" / "CLIP-x").mkdir(parents=True)
-    (folder / "laion" / "CLIP-z").mkdir()
-    with pytest.warns(UserWarning, match=r"^laion/CLIP-x is the folder /.*, no repository of the hub$"):
-        source = repository("laion/CLIP-x")
-    assert source is not None
-    assert source.folder == Path("laion/CLIP-x")
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        repository("./laion/CLIP-x")
-        repository("laion/CLIP-y")
-        repository("laion/CLIP-z")  # of which the cache knows nothing
-
-
-@pytest.mark.usefixtures("cache")
-def test_a_bundle_called_as_a_repository_that_is_a_folder(folder: Path) -> None:
-    (folder / "me" / "bundle").mkdir(parents=True)
-    note = "me/bundle is the folder .*, no repository of the hub"
-    with pytest.raises(DearError, match="not a bundle"), pytest.warns(UserWarning, match=note):
-        Bundle.from_pretrained("me/bundle")
-    for path in ("./me/bundle", Path("me/bundle")):
-        with warnings.catch_warnings(record=True) as warned, pytest.raises(DearError, match="not a bundle"):
-            Bundle.from_pretrained(path)
-        assert not warned
-
-
-@pytest.mark.usefixtures("cache")
 def test_the_usual_sentence_model_is_the_hubs(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     (folder / MODEL).mkdir(parents=True)
     (folder / MODEL / "modules.json").write_text("0")
-    note = f"^{MODEL} is a repository of the hub; .* write ./{MODEL}$"
-    with pytest.warns(UserWarning, match=note), pytest.raises(WeightsError) as raised:
+    with pytest.raises(WeightsError) as raised:
         load_sentence_model(MODEL)
     assert "modules.json: " not in str(raised.value)
     with pytest.raises(WeightsError, match=r"modules\.json"):
         load_sentence_model(f"./{MODEL}")
-    (folder / "me" / "bert").mkdir(parents=True)
-    with pytest.warns(UserWarning, match="me/bert is the folder"), pytest.raises(WeightsError):
-        load_sentence_model("me/bert")
 
 
 def test_a_task_and_a_benchmark_come_before_folders(folder: Path) -> None:

@@ -5,16 +5,13 @@ from collections.abc import Callable, Iterable
 from contextlib import closing
 from pathlib import Path
 
-import numpy as np
 import pytest
-import torch
 
 from dear.errors import DataError, OutputError
 from dear.retrieval.build import build_index
 from dear.retrieval.catalogue import Catalogue, Entry
 from dear.retrieval.scan import Shard, Stamp
 from dear.retrieval.shards import merge_index
-from dear.retrieval.vectors import Vectors
 from tests.unit.retrieval.solid import Plain, gallery, paint
 
 
@@ -128,29 +125,3 @@ def test_a_folder_that_cannot_be_listed_is_not_written_to(
         with pytest.raises(OutputError, match=r"cannot write an index to .*Permission denied"):
             write()
     assert mine.read_bytes() == b"kept"
-
-
-@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs links and pipes")
-@pytest.mark.parametrize("kind", ["link", "link to nothing", "folder behind a link", "pipe"])
-def test_vectors_are_written_to_plain_files(tmp_path: Path, kind: str) -> None:
-    """Whatever was checked before."""
-    vectors, mine = Vectors(tmp_path / "vectors-1", 1, 4), tmp_path / "mine"
-    if kind == "folder behind a link":
-        mine.mkdir()
-        vectors.folder.symlink_to(mine)
-    else:
-        vectors.folder.mkdir()
-        if kind == "link":
-            mine.write_bytes(b"kept")
-        os.mkfifo(vectors.path(0)) if kind == "pipe" else vectors.path(0).symlink_to(mine)
-    for write in (
-        lambda: vectors.write(0, torch.ones(1, 1, 4)),
-        lambda: vectors.write_feature(0, [np.ones((1, 4))]),
-    ):
-        with pytest.raises(OutputError, match=r"cannot write the vectors to .*: .*(is a link|regular file)"):
-            write()
-    if kind == "link":
-        assert mine.read_bytes() == b"kept"
-    else:
-        assert [*tmp_path.rglob("mine/*")] == []
-        assert mine.exists() == (kind == "folder behind a link")

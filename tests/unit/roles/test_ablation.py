@@ -10,7 +10,6 @@ from dear import limits
 from dear.backbone.clip import Clip
 from dear.backbone.head_contributions import head_contributions
 from dear.backbone.load import load_clip
-from dear.data.images.transforms import eval_views
 from dear.data.world.render import WorldScenes
 from dear.errors import SettingsError
 from dear.limits import LIMITS, LimitError
@@ -29,6 +28,7 @@ from dear.roles.ablation import (
 from dear.roles.decompose import analysed_layers, decompose
 from dear.roles.table import HeadRole, RoleTable
 from tests.unit.training.world import Noise, few
+from tests.views import eval_views
 
 
 def test_accuracies_are_those_of_the_slow_reference(small_clip: Clip) -> None:

@@ -46,11 +46,13 @@ TURNS = {
 """The transpose that makes a picture upright, by EXIF orientation."""
 
 
-def decode(path: Path, short_side: int, data: bytes | None = None) -> UInt8[Tensor, "3 height width"]:
+def decode(
+    path: Path, short_side: int | None = None, data: bytes | None = None
+) -> UInt8[Tensor, "3 height width"]:
     """Decode an image file: rotated by its EXIF orientation, in RGB, transparency on white.
 
-    A short side above `short_side` pixels is reduced to it (bicubic, antialiased); of a picture that is more
-    than 16 times as long as it is wide the middle is used. `data` is the file's content if it was read
+    A short side above `short_side` pixels is reduced to it (bicubic, antialiased), and of a picture that is
+    more than 16 times as long as it is wide the middle is used. `data` is the file's content if it was read
     before. Large TIFFs and lossless WebPs are decoded in a process of their own. Raises DataError with the
     path and the reason.
     """
@@ -73,7 +75,7 @@ def decode(path: Path, short_side: int, data: bytes | None = None) -> UInt8[Tens
 
 
 def _in_a_process(
-    content: bytes, short_side: int, warned: list[str]
+    content: bytes, short_side: int | None, warned: list[str]
 ) -> tuple[UInt8[np.ndarray, "height width 3"], list[str]]:
     """The picture and the warnings, without torch, whose threads a fork lacks. Raises DataError."""
     try:
@@ -84,7 +86,7 @@ def _in_a_process(
         raise DataError(first_line(error)) from error
 
 
-def as_picture(image: Image.Image, short_side: int) -> UInt8[Tensor, "3 height width"]:
+def as_picture(image: Image.Image, short_side: int | None = None) -> UInt8[Tensor, "3 height width"]:
     """`decode` for an open image. Raises ValueError for pixels of 32 bits, and of 12 in 16."""
     return _picture(_upright(orientation(image), _rgb(image)), short_side)
 
@@ -110,11 +112,13 @@ def _upright(turned: int, image: Image.Image) -> Image.Image:
     return image.transpose(TURNS[turned]) if turned in TURNS else image
 
 
-def _picture(image: Image.Image, short_side: int) -> UInt8[Tensor, "3 height width"]:
+def _picture(image: Image.Image, short_side: int | None) -> UInt8[Tensor, "3 height width"]:
     return _channels_first(np.array(_reduced(image, short_side)))
 
 
-def _reduced(image: Image.Image, short_side: int) -> Image.Image:
+def _reduced(image: Image.Image, short_side: int | None) -> Image.Image:
+    if short_side is None:
+        return image
     if max(image.size) > MOST_SQUARES * min(image.size):
         longest = MOST_SQUARES * min(image.size)
         left, top = (max(0, side - longest) // 2 for side in image.size)

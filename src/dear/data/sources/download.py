@@ -9,14 +9,14 @@ from dear.data.findings import Fetched
 from dear.data.sources.benchmarks import Benchmark
 from dear.data.sources.splits import PREFIX, split_file
 from dear.errors import DataError, OutputError, first_line, of_the_disk
-from dear.writing import temporary_folder, within
+from dear.writing import temporary_folder
 
 
 def fetch(benchmark: Benchmark, root: Path) -> Fetched:
     """Download a benchmark into its folder under the root, completely or not at all; existing files are kept.
 
     A host that does not answer is not an error: the result lists what to do by hand. Raises OutputError if
-    the root cannot be written, or a link lies in the place of the folder.
+    the root cannot be written.
     """
     home = root / benchmark.folder
     fetched, why = [], None
@@ -25,7 +25,6 @@ def fetch(benchmark: Benchmark, root: Path) -> Fetched:
     elif benchmark.download is None:
         why = "torchvision does not download it"
     else:
-        within(root, benchmark.folder, "--root")
         try:
             home.mkdir(parents=True, exist_ok=True)
             fetched = _download(benchmark.download, home)

@@ -12,7 +12,7 @@ from dear.evaluation.records import make_folder
 from dear.limits import LimitError
 from dear.reading.files import ReadingError, read_text, require_plain
 from dear.reading.typed import shown
-from dear.writing import UNFINISHED, output_file, within
+from dear.writing import output_file
 
 MARK, LOCK = ".recipe", ".dear.lock"
 
@@ -35,7 +35,6 @@ def check_folders(experiments: Sequence[Experiment]) -> None:
         if not existing.is_dir() or not os.access(existing, os.W_OK | os.X_OK):
             why = "no permission" if existing.is_dir() else f"{existing} is not a folder"
             raise OutputError(f"cannot write to {out}: {why}. Choose another place with --out.")
-        within(out, UNFINISHED)
         if recipe:
             _require_owner(out, recipe)
 

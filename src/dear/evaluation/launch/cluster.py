@@ -17,7 +17,6 @@ from dear.evaluation.launch.processes import LostWorkerError, Waiting, with_meth
 from dear.evaluation.records import read_record
 from dear.evaluation.resolve import run_name
 from dear.evaluation.runs import Runner, RunProgress, run_one
-from dear.libraries import in_pythons_folder, silence_reports
 from dear.writing import write_json
 
 Job = TypeVar("Job", bound=Hashable)
@@ -122,7 +121,7 @@ def _stored(experiment: Experiment, run: Run, record: dict[str, Any]) -> dict[st
 
 
 def _connect(address: str, slots: int | None) -> Any:
-    silence_reports()
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     try:
         import ray
     except ModuleNotFoundError as error:
@@ -132,7 +131,7 @@ def _connect(address: str, slots: int | None) -> Any:
         options |= {"include_dashboard": False, "num_cpus": slots}
     try:
         # Its workers import from the folder that is the current one here, which may be a stranger's.
-        with _own_sigterm(), in_pythons_folder():
+        with _own_sigterm():
             ray.init(address=address, **options)
     except (ConnectionError, ValueError, RuntimeError) as error:
         raise SettingsError(

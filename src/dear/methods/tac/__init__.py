@@ -3,13 +3,13 @@
 import hashlib
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from types import MappingProxyType
 from typing import Literal, Self
 
-from dear.backbone.prompts import prompt_work
+from dear.backbone.prompts import text_bytes
 from dear.errors import SettingsError, listing
 from dear.limits import at_most
 from dear.methods.declaration import AT_LEAST_0, COUNT, LAYER, PROMPT, Declaration, MethodSettings
@@ -92,7 +92,7 @@ class TacSettings(MethodSettings):
             if not resolved(path).is_relative_to(resolved(folder)):
                 raise SettingsError(f"{path} leads out of its folder: put the file itself there.")
         _, sha256 = self._read(path)
-        return replace(self, descriptions=str(path), descriptions_sha256=sha256)
+        return self.replaced(descriptions=str(path), descriptions_sha256=sha256)
 
     def without_files(self) -> Self:
         if self.centres == "own" and self.descriptions != TEMPLATES:
@@ -132,7 +132,7 @@ class TacSettings(MethodSettings):
             descriptions.append(sentences)
         at_most("descriptions", sum(map(len, descriptions)), path)
         at_most("description", max(map(len, chain.from_iterable(descriptions)), default=0), path)
-        at_most("prompt_text", prompt_work(chain.from_iterable(descriptions)), path)
+        at_most("prompt_text", text_bytes(chain.from_iterable(descriptions)), path)
         return descriptions
 
     def _read(self, path: Path) -> tuple[bytes, str]:
