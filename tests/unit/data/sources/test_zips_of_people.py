@@ -109,6 +109,13 @@ def test_a_folder_beside_files_that_say_nothing(tmp_path: Path, settings: DataSe
         load(zipped(tmp_path / "e.zip", contents | {"split_zhou_x.json": b"{"}), settings)
 
 
+def test_a_folder_called_like_an_image(tmp_path: Path, settings: DataSettings) -> None:
+    contents = {"d/a.jpg/": b""} | {
+        f"d/{name}/{n}.png": png(tmp_path) for name in ("a.jpg", "b") for n in range(2)
+    }
+    assert load(zipped(tmp_path / "d.zip", contents), settings).classnames == ("a.jpg", "b")
+
+
 def test_a_zip_of_test_images(tmp_path: Path, settings: DataSettings) -> None:
     folder = class_folders(tmp_path / "one" / "test", COUNTS).parent
     data = load(pack(tmp_path / "d.zip", folder), settings)
