@@ -13,11 +13,11 @@ from dear.reading.files import line_ends, text_bytes
 
 EXAMPLES = 3
 """Classes that a warning of cut prompts names."""
-SHOWN = 80
+MAX_LETTERS = 80
 """Letters of a name or a prompt that a message shows."""
 
-REPEATED, OF_A_REPAIR = 4, 100
-"""How often a byte counts of a prompt that may be repaired repeatedly, and bytes for each such prompt."""
+REPEATED, BYTES_A_REPAIR = 4, 100
+"""Weight of a byte in a prompt that may be repaired several times, and bytes added for each such prompt."""
 
 
 def require_few(classnames: Sequence[str], templates: Sequence[str], embed: int) -> None:
@@ -26,9 +26,10 @@ def require_few(classnames: Sequence[str], templates: Sequence[str], embed: int)
     at_most("prompts", prompts, where)
     at_most("text_features", prompts * embed, where)
     work = 0
-    for (times, names), (again, some) in product(_by_repairs(classnames), _by_repairs(templates)):
-        size = len(some) * text_bytes(names) + len(names) * text_bytes(some)
-        work += _work(max(times, again), size, len(names) * len(some))
+    groups = product(_by_repairs(classnames), _by_repairs(templates))
+    for (name_repairs, names), (template_repairs, texts) in groups:
+        size = len(texts) * text_bytes(names) + len(names) * text_bytes(texts)
+        work += _work(max(name_repairs, template_repairs), size, len(names) * len(texts))
     at_most("prompt_text", work, where)
 
 
@@ -38,7 +39,7 @@ def prompt_work(prompts: Iterable[str]) -> int:
 
 
 def _work(times: int, size: int, prompts: int) -> int:
-    return times * (size + (OF_A_REPAIR * prompts if times == REPEATED else 0))
+    return times * (size + (BYTES_A_REPAIR * prompts if times == REPEATED else 0))
 
 
 def _by_repairs(texts: Iterable[str]) -> list[tuple[int, list[str]]]:
@@ -67,7 +68,7 @@ class PromptReader(Protocol):
         """The number of tokens of each text that are read, without the start and the end."""
 
 
-def cut_prompts(
+def describe_cut_prompts(
     reader: PromptReader, classnames: Sequence[str], prompts: Sequence[Sequence[str]], lead: str = ""
 ) -> str:
     """A warning that names the classes whose prompts are cut, with the part that is read; "" if all fit.
@@ -138,8 +139,8 @@ def _readable_part(reader: PromptReader, prompt: str, lead: str) -> str:
 
 
 def _start(text: str) -> str:
-    return text if len(text) <= SHOWN else f"{text[:SHOWN]}..."
+    return text if len(text) <= MAX_LETTERS else f"{text[:MAX_LETTERS]}..."
 
 
 def _end(text: str) -> str:
-    return text if len(text) <= SHOWN else f"...{text[-SHOWN:]}"
+    return text if len(text) <= MAX_LETTERS else f"...{text[-MAX_LETTERS:]}"

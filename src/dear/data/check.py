@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from dear.backbone.clip_tokenizer import ClipReader
-from dear.backbone.prompts import cut_prompts
+from dear.backbone.prompts import describe_cut_prompts
 from dear.data.fewshot import uneven
 from dear.data.findings import Check
 from dear.data.image_check import broken_images, duplicate_warnings, missing_images, same_images
@@ -105,7 +105,7 @@ def _cut_names(listing: Listing) -> Iterator[str]:
     names = [with_spaces(name) for name in listing.classnames]
     prompts = [[template.format(name) for name in names] for template in listing.templates]
     try:
-        if warning := cut_prompts(ClipReader(), names, prompts):
+        if warning := describe_cut_prompts(ClipReader(), names, prompts):
             yield warning
     except SettingsError as error:
         yield str(error)

@@ -83,7 +83,7 @@ class Plan:
         return roles.uniform("generalization" if self.role_variant == "all-isolated" else "mixed")
 
 
-def with_all(items: Sequence[Any], methods: Iterable[str] = METHODS) -> list[Any]:
+def expand_all(items: Sequence[Any], methods: Iterable[str] = METHODS) -> list[Any]:
     """Expand "all" in a list of methods: names, or mappings with the name under "method". "all" stands for
     every method that no other item names; the result is then in the order of ``methods``, which may be
     fewer than all methods: those that a protocol can run.

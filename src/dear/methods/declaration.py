@@ -40,7 +40,7 @@ class MethodSettings:
 
     A field that is given, equal to its default or not, is set by the user (`set_by_user`) and runs as it is;
     the others take what the method's authors set for a protocol and a data set. ``dataclasses.replace`` gives
-    every field: `replaced` changes some and keeps the rest as they are.
+    every field: `with_values` changes some and keeps the rest as they are.
 
     Attributes:
         training: The authors' base-to-novel training settings that differ from the defaults of
@@ -69,18 +69,18 @@ class MethodSettings:
     @property
     def set_by_user(self) -> frozenset[str]:
         """Names of the fields that were given when the settings were made."""
-        names: frozenset[str] = self.__dict__["_set_by_user"]
-        return names
+        field_names: frozenset[str] = self.__dict__["_set_by_user"]
+        return field_names
 
-    def replaced(self, **values: Any) -> Self:
+    def with_values(self, **values: Any) -> Self:
         """The settings with other values. The same fields count as set by the user."""
         settings = replace(self, **values)
         settings._remember(self.set_by_user)
         return settings
 
-    def filled(self, values: Mapping[str, Any]) -> Self:
+    def fill_unset(self, values: Mapping[str, Any]) -> Self:
         """The settings with other values in fields that the user did not set."""
-        return self.replaced(
+        return self.with_values(
             **{name: value for name, value in values.items() if name not in self.set_by_user}
         )
 
@@ -100,7 +100,9 @@ class MethodSettings:
         """The settings of a trained method, which a bundle holds. Raises SettingsError if the method would
         need a file of them for other classes.
         """
-        return self.replaced(**{item.name: item.default for item in fields(self) if item.name in self.paths})
+        return self.with_values(
+            **{item.name: item.default for item in fields(self) if item.name in self.paths}
+        )
 
     def check_classes(self, trained_on: Sequence[str], tested_on: Sequence[str]) -> None:
         """Raise SettingsError for names of classes that the settings do not suit; called before the first
@@ -271,7 +273,7 @@ class AsPublished:
 
 
 @cache
-def published_rows(folder: str) -> tuple[PublishedRow, ...]:
+def read_published_rows(folder: str) -> tuple[PublishedRow, ...]:
     """The rows of a method's folder, the general ones first; none if it has no such file."""
     file = files("dear.methods").joinpath(folder, "published.json")
     if not folder or not file.is_file():
@@ -281,16 +283,18 @@ def published_rows(folder: str) -> tuple[PublishedRow, ...]:
     return tuple(typed({"source": content["source"], **row}, PublishedRow, file) for row in rows)
 
 
-def as_published(settings: MethodSettings, protocol: str, dataset: str, shots: int) -> AsPublished:
+def apply_published(settings: MethodSettings, protocol: str, dataset: str, shots: int) -> AsPublished:
     """Settings with what the method's authors set for a protocol, a data set and a number of shots.
 
     A later row overrules earlier ones. Fields that the user set stay.
     """
     kind = type(settings)
-    rows = [row for row in published_rows(kind.folder()) if row.applies(settings, protocol, dataset, shots)]
+    rows = [
+        row for row in read_published_rows(kind.folder()) if row.applies(settings, protocol, dataset, shots)
+    ]
     changed: dict[str, Any] = {}
     training: dict[str, Any] = {**settings.trained_with()}
     for row in rows:
         changed |= row.settings
         training |= row.training
-    return AsPublished(settings.filled(changed), training, tuple(row.name for row in rows))
+    return AsPublished(settings.fill_unset(changed), training, tuple(row.name for row in rows))

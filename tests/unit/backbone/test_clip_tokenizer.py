@@ -10,7 +10,7 @@ import torch
 from dear.backbone import clip_tokenizer
 from dear.backbone import openclip as open_clip
 from dear.backbone.clip_tokenizer import END, ClipReader, bounded, cleaning, merged
-from dear.backbone.prompts import cut_prompts
+from dear.backbone.prompts import describe_cut_prompts
 from dear.limits import LimitError
 
 
@@ -130,6 +130,6 @@ def test_a_prompt_is_cut_where_a_longer_context_has_more_tokens() -> None:
     for _ in range(100):
         prompt = " ".join(rng.choices(words, k=rng.randint(8, 40)))
         is_longer = int(longer([prompt]).argmax()) - 1 > 75
-        assert bool(cut_prompts(ClipReader(), ["name"], [[prompt]])) == is_longer
+        assert bool(describe_cut_prompts(ClipReader(), ["name"], [[prompt]])) == is_longer
         cut += is_longer
     assert 10 < cut < 90
