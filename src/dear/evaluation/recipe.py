@@ -45,7 +45,7 @@ from dear.writing import first_link, within
 ABLATION = "ablation"
 """Takes the place of a protocol: variants of DeAR, in base-to-novel."""
 LISTS = ("data", "methods", "of", "without", "seeds", "shots")
-"""Keys of which a single value stands for a list of one."""
+"""Keys whose value may be a list or a single item."""
 
 
 class RecipeError(DearError):
@@ -226,8 +226,8 @@ def _part(
 
 
 def _below(path: Path, key: str, folder: Path) -> Path:
-    """A file of a recipe. Raises SettingsError for one that is not below the recipe's folder: whoever wrote
-    the recipe would choose among the user's files.
+    """The path of a recipe's file. Raises SettingsError if it is not below the recipe's folder: the author of
+    a recipe must not choose among the user's files.
     """
     file = folder / path
     if str(path).startswith("~") or not resolved(file).is_relative_to(resolved(folder)):
@@ -239,8 +239,8 @@ def _below(path: Path, key: str, folder: Path) -> Path:
 
 
 def _require_user(value: Any, key: str) -> None:
-    """Raise SettingsError for a name, or a list with one, that begins with ~ and no user's name, or that of
-    something here.
+    """Raise SettingsError for a name, or one in a list, that begins with ~ and names neither a user nor a
+    file here.
     """
     for name in value if isinstance(value, list) else [value]:
         try:
@@ -250,8 +250,8 @@ def _require_user(value: Any, key: str) -> None:
 
 
 def _out(path: Path, below: Path | None) -> Path:
-    """The folder of the records. Raises SettingsError for one that leads out of where it is put: only the
-    user who runs a recipe may choose a place elsewhere.
+    """The folder of the records. Raises SettingsError if it is outside the current folder: only the user who
+    runs a recipe may choose one elsewhere.
     """
     if ".." in path.parts or not path.name:
         raise SettingsError(f"the key 'out' is {shown(str(path))}: it must name a folder, without '..'.")

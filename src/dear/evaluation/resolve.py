@@ -23,15 +23,15 @@ if TYPE_CHECKING:
     from dear.roles.table import RoleTable
 
 Training = TrainSettings | TrainOptions
-"""Training settings: complete ones, or overrides for all methods of what each is published with."""
+"""Training settings: complete ones, or overrides of what each method is published with."""
 
 LONGEST_PART = 100
-"""Letters of a data set's name in the name of a file, which has at most 255 bytes."""
+"""Most letters of a data set's name in a file name, which has at most 255 bytes."""
 
 
 @dataclass(frozen=True)
 class ResolvedRun:
-    """A run with everything that its results depend on apart from the code, resolved once and for all.
+    """A run with everything that its results depend on, apart from the code.
 
     Attributes:
         datasets: The one that is trained on, followed by the others that are tested on.
@@ -75,7 +75,7 @@ class ResolvedRun:
     @cached_property
     def key(self) -> str:
         """16 hexadecimal digits that change with everything the run's results depend on, except the code.
-        Settings at their defaults are left out, so that a new setting does not make old records anew.
+        Settings at their defaults are left out, so that a new setting does not invalidate old records.
         """
         return self._key(self.protocol.fingerprint, self.datasets)
 

@@ -25,7 +25,7 @@ Published = Mapping[str, float | int | str | None]
 Bounds = tuple[str, Callable[[Any], bool]]
 ANY: Bounds = ("", lambda _: True)
 LARGEST = 1e30
-"""Of a number among the settings: what optimisers make of it is within float32."""
+"""Largest absolute value of a setting: optimizers overflow float32 beyond it."""
 COUNT: Bounds = ("at least 1", lambda value: value >= 1)
 LAYER: Bounds = ("from 1 to 12", lambda value: 1 <= value <= 12)
 SHARE: Bounds = ("from 0 to 1", lambda value: 0 <= value <= 1)
@@ -105,22 +105,21 @@ class MethodSettings:
         )
 
     def check_classes(self, trained_on: Sequence[str], tested_on: Sequence[str]) -> None:
-        """Raise SettingsError for names of classes that the settings do not suit; called before the first
-        run, for the classes of each training and those of all data that are tested on.
+        """Raise SettingsError for class names that the settings do not suit. Called before the first run with
+        the classes of each training, and all classes that are tested.
         """
         del trained_on, tested_on
 
     def tuned_for(self, target: str) -> Mapping[str, Any]:
-        """Values of fields that the method is tested with on a target, a data set other than the one that it
-        was trained on, because its authors chose them for that target: results there are marked as tuned on
-        targets. None for most methods.
+        """Values of fields that the authors chose for testing on one target, a data set other than that of
+        training; empty for most methods. Results there are marked as tuned on targets.
         """
         del target
         return {}
 
     def teacher_backbone(self) -> tuple[str, str | None]:
-        """The backbone of the method's teacher, if it has one, as arguments of `load_clip`; an empty name is
-        that of the run.
+        """The backbone of the method's teacher as arguments of `load_clip`; an empty name stands for the
+        run's own.
         """
         return "", None
 
@@ -260,11 +259,11 @@ class PublishedRow:
 
 @dataclass(frozen=True)
 class AsPublished:
-    """Settings of a method for a run, and what its authors train with there.
+    """The settings of a method for a run, and the training settings of its authors there.
 
     Attributes:
-        training: Fields of the settings of training.
-        rows: Names of the published rows that are in it; none where base-to-novel's settings hold.
+        training: Fields of the training settings.
+        rows: Names of the published rows that apply; none where those of base-to-novel hold.
     """
 
     settings: MethodSettings
