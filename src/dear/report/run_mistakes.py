@@ -149,7 +149,7 @@ def _picture(file: _File) -> tuple[str | None, Image.Image | None]:
     another hash.
     """
     try:
-        with opened(file.path, links=True) as start:
+        with opened(file.path) as start:
             if kind_of(start.read(LONGEST_START)) is None:
                 return None, None
         content = read_image(file.path)
