@@ -198,7 +198,7 @@ def _rows(predictions: Sequence[Prediction]) -> Iterator[list[object]]:
 
 def _names(file: Path) -> list[str]:
     try:
-        lines = read_lines(file, links=True)
+        lines = read_lines(file)
     except ReadingError as error:
         raise DataError(f"cannot read the classes in {file}: {error.reason}.") from error
     return [line.strip() for line in lines if line.strip()]

@@ -18,7 +18,6 @@ from dear.evaluation.plan import Plan, RoleVariant, expand_all
 from dear.evaluation.protocols import protocol_class
 from dear.evaluation.protocols.base_to_novel import BaseToNovel
 from dear.evaluation.recipe import load_recipes, restrict
-from dear.limits import at_most
 from dear.methods.declaration import MethodSettings
 from dear.methods.registry import METHODS, USUAL, known_method, methods_with_roles, option_groups
 from dear.report.grid import Grid
@@ -201,7 +200,6 @@ def make_plans(
             f"--role-variant applies to {' or '.join(methods_with_roles())}, which is not run: "
             f"{', '.join(names)}."
         )
-    at_most("methods", len(names) * len(role_variants or [""]), "--methods")
     return tuple(
         Plan(name, variant, by_method.get(name))
         for name in names

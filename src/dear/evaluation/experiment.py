@@ -16,7 +16,6 @@ from dear.errors import DataError, SettingsError
 from dear.evaluation.plan import Plan, Select
 from dear.evaluation.protocols.base import Protocol
 from dear.evaluation.resolve import Training, file_part, resolve_settings
-from dear.limits import at_most
 from dear.reading.files import expanded
 from dear.reading.typed import shown
 from dear.training.settings import TrainOptions, TrainSettings
@@ -109,8 +108,6 @@ class Experiment(RunOptions):
         for kind, values in {"data set": self.data, "method": self.plans, "seed": self.seeds}.items():
             if not values:
                 raise DataError(f"there is no {kind} to run {self.protocol.name} with.")
-        runs = len(self.data) * len(self.plans) * len(self.shots) * len(self.seeds)
-        at_most("runs", runs, f"this {self.protocol.name}")
         source = self.protocol.trained_on
         if source in self.data:
             raise DataError(f"{source} is both the source and a target: remove it from the targets.")
@@ -172,13 +169,12 @@ class Experiment(RunOptions):
 
 
 def _require_apart(plans: Sequence[Plan]) -> None:
-    """Raise LimitError for a label that no record may have, and SettingsError for two of a method with one
-    name in files: a record would be read as that of the other.
+    """Raise SettingsError for two labels of a method with one name in files: the record of one would be read
+    as that of the other.
     """
     labels = dict[tuple[str, str], str]()
     for plan in plans:
         label = plan.label or ""
-        at_most("record_name", len(label), f"the label {shown(label)}")
         if label != (other := labels.setdefault((plan.method, file_part(label)), label)):
             raise SettingsError(
                 f"the labels {shown(other)} and {shown(label)} of {plan.method} are the same in names of "

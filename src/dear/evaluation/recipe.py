@@ -82,7 +82,7 @@ def load_recipes(path: Path, out: Path | None = None) -> list[Experiment]:
         recipes = sorted([*path.glob("*.yaml"), *path.glob("*.yml")])
         if not recipes:
             raise RecipeError(f"{path} contains no recipe (*.yaml).")
-        return [_load(recipe, out, links=False) for recipe in recipes]
+        return [load_recipe(recipe, out) for recipe in recipes]
     return [load_recipe(path, out)]
 
 
@@ -90,10 +90,6 @@ def load_recipe(path: Path, out: Path | None = None) -> Experiment:
     """The experiment of a recipe. With ``out`` its records go to a subfolder of that, with the name of the
     recipe's own folder. Raises RecipeError naming the file and the key.
     """
-    return _load(path, out, links=True)
-
-
-def _load(path: Path, out: Path | None, *, links: bool) -> Experiment:
     # Its name marks the folder of the runs; readers of a text drop a byte order mark.
     if not in_utf8(path.stem) or path.stem != path.stem.strip("\ufeff").strip():
         raise RecipeError(
@@ -101,7 +97,7 @@ def _load(path: Path, out: Path | None, *, links: bool) -> Experiment:
             "it."
         )
     try:
-        content = read_yaml(path, links=links)
+        content = read_yaml(path)
         if not isinstance(content, dict):
             raise RecipeError(f"{path} contains no keys; a recipe needs at least protocol and out.")
         return _experiment(content, path, out)

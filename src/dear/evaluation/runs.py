@@ -35,7 +35,6 @@ from dear.evaluation.trial import (
     run_record,
     validation_images,
 )
-from dear.limits import at_most
 from dear.methods.registry import check_towers, known_method
 from dear.progress import TrainingStep
 from dear.roles.packaged import role_table
@@ -88,11 +87,6 @@ class Runner:
             check_towers(known_method(plan.method), shared.clip)
         if shared.roles is None and any(plan.needs_roles for plan in experiment.plans):
             shared.roles = role_table(shared.clip, experiment.roles)
-        if shared.roles is not None:
-            trainings = len(experiment.data) if experiment.protocol.trained_on is None else 1
-            trainings *= len(experiment.shots) * len(experiment.seeds)
-            runs = trainings * sum(plan.needs_roles for plan in experiment.plans)
-            at_most("run_roles", runs * len(shared.roles.text), f"this {experiment.protocol.name}")
         views = view_cache(experiment.train, experiment.dataset.cache_folder())
         return replace(shared, training=experiment.train, select=experiment.select, views=views)
 

@@ -2,14 +2,11 @@
 
 from typing import Any
 
-import pytest
-
 from dear.cli.parsing import build_parser
 from dear.cli.registry import COMMANDS
 from dear.cli.run import make_plans
 from dear.errors import SettingsError
 from dear.evaluation.plan import Plan
-from dear.limits import LimitError
 from dear.methods.coop import CoOpSettings
 from dear.methods.registry import METHODS, option_groups
 
@@ -30,14 +27,6 @@ def test_a_setting_of_a_method_that_is_not_run_is_refused_at_its_default_too() -
     settings["coop"] = CoOpSettings(tokens=4)
     with pytest.raises(SettingsError, match=r"--coop\.tokens applies to coop"):
         make_plans(["dear"], settings)
-
-
-def test_methods_and_role_variants_are_bounded() -> None:
-    """A file of --config has each 43,000 times: 1,849,000,000 plans."""
-    settings = {group: METHODS[name].settings() for group, name in option_groups().items()}
-    assert len(make_plans(["dear"] * 250, settings, ["roles", "shuffled"])) == 500
-    with pytest.raises(LimitError, match="--methods: 502 methods"):
-        make_plans(["dear"] * 251, settings, ["roles", "shuffled"])
 
 
 def parsed(command: str, *words: str) -> dict[str, Any]:

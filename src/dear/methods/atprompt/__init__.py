@@ -103,9 +103,7 @@ def _split(attributes: str) -> list[str]:
 
 def _words_of(dataset: str, file: Path) -> list[str]:
     """The words of a data set in a file."""
-    by_dataset: Mapping[str, list[str]] = typed(
-        read_json(expanded(file), links=True), dict[str, list[str]], file
-    )
+    by_dataset: Mapping[str, list[str]] = typed(read_json(expanded(file)), dict[str, list[str]], file)
     words = by_dataset.get(dataset)
     if words is None:
         raise SettingsError(

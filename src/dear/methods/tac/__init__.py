@@ -138,7 +138,7 @@ class TacSettings(MethodSettings):
     def _read(self, path: Path) -> tuple[bytes, str]:
         """A file and its hash. Raises SettingsError if the settings expect another hash."""
         try:
-            content = read_bytes(path, links=True)
+            content = read_bytes(path)
         except ReadingError as error:
             raise ReadingError(f"tac.descriptions {path}", error.reason, missing=error.missing) from error
         sha256 = hashlib.sha256(content).hexdigest()
