@@ -18,7 +18,7 @@ import torch
 from table import table
 
 from dear.backbone.clip import Clip
-from dear.backbone.load import build_from, random_network
+from dear.backbone.load import build_from, build_random
 from dear.backbone.preprocess import Preprocess
 from dear.backbone.tiny import WordTokenizer
 from dear.backbone.whole import image_side
@@ -67,7 +67,7 @@ def network(options: argparse.Namespace) -> tuple[Any, Clip]:
             torch.default_generator.manual_seed(0)
             model = build_from(name, copy.deepcopy(TINY))
     else:
-        model, name = random_network(options.model, 0), options.model
+        model, name = build_random(options.model, 0), options.model
         tokenizer = open_clip.get_tokenizer(options.model)
     model = model.eval().to(options.device)
     clip = Clip(

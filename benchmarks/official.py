@@ -24,7 +24,7 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))  # for tests.parity, wherever this is run
 
 from dear.backbone.clip import Clip  # noqa: E402
-from dear.backbone.load import build, random_network  # noqa: E402
+from dear.backbone.load import build, build_random  # noqa: E402
 from dear.backbone.precision import mixed, precision_for  # noqa: E402
 from dear.backbone.preprocess import Preprocess  # noqa: E402
 from dear.backbone.whole import image_side  # noqa: E402
@@ -227,4 +227,4 @@ class Sides:
 
 def write_weights(path: Path, *, tiny: bool) -> None:
     """The weights that both sides load, in OpenAI's format."""
-    torch.save(small.openai_state() if tiny else random_network(MODEL, 0).state_dict(), path)
+    torch.save(small.openai_state() if tiny else build_random(MODEL, 0).state_dict(), path)

@@ -195,7 +195,7 @@ def test_caltech_with_vit_b_16_as_coops_layout_folder_and_table(
     """Real photographs of four classes, random weights from a local file, two epochs of DeAR: one result."""
     from safetensors.torch import save_file
 
-    from dear.backbone.load import random_network
+    from dear.backbone.load import build_random
 
     listed = json.loads((CALTECH / "split_zhou_Caltech101.json").read_text())
     names = ("accordion", "anchor", "ant", "barrel")  # in the order of the folders
@@ -212,7 +212,7 @@ def test_caltech_with_vit_b_16_as_coops_layout_folder_and_table(
             lines.append(f"images/{path},{name},{part}")
     (tmp_path / "coop/split_zhou_Few.json").write_text(json.dumps(rows))
     (tmp_path / "coop/list.csv").write_text("\n".join(lines))
-    save_file(random_network("ViT-B-16", 0).state_dict(), tmp_path / "weights.safetensors")
+    save_file(build_random("ViT-B-16", 0).state_dict(), tmp_path / "weights.safetensors")
     roles = Path(dear.__file__).parent / "roles/tables/vit_b16_published.json"
     results = []
     for form in ("coop", "folder", "coop/list.csv"):
@@ -235,9 +235,9 @@ def test_caltech_with_vit_b_16_as_coops_layout_folder_and_table(
 def test_vit_b_16_from_three_forms_of_file_is_one_model(tmp_path: Path) -> None:
     from safetensors.torch import save_file
 
-    from dear.backbone.load import load_clip, random_network
+    from dear.backbone.load import build_random, load_clip
 
-    state = random_network("ViT-B-16", 0).state_dict()
+    state = build_random("ViT-B-16", 0).state_dict()
     notes = {name: torch.tensor(7) for name in ("input_resolution", "context_length", "vocab_size")}
     torch.save(
         {"epoch": 3, "state_dict": {f"module.{k}": v for k, v in state.items()}}, tmp_path / "open_clip.pt"

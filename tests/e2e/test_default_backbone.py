@@ -11,7 +11,7 @@ from safetensors.torch import save
 
 from dear.adapters.predictor import Predictor
 from dear.backbone.choice import REAL
-from dear.backbone.load import random_network
+from dear.backbone.load import build_random
 from dear.cli.main import main
 from tests.standin_hub import CHUNK, StandIn
 
@@ -34,7 +34,7 @@ SMALL = {  # 12 layers of 12 heads, as the published role table has them
 def served(standin: StandIn, monkeypatch: pytest.MonkeyPatch) -> bytes:
     """The weights, under the names that open_clip asks for."""
     monkeypatch.setitem(_MODEL_CONFIGS, REAL.model, SMALL)
-    content = save(dict(random_network(REAL.model, 5).state_dict()))
+    content = save(dict(build_random(REAL.model, 5).state_dict()))
     standin.files[REPOSITORY] = {"README.md": b"a card", FILE: content}
     return content
 

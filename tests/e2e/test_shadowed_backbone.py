@@ -10,7 +10,7 @@ from open_clip.factory import _MODEL_CONFIGS
 from safetensors.torch import save
 
 from dear.backbone.choice import REAL
-from dear.backbone.load import load_clip, random_network
+from dear.backbone.load import build_random, load_clip
 from dear.cli.main import main
 from dear.retrieval.catalogue import Catalogue
 from tests.e2e.test_default_backbone import FILE, REPOSITORY, SMALL
@@ -25,7 +25,7 @@ def published(
 ) -> str:
     """The hash of the weights that the hub serves; the current folder is a stranger's."""
     monkeypatch.setitem(_MODEL_CONFIGS, REAL.model, SMALL)
-    content = save(dict(random_network(REAL.model, 5).state_dict()))
+    content = save(dict(build_random(REAL.model, 5).state_dict()))
     standin.files[REPOSITORY] = {"README.md": b"a card", FILE: content}
     sha256 = load_clip(*REAL).identity.sha256
     capsys.readouterr()
@@ -33,7 +33,7 @@ def published(
     (folder / REAL.model).mkdir(parents=True)
     config = json.dumps({"model_cfg": SMALL, "preprocess_cfg": PIXELS})
     (folder / REAL.model / "open_clip_config.json").write_text(config)
-    torch.save(dict(random_network(REAL.model, 77).state_dict()), folder / str(REAL.pretrained))
+    torch.save(dict(build_random(REAL.model, 77).state_dict()), folder / str(REAL.pretrained))
     monkeypatch.chdir(folder)
     return sha256
 

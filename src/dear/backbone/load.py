@@ -14,18 +14,18 @@ from dear.backbone import from_transformers, hub, tiny
 from dear.backbone import openclip as open_clip
 from dear.backbone.choice import RANDOM, architecture, unknown_model, weights_name
 from dear.backbone.clip import Clip, Tokenizer
-from dear.backbone.convert import patches_of, require_fit
+from dear.backbone.convert import count_patches, require_fit
 from dear.backbone.device import find_device, set_threads
 from dear.backbone.plain import PlainClip, is_plain
 from dear.backbone.preprocess import Preprocess
-from dear.backbone.repository import Repository, repository
+from dear.backbone.repository import Repository, find_repository
 from dear.backbone.tokenizer_file import FileTokenizer, find_tokenizer, tokenizer_beside
 from dear.backbone.weights import (
-    choices,
+    describe_choices,
     download,
+    find_local_file,
+    find_tag_of_file,
     load_weights,
-    local_file,
-    tag_of_file,
 )
 from dear.backbone.whole import image_side
 from dear.errors import DearError, WeightsError, first_line
@@ -106,7 +106,7 @@ def folder_for(model: str, pretrained: str | None, named_by: str) -> str:
 
 
 def _load(model: str, pretrained: str | None, named_by: str) -> Clip:
-    if (source := repository(model, named_by)) is not None:
+    if (source := find_repository(model, named_by)) is not None:
         return _load_repository(source, pretrained)
     if model == tiny.NAME:
         return _load_tiny(pretrained)
@@ -114,23 +114,23 @@ def _load(model: str, pretrained: str | None, named_by: str) -> Clip:
     if name not in open_clip.list_models():  # those that the calling program has added, too
         raise unknown_model(model, open_clip.list_models())
     tag = open_clip.get_pretrained_cfg(name, pretrained) if pretrained else {}
-    if (file_tag := None if tag else tag_of_file(name, pretrained)) is not None:
+    if (file_tag := None if tag else find_tag_of_file(name, pretrained)) is not None:
         tag = open_clip.get_pretrained_cfg(name, file_tag)
     random = pretrained is not None and pretrained.startswith(RANDOM)
     with torch.device("meta"):  # refuses what does not fit before anything is downloaded or allocated
-        network = build(name, tag) if random else without_values(name, tag)
+        network = build(name, tag) if random else build_without_values(name, tag)
     require_fit(network, name)
     if pretrained is None:
-        raise WeightsError(f"{name} needs weights: {choices(name)}.")
+        raise WeightsError(f"{name} needs weights: {describe_choices(name)}.")
     text = open_clip.get_model_config(name)["text_cfg"]
     if random:
         tokenizer = find_tokenizer(name, text, None)
-        network, label = random_network(name, _seed(pretrained)), pretrained
+        network, label = build_random(name, _seed(pretrained)), pretrained
     elif tag and file_tag is None:
         tokenizer, label = find_tokenizer(name, text, None), pretrained  # first, as it is small
         load_weights(network, download(name, pretrained, tag))
     else:
-        path = local_file(name, pretrained)
+        path = find_local_file(name, pretrained)
         tokenizer, label = find_tokenizer(name, text, tokenizer_beside(path)), file_tag or path.name
         load_weights(network, path)
     preprocess = _preprocess(name, tag, image_side(network.visual))
@@ -154,7 +154,7 @@ def build(name: str, tag: dict[str, Any] | None = None) -> nn.Module:
     return build_from(name, _config(name, tag))
 
 
-def without_values(name: str, tag: dict[str, Any] | None = None) -> nn.Module:
+def build_without_values(name: str, tag: dict[str, Any] | None = None) -> nn.Module:
     """The same for weights that are at hand: a plain one has no values and does not load open_clip."""
     config = _config(name, tag)
     return PlainClip(**config) if is_plain(config) else build_from(name, config)
@@ -185,7 +185,7 @@ def build_from(name: str, config: dict[str, Any]) -> nn.Module:
     return network
 
 
-def random_network(name: str, seed: int) -> nn.Module:
+def build_random(name: str, seed: int) -> nn.Module:
     """An open_clip architecture with weights drawn from ``seed``. The global generator is left unchanged."""
     with tiny.initial_weights_from(seed):
         return build(name)
@@ -199,9 +199,9 @@ def _load_repository(source: Repository, pretrained: str | None) -> Clip:
     if is_transformers:
         hf_config = cast(from_transformers.Config, config)
         make, files = partial(from_transformers.build, hf_config, model), from_transformers.FILES
-        text = from_transformers.text_config(hf_config, model, source.has_tokenizer)
+        text = from_transformers.describe_text(hf_config, model, source.has_tokenizer)
         width = hf_config.get("projection_dim")
-        shape: Any = [width, *from_transformers.with_defaults(hf_config, model)]
+        shape: Any = [width, *from_transformers.fill_defaults(hf_config, model)]
     else:
         make, files = lambda: build_from(model, copy.deepcopy(config["model_cfg"])), hub.FILES
         text, shape = config["model_cfg"]["text_cfg"], config["model_cfg"]
@@ -212,7 +212,7 @@ def _load_repository(source: Repository, pretrained: str | None) -> Clip:
         preprocess = source.preprocess(side, hf_config["model_type"])
     else:
         preprocess = Preprocess.from_open_clip(side, config.get("preprocess_cfg", {}))
-    at_most("patches", patches := patches_of(network), model)
+    at_most("patches", patches := count_patches(network), model)
     if not patches:
         raise WeightsError(
             f"{model} does not fit: the patches of its image tower are larger than its pictures."
@@ -222,12 +222,12 @@ def _load_repository(source: Repository, pretrained: str | None) -> Clip:
         with tiny.initial_weights_from(_seed(pretrained)):
             network, label = make(), pretrained
     else:
-        path = source.weights(files) if pretrained is None else local_file(model, pretrained)
+        path = source.weights(files) if pretrained is None else find_local_file(model, pretrained)
         if pretrained is not None:  # the hub's cache may lack some files of a tokenizer
             beside = tokenizer_beside(path)
         rename = None
         if is_transformers and pretrained is None:
-            rename = partial(from_transformers.converted, config=hf_config, name=str(path))
+            rename = partial(from_transformers.convert_names, kind=hf_config["model_type"])
         load_weights(network, path, rename)
         label = ("hub" if source.folder is None else "folder") if pretrained is None else path.name
     folder = source.folder

@@ -139,7 +139,7 @@ KNOWN = {
 """Keys that a file may give; others name files and devices, run code or draw at random."""
 
 
-def model_config(content: Any, where: object) -> Config:
+def read_model_config(content: Any, where: object) -> Config:
     """A configuration whose sizes are bounded and whose names lead nowhere. Raises ReadingError for a wrong
     value or an unknown key.
     """

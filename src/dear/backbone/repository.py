@@ -9,7 +9,7 @@ from typing import Any
 
 from dear.backbone import from_transformers, hub, tokenizer_file, weights
 from dear.backbone.choice import HUB, REPOSITORY, hub_name, is_architecture
-from dear.backbone.model_config import model_config
+from dear.backbone.model_config import read_model_config
 from dear.backbone.preprocess import Preprocess
 from dear.errors import WeightsError, printable
 from dear.limits import at_most
@@ -102,7 +102,7 @@ class Repository:
             content = read_json(path, "config_values", links=True)
             if is_transformers:
                 return True, dict(typed(_supported(content), from_transformers.Config, path))
-            return False, dict(model_config(content, path))
+            return False, dict(read_model_config(content, path))
         except ReadingError as error:
             owner = "transformers'" if is_transformers else "open_clip's"
             raise WeightsError(
@@ -128,20 +128,20 @@ class Repository:
 
     def has_tokenizer(self) -> bool:
         """True if it has a tokenizer that is not CLIP's. Raises ReadingError for a file that is none."""
-        files = (
-            (tokenizer_file.FILE, tokenizer_file.WORDS),
-            (tokenizer_file.SETTINGS,),
-            (tokenizer_file.MERGES,),
-        )
-        tokenizer, settings, merges = map(self.find_if_any, files)
-        return tokenizer is not None and not tokenizer_file.is_clips(tokenizer, settings, merges)
+        tokenizer = self.find_if_any((tokenizer_file.FILE, tokenizer_file.WORDS))
+        if tokenizer is None:
+            return False
+        is_older = tokenizer.name == tokenizer_file.WORDS
+        merges = self.find_if_any((tokenizer_file.MERGES,)) if is_older else None
+        settings = self.find_if_any((tokenizer_file.SETTINGS,))
+        return not tokenizer_file.is_clips(tokenizer, settings, merges)
 
     @staticmethod
     def _settings(path: Path) -> dict[str, Any]:
         return typed(read_json(path, "config_values", links=True), dict[str, Any], path)
 
 
-def repository(model: str, named_by: str = "") -> Repository | None:
+def find_repository(model: str, named_by: str = "") -> Repository | None:
     """The repository that a model's name stands for, or None for the name of an architecture, which comes
     before a folder of that name.
     """

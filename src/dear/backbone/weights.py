@@ -32,8 +32,6 @@ POSITIONS = (
     "visual.positional_embedding", "visual.trunk.pos_embed", "positional_embedding",
     "text.positional_embedding",
 )  # fmt: skip
-SCALES = {"logit_scale": 20, "logit_bias": 1000}
-"""The largest absolute values: a scale's logarithm, of which CLIP's is 4.6, and SigLIP's bias of -17."""
 MISFIT = (AttributeError, LookupError, RuntimeError, TypeError, ValueError)
 """What open_clip raises for the tensors of another architecture."""
 Rename = Callable[[dict[str, Tensor]], dict[str, Tensor]]
@@ -45,7 +43,7 @@ class Index(TypedDict):
     weight_map: dict[str, str]
 
 
-def local_file(name: str, pretrained: str) -> Path:
+def find_local_file(name: str, pretrained: str) -> Path:
     """The path of a weights file. Raises WeightsError if there is no such file."""
     path = expanded(pretrained)
     if os.path.isfile(path):
@@ -53,18 +51,18 @@ def local_file(name: str, pretrained: str) -> Path:
     if os.path.isdir(path):
         raise WeightsError(f"{path} is a folder: name the weights file in it ({', '.join(SUFFIXES)}).")
     if path.suffix in SUFFIXES or len(path.parts) > 1:
-        raise WeightsError(f"no weights file at {path}. {name} takes {choices(name)}.")
-    raise WeightsError(f"{name} has no weights {pretrained!r}. It takes {choices(name, pretrained)}.")
+        raise WeightsError(f"no weights file at {path}. {name} takes {describe_choices(name)}.")
+    raise WeightsError(
+        f"{name} has no weights {pretrained!r}. It takes {describe_choices(name, pretrained)}."
+    )
 
 
 def download(name: str, pretrained: str, tag: dict[str, Any]) -> Path:
     """A tag's weights file, from the hub's cache or fetched. Raises WeightsError that says what to copy."""
-    # "owner/repository/file", or without file
-    repository, _, file = (tag.get("hf_hub") or "").rpartition("/")
+    repository, _, file = (tag.get("hf_hub") or "").rpartition("/")  # OWNER/NAME/file, or without file
     files = [name for name in hub.FILES if not name.endswith(INDEX)]
     if file:
         files = [*dict.fromkeys([str(Path(file).with_suffix(".safetensors")), file])]
-    address = f"{constants.ENDPOINT}/{repository}/resolve/main/{file or files[0]}" if repository else None
     try:
         if not repository:
             return Path(open_clip.download_pretrained(tag))
@@ -73,18 +71,19 @@ def download(name: str, pretrained: str, tag: dict[str, Any]) -> Path:
     except (hub.ContentError, LimitError):
         raise
     except Exception as error:  # the network, the hub and the disk share no exception class
-        is_default = (name, pretrained) == REAL
+        address = f"{constants.ENDPOINT}/{repository}/resolve/main/{file or files[0]}"
+        about, instead = "", ""
+        if (name, pretrained) == REAL:
+            about, instead = f" ({SIZE}, {LICENCE} licence)", "; --model tiny is only for trying things out"
         local = f"{pretrained}{Path(file or files[0]).suffix}"
         raise WeightsError(
             f"cannot download {name}/{pretrained} ({first_line(error.__cause__ or error)}). On another "
-            f"machine download {address or tag.get('url')}"
-            f"{f' ({SIZE}, {LICENCE} licence)' if is_default else ''}, name it {local}, and give its local "
-            f"path here: --model {name} --pretrained {local}"
-            f"{'; --model tiny is only for trying things out' if is_default else ''}."
+            f"machine download {address if repository else tag.get('url')}{about}, name it {local}, and give "
+            f"its local path here: --model {name} --pretrained {local}{instead}."
         ) from error
 
 
-def tag_of_file(name: str, pretrained: str | None) -> str | None:
+def find_tag_of_file(name: str, pretrained: str | None) -> str | None:
     """The tag of an architecture that a local file is named after, or whose repository a folder above it is
     named after (as the hub's cache and `hf download` name it); None for any other file.
     """
@@ -100,7 +99,7 @@ def tag_of_file(name: str, pretrained: str | None) -> str | None:
     return None
 
 
-def choices(name: str, near: str = "") -> str:
+def describe_choices(name: str, near: str = "") -> str:
     """A description of the weights that an architecture accepts."""
     tags = nearest_first(near, open_clip.list_pretrained_tags_by_model(name))
     return f"a tag ({listing(tags, MAX_LISTED)}), a local file, or random:0 for random weights"
@@ -131,27 +130,19 @@ def read_weights(path: Path) -> dict[str, Tensor]:
     return state
 
 
-def list_shards(index: Path) -> dict[str, set[str]]:
-    """The files that an index lists, in order, each with the names of its tensors. Raises ReadingError."""
-    files: dict[str, set[str]] = {}
-    for tensor, file in typed(read_json(index, links=True), Index, index)["weight_map"].items():
+def list_shards(index: Path) -> list[str]:
+    """The files that an index lists. Raises ReadingError."""
+    files = sorted(set(typed(read_json(index, links=True), Index, index)["weight_map"].values()))
+    for file in files:
         if not file.endswith(".safetensors") or Path(file).name != file or "\\" in file:
             raise ReadingError(index, f"its weight_map names {shown(file)}, no safetensors file beside it")
-        files.setdefault(file, set()).add(tensor)
-    return dict(sorted(files.items()))
+    return files
 
 
 def _read_shards(index: Path) -> dict[str, Tensor]:
-    tensors: dict[str, Tensor] = {}
-    shards = list_shards(index)
-    at_most("tensor_bytes", sum((index.parent / file).stat().st_size for file in shards), index)
-    for file, names in shards.items():
-        part = read_weights(index.parent / file)
-        if other := sorted(part.keys() ^ names):
-            problem = "lacks" if other[0] in names else "also has"
-            raise ReadingError(index, f"{file} {problem} the tensor {shown(other[0])}")
-        tensors |= part
-    return tensors
+    files = [index.parent / file for file in list_shards(index)]
+    at_most("tensor_bytes", sum(file.stat().st_size for file in files), index)
+    return {name: tensor for file in files for name, tensor in read_weights(file).items()}
 
 
 def _read_pickled(path: Path) -> dict[str, Tensor]:
@@ -250,11 +241,6 @@ def _float32(name: str, value: Tensor, path: Path) -> Tensor:
     copy = value.to(torch.float32, copy=True)
     if not math.isfinite(copy.sum()) and not copy.isfinite().all():
         raise WeightsError(f"{path} is damaged: values of {name} are not finite. Copy or write it again.")
-    if name in SCALES and copy.abs().max() > SCALES[name]:
-        raise WeightsError(
-            f"{path} does not fit: its {name} is {float(copy.reshape(-1)[0]):g}, with which all "
-            f"classes are alike. It must be from -{SCALES[name]} to {SCALES[name]}."
-        )
     return copy
 
 

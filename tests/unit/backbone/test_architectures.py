@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import nn
 
-from dear.backbone.convert import to_towers, why_not
+from dear.backbone.convert import explain_misfit, to_towers
 from dear.backbone.load import build, build_from
 from dear.errors import WeightsError
 from tests.unit.backbone.shrunk import ids, pixels, shrunk
@@ -26,7 +26,7 @@ def test_at_least_a_hundred_names_are_accepted() -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_features_are_those_of_open_clip(name: str) -> None:
     network = shrunk(name)
-    assert why_not(network) is None
+    assert explain_misfit(network) is None
     image, text = to_towers(network)
     with torch.no_grad():
         of = pixels(network), ids(network)

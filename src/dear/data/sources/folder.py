@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from shlex import quote
 
-from dear.data.images.raster import SUFFIXES
+from dear.data.images.decode import HEIC, SUFFIXES
 from dear.data.settings import DataSettings
 from dear.data.sources.listing import Listing, Report, Row, first_few, refuse, require_keys, sort_names
 from dear.data.sources.splits import PREFIX, make_split, names_of_splits, split_of
@@ -17,7 +17,6 @@ from dear.errors import DataError, compose, warn
 
 NOT_DATA = frozenset(["__MACOSX", "__pycache__"])
 """Folders that programs leave behind."""
-HEIC = (".heic", ".heif")
 SAVED = ("dataset_dict.json", "state.json", "dataset_info.json")
 """Files of a Hugging Face data set that save_to_disk of its library wrote."""
 SHARED = 0.5  # a domain has more than this share of all classes
@@ -154,12 +153,12 @@ def image_files(path: Path) -> list[Path]:
 
 def ignored_note(files: Sequence[str]) -> tuple[str, ...]:
     """Notes on files that are not read: photos in HEIC, and files without an image suffix."""
-    others = [file for file in files if not file.lower().endswith(HEIC)]
+    others = [file for file in files if not file.lower().endswith(tuple(HEIC))]
     return (*_heic_note(files), *_note(others, "file has", "files have", "no image suffix and", "left out"))
 
 
 def _heic_note(files: Sequence[str]) -> tuple[str, ...]:
-    photos, remedy = [file for file in files if file.lower().endswith(HEIC)], "pip install pillow-heif"
+    photos, remedy = [file for file in files if file.lower().endswith(tuple(HEIC))], "pip install pillow-heif"
     return _note(photos, "photo", "photos", "in HEIC", f"not read without a library ({remedy})")
 
 

@@ -5,12 +5,13 @@ data set. Their images are unpacked into the cache once.
 import os
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from itertools import chain
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from dear.data.images.raster import kind_of
+from dear.data.images.decode import open_image
 from dear.data.settings import DataSettings
 from dear.data.sources.listing import PARTS, Listing, Row, first_few, require_keys, sort_names
 from dear.data.sources.splits import Split, make_split, names_of_splits, split_of
@@ -235,8 +236,7 @@ def _unpack(name: str, tables: Tables, image: str, cache: Path) -> Path:
                 for number, row in enumerate(undecoded(table, image)):
                     content = (row[image] or {}).get("bytes") or b""
                     filled = filled or bool(content)
-                    kind = kind_of(content)
-                    suffix = ".jpg" if kind == "JPEG" else f".{(kind or 'bin').lower()}"
+                    suffix = _suffix(content)
                     (unfinished / part / f"{number:09}{suffix}").write_bytes(content)
             if not filled:
                 raise DataError(
@@ -248,3 +248,10 @@ def _unpack(name: str, tables: Tables, image: str, cache: Path) -> Path:
         if not target.is_dir():  # otherwise another process has unpacked it meanwhile
             raise OutputError(f"cannot unpack into {cache}: {error}. Choose another cache folder.") from error
     return target
+
+
+def _suffix(content: bytes) -> str:
+    """The suffix of an image file by its content; ".bin" for what is none."""
+    with suppress(Exception), open_image(content) as file:  # the exceptions of formats differ
+        return ".jpg" if file.format in ("JPEG", "MPO") else f".{str(file.format).lower()}"
+    return ".bin"

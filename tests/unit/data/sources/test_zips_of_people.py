@@ -77,7 +77,7 @@ def test_backslashes_of_windows(tmp_path: Path, settings: DataSettings) -> None:
 def test_a_class_without_images_is_refused_as_in_a_folder(tmp_path: Path, settings: DataSettings) -> None:
     """Its files have no image suffix, or it has none: it was left out without a word."""
     folder = class_folders(tmp_path / "d", COUNTS)
-    for name in ("fox/0.heic", "fox/1.heic"):
+    for name in ("fox/0.mov", "fox/1.mov"):
         (folder / "fox").mkdir(exist_ok=True)
         (folder / name).write_bytes(b"x")
     refused(folder, settings, "the class 'fox' has no images in ")
