@@ -9,7 +9,16 @@ from shlex import quote
 
 from dear.data.images.decode import HEIC, SUFFIXES
 from dear.data.settings import DataSettings
-from dear.data.sources.listing import Listing, Report, Row, first_few, refuse, require_keys, sort_names
+from dear.data.sources.listing import (
+    Listing,
+    Report,
+    Row,
+    first_few,
+    refuse,
+    reporting,
+    require_keys,
+    sort_names,
+)
 from dear.data.sources.splits import PREFIX, make_split, names_of_splits, split_of
 from dear.data.sources.table import SUFFIXES as TABLES
 from dear.data.sources.table import lists_images
@@ -84,13 +93,14 @@ def subfolders(folder: Path) -> list[str]:
     return sort_names(path.name for path in _visible(folder) if path.is_dir() and path.name not in NOT_DATA)
 
 
-def list_classes(folder: Path) -> list[str]:
-    """The names of the folders of classes in a folder, in Unicode's composed form. Raises DataError for two
-    that differ in their form alone.
+def list_classes(folder: Path, report: Report = refuse) -> list[str]:
+    """The names of the folders of classes in a folder, in Unicode's composed form. Two that differ in their
+    form alone, and other faulty names, are reported.
     """
     names = [*map(compose, subfolders(folder))]
-    require_keys(str(folder), names)
-    return names
+    with reporting(report):
+        require_keys(str(folder), names)
+    return [*dict.fromkeys(names)]
 
 
 def enter_wrappers(folder: Path) -> Path:
@@ -178,7 +188,7 @@ def _note(files: Sequence[str], one: str, several: str, what: str, left: str) ->
 def _read_classes(folder: Path, domains: Sequence[str], settings: DataSettings, report: Report) -> Listing:
     """A folder of classes or of domains."""
     parents = domains or [""]
-    classes_by_parent = [list_classes(folder / parent) for parent in parents]
+    classes_by_parent = [list_classes(folder / parent, report) for parent in parents]
     classes = sort_names({name for names in classes_by_parent for name in names})
     if not classes:
         raise DataError(
@@ -228,13 +238,13 @@ def _read_splits(folder: Path, parts: dict[str, Path], settings: DataSettings, r
     if "test" not in parts:  # as ImageNet is distributed
         parts = {"train": parts["train"], "test": parts["val"]}
         notes.append(f"it has no labelled test images: {parts['test'].name} is used for testing")
-    classes = list_classes(parts["train"])
+    classes = list_classes(parts["train"], report)
     if not classes:
         raise DataError(f"{parts['train']} has no folders of classes.")
     splits, ignored = dict[str, tuple[Row, ...]](), list[str]()
     parents = [path.relative_to(folder).as_posix() for path in parts.values()]
     for split, parent in zip(parts, parents, strict=True):
-        for foreign in sorted({*list_classes(parts[split])} - {*classes}):
+        for foreign in sorted({*list_classes(parts[split], report)} - {*classes}):
             report(DataError(f"{parts[split] / foreign} is a class that is not in {parts['train']}."))
         empty = list[DataError]()  # a class need not have images to test on
         rows, files = class_images(folder, parent, classes, report if split == "train" else empty.append)
