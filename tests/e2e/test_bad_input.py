@@ -132,8 +132,9 @@ def test_a_damaged_role_table(
         (["--coop.tokens", "8"], "--coop.tokens applies to coop, which is not run: dear"),
         (["--mmrl++.beta", "0.5"], "--mmrlpp.beta applies to mmrl++, which is not run: dear"),
         (["--methods", "coop"], "--dear.first applies to dear, which is not run: coop"),
+        (["--methods", "coop", "--dear.first", "9"], "--dear.first applies to dear, which is not run"),
         (
-            ["--methods", "coop", "--dear.first", "9", "--role-variant", "shuffled"],
+            ["--methods", "coop", "--role-variant", "shuffled"],
             "--role-variant applies to dear or dear+, which",
         ),
         (["--promptsrc.text-weight", "-5"], "promptsrc.text_weight is -5.0: it must be at least 0"),

@@ -194,12 +194,12 @@ def make_plans(
     plans, SettingsError for settings of a method that is not run.
     """
     names = [known_method(name) for name in (USUAL if methods is None else expand_all(methods, available))]
-    by_method = collect_settings(names, settings)
     if role_variants is not None and not {*methods_with_roles()} & {*names}:
         raise SettingsError(
             f"--role-variant applies to {' or '.join(methods_with_roles())}, which is not run: "
             f"{', '.join(names)}."
         )
+    by_method = collect_settings(names, settings)
     return tuple(
         Plan(name, variant, by_method.get(name))
         for name in names

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from shlex import quote
 
-from dear.data.images.decode import HEIC, SUFFIXES
+from dear.data.images.formats import HEIC, SUFFIXES
 from dear.data.settings import DataSettings
 from dear.data.sources.listing import (
     Listing,
