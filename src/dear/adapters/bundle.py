@@ -21,7 +21,6 @@ from dear.data.images.hashes import HASH_BYTES
 from dear.data.settings import checked_templates
 from dear.data.sources.listing import require_distinct
 from dear.errors import BundleError, DataError, DearError, listing
-from dear.limits import at_most
 from dear.methods.base import Method
 from dear.methods.declaration import MethodSettings
 from dear.methods.registry import METHODS, build_method, known_method
@@ -340,7 +339,6 @@ class Bundle:
             config = typed(content, Config, file)
             backbone, roles = config["backbone"], config["roles"]
             method = known_method(config["method"])
-            at_most("epochs", len(config["training"].get("epochs", ())), "training")
             keys = tuple(config.get("keys", ()))
             if keys and len(keys) != len(config["classes"]):
                 raise BundleError(f"it has {len(keys)} keys for {len(config['classes'])} classes.")

@@ -9,7 +9,7 @@ from shlex import quote
 from typing import Annotated, Any, NotRequired, TypedDict
 
 from dear.errors import BundleError
-from dear.reading.files import ReadingError, expanded, require_inside
+from dear.reading.files import ReadingError, expanded
 from dear.reading.plain import read_json
 from dear.reading.typed import Number, Range, Share, typed
 from dear.writing import UNFINISHED
@@ -74,7 +74,7 @@ def read_config(folder: Path) -> dict[str, Any]:
     if not path.is_file():
         raise BundleError(f"{folder} is not a bundle, it has no {CONFIG}: name the folder `dear fit` wrote.")
     try:
-        config = typed(read_json(require_inside(path), "config_values", links=True), dict[str, Any], path)
+        config = typed(read_json(path), dict[str, Any], path)
     except ReadingError as error:
         raise BundleError(f"{path} cannot be read ({error.reason}): copy the bundle again.") from error
     library = config.get("library")

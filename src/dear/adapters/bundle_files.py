@@ -18,7 +18,7 @@ from dear.backbone import hub
 from dear.backbone.clip import tensors_hash
 from dear.errors import BundleError, DearError, OutputError, first_line, printable
 from dear.limits import LimitError
-from dear.reading.files import ReadingError, require_inside
+from dear.reading.files import ReadingError
 from dear.reading.tensors import read_tensors
 from dear.writing import others, try_place, write_folder
 
@@ -87,7 +87,7 @@ def read(folder: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     config = read_config(folder)
     path = folder / ADAPTER
     try:
-        tensors = read_tensors(require_inside(path), "bundle_bytes", links=True)
+        tensors = read_tensors(path, "bundle_bytes")
     except ReadingError as error:
         raise BundleError(f"{path}: {error.reason}: copy the bundle again.") from error
     adapter = config.get("adapter", {})

@@ -244,7 +244,7 @@ def _fill_from_files(_app: App, _commands: tuple[str, ...], arguments: ArgumentC
     by_name = {name: argument for argument in arguments for name in argument.parameter.name or ()}
     for token in reversed(by_name.pop("--config").tokens):
         path = Path(token.value)
-        values = read_yaml(path, as_text=True, links=True)
+        values = read_yaml(path, as_text=True)
         if not isinstance(values, dict):
             raise UsageError(f"{path}: it holds no lines of NAME: VALUE.")
         _fill(values, "--", by_name, path, {})

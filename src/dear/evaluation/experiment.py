@@ -15,8 +15,7 @@ from dear.data.settings import DataSettings, checked_seed
 from dear.errors import DataError, SettingsError
 from dear.evaluation.plan import Plan, Select
 from dear.evaluation.protocols.base import Protocol
-from dear.evaluation.resolve import Training, file_part, settle
-from dear.limits import at_most
+from dear.evaluation.resolve import Training, file_part, resolve_settings
 from dear.reading.files import expanded
 from dear.reading.typed import shown
 from dear.training.settings import TrainOptions, TrainSettings
@@ -109,8 +108,6 @@ class Experiment(RunOptions):
         for kind, values in {"data set": self.data, "method": self.plans, "seed": self.seeds}.items():
             if not values:
                 raise DataError(f"there is no {kind} to run {self.protocol.name} with.")
-        runs = len(self.data) * len(self.plans) * len(self.shots) * len(self.seeds)
-        at_most("runs", runs, f"this {self.protocol.name}")
         source = self.protocol.trained_on
         if source in self.data:
             raise DataError(f"{source} is both the source and a target: remove it from the targets.")
@@ -128,7 +125,7 @@ class Experiment(RunOptions):
         """The distinct training settings of a plan's runs. Raises SettingsError."""
         trained_on = self.protocol.trained_on
         settings = [
-            settle(self.protocol, plan, name, shots, self.train)[1]
+            resolve_settings(self.protocol, plan, name, shots, self.train)[1]
             for name in (self.data if trained_on is None else [trained_on])
             for shots in self.shots
         ]
@@ -172,13 +169,12 @@ class Experiment(RunOptions):
 
 
 def _require_apart(plans: Sequence[Plan]) -> None:
-    """Raise LimitError for a label that no record may have, and SettingsError for two of a method with one
-    name in files: a record would be read as that of the other.
+    """Raise SettingsError for two labels of a method with one name in files: the record of one would be read
+    as that of the other.
     """
     labels = dict[tuple[str, str], str]()
     for plan in plans:
         label = plan.label or ""
-        at_most("record_name", len(label), f"the label {shown(label)}")
         if label != (other := labels.setdefault((plan.method, file_part(label)), label)):
             raise SettingsError(
                 f"the labels {shown(other)} and {shown(label)} of {plan.method} are the same in names of "

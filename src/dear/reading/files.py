@@ -1,8 +1,4 @@
-"""The bytes, lines and hash of a file, a regular one up to a size limit; the folders below a folder.
-
-A link is refused unless a caller asks for ``links``: for a path that the user gives, or after
-`require_inside`.
-"""
+"""The content of files, with errors that name the file and say what is wrong; the folders below a folder."""
 
 import hashlib
 import os
@@ -19,23 +15,9 @@ from typing import BinaryIO
 from dear.errors import DataError
 from dear.limits import at_most, limit
 
-KINDS = (
-    (stat.S_ISLNK, "it is a link"), (stat.S_ISDIR, "it is a folder"),
-    (stat.S_ISFIFO, "it is a pipe, not a regular file"),
-    (stat.S_ISCHR, "it is a device, not a regular file"),
-    (stat.S_ISBLK, "it is a device, not a regular file"),
-)  # fmt: skip
-BLOCK = 2**20  # bytes, or characters
-SHARED_BLOB = re.compile(r"[0-9a-f]{64}")
-OF_MARKS = "\u0f73\u0f75\u0f81"
-"""The only letters that are no marks but become two."""
-LINE_ENDS = "\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"
-"""The characters at which `str.splitlines` divides a text; \\r\\n together end one line."""
-LINE_END = re.compile(f"\r\n|[{LINE_ENDS}]")
-
 
 class ReadingError(DataError):
-    """An untrusted file that is missing or malformed.
+    """A file that is missing or malformed.
 
     Attributes:
         reason: what is wrong, without the file name and the full stop, for callers that add to it.
@@ -47,42 +29,93 @@ class ReadingError(DataError):
         super().__init__(f"{where}: {self.reason}.")
 
 
-def read_bytes(path: Path, size_limit: str = "json_bytes", *, links: bool = False) -> bytes:
-    """The content of a regular file or, if ``links``, of a link to one. ``size_limit`` names the size limit.
-    Raises ReadingError, LimitError.
-    """
-    with opened(path, links=links) as file:
-        at_most(size_limit, os.fstat(file.fileno()).st_size, path)
-        try:
-            content = file.read(limit(size_limit) + 1)  # it may have grown, and files of /proc report 0
-        except OSError as error:
-            raise ReadingError(path, _reason(error)) from error
-    at_most(size_limit, len(content), path)
-    return content
-
-
 @contextmanager
-def opened(path: Path, *, links: bool = False) -> Iterator[BinaryIO]:
-    """A regular file, opened for reading. Raises ReadingError for a folder, pipe or device, without
-    waiting for it or reading from it, and, unless ``links``, for a link.
-    """
-    # Without O_NONBLOCK, opening a pipe waits for a writer. Windows lacks it and needs O_BINARY instead.
-    flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+def opened(path: Path, **_: bool) -> Iterator[BinaryIO]:
+    """A regular file, opened for reading. Raises ReadingError, also for a pipe, without waiting for it."""
     try:
-        require_plain(path, links=links)
-        file = open(path, "rb", opener=lambda name, _: os.open(name, flags))  # noqa: SIM115 (below)
+        if path.exists() and not path.is_file():
+            raise ReadingError(path, "it is a folder" if path.is_dir() else "it is not a regular file")
+        file = path.open("rb")
     except (OSError, ValueError) as error:  # a name with a zero byte is a ValueError
-        raise ReadingError(path, _reason(error), missing=isinstance(error, FileNotFoundError)) from error
+        why = (error.strerror if isinstance(error, OSError) else None) or str(error)
+        if isinstance(error, PermissionError):
+            why = "no permission to read it"
+        raise ReadingError(path, why, missing=isinstance(error, FileNotFoundError)) from error
     with file:
-        _plain(path, os.fstat(file.fileno()).st_mode)  # the path may have been replaced since the check
         yield file
 
 
-def require_plain(path: Path, *, links: bool = False) -> None:
-    """Raise ReadingError if the path exists but is not a regular file or, unless ``links``, is a link to one;
-    OSError if it cannot be checked.
+def read_bytes(path: Path, size_limit: str = "json_bytes", **_: bool) -> bytes:
+    """The content of a file; ``size_limit`` names the limit of its size. Raises ReadingError, LimitError."""
+    with opened(path) as file:
+        at_most(size_limit, os.fstat(file.fileno()).st_size, path)
+        return file.read()
+
+
+def read_text(path: Path, size_limit: str = "text_bytes", **_: bool) -> str:
+    """The text of a file in UTF-8, with or without a byte order mark; errors as in `read_bytes`."""
+    return decoded(path, read_bytes(path, size_limit))
+
+
+def read_lines(path: Path, **_: bool) -> list[str]:
+    """The lines of a text file; errors as in `read_bytes`."""
+    return read_text(path).splitlines()
+
+
+def decoded(path: object, content: bytes) -> str:
+    """Bytes in UTF-8 as text, without a byte order mark. Raises ReadingError."""
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ReadingError(
+            path,
+            f"it is not in UTF-8 (byte {error.start} is {error.object[error.start]:#04x}): "
+            "save it in UTF-8, for example with `iconv -t UTF-8`",
+        ) from error
+
+
+def file_size(path: Path) -> int | None:
+    """Bytes of a regular file; None if there is none of this name, or none can have it. Raises ReadingError
+    without permission to look.
     """
-    _plain(path, os.stat(path, follow_symlinks=links).st_mode)
+    try:
+        status = path.stat()
+    except PermissionError as error:
+        raise ReadingError(path, "no permission to read it") from error
+    except (OSError, ValueError):
+        return None
+    return status.st_size if stat.S_ISREG(status.st_mode) else None
+
+
+def expanded(path: str | Path) -> Path:
+    """A path with ~ or ~NAME at its beginning replaced by a user's folder. Raises ReadingError for an unknown
+    user.
+    """
+    text = os.path.expanduser(path)
+    if text.startswith("~"):
+        raise ReadingError(path, "no user has the name after ~: give the full path")
+    return Path(text)
+
+
+def walk_folders(top: Path) -> Iterator[tuple[Path, list[str], list[str]]]:
+    """Each folder, before those in it, with the names of its folders and files; one that the caller removes
+    from the list is not entered, nor is a link. Raises DataError for a folder that cannot be read.
+    """
+
+    def refuse(error: OSError) -> None:
+        raise DataError(f"cannot read the folder {error.filename}: {error.strerror}.") from error
+
+    for folder, folders, files in os.walk(top, onerror=refuse):
+        yield Path(folder), folders, files
+
+
+BLOCK = 2**20  # bytes, or characters
+SHARED_BLOB = re.compile(r"[0-9a-f]{64}")
+OF_MARKS = "\u0f73\u0f75\u0f81"
+"""The only letters that are no marks but become two."""
+LINE_ENDS = "\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"
+"""The characters at which `str.splitlines` divides a text; \\r\\n together end one line."""
+LINE_END = re.compile(f"\r\n|[{LINE_ENDS}]")
 
 
 def sha256(file: BinaryIO, size_limit: str) -> str:
@@ -92,35 +125,6 @@ def sha256(file: BinaryIO, size_limit: str) -> str:
         digest.update(block)
         room -= len(block)
     return digest.hexdigest()
-
-
-def file_size(path: Path) -> int | None:
-    """Bytes of a regular file; None if there is none of this name, or none can have it: it is too long, for
-    example. Raises ReadingError without permission to look.
-    """
-    try:
-        status = path.stat()
-    except PermissionError as error:
-        raise ReadingError(path, _reason(error)) from error
-    except (OSError, ValueError):
-        return None
-    return status.st_size if stat.S_ISREG(status.st_mode) else None
-
-
-def expanded(path: str | Path) -> Path:
-    """A path with ~ and ~NAME at its beginning replaced by a user's folder: not in "./~", which a `Path` does
-    not tell from "~". Raises ReadingError for an unknown user, and if a file or folder here has that very
-    name, which the shell may have put in the place of an asterisk.
-    """
-    text = os.fspath(path)
-    if text.startswith("~"):
-        if os.path.expanduser(text) == text:
-            raise ReadingError(path, "no user has the name after ~: give the full path")
-        if os.path.lexists(name := Path(text).parts[0]):
-            raise ReadingError(
-                path, f"{name} is the name of a file here and of a home: give the full path of the right one"
-            )
-    return Path(os.path.expanduser(text))
 
 
 def resolved(path: str | Path) -> Path:
@@ -166,31 +170,8 @@ def has_links(path: Path, top: Path) -> bool:
     except (FileNotFoundError, NotADirectoryError):  # nor is there anything behind it
         return False
     except OSError as error:
-        raise ReadingError(path, _reason(error)) from error
+        raise ReadingError(path, error.strerror or str(error)) from error
     return False
-
-
-def walk_folders(top: Path) -> Iterator[tuple[Path, list[str], list[str]]]:
-    """Each folder, before those in it, with the names of its folders and of its files, as from `os.walk`.
-
-    A folder that the caller removes from the list is not entered, nor is a link to one. Raises DataError for
-    a folder that cannot be read, LimitError for too many levels.
-    """
-    todo = [(top, 1)]
-    while todo:  # not recursive, unlike os.walk before Python 3.12
-        folder, level = todo.pop()
-        at_most("folder_depth", level, top)
-        folders, files, links = list[str](), list[str](), set[str]()
-        try:
-            with os.scandir(folder) as entries:
-                for entry in entries:
-                    (folders if _is_folder(entry) else files).append(entry.name)
-                    if entry.is_symlink():
-                        links.add(entry.name)
-        except OSError as error:
-            raise DataError(f"cannot read the folder {folder}: {error.strerror}.") from error
-        yield folder, folders, files
-        todo += [(folder / name, level + 1) for name in reversed(folders) if name not in links]
 
 
 def size_on_disk(file: Path) -> int:
@@ -198,30 +179,8 @@ def size_on_disk(file: Path) -> int:
     try:
         facts = file.stat()
     except OSError as error:
-        raise ReadingError(file, _reason(error)) from error
+        raise ReadingError(file, error.strerror or str(error)) from error
     return min(facts.st_size, 512 * getattr(facts, "st_blocks", facts.st_size))
-
-
-def read_text(path: Path, size_limit: str = "text_bytes", *, links: bool = False) -> str:
-    """The text of a file in UTF-8, with or without a byte order mark; errors as in `read_bytes`."""
-    return decoded(path, read_bytes(path, size_limit, links=links))
-
-
-def decoded(path: object, content: bytes) -> str:
-    """Bytes in UTF-8 as text, without a byte order mark. Raises ReadingError."""
-    try:
-        return content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise ReadingError(
-            path,
-            f"it is not in UTF-8 (byte {error.start} is {error.object[error.start]:#04x}): "
-            "save it in UTF-8, for example with `iconv -t UTF-8`",
-        ) from error
-
-
-def read_lines(path: Path, *, links: bool = False) -> list[str]:
-    """The lines of a text file. Raises ReadingError, LimitError."""
-    return [*split_lines(read_text(path, links=links), path)]
 
 
 def first_line(text: str) -> str:
@@ -278,21 +237,7 @@ def _more_marks(most: int) -> re.Pattern[str]:
     return re.compile(f"[{''.join(map(re.escape, sorted(_marks())))}]{{{most + 1},}}")
 
 
-def _plain(path: Path, mode: int) -> None:
-    if not stat.S_ISREG(mode):
-        raise ReadingError(
-            path, next((problem for is_kind, problem in KINDS if is_kind(mode)), "it is not a regular file")
-        )
-
-
-def _reason(error: OSError | ValueError) -> str:
-    if isinstance(error, PermissionError):
-        return "no permission to read it"
-    return (error.strerror if isinstance(error, OSError) else None) or str(error)
-
-
-def _is_folder(entry: os.DirEntry[str]) -> bool:
-    try:
-        return entry.is_dir()
-    except OSError:  # a link without permission to follow it, or to itself
-        return False
+def require_plain(path: Path) -> None:
+    """Raise ReadingError if the path exists but is not a regular file; OSError if it is not there."""
+    if not stat.S_ISREG(os.stat(path).st_mode):
+        raise ReadingError(path, "it is not a regular file")

@@ -10,7 +10,6 @@ from dear.data.world.names import task_names
 from dear.errors import DataError
 from dear.evaluation.protocols import protocol_class
 from dear.evaluation.schema import SCHEMA, part_of
-from dear.limits import at_most
 from dear.methods.registry import METHODS
 from dear.reading.typed import shown
 from dear.training.settings import TrainSettings
@@ -161,7 +160,6 @@ def _with_distinct_titles(records: Sequence[Record]) -> list[Record]:
         for record in records
         for dataset in _data_sets(record)
     }
-    at_most("report_cells", len(by_use), "a table of these records")
     for _ in range(MOST_PASSES):  # a title with its name may be that of another data set
         names: dict[str, set[str]] = {}
         for (name, _), title in by_use.items():
@@ -215,9 +213,6 @@ def checked(records: Iterable[Record]) -> list[Record]:
     _check_same(records, lambda record: part_of(record, "weights", "sha256"), "weights")
     data_sets = [{"dataset": dataset} for record in records for dataset in _data_sets(record)]
     _check_same(data_sets, lambda use: use["dataset"].get("identity"), "data", data_set)
-    shots = {record.get("shots") for record in records}
-    cells = len({*map(method_label, records)}) * len({*map(data_set, data_sets)}) * len(shots)
-    at_most("report_cells", cells, "a table of these records")
     if kind().trained_on is not None:
         _check_same(records, data_set, "sources")
     _check_same(records, _role_source, "role tables", method_label)

@@ -24,7 +24,6 @@ from dear.backbone.vision import VisionTower
 from dear.data.dataset import Images
 from dear.data.images.transforms import load_test_views, to_unit
 from dear.errors import DataError, SettingsError
-from dear.limits import at_most
 from dear.progress import Progress, silent
 from dear.roles.textspan import Moments
 from dear.writing import output_file
@@ -99,11 +98,8 @@ class Decomposition:
 
 
 def analysed_layers(clip: Clip, layers: Sequence[int] | None = None) -> tuple[int, ...]:
-    """``layers``, by default the last third of the vision tower. Raises SettingsError for invalid layers,
-    LimitError for a tower of too many heads.
-    """
+    """``layers``, by default the last third of the vision tower. Raises SettingsError for invalid layers."""
     depth = clip.image.depth
-    at_most("role_heads", depth * clip.image.heads, f"the image tower of {clip.identity.model}")
     if layers is None:
         return tuple(range(span_start(depth), depth + 1))
     if not layers or len(set(layers)) < len(layers) or not all(1 <= layer <= depth for layer in layers):
@@ -149,7 +145,6 @@ def decompose(
         raise DataError("there are no images to decompose.")
     device = clip.image.projection.device
     heads, embed = clip.image.heads, clip.image.embed_dim
-    at_most("moments", len(layers) * heads * embed**2, f"{len(layers)} layers of {clip.identity.model}")
     moments = Moments(len(layers), heads, embed=embed, device="cpu" if device.type == "mps" else device)
     retained = Coordinates(clip.image, layers, convention, len(images)) if coordinates else None
     done = 0

@@ -1,17 +1,14 @@
 """Role tables in the package, looked up by the identity of their weights."""
 
-import os
 from importlib.resources import files
 from pathlib import Path
 
 from dear.backbone.choice import REAL
 from dear.backbone.clip import Clip, Identity
 from dear.errors import RoleTableError
-from dear.reading.namesakes import note_namesake
 from dear.roles.settings import KINDS
 from dear.roles.table import RoleTable
 
-IN_PACKAGE = "a role table of the package"
 FOLDER = Path(str(files("dear.roles").joinpath("tables")))
 WITHOUT = "promptsrc"
 """A method without head roles, for messages."""
@@ -70,7 +67,6 @@ def role_table(clip: Clip, path: Path | str | None = None) -> RoleTable:
     if path is None:
         return packaged_table(clip.identity)
     if str(path) in KINDS:
-        note_namesake(str(path), IN_PACKAGE, os.path.abspath(path))  # a `Path` has no "./"
         try:
             return packaged_table(clip.identity, str(path))
         except RoleTableError:
@@ -90,7 +86,6 @@ def named_table(name_or_path: str) -> RoleTable:
     Raises RoleTableError if there is none or the file is invalid.
     """
     if name_or_path in KINDS:
-        note_namesake(name_or_path, IN_PACKAGE)
         for table in packaged_tables():
             if kind_of(table) == name_or_path:
                 return table

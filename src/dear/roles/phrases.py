@@ -20,9 +20,7 @@ from torch.nn.functional import normalize
 from dear.data.world.factors import FACTORS, STYLES, bulk
 from dear.data.world.render import GLYPHS
 from dear.errors import DataError
-from dear.limits import at_most
 from dear.reading.files import ReadingError, expanded, read_lines
-from dear.reading.namesakes import note_namesake
 from dear.reading.typed import shown
 from dear.roles.sentences import MODEL, load_sentence_model
 
@@ -52,7 +50,6 @@ class Pool:
 def load_pool(name_or_path: str) -> Pool:
     """A pool by its name ("general", "world") or file. Raises DataError for an invalid file."""
     if name_or_path in (GENERAL, WORLD):
-        note_namesake(name_or_path, "a pool of phrases in the package")
         return general_pool() if name_or_path == GENERAL else world_pool()
     try:
         return read_pool(expanded(name_or_path))
@@ -112,7 +109,7 @@ def read_pool(path: Path) -> Pool:
     Blank lines and duplicates are left out and reported in the pool's notice. Raises DataError for a file
     that is missing, empty or in another encoding.
     """
-    lines = [line.strip() for line in read_lines(path, links=True)]
+    lines = [line.strip() for line in read_lines(path)]
     while lines and not lines[-1]:
         lines.pop()
     first: dict[str, int] = {}
@@ -124,9 +121,6 @@ def read_pool(path: Path) -> Pool:
     ]
     if not first:
         raise DataError(f"{path} contains no phrase: write one per line.")
-    at_most("role_phrases", len(first), path)
-    for phrase, number in first.items():
-        at_most("record_name", len(phrase), f"{path}, line {number}")
     notes = []
     if blank:
         notes.append(f"{len(blank)} blank lines (the first is line {blank[0]})")

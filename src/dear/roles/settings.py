@@ -92,6 +92,6 @@ def check_table(name_or_path: str) -> None:
 def read_table(path: Path) -> Any:
     """The content of a table's file. Raises RoleTableError for one that is missing or no JSON."""
     try:
-        return read_json(path, "config_values", links=True)
+        return read_json(path)
     except ReadingError as error:
         raise RoleTableError(f"{path} is not a role table: {error.reason}.") from error

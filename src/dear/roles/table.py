@@ -3,7 +3,7 @@
 import json
 import os
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property
 from operator import attrgetter
@@ -15,7 +15,6 @@ import torch
 from dear.backbone.clip import Identity
 from dear.data.settings import checked_seed
 from dear.errors import OutputError, RoleTableError
-from dear.limits import at_most
 from dear.reading.files import ReadingError
 from dear.reading.typed import Count, Number, Positive, Share, shown, typed
 from dear.roles.settings import read_table
@@ -255,53 +254,12 @@ class RoleTable:
                     raise ReadingError(source, f"its evidence.thresholds are {count}, not 2 or none")
         except ReadingError as error:
             raise RoleTableError(f"{source} is not a role table: {error.reason}.") from error
-        points = (table.evidence or {}).get("points", ())
-        at_most("role_points", len(points), source)
-        check_size(table.heads, [*table.attributes, *(point[2] for point in points if point[2])], source)
-        at_most("attributes", len(table.attributes), source)
         if reserved := {"cls", "class", "rest"} & {*table.attributes}:
             name = min(reserved)
             raise RoleTableError(
                 f"{source} has an attribute called {name!r}, as parts of scores are: rename it."
             )
-        check_texts(table, source)
         return table
-
-
-def check_texts(table: RoleTable, where: object) -> None:
-    """Raise LimitError for more evidence, phrases or settings than a page or a terminal can show."""
-    evidence = table.evidence or {}
-    clusters, stability = evidence.get("clusters", ()), evidence.get("stability", {"heads": ()})
-    for entries in (clusters, evidence.get("tried", ()), evidence.get("dbcv_by_k", ()), stability["heads"]):
-        at_most("role_heads", len(entries), where)
-    phrases = [
-        *(phrase for head in table.heads for phrase in head.phrases),
-        *(phrase for cluster in clusters for phrase in (cluster["concept"], *cluster["exemplars"])),
-        *(phrase for *_, phrase in evidence.get("points", ())),
-    ]
-    at_most("role_phrases", len(phrases), where)
-    at_most("record_name", max(map(len, phrases), default=0), where)
-    names = (*evidence.get("dbcv_by_k", ()), *(trial["selection"] for trial in evidence.get("tried", ())))
-    at_most("record_name", max(map(len, names), default=0), where)
-    weights = table.weights
-    texts = (table.source, weights.model, weights.pretrained or "", weights.sha256 or "")
-    at_most("model_name", max(map(len, texts)), where)
-    at_most("role_settings", len(json.dumps(table.settings)), where)
-
-
-def check_size(heads: Sequence[HeadRole], names: Iterable[str], where: object) -> None:
-    """Raise LimitError for too many heads or layers, or too many or too long names of attributes and
-    concepts: a page draws each.
-    """
-    at_most("role_heads", len(heads), where)
-    at_most("layers", max((head.layer for head in heads), default=0), where)
-    at_most("heads", max((head.head + 1 for head in heads), default=0), where)
-    words = {
-        *names,
-        *(name for head in heads for name in (head.attribute, head.concept, *head.share) if name),
-    }
-    at_most("role_names", len(words), where)
-    at_most("record_name", max(map(len, words), default=0), where)
 
 
 def make_place(path: Path) -> None:

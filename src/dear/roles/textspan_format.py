@@ -13,7 +13,6 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from dear.errors import DataError, SettingsError
-from dear.limits import at_most
 from dear.reading.files import read_lines
 from dear.reading.typed import shown
 from dear.writing import output_file
@@ -30,12 +29,10 @@ def read_textspan(path: Path) -> dict[tuple[int, int], tuple[str, ...]]:
     """The phrases of every head in a file. Raises DataError for another format or a duplicate head."""
     heads: dict[tuple[int, int], list[str]] = {}
     current: list[str] | None = None
-    for number, line in enumerate(read_lines(path, links=True), start=1):
+    for number, line in enumerate(read_lines(path), start=1):
         text = line.strip()
         if header := HEADER.fullmatch(text):
             head = (int(header[1]) + 1, int(header[2]))
-            at_most("layers", head[0], f"{path}, line {number}")
-            at_most("heads", head[1] + 1, f"{path}, line {number}")
             if head in heads:
                 raise DataError(f"{path}, line {number}: {text} appears twice.")
             current = heads[head] = []
@@ -45,9 +42,7 @@ def read_textspan(path: Path) -> dict[tuple[int, int], tuple[str, ...]]:
                     f"{path}, line {number}: {shown(text)} comes before any head. A TEXTSPAN file has "
                     "'Layer 0, Head 0' above each head's phrases."
                 )
-            at_most("record_name", len(text), f"{path}, line {number}")
             current.append(text)
-    at_most("role_phrases", sum(map(len, heads.values())), path)
     if not heads:
         raise DataError(
             f"{path} contains no head: a TEXTSPAN file has 'Layer 0, Head 0' above each head's phrases."
@@ -68,13 +63,12 @@ def layer_range(text: str) -> tuple[int, ...]:
     """Parse layers counted from 1: "9-12", "9,11" or "12". Raises SettingsError for any other form."""
     layers: list[int] = []
     for part in text.replace(" ", "").split(","):
-        match = re.fullmatch(r"([0-9]{1,9})(?:-([0-9]{1,9}))?", part)
+        match = re.fullmatch(r"([0-9]{1,3})(?:-([0-9]{1,3}))?", part)
         first, last = (int(match[1]), int(match[2] or match[1])) if match else (0, 0)
         if not 1 <= first <= last:
             raise SettingsError(
                 f"layers {text!r}: write a range counted from 1, such as 9-12, or a list, 9,11."
             )
-        at_most("layers", last, f"layers {text!r}")
         layers += range(first, last + 1)
     if len(set(layers)) < len(layers):
         raise SettingsError(f"layers {text!r} contain a layer twice.")

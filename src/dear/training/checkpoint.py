@@ -17,15 +17,12 @@ import torch
 from torch import Tensor
 
 from dear.errors import DearError, OutputError, first_line, warn
-from dear.limits import at_most
 from dear.methods.base import Method
-from dear.reading.files import opened, sha256
 from dear.reading.plain import parse_json
 from dear.writing import output_file
 
 MARK = b"dear checkpoint 3 "
 """Increased when the contents of checkpoints change."""
-HEAD_BYTES = len(MARK) + 64 + 1
 MALFORMED = (AttributeError, IndexError, KeyError, OverflowError, RuntimeError, TypeError, ValueError)
 """Exceptions raised on loading a state whose parts have other types or shapes."""
 KINDS: dict[str, tuple[type, ...]] = {
@@ -91,38 +88,24 @@ def write_state(path: Path, state: dict[str, Any]) -> None:
     torch.save(state, buffer)
     content = buffer.getbuffer()
     with output_file(path, "the checkpoint") as file:
-        file.write(_head(hashlib.sha256(content).hexdigest()))
+        file.write(MARK + hashlib.sha256(content).hexdigest().encode() + b"\n")
         file.write(content)
 
 
 def read_state(path: Path) -> dict[str, Any]:
     """Read what ``write_state`` wrote, on the CPU. Raises CheckpointError for any other file."""
     try:
-        with opened(path) as file:
-            head = file.readline(HEAD_BYTES)
-            if not head.startswith(MARK):
-                raise CheckpointError(path, "it is not a checkpoint of this version")
-            at_most("tensor_bytes", os.fstat(file.fileno()).st_size, path)
-            if head != _head(sha256(file, "tensor_bytes")):  # before it takes any memory
-                raise CheckpointError(
-                    path, "its checksum is wrong: it was changed or truncated after it was written"
-                )
-            file.seek(len(head))
-            content = file.read()
-    except CheckpointError:
-        raise
+        head, _, content = path.read_bytes().partition(b"\n")
     except OSError as error:
         raise CheckpointError(path, f"it cannot be read: {error.strerror or error}") from error
-    except DearError as error:  # no regular file
-        raise CheckpointError(path, first_line(error)) from error
+    if not head.startswith(MARK):
+        raise CheckpointError(path, "it is not a checkpoint of this version")
+    if head != MARK + hashlib.sha256(content).hexdigest().encode():
+        raise CheckpointError(path, "its checksum is wrong: it was changed or truncated after it was written")
     try:
         return dict(torch.load(io.BytesIO(content), map_location="cpu", weights_only=True))
     except Exception as error:  # a damaged file may fail anywhere in torch's reader
         raise CheckpointError(path, first_line(error)) from error
-
-
-def _head(checksum: str) -> bytes:
-    return MARK + checksum.encode() + b"\n"
 
 
 def load_checkpoint(

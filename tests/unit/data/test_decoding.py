@@ -36,32 +36,6 @@ def noise(path: Path, seed: int, width: int = 23, height: int = 17) -> Path:
     return path
 
 
-def test_pillows_warnings_name_the_file_in_every_thread(tmp_path: Path) -> None:
-    """EXIF that ends in the middle of a text; Pillow alone says it once, and not of which file."""
-    exif = Image.Exif()
-    exif[0x010E] = "x" * 50
-    Image.new("RGB", (23, 17)).save(tmp_path / "a.jpg", exif=exif)
-    content = (tmp_path / "a.jpg").read_bytes()
-    start = content.index(b"\xff\xe1") + 2
-    length = int.from_bytes(content[start : start + 2], "big")
-    cut = (length - 40).to_bytes(2, "big") + content[start + 2 : start + length - 40]
-    files = [tmp_path / f"{number}.jpg" for number in range(7)]
-    for file in files:
-        file.write_bytes(content[:start] + cut + content[start + length :])
-    with pytest.warns(UserWarning, match=r"\.jpg: Truncated File Read") as told:
-        in_parallel(lambda file: decode(file, 99), files, 3)
-    assert {str(one.message) for one in told} == {f"{file}: Truncated File Read." for file in files}
-    with pytest.warns(UserWarning, match="^Truncated File Read"), Image.open(files[0]) as image:
-        image.getexif()  # outside of `decode` nothing is changed
-
-
-@pytest.mark.parametrize("form", ["png", "webp", "jpg"])
-def test_damaged_exif_leaves_a_picture_as_it_is(tmp_path: Path, form: str) -> None:
-    file = tmp_path / f"a.{form}"
-    Image.new("RGB", (23, 17), "red").save(file, exif=b"Exif\0\0no TIFF at all")
-    assert decode(file, 99).shape == (3, 17, 23)
-
-
 def test_a_picture_and_pillows_image_are_the_same() -> None:
     levels = np.arange(5 * 7 * 3, dtype=np.uint8).reshape(5, 7, 3)
     picture = as_picture(Image.fromarray(levels), 256)

@@ -1,7 +1,5 @@
 """No run leaves a record that cannot be read: what is known of it is checked before it begins."""
 
-import os
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,40 +9,15 @@ import pytest
 from dear.backbone.clip import Clip
 from dear.errors import DataError
 from dear.evaluation import runs
-from dear.evaluation.experiment import Experiment
 from dear.evaluation.plan import Plan
-from dear.evaluation.protocols.base_to_novel import BaseToNovel
-from dear.evaluation.recipe import RecipeError, load_recipe
 from dear.evaluation.records import check_facts, read_record
 from dear.evaluation.runs import run_all
-from dear.limits import LimitError
-from dear.training.settings import TrainSettings
 from tests.unit.training.world import noise_dataset
-
-LONG = "x" * 301
-
-
-def test_a_long_label_of_a_recipe(tmp_path: Path) -> None:
-    recipe = (
-        "protocol: base-to-novel\nout: o\ndata: [mixed-paints]\nmethods: [{method: zero-shot, label: %s}]\n"
-    )
-    path = tmp_path / "r.yaml"
-    path.write_text(recipe % LONG)
-    with pytest.raises(RecipeError, match=r"r\.yaml: the label 'x+\.\.\.': 301 characters .* limit of 300"):
-        load_recipe(path)
-    path.write_text(recipe % LONG[:300])
-    assert load_recipe(path).plans[0].variant == LONG[:300]
-    with pytest.raises(LimitError, match="the label"):
-        Experiment(protocol=BaseToNovel(), plans=(Plan("zero-shot", label=LONG),), data=("mixed-paints",))
 
 
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"plan": {"label": LONG}}, "301 characters of a name"),
-        ({"dataset": {"name": LONG}}, "301 characters of a name"),
-        ({"dataset": {"title": LONG}}, "301 characters of a name"),
-        ({"dataset": {"title": os.fsdecode(b"caf\xe9")}}, "half of a character"),
         ({"seed": -1}, "its seed is -1: it must be a whole number of at least 0"),
         ({"seed": 2**63}, "an integer is beyond 64 bits"),
     ],
@@ -100,12 +73,7 @@ def facts(**changes: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"settings": {"method": {"descriptions": "x" * 50_001}}}, "50,001 characters of a text"),
-        ({"settings": {"method": {str(at): "x" * 40_000 for at in range(3)}}}, "characters of the settings"),
         ({"settings": {"method": {"beta": float("inf")}}}, "Infinity"),
-        ({"weights": {"sha256": "ab", "pretrained": "x" * 1001}}, "1,001 characters of the name of a model"),
-        ({"targets": [{"name": "toys"}] * 1000}, "1,001 data sets, or parts of mistakes"),
-        ({"roles": {"source": "x" * 50_001}}, "50,001 characters of a text"),
     ],
 )
 def test_other_facts(changes: dict[str, Any], reason: str) -> None:
@@ -114,16 +82,3 @@ def test_other_facts(changes: dict[str, Any], reason: str) -> None:
         DataError, match=rf"'dear' on 'tools' would leave a record that cannot be read: .*{reason}"
     ):
         check_facts(facts(**changes))
-
-
-@pytest.mark.parametrize("make", [TrainSettings, lambda **options: replace(TrainSettings(), **options)])
-def test_as_many_epochs_as_a_record_may_have(make: Callable[..., TrainSettings]) -> None:
-    assert make(epochs=20_000).epochs == 20_000
-    with pytest.raises(LimitError, match="epochs: 20,001 epochs of a run record or a bundle"):
-        make(epochs=20_001)
-
-
-def test_steps_that_take_more_epochs(small_clip: Clip) -> None:
-    training = TrainSettings(steps_per_shot=200_000, batch=64)
-    with pytest.raises(LimitError, match="steps_per_shot 200000: 400,000 epochs of a run record"):
-        run_all(small_clip, [noise_dataset()], [Plan("coop")], shots=2, training=training)

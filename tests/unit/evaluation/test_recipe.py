@@ -10,7 +10,7 @@ from dear.evaluation.ablations import ablation_plans, ablations
 from dear.evaluation.experiment import data_names
 from dear.evaluation.launch.claims import LOCK, MARK, claimed, require_distinct_folders
 from dear.evaluation.plan import Plan
-from dear.evaluation.recipe import RecipeError, load_recipe, load_recipes, restricted
+from dear.evaluation.recipe import RecipeError, load_recipe, load_recipes, restrict
 from dear.methods.dear import DearSettings
 from dear.methods.registry import METHODS
 
@@ -49,7 +49,6 @@ def test_what_it_says_is_what_is_run(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (GOOD.replace("runs/x", "a/" * 100_000), r"its out has 200,000 characters: a path may have 4,096"),
         (GOOD + "sheds: 1\n", r"one\.yaml: unknown key 'sheds'\. Did you mean 'seeds'\?"),
         (GOOD.replace("beta", "betta"), r"settings has the unknown key 'betta' \(did you mean 'beta'"),
         (GOOD.replace("label", "labell"), r"has the unknown key 'labell' \(did you mean 'label'"),
@@ -155,31 +154,23 @@ def test_no_recipe(tmp_path: Path) -> None:
         load_recipes(tmp_path)
 
 
-def test_a_recipe_of_more_runs_than_anyone_makes_is_refused(tmp_path: Path) -> None:
-    many = ", ".join(f"d{number}" for number in range(500))
-    shots = ", ".join(map(str, range(1, 10_000)))
-    text = f"protocol: few-shot\nout: x\ndata: [{many}]\nmethods: [coop]\nshots: [{shots}]\n"
-    with pytest.raises(RecipeError, match=r"4,999,500 runs: .* above the limit of 20,000"):
-        load_recipe(written(tmp_path, text))
-
-
 def test_part_of_a_recipe(tmp_path: Path) -> None:
     one = load_recipe(written(tmp_path, GOOD))
     two = load_recipe(written(tmp_path, GOOD.replace("zero-shot", "coop"), "two.yaml"))
-    (part,) = restricted([one], data=["stamped-tiles"], methods=["dear"], seeds=[7])
+    (part,) = restrict([one], data=["stamped-tiles"], methods=["dear"], seeds=[7])
     assert (part.data, part.plans, part.seeds) == (("stamped-tiles",), one.plans[1:], (7,))
     assert load_recipe(tmp_path / "one.yaml", tmp_path).out == tmp_path / "x"
-    assert restricted([one, two]) == restricted([one, two], methods=["all"]) == [one, two]
+    assert restrict([one, two]) == restrict([one, two], methods=["all"]) == [one, two]
     with pytest.raises(
         DataError, match="no recipe to run has the data set 'other': available are mixed-paints, s"
     ):
-        restricted([one, two], data=["stamped-tiles", "other"])
+        restrict([one, two], data=["stamped-tiles", "other"])
     with pytest.raises(
         DataError, match="no recipe to run has the method 'maple': available are zero-shot, dear"
     ):
-        restricted([one], methods=["dear", "maple"])
+        restrict([one], methods=["dear", "maple"])
     with pytest.raises(DataError, match="the recipe two has none of the methods zero-shot: it has coop, dea"):
-        restricted([one, two], methods=["zero-shot"])
+        restrict([one, two], methods=["zero-shot"])
 
 
 def test_two_recipes_writing_to_one_place(tmp_path: Path) -> None:
@@ -342,13 +333,7 @@ def test_the_source_of_a_transfer_counts_too(tmp_path: Path) -> None:
 
 
 def test_numbers_beyond_use(tmp_path: Path) -> None:
-    """As many shots took all memory, and a record of 10^21 could not be read; an integer of 309 digits is no
-    fraction.
-    """
-    for shots in (10**6 + 1, 10**21):
-        path = written(tmp_path, GOOD.replace("[1, 2]", str(shots)))
-        with pytest.raises(RecipeError, match=r" training images per class \(shots\), above the limit"):
-            load_recipe(path)
+    """An integer of 309 digits is no fraction."""
     with pytest.raises(RecipeError, match=r"its train\.lr is 10+\.\.\.0+: it must be a number"):
         load_recipe(written(tmp_path, GOOD.replace("1e-2", f"1{'0' * 320}")))
 
@@ -368,10 +353,3 @@ def test_labels_differ_in_names_of_files(tmp_path: Path) -> None:
     path = written(tmp_path, two.replace("sóft", '"soft+"'))
     with pytest.raises(RecipeError, match=r"the labels 'soft\+' and 'soft' of dear are the same in names of"):
         load_recipe(path)
-
-
-def test_a_recipe_above_a_limit_is_named_once(tmp_path: Path) -> None:
-    path = written(tmp_path, GOOD + "about: " + "[" * 100 + "]" * 100)
-    with pytest.raises(RecipeError, match="levels of nesting") as error:
-        load_recipe(path)
-    assert str(error.value).count(str(path)) == 1

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from dear import limits
 from dear.backbone import precision
 from dear.backbone.clip import Clip, Identity
 from dear.data.settings import DataSettings
@@ -24,7 +23,6 @@ from dear.evaluation.resolve import ResolvedRun, run_name
 from dear.evaluation.run_context import RunContext
 from dear.evaluation.runs import Runner, run_all, run_one
 from dear.evaluation.schema import SCHEMA
-from dear.limits import LimitError
 from dear.methods.coop import CoOpSettings
 from dear.methods.dear import DearSettings
 from dear.progress import TrainingStep
@@ -329,23 +327,6 @@ def test_what_runs_share_is_found_once(
     )  # fmt: skip
     found, why = planned_runs([experiment], Machines("cpu"))
     assert (len(found), why, written, checked) == (12, None, [], [1])
-
-
-def test_role_tables_of_all_runs_are_bounded(small_clip: Clip, monkeypatch: pytest.MonkeyPatch) -> None:
-    table = role_table(small_clip)
-    size = len(json.dumps(table.to_json()))
-    monkeypatch.setattr(runs, "load_clip", lambda *_, **__: small_clip)
-    monkeypatch.setattr(runs, "role_table", lambda *_: table)
-    most = limits.Limit(12 * size, "characters")
-    monkeypatch.setattr(limits, "LIMITS", {**limits.LIMITS, "run_roles": most})
-    given: dict[str, Any] = {"plans": (ZERO, DEAR), "data": ("mixed-paints",), "model": "tiny"}
-    for seeds in ((1, 2, 3, 4), (1, 2, 3, 4, 5)):
-        experiment = Experiment(protocol=FewShot(), shots=(1, 2, 4), seeds=seeds, **given)
-        if len(seeds) == 4:
-            Runner("cpu").context(experiment)
-            continue
-        with pytest.raises(LimitError, match=rf"this few-shot: {15 * size:,} characters"):
-            Runner("cpu").context(experiment)
 
 
 def test_a_new_setting_changes_no_key(small_clip: Clip) -> None:

@@ -13,10 +13,7 @@ from dear.data.loading import load_dataset, load_images, read_listing
 from dear.data.settings import DataSettings
 from dear.errors import DataError, WeightsError
 from dear.evaluation.protocols.transfer import DomainGeneralization
-from dear.reading.files import ReadingError, expanded
 from dear.reading.namesakes import note_folder, note_namesake
-from dear.roles.packaged import named_table
-from dear.roles.phrases import load_pool
 from dear.roles.sentences import MODEL, load_sentence_model
 
 
@@ -101,26 +98,3 @@ def test_a_benchmark_is_no_folder_of_domains(folder: Path) -> None:
         assert DomainGeneralization("photo").arranged([name])[1] == (name,)
     for name in ("mine", "./source-sketch"):
         assert DomainGeneralization("photo").arranged([name])[1] == (os.path.join(name, "sketch"),)
-
-
-def test_packaged_tables_and_pools_come_before_files(folder: Path) -> None:
-    (folder / "published").touch()
-    (folder / "general").touch()
-    with pytest.warns(UserWarning, match=r"^published is a role table of the package; .* \./published$"):
-        assert named_table("published").source.startswith("published")
-    with pytest.warns(UserWarning, match=r"^general is a pool of phrases in the package; "):
-        assert len(load_pool("general")) > 100
-
-
-@pytest.mark.parametrize("word", ["~", "~/cat", "~root"])
-def test_a_file_called_as_a_home_is_no_home(word: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`dear data check *` in a folder that holds such a file."""
-    monkeypatch.setenv("HOME", str(folder / "home"))
-    assert expanded("~/cat") == folder / "home" / "cat"
-    (folder / word.partition("/")[0]).mkdir()
-    message = r"^~\S*: ~(root)? is the name of a file here and of a home: give the full path of the right one"
-    with pytest.raises(ReadingError, match=message):
-        expanded(word)
-    assert expanded(f"./{word}") == Path(word)
-    with pytest.raises(DataError, match="is the name of a file here and of a home"):
-        load_dataset(word)

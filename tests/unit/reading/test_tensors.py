@@ -9,11 +9,9 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from dear.limits import LIMITS, Limit, LimitError
 from dear.reading.files import ReadingError
 from dear.reading.tensors import (
     AT_ONCE,
-    MAX_HEADER,
     map_array,
     map_tensors,
     read_tensors,
@@ -48,7 +46,7 @@ def test_shapes_that_no_tensor_has(tmp_path: Path, read: Any, shape: list[Any]) 
     path, values = tmp_path / "a.safetensors", 0 if 0 in shape else 1
     header = json.dumps({"x": {"dtype": "F32", "shape": shape, "data_offsets": [0, 4 * values]}}).encode()
     path.write_bytes(len(header).to_bytes(8, "little") + header + bytes(4 * values))
-    with pytest.raises(ReadingError, match=r"no model has a tensor of the|beyond 64 bits|shape"):
+    with pytest.raises(ReadingError, match=r"no model has a tensor of the|not a complete safetensors"):
         read(path)
 
 
@@ -84,26 +82,16 @@ def test_arrays(tmp_path: Path) -> None:
             map_array(path, np.uint8)
 
 
-def test_a_file_with_more_than_its_header_says_is_not_mapped(tmp_path: Path) -> None:
-    """A terabyte without blocks would be mapped before it is refused."""
+@pytest.mark.parametrize("read", [read_tensors, map_tensors])
+def test_a_header_that_promises_what_is_not_there(tmp_path: Path, read: Any) -> None:
     path = tmp_path / "a.safetensors"
-    save_file({"x": torch.arange(21.0)}, path)
-    with path.open("r+b") as file:
-        file.truncate(path.stat().st_size + 2**20)
-    with pytest.raises(ReadingError, match="its size is not that of its header"):
-        map_tensors(path)
-    path.write_bytes((2**40).to_bytes(8, "little") + b"{}")
-    with pytest.raises(ReadingError, match="its header is too long"):
-        map_tensors(path)
-
-
-def test_a_header_is_bounded_before_it_is_parsed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "a.safetensors"
-    save_file({"x": torch.zeros(1)}, path, {"comment": " " * MAX_HEADER})
-    for read in (map_tensors, read_tensors):
-        with pytest.raises(ReadingError, match="its header is too long"):
+    header = json.dumps({"x": {"dtype": "F32", "shape": [2**38], "data_offsets": [0, 2**40]}}).encode()
+    for content in (
+        len(header).to_bytes(8, "little") + header,
+        (2**40).to_bytes(8, "little") + b"{}",
+        b"",
+        b"x",
+    ):
+        path.write_bytes(content)
+        with pytest.raises(ReadingError, match="not a complete safetensors file"):
             read(path)
-    save_file({f"x{number}": torch.zeros(1) for number in range(20)}, path)
-    monkeypatch.setattr("dear.limits.LIMITS", {**LIMITS, "config_values": Limit(99, "keys and values")})
-    with pytest.raises(LimitError, match="keys and values"):
-        map_tensors(path)

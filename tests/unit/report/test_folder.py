@@ -108,7 +108,6 @@ def test_what_is_no_record_is_told(text: str, message: str, tmp_path: Path) -> N
         ("[]", "it has no schema and protocol"),
         ('{"x": 1}', "it has no schema and protocol"),
         ('{"schema": 2, "protocol": "few-shot", "x": NaN}', "NaN is not a finite number"),
-        ("a link", "it is a link"),
         ("too large", "bytes of a JSON file"),
     ],
 )
@@ -120,10 +119,7 @@ def test_other_files_are_ignored_but_a_record_is_told(
     (tmp_path / "notes").mkdir()
     for name in ("notes/settings.json", NAME):
         path = tmp_path / name
-        if text == "a link":
-            path.symlink_to(tmp_path / "0.json")
-        else:
-            path.write_text(text)
+        path.write_text(text)
         if text == "too large":
             monkeypatch.setenv("DEAR_LIMIT_JSON_BYTES", "100000")
             path.write_text(" " * 100_001)

@@ -1,18 +1,14 @@
 """Mean ablation against a slow reference that keeps everything."""
 
-from dataclasses import replace
-
 import pytest
 import torch
 from torch.nn.functional import cosine_similarity
 
-from dear import limits
 from dear.backbone.clip import Clip
 from dear.backbone.head_contributions import head_contributions
 from dear.backbone.load import load_clip
 from dear.data.world.render import WorldScenes
 from dear.errors import SettingsError
-from dear.limits import LIMITS, LimitError
 from dear.roles import ablation
 from dear.roles import decompose as decompose_by
 from dear.roles.ablation import (
@@ -25,7 +21,6 @@ from dear.roles.ablation import (
     layers_in_words,
     mean_ablation,
 )
-from dear.roles.decompose import analysed_layers, decompose
 from dear.roles.table import HeadRole, RoleTable
 from tests.unit.training.world import Noise, few
 from tests.views import eval_views
@@ -147,17 +142,6 @@ def test_words_and_bad_input(small_clip: Clip) -> None:
     for images, layers in ((Noise([0]), []), (WorldScenes(0, 20), [5])):
         with pytest.raises(SettingsError, match="needs images and layers"):
             layer_curve(small_clip, images, layers)
-
-
-def test_many_heads_and_large_moments_are_refused(small_clip: Clip, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Five layers of three heads, and embeddings of 17 numbers: 2 x 3 x 289 moments of two layers."""
-    small = {**LIMITS, "role_heads": replace(LIMITS["role_heads"], default=14)}
-    monkeypatch.setattr(limits, "LIMITS", small)
-    with pytest.raises(LimitError, match="15 heads in a role table, above the limit of 14"):
-        analysed_layers(small_clip, [5])
-    monkeypatch.setenv("DEAR_LIMIT_MOMENTS", "1733")
-    with pytest.raises(LimitError, match=r"2 layers of .*: 1,734 values in the moments of heads"):
-        decompose(small_clip, Noise([0, 1, 2]), [4, 5])
 
 
 def test_batches_of_ablated_heads_are_bounded(small_clip: Clip, monkeypatch: pytest.MonkeyPatch) -> None:

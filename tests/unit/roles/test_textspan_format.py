@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 
 from dear.errors import DataError, OutputError, SettingsError
-from dear.limits import LimitError
 from dear.roles.textspan_format import in_layers, layer_range, read_textspan, write_textspan
 
 RULE = "-" * 18
@@ -65,18 +64,6 @@ def test_read_and_write(tmp_path: Path) -> None:
 def test_other_files(tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / "spans.txt").write_text(text)
     with pytest.raises(DataError, match=message):
-        read_textspan(tmp_path / "spans.txt")
-
-
-def test_a_long_phrase(tmp_path: Path) -> None:
-    (tmp_path / "spans.txt").write_text(f"Layer 0, Head 0\na\n{'x' * 301}\n")
-    with pytest.raises(LimitError, match="line 3: 301 characters of a name or a phrase, above the limit"):
-        read_textspan(tmp_path / "spans.txt")
-
-
-def test_a_file_of_many_phrases(tmp_path: Path) -> None:
-    (tmp_path / "spans.txt").write_text("Layer 0, Head 0\n" + "a\n" * 50_001)
-    with pytest.raises(LimitError, match="50,001 phrases in a role table, or in a file of phrases"):
         read_textspan(tmp_path / "spans.txt")
 
 

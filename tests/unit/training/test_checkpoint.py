@@ -2,8 +2,6 @@
 
 import copy
 import json
-import os
-import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,7 +16,7 @@ from dear.evaluation.records import read_record
 from dear.evaluation.runs import run_all
 from dear.methods.dear import DearSettings
 from dear.progress import TrainingStep
-from dear.training.checkpoint import MARK, CheckpointError, _history, read_state, set_aside, write_state
+from dear.training.checkpoint import CheckpointError, _history, read_state, set_aside, write_state
 from dear.training.loop import train
 from dear.training.settings import TrainSettings
 from dear.writing import UNFINISHED
@@ -67,7 +65,7 @@ def by_torch(path: Path) -> None:
         (bytes_changed(lambda content: content + b"\0"), "checksum is wrong"),
         (bytes_changed(lambda content: content[:50]), "checksum is wrong"),
         (bytes_changed(lambda content: content[:700] + b"\0" * 64 + content[764:]), "checksum is wrong"),
-        (lambda path: (path.unlink(), path.mkdir()), "is a folder"),
+        (lambda path: (path.unlink(), path.mkdir()), "it cannot be read"),
     ],
 )
 def test_bytes_that_were_changed(
@@ -279,33 +277,6 @@ def test_pretraining_starts_over_only_if_it_is_asked_to(
     assert got["loss"] == want["loss"]
     weights = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("out", "whole")]
     assert weights[0] == weights[1]
-
-
-def test_what_is_no_checkpoint_is_not_read_to_its_end(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = tmp_path / "c.pt"
-    with path.open("wb") as file:
-        file.truncate(2**40)  # sparse: more than any memory
-    with pytest.raises(CheckpointError, match="it is not a checkpoint of this version"):
-        read_state(path)
-    write_state(path, {"x": torch.ones(9)})
-    monkeypatch.setenv("DEAR_LIMIT_TENSOR_BYTES", "99")
-    with pytest.raises(CheckpointError, match=r"above the limit|at most 99"):
-        read_state(path)
-
-
-def test_a_checksum_is_compared_before_a_checkpoint_takes_memory(tmp_path: Path) -> None:
-    path = tmp_path / "c.pt"
-    path.write_bytes(MARK + b"0" * 64 + b"\n")
-    os.truncate(path, 2**26)
-    tracemalloc.start()
-    try:
-        with pytest.raises(CheckpointError, match="its checksum is wrong"):
-            read_state(path)
-        assert tracemalloc.get_traced_memory()[1] < 2**24
-    finally:
-        tracemalloc.stop()
 
 
 def test_epochs_beyond_all_bounds() -> None:

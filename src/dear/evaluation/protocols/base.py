@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 from dear.errors import DataError, SettingsError
 from dear.evaluation.plan import Plan
 from dear.evaluation.schema import check_scores
-from dear.limits import at_most
 from dear.methods.registry import METHODS, known_method
 from dear.reading.typed import shown
 
@@ -142,10 +141,9 @@ class Protocol(ABC):
             raise DataError(f"{untested[0]} has no test images, which {self.name} needs.")
 
     def check_shots(self, shots: Sequence[int]) -> None:
-        """Raise SettingsError for numbers of shots that do not fit its table, LimitError for a large one."""
+        """Raise SettingsError for numbers of shots that do not fit its table."""
         if not shots or min(shots) < 1:
             raise SettingsError(f"shots are {shown([*shots])}: each must be at least 1.")
-        at_most("shots", max(shots), self.name)
         if len(shots) > 1 and not self.several_shots:
             raise SettingsError(f"shots are {[*shots]}: {self.name} takes a single number of shots.")
 

@@ -94,7 +94,7 @@ class AtPromptSettings(MethodSettings):
             changes["attributes"] = ", ".join(words.get(dataset, words[FALLBACK]))
             if self.by_position is None:
                 changes["by_position"] = dataset in published["by_position"]
-        return self.replaced(**changes)
+        return self.with_values(**changes)
 
 
 def _split(attributes: str) -> list[str]:
@@ -103,9 +103,7 @@ def _split(attributes: str) -> list[str]:
 
 def _words_of(dataset: str, file: Path) -> list[str]:
     """The words of a data set in a file."""
-    by_dataset: Mapping[str, list[str]] = typed(
-        read_json(expanded(file), links=True), dict[str, list[str]], file
-    )
+    by_dataset: Mapping[str, list[str]] = typed(read_json(expanded(file)), dict[str, list[str]], file)
     words = by_dataset.get(dataset)
     if words is None:
         raise SettingsError(

@@ -92,7 +92,7 @@ class TacSettings(MethodSettings):
             if not resolved(path).is_relative_to(resolved(folder)):
                 raise SettingsError(f"{path} leads out of its folder: put the file itself there.")
         _, sha256 = self._read(path)
-        return self.replaced(descriptions=str(path), descriptions_sha256=sha256)
+        return self.with_values(descriptions=str(path), descriptions_sha256=sha256)
 
     def without_files(self) -> Self:
         if self.centres == "own" and self.descriptions != TEMPLATES:
@@ -138,7 +138,7 @@ class TacSettings(MethodSettings):
     def _read(self, path: Path) -> tuple[bytes, str]:
         """A file and its hash. Raises SettingsError if the settings expect another hash."""
         try:
-            content = read_bytes(path, links=True)
+            content = read_bytes(path)
         except ReadingError as error:
             raise ReadingError(f"tac.descriptions {path}", error.reason, missing=error.missing) from error
         sha256 = hashlib.sha256(content).hexdigest()

@@ -53,9 +53,7 @@ def test_two_processes_unpack_one_zip(
 
 
 @pytest.mark.parametrize("module", [archive, writing])
-def test_ctrl_c_at_any_line_leaves_no_part(
-    module: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ctrl_c_at_any_line_leaves_no_part(module: ModuleType, tmp_path: Path) -> None:
     packed = pack(tmp_path / "d.zip", class_folders(tmp_path / "d", COUNTS))
     cache = tmp_path / "cache"
 
@@ -204,7 +202,7 @@ def test_a_cache_that_cannot_be_written(tmp_path: Path) -> None:
 
 def test_a_member_twice(tmp_path: Path, settings: DataSettings) -> None:
     zipped(tmp_path / "bad.zip", {"a/1.png": b"x", "a/./1.png": b"y"})
-    refused(tmp_path / "bad.zip", settings, r"bad\.zip, 'a/1\.png' cannot be unpacked")
+    refused(tmp_path / "bad.zip", settings, r"bad\.zip, 'a/\./1\.png' is in the zip twice")
 
 
 def test_a_zip_that_unpacks_to_many_times_its_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -213,7 +211,7 @@ def test_a_zip_that_unpacks_to_many_times_its_size(tmp_path: Path, monkeypatch: 
         with zipfile.ZipFile(tmp_path / packed, "w", zipfile.ZIP_DEFLATED) as file:
             file.writestr("a/1.png", bytes(size))
     monkeypatch.setattr(zipfile.ZipFile, "open", lambda *_: pytest.fail("it was unpacked"))
-    with pytest.raises(LimitError, match=r"bomb\.zip: .* times the size of the data set .*UNPACKED_RATIO"):
+    with pytest.raises(LimitError, match=r"bomb\.zip: .* times the size of .*UNPACKED_RATIO"):
         archive.unpack(tmp_path / "bomb.zip", tmp_path / "cache")
     assert not (tmp_path / "cache").exists()
     with pytest.raises(pytest.fail.Exception):

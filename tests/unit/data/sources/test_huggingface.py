@@ -232,19 +232,6 @@ def test_a_data_set_is_called_as_its_folder(
     assert load(Path(".."), settings).name == "mine"
 
 
-def test_a_folder_called_like_a_data_set_of_the_hub(
-    tmp_path: Path, settings: DataSettings, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """In a stranger's folder it would be taken for the hub's."""
-    made([0, 1]).save_to_disk(tmp_path / "owner" / "mine")
-    monkeypatch.chdir(tmp_path)
-    for name, told in (("owner/mine", True), ("./owner/mine", False)):
-        with pytest.warns(UserWarning, match="mine") as caught:
-            load_dataset(f"hf:{name}", settings)
-        notes = [str(warning.message) for warning in caught]
-        assert any("owner/mine, no data set of the hub" in note for note in notes) == told
-
-
 def test_two_names_of_a_split(tmp_path: Path, settings: DataSettings) -> None:
     """The last one replaced the others."""
     datasets.DatasetDict(train=made([0, 1]), Train=made([0]), test=made([1])).save_to_disk(tmp_path / "mine")
