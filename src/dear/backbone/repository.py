@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from dear.backbone import from_transformers, hub, tokenizer_file, weights
-from dear.backbone.choice import HUB, hub_name, is_architecture
+from dear.backbone.choice import HUB, REPOSITORY, hub_name, is_architecture
 from dear.backbone.model_config import read_model_config
 from dear.backbone.preprocess import Preprocess
 from dear.errors import WeightsError, printable
@@ -87,7 +87,7 @@ class Repository:
         try:
             path = self.find(files)
         except WeightsError as error:
-            if self.folder is not None or self.named_by:
+            if self.folder is not None or self.named_by or not REPOSITORY.fullmatch(self.id):
                 raise
             message = f"{error} If you mean a folder: there is no {printable(self.id)} here."
             raise WeightsError(message) from error.__cause__
