@@ -84,7 +84,7 @@ def command(
         batch: Images at a time.
     """
     from dear.adapters.bundle_config import check_bundle
-    from dear.data.images.decode import read_image
+    from dear.data.images.formats import read_image
 
     if out is not None:
         check_table(out)

@@ -14,10 +14,9 @@ import torch
 from PIL import Image, ImageFile, TiffImagePlugin, UnidentifiedImageError
 
 from dear.data.dataset import Picture
-from dear.data.images.formats import FORMATS, HAS_HEIC, HEIC, PLUGINS
+from dear.data.images.formats import FORMATS, HAS_HEIC, PLUGINS, read_image
 from dear.errors import DataError, first_line
-from dear.limits import LimitError, at_most
-from dear.reading.files import ReadingError, read_bytes
+from dear.limits import at_most
 
 MARKER: Final = re.compile(rb"\xff([\xc0-\xcf\xd9-\xfe])")
 """A marker of a JPEG that is neither a byte of a picture nor a restart."""
@@ -40,21 +39,6 @@ EXIF data anew, which fails for photographs whose other tags are damaged."""
 
 # Pillow's own reader of uncompressed TIFFs cannot read YCbCr; libtiff gives the same pixels otherwise.
 TiffImagePlugin.READ_LIBTIFF = True
-
-
-def read_image(path: Path) -> bytes:
-    """The content of an image file. Raises DataError for one that is missing, empty or too large."""
-    if path.suffix.lower() in HEIC and not HAS_HEIC:
-        raise DataError(f"cannot read the image {path}: HEIC needs `pip install pillow-heif`.")
-    try:
-        content = read_bytes(path, "image_bytes", links=True)
-    except ReadingError as error:
-        raise DataError(f"cannot read the image {path}: {error.reason}.") from error
-    except LimitError as error:
-        raise DataError(f"cannot read the image: {error}") from error
-    if not content:
-        raise DataError(f"cannot read the image {path}: it is empty (0 bytes).")
-    return content
 
 
 def open_image(content: bytes) -> ImageFile.ImageFile:
