@@ -2,7 +2,6 @@
 
 import errno
 import gc
-import os
 import shutil
 import sqlite3
 import struct
@@ -163,57 +162,6 @@ def journal_that_names(victim: Path) -> bytes:
     journal = journal.ljust(512, b"\0") + page.to_bytes(4, "big") + name + len(name).to_bytes(4, "big")
     journal += (sum(name) & 0xFFFFFFFF).to_bytes(4, "big") + b"\xd9\xd5\x05\xf9\x20\xa1\x63\xd7"
     return journal
-
-
-@pytest.mark.parametrize("name", [FILE, LOCK])
-def test_a_database_that_is_a_link_to_one_with_a_journal(name: str, tmp_path: Path) -> None:
-    """SQLite takes the journal beside what a link leads to, and deletes the file that it names."""
-    folder, out = gallery(tmp_path / "images"), tmp_path / "index"
-    build_index(Plain(), folder, out)
-    victim, data = tmp_path / "victim", out / "data"
-    victim.write_text("precious")
-    data.mkdir()
-    (out / FILE).rename(data / FILE) if name == FILE else (data / LOCK).write_bytes((out / FILE).read_bytes())
-    (out / name).unlink(missing_ok=True)
-    (data / f"{name}-journal").write_bytes(journal_that_names(victim))
-    (out / name).symlink_to(Path("data", name))
-    for work in (
-        lambda: Catalogue.exists(out),
-        lambda: Index.open(out),
-        lambda: build_index(Plain(), folder, out),
-    ):
-        with pytest.raises(DataError, match=rf"{name}: it is a link"):
-            work()
-    assert victim.read_text() == "precious"
-
-
-@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs links and pipes")
-@pytest.mark.parametrize(
-    "name",
-    [FILE, LOCK, f"{FILE}-journal", f"{FILE}-wal", f"{LOCK}-journal", "vectors-1/0.f16", "vectors-1",
-     "vectors-2"],
-)  # fmt: skip
-@pytest.mark.parametrize("kind", ["link", "dangling", "device", "pipe"])
-def test_a_build_writes_to_no_file_elsewhere(name: str, kind: str, tmp_path: Path) -> None:
-    folder, out, mine = gallery(tmp_path / "images"), tmp_path / "index", tmp_path / "mine"
-    build_index(Plain(), folder, out)
-    hostile = out / name
-    (shutil.rmtree if hostile.is_dir() else Path.unlink)(hostile) if hostile.exists() else None
-    if hostile.parent == out and name.startswith("vectors"):
-        mine.mkdir()
-        (mine / "0.f16").write_text("precious")
-    else:
-        mine.write_text("precious")
-    if kind == "pipe":
-        os.mkfifo(hostile)
-    else:
-        hostile.symlink_to({"link": mine, "dangling": tmp_path / "new", "device": "/dev/zero"}[kind])
-    (folder / "red.png").unlink()
-    for work in (lambda: Index.open(out), lambda: build_index(Plain(), folder, out)):
-        with pytest.raises(DataError, match=rf"the index .* is damaged \({name}: it is a (link|pipe)"):
-            work()
-    assert (mine / "0.f16" if mine.is_dir() else mine).read_text() == "precious"
-    assert not (tmp_path / "new").exists()
 
 
 def test_a_shard_is_built_in_no_folder_elsewhere(tmp_path: Path) -> None:

@@ -1,25 +1,16 @@
-"""Decode image files to upright 8-bit RGB pictures. Images are untrusted: of a few formats, within limits.
+"""Decode image files to upright 8-bit RGB pictures."""
 
-Pillow is restricted to these formats. Otherwise it would pass PostScript to Ghostscript, which runs it.
-"""
-
-import io
-import re
-from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 import torch
-from PIL import Image, ImageFile, TiffImagePlugin, UnidentifiedImageError
+from PIL import Image
 
 from dear.data.dataset import Picture
-from dear.data.images.formats import FORMATS, HAS_HEIC, PLUGINS, read_image
+from dear.data.images.formats import open_image, read_image
 from dear.errors import DataError, first_line
-from dear.limits import at_most
 
-MARKER: Final = re.compile(rb"\xff([\xc0-\xcf\xd9-\xfe])")
-"""A marker of a JPEG that is neither a byte of a picture nor a restart."""
 MOST_SQUARES: Final = 16
 """A picture that is longer than so many squares is cut to its middle before it is reduced."""
 DARK: Final = 2**12
@@ -36,44 +27,6 @@ TURNS: Final = {
 }
 """The transpose that makes a picture upright, by EXIF orientation. Pillow's `exif_transpose` also writes the
 EXIF data anew, which fails for photographs whose other tags are damaged."""
-
-# Pillow's own reader of uncompressed TIFFs cannot read YCbCr; libtiff gives the same pixels otherwise.
-TiffImagePlugin.READ_LIBTIFF = True
-
-
-def open_image(content: bytes) -> ImageFile.ImageFile:
-    """The first picture of an image file, not decoded yet. The caller must close it.
-
-    Raises ValueError for an unsupported format, LimitError for more pixels or scans than the limits, and
-    Pillow's exceptions for a broken header, which differ between formats.
-    """
-    _register_heic()
-    if content.startswith(b"\xff\xd8"):  # each scan of a few bytes may cover the whole picture
-        at_most("image_scans", _count_scans(content), "its content")
-    try:
-        file = Image.open(io.BytesIO(content), formats=PLUGINS)
-    except UnidentifiedImageError:  # Pillow's message names the buffer, not the file
-        raise ValueError(f"it is not an image of a supported format: {FORMATS}") from None
-    width, height = file.size
-    at_most("image_pixels", width * height, f"its header ({width} x {height})")
-    return file
-
-
-@cache
-def _register_heic() -> None:
-    if HAS_HEIC:
-        import pillow_heif
-
-        pillow_heif.register_heif_opener()
-
-
-def _count_scans(jpeg: bytes) -> int:
-    """The scans of a JPEG up to its end, behind which a phone may keep a video."""
-    scans, position = 0, 2
-    while (marker := MARKER.search(jpeg, position)) and marker[1] != b"\xd9":
-        scans += marker[1] == b"\xda"
-        position = marker.end() + int.from_bytes(jpeg[marker.end() : marker.end() + 2], "big")
-    return scans
 
 
 def decode(path: Path, short_side: int | None = None, data: bytes | None = None) -> Picture:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+from dear.data.images.formats import open_image
 from dear.data.settings import DataSettings
 from dear.data.sources.listing import PARTS, Listing, Row, first_few, require_keys, sort_names
 from dear.data.sources.splits import Split, make_split, names_of_splits, split_of
@@ -251,7 +252,6 @@ def _unpack(name: str, tables: Tables, image: str, cache: Path) -> Path:
 
 def _suffix(content: bytes) -> str:
     """The suffix of an image file by its content; ".bin" for what is none."""
-    from dear.data.images.decode import open_image  # loads torch
 
     with suppress(Exception), open_image(content) as file:  # the exceptions of formats differ
         return ".jpg" if file.format in ("JPEG", "MPO") else f".{str(file.format).lower()}"
