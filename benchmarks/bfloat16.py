@@ -53,7 +53,7 @@ def zero_shot() -> dict[str, Any]:
         data = load_dataset(task)
         method.set_classes(data.classnames, data.templates)
         chosen = torch.arange(0, len(data.test), max(1, len(data.test) // IMAGES))[:IMAGES]
-        views = eval_views(data.test.load(chosen), method.clip.image_size)
+        views = eval_views(data.test.load(chosen), method.clip.preprocess)
         labels, scores = data.test.labels[chosen], []
         for precision in ("32-true", "bf16-mixed"):
             with mixed(views.device, precision):
@@ -101,7 +101,7 @@ def wide() -> dict[str, Any]:
     names = [name for task in downstream_names() for name in load_dataset(task).classnames][:50]
     test = load_dataset(downstream_names()[0]).test
     chosen = torch.linspace(0, len(test) - 1, 16).long()
-    views = clip.normalize_pixels(eval_views(test.load(chosen), clip.image_size))
+    views = clip.normalize_pixels(eval_views(test.load(chosen), clip.preprocess))
 
     def logits(precision: Precision) -> Tensor:
         with mixed(views.device, precision):

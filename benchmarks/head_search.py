@@ -21,6 +21,7 @@ from torch.nn.functional import normalize
 
 from dear.backbone.clip import Clip
 from dear.backbone.load import load_clip
+from dear.backbone.preprocess import Preprocess
 from dear.data.dataset import Images
 from dear.data.images.transforms import eval_views
 from dear.data.world.factors import FACTOR_NAMES, FACTORS
@@ -36,14 +37,16 @@ SEED = 3_000_017  # of the scenes
 CENTRED = "class, centred"
 
 
-def views(images: Images, size: int, batch: int = 120) -> Iterator[Float[Tensor, "batch 3 size size"]]:
+def views(
+    images: Images, preprocess: Preprocess, batch: int = 120
+) -> Iterator[Float[Tensor, "batch 3 size size"]]:
     for start in range(0, len(images), batch):
-        yield eval_views(images.load(torch.arange(start, min(start + batch, len(images)))), size)
+        yield eval_views(images.load(torch.arange(start, min(start + batch, len(images)))), preprocess)
 
 
 def encoded(clip: Clip, kind: str, images: Images) -> tuple[HeadEncoder, Float[Tensor, "item feature embed"]]:
     """The encoder whose means are over the images, and their features."""
-    seen = [*views(images, clip.image_size)]
+    seen = [*views(images, clip.preprocess)]
     encoder = HeadEncoder(clip, head_facts(clip, role_table(clip, kind), seen))
     return encoder, torch.cat([encoder.of_views(part) for part in seen])
 

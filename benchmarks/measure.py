@@ -18,8 +18,10 @@ import torch
 from table import table
 
 from dear.backbone.clip import Clip
-from dear.backbone.load import build_from, random_network
+from dear.backbone.load import build_from, build_random
+from dear.backbone.preprocess import Preprocess
 from dear.backbone.tiny import WordTokenizer
+from dear.backbone.whole import image_side
 from dear.evaluation.environment import peak, start_counting
 from dear.methods.dear import DearSettings
 from dear.methods.dear.method import Dear
@@ -65,10 +67,16 @@ def network(options: argparse.Namespace) -> tuple[Any, Clip]:
             torch.default_generator.manual_seed(0)
             model = build_from(name, copy.deepcopy(TINY))
     else:
-        model, name = random_network(options.model, 0), options.model
+        model, name = build_random(options.model, 0), options.model
         tokenizer = open_clip.get_tokenizer(options.model)
     model = model.eval().to(options.device)
-    clip = Clip(model, tokenizer, name=name, pretrained="random:0", mean=HALF, std=HALF)
+    clip = Clip(
+        model,
+        tokenizer,
+        name=name,
+        pretrained="random:0",
+        preprocess=Preprocess(image_side(model.visual), HALF, HALF),
+    )
     return model, clip.to(options.device)
 
 

@@ -24,8 +24,10 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))  # for tests.parity, wherever this is run
 
 from dear.backbone.clip import Clip  # noqa: E402
-from dear.backbone.load import build, random_network  # noqa: E402
+from dear.backbone.load import build, build_random  # noqa: E402
 from dear.backbone.precision import mixed, precision_for  # noqa: E402
+from dear.backbone.preprocess import Preprocess  # noqa: E402
+from dear.backbone.whole import image_side  # noqa: E402
 from dear.methods.base import Method  # noqa: E402
 from dear.methods.registry import METHODS, build_method  # noqa: E402
 from dear.training.seeding import generator  # noqa: E402
@@ -118,7 +120,13 @@ class Sides:
         network.load_state_dict(torch.load(self.weights), assign=True)
         zero, one = (0.0, 0.0, 0.0), (1.0, 1.0, 1.0)
         tokenizer = open_clip.get_tokenizer(MODEL)
-        return Clip(network.eval(), tokenizer, name=MODEL, pretrained="random:0", mean=zero, std=one)
+        return Clip(
+            network.eval(),
+            tokenizer,
+            name=MODEL,
+            pretrained="random:0",
+            preprocess=Preprocess(image_side(network.visual), zero, one),
+        )
 
     def ours(self, clip: Clip, name: str) -> Method:
         """Our method with its first values."""
@@ -219,4 +227,4 @@ class Sides:
 
 def write_weights(path: Path, *, tiny: bool) -> None:
     """The weights that both sides load, in OpenAI's format."""
-    torch.save(small.openai_state() if tiny else random_network(MODEL, 0).state_dict(), path)
+    torch.save(small.openai_state() if tiny else build_random(MODEL, 0).state_dict(), path)

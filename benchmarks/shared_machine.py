@@ -24,7 +24,9 @@ import torch
 
 from dear.backbone.clip import Clip
 from dear.backbone.load import build_from, load_clip
+from dear.backbone.preprocess import Preprocess
 from dear.backbone.tiny import WordTokenizer
+from dear.backbone.whole import image_side
 
 PASSIVE = {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "0", "KMP_BLOCKTIME": "0"}
 WAYS: dict[str, dict[str, str]] = {
@@ -164,7 +166,13 @@ def clip_of(model: str) -> Clip:
     }
     network = build_from(model, config).eval()
     half = measure.HALF
-    return Clip(network, WordTokenizer([], 77), name=model, pretrained="random", mean=half, std=half)
+    return Clip(
+        network,
+        WordTokenizer([], 77),
+        name=model,
+        pretrained="random",
+        preprocess=Preprocess(image_side(network.visual), half, half),
+    )
 
 
 if __name__ == "__main__":

@@ -14,7 +14,9 @@ from open_clip.model import CLIP
 from torch import nn
 
 from dear.backbone.clip import Clip
+from dear.backbone.preprocess import Preprocess
 from dear.backbone.tiny import WordTokenizer
+from dear.backbone.whole import image_side
 from dear.methods import registry
 from tests.standin_hub import standin  # noqa: F401 (a fixture)
 
@@ -93,4 +95,10 @@ def small_model(
 def small_clip_of(*, dtype: torch.dtype = torch.float32, **options: object) -> Clip:
     model: nn.Module = small_model(**options)  # type: ignore[arg-type]
     tokenizer = WordTokenizer(WORDS, CONTEXT)
-    return Clip(model, tokenizer, name="small", pretrained="random", mean=MEAN, std=STD).to(dtype)
+    return Clip(
+        model,
+        tokenizer,
+        name="small",
+        pretrained="random",
+        preprocess=Preprocess(image_side(model.visual), MEAN, STD),
+    ).to(dtype)

@@ -3,7 +3,6 @@ when a file is fetched, or files are sent, and nothing else.
 """
 
 import base64
-import gzip
 import hashlib
 import json
 import re
@@ -32,40 +31,18 @@ class Faults:
         after_cut: the code that is answered for large files from then on, or None.
         corrupt: whether a byte in the middle of each large file is changed.
         pause: seconds between two chunks of a large file.
-        etag: what is stated as the hash of a small file, in place of its own.
-        commit: what is stated as its commit.
-        sha: what its information states as the commit of a repository.
-        missing: whether a small file that is listed is not found.
+        commit: what is stated as the commit of a repository.
         size: what is stated as its size.
-        packed: the part of a path whose answer is packed, twice; "" for none.
-        warning: what is said of a model card.
-        verify: the address at which a large file that was sent is to be verified, in place of the hub's.
-        commit_url: what is added to the address of a commit that was made.
-        xet: the address in which a small file's answer says to ask for its storage.
-        endless: whether a file has more bytes than its answer to HEAD states, up to 64 MiB.
-        unhashed: whether its information states no hash of a file.
-        status: codes answered in place of a file or of the model's information, by a part of the path.
-        headers: what is sent with these codes.
+        status: codes answered in place of a file, by a part of the path.
     """
 
     cut: int | None = None
     after_cut: int | None = None
     corrupt: bool = False
     pause: float = 0.0
-    etag: str | None = None
     commit: str = COMMIT
-    sha: str = COMMIT
-    missing: bool = False
     size: int | None = None
-    packed: str = ""
-    warning: str = ""
-    verify: str = ""
-    commit_url: str = ""
-    endless: bool = False
-    xet: str | None = None
-    unhashed: bool = False
     status: dict[str, int] = field(default_factory=dict)
-    headers: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass
@@ -80,7 +57,6 @@ class StandIn:
         stored: the content of large files that were sent, by their hash.
         faults: what goes wrong; may be changed at any time.
         requests: what was asked: method, path and range.
-        tokens: with which token each was asked.
     """
 
     endpoint: str = ""
@@ -89,7 +65,6 @@ class StandIn:
     stored: dict[str, bytes] = field(default_factory=dict)
     faults: Faults = field(default_factory=Faults)
     requests: list[tuple[str, str, str | None]] = field(default_factory=list)
-    tokens: list[str | None] = field(default_factory=list)
 
     def downloads(self) -> list[str | None]:
         """The ranges of the large files that were asked for, in order; None for a whole file."""
@@ -157,8 +132,7 @@ class _Handler(BaseHTTPRequestHandler):
             name = json.loads(sent)
             return self._json({"url": f"{self.standin.endpoint}/{name['organization']}/{name['name']}"})
         if path == "/api/validate-yaml":
-            warning = self.standin.faults.warning
-            return self._json({"warnings": [{"message": warning}] if warning else []})
+            return self._json({"warnings": []})
         if "/preupload/" in path:
             names = [entry["path"] for entry in json.loads(sent)["files"]]
             modes = {name: "lfs" if name.endswith(LARGE) else "regular" for name in names}
@@ -168,7 +142,7 @@ class _Handler(BaseHTTPRequestHandler):
                 ]
             })  # fmt: skip
         if path.endswith(".git/info/lfs/objects/batch"):
-            verify = self.standin.faults.verify or f"{self.standin.endpoint}/verify"
+            verify = f"{self.standin.endpoint}/verify"
             return self._json({
                 "transfer": "basic",
                 "objects": [
@@ -188,7 +162,7 @@ class _Handler(BaseHTTPRequestHandler):
                     files[entry["path"]] = base64.b64decode(entry["content"])
                 elif line["key"] == "lfsFile":
                     files[entry["path"]] = self.standin.stored[entry["oid"]]
-            url = f"{self.standin.endpoint}/{matched[1]}/commit/{COMMIT}{self.standin.faults.commit_url}"
+            url = f"{self.standin.endpoint}/{matched[1]}/commit/{COMMIT}"
             return self._json({"commitUrl": url, "commitOid": COMMIT, "success": True})
         return self._json({})
 
@@ -201,21 +175,17 @@ class _Handler(BaseHTTPRequestHandler):
         """The path of a request, which is noted."""
         path = unquote(urlsplit(self.path).path)
         self.standin.requests.append((self.command, path, self.headers.get("Range")))
-        self.standin.tokens.append(self.headers.get("Authorization"))
         return path
 
     def _json(self, content: object) -> None:
         body, headers = json.dumps(content).encode(), {"Content-Type": "application/json"}
-        packed = self.standin.faults.packed
-        if packed and packed in self.path:
-            body, headers["Content-Encoding"] = gzip.compress(gzip.compress(body)), "gzip, gzip"
         self._send(200, headers, body)
 
     def _answer(self, *, body: bool) -> None:
         path = self._asked()
         for part, code in self.standin.faults.status.items():
             if part in path:
-                return self._send(code, self.standin.faults.headers, b"")
+                return self._send(code, {}, b"")
         if path == "/":
             return self._send(200, {}, b"the hub" if body else b"")
         if matched := re.fullmatch(r"/api/(?:models|datasets)/([^/]+/[^/]+)(?:/revision/(.+))?", path):
@@ -239,34 +209,21 @@ class _Handler(BaseHTTPRequestHandler):
             | ({"lfs": _lfs(content)} if name.endswith(LARGE) else {})
             for name, content in files.items()
         ]
-        for entry in siblings if self.standin.faults.unhashed else ():
-            entry.pop("blobId")
-            entry.pop("lfs", None)
-        info = {
-            "id": repository,
-            "sha": self.standin.faults.sha,
-            "siblings": siblings,
-            "cardData": {"license": "mit"},
-        }
-        return self._json(info)
+        return self._json({"id": repository, "sha": self.standin.faults.commit, "siblings": siblings})
 
     def _resolve(self, repository: str, name: str, body: bool) -> None:
         content = self._file(repository, name)
         faults = self.standin.faults
-        if content is None or faults.missing:
+        if content is None:
             return self._send(404, {"X-Error-Code": "EntryNotFound", "X-Repo-Commit": faults.commit}, b"")
         if not name.endswith(LARGE):
-            headers = {"X-Repo-Commit": faults.commit, "ETag": f'"{faults.etag or git_hash(content)}"'}
-            if faults.xet:
-                headers |= {"X-Xet-Hash": "ab" * 32, "X-Xet-Refresh-Route": faults.xet}
+            headers = {"X-Repo-Commit": faults.commit, "ETag": f'"{git_hash(content)}"'}
             if body and (part := re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers.get("Range") or "")):
                 return self._send(206, headers, content[int(part[1]) : int(part[2]) + 1])
-            if body and faults.endless:
-                content += bytes(2**26)
             length = len(content) if body or faults.size is None else faults.size
             return self._send(200, headers, content if body else b"", length=length)
         return self._send(302, {
-            "X-Repo-Commit": COMMIT, "X-Linked-Etag": f'"{sha256(content)}"',
+            "X-Repo-Commit": faults.commit, "X-Linked-Etag": f'"{sha256(content)}"',
             "X-Linked-Size": str(len(content)),
             "Location": f"{self.standin.cdn}/cdn/{repository}/{name}",
         }, b"")  # fmt: skip

@@ -38,7 +38,7 @@ def measure(task: str, token_std: float) -> tuple[list[float], float, float]:
     raw, cosines = method.attribute_tokens.detach(), list[float]()
     images = dataset.train.load(torch.arange(0, len(dataset.train), 16))
     with torch.no_grad():
-        trunk = method.image_trunk(eval_views(images, clip.image_size))
+        trunk = method.image_trunk(eval_views(images, clip.preprocess))
         x = trunk
         injection = Injection(method.attribute_tokens, method.beta)
         for step, layer in enumerate(range(method.image_from, clip.image.depth + 1)):

@@ -129,7 +129,7 @@ def _rows(labels: Tensor, classes: range, first: int, last: int) -> Int[Tensor, 
 
 
 def _features(clip: Clip, dataset: Dataset, rows: Int[Tensor, "item"]) -> Float[Tensor, "item embed"]:
-    batches = [eval_views(dataset.train.load(batch), clip.image_size) for batch in rows.split(250)]
+    batches = [eval_views(dataset.train.load(batch), clip.preprocess) for batch in rows.split(250)]
     like = clip.image.projection
     features = [clip.image(clip.normalize_pixels(views.to(like))) for views in batches]
     return normalize(torch.cat(features), dim=-1).cpu()

@@ -199,7 +199,7 @@ class Pretraining:
         identity = tiny.load(folder).identity  # reports what is wrong with the folder
         if WordTokenizer.load(folder / tiny.VOCABULARY).words != self.tokenizer.words:
             raise WeightsError(f"the vocabulary of {folder} differs from this version's: retrain it.")
-        self.master.load_state_dict(weights.read_safetensors(folder / tiny.WEIGHTS))
+        self.master.load_state_dict(weights.read_weights(folder / tiny.WEIGHTS))
         self.start = {"sha256": identity.sha256, "run": read_facts(folder)}
 
     def batch_loss(self, step: int) -> Float[Tensor, ""]:

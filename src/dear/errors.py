@@ -5,6 +5,7 @@ The command line prints them without a traceback; any other exception is a bug a
 
 import errno
 import sys
+import unicodedata
 import warnings
 from collections.abc import Iterable, Sequence
 from difflib import SequenceMatcher
@@ -118,6 +119,11 @@ def warn(message: str) -> None:
 def printable(text: str, *, lines: bool = False) -> str:
     """Text for display, with control characters escaped; ``lines`` keeps line ends and tabs."""
     return text.translate(_ESCAPES_IN_LINES if lines else _ESCAPES)
+
+
+def compose(text: str) -> str:
+    """The text in Unicode's composed form (NFC): macOS may store accents apart from their letters."""
+    return text if text.isascii() else unicodedata.normalize("NFC", text)
 
 
 def without_surrogates(text: str) -> str:

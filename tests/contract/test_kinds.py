@@ -14,8 +14,10 @@ from dear.adapters.bundle import Bundle
 from dear.adapters.export import export
 from dear.adapters.predictor import Predictor
 from dear.backbone.clip import Clip
+from dear.backbone.preprocess import Preprocess
 from dear.backbone.tiny import WordTokenizer
 from dear.backbone.vision import class_attention
+from dear.backbone.whole import image_side
 from dear.methods.registry import METHODS
 from dear.roles.mask import role_mask
 from tests.conftest import CONTEXT, MEAN, STD, WORDS
@@ -69,7 +71,13 @@ def clip_of(kind: str) -> Clip:
     tokenizer = Bare(words, "CLIPA" in kind) if own is not network and own.pool_type == "last" else words
     if "CLIPA" in kind:
         tokenizer = Bare(words, True)
-    return Clip(network, tokenizer, name="small", pretrained="random", mean=MEAN, std=STD)
+    return Clip(
+        network,
+        tokenizer,
+        name="small",
+        pretrained="random",
+        preprocess=Preprocess(image_side(network.visual), MEAN, STD),
+    )
 
 
 BOTH = [(SIGLIP, name) for name in METHODS] + [

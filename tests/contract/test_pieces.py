@@ -13,6 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from dear.backbone import text as text_tower
 from dear.backbone import text_trunk
 from dear.backbone.clip import Clip
+from dear.errors import SettingsError
 from dear.limits import LimitError
 from dear.methods import base
 from dear.methods.cocoop import CoCoOpSettings
@@ -22,7 +23,18 @@ from dear.methods.mmrl import MmrlSettings
 from dear.methods.mmrlpp import MmrlPlusSettings
 from dear.methods.registry import METHODS, build_method
 from dear.methods.tcp import TcpSettings
-from tests.contract.test_methods import LABELS, SETTINGS, TEMPLATE, MakeClip, images, make, seeded, table
+from tests.contract.test_methods import (
+    CLASSES,
+    LABELS,
+    OTHERS,
+    SETTINGS,
+    TEMPLATE,
+    MakeClip,
+    images,
+    make,
+    seeded,
+    table,
+)
 
 WORDS = ("red", "green", "blue", "circle", "tree", "sea")
 MANY = ["red circle on the sea", *(f"{one} {other}" for one, other in product(WORDS, WORDS)), *WORDS]
@@ -146,3 +158,39 @@ def test_a_training_computes_its_prompts_once(
     for _ in range(3):
         method.loss(trunk, LABELS)["loss"].backward()
     assert len(calls) == 1
+
+
+@pytest.mark.parametrize("name", sorted(METHODS))
+def test_class_names_that_do_not_fit(name: str, small_clip: Clip) -> None:
+    """The small CLIP reads 11 words: the name that is cut is told, and two that become equal are refused."""
+    green = " ".join(["green"] * 12)
+    with pytest.warns(
+        UserWarning, match=f"class names cut, since .* 11 tokens: '{green} tree' up to '.*green'"
+    ):
+        method = make(name, small_clip, classes=["house", f"{green} tree", "sea"])
+    with torch.no_grad():
+        assert method.text_features().isfinite().all()
+    with pytest.raises(SettingsError, match=f"same of '{green} tree' as of '{green} sea', up to '.*green'"):
+        make(name, small_clip, classes=[f"{green} tree", "house", f"{green} sea"])
+
+
+@pytest.mark.parametrize(("name", "parameter"), [("gda", "weight"), ("dear+", "means")])
+def test_scores_are_of_the_classes_that_are_set(name: str, parameter: str, small_clip: Clip) -> None:
+    """These two score with more than text features: that of other classes is refused, and of these need not
+    be asked for anew.
+    """
+    method = make(name, small_clip)
+    with torch.no_grad():
+        getattr(method, parameter).copy_(torch.randn(getattr(method, parameter).shape, generator=seeded(3)))
+        image = method.image_features(method.image_trunk(torch.rand(2, 3, 20, 20, generator=seeded(2))))
+        text = method.frozen_text
+        scores = method.logits(image, text)
+        torch.testing.assert_close(method.logits(image, method.text_features()), scores, rtol=0, atol=0)
+        method.set_classes(OTHERS[:3], TEMPLATE)
+        with pytest.raises(SettingsError, match="these text features are of others"):
+            method.logits(image, text)
+        others = method.logits(image, method.frozen_text)
+        assert (others - method.scale * image[0] @ method.frozen_text.T).abs().max() < 1e-3  # no evidence
+        method.set_classes(CLASSES, TEMPLATE)
+        torch.testing.assert_close(method.logits(image, method.frozen_text), scores, rtol=0, atol=0)
+        assert (scores - method.scale * image[0] @ text.T).abs().max() > 0.01

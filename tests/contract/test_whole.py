@@ -14,7 +14,9 @@ from dear.adapters.predictor import Predictor
 from dear.backbone.choice import ACCESS, REAL
 from dear.backbone.clip import Clip
 from dear.backbone.load import build_from
+from dear.backbone.preprocess import Preprocess
 from dear.backbone.tiny import WordTokenizer, initial_weights_from
+from dear.backbone.whole import image_side
 from dear.errors import SettingsError, WeightsError
 from dear.evaluation.plan import Plan
 from dear.evaluation.protocols.few_shot import FewShot
@@ -46,7 +48,13 @@ def clip_of(kind: str) -> Clip:
     with torch.no_grad():
         for parameter in network.parameters():
             parameter.add_(0.1 * torch.randn(parameter.shape, generator=draw))
-    return Clip(network, words, name="small", pretrained="random", mean=MEAN, std=STD)
+    return Clip(
+        network,
+        words,
+        name="small",
+        pretrained="random",
+        preprocess=Preprocess(image_side(network.visual), MEAN, STD),
+    )
 
 
 def images(clip: Clip) -> torch.Tensor:

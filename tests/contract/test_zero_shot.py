@@ -5,7 +5,9 @@ import torch
 from torch.nn.functional import normalize
 
 from dear.backbone.clip import Clip
+from dear.backbone.preprocess import Preprocess
 from dear.backbone.tiny import WordTokenizer
+from dear.backbone.whole import image_side
 from dear.methods.registry import build_method
 from tests.conftest import MEAN, STD, WORDS
 from tests.contract.test_methods import CLASSES, LABELS, MakeClip, MakeModel, images, make
@@ -15,7 +17,13 @@ from tests.contract.test_methods import CLASSES, LABELS, MakeClip, MakeModel, im
 def test_zero_shot_is_open_clips_own_cosine(make_small_model: MakeModel) -> None:
     model = make_small_model(dtype=torch.float64)
     tokenizer = WordTokenizer(WORDS, 13)
-    clip = Clip(model, tokenizer, name="small", pretrained="random", mean=MEAN, std=STD).to(torch.float64)
+    clip = Clip(
+        model,
+        tokenizer,
+        name="small",
+        pretrained="random",
+        preprocess=Preprocess(image_side(model.visual), MEAN, STD),
+    ).to(torch.float64)
     method = make("zero-shot", clip)
     pixels = images(torch.float64)
     standard = (pixels - torch.tensor(MEAN).view(3, 1, 1).double()) / torch.tensor(STD).view(3, 1, 1).double()

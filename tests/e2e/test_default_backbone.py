@@ -11,7 +11,7 @@ from safetensors.torch import save
 
 from dear.adapters.predictor import Predictor
 from dear.backbone.choice import REAL
-from dear.backbone.load import random_network
+from dear.backbone.load import build_random
 from dear.cli.main import main
 from tests.standin_hub import CHUNK, StandIn
 
@@ -34,7 +34,7 @@ SMALL = {  # 12 layers of 12 heads, as the published role table has them
 def served(standin: StandIn, monkeypatch: pytest.MonkeyPatch) -> bytes:
     """The weights, under the names that open_clip asks for."""
     monkeypatch.setitem(_MODEL_CONFIGS, REAL.model, SMALL)
-    content = save(dict(random_network(REAL.model, 5).state_dict()))
+    content = save(dict(build_random(REAL.model, 5).state_dict()))
     standin.files[REPOSITORY] = {"README.md": b"a card", FILE: content}
     return content
 
@@ -70,7 +70,7 @@ def test_fit_predict_and_serve(
     code, _, told = run(capsys, *fit)
     assert (code, out.exists()) == (2, False)
     assert f"{FILE} of {REPOSITORY} is damaged" in told
-    assert told.rstrip().endswith("run the command again to fetch it anew.")
+    assert told.rstrip().endswith("run the command again to download it anew.")
 
     standin.faults.corrupt, standin.faults.cut = False, CHUNK * (len(served) // CHUNK // 2)
     asked = len(standin.downloads())
@@ -79,7 +79,7 @@ def test_fit_predict_and_serve(
     assert standin.downloads()[asked:] == [None, f"bytes={CHUNK * (len(served) // CHUNK // 2)}-"]
     megabytes = f"{len(served) / 1e6:.0f} MB"
     assert f"fetching ViT-B-16/laion2b_s34b_b88k once from {standin.endpoint}/{REPOSITORY}" in told
-    assert f", {megabytes}, licence mit; it is kept in {tmp_path / 'cache'}" in told
+    assert f", {megabytes}; it is kept in {tmp_path / 'cache'}" in told
     weights = json.loads((out / "config.json").read_text())["backbone"]
     assert (weights["model"], weights["pretrained"]) == REAL
 

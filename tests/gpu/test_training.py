@@ -7,7 +7,8 @@ import torch
 
 from dear.backbone.choice import Precision
 from dear.backbone.precision import half
-from dear.data.images.prefetch import prefetch
+from dear.backbone.preprocess import Preprocess
+from dear.data.images.prefetch import prefetch_views
 from dear.evaluation.metrics import evaluate
 from dear.training.loop import train
 from dear.training.settings import TrainSettings
@@ -81,10 +82,11 @@ def test_accuracy_is_that_of_the_cpu() -> None:
     assert scores[0].accuracy == pytest.approx(scores[1].accuracy, abs=1.01 / 27)
 
 
-def test_pictures_arrive_in_order() -> None:
+def test_views_arrive_in_order() -> None:
     images = few()
     batches = torch.arange(7).split(3)
-    for chosen, pictures in zip(batches, prefetch(images, batches, "cuda"), strict=True):
-        assert isinstance(pictures, torch.Tensor)
-        assert pictures.is_cuda
-        assert torch.equal(pictures.cpu(), images.pictures[chosen])
+    side = images.pictures.shape[-1]
+    loaded = prefetch_views(images, batches, Preprocess(side), "cuda")
+    for chosen, views in zip(batches, loaded, strict=True):
+        assert views.is_cuda
+        assert torch.equal(views.cpu(), images.pictures[chosen])

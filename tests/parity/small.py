@@ -16,6 +16,8 @@ from open_clip.model import CLIP
 from torch import Tensor
 
 from dear.backbone.clip import Clip
+from dear.backbone.preprocess import Preprocess
+from dear.backbone.whole import image_side
 from dear.methods.base import Method, TrainingImages
 from dear.methods.registry import METHODS, build_method
 
@@ -82,7 +84,13 @@ def small_openai_clip(seed: int = 0, embed: int = EMBED) -> Clip:
     model.load_state_dict(openai_state(seed, embed))
     tokenizer = open_clip.get_tokenizer("ViT-B-32")
     zero, one = (0.0, 0.0, 0.0), (1.0, 1.0, 1.0)
-    return Clip(model, tokenizer, name="small", pretrained="drawn", mean=zero, std=one)
+    return Clip(
+        model,
+        tokenizer,
+        name="small",
+        pretrained="drawn",
+        preprocess=Preprocess(image_side(model.visual), zero, one),
+    )
 
 
 def images(seed: int = 0) -> Tensor:

@@ -5,7 +5,9 @@ import torch
 from torch import Tensor
 
 from dear.backbone.clip import Clip
+from dear.backbone.preprocess import Preprocess
 from dear.backbone.tiny import WordTokenizer
+from dear.backbone.whole import image_side
 from dear.methods.dear import DearSettings
 from dear.methods.dear.method import Dear
 from dear.roles.settings import CoreMask
@@ -28,7 +30,13 @@ def test_same_loss_and_gradients(
     dtype: torch.dtype, tolerance: float, each: int, beta: float, form: CoreMask
 ) -> None:
     model = small_model(dtype=dtype)
-    clip = Clip(model, WordTokenizer(WORDS, 13), name="small", pretrained="random", mean=MEAN, std=STD)
+    clip = Clip(
+        model,
+        WordTokenizer(WORDS, 13),
+        name="small",
+        pretrained="random",
+        preprocess=Preprocess(image_side(model.visual), MEAN, STD),
+    )
     clip.to(dtype)
     heads = tuple(HeadRole(4 + i // 3, i % 3, role, attribute) for i, (role, attribute) in enumerate(ROLES))
     table = RoleTable("by hand", clip.identity, tuple(ATTRIBUTES), heads)

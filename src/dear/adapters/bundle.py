@@ -15,11 +15,10 @@ from dear.adapters.model_card import model_card, without_folders
 from dear.adapters.results import verdict
 from dear.backbone.choice import is_published, may_be_folder
 from dear.backbone.clip import Clip, Identity, tensors_hash
-from dear.backbone.hub_cache import note_folder_of
 from dear.backbone.load import folder_for, load_clip, named_weights
 from dear.data.dataset import fingerprint
 from dear.data.images.hashes import HASH_BYTES
-from dear.data.settings import MAX_SHORT_SIDE, checked_templates
+from dear.data.settings import checked_templates
 from dear.data.sources.listing import require_distinct
 from dear.errors import BundleError, DataError, DearError, listing
 from dear.methods.base import Method
@@ -39,7 +38,6 @@ class Backbone(TypedDict):
     model: str
     pretrained: str | None
     weights: Identity
-    short_side: Annotated[int, Range(1, MAX_SHORT_SIDE)]
 
 
 class Config(TypedDict):
@@ -74,7 +72,6 @@ class Bundle:
         templates: Prompts with one {} for the class name.
         tensors: The trained parameters of the method, by name.
         temperature: Divisor of the logits before the softmax; 1 if not calibrated.
-        short_side: Length of the short side, in pixels, to which larger pictures are reduced, as in training.
         metrics: Measured results, as plain values; accuracies are fractions.
         training: What it was trained on and how, as plain values.
         image_hashes: Those of the images that it was fitted on (`dear.data.images.hashes`), sorted, in one;
@@ -92,7 +89,6 @@ class Bundle:
     templates: tuple[str, ...]
     tensors: Mapping[str, Tensor]
     temperature: float = 1.0
-    short_side: int = 256
     keys: tuple[str, ...] = ()
     metrics: Mapping[str, Any] = field(default_factory=dict)
     training: Mapping[str, Any] = field(default_factory=dict)
@@ -145,7 +141,6 @@ class Bundle:
             self.method,
             repr(sorted(asdict(self.settings).items())),
             tensors_hash(dict(self.tensors)),
-            str(self.short_side),
             *(() if self.roles is None else self.roles.attributes),
             *roles,
         )
@@ -268,8 +263,6 @@ class Bundle:
         Raises BundleError for a bundle that is missing, damaged or of another schema.
         """
         folder = expanded(folder_or_hub_id)
-        if folder.exists() and isinstance(folder_or_hub_id, str):
-            note_folder_of(folder_or_hub_id)
         if not folder.exists() and is_hub_id(str(folder_or_hub_id)):
             folder = files.download(
                 str(folder_or_hub_id), revision=revision, token=token, cache_dir=cache_dir
@@ -325,7 +318,6 @@ class Bundle:
                 "model": self.model,
                 "pretrained": self.pretrained,
                 "weights": asdict(self.weights),
-                "short_side": self.short_side,
             },
             "classes": [*self.classes],
             **({"keys": [*self.keys]} if self.keys else {}),
@@ -371,7 +363,6 @@ class Bundle:
                 templates=checked_templates(config["templates"], "templates"),
                 tensors=tensors,
                 temperature=config["temperature"],
-                short_side=backbone["short_side"],
                 keys=keys,
                 metrics=config["metrics"],
                 training=config["training"],

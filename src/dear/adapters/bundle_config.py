@@ -16,7 +16,7 @@ from dear.writing import UNFINISHED
 
 CONFIG, ADAPTER, CARD = "config.json", "adapter.safetensors", "README.md"
 LIBRARY = "dear-vlm"
-SCHEMA = 1
+SCHEMA = 2
 """The number of the structure of bundles; no other is read."""
 
 

@@ -14,9 +14,8 @@ from torch import Tensor
 
 from dear import __version__
 from dear.adapters.bundle_config import ADAPTER, CARD, CONFIG, LIBRARY, config_hash, read_config
-from dear.backbone import hub, hub_hashes
+from dear.backbone import hub
 from dear.backbone.clip import tensors_hash
-from dear.backbone.hub_answers import checked_answers
 from dear.errors import BundleError, DearError, OutputError, first_line, printable
 from dear.limits import LimitError
 from dear.reading.files import ReadingError
@@ -105,18 +104,12 @@ def read(folder: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
 def download(
     repository: str, *, revision: str | None, token: str | bool | None, cache_dir: Path | str | None
 ) -> Path:
-    """The folder in the hub's cache with a repository's bundle, both files of one commit and compared with
-    their hashes. Raises BundleError.
+    """The folder in the hub's cache with a repository's bundle, both files of one commit. Raises
+    BundleError.
     """
-    files = (CONFIG, ADAPTER)
     try:
-        cached = [hub.cached(repository, (file,), revision, cache_dir) for file in files]
-        folders = {path.parent if path else None for path in cached}
-        if len(folders) == 1 and (folder := folders.pop()) is not None:
-            return folder
-        hub.reach()
-        for file in files:
-            path = hub.download(
+        for file in (CONFIG, ADAPTER):
+            path = hub.fetch(
                 repository,
                 (file,),
                 title=f"the bundle {repository}",
@@ -126,10 +119,10 @@ def download(
                 cache_dir=cache_dir,
                 library_name=LIBRARY,
             )
-            revision = path.parent.name
-    except (hub_hashes.ContentError, LimitError) as error:
+            revision = hub.commit_of(path)
+    except (hub.ContentError, LimitError) as error:
         raise BundleError(str(error)) from error
-    except Exception as error:  # the network, the hub, the disk: their errors have no common class
+    except DearError as error:
         raise BundleError(
             f"there is no folder {repository}, and the hub repository of that name is unavailable "
             f"({first_line(error)}). Check the name, or copy the bundle here."
@@ -148,17 +141,15 @@ def upload(
 ) -> str:
     """Upload a bundle's files to a hub repository; returns the commit's address. Raises BundleError."""
     try:
-        hub.reach()
+        hub.require_answer()
         client = huggingface_hub.HfApi(endpoint=constants.ENDPOINT, token=token, library_name=LIBRARY)
-        with checked_answers(f"the bundle {repository}", "bundle_bytes"):
-            client.create_repo(repository, private=private, exist_ok=True)
-            commit = client.upload_folder(
-                repo_id=repository, folder_path=folder, commit_message=message, revision=revision
-            )
+        client.create_repo(repository, private=private, exist_ok=True)
+        commit = client.upload_folder(
+            repo_id=repository, folder_path=folder, commit_message=message, revision=revision
+        )
     except Exception as error:
-        cause = error.__cause__ if isinstance(error.__cause__, DearError) else error  # which the client wraps
         raise BundleError(
-            f"cannot upload to https://huggingface.co/{repository} ({first_line(cause)}). Check the name and "
+            f"cannot upload to https://huggingface.co/{repository} ({first_line(error)}). Check the name and "
             "that you are logged in (`hf auth login`), or copy the folder yourself."
         ) from error
     return printable(str(commit))[:ADDRESS]

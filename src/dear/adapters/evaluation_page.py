@@ -16,7 +16,7 @@ from dear.adapters.results import BundleScores, shown_metrics
 from dear.adapters.scoring import bundle_scores, images_of, predict_split, unseen
 from dear.backbone.choice import warn_of_toy
 from dear.data.dataset import Dataset, Images
-from dear.data.images.transforms import eval_views
+from dear.data.images.transforms import load_test_views, to_unit
 from dear.errors import installation, without_surrogates
 from dear.evaluation.metrics import reliability
 from dear.evaluation.mistakes import find_mistakes
@@ -185,7 +185,7 @@ def _feature_map(names: Sequence[str], predictions: Predictions) -> tuple[Featur
 
 def _view(predictor: Predictor, images: Images, index: int) -> Float[Tensor, "3 size size"]:
     """An image as the model sees it."""
-    return eval_views(images.load(torch.tensor([index])), predictor.clip.image_size)[0]
+    return to_unit(load_test_views(images, torch.tensor([index]), predictor.clip.preprocess))[0]
 
 
 def as_image(pixels: Float[Tensor, "3 size size"]) -> Image.Image:

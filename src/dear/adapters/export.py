@@ -154,8 +154,8 @@ def _metadata(predictor: Predictor, vocabulary: Vocabulary | None, outputs: Sequ
         "method": bundle.method,
         "weights": asdict(bundle.weights),
         "input": f"pixels: float32, batch x 3 x {predictor.clip.image_size} x {predictor.clip.image_size}, "
-        "RGB in [0, 1], short side resized (bicubic, antialiased), centre square",
-        "image_size": predictor.clip.image_size,
+        "RGB in [0, 1], made as `preprocess` says; the normalization is in the model",
+        "preprocess": asdict(predictor.clip.preprocess),
         "outputs": [*outputs],
         "features": [*predictor.features],
         "classes": None if vocabulary is None else [*vocabulary.classes],

@@ -14,7 +14,7 @@ from dear.adapters.calibration import best_temperature, calibration_images
 from dear.adapters.predictor import Predictor
 from dear.adapters.scoring import evaluate_bundle, unseen
 from dear.backbone.choice import backbone_or_default, warn_of_toy
-from dear.backbone.clip import Clip
+from dear.backbone.clip import Clip, fill
 from dear.backbone.load import find_weights, load_clip
 from dear.data.dataset import Dataset
 from dear.data.fewshot import Subset, draw_few, uneven
@@ -105,9 +105,7 @@ def fit(
         check_writable(expanded(out), overwrite=overwrite)
         unfinished = expanded(out) / UNFINISHED
     method = known_method(method or _method_of(settings))
-    kind = METHODS[method].settings
-    if settings is not None and type(settings) is not kind:
-        raise SettingsError(f"{method} takes {kind.__name__}, not {type(settings).__name__}.")
+    plan = Plan(method, settings=settings)
     with ExitStack() as stack:
         report = progress if progress is not None else stack.enter_context(Steps())
         if isinstance(data, str | Path):  # before its images are read
@@ -118,7 +116,6 @@ def fit(
             if len(images.classnames) == 1:
                 warn(f"{images.name}: it has a single class, so every image will be {images.classnames[0]!r}")
             few, count = _with_shots(images, shots)
-            plan = Plan(method, settings=settings)
             picked = draw_few(few, count, seed)[0].indices if plan.trains else ()
             if shots is None and picked:
                 labels = images.train.labels[[*picked]].tolist()
@@ -133,11 +130,13 @@ def fit(
             model, pretrained = backbone_or_default(model, pretrained, world=images.world)
             warn_of_toy(model, world=images.world)
             clip = load_clip(model, pretrained, device=device)
+            (dataset or DataSettings()).require_short_side(clip.image_size)
             check_towers(method, clip)
             table = _roles(clip, roles, images, report) if plan.needs_roles else None
             context = RunContext(clip, table, train or TrainOptions(), select)
             run = context.resolve(FewShot(), [few], plan, seed=seed, shots=count)
             check_prompts(context, run, few.classnames[longest_name(clip, few.classnames)], few.templates)
+            clip.check_prompts(few.classnames, [fill(part, few.classnames) for part in few.templates])
             run.settings.check_classes(few.classnames, few.classnames)
             settings = run.settings.without_files()
         training = _Training(report, teacher=run.teacher is not None)
@@ -158,7 +157,6 @@ def fit(
             classes=images.classnames,
             templates=images.templates,
             tensors={name: _stored(tensor) for name, tensor in trial.method.stored_tensors().items()},
-            short_side=(dataset or DataSettings()).short_side,
             keys=() if tuple(map(with_spaces, images.keys)) == images.classnames else images.keys,
             training={
                 "data": images.name,
@@ -172,6 +170,7 @@ def fit(
                 "seconds": sum(epoch["seconds"] for epoch in trial.all_epochs),
                 "epochs": [{key: epoch[key] for key in CURVE if key in epoch} for epoch in trial.epochs],
                 "train": asdict(run.training),
+                "set_by_user": context.set_by_user(plan),
                 **({} if run.teacher is None else {"teacher": teacher_facts(run.teacher)}),
                 "environment": environment(),
             },

@@ -9,7 +9,7 @@ from jaxtyping import Float, UInt8
 from torch import Tensor
 
 from dear.adapters.predictor import Predictor
-from dear.data.images.transforms import eval_views
+from dear.data.images.transforms import to_unit
 from dear.errors import SettingsError
 
 
@@ -21,7 +21,7 @@ class BundleEncoder:
         self.features: tuple[str, ...] = predictor.features
         self.unowned: tuple[str, ...] = predictor.unowned
         self.embed: int = predictor.encode_classes(predictor.classes).shape[1]
-        self.short_side: int = predictor.bundle.short_side
+        self.preprocess = predictor.clip.preprocess
 
     @property
     def facts(self) -> Mapping[str, Any]:
@@ -33,10 +33,8 @@ class BundleEncoder:
         return self.predictor.bundle.features_identity
 
     @torch.no_grad()
-    def images(
-        self, pictures: Sequence[UInt8[Tensor, "3 _height _width"]]
-    ) -> Float[Tensor, "batch feature embed"]:
-        return self.predictor.encode(eval_views(pictures, self.predictor.clip.image_size)).cpu()
+    def images(self, views: UInt8[Tensor, "batch 3 size size"]) -> Float[Tensor, "batch feature embed"]:
+        return self.predictor.encode(to_unit(views)).cpu()
 
     def texts(self, texts: Sequence[str]) -> Float[Tensor, "text feature embed"]:
         """Text features, the same for every image feature. Raises SettingsError if the method scores only the

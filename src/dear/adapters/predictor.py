@@ -20,13 +20,13 @@ from torch import Tensor
 from dear.adapters.bundle import Bundle, distinct
 from dear.adapters.results import Candidate, Prediction, Unreadable
 from dear.backbone.choice import Precision
-from dear.backbone.clip import Clip
+from dear.backbone.clip import Clip, fill
 from dear.backbone.precision import mixed, precision_for
 from dear.backbone.prompts import require_few
 from dear.data.images.memory import each_image, is_image, picture_of, require_unit
 from dear.data.images.photos import in_parallel
 from dear.data.images.prefetch import ahead
-from dear.data.images.transforms import eval_views
+from dear.data.images.transforms import eval_view, to_unit
 from dear.data.settings import DataSettings
 from dear.data.sources.objects import listed_images
 from dear.errors import BundleError, DataError, SettingsError
@@ -135,14 +135,15 @@ class Predictor:
         return cls(folder_or_hub_id, device, **options)
 
     def preprocess(self, image: Picture) -> Float[Tensor, "3 size size"]:
-        """An image as the model takes it: rotated according to its EXIF data, centre square, in [0, 1]. A
-        tensor of such numbers that has this size already stays as it is.
+        """An image as the model takes it, in [0, 1]: rotated according to its EXIF data, then as the
+        model's own preprocessing has it (`Clip.preprocess`). A tensor of such numbers that has this size
+        already stays as it is.
 
         Raises DataError for an unreadable image.
         """
         if isinstance(image, Tensor) and self._has_views(image, axes=3):
             return image
-        return eval_views([picture_of(image, self.bundle.short_side)], self.clip.image_size)[0]
+        return to_unit(eval_view(picture_of(image), self.clip.preprocess))
 
     def _has_views(self, pixels: Tensor, axes: int) -> bool:
         """Whether pixels are numbers of the model's own size. Raises DataError unless they are in [0, 1]."""
@@ -311,6 +312,7 @@ class Predictor:
                 "the classes."
             )
         require_few(names, self.bundle.templates, self.clip.text.embed_dim)
+        self.clip.check_prompts(names, [fill(template, names) for template in self.bundle.templates])
 
     @property
     def _stays_set(self) -> bool:

@@ -15,6 +15,9 @@ from torch.nn.functional import normalize
 
 from dear.backbone.choice import may_be_folder
 from dear.backbone.convert import to_towers
+from dear.backbone.preprocess import Preprocess
+from dear.backbone.prompts import cut_prompts
+from dear.errors import warn
 
 AT_ONCE = 2**20
 """Values that are hashed together."""
@@ -75,12 +78,11 @@ class Clip(nn.Module):
         *,
         name: str,
         pretrained: str,
-        mean: tuple[float, float, float],
-        std: tuple[float, float, float],
+        preprocess: Preprocess,
         configuration: Mapping[str, Any] | None = None,
     ) -> None:
-        """``configuration`` is what features depend on beside the tensors and the name, as JSON; None if it
-        is nothing.
+        """``preprocess`` makes the pixels that the image tower was trained on. ``configuration`` is what
+        features depend on beside the tensors and the name, as JSON; None if it is nothing.
         """
         super().__init__()
         self.image, self.text = to_towers(model)
@@ -93,8 +95,9 @@ class Clip(nn.Module):
         self.requires_grad_(False)
         self.eval()
         self.identity = Identity(name, pretrained, weights_hash(model.state_dict(), configuration or {}))
-        self.register_buffer("mean", torch.tensor(mean).view(3, 1, 1), persistent=False)
-        self.register_buffer("std", torch.tensor(std).view(3, 1, 1), persistent=False)
+        self.preprocess = preprocess
+        self.register_buffer("mean", torch.tensor(preprocess.mean).view(3, 1, 1), persistent=False)
+        self.register_buffer("std", torch.tensor(preprocess.std).view(3, 1, 1), persistent=False)
 
     def outline(self) -> "Clip":
         """A copy with the same shapes but no values, on the meta device: what is built on it takes no memory.
@@ -147,6 +150,18 @@ class Clip(nn.Module):
             return self.text.ends(ids) - self.first_word
         empty = self.tokenize([""])[0]
         return (ids != empty[-1]).sum(dim=-1) - (empty != empty[-1]).sum()
+
+    @cached_property
+    def room(self) -> int:
+        """The most tokens of a text that are read, without the start and the end."""
+        return int(self.words_in(["a " * self.text.context_length])[0])
+
+    def check_prompts(
+        self, classnames: Sequence[str], prompts: Sequence[Sequence[str]], lead: str = ""
+    ) -> None:
+        """Warn of prompts of classes that are cut; raises SettingsError, both as `cut_prompts`."""
+        if warning := cut_prompts(self, classnames, prompts, lead):
+            warn(warning)
 
     def class_features(
         self, classnames: Sequence[str], templates: Sequence[str]

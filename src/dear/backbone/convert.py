@@ -12,9 +12,8 @@ from dear.backbone import openclip as names
 from dear.backbone.openclip import is_exactly, is_instance
 from dear.backbone.plain import PlainClip
 from dear.backbone.text import TextTower
-from dear.backbone.towers import widest
 from dear.backbone.vision import VisionTower
-from dear.backbone.whole import WholeTextTower, WholeVisionTower, image_side, image_sides, values_of_layer
+from dear.backbone.whole import WholeTextTower, WholeVisionTower, image_side, image_sides
 from dear.errors import WeightsError
 
 SMALLEST_PATCH = 14
@@ -30,9 +29,9 @@ def to_towers(model: nn.Module) -> tuple[VisionTower, TextTower]:
     embeddings of different widths.
     """
     require_fit(model)
-    whole = _layered_text_why_not(model) is not None
+    whole = _explain_layered_text_misfit(model) is not None
     text = WholeTextTower(_text(model)) if whole else TextTower(_text(model))
-    if _layered_image_why_not(model) is not None:
+    if _explain_layered_image_misfit(model) is not None:
         return WholeVisionTower(model.visual, text.embed_dim), text
     image = VisionTower(model.visual)
     if image.embed_dim != text.embed_dim:
@@ -45,7 +44,7 @@ def to_towers(model: nn.Module) -> tuple[VisionTower, TextTower]:
 
 def require_fit(model: nn.Module, name: str = "this CLIP") -> None:
     """Raise WeightsError with the reason if no towers reproduce the model's features."""
-    reason = why_not(model)
+    reason = explain_misfit(model)
     if reason is not None:
         raise WeightsError(
             f"{name} does not fit: {reason}. "
@@ -53,80 +52,50 @@ def require_fit(model: nn.Module, name: str = "this CLIP") -> None:
         )
 
 
-def patches_of(model: Any) -> int:
+def count_patches(model: Any) -> int:
     """The number of patches that the image tower of an open_clip model cuts a picture into; of a tower of
     another kind, which is used whole, those of a ViT with small patches.
     """
     visual = model.visual
-    if not hasattr(visual, "grid_size") and _layered_image_why_not(model) is not None:
+    if not hasattr(visual, "grid_size") and _explain_layered_image_misfit(model) is not None:
         return math.ceil(image_side(visual) / SMALLEST_PATCH) ** 2
     if is_instance(visual, names.TIMM_MODEL_CLASS):
         return int(visual.trunk.patch_embed.num_patches)
     return int(visual.grid_size[0] * visual.grid_size[1])
 
 
-def attention_values(model: Any) -> tuple[int, int]:
-    """Layers times heads times squared patches of an open_clip model, and times squared tokens of a prompt:
-    what attention costs, however narrow the towers are.
-    """
-    text = _text(model)
-    return _heads(model.visual) * patches_of(model) ** 2, _heads(text.transformer) * text.context_length**2
-
-
-def layer_values(model: Any) -> tuple[int, int]:
-    """The most values of a layer of an open_clip model for a picture, and for a prompt. Raises WeightsError
-    for an image tower that cannot be computed.
-    """
-    text, layered = _text(model), _layered_image_why_not(model) is None
-    return values_of_layer(model.visual, layered=layered), text.context_length * widest(text.transformer)
-
-
-def embedding_of(model: Any) -> int:
-    """The width of an open_clip model's embeddings, by the projection of texts."""
-    text = _text(model)
-    if isinstance(text.text_projection, nn.Module):
-        return widest(text.text_projection)
-    return int((text.ln_final.weight if text.text_projection is None else text.text_projection).shape[-1])
-
-
-def _heads(tower: nn.Module) -> int:
-    """The heads of all layers."""
-    counts = (getattr(part, "num_heads", 0) for part in tower.modules())
-    return sum(count for count in counts if isinstance(count, int))
-
-
-def why_not(model: Any) -> str | None:
+def explain_misfit(model: Any) -> str | None:
     """Why an open_clip model cannot be used, not even whole, or None if it can."""
     if isinstance(model, PlainClip):
         return None
     if not is_exactly(model, names.CLIP_CLASS, *CUSTOM_TEXT):
         return f"its class {type(model).__name__} is none of open_clip's CLIP, CustomTextCLIP and CoCa"
-    image, text = _layered_image_why_not(model), _layered_text_why_not(model)
-    if image is not None and (reason := _whole_image_why_not(model.visual)) is not None:
+    image, text = _explain_layered_image_misfit(model), _explain_layered_text_misfit(model)
+    if image is not None and (reason := _explain_whole_image_misfit(model.visual)) is not None:
         return f"{image}; {reason}"
     if text is not None and not _is_whole_text(_text(model)):
         return text
     return None
 
 
-def _layered_image_why_not(model: Any) -> str | None:
+def _explain_layered_image_misfit(model: Any) -> str | None:
     """Why the image tower cannot be mapped exactly onto a `VisionTower`, or None if it can."""
     visual = model.visual
     if isinstance(model, PlainClip):
         return None
     if is_instance(visual, names.TIMM_MODEL_CLASS):
-        return _timm_vision_why_not(visual)
+        return _explain_timm_vision_misfit(visual)
     if is_instance(visual, names.VISION_CLASS):
-        return _vision_why_not(visual)
+        return _explain_vision_misfit(visual)
     return f"its image tower is a {type(visual).__name__}, not a ViT"
 
 
-def _layered_text_why_not(model: Any) -> str | None:
+def _explain_layered_text_misfit(model: Any) -> str | None:
     """Why the text tower cannot be mapped exactly onto a `TextTower`, or None if it can."""
-    return None if isinstance(model, PlainClip) else _text_why_not(_text(model))
+    return None if isinstance(model, PlainClip) else _explain_text_misfit(_text(model))
 
 
-def _whole_image_why_not(visual: Any) -> str | None:
+def _explain_whole_image_misfit(visual: Any) -> str | None:
     """Why an image tower cannot be used whole, or None if it can."""
     if not is_instance(visual, names.TIMM_MODEL_CLASS, names.VISION_CLASS, names.RESNET_CLASS):
         return "it is none of open_clip's or timm's"
@@ -153,7 +122,7 @@ def _text(model: Any) -> Any:
     return model.text if is_instance(model, *CUSTOM_TEXT) else model
 
 
-def _vision_why_not(visual: Any) -> str | None:
+def _explain_vision_misfit(visual: Any) -> str | None:
     if visual.attn_pool is not None:
         return "its image embedding is pooled by open_clip's AttentionalPooler (CoCa)"
     if visual.pool_type not in POOLS:
@@ -162,10 +131,10 @@ def _vision_why_not(visual: Any) -> str | None:
         return "it has no plain projection matrix into the joint space"
     if visual.image_size[0] != visual.image_size[1]:
         return "its images are not square"
-    return _first(_block_why_not(block) for block in visual.transformer.resblocks)
+    return _first(_explain_block_misfit(block) for block in visual.transformer.resblocks)
 
 
-def _timm_vision_why_not(visual: Any) -> str | None:
+def _explain_timm_vision_misfit(visual: Any) -> str | None:
     trunk = visual.trunk
     if not is_exactly(trunk, names.TIMM_VIT_CLASS, names.EVA_CLASS):
         return f"its image tower is timm's {type(trunk).__name__}, not a plain ViT"
@@ -182,17 +151,17 @@ def _timm_vision_why_not(visual: Any) -> str | None:
         return "its rotary embedding differs by layer or by image"
     norms = [isinstance(norm, nn.LayerNorm) for norm in (trunk.norm, trunk.fc_norm)]
     if trunk.attn_pool is not None:
-        if (reason := _pool_why_not(trunk.attn_pool)) is not None:
+        if (reason := _explain_pool_misfit(trunk.attn_pool)) is not None:
             return reason
         fits = norms == [True, False]
     else:
         fits = trunk.global_pool in ("token", "avg") and sum(norms) == 1
     if not fits:
         return f"its image embedding is pooled by {trunk.global_pool!r} with {sum(norms)} final LayerNorms"
-    return _first(_block_why_not(block) for block in trunk.blocks)
+    return _first(_explain_block_misfit(block) for block in trunk.blocks)
 
 
-def _text_why_not(text: Any) -> str | None:
+def _explain_text_misfit(text: Any) -> str | None:
     custom = is_instance(text, names.TEXT_CLASS)
     if not custom and not is_instance(text, names.CLIP_CLASS):
         return f"its text tower is a {type(text).__name__}"
@@ -205,10 +174,10 @@ def _text_why_not(text: Any) -> str | None:
         return "its text tower masks padding"
     if text.text_projection is not None and not isinstance(text.text_projection, nn.Parameter | nn.Linear):
         return "it has no plain projection matrix into the joint space"
-    return _first(_block_why_not(block) for block in text.transformer.resblocks)
+    return _first(_explain_block_misfit(block) for block in text.transformer.resblocks)
 
 
-def _pool_why_not(pool: Any) -> str | None:
+def _explain_pool_misfit(pool: Any) -> str | None:
     if type(pool).__name__ != "AttentionPoolLatent":
         return f"its image embedding is pooled by {type(pool).__name__}"
     if pool.pos_embed is not None or pool.latent_len != 1 or pool.pool != "token" or pool.mlp is None:
@@ -216,9 +185,9 @@ def _pool_why_not(pool: Any) -> str | None:
     return None
 
 
-def _block_why_not(block: Any) -> str | None:
+def _explain_block_misfit(block: Any) -> str | None:
     if is_exactly(block, names.BLOCK_CLASS):
-        return _plain_block_why_not(block)
+        return _explain_plain_block_misfit(block)
     if not is_exactly(block, names.TIMM_BLOCK_CLASS, names.EVA_BLOCK_CLASS, names.EVA_POST_NORM_BLOCK_CLASS):
         return f"it has blocks of class {type(block).__name__}"
     attention = block.attn
@@ -236,19 +205,19 @@ def _block_why_not(block: Any) -> str | None:
         return "its attention has an output projection without bias"
     norms = (block.norm1, block.norm2, attention.norm, attention.q_norm, attention.k_norm)
     return _first(
-        None if isinstance(norm, nn.LayerNorm | nn.Identity) else f"it normalises by {type(norm).__name__}"
+        None if isinstance(norm, nn.LayerNorm | nn.Identity) else f"it normalizes by {type(norm).__name__}"
         for norm in norms
     )
 
 
-def _plain_block_why_not(block: Any) -> str | None:
+def _explain_plain_block_misfit(block: Any) -> str | None:
     if hasattr(block, "ln_1_kv"):
         return "it has cross-attention"
     attention = block.attn
     if attention.in_proj_weight is None or attention.in_proj_bias is None or attention.bias_k is not None:
         return "its attention has separate or bias-free input projections"
     if not is_instance(block.ln_1, *names.NORM_CLASSES):
-        return f"it normalises by {type(block.ln_1).__name__}"
+        return f"it normalizes by {type(block.ln_1).__name__}"
     return None
 
 

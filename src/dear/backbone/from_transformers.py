@@ -4,10 +4,8 @@ Only names and shapes differ: queries, keys and values have three projections th
 projections into the joint space are transposed. transformers itself is not needed.
 """
 
-import math
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Any, NotRequired, TypedDict
 
 import torch
@@ -15,32 +13,57 @@ from torch import Tensor, nn
 
 from dear.backbone import openclip as open_clip
 from dear.backbone.choice import HUB
-from dear.backbone.model_config import Epsilon, Ratio, Shift
+from dear.backbone.model_config import Context, Epsilon, Heads, Layers, Side, Words
 from dear.backbone.plain import QuickGELU
 from dear.errors import WeightsError
-from dear.reading.files import ReadingError
-from dear.reading.typed import Positive, shown, typed
+from dear.reading.typed import Positive, shown
 
 CONFIG = "config.json"
 PROCESSOR, PIXELS = "processor_config.json", "preprocessor_config.json"
 IMAGES = "image_processor"
 """The key of `PROCESSOR`, since version 5, with what `PIXELS` has. It comes first."""
-USUAL = {"do_rescale": True, "rescale_factor": 1 / 255, "do_normalize": True}
-"""What is done to pixels here, whatever a file says: another value is refused."""
 FILES = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin")
 KINDS = ("clip", "siglip")
-SIGLIP_PIXELS = (0.5, 0.5, 0.5)  # mean and standard deviation
 ACTIVATIONS = {"quick_gelu": None, "gelu": "none", "gelu_pytorch_tanh": "tanh", "gelu_new": "tanh"}
-FROM_BLOCK = {
-    "layer_norm1": ("ln_1", "norm1"),
-    "layer_norm2": ("ln_2", "norm2"),
+BLOCK = {
+    "layer_norm1": ("ln_1", "norm1"), "layer_norm2": ("ln_2", "norm2"),
     "self_attn.out_proj": ("attn.out_proj", "attn.proj"),
-    "mlp.fc1": ("mlp.c_fc", "mlp.fc1"),
-    "mlp.fc2": ("mlp.c_proj", "mlp.fc2"),
-}
+    "mlp.fc1": ("mlp.c_fc", "mlp.fc1"), "mlp.fc2": ("mlp.c_proj", "mlp.fc2"),
+}  # fmt: skip
 """Names within a block, in open_clip and in timm."""
-OPEN_CLIP, TIMM = 0, 1
-PARAMETERS = ("weight", "bias")
+BEGINNINGS = {
+    "clip": {
+        "text_model.embeddings.token_embedding": "token_embedding",
+        "text_model.embeddings.position_embedding.weight": "positional_embedding",
+        "text_model.final_layer_norm": "ln_final",
+        "text_model.encoder.layers": "transformer.resblocks",
+        "text_projection.weight": "text_projection",
+        "vision_model.embeddings.class_embedding": "visual.class_embedding",
+        "vision_model.embeddings.position_embedding.weight": "visual.positional_embedding",
+        "vision_model.embeddings.patch_embedding": "visual.conv1",
+        "vision_model.pre_layrnorm": "visual.ln_pre",
+        "vision_model.post_layernorm": "visual.ln_post",
+        "vision_model.encoder.layers": "visual.transformer.resblocks",
+        "visual_projection.weight": "visual.proj",
+    },
+    "siglip": {
+        "text_model.embeddings.token_embedding": "text.token_embedding",
+        "text_model.embeddings.position_embedding.weight": "text.positional_embedding",
+        "text_model.final_layer_norm": "text.ln_final",
+        "text_model.encoder.layers": "text.transformer.resblocks",
+        "text_model.head": "text.text_projection",
+        "vision_model.embeddings.position_embedding.weight": "visual.trunk.pos_embed",
+        "vision_model.embeddings.patch_embedding": "visual.trunk.patch_embed.proj",
+        "vision_model.post_layernorm": "visual.trunk.norm",
+        "vision_model.encoder.layers": "visual.trunk.blocks",
+        "vision_model.head.probe": "visual.trunk.attn_pool.latent",
+        "vision_model.head.attention.out_proj": "visual.trunk.attn_pool.proj",
+        "vision_model.head.layernorm": "visual.trunk.attn_pool.norm",
+        "vision_model.head.mlp": "visual.trunk.attn_pool.mlp",
+    },
+}
+"""How names of tensors begin in transformers, and in open_clip, by the kind of model."""
+POOL = "visual.trunk.attn_pool"
 
 
 class TowerConfig(TypedDict, total=False):
@@ -48,11 +71,11 @@ class TowerConfig(TypedDict, total=False):
 
     hidden_size: Positive
     intermediate_size: Positive
-    num_hidden_layers: Positive
-    num_attention_heads: Positive
-    vocab_size: Positive
-    max_position_embeddings: Positive
-    image_size: Positive
+    num_hidden_layers: Layers
+    num_attention_heads: Heads
+    vocab_size: Words
+    max_position_embeddings: Context
+    image_size: Side
     patch_size: Positive
     hidden_act: str
     layer_norm_eps: Epsilon
@@ -67,13 +90,6 @@ class Config(TypedDict):
     text_config: NotRequired[TowerConfig]
     vision_config: NotRequired[TowerConfig]
     projection_dim: NotRequired[Positive]
-
-
-class PixelConfig(TypedDict, total=False):
-    """The normalisation of the pixels."""
-
-    image_mean: tuple[Shift, Shift, Shift]
-    image_std: tuple[Ratio, Ratio, Ratio]
 
 
 TEXT: dict[str, Any] = {
@@ -95,17 +111,7 @@ SIGLIP_TEXT: dict[str, Any] = {
 """transformers' defaults."""
 
 
-def pixel_config(content: dict[str, Any], path: Path) -> PixelConfig:
-    """The normalisation in a file of transformers. Raises ReadingError for one that is not done here."""
-    for key, usual in USUAL.items():
-        value = content.get(key, usual)
-        if not isinstance(value, bool | float | int) or not math.isclose(value, usual, rel_tol=1e-5):
-            raise ReadingError(path, f"its {key} is {shown(value)}: only models with {usual} fit")
-    statistics = {key: content[key] for key in ("image_mean", "image_std") if key in content}
-    return typed(statistics, PixelConfig, path)
-
-
-def with_defaults(config: Config, name: str) -> tuple[str, dict[str, Any], dict[str, Any]]:
+def fill_defaults(config: Config, name: str) -> tuple[str, dict[str, Any], dict[str, Any]]:
     """Kind, text and image configuration with defaults filled in. Raises WeightsError for other models."""
     kind = config["model_type"]
     if kind not in KINDS:
@@ -131,7 +137,7 @@ def with_defaults(config: Config, name: str) -> tuple[str, dict[str, Any], dict[
 
 def build(config: Config, name: str) -> nn.Module:
     """The open_clip model of a configuration, with its initial weights. Raises WeightsError."""
-    kind, text, vision = with_defaults(config, name)
+    kind, text, vision = fill_defaults(config, name)
     quick = ACTIVATIONS[text["hidden_act"]] is None
     text_cfg = _sizes(text) | _activation(text) | {
         "context_length": text["max_position_embeddings"],
@@ -200,74 +206,45 @@ def _mlp_ratio(tower: dict[str, Any]) -> float:
     return float((tower["intermediate_size"] + 0.5) / tower["hidden_size"])
 
 
-def converted(state: dict[str, Tensor], config: Config, name: str) -> dict[str, Tensor]:
-    """Tensors under the names of the model that ``build`` returns. Raises WeightsError if one is missing."""
-    kind, text, vision = with_defaults(config, name)
-    remaining = {key: value for key, value in state.items() if not key.endswith("position_ids")}
-    tensors: dict[str, Tensor] = {}
-
-    def take(key: str) -> Tensor:
-        if key not in remaining:
-            raise WeightsError(f"{name} holds weights of another architecture: it has no tensor {key}.")
-        return remaining.pop(key)
-
-    def move(source: str, target: str, parameters: tuple[str, ...] = PARAMETERS) -> None:
-        for parameter in parameters:
-            tensors[f"{target}.{parameter}"] = take(f"{source}.{parameter}")
-
-    def move_blocks(source: str, target: str, depth: int, projection: str, library: int) -> None:
-        for layer in range(depth):
-            source_block, block = f"{source}.encoder.layers.{layer}", f"{target}.{layer}"
-            for parameter in PARAMETERS:
-                weights = [take(f"{source_block}.self_attn.{which}_proj.{parameter}") for which in "qkv"]
-                tensors[f"{block}.{projection}{parameter}"] = torch.cat(weights)
-            for key, names in FROM_BLOCK.items():
-                move(f"{source_block}.{key}", f"{block}.{names[library]}")
-
-    prefix = "" if kind == "clip" else "text."
-    tensors[f"{prefix}token_embedding.weight"] = take("text_model.embeddings.token_embedding.weight")
-    tensors[f"{prefix}positional_embedding"] = take("text_model.embeddings.position_embedding.weight")
-    move("text_model.final_layer_norm", f"{prefix}ln_final")
-    depth = text["num_hidden_layers"]
-    move_blocks("text_model", f"{prefix}transformer.resblocks", depth, "attn.in_proj_", OPEN_CLIP)
-    tensors["logit_scale"] = take("logit_scale").reshape(())
-    depth, embeddings = vision["num_hidden_layers"], "vision_model.embeddings"
-    positions = take(f"{embeddings}.position_embedding.weight")
-    if kind == "clip":
-        tensors["visual.class_embedding"] = take(f"{embeddings}.class_embedding").reshape(-1)
-        tensors["visual.positional_embedding"] = positions
-        move(f"{embeddings}.patch_embedding", "visual.conv1", ("weight",))
-        move("vision_model.pre_layrnorm", "visual.ln_pre")
-        move("vision_model.post_layernorm", "visual.ln_post")
-        move_blocks("vision_model", "visual.transformer.resblocks", depth, "attn.in_proj_", OPEN_CLIP)
-        tensors["visual.proj"] = take("visual_projection.weight").T
-        tensors["text_projection"] = take("text_projection.weight").T
-    else:
-        trunk, pool, head = "visual.trunk", "visual.trunk.attn_pool", "vision_model.head"
-        tensors[f"{trunk}.pos_embed"] = positions.unsqueeze(0)
-        move(f"{embeddings}.patch_embedding", f"{trunk}.patch_embed.proj")
-        move("vision_model.post_layernorm", f"{trunk}.norm")
-        move_blocks("vision_model", f"{trunk}.blocks", depth, "attn.qkv.", TIMM)
-        tensors[f"{pool}.latent"] = take(f"{head}.probe")
-        for parameter in PARAMETERS:
-            joint = take(f"{head}.attention.in_proj_{parameter}")
-            width = len(joint) // 3
-            tensors[f"{pool}.q.{parameter}"] = joint[:width]
-            tensors[f"{pool}.kv.{parameter}"] = joint[width:]
-        move(f"{head}.attention.out_proj", f"{pool}.proj")
-        move(f"{head}.layernorm", f"{pool}.norm")
-        move(f"{head}.mlp.fc1", f"{pool}.mlp.fc1")
-        move(f"{head}.mlp.fc2", f"{pool}.mlp.fc2")
-        move("text_model.head", "text.text_projection")
-        tensors["logit_bias"] = take("logit_bias").reshape(())
-    return tensors | remaining  # what remains is reported as unknown
+def convert_names(state: dict[str, Tensor], kind: str) -> dict[str, Tensor]:
+    """Tensors under the names of the model that `build` returns; those that it does not have keep theirs."""
+    tensors = dict[str, Tensor]()
+    for name, tensor in state.items():
+        if name.endswith("position_ids"):
+            continue
+        target = _convert_name(name, kind)
+        if "self_attn.k_proj" in name or "self_attn.v_proj" in name:
+            continue
+        if "self_attn.q_proj" in name:
+            tensor = torch.cat([state[name.replace("q_proj", f"{which}_proj")] for which in "qkv"])
+        elif target in ("visual.proj", "text_projection"):
+            tensor = tensor.T
+        elif target == "visual.trunk.pos_embed":
+            tensor = tensor.unsqueeze(0)
+        elif name.startswith("vision_model.head.attention.in_proj_"):
+            width, parameter = len(tensor) // 3, name.rpartition("_")[2]
+            tensors[f"{POOL}.q.{parameter}"], tensor = tensor[:width], tensor[width:]
+            target = f"{POOL}.kv.{parameter}"
+        tensors[target] = tensor.reshape(-1) if target == "visual.class_embedding" else tensor
+    return tensors
 
 
-def text_config(config: Config, name: str, has_tokenizer: Callable[[], bool]) -> dict[str, Any]:
+def _convert_name(name: str, kind: str) -> str:
+    for beginning, target in BEGINNINGS[kind].items():
+        if name.startswith(f"{beginning}.") or name == beginning:
+            name = target + name.removeprefix(beginning)
+            is_timm = target.startswith("visual.trunk")
+            for part, names in BLOCK.items():
+                name = name.replace(f".{part}.", f".{names[is_timm]}.")
+            return name.replace("self_attn.q_proj.", "attn.qkv." if is_timm else "attn.in_proj_")
+    return name
+
+
+def describe_text(config: Config, name: str, has_tokenizer: Callable[[], bool]) -> dict[str, Any]:
     """What a tokenizer needs, as in open_clip's configuration: CLIP's own where the vocabulary has its size,
     unless the model has another.
     """
-    kind, text, _ = with_defaults(config, name)
+    kind, text, _ = fill_defaults(config, name)
     sizes = {"context_length": text["max_position_embeddings"]}
     same_size = text["vocab_size"] == open_clip.SimpleTokenizer().vocab_size
     if kind == "clip" and same_size and not has_tokenizer():

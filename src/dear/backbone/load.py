@@ -14,27 +14,24 @@ from dear.backbone import from_transformers, hub, tiny
 from dear.backbone import openclip as open_clip
 from dear.backbone.choice import RANDOM, architecture, unknown_model, weights_name
 from dear.backbone.clip import Clip, Tokenizer
-from dear.backbone.convert import attention_values, embedding_of, layer_values, patches_of, require_fit
+from dear.backbone.convert import count_patches, require_fit
 from dear.backbone.device import find_device, set_threads
-from dear.backbone.model_config import require_small
 from dear.backbone.plain import PlainClip, is_plain
-from dear.backbone.repository import Repository, repository
+from dear.backbone.preprocess import Preprocess
+from dear.backbone.repository import Repository, find_repository
 from dear.backbone.tokenizer_file import FileTokenizer, find_tokenizer, tokenizer_beside
 from dear.backbone.weights import (
-    choices,
+    describe_choices,
     download,
+    find_local_file,
+    find_tag_of_file,
     load_weights,
-    local_file,
-    require_published,
-    tag_of_file,
 )
+from dear.backbone.whole import image_side
 from dear.errors import DearError, WeightsError, first_line
 from dear.limits import at_most
-from dear.reading.files import expanded, require_inside
-from dear.reading.namesakes import note_namesake
+from dear.reading.files import expanded
 from dear.reading.typed import shown
-
-Triple = tuple[float, float, float]
 
 
 def load_clip(
@@ -67,8 +64,6 @@ def load_clip(
     at_most("model_name", max(len(model), len(pretrained or "")), named_by or "the model")
     device = find_device(device)
     tag = weights_name(model, pretrained)
-    if tag != pretrained:
-        note_namesake(str(pretrained), f"another spelling of {tag}")
     clip = _load(model, tag, named_by).to(device)
     if device.type == "cpu":
         set_threads(clip)
@@ -111,45 +106,42 @@ def folder_for(model: str, pretrained: str | None, named_by: str) -> str:
 
 
 def _load(model: str, pretrained: str | None, named_by: str) -> Clip:
-    if (source := repository(model, named_by)) is not None:
+    if (source := find_repository(model, named_by)) is not None:
         return _load_repository(source, pretrained)
     if model == tiny.NAME:
         return _load_tiny(pretrained)
     name = architecture(model)
     if name not in open_clip.list_models():  # those that the calling program has added, too
         raise unknown_model(model, open_clip.list_models())
-    if tag := open_clip.get_pretrained_cfg(name, pretrained) if pretrained else {}:
-        note_namesake(str(pretrained), f"a tag of {name}")
-    if (file_tag := None if tag else tag_of_file(name, pretrained)) is not None:
+    tag = open_clip.get_pretrained_cfg(name, pretrained) if pretrained else {}
+    if (file_tag := None if tag else find_tag_of_file(name, pretrained)) is not None:
         tag = open_clip.get_pretrained_cfg(name, file_tag)
     random = pretrained is not None and pretrained.startswith(RANDOM)
     with torch.device("meta"):  # refuses what does not fit before anything is downloaded or allocated
-        network = build(name, tag) if random else without_values(name, tag)
+        network = build(name, tag) if random else build_without_values(name, tag)
     require_fit(network, name)
     if pretrained is None:
-        raise WeightsError(f"{name} needs weights: {choices(name)}.")
+        raise WeightsError(f"{name} needs weights: {describe_choices(name)}.")
     text = open_clip.get_model_config(name)["text_cfg"]
     if random:
-        _require_room(network, name)
         tokenizer = find_tokenizer(name, text, None)
-        network, label = random_network(name, _seed(pretrained)), pretrained
+        network, label = build_random(name, _seed(pretrained)), pretrained
     elif tag and file_tag is None:
         tokenizer, label = find_tokenizer(name, text, None), pretrained  # first, as it is small
         load_weights(network, download(name, pretrained, tag))
     else:
-        path = local_file(name, pretrained)
-        require_published(path, name, file_tag)
+        path = find_local_file(name, pretrained)
         tokenizer, label = find_tokenizer(name, text, tokenizer_beside(path)), file_tag or path.name
         load_weights(network, path)
-    mean, std = _pixel_statistics(name, tag)
+    preprocess = _preprocess(name, tag, image_side(network.visual))
     # Architectures of several sizes or activations have the same tensors, such as convnext_base_w and _320.
     shape = _config(name, tag)
     configuration = {
         "image_size": shape["vision_cfg"].get("image_size", 224),
         "quick_gelu": bool(shape.get("quick_gelu")),
-    } | _pixels_and_tokenizer(mean, std, tokenizer)
+    } | _pixels_and_tokenizer(preprocess, tokenizer)
     return Clip(
-        network, tokenizer, name=name, pretrained=label, mean=mean, std=std, configuration=configuration
+        network, tokenizer, name=name, pretrained=label, preprocess=preprocess, configuration=configuration
     )
 
 
@@ -162,7 +154,7 @@ def build(name: str, tag: dict[str, Any] | None = None) -> nn.Module:
     return build_from(name, _config(name, tag))
 
 
-def without_values(name: str, tag: dict[str, Any] | None = None) -> nn.Module:
+def build_without_values(name: str, tag: dict[str, Any] | None = None) -> nn.Module:
     """The same for weights that are at hand: a plain one has no values and does not load open_clip."""
     config = _config(name, tag)
     return PlainClip(**config) if is_plain(config) else build_from(name, config)
@@ -193,7 +185,7 @@ def build_from(name: str, config: dict[str, Any]) -> nn.Module:
     return network
 
 
-def random_network(name: str, seed: int) -> nn.Module:
+def build_random(name: str, seed: int) -> nn.Module:
     """An open_clip architecture with weights drawn from ``seed``. The global generator is left unchanged."""
     with tiny.initial_weights_from(seed):
         return build(name)
@@ -203,50 +195,39 @@ def _load_repository(source: Repository, pretrained: str | None) -> Clip:
     """A model from a repository or a folder, or its architecture with weights from elsewhere."""
     model = source.name
     is_transformers, config = source.config()
-    mean, std = open_clip.OPENAI_DATASET_MEAN, open_clip.OPENAI_DATASET_STD
     make: Callable[[], nn.Module]
     if is_transformers:
         hf_config = cast(from_transformers.Config, config)
         make, files = partial(from_transformers.build, hf_config, model), from_transformers.FILES
-        text = from_transformers.text_config(hf_config, model, source.has_tokenizer)
-        pixels = source.pixels()
-        _require_small(hf_config, model)
+        text = from_transformers.describe_text(hf_config, model, source.has_tokenizer)
         width = hf_config.get("projection_dim")
-        shape: Any = [width, *from_transformers.with_defaults(hf_config, model)]
-        if hf_config["model_type"] == "siglip":
-            mean = std = from_transformers.SIGLIP_PIXELS
-        mean, std = pixels.get("image_mean", mean), pixels.get("image_std", std)
+        shape: Any = [width, *from_transformers.fill_defaults(hf_config, model)]
     else:
         make, files = lambda: build_from(model, copy.deepcopy(config["model_cfg"])), hub.FILES
-        text, pixels = config["model_cfg"]["text_cfg"], config.get("preprocess_cfg", {})
-        shape = config["model_cfg"]
-        mean, std = pixels.get("mean", mean), pixels.get("std", std)
+        text, shape = config["model_cfg"]["text_cfg"], config["model_cfg"]
     network = _on_meta(model, make)
     require_fit(network, model)
-    at_most("embedding", embedding_of(network), model)
-    at_most("patches", patches := patches_of(network), model)
+    side: int = image_side(network.visual)
+    if is_transformers:
+        preprocess = source.preprocess(side, hf_config["model_type"])
+    else:
+        preprocess = Preprocess.from_open_clip(side, config.get("preprocess_cfg", {}))
+    at_most("patches", patches := count_patches(network), model)
     if not patches:
         raise WeightsError(
             f"{model} does not fit: the patches of its image tower are larger than its pictures."
         )
-    image_attention, text_attention = attention_values(network)
-    at_most("image_attention", image_attention, model)
-    at_most("text_attention", text_attention, model)
-    image_layer, text_layer = layer_values(network)
-    at_most("image_layer", image_layer, model)
-    at_most("text_layer", text_layer, model)
     beside = None
     if pretrained is not None and pretrained.startswith(RANDOM):
-        _require_room(network, model)
         with tiny.initial_weights_from(_seed(pretrained)):
             network, label = make(), pretrained
     else:
-        path = source.weights(files) if pretrained is None else local_file(model, pretrained)
+        path = source.weights(files) if pretrained is None else find_local_file(model, pretrained)
         if pretrained is not None:  # the hub's cache may lack some files of a tokenizer
             beside = tokenizer_beside(path)
         rename = None
         if is_transformers and pretrained is None:
-            rename = partial(from_transformers.converted, config=hf_config, name=str(path))
+            rename = partial(from_transformers.convert_names, kind=hf_config["model_type"])
         load_weights(network, path, rename)
         label = ("hub" if source.folder is None else "folder") if pretrained is None else path.name
     folder = source.folder
@@ -254,26 +235,17 @@ def _load_repository(source: Repository, pretrained: str | None) -> Clip:
         folder = tokenizer_beside(folder / files[0])
     has_tokenizer = source.folder is None and text.get("hf_tokenizer_name") == source.id
     tokenizer = find_tokenizer(model, text, folder or beside, source.commit if has_tokenizer else None)
-    mean, std = cast(Triple, tuple(map(float, mean))), cast(Triple, tuple(map(float, std)))
-    configuration = {"model": shape} | _pixels_and_tokenizer(mean, std, tokenizer)
+    configuration = {"model": shape} | _pixels_and_tokenizer(preprocess, tokenizer)
     return Clip(
-        network, tokenizer, name=model, pretrained=label, mean=mean, std=std, configuration=configuration
+        network, tokenizer, name=model, pretrained=label, preprocess=preprocess, configuration=configuration
     )
 
 
-def _pixels_and_tokenizer(mean: Triple, std: Triple, tokenizer: Tokenizer) -> dict[str, Any]:
+def _pixels_and_tokenizer(preprocess: Preprocess, tokenizer: Tokenizer) -> dict[str, Any]:
     """Their part of the configuration: nothing for OpenAI's pixels, and for a tokenizer that is no file's."""
-    usual = (mean, std) == (open_clip.OPENAI_DATASET_MEAN, open_clip.OPENAI_DATASET_STD)
-    pixels = {} if usual else {"mean": mean, "std": std}
-    return pixels | ({"tokenizer": tokenizer.sha256} if isinstance(tokenizer, FileTokenizer) else {})
-
-
-def _require_small(config: from_transformers.Config, model: str) -> None:
-    _, text, vision = from_transformers.with_defaults(config, model)
-    layers, heads, context = "num_hidden_layers", "num_attention_heads", "max_position_embeddings"
-    image = {"layers": vision[layers], "heads": vision[heads], "image_size": vision["image_size"]}
-    words = {"layers": text[layers], "heads": text[heads], "context_length": text[context]}
-    require_small(image, words | {"vocab_size": text["vocab_size"]}, model)
+    return preprocess.identity() | (
+        {"tokenizer": tokenizer.sha256} if isinstance(tokenizer, FileTokenizer) else {}
+    )
 
 
 def _on_meta(model: str, make: Callable[[], nn.Module]) -> nn.Module:
@@ -294,25 +266,20 @@ def _on_meta(model: str, make: Callable[[], nn.Module]) -> nn.Module:
     return network
 
 
-def _require_room(network: nn.Module, name: str) -> None:
-    """Raise LimitError for random weights, which a bundle may ask for, beyond what a file may have."""
-    at_most("tensor_bytes", 4 * sum(parameter.numel() for parameter in network.parameters()), name)
-
-
 def _load_tiny(pretrained: str | None) -> Clip:
     if pretrained is None:
         return tiny.load()
     if pretrained.startswith(RANDOM):
         tokenizer = tiny.WordTokenizer.load(tiny.FOLDER / tiny.VOCABULARY)
         network = tiny.build(tokenizer, _seed(pretrained))
-        return Clip(network, tokenizer, name=tiny.NAME, pretrained=pretrained, mean=tiny.MEAN, std=tiny.STD)
+        preprocess = tiny.preprocess(network)
+        return Clip(network, tokenizer, name=tiny.NAME, pretrained=pretrained, preprocess=preprocess)
     folder = expanded(pretrained)
     for file in (tiny.VOCABULARY, tiny.WEIGHTS):
         if not (folder / file).is_file():
             raise WeightsError(
                 f"no {file} in {folder}: weights for the tiny CLIP are a folder written by tools/pretrain.py."
             )
-        require_inside(folder / file)
     return tiny.load(folder)
 
 
@@ -323,15 +290,12 @@ def _seed(pretrained: str) -> int:
     return int(digits)
 
 
-def _pixel_statistics(name: str, tag: dict[str, Any]) -> tuple[Triple, Triple]:
-    """Mean and standard deviation of the pixels that the weights were trained on.
+def _preprocess(name: str, tag: dict[str, Any], size: int) -> Preprocess:
+    """The preprocessing that the weights were trained with.
 
-    Without a tag (a local file, random weights): those of the architecture's tags if all agree, else
-    OpenAI's.
+    Without a tag (a local file, random weights): that of the architecture's tags if all agree, else OpenAI's.
     """
     names = open_clip.list_pretrained_tags_by_model(name)
     tags = [tag] if tag else [open_clip.get_pretrained_cfg(name, tag_name) for tag_name in names]
-    statistics = {(tuple(tag["mean"]), tuple(tag["std"])) for tag in tags}
-    if len(statistics) == 1:
-        return statistics.pop()
-    return open_clip.OPENAI_DATASET_MEAN, open_clip.OPENAI_DATASET_STD
+    of_tags = {Preprocess.from_open_clip(size, tag) for tag in tags}
+    return of_tags.pop() if len(of_tags) == 1 else Preprocess(size)

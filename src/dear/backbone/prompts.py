@@ -1,13 +1,17 @@
-"""How many prompts there may be, by what it takes to clean and split them. Light to import."""
+"""How many prompts there may be, and how long, and which of them a text tower cuts. Light to import."""
 
+import re
 from collections.abc import Iterable, Sequence
-from itertools import product
+from typing import Any, Protocol
 
+from dear.backbone import openclip
+from dear.errors import SettingsError
 from dear.limits import at_most
-from dear.reading.files import line_ends, text_bytes
 
-REPEATED, OF_A_REPAIR = 4, 100
-"""How often a byte counts of a prompt that may be repaired repeatedly, and bytes for each such prompt."""
+EXAMPLES = 3
+"""Classes that a warning of cut prompts names."""
+SHOWN = 80
+"""Letters of a name or a prompt that a message shows."""
 
 
 def require_few(classnames: Sequence[str], templates: Sequence[str], embed: int) -> None:
@@ -15,29 +19,118 @@ def require_few(classnames: Sequence[str], templates: Sequence[str], embed: int)
     where, prompts = f"{len(classnames):,} class names", len(classnames) * len(templates)
     at_most("prompts", prompts, where)
     at_most("text_features", prompts * embed, where)
-    work = 0
-    for (times, names), (again, some) in product(_by_repairs(classnames), _by_repairs(templates)):
-        size = len(some) * text_bytes(names) + len(names) * text_bytes(some)
-        work += _work(max(times, again), size, len(names) * len(some))
-    at_most("prompt_text", work, where)
+    size = len(templates) * text_bytes(classnames) + len(classnames) * text_bytes(templates)
+    at_most("prompt_text", size, where)
 
 
-def prompt_work(prompts: Iterable[str]) -> int:
-    """The bytes of prompts, as they count by what it takes to clean them."""
-    return sum(_work(times, text_bytes(texts), len(texts)) for times, texts in _by_repairs(prompts))
+def text_bytes(texts: Iterable[str]) -> int:
+    """The bytes of texts in UTF-8, which tokenizers take apart: an emoji has four."""
+    return sum(len(text.encode(errors="surrogatepass")) for text in texts)
 
 
-def _work(times: int, size: int, prompts: int) -> int:
-    return times * (size + (OF_A_REPAIR * prompts if times == REPEATED else 0))
+class PromptReader(Protocol):
+    """What reads prompts: a `Clip`, or a tokenizer alone."""
+
+    @property
+    def room(self) -> int:
+        """The most tokens of a text that are read, without the start and the end."""
+
+    def tokenize(self, texts: Sequence[str]) -> Any:
+        """Ids as a tensor of text x token, cut to what is read."""
+
+    def words_in(self, texts: Sequence[str]) -> Any:
+        """The number of tokens of each text that are read, without the start and the end."""
 
 
-def _by_repairs(texts: Iterable[str]) -> list[tuple[int, list[str]]]:
-    """Texts by how many times as long as for plain ASCII it takes to clean and split them: open_clip's
-    library ftfy repairs others, and line by line, or again, those with line ends or signs of HTML.
+class ClipReader:
+    """CLIP's tokenizer without a model, as a `PromptReader`."""
+
+    def __init__(self) -> None:
+        self.tokenizer = openclip.SimpleTokenizer()
+        self.room = int(self.tokenizer.context_length) - 2  # the start and the end
+
+    def tokenize(self, texts: Sequence[str]) -> Any:
+        """Ids, cut to the context."""
+        return self.tokenizer(list(texts))
+
+    def words_in(self, texts: Sequence[str]) -> Any:
+        """The number of tokens of each text that are read: the end has the highest id."""
+        return self.tokenize(texts).argmax(dim=-1) - 1
+
+
+def cut_prompts(
+    reader: PromptReader, classnames: Sequence[str], prompts: Sequence[Sequence[str]], lead: str = ""
+) -> str:
+    """A warning that names the classes whose prompts are cut, with the part that is read; "" if all fit.
+
+    ``prompts`` has a list for each template, with a prompt for each class; ``lead`` is what learned vectors
+    replace at the start of each. Raises SettingsError for two classes of which the same part is read under
+    all templates.
     """
-    kinds: dict[int, list[str]] = {1: [], 2: [], REPEATED: []}
-    for text in texts:
-        is_plain = text.isascii() and text.isprintable()
-        is_repeated = "&" in text or (not is_plain and line_ends(text) > 0)
-        kinds[REPEATED if is_repeated else 2 - is_plain].append(text)
-    return [*kinds.items()]
+    full_prompts = _full_prompts(reader, prompts)
+    cut_labels = [
+        label for label, prompt in full_prompts.items() if _count_tokens(reader, prompt) > reader.room
+    ]
+    if not cut_labels:
+        return ""
+    label_of = dict[bytes, int]()
+    for label, prompt in full_prompts.items():
+        ids = reader.tokenize([texts[label] for texts in prompts]).cpu().numpy().tobytes()
+        twin = label_of.setdefault(ids, label)
+        if twin != label:
+            names = " as of ".join(repr(_start(classnames[index])) for index in (twin, label))
+            raise SettingsError(
+                f"the text tower reads {reader.room} tokens of a prompt, and so the same of {names}, up to "
+                f"{_end(_readable_part(reader, prompt, lead))!r}: shorten the names or the template."
+            )
+    examples = [
+        f"{_start(classnames[label])!r} up to {_end(_readable_part(reader, full_prompts[label], lead))!r}"
+        for label in cut_labels[:EXAMPLES]
+    ]
+    more = f", and {len(cut_labels) - EXAMPLES} more" if len(cut_labels) > EXAMPLES else ""
+    return f"class names cut, since the text tower reads {reader.room} tokens: {', '.join(examples)}{more}"
+
+
+def _full_prompts(reader: PromptReader, prompts: Sequence[Sequence[str]]) -> dict[int, str]:
+    """The first prompt of each class that takes all room, by the number of the class."""
+    full_prompts = dict[int, str]()
+    for texts in prompts:
+        # A letter outside ASCII may be several tokens, one within is one at most.
+        labels = [label for label, text in enumerate(texts) if len(text) >= reader.room or not text.isascii()]
+        counts = reader.words_in([texts[label] for label in labels]).tolist() if labels else []
+        for label, count in zip(labels, counts, strict=True):
+            if count >= reader.room:
+                full_prompts.setdefault(label, texts[label])
+    return full_prompts
+
+
+def _count_tokens(reader: PromptReader, text: str) -> int:
+    """The number of tokens of a text; of one with more than are read, any number above that."""
+    text = text.strip()
+    count = int(reader.words_in([text])[0])
+    if count < reader.room or len(text) < 2:
+        return count
+    middle = len(text) // 2
+    space = text.find(" ", middle) if " " in text[middle:] else text.rfind(" ")
+    split = space if space > 0 else middle
+    count = _count_tokens(reader, text[:split])
+    return count if count > reader.room else count + int(reader.words_in([text[split:]])[0])
+
+
+def _readable_part(reader: PromptReader, prompt: str, lead: str) -> str:
+    """The words and signs of a prompt, without the lead, that are read whole."""
+    words = re.findall(r"\s*(?:\w+|[^\w\s])", prompt)
+    low, high = 0, len(words)
+    while low < high:
+        middle = (low + high + 1) // 2
+        fits = _count_tokens(reader, "".join(words[:middle])) <= reader.room
+        low, high = (middle, high) if fits else (low, middle - 1)
+    return "".join(words[:low]).removeprefix(lead).strip()
+
+
+def _start(text: str) -> str:
+    return text if len(text) <= SHOWN else f"{text[:SHOWN]}..."
+
+
+def _end(text: str) -> str:
+    return text if len(text) <= SHOWN else f"...{text[-SHOWN:]}"

@@ -3,17 +3,17 @@
 import os
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dear.backbone import clip_tokenizer, from_transformers, hub, hub_cache, sharded, tokenizer_file
+from dear.backbone import from_transformers, hub, tokenizer_file, weights
 from dear.backbone.choice import HUB, REPOSITORY, hub_name, is_architecture
-from dear.backbone.model_config import model_config
+from dear.backbone.model_config import read_model_config
+from dear.backbone.preprocess import Preprocess
 from dear.errors import WeightsError, printable
 from dear.limits import at_most
-from dear.reading.files import ReadingError, expanded, read_text, require_inside
-from dear.reading.namesakes import note_namesake
+from dear.reading.files import ReadingError, expanded
 from dear.reading.plain import read_json
 from dear.reading.typed import typed
 
@@ -30,44 +30,40 @@ class Repository:
         named_by: the file that names it ("the bundle NAME"), or "" if the user does. If a file names it, the
             download is announced first, and no format with pickle is fetched.
         commit: that of the first file found on the hub, and of all others then.
-        lists: the hub's lists of its files, each asked for once.
     """
 
     name: str
     folder: Path | None
     named_by: str = ""
     commit: str | None = None
-    lists: hub.Lists = field(default_factory=dict, repr=False)
 
     def find(self, files: Sequence[str]) -> Path:
-        """The first of these files that exists. Raises WeightsError, MissingError if there is none,
-        ReadingError for a link out of the folder.
-        """
+        """The first of these files that exists. Raises WeightsError, MissingError if there is none."""
         if self.folder is None:
             title = self.name if any(Path(file).suffix != ".json" for file in files) else ""
-            path = hub.fetch(
-                self.id, files, title=title, safe_only=bool(self.named_by), revision=self.commit,
-                lists=self.lists,
-            )  # fmt: skip
+            path = hub.fetch(self.id, files, title=title, safe_only=bool(self.named_by), revision=self.commit)
             self.commit = self.commit or hub.commit_of(path)
             return path
         for file in files:
             if os.path.lexists(self.folder / file):  # a broken link is not missing
-                return require_inside(self.folder / file)
+                return self.folder / file
         raise hub.MissingError(
             f"{self.folder} holds no {' and no '.join(files)}: it is not a folder of a CLIP."
         )
 
+    def find_if_any(self, files: Sequence[str]) -> Path | None:
+        """The same, or None if there is none."""
+        try:
+            return self.find(files)
+        except hub.MissingError:
+            return None
+
     def weights(self, files: Sequence[str]) -> Path:
         """The same for weights: if it is an index of several files, all of them are there too."""
         path = self.find(files)
-        if path.name.endswith(sharded.SUFFIX):
-            try:
-                names = sharded.weight_files(path)
-            except ReadingError as error:
-                raise WeightsError(f"{path}: {error.reason}: copy or write it again.") from error
+        if path.name.endswith(weights.INDEX):
             size = 0
-            for name in names:
+            for name in weights.list_shards(path):
                 size += self.find((name,)).stat().st_size
                 at_most("tensor_bytes", size, path)
         return path
@@ -88,7 +84,7 @@ class Repository:
         WeightsError for any other format.
         """
         files = (hub.CONFIG, from_transformers.CONFIG)
-        if self.named_by and self.folder is None and hub.cached(self.id, files) is None:
+        if self.named_by and self.folder is None and hub.find_cached(self.id, files) is None:
             print(
                 f"dear: {printable(self.named_by)} names the backbone {printable(self.name)}, which is "
                 "fetched from the hub now, its weights as safetensors only",
@@ -103,18 +99,20 @@ class Repository:
             raise
         is_transformers = path.name == from_transformers.CONFIG
         try:
-            content = read_json(path, "config_values", links=True)
+            content = read_json(path)
             if is_transformers:
                 return True, dict(typed(_supported(content), from_transformers.Config, path))
-            return False, dict(model_config(content, path))
+            return False, dict(read_model_config(content, path))
         except ReadingError as error:
             owner = "transformers'" if is_transformers else "open_clip's"
             raise WeightsError(
                 f"{self.name} does not fit: its {path.name} is not {owner} ({error.reason})."
             ) from error
 
-    def pixels(self) -> dict[str, Any]:
-        """transformers' normalisation of pixels; empty if there is no file for it."""
+    def preprocess(self, size: int, kind: str) -> Preprocess:
+        """The preprocessing of a model of transformers whose image tower sees ``size`` pixels; without a file
+        for it, that of its ``kind``.
+        """
         try:
             path = self.find((from_transformers.PROCESSOR, from_transformers.PIXELS))
             content = self._settings(path)
@@ -125,50 +123,32 @@ class Repository:
                     path = self.find((from_transformers.PIXELS,))
                     content = self._settings(path)
         except hub.MissingError:
-            return {}
-        return dict(from_transformers.pixel_config(content, path))
+            path, content = Path(self.name), {}
+        return Preprocess.from_transformers(size, kind, content, path)
 
     def has_tokenizer(self) -> bool:
         """True if it has a tokenizer that is not CLIP's. Raises ReadingError for a file that is none."""
-        try:
-            path = self.find((tokenizer_file.FILE, tokenizer_file.WORDS))
-        except hub.MissingError:
+        tokenizer = self.find_if_any((tokenizer_file.FILE, tokenizer_file.WORDS))
+        if tokenizer is None:
             return False
-        content = read_json(path, "tokenizer_values", links=True)
-        if path.name == tokenizer_file.FILE:
-            return not clip_tokenizer.is_clips(content, path) or self._adds_tokens()
-        if not clip_tokenizer.has_clips_words(typed(content, dict[str, Any], path)) or self._adds_tokens():
-            return True
-        try:
-            merges = read_text(self.find((tokenizer_file.MERGES,)), links=True)
-        except hub.MissingError:
-            return False
-        return not clip_tokenizer.has_clips_merges(merges)
-
-    def _adds_tokens(self) -> bool:
-        """True if the settings of its tokenizer add tokens to CLIP's."""
-        try:
-            settings = tokenizer_file.read_settings(self.find((tokenizer_file.SETTINGS,)))
-        except hub.MissingError:
-            return False
-        return bool(tokenizer_file.added_tokens(settings) - clip_tokenizer.SPECIAL.keys())
+        is_older = tokenizer.name == tokenizer_file.WORDS
+        merges = self.find_if_any((tokenizer_file.MERGES,)) if is_older else None
+        settings = self.find_if_any((tokenizer_file.SETTINGS,))
+        return not tokenizer_file.is_clips(tokenizer, settings, merges)
 
     @staticmethod
     def _settings(path: Path) -> dict[str, Any]:
-        return typed(read_json(path, "config_values", links=True), dict[str, Any], path)
+        return typed(read_json(path), dict[str, Any], path)
 
 
-def repository(model: str, named_by: str = "") -> Repository | None:
+def find_repository(model: str, named_by: str = "") -> Repository | None:
     """The repository that a model's name stands for, or None for the name of an architecture, which comes
-    before a folder of that name. Warns of a folder that has the name of an architecture, or of a repository
-    in the hub's cache.
+    before a folder of that name.
     """
     if is_architecture(model):
-        note_namesake(model, "an architecture")
         return None
     folder = expanded(model)
     if not model.startswith(HUB) and os.path.isdir(folder):
-        hub_cache.note_folder_of(model)
         return Repository(model, folder, named_by)
     name = hub_name(model)
     return None if name is None else Repository(name, None, named_by)

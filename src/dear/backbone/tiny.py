@@ -16,7 +16,8 @@ from torch import Tensor, nn
 from dear.backbone import openclip as open_clip
 from dear.backbone.clip import Clip
 from dear.backbone.plain import PlainClip
-from dear.backbone.weights import fill_weights, read_safetensors
+from dear.backbone.preprocess import Preprocess
+from dear.backbone.weights import fill_weights, read_weights
 from dear.errors import DataError
 from dear.limits import at_most
 from dear.reading.files import ReadingError
@@ -83,7 +84,7 @@ class WordTokenizer:
     @classmethod
     def load(cls, path: Path) -> "WordTokenizer":
         try:
-            saved = typed(read_json(path, "tokenizer_values", links=True), Vocabulary, path)
+            saved = typed(read_json(path), Vocabulary, path)
         except ReadingError as error:
             raise DataError(f"cannot read the vocabulary {path}: {error.reason}.") from error
         at_most("vocabulary", len(saved["words"]), path)
@@ -119,18 +120,22 @@ def initial_weights_from(seed: int) -> Iterator[None]:
         yield
 
 
+def preprocess(model: Any) -> Preprocess:
+    """Of the tiny CLIP, which was trained on pictures of its own size."""
+    return Preprocess(model.visual.image_size[0], MEAN, STD)
+
+
 def load(folder: Path = FOLDER) -> Clip:
     """The tiny CLIP from a folder written by ``tools/pretrain.py``; the embedded one by default."""
     tokenizer = WordTokenizer.load(folder / VOCABULARY)
     model = PlainClip(**_sized_config(tokenizer))
-    fill_weights(model, read_safetensors(folder / WEIGHTS), folder / WEIGHTS)
+    fill_weights(model, read_weights(folder / WEIGHTS), folder / WEIGHTS)
     same_words = folder == FOLDER or tokenizer.to_json() == WordTokenizer.load(FOLDER / VOCABULARY).to_json()
     return Clip(
         model,
         tokenizer,
         name=NAME,
         pretrained="world" if folder == FOLDER else folder.name,
-        mean=MEAN,
-        std=STD,
+        preprocess=preprocess(model),
         configuration={} if same_words else {"vocabulary": tokenizer.words},
     )

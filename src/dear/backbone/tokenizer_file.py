@@ -1,22 +1,17 @@
 """The tokenizer of a model: CLIP's own, or one in JSON files beside its weights, in its folder or on the hub.
 
-The files (`tokenizer.json` and the settings of its padding) are read as data. The library `tokenizers` gets
-only parts of the kinds listed here. transformers is not used: its loader imports code that the files name,
-and takes paths from them.
+The files (`tokenizer.json` and the settings of its padding) are read by the library tokenizers, which runs no
+code of a file. transformers is not used: its loader imports code that the files name.
 """
 
 import hashlib
 import json
-import os
-import re
 import shlex
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryFile
-from typing import Any, Literal, TypedDict, TypeVar
+from typing import Any, Literal, TypedDict
 
 import torch
 from jaxtyping import Int
@@ -25,42 +20,30 @@ from torch import Tensor
 from dear.backbone import hub
 from dear.backbone import openclip as open_clip
 from dear.backbone.clip import Tokenizer
-from dear.backbone.clip_tokenizer import bounded, cleaning
-from dear.backbone.tokenizer_parts import specials, tokenizer_parts
 from dear.errors import DearError, WeightsError, first_line
-from dear.reading.files import ReadingError, require_inside
-from dear.reading.isolated import isolated
+from dear.reading.files import ReadingError, read_text
 from dear.reading.plain import read_json
 from dear.reading.typed import shown, typed
 
 FILE, SETTINGS = "tokenizer.json", "tokenizer_config.json"
 WORDS, MERGES = "vocab.json", "merges.txt"  # of older models
 OTHER_FILES = (SETTINGS, "spiece.model", WORDS)  # that transformers writes too
-HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 PADDING = {"WordPiece": ["[PAD]"], "Unigram": ["<pad>"], "BPE": ["<pad>", "<|endoftext|>"]}
 """The padding token where the settings name none: the first that is a word. The second is CLIP's."""
 SIDES = {"GemmaTokenizer": "left", "Siglip2Tokenizer": "left"}
 """The side of the padding where the settings name none, by transformers' class; others pad on the right."""
-
-
-SECONDS, BYTES_A_SECOND = 2, 2_000_000
-"""Seconds of the processor for building a tokenizer, and bytes for each further one: 16 MB take 0.7."""
-MEMORY, BYTES_A_BYTE, MOST_MEMORY = 2**28, 32, 2**30
-"""Bytes of memory that it may take, further ones for each byte of it (it takes 8), and of any."""
-MAX_BYTES = 8000
-"""Bytes of a text after each step of its normalisation; a prompt has 2,000 letters at most."""
-SHORT_BYTES, BYTES_A_LETTER = 500, 10
-"""Bytes of a short text likewise, and those for each of its letters; one of Hangul becomes 9."""
-
 ADDED = ("id", "content", "single_word", "lstrip", "rstrip", "normalized", "special")
 """The keys of an added token that the library reads."""
-WITHOUT_WORDS: dict[str, Any] = {"model": {"type": "BPE", "vocab": {}, "merges": []}, "added_tokens": []}
-
-Result = TypeVar("Result")
-STDERR = 2
-PANIC = "PanicException"
-"""pyo3's class of a panic, which no module offers."""
-_stderr_lock = threading.Lock()
+STEPS = ("normalizer", "pre_tokenizer", "post_processor")
+UNUSED = {"version": "1.0", "truncation": None, "padding": None, "decoder": None}
+PROBES = ("a", "A", "1", ".")
+"""Texts of which a tokenizer knows one at least."""
+LONGEST = 2000
+"""Characters of a text: of a template and a name together."""
+CLIPS_SPECIAL = {"<|startoftext|>": 49406, "<|endoftext|>": 49407}
+"""transformers' names of CLIP's special words; open_clip has others."""
+CLIPS_PROBES = ("A photo of two  Cats'\n3 CAFÉS!!", "don't 日本 🐈 12ab cafe\u0301")
+"""Texts by which other steps than CLIP's are told."""
 
 
 class Special(TypedDict):
@@ -81,6 +64,47 @@ class Settings(TypedDict, total=False):
     extra_special_tokens: list[str | Special] | dict[str, str | Special] | None
 
 
+@dataclass(frozen=True)
+class FileTokenizer:
+    """Texts to ids, padded and cut to the context.
+
+    Attributes:
+        rust: the `tokenizers.Tokenizer`, which adds special tokens, cuts and pads.
+        clean: applied to a text first.
+        words: number of ids of the text tower.
+        context: number of ids of a text.
+        pad: id that fills up the context.
+        left: True if it does so before the text.
+        stripped: id that is replaced by 0 (CLIPA's separator), or None.
+        sha256: hash of the parts of its files that ids depend on.
+    """
+
+    rust: Any
+    clean: Callable[[str], str]
+    words: int
+    context: int
+    pad: int = 0
+    left: bool = False
+    stripped: int | None = None
+    sha256: str = ""
+
+    def __call__(self, texts: str | Sequence[str]) -> Int[Tensor, "text token"]:
+        """Ids of texts. Raises WeightsError if the tokenizer fails, or gives an id that the tower lacks."""
+        rows = list[list[int]]()
+        for text in [texts] if isinstance(texts, str) else texts:
+            if len(text) > LONGEST:
+                raise WeightsError(f"the text {text[:40]!r}... has more than {LONGEST:,} characters.")
+            with _one_line_errors("this text"):
+                rows.append(self.rust.encode(self.clean(text)).ids)
+        ids = torch.tensor(rows, dtype=torch.long).view(len(rows), self.context)
+        if ids.numel() and int(ids.max()) >= self.words:
+            raise WeightsError(
+                f"the tokenizer does not fit: it gives the id {int(ids.max())}, the text tower has "
+                f"{self.words} words."
+            )
+        return ids if self.stripped is None else ids.masked_fill(ids == self.stripped, 0)
+
+
 def find_tokenizer(
     name: str, text: Mapping[str, Any], folder: Path | None, commit: str | None = None
 ) -> Tokenizer:
@@ -96,22 +120,19 @@ def find_tokenizer(
                 f"{name} does not fit: its text tower has {words} words, CLIP's tokenizer "
                 f"{tokenizer.vocab_size}."
             )
-        return bounded(tokenizer)  # type: ignore[no-any-return]
+        return tokenizer  # type: ignore[no-any-return]
     try:
-        file, settings_file = _beside(folder) if folder is not None else _of_hub(str(repository), commit)
-        return file_tokenizer(
+        file, settings_file = _find_files(str(repository), folder, commit)
+        return read_tokenizer(
             file, settings_file, context=context, words=words, clean=settings.get("clean", "whitespace"),
             strip_sep_token=settings.get("strip_sep_token", False),
         )  # fmt: skip
-    except (DearError, ImportError, OSError) as error:
+    except (DearError, OSError) as error:
         reason = str(error) if isinstance(error, DearError) else f"{first_line(error)}."
-        download = (
-            f" and `hf download {shlex.quote(str(repository)[:200])}`. Without a network, copy {FILE} and "
-            f"{SETTINGS} beside the weights file, and give its path with --pretrained"
-        )
         raise WeightsError(
-            f"the tokenizer of {name} ({folder or shown(repository)}) cannot be loaded: {reason} It "
-            f"needs `pip install tokenizers`{download}."
+            f"the tokenizer of {name} ({folder or shown(repository)}) cannot be loaded: {reason} It needs "
+            f"`hf download {shlex.quote(str(repository)[:200])}`. Without a network, copy {FILE} and "
+            f"{SETTINGS} beside the weights file, and give its path with --pretrained."
         ) from error
 
 
@@ -120,21 +141,17 @@ def tokenizer_beside(weights: Path) -> Path | None:
     return weights.parent if any((weights.parent / file).is_file() for file in (FILE, *OTHER_FILES)) else None
 
 
-def _beside(folder: Path) -> tuple[Path, Path | None]:
-    if not (folder / FILE).is_file():
-        raise WeightsError(
-            f"{folder} has no {FILE}. transformers writes one: `AutoTokenizer.from_pretrained(...)"
-            ".save_pretrained(...)` with a name that you trust."
-        )
-    settings = require_inside(folder / SETTINGS) if os.path.lexists(folder / SETTINGS) else None
-    return require_inside(folder / FILE), settings
-
-
-def _of_hub(repository: str, commit: str | None) -> tuple[Path, Path | None]:
-    if not HUB_NAME.fullmatch(repository):
-        raise WeightsError(f"{shown(repository)} is not the name of a repository of the hub.")
-    if hub.cached(repository, (FILE,), commit) is None:
-        hub.announce("the tokenizer", repository, None, None)
+def _find_files(repository: str, folder: Path | None, commit: str | None) -> tuple[Path, Path | None]:
+    """The file of a tokenizer and, if there is one, that of its settings."""
+    if folder is not None:
+        if not (folder / FILE).is_file():
+            raise WeightsError(
+                f"{folder} has no {FILE}. transformers writes one: `AutoTokenizer.from_pretrained(...)"
+                ".save_pretrained(...)` with a name that you trust."
+            )
+        return folder / FILE, folder / SETTINGS if (folder / SETTINGS).exists() else None
+    if hub.find_cached(repository, (FILE,), commit) is None:
+        hub.announce("the tokenizer", repository)
     file = hub.fetch(repository, (FILE,), revision=commit)
     try:
         return file, hub.fetch(repository, (SETTINGS,), revision=hub.commit_of(file))
@@ -142,126 +159,70 @@ def _of_hub(repository: str, commit: str | None) -> tuple[Path, Path | None]:
         return file, None
 
 
-@dataclass(frozen=True)
-class FileTokenizer:
-    """Texts to ids, padded and cut to the context.
-
-    Attributes:
-        rust: the `tokenizers.Tokenizer`, which neither cuts nor pads, nor adds special tokens: its own code
-            for that keeps what is cut off, combined in many ways.
-        normalizers: the steps by which it normalises a text.
-        clean: applied to a text first.
-        words: number of ids of the text tower.
-        context: most ids of a text.
-        before, after: ids of the special tokens around a text.
-        pad: id that fills up the context.
-        left: whether it does so before the text.
-        stripped: id that is replaced by 0 (CLIPA's separator), or None.
-        sha256: hash of what was read of its files.
-    """
-
-    rust: Any
-    normalizers: Sequence[Any]
-    clean: Callable[[str], str]
-    words: int
-    context: int
-    before: tuple[int, ...] = ()
-    after: tuple[int, ...] = ()
-    pad: int = 0
-    left: bool = False
-    stripped: int | None = None
-    sha256: str = ""
-
-    def __call__(self, texts: str | Sequence[str]) -> Int[Tensor, "text token"]:
-        """Ids of texts. Raises WeightsError if the tokenizer fails, or gives an id that the tower lacks."""
-        texts = [texts] if isinstance(texts, str) else texts
-        room = self.context - len(self.before) - len(self.after)
-        encode = self.rust.encode
-        rows = _guarded(
-            lambda: [encode(self._short(text), add_special_tokens=False).ids[:room] for text in texts]
-        )
-        ids = torch.full((len(rows), self.context), self.pad, dtype=torch.long)
-        for row, text_ids in zip(ids, rows, strict=True):
-            filled = torch.tensor([*self.before, *text_ids, *self.after], dtype=torch.long)
-            (row[self.context - len(filled) :] if self.left else row[: len(filled)]).copy_(filled)
-        if ids.numel() and int(ids.max()) >= self.words:
-            raise WeightsError(
-                f"the tokenizer does not fit: it gives the id {int(ids.max())}, the text tower has "
-                f"{self.words} words."
-            )
-        return ids if self.stripped is None else ids.masked_fill(ids == self.stripped, 0)
-
-    def _short(self, text: str) -> str:
-        """A cleaned text. Raises WeightsError if the tokenizer would make a much longer one of it."""
-        text = normalized = self.clean(text)
-        maximum = min(MAX_BYTES, SHORT_BYTES + BYTES_A_LETTER * len(text))
-        for step in self.normalizers:
-            normalized = step.normalize_str(normalized)
-            if (size := len(normalized.encode())) > maximum:
-                raise WeightsError(
-                    f"the tokenizer makes {size:,} bytes of {len(text):,} letters: at most {maximum:,}."
-                )
-        return text
-
-
-def file_tokenizer(
+def read_tokenizer(
     file: Path, settings_file: Path | None, *, context: int, words: int, clean: str, strip_sep_token: bool
 ) -> FileTokenizer:
     """The tokenizer of a `tokenizer.json` and, if there is one, its `tokenizer_config.json`.
 
-    Raises ReadingError for a file that is malformed or has a part of another kind, LimitError for one that is
-    too large, ImportError without the package `tokenizers`, WeightsError if that cannot use it.
+    Raises ReadingError for a malformed file, LimitError for one that is too large, WeightsError if the
+    library cannot use it.
     """
-    parts = tokenizer_parts(read_json(file, "tokenizer_values", links=True), file)
-    settings: Settings = {}
-    if settings_file is not None:
-        settings = read_settings(settings_file)
-
-    import tokenizers
-
-    content = json.dumps(parts | {"post_processor": None}, ensure_ascii=False)
-    size = len(content.encode())
-    normalizer = parts["normalizer"] or {"normalizers": []}
-    alone = parts | {key: None for key in ("pre_tokenizer", "post_processor")} | WITHOUT_WORDS
-    steps = [json.dumps(alone | {"normalizer": step}) for step in normalizer.get("normalizers", [normalizer])]
-
-    def build() -> tuple[Any, list[Any]]:
-        from_str = tokenizers.Tokenizer.from_str
-        return _guarded(lambda: (from_str(content), [from_str(step).normalizer for step in steps]))
-
-    isolated(
-        lambda: build() and None, file, seconds=SECONDS + size // BYTES_A_SECOND,
-        memory=min(MEMORY + BYTES_A_BYTE * size, MOST_MEMORY),
-    )  # fmt: skip
-    rust, normalizers = build()
-    if missing := added_tokens(settings) - {token["content"] for token in parts["added_tokens"]}:
+    content, rust = _read(file)
+    settings = _read_settings(settings_file)
+    model, added = content["model"], content["added_tokens"]
+    if missing := _list_added(settings) - {token.get("content") for token in added}:
         raise ReadingError(file, f"{SETTINGS} beside it adds the token {shown(min(missing))}, which it lacks")
     pad_token = _content(settings.get("pad_token"))
-    names = PADDING[parts["model"]["type"]] if pad_token is None else [pad_token]
-    if (pad := next(filter(_is_id, map(rust.token_to_id, names)), None)) is None:
-        raise ReadingError(file, f"it lacks the padding token {shown(names[0])}")
+    names_of_pad = PADDING.get(model["type"], []) if pad_token is None else [pad_token]
+    pads = [number for token in names_of_pad if (number := rust.token_to_id(token)) is not None]
+    if not pads:
+        raise ReadingError(file, f"it lacks the padding token {shown(next(iter(names_of_pad), None))}")
     kind = settings.get("tokenizer_class", "").removesuffix("Fast")
     side = settings.get("padding_side", SIDES.get(kind, "right"))
-    before, after = specials(parts["post_processor"], file)
+    before, after = _special_ids(rust, file)
     if len(before) + len(after) > context:
         raise ReadingError(file, f"it adds more special tokens than the {context} ids of a text")
     separator = rust.token_to_id(_content(settings.get("sep_token")) or "[SEP]") if strip_sep_token else None
-    clean_text = cleaning(open_clip.get_clean_fn(clean))
-    # Of what is used: files may have keys that are not read, or spell out what is usual.
-    tokens = [{key: token.get(key) for key in ADDED} for token in parts["added_tokens"]]
-    used = {**parts, "added_tokens": tokens, "post_processor": [before, after, pad, side, separator]}
+    rust.enable_truncation(context)
+    rust.enable_padding(direction=side, pad_id=pads[0], length=context)
+    # The hash is of what ids depend on: files may have other keys, or spell out what is usual.
+    used = {
+        **UNUSED,
+        **{step: content.get(step) for step in STEPS},
+        "model": model,
+        "added_tokens": [{key: token.get(key) for key in ADDED} for token in added],
+        "post_processor": [before, after, pads[0], side, separator],
+    }
     digest = hashlib.sha256(json.dumps(used, sort_keys=True).encode()).hexdigest()
-    return FileTokenizer(
-        rust, normalizers, clean_text, words, context, before, after, pad, side == "left", separator, digest
-    )
+    clean_text = open_clip.get_clean_fn(clean)
+    return FileTokenizer(rust, clean_text, words, context, pads[0], side == "left", separator, digest)
 
 
-def read_settings(file: Path) -> Settings:
-    """The settings of a tokenizer. Raises ReadingError."""
-    return typed(read_json(file, "config_values", links=True), Settings, file)
+def _read(file: Path) -> tuple[dict[str, Any], Any]:
+    """The content of a `tokenizer.json`, with the kind of its model, and the library's tokenizer, which
+    neither cuts nor pads. Raises ReadingError, WeightsError.
+    """
+    content = typed(read_json(file), dict[str, Any], file)
+    model = typed(content.get("model"), dict[str, Any], file, "model")
+    added = typed(content.get("added_tokens") or [], list[dict[str, Any]], file, "added_tokens")
+    # The file of an early version does not say that its model is BPE or WordPiece.
+    kind = {"type": "BPE" if "merges" in model else "WordPiece"}
+    from tokenizers import Tokenizer as RustTokenizer
+
+    with _one_line_errors(file):
+        rust = RustTokenizer.from_file(str(file))
+    if (rust.truncation or {}).get("direction") == "left":
+        raise ReadingError(file, "it cuts texts on the left, which is not done here")
+    rust.no_truncation()
+    rust.no_padding()
+    return content | {"model": kind | model, "added_tokens": added}, rust
 
 
-def added_tokens(settings: Settings) -> set[str]:
+def _read_settings(file: Path | None) -> Settings:
+    return {} if file is None else typed(read_json(file), Settings, file)
+
+
+def _list_added(settings: Settings) -> set[str]:
     """The tokens that settings add, which `tokenizer.json` has too where transformers wrote it."""
     extra = settings.get("extra_special_tokens") or ()
     tokens: list[str | Special] = [*settings.get("added_tokens_decoder", {}).values()]
@@ -270,57 +231,56 @@ def added_tokens(settings: Settings) -> set[str]:
     return {str(_content(token)) for token in tokens}
 
 
-def _is_id(number: int | None) -> bool:
-    return number is not None
+def _special_ids(rust: Any, file: Path) -> tuple[list[int], list[int]]:
+    """The ids of the special tokens that are put before and after a text. Raises ReadingError."""
+    with _one_line_errors(file):
+        for probe in PROBES:
+            whole, inner = rust.encode(probe).ids, rust.encode(probe, add_special_tokens=False).ids
+            for start in range(len(whole) - len(inner) + 1) if inner else ():
+                if whole[start : start + len(inner)] == inner:
+                    return whole[:start], whole[start + len(inner) :]
+    raise ReadingError(file, "its post_processor must have the text once")
+
+
+@contextmanager
+def _one_line_errors(what: object) -> Iterator[None]:
+    """Context in which an error of the library, or a panic, which is no Exception, is a WeightsError."""
+    try:
+        yield
+    except (DearError, MemoryError):
+        raise
+    except BaseException as error:
+        if isinstance(error, Exception) or type(error).__name__ == "PanicException":
+            raise WeightsError(f"the library tokenizers cannot use {what} ({first_line(error)}).") from error
+        raise
 
 
 def _content(token: str | Special | None) -> str | None:
     return token["content"] if isinstance(token, dict) else token
 
 
-def _guarded(work: Callable[[], Result]) -> Result:
-    """The result of the library's Rust code. A panic in it is no Exception: a WeightsError, as the rest.
-    Other exceptions of that kind, such as of a signal, are not of the library.
+def is_clips(file: Path, settings_file: Path | None = None, merges_file: Path | None = None) -> bool:
+    """True if a `tokenizer.json`, or the `vocab.json` and `merges.txt` of older models, gives the ids of
+    CLIP's own tokenizer. Raises ReadingError.
     """
-    try:
-        with _without_panics():
-            return work()
-    except MemoryError:
-        raise
-    except BaseException as error:
-        if not (isinstance(error, Exception) or _is_panic(error)):
-            raise
-        raise WeightsError(f"the library tokenizers cannot use it ({first_line(error)}).") from error
-
-
-def _is_panic(error: BaseException) -> bool:
-    return type(error).__name__ == PANIC
-
-
-@contextmanager
-def _without_panics() -> Iterator[None]:
-    """Drop what Rust prints of a panic, with its stack, before Python learns of it.
-
-    Rust writes to the descriptor of stderr: what others write there meanwhile is passed on, unless there is a
-    panic.
-    """
-    with _stderr_lock, ExitStack() as stack:
-        try:
-            captured = stack.enter_context(TemporaryFile())
-            stderr = os.dup(STDERR)
-        except OSError:  # no room, or no stderr
-            yield
-            return
-        stack.callback(os.close, stderr)
-        os.dup2(captured.fileno(), STDERR)
-        panic = False
-        try:
-            yield
-        except BaseException as error:
-            panic = _is_panic(error)
-            raise
-        finally:
-            os.dup2(stderr, STDERR)
-            captured.seek(0)
-            if not panic and (text := captured.read()):
-                os.write(STDERR, text)
+    clips = open_clip.SimpleTokenizer()
+    words = {word: number for word, number in clips.encoder.items() if number not in CLIPS_SPECIAL.values()}
+    usual = words | CLIPS_SPECIAL, [*clips.bpe_ranks]
+    if _list_added(_read_settings(settings_file)) - CLIPS_SPECIAL.keys():
+        return False
+    if file.name != FILE:
+        vocabulary = read_json(file)
+        if merges_file is None:
+            return bool(vocabulary == usual[0])
+        lines = read_text(merges_file).splitlines()
+        return (vocabulary, [tuple(line.split()) for line in lines if line[:8] != "#version"]) == usual
+    content, rust = _read(file)
+    merges = content["model"].get("merges") or []
+    pairs = [tuple(pair.split(" ") if isinstance(pair, str) else pair) for pair in merges]
+    added = {token.get("content"): token.get("id") for token in content["added_tokens"]}
+    start, end = CLIPS_SPECIAL.values()
+    return (
+        (content["model"].get("vocab"), pairs) == usual
+        and added == CLIPS_SPECIAL
+        and all(rust.encode(text).ids == [start, *clips.encode(text), end] for text in CLIPS_PROBES)
+    )

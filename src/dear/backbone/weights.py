@@ -5,42 +5,45 @@ import os
 import shlex
 import zipfile
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import torch
 from huggingface_hub import constants
+from safetensors import safe_open
 from torch import Tensor, nn
 
-from dear.backbone import hub, sharded
+from dear.backbone import hub
 from dear.backbone import openclip as open_clip
 from dear.backbone.choice import LICENCE, MAX_LISTED, REAL, SIZE, BackboneName
-from dear.backbone.hub_hashes import ContentError, require_known
-from dear.backbone.sharded import map_sharded
 from dear.errors import WeightsError, first_line, listing, nearest_first, of_memory, warn
 from dear.limits import LimitError, at_most
-from dear.reading.files import ReadingError, expanded, opened
-from dear.reading.pickles import read_pickled
-from dear.reading.tensors import map_tensors, require_finite
-from dear.reading.typed import shown
+from dear.reading.files import ReadingError, expanded
+from dear.reading.plain import read_json
+from dear.reading.typed import shown, typed
 
-SUFFIXES = (".pt", ".pth", ".bin", ".safetensors", sharded.SUFFIX)
+INDEX = ".safetensors.index.json"
+"""The end of the name of an index, which lists several safetensors files beside it."""
+SUFFIXES = (".pt", ".pth", ".bin", ".safetensors", INDEX)
+COMMITS = {REAL: "7288da5a0d6f0b51c4a2b27c624837a9236d0112"}
+"""Commits of the weights that a role table in the package belongs to."""
 OPENAI_NOTES = ("input_resolution", "context_length", "vocab_size")  # beside the weights in OpenAI's files
-SHARED = 2
-"""Bytes of all tensors of a file, over its size: more than 1 where some share their values."""
-OLD_FORMAT = b"\x80"
-"""The first byte of a file of torch.save before version 1.6, a pickle; newer ones are zips."""
-IMAGE_POSITIONS = ("visual.positional_embedding", "visual.trunk.pos_embed")
-POSITIONS = (*IMAGE_POSITIONS, "positional_embedding", "text.positional_embedding")
-PATCHES = ("visual.conv1.weight", "visual.trunk.patch_embed.proj.weight")
-SCALES = {"logit_scale": 20, "logit_bias": 1000}
-"""The largest absolute values: a scale's logarithm, of which CLIP's is 4.6, and SigLIP's bias of -17."""
+POSITIONS = (
+    "visual.positional_embedding", "visual.trunk.pos_embed", "positional_embedding",
+    "text.positional_embedding",
+)  # fmt: skip
 MISFIT = (AttributeError, LookupError, RuntimeError, TypeError, ValueError)
+"""What open_clip raises for the tensors of another architecture."""
 Rename = Callable[[dict[str, Tensor]], dict[str, Tensor]]
 
 
-def local_file(name: str, pretrained: str) -> Path:
+class Index(TypedDict):
+    """The key of an index that is read: the file of each tensor."""
+
+    weight_map: dict[str, str]
+
+
+def find_local_file(name: str, pretrained: str) -> Path:
     """The path of a weights file. Raises WeightsError if there is no such file."""
     path = expanded(pretrained)
     if os.path.isfile(path):
@@ -48,59 +51,39 @@ def local_file(name: str, pretrained: str) -> Path:
     if os.path.isdir(path):
         raise WeightsError(f"{path} is a folder: name the weights file in it ({', '.join(SUFFIXES)}).")
     if path.suffix in SUFFIXES or len(path.parts) > 1:
-        raise WeightsError(f"no weights file at {path}. {name} takes {choices(name)}.")
-    raise WeightsError(f"{name} has no weights {pretrained!r}. It takes {choices(name, pretrained)}.")
-
-
-@dataclass(frozen=True)
-class Publication:
-    """Published weights: the commit of their repository, and the SHA-256 of their files if it is public."""
-
-    commit: str
-    sha256: frozenset[str] = frozenset()
-
-
-PUBLISHED = {REAL: Publication("7288da5a0d6f0b51c4a2b27c624837a9236d0112")}
-"""Weights that a role table in the package belongs to. Their commit is public in several places. The
-SHA-256 of the file is not: the hub states it for this commit.
-"""
+        raise WeightsError(f"no weights file at {path}. {name} takes {describe_choices(name)}.")
+    raise WeightsError(
+        f"{name} has no weights {pretrained!r}. It takes {describe_choices(name, pretrained)}."
+    )
 
 
 def download(name: str, pretrained: str, tag: dict[str, Any]) -> Path:
     """A tag's weights file, from the hub's cache or fetched. Raises WeightsError that says what to copy."""
-    # "owner/repository/file", or without file
-    repository, _, file = (tag.get("hf_hub") or "").rpartition("/")
-    files = [name for name in hub.FILES if not name.endswith(sharded.SUFFIX)]
+    repository, _, file = (tag.get("hf_hub") or "").rpartition("/")  # OWNER/NAME/file, or without file
+    files = [name for name in hub.FILES if not name.endswith(INDEX)]
     if file:
         files = [*dict.fromkeys([str(Path(file).with_suffix(".safetensors")), file])]
-    address = f"{constants.ENDPOINT}/{repository}/resolve/main/{file or files[0]}" if repository else None
-    published = PUBLISHED.get(BackboneName(name, pretrained))
     try:
         if not repository:
             return Path(open_clip.download_pretrained(tag))
-        commit, sha256 = (published.commit, published.sha256) if published else (None, frozenset[str]())
-        return hub.fetch(repository, files, title=f"{name}/{pretrained}", revision=commit, sha256=sha256)
-    except (ContentError, LimitError):
+        commit = COMMITS.get(BackboneName(name, pretrained))
+        return hub.fetch(repository, files, title=f"{name}/{pretrained}", revision=commit)
+    except (hub.ContentError, LimitError):
         raise
     except Exception as error:  # the network, the hub and the disk share no exception class
-        is_default = (name, pretrained) == REAL
+        address = f"{constants.ENDPOINT}/{repository}/resolve/main/{file or files[0]}"
+        about, instead = "", ""
+        if (name, pretrained) == REAL:
+            about, instead = f" ({SIZE}, {LICENCE} licence)", "; --model tiny is only for trying things out"
         local = f"{pretrained}{Path(file or files[0]).suffix}"
         raise WeightsError(
             f"cannot download {name}/{pretrained} ({first_line(error.__cause__ or error)}). On another "
-            f"machine download {address or tag.get('url')}"
-            f"{f' ({SIZE}, {LICENCE} licence)' if is_default else ''}, name it {local}, and give its local "
-            f"path here: --model {name} --pretrained {local}"
-            f"{'; --model tiny is only for trying things out' if is_default else ''}."
+            f"machine download {address if repository else tag.get('url')}{about}, name it {local}, and give "
+            f"its local path here: --model {name} --pretrained {local}{instead}."
         ) from error
 
 
-def require_published(path: Path, name: str, tag: str | None) -> None:
-    """Raise WeightsError for a file that is named after published weights but differs from them."""
-    if tag is not None and (published := PUBLISHED.get(BackboneName(name, tag))) is not None:
-        require_known(path, published.sha256, f"{name}/{tag}")
-
-
-def tag_of_file(name: str, pretrained: str | None) -> str | None:
+def find_tag_of_file(name: str, pretrained: str | None) -> str | None:
     """The tag of an architecture that a local file is named after, or whose repository a folder above it is
     named after (as the hub's cache and `hf download` name it); None for any other file.
     """
@@ -116,74 +99,75 @@ def tag_of_file(name: str, pretrained: str | None) -> str | None:
     return None
 
 
-def choices(name: str, near: str = "") -> str:
+def describe_choices(name: str, near: str = "") -> str:
     """A description of the weights that an architecture accepts."""
     tags = nearest_first(near, open_clip.list_pretrained_tags_by_model(name))
     return f"a tag ({listing(tags, MAX_LISTED)}), a local file, or random:0 for random weights"
 
 
-def read_safetensors(path: Path) -> dict[str, Tensor]:
-    """Tensors of a safetensors file, or of the files that an index lists, memory-mapped, their values unread.
-    Raises WeightsError for a missing or invalid file.
-    """
-    if not path.is_file():
-        raise WeightsError(
-            f"no weights at {path}: `python -m tools.pretrain --out FOLDER` writes them, in a checkout."
-        )
-    try:
-        return map_sharded(path) if path.name.endswith(sharded.SUFFIX) else map_tensors(path, links=True)
-    except ReadingError as error:
-        raise WeightsError(f"{str(error).removesuffix('.')}: copy or write it again.") from error
-
-
 def read_weights(path: Path) -> dict[str, Tensor]:
-    """The tensors of a weights file as it has them. Raises WeightsError if it is damaged or unsafe."""
-    if path.suffix == ".safetensors" or path.name.endswith(sharded.SUFFIX):
-        return read_safetensors(path)
-    size = path.stat().st_size
-    at_most("tensor_bytes", size, path)
+    """The tensors of a weights file as it has them, memory-mapped: of a safetensors file, of those that an
+    index lists, or of a state dict. Raises WeightsError if it is damaged or unsafe.
+    """
     try:
-        with opened(path, links=True) as file:
-            first = file.read(2)
-        if first.startswith(OLD_FORMAT):
-            raise WeightsError(
-                f"{path} was saved by a version of torch before 1.6. If you trust it, save it anew: python "
-                '-c "import sys, torch; torch.save(torch.load(sys.argv[1], weights_only=True), sys.argv[2])" '
-                f"{shlex.quote(str(path))} {shlex.quote(f'{path.stem}-new.pt')}"
-            )
-        if first != b"PK":
-            raise WeightsError(f"{path} is no file of torch.save: copy it again, or name the right file.")
-        content = read_pickled(path, path, size, check=lambda: _require_stored_tensors(path))
-    except ReadingError as error:
-        raise WeightsError(f"{path}: {error.reason}: copy it again, or save its state dict alone.") from error
-    if isinstance(content, dict) and isinstance(state := dict.get(content, "state_dict"), dict):
+        at_most("tensor_bytes", path.stat().st_size, path)
+        if path.name.endswith(INDEX):
+            return _read_shards(path)
+        if path.suffix == ".safetensors":
+            with safe_open(path, framework="pt") as file:
+                state = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no mapping)
+        else:
+            state = _read_pickled(path)
+    except (WeightsError, LimitError):
+        raise
+    except Exception as error:  # a damaged file may fail anywhere in the readers
+        if of_memory(error):
+            raise
+        reason = error.reason if isinstance(error, ReadingError) else first_line(error)
+        raise WeightsError(f"{path} is damaged, or no file of weights ({reason}): copy it again.") from error
+    if any(value.layout != torch.strided or value.is_quantized for value in state.values()):
+        raise WeightsError(f"{path} holds tensors of an unsupported kind: sparse or quantized.")
+    return state
+
+
+def list_shards(index: Path) -> list[str]:
+    """The files that an index lists. Raises ReadingError."""
+    files = sorted(set(typed(read_json(index), Index, index)["weight_map"].values()))
+    for file in files:
+        if not file.endswith(".safetensors") or Path(file).name != file or "\\" in file:
+            raise ReadingError(index, f"its weight_map names {shown(file)}, no safetensors file beside it")
+    return files
+
+
+def _read_shards(index: Path) -> dict[str, Tensor]:
+    files = [index.parent / file for file in list_shards(index)]
+    at_most("tensor_bytes", sum(file.stat().st_size for file in files), index)
+    return {name: tensor for file in files for name, tensor in read_weights(file).items()}
+
+
+def _read_pickled(path: Path) -> dict[str, Tensor]:
+    """The state dict in a file of torch.save. Its code is not run."""
+    is_zip = zipfile.is_zipfile(path)  # as torch writes since 1.6; it can be mapped
+    if is_zip and any(name.endswith("/constants.pkl") for name in zipfile.ZipFile(path).namelist()):
+        raise WeightsError(
+            f"{path} is a TorchScript archive, the format of OpenAI's files, and cannot be read without "
+            'running its code. If you trust it, convert it once: python -c "import sys, torch; '
+            "torch.save(torch.jit.load(sys.argv[1], map_location='cpu').state_dict(), sys.argv[2])\" "
+            f"{shlex.quote(str(path))} {shlex.quote(f'{path.stem}-state.pt')}"
+        )
+    content = torch.load(path, map_location="cpu", weights_only=True, mmap=is_zip)
+    if isinstance(content, dict) and isinstance(state := content.get("state_dict"), dict):
         content = state  # of a training checkpoint
     if not isinstance(content, dict):
         raise WeightsError(f"{path} holds a {type(content).__name__}: save model.state_dict().")
-    content = dict(dict.items(content))  # an OrderedDict may have attributes in place of its methods
-    if not all(isinstance(name, str) for name in content):
-        raise WeightsError(f"{path} is not a state dict: it has keys that are no text.")
     if foreign := [name for name, value in content.items() if not isinstance(value, Tensor)]:
         raise WeightsError(
             f"{path} is not a state dict: {shown(foreign[0])} is not a tensor. Save model.state_dict()."
         )
-    claimed = sum(value.numel() * value.element_size() for value in content.values())
-    if claimed > SHARED * size:
-        raise WeightsError(
-            f"{path} has {size:,} bytes, but its tensors {claimed:,}: they repeat their values. Save "
-            "contiguous copies of them."
-        )
-    odd = [value for value in content.values() if value.layout != torch.strided or value.is_quantized]
-    if odd or any(value.is_nested for value in content.values()):
-        raise WeightsError(f"{path} holds tensors of an unsupported kind: sparse, quantised or nested.")
-    return {_plain_name(name): value for name, value in content.items()}
-
-
-def _plain_name(name: str) -> str:
-    """A tensor's name without what DataParallel and torch.compile put before it."""
-    for prefix in ("module.", "_orig_mod."):
-        name = name.removeprefix(prefix)
-    return name
+    # DataParallel and torch.compile put these before each name.
+    return {
+        str(name).removeprefix("module.").removeprefix("_orig_mod."): value for name, value in content.items()
+    }
 
 
 def load_weights(network: Any, path: Path, rename: Rename | None = None) -> None:
@@ -193,8 +177,8 @@ def load_weights(network: Any, path: Path, rename: Rename | None = None) -> None
     state = read_weights(path)
     notes = [name for name in OPENAI_NOTES if state.pop(name, None) is not None]
     without_values = {name: torch.empty(value.shape, device="meta") for name, value in state.items()}
-    _require_same(network, _renamed(network, without_values, rename, path), path)
-    fill_weights(network, _renamed(network, state, rename, path), path)
+    _require_same(network, _rename(network, without_values, rename, path), path)
+    fill_weights(network, _rename(network, state, rename, path), path)
     for module in network.modules():  # what no file holds: tables of rotary embeddings, zero biases of keys
         if hasattr(module, "init_non_persistent_buffers"):
             for name, buffer in module.named_buffers(recurse=False):
@@ -211,11 +195,11 @@ def load_weights(network: Any, path: Path, rename: Rename | None = None) -> None
         )
 
 
-def _renamed(network: Any, state: dict[str, Tensor], rename: Rename | None, path: Path) -> dict[str, Tensor]:
+def _rename(network: Any, state: dict[str, Tensor], rename: Rename | None, path: Path) -> dict[str, Tensor]:
     """A file's tensors under the network's names, a scalar where the file has a vector of one entry."""
     try:
         state = rename(state) if rename is not None else _open_clip_names(network, state)
-    except MISFIT as error:  # in what open_clip expects of a file
+    except MISFIT as error:
         if of_memory(error):
             raise
         raise WeightsError(
@@ -225,6 +209,18 @@ def _renamed(network: Any, state: dict[str, Tensor], rename: Rename | None, path
         value, parameter = state.get(name), getattr(network, name)
         if value is not None and parameter is not None and value.numel() == 1:
             state[name] = value.reshape(parameter.shape)
+    return state
+
+
+def _open_clip_names(network: Any, state: dict[str, Tensor]) -> dict[str, Tensor]:
+    """A file of a model whose text tower is a module of its own may hold it as CLIP does, or under the names
+    of MobileCLIP's authors.
+    """
+    if state.keys() == network.state_dict().keys():
+        return state
+    state = open_clip.convert_state_dict(network, state)
+    if "positional_embedding" in state and not hasattr(network, "positional_embedding"):
+        state = open_clip.convert_to_custom_text_state_dict(state)
     return state
 
 
@@ -240,93 +236,28 @@ def fill_weights(model: nn.Module, state: dict[str, Tensor], path: Path) -> None
 
 
 def _float32(name: str, value: Tensor, path: Path) -> Tensor:
-    try:
-        require_finite([(name, value)], path)
-        copy = value.to(torch.float32, copy=True)
-        require_finite([(name, copy)], path)  # float64 has larger numbers
-    except ReadingError as error:
-        raise WeightsError(f"{str(error).removesuffix('.')}: copy or write it again.") from error
-    except (RuntimeError, TypeError) as error:  # of a type without arithmetic, or without storage
-        if of_memory(error):
-            raise
-        raise WeightsError(f"{path} holds tensors of an unsupported kind ({first_line(error)}).") from error
-    if name in SCALES and copy.abs().max() > SCALES[name]:
-        raise WeightsError(
-            f"{path} does not fit: its {name} is {float(copy.reshape(-1)[0]):g}, with which all "
-            f"classes are alike. It must be from -{SCALES[name]} to {SCALES[name]}."
-        )
+    if value.is_complex():
+        raise WeightsError(f"{path} does not fit: the values of {name} are complex numbers.")
+    copy = value.to(torch.float32, copy=True)
+    if not math.isfinite(copy.sum()) and not copy.isfinite().all():
+        raise WeightsError(f"{path} is damaged: values of {name} are not finite. Copy or write it again.")
     return copy
 
 
-def _require_same(model: nn.Module, state: dict[str, Tensor], path: Path) -> None:
+def _require_same(model: nn.Module, state: Mapping[str, Tensor], path: Path) -> None:
     """Raise WeightsError naming the tensors of a state that are missing, unknown or of another shape."""
     expected = model.state_dict()
     missing, unknown = sorted(expected.keys() - state.keys()), sorted(state.keys() - expected.keys())
     shapes = [name for name in expected.keys() & state.keys() if expected[name].shape != state[name].shape]
-    if missing or unknown or shapes:
-        for name in shapes if not missing and not unknown else ():
-            _require_same_positions(name, expected[name], state[name], path, patch=_patch_size(expected))
-        kinds = {"missing": missing, "unknown": unknown, "of a different shape": shapes}
-        counts = [f"{len(names)} {kind} (first: {min(names)})" for kind, names in kinds.items() if names]
+    if not missing and not unknown and (positions := [name for name in POSITIONS if name in shapes]):
+        name = positions[0]
+        count, needed = (tensor[name].shape[-2:-1].numel() for tensor in (state, expected))
+        raise WeightsError(
+            f"{path} holds weights for {count} positions of {'images' if 'visual' in name else 'texts'} "
+            f"({name}), but the model has {needed}, and position embeddings are not interpolated: name the "
+            "architecture of that size (as ViT-L-14-336 is of ViT-L-14; `dear models` lists all)."
+        )
+    kinds = {"missing": missing, "unknown": unknown, "of a different shape": shapes}
+    counts = [f"{len(names)} {kind} (first: {min(names)})" for kind, names in kinds.items() if names]
+    if counts:
         raise WeightsError(f"{path} holds weights of another architecture: tensors {', '.join(counts)}.")
-
-
-def _require_same_positions(name: str, expected: Tensor, actual: Tensor, path: Path, *, patch: int) -> None:
-    """Raise WeightsError that says so if position embeddings are of another number of patches or words."""
-    count, needed = actual.shape[-2:-1].numel(), expected.shape[-2:-1].numel()
-    if name not in POSITIONS or actual.ndim != expected.ndim or actual.shape[-1] != expected.shape[-1]:
-        return
-    if name not in IMAGE_POSITIONS:
-        raise WeightsError(
-            f"{path} holds weights for texts of {count} tokens, but the model takes {needed}: name a model "
-            "with such texts."
-        )
-    class_token = needed - math.isqrt(needed) ** 2
-    patches, side = count - class_token, math.isqrt(max(0, count - class_token))
-    grid = (
-        f"{side * patch} x {side * patch} pixels" if side**2 == patches else f"{patches} patches, no square,"
-    )
-    pixels = math.isqrt(needed) * patch
-    raise WeightsError(
-        f"{path} holds weights for pictures of {grid} but the model takes {pixels} x {pixels} pixels, and "
-        "position embeddings are not interpolated: name the architecture of that resolution (as ViT-L-14-336 "
-        "is of ViT-L-14; `dear models` lists all with their pixels)."
-    )
-
-
-def _patch_size(expected: Mapping[str, Tensor]) -> int:
-    """Pixels along a side of a patch."""
-    weights = (expected[name] for name in PATCHES if name in expected)
-    return next((weight.shape[-1] for weight in weights), 1)
-
-
-def _open_clip_names(network: Any, state: dict[str, Tensor]) -> dict[str, Tensor]:
-    """A file of a model whose text tower is a module of its own may hold it as CLIP does, or under the names
-    of MobileCLIP's authors.
-    """
-    if state.keys() == network.state_dict().keys():
-        return state
-    state = open_clip.convert_state_dict(network, state)
-    if "positional_embedding" in state and not hasattr(network, "positional_embedding"):
-        state = open_clip.convert_to_custom_text_state_dict(state)
-    return state
-
-
-def _require_stored_tensors(path: Path) -> None:
-    """Raise WeightsError for a TorchScript archive, ReadingError for a compressed one, whose bytes torch
-    would take for the tensors'.
-    """
-    try:
-        with zipfile.ZipFile(path) as archive:
-            entries = archive.infolist()
-    except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError):
-        return  # a damaged archive: torch's reader reports the error
-    if any(entry.filename.endswith("/constants.pkl") for entry in entries):
-        raise WeightsError(
-            f"{path} is a TorchScript archive, the format of OpenAI's files, and cannot be read without "
-            'running its code. If you trust it, convert it once: python -c "import sys, torch; '
-            "torch.save(torch.jit.load(sys.argv[1], map_location='cpu').state_dict(), sys.argv[2])\" "
-            f"{shlex.quote(str(path))} {shlex.quote(f'{path.stem}-state.pt')}"
-        )
-    if any(entry.compress_type != zipfile.ZIP_STORED for entry in entries):
-        raise ReadingError(path, "it is compressed")

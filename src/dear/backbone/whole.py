@@ -5,18 +5,11 @@ tower counts as a single layer that nothing can enter: a span begins past it, at
 the embedding itself. So methods that change no layer of a tower work on it as they are.
 """
 
-from collections.abc import Callable
-from functools import cached_property, partial
-from itertools import chain
 from typing import Any, ClassVar, NoReturn
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
-from torch.func import functional_call
-from torch.nn.functional import multi_head_attention_forward, scaled_dot_product_attention
-from torch.overrides import TorchFunctionMode
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from dear.backbone.choice import Access
 from dear.backbone.injection import Injection
@@ -28,21 +21,16 @@ from dear.backbone.towers import Bias, outside_autocast, widest
 from dear.backbone.vision import MOST_IMAGES, VisionTower, exact_convolutions
 from dear.errors import WeightsError, first_line, of_memory
 
-NEEDED = 'a backbone that "dear models" lists with layers and heads, as ViT-B-16, has them'
-LAYER_VALUES = 2**25
-"""Values of the largest layer of an image tower for all pictures that are computed together."""
-PICTURES = 1009
-"""Pictures of a pass without memory: a prime, so that what is computed of weights alone is no multiple."""
+IMAGES_ON_CPU = 16
 
 
 class Whole:
     """The base of both towers that are used whole: their layers and heads cannot be reached."""
 
     access: ClassVar[Access] = "features"
-
-    @property
-    def depth(self) -> int:
-        return 1
+    depth = 1
+    title: str
+    module: nn.Module
 
     @property
     def heads(self) -> int:
@@ -58,7 +46,27 @@ class Whole:
 
     def _refuse(self) -> NoReturn:
         """Raise WeightsError for what needs layers or heads."""
-        raise NotImplementedError
+        raise WeightsError(
+            f"this backbone's {self.title} gives features only, no layers or attention heads: `dear models` "
+            "lists those that give them, such as ViT-B-16."
+        )
+
+    def _embed(self, inputs: Tensor) -> Tensor:
+        """The module's embeddings, of modules that also return tokens. Raises WeightsError for one that
+        fails: a configuration may ask for what its classes cannot compute.
+        """
+        try:
+            with outside_autocast(inputs.device):
+                output = self.module(inputs)
+        except Exception as error:
+            if of_memory(error):
+                raise
+            raise WeightsError(
+                f"the {self.title} cannot be computed ({first_line(error)}): its configuration is of no "
+                "working model."
+            ) from error
+        embeddings: Tensor = output[0] if isinstance(output, tuple) else output
+        return embeddings
 
 
 class WholeVisionTower(Whole, VisionTower):
@@ -69,8 +77,9 @@ class WholeVisionTower(Whole, VisionTower):
 
     def __init__(self, visual: Any, embed_dim: int) -> None:
         nn.Module.__init__(self)
-        self.module: nn.Module = visual
+        self.module = visual
         self.kind = image_kind(visual)
+        self.title = f"image tower ({self.kind})"
         self.image_size = image_side(visual)
         self.ln_final: nn.Module = nn.Identity()
         self.projection = _identity(embed_dim, visual)
@@ -83,21 +92,13 @@ class WholeVisionTower(Whole, VisionTower):
 
     @property
     def images_at_once(self) -> int:
-        """Images to compute together without gradients: 250, or on a CPU as many of them as keep the largest
-        layer, of which several are there at a time, within 128 MiB, or half as large as the weights if that
-        is more.
+        """Images to compute together without gradients: few on a CPU, as the first layers of a convolutional
+        tower have many values.
         """
-        if self.projection.device.type != "cpu":
-            return MOST_IMAGES
-        room = max(LAYER_VALUES, sum(weight.numel() for weight in self.module.parameters()) // 2)
-        return min(MOST_IMAGES, max(1, room // self._values))
-
-    @cached_property
-    def _values(self) -> int:
-        return values_of_layer(self.module)
+        return IMAGES_ON_CPU if self.projection.device.type == "cpu" else MOST_IMAGES
 
     def train(self, mode: bool = True) -> "WholeVisionTower":
-        """Stay in evaluation mode: statistics of batch normalisation are those of the weights."""
+        """Stay in evaluation mode: statistics of batch normalization are those of the weights."""
         del mode
         super().train(False)
         return self
@@ -143,20 +144,14 @@ class WholeVisionTower(Whole, VisionTower):
 
     def _tokens(self, images: Float[Tensor, "batch 3 height width"]) -> Float[Tensor, "batch 1 embed"]:
         weight = next(self.module.parameters())
-        with exact_convolutions(images.device), outside_autocast(images.device):
-            features = _computed(self.module, images.to(weight.dtype), f"image tower ({self.kind})")
+        with exact_convolutions(images.device):
+            features = self._embed(images.to(weight.dtype))
         if features.ndim != 2 or features.shape[1] != self.embed_dim:
             raise WeightsError(
-                f"the image tower ({self.kind}) gives {tuple(features.shape[1:])} for an image, not an "
-                f"embedding of {self.embed_dim} numbers: its configuration names no pooling that fits."
+                f"the {self.title} gives {tuple(features.shape[1:])} for an image, not an embedding of "
+                f"{self.embed_dim} numbers: its configuration names no pooling that fits."
             )
         return features.to(self.projection.dtype).unsqueeze(1)
-
-    def _refuse(self) -> NoReturn:
-        raise WeightsError(
-            f"this backbone's image tower ({self.kind}) gives features only, no layers or attention heads: "
-            f"{NEEDED}."
-        )
 
 
 class WholeTextTower(Whole, TextTower):
@@ -164,8 +159,9 @@ class WholeTextTower(Whole, TextTower):
 
     def __init__(self, source: Any) -> None:
         nn.Module.__init__(self)
-        self.module: nn.Module = source
-        self.kind = text_kind(source)
+        self.module = source
+        has_class = getattr(source, "cls_emb", None) is not None
+        self.title = f"text tower ({'CoCa' if has_class else 'open_clip'}'s {type(source).__name__})"
         self.ln_final: nn.Module = nn.Identity()
         self.projection = _identity(int(source.output_dim), source)
         self.projection_bias = None
@@ -181,9 +177,7 @@ class WholeTextTower(Whole, TextTower):
         del most_stored
         if first <= self.depth:
             self._refuse()
-        parts = ids.split(self.prompts_at_once(1 + ids.shape[1]))
-        with outside_autocast(ids.device):
-            embeddings = [_computed(self.module, part, f"text tower ({self.kind})") for part in parts]
+        embeddings = [self._embed(part) for part in ids.split(self.prompts_at_once(1 + ids.shape[1]))]
         features = torch.cat(embeddings).to(self.projection.dtype)
         return TextTrunk(features.unsqueeze(1), features.new_zeros(len(ids), dtype=torch.long), 0, False)
 
@@ -212,25 +206,13 @@ class WholeTextTower(Whole, TextTower):
         past = self.depth + 1
         return self.features(self.trunk(ids, past), past)
 
-    def _refuse(self) -> NoReturn:
-        raise WeightsError(
-            f"this backbone's text tower ({self.kind}) gives features only, no layers: a backbone that "
-            '"dear models" lists with layers of texts, as ViT-B-16 or RN50, has them.'
-        )
-
 
 def image_kind(visual: Any) -> str:
     """The class of an image tower, as a message names it."""
     if is_instance(visual, TIMM_MODEL_CLASS):
         return f"timm's {type(visual.trunk).__name__}"
-    pooled = getattr(visual, "attn_pool", None) is not None
-    return f"CoCa's {type(visual).__name__}" if pooled else type(visual).__name__
-
-
-def text_kind(source: Any) -> str:
-    """The class of a text tower, as a message names it."""
-    has_class = getattr(source, "cls_emb", None) is not None
-    return f"CoCa's {type(source).__name__}" if has_class else type(source).__name__
+    is_pooled = getattr(visual, "attn_pool", None) is not None
+    return f"CoCa's {type(visual).__name__}" if is_pooled else type(visual).__name__
 
 
 def image_sides(visual: Any) -> tuple[int, int]:
@@ -245,93 +227,5 @@ def image_side(visual: Any) -> int:
     return image_sides(visual)[0]
 
 
-@torch.no_grad()
-def values_of_layer(visual: nn.Module, *, layered: bool = False) -> int:
-    """The most values that an operator of an image tower gives for a picture, by a pass on the meta device,
-    which takes no memory. A ``layered`` tower is not used whole, and computes attention by itself. Raises
-    WeightsError for a tower that fails.
-    """
-    tensors = chain(visual.named_parameters(), visual.named_buffers())
-    without_values = {name: tensor.detach().to("meta") for name, tensor in tensors}
-    pixels = torch.empty(PICTURES, 3, *image_sides(visual), device="meta")
-    training, operators = visual.training, _Operators()
-    try:
-        visual.eval()  # batch normalisation trains on no single picture
-        with operators, _FusedAttention(layered=layered):
-            _computed(
-                partial(functional_call, visual, without_values),
-                pixels,
-                f"image tower ({image_kind(visual)})",
-            )
-    finally:
-        visual.train(training)
-    return operators.largest
-
-
-class _Operators(TorchDispatchMode):
-    """Context that notes the most values of an operator's output for each of `PICTURES`: modules such as an
-    attention with position biases compute larger ones than they return.
-    """
-
-    def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.largest = 1
-
-    def __torch_dispatch__(self, operator: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        output = operator(*args, **(kwargs or {}))
-        if not any(result.alias_info for result in operator._schema.returns):  # a view takes no memory
-            results = output if isinstance(output, list | tuple) else [output]
-            sizes = [result.numel() for result in results if isinstance(result, Tensor)]
-            of_pictures = (size // PICTURES for size in sizes if size % PICTURES == 0)  # others: of weights
-            self.largest = max(self.largest, *of_pictures, 1)
-        return output
-
-
-class _FusedAttention(TorchFunctionMode):
-    """Context in which attention is without its matrix of queries and keys where a CPU computes it so, which
-    the meta device does not. In torch's own module a CPU has the matrix; a ``layered`` tower does not use it.
-    """
-
-    def __init__(self, *, layered: bool) -> None:
-        super().__init__()
-        self.layered = layered
-
-    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = kwargs or {}
-        if function is scaled_dot_product_attention and (output := _fused(*args, **kwargs)) is not None:
-            return output
-        if function is multi_head_attention_forward and self.layered:
-            return torch.empty_like(args[0]), None
-        return function(*args, **kwargs)
-
-
-def _fused(
-    query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, *_: object, **__: object
-) -> Tensor | None:
-    """An output of attention without values, if torch computes it on a CPU without its matrix."""
-    dimensions = {query.ndim} | {4 if attn_mask is None or attn_mask.ndim == 2 else attn_mask.ndim}
-    # The width and the step from number to number.
-    forms = {(tensor.shape[-1], tensor.stride(-1)) for tensor in (query, key, value)}
-    return torch.empty_like(query) if dimensions == {4} and forms == {(query.shape[-1], 1)} else None
-
-
 def _identity(size: int, module: nn.Module) -> nn.Parameter:
     return nn.Parameter(torch.eye(size).to(next(module.parameters())), requires_grad=False)
-
-
-def _computed(module: Callable[[Tensor], Any], inputs: Tensor, tower: str) -> Tensor:
-    """The embeddings, of towers that also return tokens. Raises WeightsError for a tower that fails: a
-    configuration may ask for what its classes cannot compute.
-    """
-    try:
-        output = module(inputs)
-    except (
-        ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError
-    ) as error:  # fmt: skip
-        if of_memory(error):
-            raise
-        raise WeightsError(
-            f"the {tower} cannot be computed ({first_line(error)}): its configuration is of no working model."
-        ) from error
-    features: Tensor = output[0] if isinstance(output, tuple) else output
-    return features

@@ -1,6 +1,5 @@
 """`dear data`: which data sets there are, what is in them, and what runs draw from them."""
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -132,7 +131,7 @@ def command_check(
 ) -> Check:
     """Report counts, missing, broken and repeated files, class names, and whether the split is standard.
 
-    All faults are listed, of the lists at most 5,000, and the exit code is 1 if there is one. Warnings (a
+    All faults are listed, and the exit code is 1 if there is one. Warnings (a
     single class, uneven classes, images of the same content) do not change it.
 
     Args:
@@ -168,20 +167,29 @@ def render_check(result: Check, console: Console) -> None:
     console.print(table(None, ("split", "images", "published", "fewest a class", "most a class"), rows))
     words = {True: ", the standard one", False: ", NOT the standard one: results not comparable", None: ""}
     lines = [f"split: {result.split}{words[result.standard]}"]
-    lines += [f"templates: {' | '.join(result.templates)}", f"class names: {_shortened(result.classnames)}"]
+    lines += [
+        f"templates: {' | '.join(result.templates)}",
+        f"class names: {_shortened(_named_classes(result))}",
+    ]
     lines += [f"note: {note}" for note in result.notes]
-    lines += _listed("faults of the lists", result.faults, result.more_faults)
+    lines += _listed("faults of the lists", result.faults)
     lines += _listed("class names that differ from the published ones", result.other_names)
     lines += _listed("missing files", result.missing)
     lines += _listed("broken files", [*(result.broken or {}).values()])
     read = "all can be read" if result.broken is not None else "none was read (--decode reads them)"
     if unreadable := len(result.broken or result.missing):
         read = f"{unreadable} cannot be read"
-    read += f"; faults of the lists: {len(result.faults) + result.more_faults}" if result.faults else ""
+    read += f"; faults of the lists: {len(result.faults)}" if result.faults else ""
     lines += [f"warning: {warning}" for warning in result.warnings]
     verdict = "NOT OK" if result.partly else "usable, with warnings" if result.warnings else "ok"
     lines.append(f"{verdict}: of {sum(result.counts.values())} images {read}")
     console.print("\n".join(map(printable, lines)), markup=False, soft_wrap=True)
+
+
+def _named_classes(result: Check) -> list[str]:
+    """The class names, and where one is not that of its folder or label, which it is."""
+    pairs = zip(result.keys, result.classnames, strict=True)
+    return [name if key.replace("_", " ").strip() == name else f"{key} is {name}" for key, name in pairs]
 
 
 def _shortened(names: Sequence[str]) -> str:
@@ -193,13 +201,13 @@ def _shortened(names: Sequence[str]) -> str:
     return ", ".join(first) + (f" ... and {more:,} more (--json has all)" if more else "")
 
 
-def _listed(what: str, lines: list[str], more: int = 0) -> list[str]:
-    """The first lines of a list, how many there are, and ``more`` that are not in it."""
+def _listed(what: str, lines: list[str]) -> list[str]:
+    """The first lines of a list, and how many there are."""
     if not lines:
         return []
-    count, has = len(lines) + more, f"the first {len(lines)}" if more else "all"
-    remainder = [f"  ... and {count - MOST_LINES} more (--json has {has})"] if count > MOST_LINES else []
-    return [f"{what}: {count}", *(f"  {line}" for line in lines[:MOST_LINES]), *remainder]
+    more = len(lines) - MOST_LINES
+    remainder = [f"  ... and {more} more (--json has all)"] if more > 0 else []
+    return [f"{what}: {len(lines)}", *(f"  {line}" for line in lines[:MOST_LINES]), *remainder]
 
 
 @dataclass(frozen=True)
@@ -263,59 +271,3 @@ def render_pick(result: Picked, console: Console) -> None:
     console.print("\n".join(lines), markup=False, soft_wrap=True)
     if result.written:
         console.print(f"written to {result.written}", markup=False)
-
-
-@dataclass(frozen=True)
-class Cached:
-    """What was decoded and where it is; units: images, bytes, seconds."""
-
-    dataset: str
-    folder: Path
-    images: int
-    pixels: int
-    seconds: float
-
-
-def command_cache(
-    name: str,
-    *,
-    root: Path | None = None,
-    dataset: DataSettings = DataSettings(),  # noqa: B008 (frozen, and its fields become options)
-) -> Cached:
-    """Fill the decode cache with all images of a data set. Runs use it with --dataset.decode-cache.
-
-    Args:
-        name: A benchmark's name, a folder of images, a CSV or JSONL file, or a zip.
-        root: Folder of the benchmarks, in CoOp's layout. By default the environment variable DEAR_DATA.
-        dataset: How the data set is read, the folder of caches (--dataset.cache) and the number of threads.
-    """
-    from rich.progress import Progress
-
-    from dear.data.names import check_name
-
-    settings = replace(dataset, root=root or dataset.root, decode_cache=True)
-    check_name(name, settings, tasks=False)
-    from dear.data.images.photos import DecodeCache, fill  # loads torch: what can be refused is
-    from dear.data.loading import photographs, read_listing
-
-    data = photographs(read_listing(name, settings), settings)
-    splits = [split for split in (data.train, data.val, data.test) if split is not None]
-    start, pixels, done = time.perf_counter(), 0, 0
-    console = progress_console()
-    with Progress(console=console, disable=not console.is_terminal, transient=True) as bar:
-        task = bar.add_task("decoding", total=sum(map(len, splits)))
-        for split in splits:
-            for images, size in fill(split):
-                done, pixels = done + images, pixels + size
-                bar.update(task, completed=done)
-    folder = DecodeCache(settings.cache_folder(), settings.short_side).folder
-    return Cached(data.name, folder, done, pixels, time.perf_counter() - start)
-
-
-def render_cache(result: Cached, console: Console) -> None:
-    """Show what is in the cache now."""
-    console.print(
-        f"{result.dataset}: {result.images} images, {result.pixels / 2**20:.1f} MiB in {result.folder}, "
-        f"{result.seconds:.1f} s",
-        markup=False,
-    )

@@ -61,7 +61,7 @@ def command(
     if split == "test" and dataset.test_share == DataSettings.test_share:  # not asked for
         dataset = replace(dataset, test_share=1.0)
     with held_notes(), progress_console().status("scoring"):
-        images = load_dataset(data, replace(dataset, short_side=loaded.short_side))
+        images = load_dataset(data, dataset)
         predictor = Predictor(loaded, device, pretrained=pretrained)
         own_classes = classes == "bundle"
         if out is None:

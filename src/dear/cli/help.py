@@ -13,6 +13,8 @@ from cyclopts import Argument
 from docstring_parser import DocstringStyle, parse
 
 from dear.cli.parsing import CommandParser, name_of, sequence_of
+from dear.evaluation.protocols import PROTOCOLS
+from dear.methods.declaration import MethodSettings, published_rows
 from dear.methods.registry import METHODS, option_groups
 
 WIDTH = 100
@@ -64,6 +66,13 @@ def descriptions(described: Any) -> dict[str, str]:
     docs = [part.__doc__ or "" for part in reversed(getattr(described, "__mro__", [described]))]
     parameters = [entry for doc in docs for entry in parse(cleandoc(doc), DocstringStyle.GOOGLE).params]
     return {entry.arg_name: " ".join((entry.description or "").split()) for entry in parameters}
+
+
+def other_defaults(kind: type[MethodSettings], field_name: str) -> list[tuple[Any, str]]:
+    """Values that the authors set for a field in place of its default, with the runs that have them."""
+    commands = {name: protocol.trains_as for name, protocol in PROTOCOLS.items()}
+    rows = [row for row in published_rows(kind.folder()) if field_name in row.settings]
+    return [(row.settings[field_name], row.scope(commands)) for row in rows]
 
 
 class CommandHelp:
@@ -138,7 +147,11 @@ class CommandHelp:
 
     def described(self, option: Argument) -> tuple[str, str]:
         """How an option is typed, and what it does."""
-        return _invocation(option), " ".join(filter(None, [self.about(option), _default(option)]))
+        owner = self.owners.get(id(option))
+        others = list[tuple[Any, str]]()
+        if isinstance(owner, type) and issubclass(owner, MethodSettings):
+            others = other_defaults(owner, option.field_info.name)
+        return _invocation(option), " ".join(filter(None, [self.about(option), _default(option, others)]))
 
     def entry(self, option: Argument) -> str:
         """An option and its description, in two columns."""
@@ -180,8 +193,18 @@ def _kinds(hint: Any) -> Iterator[type]:
         yield hint
 
 
-def _default(option: Argument) -> str:
+def in_words(value: Any) -> str:
+    """A default as help prints it."""
+    names = {"": "empty", None: "none", True: "yes", False: "no"}
+    return names[value] if isinstance(value, str | bool | None) and value in names else str(value)
+
+
+def _default(option: Argument, others: Sequence[tuple[Any, str]]) -> str:
+    """The value of an option that is not given, with the ``others`` that it has in some runs."""
     default = option.field_info.default
+    if others:
+        values = [in_words(default), *(f"{in_words(value)} {scope}" for value, scope in others)]
+        return f"(default: {'; '.join(values)})"
     if option.required:
         return "(required)" if option.index is None else ""
     if default is True:

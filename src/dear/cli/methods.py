@@ -10,7 +10,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from rich.console import Console
 
-from dear.cli.help import descriptions
+from dear.cli.help import descriptions, other_defaults
 from dear.evaluation.protocols import PROTOCOLS
 from dear.methods.declaration import ANY, Declaration, MethodSettings
 from dear.methods.registry import FIT_METHOD, METHODS, known_method
@@ -23,11 +23,16 @@ Start with {FIT_METHOD}, as dear fit does; docs/choose.md says when to take anot
 
 @dataclass(frozen=True)
 class Setting:
-    """A setting of a method: its option, its default and the values that it takes, in words."""
+    """A setting of a method: its option, its default and the values that it takes, in words.
+
+    Attributes:
+        other_defaults: Values that it has instead of the default where it is not given, and in which runs.
+    """
 
     option: str
     type: str
     default: Any
+    other_defaults: list[tuple[Any, str]]
     allowed: str
     about: str
 
@@ -129,6 +134,7 @@ def _settings(method: Declaration) -> list[Setting]:
             f"--{method.folder}.{field.name}".replace("_", "-"),
             str(getattr(hints[field.name], "__name__", hints[field.name])).replace("typing.", ""),
             field.default,
+            other_defaults(kind, field.name),
             _allowed(kind, field.name, hints[field.name]),
             described.get(field.name, ""),
         )
@@ -164,7 +170,8 @@ def _text(method: Described, details: bool) -> str:
     text = [line for part in [first, *parts] for line in _wrapped(part, part is not first)]
     for setting in method.settings if details else ():
         allowed = f"; {setting.allowed}" if setting.allowed else ""
-        text += _wrapped(f"{setting.option} (default {_plain(setting.default)}{allowed})", True)
+        others = "".join(f"; {_plain(value)} {scope}" for value, scope in setting.other_defaults)
+        text += _wrapped(f"{setting.option} (default {_plain(setting.default)}{others}{allowed})", True)
         text += wrap(setting.about, WIDTH, initial_indent=INDENT * 2, subsequent_indent=INDENT * 2)
     return "\n".join(text) + "\n"
 

@@ -6,7 +6,6 @@ import platform
 from collections import Counter
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.console import Console
@@ -33,55 +32,42 @@ class Tried:
     works: int
     refused: int
     models: "list[Verdict]"
-    written: Path | None
     methods: dict[str, list[str]]
 
 
-def command_models(
-    *, names: list[str] | None = None, compare_below: float = 0.0, write: Path | None = None
-) -> Tried:
+def command_models(*, names: list[str] | None = None) -> Tried:
     """Build every open_clip architecture, without memory for its weights, and check what it can be used for.
 
     Args:
         names: Architectures to try. By default all that open_clip knows.
-        compare_below: Compare features with open_clip's own under random weights, for architectures of fewer
-            million parameters than this (0: none).
-        write: Markdown file to write the table to.
     """
-    from dear.backbone.catalogue import markdown, names_of_open_clip, try_architecture
+    from dear.backbone.catalogue import list_architectures, try_architecture
     from dear.methods.registry import methods_on
-    from dear.writing import output_file
 
     console, models = progress_console(), []
-    architectures = dict.fromkeys(names or names_of_open_clip())
     with console.status("building"):
-        for name in architectures:
-            models.append(try_architecture(name, compare_below))
-    if write is not None:
-        with output_file(write, advice="with --write") as file:
-            file.write(markdown(models, version("open_clip_torch"), methods_on, compare_below).encode())
+        for name in dict.fromkeys(names or list_architectures()):
+            models.append(try_architecture(name))
     counts = Counter(model.works for model in models)
     accesses = dict.fromkeys((m.image, m.text) for m in models if m.image and m.text)
     methods = {f"{image}, {text}": methods_on(image, text) for image, text in accesses if image and text}
-    return Tried(version("open_clip_torch"), counts[True], counts[False], models, write, methods)
+    return Tried(version("open_clip_torch"), counts[True], counts[False], models, methods)
 
 
 def render_models(result: Tried, console: Console) -> None:
     """Show the table and the counts."""
     rows = [
         (m.name, m.image or "refused", m.text, m.parameters and round(m.parameters, 1), m.layers,
-         m.heads, m.image_size, m.difference and f"{m.difference:.1e}", m.reason or m.kind)
+         m.heads, m.image_size, m.reason or m.kind)
         for m in result.models
     ]  # fmt: skip
     columns = (
-        "architecture", "images", "texts", "M parameters", "layers", "heads", "pixels", "difference", "note"
+        "architecture", "images", "texts", "M parameters", "layers", "heads", "pixels", "note"
     )  # fmt: skip
     console.print(table(None, columns, rows), markup=False)
     console.print(f"open_clip {result.open_clip}: {result.works} work, {result.refused} are refused")
     for access, methods in result.methods.items():
         console.print(f"{access} (of images, of texts): {', '.join(methods)}", markup=False)
-    if result.written:
-        console.print(f"written to {result.written}", markup=False)
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,7 @@ from cyclopts import (
 )
 
 from dear.errors import DearError, nearest_first
+from dear.methods.declaration import MethodSettings
 from dear.methods.registry import METHODS, USUAL, option_groups
 from dear.reading.plain import read_yaml, split_list
 
@@ -114,7 +115,11 @@ class CommandParser:
 
         values: dict[str, Any] = {}
         for name, value in options.items():
-            values |= vars(value) if name in self.flat else {name: value}
+            if isinstance(value, MethodSettings):  # other values would be taken for the user's
+                value = {key: part for key, part in vars(value).items() if key in value.set_by_user}
+                values |= {name: value} if value else {}
+            else:
+                values |= vars(value) if name in self.flat else {name: value}
         return yaml.safe_dump(to_jsonable(values), sort_keys=False, allow_unicode=True)
 
 

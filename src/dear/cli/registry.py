@@ -107,9 +107,6 @@ GROUPS: Mapping[str, Mapping[str, Command]] = {
         "data check": Command("dear.cli.data", "Check a data set for missing parts and errors.", "check"),
         "data get": Command("dear.cli.data", "Fetch a benchmark, or say what to do by hand.", "get"),
         "data pick": Command("dear.cli.data", "Show which images a few-shot run trains on.", "pick"),
-        "data cache": Command(
-            "dear.cli.data", "Decode the images of a data set once, ahead of runs.", "cache"
-        ),
     },
     "world: the Attribute World, which needs no download": {
         "demo": Command("dear.cli.world", "Adapt the tiny CLIP offline and write a report.", "demo"),

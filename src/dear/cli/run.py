@@ -216,9 +216,7 @@ def settings_of_methods(
         values = settings[group]
         if name in methods:
             by_method[name] = values
-        elif changes := [
-            setting.name for setting in fields(values) if getattr(values, setting.name) != setting.default
-        ]:
+        elif changes := [setting.name for setting in fields(values) if setting.name in values.set_by_user]:
             option = f"--{group}.{changes[0].replace('_', '-')}"
             raise SettingsError(f"{option} applies to {name}, which is not run: {', '.join(methods)}.")
     return by_method

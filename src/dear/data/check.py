@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
+from dear.backbone.prompts import ClipReader, cut_prompts
 from dear.data.fewshot import uneven
 from dear.data.findings import Check
 from dear.data.image_check import broken_images, duplicate_warnings, missing_images, same_images
@@ -12,25 +13,7 @@ from dear.data.loading import read_listing
 from dear.data.settings import DataSettings
 from dear.data.sources.benchmarks import benchmarks, published_names
 from dear.data.sources.listing import Listing, single_class, with_spaces
-from dear.errors import DataError
-
-MOST_FAULTS = 5000
-
-
-class _Faults:
-    """The texts of the first errors in the lists, and how many more there are: any row may have one, and an
-    error keeps a traceback.
-    """
-
-    def __init__(self) -> None:
-        self.texts: dict[str, None] = {}  # an ordered set
-        self.more = 0
-
-    def __call__(self, fault: DataError) -> None:
-        if len(self.texts) < MOST_FAULTS:
-            self.texts[str(fault)] = None
-        else:
-            self.more += 1
+from dear.errors import DataError, SettingsError
 
 
 def check_dataset(
@@ -44,13 +27,17 @@ def check_dataset(
 
     Raises the errors of `read_listing` if nothing can be read from the lists.
     """
-    faults = _Faults()
+    faults = dict[str, None]()  # an ordered set of texts: an error keeps a traceback
+
+    def report(fault: DataError) -> None:
+        faults[str(fault)] = None
+
     try:
-        listing = read_listing(name_or_path, replace(settings, broken="stop"), report=faults)
+        listing = read_listing(name_or_path, replace(settings, broken="stop"), report=report)
     except DataError as last:
-        if not faults.texts:
+        if not faults:
             raise
-        faults(last)
+        report(last)
         listing = Listing(name_or_path, Path(name_or_path), (), (), {}, "none", templates=())
     missing = missing_images(listing)
     broken = broken_images(listing, settings, progress) if decode else None
@@ -58,6 +45,7 @@ def check_dataset(
     other_names = _other_names(listing)
     duplicates = same_images(listing, settings.threads) if decode else None
     warnings = [*_class_warnings(listing), *duplicate_warnings(listing, duplicates or [])]
+    warnings += _cut_names(listing)
     return Check(
         name=listing.name,
         folder=str(listing.folder),
@@ -65,6 +53,7 @@ def check_dataset(
         standard=(listing.standard and not other_names) if benchmark else None,
         classes=len(listing.classnames),
         classnames=[with_spaces(name) for name in listing.classnames],
+        keys=[*listing.keys],
         counts={part: len(rows) for part, rows in listing.splits.items()},
         published=dict(benchmark.published) if benchmark else None,
         per_class={part: _range(listing, part) for part, rows in listing.splits.items() if rows},
@@ -73,11 +62,10 @@ def check_dataset(
         other_names=other_names,
         templates=[*listing.templates],
         notes=[*listing.notes],
-        faults=[*faults.texts],
-        more_faults=faults.more,
+        faults=[*faults],
         duplicates=duplicates,
         warnings=warnings,
-        ok=not (faults.texts or missing or broken or warnings),
+        ok=not (faults or missing or broken or warnings),
     )
 
 
@@ -95,6 +83,17 @@ def _class_warnings(listing: Listing) -> Iterator[str]:
         if warning := uneven(labels, [with_spaces(name) for name in listing.classnames]):
             yield f"{part}: {warning}"
             break  # the test split is likely to be alike
+
+
+def _cut_names(listing: Listing) -> Iterator[str]:
+    """A warning of class names that CLIP's text tower reads a part of, or takes for each other."""
+    names = [with_spaces(name) for name in listing.classnames]
+    prompts = [[template.format(name) for name in names] for template in listing.templates]
+    try:
+        if warning := cut_prompts(ClipReader(), names, prompts):
+            yield warning
+    except SettingsError as error:
+        yield str(error)
 
 
 def _other_names(listing: Listing) -> list[str]:

@@ -9,7 +9,10 @@ from jaxtyping import Int, UInt8
 from torch import Tensor
 
 from dear.data.settings import DataSettings, Sampling
+from dear.errors import compose
 
+Picture = UInt8[Tensor, "3 height width"]
+"""An 8-bit RGB picture."""
 Pictures = Sequence[UInt8[Tensor, "3 _height _width"]] | UInt8[Tensor, "batch 3 height width"]
 """A batch of 8-bit RGB pictures: one tensor if all have the same size, else a sequence.
 
@@ -51,6 +54,8 @@ class Dataset:
         allow_fewer: whether a class with fewer images than shots contributes all of them.
         balance: whether it contributes them repeatedly, so that all classes have as many shots.
         notes: remarks for the user, such as a split made here or images left out.
+        benchmark: whether it is a published one, whose split stays as it is.
+        left_out: how many test images are left out as copies of images that are trained on.
         world: whether the images are of the Attribute World, which the tiny CLIP was trained for.
         keys: the folders or labels of the classes in the files, in label order, which are also their names
             unless the user names them; empty for images without files.
@@ -70,13 +75,17 @@ class Dataset:
     world: bool = False
     keys: tuple[str, ...] = ()
     balance: bool = False
+    benchmark: bool = False
+    left_out: int = 0
 
 
 def fingerprint(*parts: str) -> str:
-    """16 hexadecimal digits (of SHA-256) for a sequence of strings; boundaries between them matter."""
+    """16 hexadecimal digits (of SHA-256) for a sequence of strings; boundaries between them matter, the form
+    of Unicode does not.
+    """
     digest = hashlib.sha256()
     for part in parts:
-        data = part.encode("utf-8", "surrogatepass")
+        data = compose(part).encode("utf-8", "surrogatepass")
         digest.update(len(data).to_bytes(8, "little") + data)
     return digest.hexdigest()[:16]
 

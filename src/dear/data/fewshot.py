@@ -23,7 +23,6 @@ from torch import Tensor
 from dear.data.dataset import Dataset, Images, Pictures, fingerprint
 from dear.data.settings import Sampling, checked_seed
 from dear.errors import DataError
-from dear.limits import at_most
 
 UNEVEN = 3
 """The classes are uneven if the largest has this many times the images of the smallest."""
@@ -121,14 +120,9 @@ def draw_few(
 
 
 def _require_images(dataset: Dataset, shots: int, classes: Sequence[int]) -> None:
-    """Raise DataError naming the first of some classes with too few training images, unless allowed;
-    LimitError for too many in all.
-    """
+    """Raise DataError naming the first of some classes with too few training images, unless allowed."""
     if shots < 1:
         raise DataError(f"{shots} shots per class: at least 1 is needed.")
-    at_most("shots", shots, dataset.name)
-    if dataset.balance:
-        at_most("table_rows", shots * len(dataset.classnames), f"{dataset.name} with balance")
     if dataset.allow_fewer or dataset.balance:
         return
     images = torch.bincount(dataset.train.labels.cpu(), minlength=len(dataset.classnames)).tolist()

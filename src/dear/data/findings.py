@@ -8,14 +8,13 @@ class Check:
     """The result of checking a data set; counts are of images.
 
     Attributes:
+        keys: the folders or labels of the classes, in the order of their names.
         counts: images of each split.
         published: counts of the published split, for benchmarks.
         per_class: the smallest and largest number of images per class in each split.
         missing: files that are listed but do not exist.
         broken: files that cannot be read, with the reason; includes missing ones. None if not checked.
-        faults: errors in the lists themselves, one line each, the first 5,000; the other fields leave out
-            faulty entries.
-        more_faults: how many more errors there are in the lists.
+        faults: errors in the lists themselves, one line each; the other fields leave out faulty entries.
         other_names: class names that differ from the published ones, one line each.
         standard: whether the split is the one used for published results, judged by its source, counts and
             class names; None for data that is not a benchmark.
@@ -31,6 +30,7 @@ class Check:
     standard: bool | None
     classes: int
     classnames: list[str]
+    keys: list[str]
     counts: dict[str, int]
     published: dict[str, int] | None
     per_class: dict[str, tuple[int, int]]
@@ -40,7 +40,6 @@ class Check:
     templates: list[str]
     notes: list[str]
     faults: list[str]
-    more_faults: int
     duplicates: list[list[str]] | None
     warnings: list[str]
     ok: bool

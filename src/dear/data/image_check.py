@@ -5,19 +5,23 @@ import os
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from dataclasses import replace
+from hashlib import file_digest
+from itertools import chain
 from pathlib import Path
 
-from dear.data.dataset import fingerprint
+import torch
+
+from dear.data.dataset import Dataset, Images, fingerprint
+from dear.data.fewshot import Subset
 from dear.data.images.decode import decode
-from dear.data.images.photos import DecodeCache, in_parallel
-from dear.data.images.raster import read_image
+from dear.data.images.hashes import image_hashes
+from dear.data.images.photos import LoadedImages, PhotoImages, in_parallel
 from dear.data.settings import DataSettings
 from dear.data.sources.listing import FEW, Listing
-from dear.errors import DataError, DearError
+from dear.errors import DataError, warn
 from dear.limits import limit
-from dear.reading.files import ReadingError, file_size, opened, sha256
-from dear.reading.plain import read_json
-from dear.reading.typed import typed
+from dear.reading.files import file_size
 from dear.writing import atomic_write
 
 LIMITS_OF_IMAGES = ("image_bytes", "image_pixels", "image_side", "image_scans")
@@ -47,15 +51,12 @@ def broken_images(
     recorded = _read(record)
     suspects = {*(present if recorded is None else recorded)}
     unread = [number for number in present if number in suspects]
-    store = DecodeCache(settings.cache_folder(), settings.short_side) if settings.decode_cache else None
     reasons = {
         number: f"the image {paths[number]} does not exist" for number in {*range(len(paths))} - {*present}
     }
     for start in range(0, len(unread), CHUNK):
         chunk = unread[start : start + CHUNK]
-        results = in_parallel(
-            lambda number: _reason(listing.folder, paths[number], settings, store), chunk, settings.threads
-        )
+        results = in_parallel(lambda number: _reason(listing.folder, paths[number]), chunk, settings.threads)
         reasons |= {
             number: reason for number, reason in zip(chunk, results, strict=True) if reason is not None
         }
@@ -73,35 +74,78 @@ def missing_images(listing: Listing) -> list[str]:
 
 
 def same_images(listing: Listing, threads: int = 1) -> list[list[str]]:
-    """Groups of files with the same bytes, in the listing's order; only files of equal size are read, and
-    none that is too large for an image. A picture that was saved again counts as another. [ours]
+    """Groups of files with the same bytes, in the listing's order; only files of equal size are read. A
+    picture that was saved again counts as another. [ours]
     """
-    paths, largest = _paths(listing), limit("image_bytes")
+    paths = _paths(listing)
     sizes = [file_size(listing.folder / path) for path in paths]
-    sizes = [size if size is not None and size <= largest else None for size in sizes]
     alike = [path for group in _groups(zip(sizes, paths, strict=True)) for path in group]
     digests = in_parallel(lambda path: _digest(listing.folder / path), alike, threads)
     position = {path: index for index, path in enumerate(paths)}
     return sorted(_groups(zip(digests, alike, strict=True)), key=lambda group: position[group[0]])
 
 
+def leave_out_copies(dataset: Dataset, trained_on: Dataset) -> Dataset:
+    """A data set without the test images that are copies, by content, of training or validation images of the
+    one that is trained on, with a warning: all methods, seeds and shots are then tested on the same images.
+
+    A benchmark keeps its published split, with a note. Raises DataError if no test image is left.
+    """
+    if dataset.benchmark:
+        warn(
+            f"{dataset.name}: its published split is kept, even where test images are copies of training ones"
+        )
+        return dataset
+    parts = [dataset.test, *(part for part in (trained_on.train, trained_on.val) if part is not None)]
+    sizes = [*map(_sizes, parts)]
+    shared = {*sizes[0]} & {size for part_sizes in sizes[1:] for size in part_sizes}
+    suspects = [[i for i, size in enumerate(part_sizes) if size in shared] for part_sizes in sizes]
+    tested, *known = (image_hashes(part, indices) for part, indices in zip(parts, suspects, strict=True))
+    trained = {*chain.from_iterable(known)}
+    copies = {i for i, digest in zip(suspects[0], tested, strict=True) if digest in trained}
+    if not copies:
+        return dataset
+    count = len(dataset.test)
+    if len(copies) == count:
+        raise DataError(
+            f"all {count} test images of {dataset.name} are copies of training images: test on other images."
+        )
+    warn(
+        f"{dataset.name}: {len(copies)} of {count} test images are left out: they are copies of training "
+        "images"
+    )
+    kept = torch.tensor([index for index in range(count) if index not in copies])
+    return replace(dataset, test=Subset(dataset.test, kept), left_out=len(copies))
+
+
+def _sizes(images: Images) -> list[int | None]:
+    """The bytes of each image's file, None for images in memory; empty for the Attribute World."""
+    if isinstance(images, Subset):
+        sizes = _sizes(images.images)
+        return [sizes[index] for index in images.indices.tolist()] if sizes else []
+    if isinstance(images, PhotoImages):
+        return [file_size(images.folder / path) for path in images.paths]
+    return [None] * len(images) if isinstance(images, LoadedImages) else []
+
+
 def duplicate_warnings(listing: Listing, groups: list[list[str]]) -> list[str]:
     """A warning for each kind of repetition, with the first group of files."""
-    part_of = {row.path: part for part, rows in listing.splits.items() for row in rows}
-    class_of = {row.path: row.label for rows in listing.splits.values() for row in rows}
-    kinds: dict[str, list[list[str]]] = {
-        "in several splits, so that images that are tested on are trained on": [],
-        "in several classes": [],
-        "in one class": [],
-    }
-    splits, classes, inside = kinds.values()
+    part_of: dict[str, int | str] = {row.path: part for part, rows in listing.splits.items() for row in rows}
+    class_of: dict[str, int | str] = {row.path: row.label for rows in listing.splits.values() for row in rows}
+    in_splits, in_classes, in_one = list[list[str]](), list[list[str]](), list[list[str]]()
     for group in groups:
-        if len({part_of[path] for path in group}) > 1:
-            splits.append(group)
-        if len({class_of[path] for path in group}) > 1:
-            classes.append(group)
-        elif len({part_of[path] for path in group}) == 1:
-            inside.append(group)
+        parts, classes = ({of[path] for path in group} for of in (part_of, class_of))
+        if len(parts) > 1:
+            in_splits.append(group)
+        if len(classes) > 1:
+            in_classes.append(group)
+        elif len(parts) == 1:
+            in_one.append(group)
+    kinds = {
+        "in several splits, so that images that are tested on are trained on": in_splits,
+        "in several classes": in_classes,
+        "in one class": in_one,
+    }
     return [
         f"{len(repeated)} images are there more than once {where}: {' = '.join(repeated[0][:FEW])}"
         + (f" = {len(repeated[0]) - FEW} others" if len(repeated[0]) > FEW else "")
@@ -116,19 +160,14 @@ def _paths(listing: Listing) -> list[str]:
     return [*dict.fromkeys(row.path for rows in listing.splits.values() for row in rows)]
 
 
-def _reason(folder: Path, path: str, settings: DataSettings, store: DecodeCache | None) -> str | None:
+def _reason(folder: Path, path: str) -> str | None:
     file = folder / path
     if not os.path.isfile(file):  # unlike Path.is_file, also false for a name that no file can have
         return f"the image {path} does not exist"
     try:
-        content = read_image(file)
-        if store is not None and store.get(store.key(content)) is not None:
-            return None
-        picture = decode(file, settings.short_side, content)
+        decode(file)
     except DataError as error:
         return str(error).replace(str(file), path)
-    if store is not None:
-        store.put(store.key(content), picture)
     return None
 
 
@@ -142,8 +181,8 @@ def _stamp(path: Path) -> str:
 
 def _read(record: Path) -> list[int] | None:
     """The numbers of the images that could not be read, None without a valid record."""
-    with suppress(DearError):  # a damaged record is computed again
-        return typed(read_json(record), list[int], record)
+    with suppress(OSError, ValueError, TypeError):  # a damaged record is computed again
+        return [*map(int, json.loads(record.read_bytes()))]
     return None
 
 
@@ -163,6 +202,6 @@ def _groups(keyed: Iterable[tuple[object, str]]) -> list[list[str]]:
 
 def _digest(path: Path) -> str | None:
     """The SHA-256 of a file, None if it cannot be read, which `broken_images` reports."""
-    with suppress(OSError, ReadingError), opened(path, links=True) as file:
-        return sha256(file, "image_bytes")
+    with suppress(OSError), path.open("rb") as file:
+        return file_digest(file, "sha256").hexdigest()
     return None

@@ -13,37 +13,31 @@ from dear.data.dataset import Dataset, Images, assemble
 from dear.data.fewshot import Subset
 from dear.data.image_check import broken_images
 from dear.data.images.memory import HeldImages
-from dear.data.images.photos import DecodeCache, PhotoImages
+from dear.data.images.photos import PhotoImages
 from dear.data.names import FILES, missing_error, path_of
 from dear.data.settings import DataSettings
-from dear.data.sources import archive, huggingface, table, table_rows
-from dear.data.sources.benchmarks import (
-    benchmarks,
-    find_benchmark,
-    home_of,
-    named_benchmark,
-    read_benchmark,
-)
-from dear.data.sources.folder import ignored_note, image_files, read_folder, subfolders
+from dear.data.sources import archive, huggingface, table
+from dear.data.sources.benchmarks import benchmarks, find_benchmark, home_of, named_benchmark, read_benchmark
+from dear.data.sources.folder import enter_wrappers, ignored_note, image_files, read_folder, subfolders
 from dear.data.sources.listing import (
     Listing,
     Report,
     Row,
     first_few,
+    name_wordnet_ids,
     refuse,
+    rename,
     reporting,
     require_apart,
     require_distinct,
     single_class,
     with_spaces,
 )
-from dear.data.sources.naming import name_wordnet_ids, rename
 from dear.data.sources.objects import ReadImage, read_object, read_pairs
 from dear.data.sources.splits import PREFIX, read_coop, split_file
 from dear.data.world.tasks import WorldImages, WorldTask, load_task, task_names
 from dear.errors import DataError, warn, without_surrogates
-from dear.reading.files import expanded, resolved
-from dear.reading.namesakes import note_namesake
+from dear.reading.files import expanded
 
 
 def load_dataset(name_or_path: Any, settings: DataSettings | None = None) -> Dataset:
@@ -61,7 +55,6 @@ def load_dataset(name_or_path: Any, settings: DataSettings | None = None) -> Dat
         return photographs(_named(listing, settings), settings, read)
     name_or_path = str(name_or_path)
     if name_or_path in tasks:
-        note_namesake(name_or_path, "a task of the Attribute World")
         task = load_task(name_or_path)
         return _of_task(task, task.test, settings)
     return photographs(read_listing(name_or_path, settings, other_names=tasks), settings)
@@ -104,7 +97,7 @@ def load_images(name_or_path: str, settings: DataSettings | None = None) -> Data
     if has_classes or name_or_path in task_names() or named_benchmark(name_or_path):
         return load_dataset(name_or_path, settings)
     rows = [Row(path.name, 0) for path in image_files(folder)]
-    photos = _photos(folder, rows, None, settings)
+    photos = _photos(folder, rows, settings)
     name, test = folder.resolve().name, Subset(photos, torch.empty(0, dtype=torch.int64))
     return assemble(name, name, (), (), photos, None, test)
 
@@ -118,23 +111,21 @@ def read_listing(
     content. Faults passed to ``report`` are skipped if it returns.
     """
     listing = _read(name_or_path, settings, other_names, report)
-    is_table = Path(name_or_path).suffix.lower() in table_rows.SUFFIXES and path_of(name_or_path).is_file()
-    return _named(listing, settings, renamed=is_table, report=report)
+    return _named(listing, settings, report=report)
 
 
-def _named(
-    listing: Listing, settings: DataSettings, *, renamed: bool = False, report: Report = refuse
-) -> Listing:
-    """The listing with the names and templates of the settings, its splits checked; with
-    ``renamed`` its reader has applied the file of class names already.
-    """
+def _named(listing: Listing, settings: DataSettings, *, report: Report = refuse) -> Listing:
+    """The listing with the names and templates of the settings, its splits checked."""
     require_apart(listing.origin, listing.splits, report)
     if settings.classnames is None:
         listing = name_wordnet_ids(listing)
+        if all(key.isascii() and key.isdigit() for key in listing.classnames):
+            note = "its classes are numbers: name them with --dataset.classnames FILE"
+            listing = replace(listing, notes=(*listing.notes, note))
         if not listing.benchmark:  # ImageNet has two classes "missile"
             with reporting(report):
                 require_distinct(str(listing.folder), listing.keys, listing.classnames)
-    elif not renamed:
+    else:
         listing = rename(listing, expanded(settings.classnames))
     listing = replace(listing, name=without_surrogates(listing.name))  # of a folder: it is written into files
     # A benchmark's settings and results are not for other data that bears its name.
@@ -157,13 +148,13 @@ def photographs(listing: Listing, settings: DataSettings, read: ReadImage | None
         warn(f"{listing.name}: {note}")
     if len(listing.keys) == 1:
         warn(f"{listing.name}: {single_class(listing)}")
-    store = DecodeCache(settings.cache_folder(), settings.short_side) if settings.decode_cache else None
-    photos: dict[str, Images] = {
-        part: _photos(listing.folder, rows, store, settings)
-        if read is None
-        else HeldImages(rows, read, settings.short_side, settings.threads)
-        for part, rows in listing.splits.items()
-    }
+    photos = dict[str, Images]()
+    for part, rows in listing.splits.items():
+        short_side = None if part == "test" else settings.short_side
+        if read is None:
+            photos[part] = _photos(listing.folder, rows, settings, short_side)
+        else:
+            photos[part] = HeldImages(rows, read, short_side, settings.threads)
     return assemble(
         listing.name,
         benchmarks()[listing.name].title if listing.benchmark else listing.name,
@@ -175,6 +166,7 @@ def photographs(listing: Listing, settings: DataSettings, read: ReadImage | None
         settings,
         notes=listing.notes,
         keys=listing.keys,
+        benchmark=listing.benchmark,
     )
 
 
@@ -197,81 +189,92 @@ def _read(name_or_path: str, settings: DataSettings, other_names: Iterable[str],
     benchmark = named_benchmark(name_or_path)
     if benchmark is not None:
         try:
-            listing = read_benchmark(benchmark, home := home_of(benchmark, settings), settings, report)
+            listing = read_benchmark(benchmark, home_of(benchmark, settings), report)
         except DataError as error:
             hint = f" For what is called {path} in this folder, write ./{path}." if path.exists() else ""
             raise DataError(f"{error}{hint}") from error
-        if resolved(path) != resolved(home):
-            note_namesake(name_or_path, f"the benchmark {benchmark.title}")
         return listing
+    if not path.exists():
+        raise missing_error(name_or_path, other_names)
+    suffix = path.suffix.lower()
     if path.is_dir():
         return _read_folder(path, settings, report)
-    suffix = path.suffix.lower()
-    if path.exists():
-        if suffix in table_rows.SUFFIXES:
-            return table.read_table(path, settings, report=report)
-        if suffix in archive.SUFFIXES:
-            return _read_zip(path, settings, report)
-        raise DataError(
-            f"{name_or_path} is not a supported file. Give a folder, or a file that ends in "
-            f"{', '.join(FILES[:-1])} or {FILES[-1]}."
-        )
-    raise missing_error(name_or_path, other_names)
+    if suffix in table.SUFFIXES:
+        return table.read_table(path, settings, report=report)
+    if suffix in archive.SUFFIXES:
+        return _read_zip(path, settings, report)
+    raise DataError(
+        f"{name_or_path} is not a supported file. Give a folder, or a file that ends in "
+        f"{', '.join(FILES[:-1])} or {FILES[-1]}."
+    )
 
 
 def _read_folder(folder: Path, settings: DataSettings, report: Report) -> Listing:
     """A folder by path: its content decides what it is, not its name."""
+    inner = folder if settings.layout == "classes" else enter_wrappers(folder)
+    name = folder.resolve().name
+    if inner != folder:
+        listing = _read_folder(inner, settings, report)
+        note = f"all of it is in {inner.relative_to(folder).as_posix()}/"
+        return replace(
+            listing, name=listing.name if listing.benchmark else name, notes=(note, *listing.notes)
+        )
     if huggingface.is_saved(folder):
         return huggingface.read_huggingface(str(folder), settings)
-    split = split_file(folder)
-    if split is not None:
+    tables = _tables(folder)
+    if len(tables) == 1 and not subfolders(folder):
+        return replace(table.read_table(tables[0], settings, report=report), name=name)
+    if split := split_file(folder):
         listed = find_benchmark(split.stem.removeprefix(PREFIX))
-        return read_benchmark(listed, folder, settings, report) if listed else read_coop(folder, report)
-    benchmark = find_benchmark(folder.resolve().name)
-    if benchmark is None or not (folder / benchmark.images).is_dir():
-        return read_folder(folder, settings, report)
-    hint = (
-        f"it is read as a folder of yours; if it is the benchmark {benchmark.name}, give that name, with "
-        f"--dataset.root {folder.resolve().parent}"
-    )
+        return read_benchmark(listed, folder, report) if listed else read_coop(folder, report)
+    benchmark, hints = find_benchmark(name), tuple[str, ...]()
+    if benchmark and (folder / benchmark.images).is_dir():
+        hints = (
+            f"it is read as a folder of yours; if it is the benchmark {benchmark.name}, give that name, with "
+            f"--dataset.root {folder.resolve().parent}",
+        )
     try:
         listing = read_folder(folder, settings, report)
     except DataError as error:
-        raise DataError(f"{error} ({folder}: {hint}.)") from error
-    return replace(listing, notes=(hint, *listing.notes))
+        raise DataError(" ".join([str(error), *(f"({folder}: {hint}.)" for hint in hints)])) from error
+    return replace(listing, notes=(*hints, *listing.notes))
 
 
 def _read_zip(path: Path, settings: DataSettings, report: Report) -> Listing:
     """A zip: its table if it has one, else its folder."""
-    folder, ignored = archive.unpack(path, settings.cache_folder())
-    if huggingface.is_saved(folder):  # which is packed itself: the limits of both would multiply
-        raise DataError(f"{path} holds a saved Hugging Face data set: unpack it and give its folder.")
-    tables = [file for file in sorted(folder.iterdir()) if file.suffix.lower() in table_rows.SUFFIXES]
-    if len(tables) > table_rows.MOST_TABLES:  # each is looked into
-        raise DataError(f"{path} has {len(tables)} tables: leave the one that lists the images.")
-    folders, notes = subfolders(folder), ignored_note(ignored)
-    if folders or len(tables) > 1:  # another table is no reason to leave the folders out
-        tables = [file for file in tables if table_rows.lists_images(file)]
-    if len(tables) > 1:
-        raise DataError(
-            f"{path} has {len(tables)} tables: {first_few(file.name for file in tables)}. Leave one."
+    folder, ignored, odd_names = archive.unpack(path, settings.cache_folder())
+    tables, folders, notes = _tables(folder), subfolders(folder), ignored_note(ignored)
+    if odd_names:
+        notes = (
+            *notes,
+            f"the names of {len(odd_names)} of its files are not in UTF-8 and may be read wrongly "
+            f"({first_few(odd_names)}): pack it again with names in UTF-8, or unpack it and give the folder",
         )
-    if not tables:
-        listing = _read_folder(folder, settings, report)
-    else:
-        listing = table.read_table(tables[0], settings, confined=True, report=report)
+    if len(tables) > 1:
+        names = first_few(file.name for file in tables)
+        raise DataError(f"{path} has {len(tables)} tables: {names}. Leave one.")
+    if tables:
+        listing = table.read_table(tables[0], settings, report=report)
         if any(subfolders(folder / name) for name in folders) or len(folders) > 1:
             notes = (*notes, f"its table {tables[0].name} says what its classes are, not its folders")
+    else:
+        listing = _read_folder(folder, settings, report)
     name = listing.name if listing.benchmark else path.stem
     return replace(listing, name=name, notes=(*listing.notes, *notes))
 
 
+def _tables(folder: Path) -> list[Path]:
+    """The tables in a folder that list images: another table is no reason to leave its folders out."""
+    tables = [file for file in sorted(folder.iterdir()) if file.suffix.lower() in table.SUFFIXES]
+    return tables if len(tables) == 1 and not subfolders(folder) else [*filter(table.lists_images, tables)]
+
+
 def _photos(
-    folder: Path, rows: Sequence[Row], store: DecodeCache | None, settings: DataSettings
+    folder: Path, rows: Sequence[Row], settings: DataSettings, short_side: int | None = None
 ) -> PhotoImages:
     labels = torch.tensor([row.label for row in rows], dtype=torch.int64)
     paths = [row.path for row in rows]
-    return PhotoImages(folder, paths, labels, settings.short_side, store=store, threads=settings.threads)
+    return PhotoImages(folder, paths, labels, short_side, threads=settings.threads)
 
 
 def _without_broken(listing: Listing, settings: DataSettings) -> Listing:

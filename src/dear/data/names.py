@@ -4,14 +4,14 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from dear.data.settings import DataSettings
-from dear.data.sources import archive, table_rows
+from dear.data.sources import archive, table
 from dear.data.sources.benchmarks import benchmarks, home_of, named_benchmark
 from dear.data.sources.huggingface import PREFIX
 from dear.data.world.names import task_names
 from dear.errors import DataError, DearError, UnknownNameError
 from dear.reading.files import ReadingError, expanded
 
-FILES = (*table_rows.SUFFIXES, *archive.SUFFIXES)
+FILES = (*table.SUFFIXES, *archive.SUFFIXES)
 """Suffixes of files that are data sets."""
 MOST_LISTED = 12  # names of data sets in an error, the nearest first
 
@@ -36,14 +36,12 @@ def path_of(name_or_path: str) -> Path:
     """A path that the user gives, with ~ replaced. Raises DataError for an unknown user's, and for one that
     cannot be looked for: it is too long, for example.
     """
-    shown = name_or_path[:200]
     try:
         path = expanded(name_or_path)
         path.exists()
-    except ReadingError as error:
-        raise DataError(f"{shown!r}: {error.reason}.") from error
-    except OSError as error:
-        raise DataError(f"{shown!r}: {error.strerror}.") from error
+    except (ReadingError, OSError) as error:
+        reason = error.reason if isinstance(error, ReadingError) else error.strerror
+        raise DataError(f"{name_or_path[:200]!r}: {reason}.") from error
     return path
 
 

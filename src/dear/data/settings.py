@@ -43,8 +43,9 @@ class DataSettings:
         balance: Repeat the images of such a class, each as often as the others or once more, so that every
             class has as many shots.
         broken: What to do with unreadable images: stop, or skip (all images are checked first).
-        short_side: Short side, in pixels, to which larger pictures are reduced.
-        decode_cache: Keep decoded pictures on disk, so that they are decoded once.
+        short_side: Reduce larger training images to this short side, in pixels, when they are read: more of
+            them stay in memory, and large photographs train faster. By default they are used as they are, as
+            test images always are.
         cache: Folder of caches and recorded splits; by default the environment variable DEAR_CACHE or the
             user's cache folder.
         workers: Decoding threads; 0 for one per processor, at most 8.
@@ -61,22 +62,25 @@ class DataSettings:
     allow_fewer: bool = False
     balance: bool = False
     broken: Literal["stop", "skip"] = "stop"
-    short_side: int = 256
-    decode_cache: bool = False
+    short_side: int | None = None
     cache: Path | None = None
     workers: int = 0
 
     def __post_init__(self) -> None:
         if not 0 <= self.test_share <= 1:
             raise SettingsError(f"test_share is {self.test_share}: it must be from 0 to 1.")
-        for name, value, minimum in (("short_side", self.short_side, 1), ("workers", self.workers, 0)):
-            if value < minimum:
-                raise SettingsError(f"{name} is {value}: it must be at least {minimum}.")
-        for name, value, maximum in (
-            ("short_side", self.short_side, MAX_SHORT_SIDE), ("workers", self.workers, MOST_THREADS)
-        ):  # fmt: skip
-            if value > maximum:
-                raise SettingsError(f"{name} is {value}: it must be at most {maximum}.")
+        if self.short_side is not None and self.short_side < 1:
+            raise SettingsError(f"short_side is {self.short_side}: it must be at least 1.")
+        if not 0 <= self.workers <= MOST_THREADS:
+            raise SettingsError(f"workers is {self.workers}: it must be from 0 to {MOST_THREADS}.")
+
+    def require_short_side(self, size: int) -> None:
+        """Raise SettingsError for a short side below the ``size`` that a model sees."""
+        if self.short_side is not None and self.short_side < size:
+            raise SettingsError(
+                f"short_side is {self.short_side}, but the model sees {size} pixels: give at least {size}, "
+                "or leave it out."
+            )
 
     @property
     def threads(self) -> int:
@@ -98,7 +102,7 @@ class DataSettings:
             return None
         if "{" not in self.template:
             try:
-                texts = read_lines(expanded(self.template), links=True)
+                texts = read_lines(expanded(self.template))
             except ReadingError as error:
                 raise DataError(
                     f"the template {shown(self.template)} has no {{}} for the class name and is not a "

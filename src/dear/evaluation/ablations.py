@@ -5,7 +5,7 @@ import because the report uses it too.
 import json
 from collections import Counter
 from collections.abc import Collection, Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from typing import Any, Literal
@@ -64,7 +64,7 @@ def ablation_plans(
     _require_named_once("row", left_out, labels)
     _require_named_once("ablation", chosen, ablations())
     for name in chosen:
-        _leaves_alone(ablations()[name], settings or _usual())
+        _require_unset(ablations()[name], settings or _usual())
     rows = (row for name in chosen for row in ablations()[name].rows if row.label not in left_out)
     return tuple(dict.fromkeys(_plan(row, settings) for row in rows))
 
@@ -82,11 +82,11 @@ def _usual() -> MethodSettings:
     return METHODS[METHOD].settings()
 
 
-def _leaves_alone(ablation: Ablation, settings: MethodSettings) -> None:
-    usual = _usual()
+def _require_unset(ablation: Ablation, settings: MethodSettings) -> None:
+    """Raise SettingsError for a setting of the user's that an ablation varies."""
     varied = {name for row in ablation.rows for name in row.plan.get("settings", {})}
     for name in sorted(varied):
-        if getattr(settings, name) != getattr(usual, name):
+        if name in settings.set_by_user:
             raise SettingsError(
                 f"{name} is {getattr(settings, name)!r}, but the ablation {ablation.name} varies it: "
                 "omit the setting or the ablation."
@@ -96,7 +96,8 @@ def _leaves_alone(ablation: Ablation, settings: MethodSettings) -> None:
 def _plan(row: AblationRow, settings: Any) -> Plan:
     options = dict(row.plan)
     if changes := options.pop("settings", {}):
-        values = asdict(settings or _usual()) | changes
+        settings = settings or _usual()
+        values = {name: getattr(settings, name) for name in settings.set_by_user} | changes
         settings = typed(values, METHODS[METHOD].settings, "ablations.json")
     label = row.label if row.label and not options else None
     return Plan(METHOD, settings=settings, label=label, **options)

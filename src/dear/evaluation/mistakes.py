@@ -14,8 +14,8 @@ from torch import Tensor
 
 from dear.data.dataset import Images
 from dear.data.fewshot import Subset
+from dear.data.images.decode import read_image
 from dear.data.images.photos import PhotoImages
-from dear.data.images.raster import read_image
 from dear.errors import without_surrogates
 from dear.evaluation.predictions import Predictions
 from dear.evaluation.schema import Mistake
@@ -157,8 +157,8 @@ def _most_confident(
     examples = []
     for row in varied(zip(ranked.tolist(), confusions, strict=True), most):
         index, whole = row, images
-        if isinstance(images, Subset):
-            index, whole = int(images.indices[row]), images.images
+        while isinstance(whole, Subset):
+            index, whole = int(whole.indices[index]), whole.images
         label = int(labels[row])
         shares = float(confidence[row]), float(probabilities[row, label])
         file = whole.paths[index] if isinstance(whole, PhotoImages) else None
@@ -187,6 +187,8 @@ def record_entry(part: Sequence[str | int], mistakes: Mistakes, images: Images) 
         images: The test images of the data set, by which a report finds those of the mistakes.
     """
     rare = mistakes.confusions[RECORDED_PAIRS:]
+    while isinstance(images, Subset):
+        images = images.images
     photos = images if isinstance(images, PhotoImages) else None
     entry = asdict(
         replace(

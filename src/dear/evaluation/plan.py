@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from dear.methods.registry import METHODS, known_method
+from dear.methods.registry import METHODS, check_settings, known_method
 
 if TYPE_CHECKING:
     from dear.roles.table import RoleTable
@@ -36,6 +36,11 @@ class Plan:
     quantile: float | None = None
     attributes: int | None = None
     label: str | None = None
+
+    def __post_init__(self) -> None:
+        """Raise SettingsError for settings that are not of the method's dataclass."""
+        if self.settings is not None:
+            check_settings(self.method, self.settings)
 
     @property
     def variant(self) -> str | None:

@@ -10,9 +10,9 @@ from torch import Tensor
 
 from dear.backbone.choice import Precision
 from dear.backbone.precision import mixed, precision_for
-from dear.data.dataset import Images, Pictures
-from dear.data.images.prefetch import prefetch
-from dear.data.images.transforms import eval_views
+from dear.data.dataset import Images
+from dear.data.images.prefetch import prefetch_views
+from dear.data.images.transforms import load_test_views, to_unit
 from dear.methods.base import Method
 from dear.progress import Progress, silent
 from dear.training.trunks import TrunkCache, trunk_facts
@@ -169,25 +169,22 @@ def trunks(
 
     batches = torch.arange(len(images)).split(batch)
     missing = [indices for indices in batches if cached_layer(int(indices[0])) is None]
-    with closing(prefetch(images, missing, device)) as loaded:
+    preprocess = method.clip.preprocess
+    with closing(prefetch_views(images, missing, preprocess, device)) as loaded:
         waiting = {int(indices[0]) for indices in missing}
         for indices in batches:
             start = int(indices[0])
-            pictures = next(loaded) if start in waiting else None
+            views = next(loaded) if start in waiting else None
 
             def compute(
-                start: int = start, indices: Tensor = indices, pictures: Pictures | None = pictures
+                start: int = start, indices: Tensor = indices, views: Tensor | None = views
             ) -> Tensor:
                 layer = cached_layer(start)
                 with mixed(device, precision):
                     if layer is not None:
                         return method.continue_trunk(cache[key(start, layer)], layer)
-                    return eval_trunk(method, images.load(indices) if pictures is None else pictures)
+                    if views is None:  # evicted from the cache since
+                        views = load_test_views(images, indices, preprocess)
+                    return method.image_trunk(to_unit(views.to(device)))
 
             yield cache.get(key(start, method.image_from), compute)
-
-
-def eval_trunk(method: Method, pictures: Pictures) -> Float[Tensor, "item token width"]:
-    """Trunk outputs of images in the test view."""
-    views = eval_views(pictures, method.clip.image_size)
-    return method.image_trunk(views.to(method.clip.image.projection.device))

@@ -256,7 +256,7 @@ def _with_files(settings: MethodSettings, folder: Path) -> MethodSettings:
             files[setting.name] = (
                 file if os.sep in file else os.path.join(".", file)
             )  # no word, as "templates"
-    return replace(settings, **files)
+    return settings.replaced(**files)
 
 
 def _plans(items: Sequence[Any], protocol: Protocol, path: Path) -> tuple[Plan, ...]:
@@ -272,12 +272,14 @@ def _plans(items: Sequence[Any], protocol: Protocol, path: Path) -> tuple[Plan, 
 
 
 def _plan(item: Any, path: Path, key: str) -> Plan:
-    plan = typed({"method": item} if isinstance(item, str) else item, Plan, path, key)
+    values = dict(item) if isinstance(item, dict) else {"method": item} if isinstance(item, str) else item
+    given = values.pop("settings", None) if isinstance(item, dict) else None
+    plan = typed(values, Plan, path, key)
     plan = replace(plan, method=known_method(plan.method))
-    if plan.settings is not None:
-        settings = typed(plan.settings, METHODS[plan.method].settings, path, f"{key}.settings")
+    if given is not None:
+        settings = typed(given, METHODS[plan.method].settings, path, f"{key}.settings")
         settings = _with_files(settings, path.parent)
-        plan = replace(plan, settings=settings if plan.settings else None)
+        plan = replace(plan, settings=settings if given else None)
     for name in ("role_variant", "quantile", "attributes"):
         if isinstance(item, dict) and name in item and not plan.needs_roles:
             methods = " or ".join(methods_with_roles())

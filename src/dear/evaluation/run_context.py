@@ -19,7 +19,7 @@ from dear.methods.base import Method
 from dear.methods.declaration import Published
 from dear.methods.registry import METHODS, frozen_clip
 from dear.roles.table import RoleTable
-from dear.training.settings import TrainOptions
+from dear.training.settings import TrainOptions, TrainSettings
 from dear.training.trunks import TrunkCache, ViewCache
 
 CACHE_BYTES = 2 * 2**30
@@ -123,6 +123,15 @@ class RunContext:
             asdict(clip.identity),
             method.rows,
         )
+
+    def set_by_user(self, plan: Plan) -> dict[str, list[str]]:
+        """The names of the settings of a plan's method, and of its training, that the user set."""
+        training = vars(self.training).items()
+        whole = isinstance(self.training, TrainSettings)
+        return {
+            "method": sorted(plan.settings.set_by_user) if plan.settings else [],
+            "train": sorted(name for name, value in training if whole or value is not None),
+        }
 
     def _table(self, plan: Plan, seed: int) -> RoleTable | None:
         """The role table of a run; shuffled roles are a different permutation for each seed."""

@@ -15,6 +15,7 @@ from dear.backbone.device import set_threads
 from dear.backbone.load import load_clip, named_weights
 from dear.data.dataset import Dataset
 from dear.data.fewshot import draw_few
+from dear.data.image_check import leave_out_copies
 from dear.data.loading import load_dataset
 from dear.errors import DataError
 from dear.evaluation.experiment import Experiment, Run
@@ -58,6 +59,7 @@ class Runner:
     def __init__(self, device: str = "auto", fabric: Fabric | None = None) -> None:
         self.device, self.fabric = device, fabric
         self._load = lru_cache(maxsize=2)(load_dataset)
+        self._leave_out_copies = lru_cache(maxsize=2)(leave_out_copies)
         self._contexts: dict[tuple[BackboneName, Path | None], RunContext] = {}
         self._context: tuple[Experiment, RunContext] | None = None
         self._datasets: tuple[Experiment, tuple[str, ...], list[Dataset]] | None = None
@@ -80,6 +82,7 @@ class Runner:
             clip = load_clip(name, weights, device=self.device, named_by=named_by)
             self._contexts[model] = RunContext(clip, fabric=self.fabric, named_by=named_by)
         shared = self._contexts[model]
+        experiment.dataset.require_short_side(shared.clip.image_size)
         for plan in experiment.plans:
             check_towers(known_method(plan.method), shared.clip)
         if shared.roles is None and any(plan.needs_roles for plan in experiment.plans):
@@ -107,9 +110,10 @@ class Runner:
         """The data sets of an experiment by name. Raises DearError for one that is unavailable."""
         load, source = self.load(experiment), experiment.protocol.trained_on
         if source is None:
-            return {name: load(name) for name in experiment.data}
-        tested = self.load_target(experiment)
-        return {**{name: tested(name) for name in experiment.data}, source: load(source)}
+            return {name: self._leave_out_copies(load(name), load(name)) for name in experiment.data}
+        tested, trained_on = self.load_target(experiment), load(source)
+        datasets = {**{name: tested(name) for name in experiment.data}, source: trained_on}
+        return {name: self._leave_out_copies(dataset, trained_on) for name, dataset in datasets.items()}
 
     def resolve(self, experiment: Experiment, run: Run) -> ResolvedRun:
         """A run of an experiment with everything that its results depend on."""
@@ -122,8 +126,10 @@ class Runner:
         """
         names, loaded = (run.dataset, *run.targets), self._datasets
         if loaded is None or loaded[0] is not experiment or loaded[1] != names:
-            source, target = self.load(experiment), self.load_target(experiment)
-            loaded = self._datasets = experiment, names, [source(names[0]), *map(target, names[1:])]
+            source, target = self.load(experiment)(names[0]), self.load_target(experiment)
+            datasets = [source, *map(target, names[1:])]
+            datasets = [self._leave_out_copies(dataset, source) for dataset in datasets]
+            loaded = self._datasets = experiment, names, datasets
         return loaded[2]
 
     def existing(self, experiment: Experiment, run: Run) -> dict[str, Any] | None:
@@ -189,6 +195,9 @@ def check_methods(experiment: Experiment, context: RunContext, datasets: Sequenc
     prompts = [fill(template, [longest])[0] for template in dataset.templates]
     template = dataset.templates[longest_name(context.clip, prompts)]
     trained_on = datasets if experiment.protocol.trained_on is None else datasets[-1:]
+    for part in datasets:
+        texts = [fill(template, part.classnames) for template in part.templates]
+        context.clip.check_prompts(part.classnames, texts)
     for plan in experiment.plans:
         protocol, seed, shots = experiment.protocol, experiment.seeds[0], max(experiment.shots)
         runs = [context.resolve(protocol, [dataset], plan, seed=seed, shots=shots) for dataset in trained_on]
@@ -281,7 +290,7 @@ def run_all(
     if out is not None:
         make_folder(out)
     context = RunContext(clip, roles, training or TrainOptions())
-    protocol, datasets = protocol or BaseToNovel(), list(datasets)
+    protocol, datasets = protocol or BaseToNovel(), [leave_out_copies(data, data) for data in datasets]
     warn_of_toy(clip.identity.model, world=all(dataset.world for dataset in datasets))
     return [
         run_one(

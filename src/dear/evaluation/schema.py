@@ -24,6 +24,7 @@ class DatasetSummary(TypedDict):
     title: NotRequired[str]
     identity: NotRequired[str]
     classes: NotRequired[list[str]]
+    left_out: NotRequired[Count]
 
 
 class Weights(TypedDict):
@@ -126,6 +127,13 @@ class Settings(TypedDict, total=False):
     train: dict[str, Any]
 
 
+class SetByUser(TypedDict):
+    """The names of the settings that the user set; the others are as published for the run."""
+
+    method: list[str]
+    train: list[str]
+
+
 class Record(TypedDict):
     """A run record. The contents of the results depend on the protocol."""
 
@@ -135,6 +143,7 @@ class Record(TypedDict):
     method: str
     variant: NotRequired[str | None]
     settings: NotRequired[Settings]
+    set_by_user: NotRequired[SetByUser]
     published: NotRequired[list[str]]
     tuned_on_targets: NotRequired[dict[str, dict[str, Any]]]
     dataset: DatasetSummary

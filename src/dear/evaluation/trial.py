@@ -218,6 +218,7 @@ def run_facts(context: RunContext, run: ResolvedRun) -> dict[str, Any]:
         "method": run.plan.method,
         "variant": run.plan.variant,
         "settings": {"method": asdict(run.settings), "train": asdict(run.training)},
+        "set_by_user": context.set_by_user(run.plan),
         "published": [*run.published],
         "tuned_on_targets": run.tuned_on_targets,
         "dataset": _dataset(run.source),
@@ -270,8 +271,9 @@ def teacher_facts(run: ResolvedRun) -> dict[str, Any]:
     }
 
 
-def _dataset(dataset: Dataset) -> dict[str, str]:
-    return {"name": dataset.name, "title": dataset.title, "identity": dataset.identity}
+def _dataset(dataset: Dataset) -> dict[str, Any]:
+    left_out = {} if dataset.world else {"left_out": dataset.left_out}
+    return {"name": dataset.name, "title": dataset.title, "identity": dataset.identity, **left_out}
 
 
 def _device(context: RunContext) -> str:

@@ -154,8 +154,9 @@ class Method(nn.Module):
     def set_classes(self, classnames: Sequence[str], templates: Sequence[str]) -> None:
         """Set the classes to classify: computes the prompts' trunk and the frozen text features once.
 
-        Raises SettingsError for other classes than the first if the method has no open vocabulary, LimitError
-        for too many prompts, WeightsError for features that are not finite.
+        Warns of names that are cut. Raises SettingsError for two that become equal and for other classes than
+        the first without an open vocabulary, LimitError for too many prompts, WeightsError for features that
+        are not finite.
         """
         if not self.open_vocabulary and self.classnames not in ((), tuple(classnames)):
             raise SettingsError(
@@ -164,7 +165,8 @@ class Method(nn.Module):
             )
         require_few(classnames, templates, self.clip.text.embed_dim)
         self.classnames = tuple(classnames)
-        ids = [self.clip.tokenize(fill(template, classnames)) for template in templates]
+        self.clip.check_prompts(classnames, prompts := [fill(part, classnames) for part in templates])
+        ids = [self.clip.tokenize(texts) for texts in prompts]
         most = MOST_STORED // len(ids)
         self.prompts = [self.clip.text.trunk(prompt_ids, self.text_from, most) for prompt_ids in ids]
         self.frozen_text = self.mean_over_templates()

@@ -80,15 +80,18 @@ def context_prompts(
     clip: Clip, classnames: Sequence[str], words: str, tokens: int, before: int | None = None
 ) -> ContextPrompts:
     """Prompts of classes with ``tokens`` context positions, of which ``before`` (all if None) precede the
-    class name and the others follow it. Raises SettingsError for prompts that are too long.
+    class name and the others follow it. A name that does not fit is cut. Raises as `prompt_ids`.
     """
     ids = context_ids(clip, classnames, words, tokens)
     end, ids = clip.text.ends(ids), clip.text.cut(ids)
     order = _in_order(ids)
     context = torch.arange(tokens, device=ids.device) + ids.shape[1]
     before = tokens if before is None else before
-    for row, length in zip(order, lengths(clip, fill("{}", classnames)), strict=True):
-        first = clip.first_word
+    first = clip.first_word
+    for row, words_in_name, last in zip(
+        order, lengths(clip, fill("{}", classnames)), end.tolist(), strict=True
+    ):
+        length = min(words_in_name, last - first - tokens)
         name = torch.arange(tokens, tokens + length, device=ids.device) + first
         row[first : first + tokens + length] = torch.cat([context[:before], name, context[before:]])
     return _prompts(clip, ids, end, order)
@@ -98,8 +101,7 @@ def context_ids(
     clip: Clip, classnames: Sequence[str], words: str, tokens: int, after: str = "{}."
 ) -> Int[Tensor, "class token"]:
     """Ids of prompts whose context is the words, or placeholders if the words are fewer than ``tokens``;
-    ``after`` is what follows it, with the class name in place of {}. Raises SettingsError for prompts that do
-    not fit.
+    ``after`` is what follows it, with the class name in place of {}. Raises as `prompt_ids`.
     """
     context = words if tokens <= lengths(clip, [words])[0] else " ".join([PLACEHOLDER] * tokens)
     (length,) = lengths(clip, [context])
@@ -113,18 +115,18 @@ def context_ids(
 def prompt_ids(
     clip: Clip, classnames: Sequence[str], lead: str, after: str = "{}."
 ) -> Int[Tensor, "class token"]:
-    """Ids of the lead and of what follows it, with the class name in place of {}. Raises SettingsError for
-    prompts that do not fit.
+    """Ids of the lead and of what follows it, with the class name in place of {}. Warns of names that are
+    cut. Raises SettingsError for two that become equal, and for a lead that leaves no room for names.
     """
-    (length,), endings = lengths(clip, [lead]), fill(after, classnames)
-    for name, ending in zip(fill("{}", classnames), lengths(clip, endings), strict=True):
-        tokens = clip.first_word + length + ending + 1  # start, lead, what follows it, end
-        if tokens > clip.text.context_length:
-            raise SettingsError(
-                f"the prompt of {name!r} has {tokens} tokens with {length} of context, but the text tower "
-                f"takes {clip.text.context_length}: choose fewer tokens."
-            )
-    return clip.tokenize([f"{lead} {ending}" for ending in endings])
+    (length,) = lengths(clip, [lead])
+    if length >= clip.room:
+        raise SettingsError(
+            f"{length} tokens of context leave no room for class names, since the text tower takes "
+            f"{clip.text.context_length}: choose fewer tokens."
+        )
+    prompts = [f"{lead} {ending}" for ending in fill(after, classnames)]
+    clip.check_prompts(classnames, [prompts], lead)
+    return clip.tokenize(prompts)
 
 
 @torch.no_grad()
@@ -132,7 +134,7 @@ def placed_prompts(
     clip: Clip, classnames: Sequence[str], lead: str, positions: Sequence[int]
 ) -> ContextPrompts:
     """Prompts of the lead, the class name and a full stop, with a context vector at each of the ``positions``
-    among all tokens (the start is 0), in order. Raises SettingsError for prompts that do not fit.
+    among all tokens (the start is 0), in order. Raises as `prompt_ids`.
     """
     ids = prompt_ids(clip, classnames, lead)
     end, ids = clip.text.ends(ids), clip.text.cut(ids)

@@ -38,6 +38,10 @@ SCALE: Bounds = ("above 0, or none", lambda value: value is None or 0 < value < 
 class MethodSettings:
     """Settings of a method; this base class is for methods without settings.
 
+    A field that is given, equal to its default or not, is set by the user (`set_by_user`) and runs as it is;
+    the others take what the method's authors set for a protocol and a data set. ``dataclasses.replace`` gives
+    every field: `replaced` changes some and keeps the rest as they are.
+
     Attributes:
         training: The authors' base-to-novel training settings that differ from the defaults of
             `TrainSettings`, by field.
@@ -52,6 +56,33 @@ class MethodSettings:
     teacher_training: ClassVar[Published] = MappingProxyType({})
     bounds: ClassVar[Mapping[str, Bounds]] = MappingProxyType({})
     paths: ClassVar[tuple[str, ...]] = ()
+
+    def __new__(cls, *args: Any, **values: Any) -> Self:
+        settings = super().__new__(cls)
+        positional = [item.name for item in fields(cls) if item.init and not item.kw_only]
+        settings._remember(frozenset([*positional[: len(args)], *values]))
+        return settings
+
+    def _remember(self, set_by_user: frozenset[str]) -> None:
+        object.__setattr__(self, "_set_by_user", set_by_user)
+
+    @property
+    def set_by_user(self) -> frozenset[str]:
+        """Names of the fields that were given when the settings were made."""
+        names: frozenset[str] = self.__dict__["_set_by_user"]
+        return names
+
+    def replaced(self, **values: Any) -> Self:
+        """The settings with other values. The same fields count as set by the user."""
+        settings = replace(self, **values)
+        settings._remember(self.set_by_user)
+        return settings
+
+    def filled(self, values: Mapping[str, Any]) -> Self:
+        """The settings with other values in fields that the user did not set."""
+        return self.replaced(
+            **{name: value for name, value in values.items() if name not in self.set_by_user}
+        )
 
     @classmethod
     def folder(cls) -> str:
@@ -69,7 +100,7 @@ class MethodSettings:
         """The settings of a trained method, which a bundle holds. Raises SettingsError if the method would
         need a file of them for other classes.
         """
-        return replace(self, **{item.name: item.default for item in fields(self) if item.name in self.paths})
+        return self.replaced(**{item.name: item.default for item in fields(self) if item.name in self.paths})
 
     def check_classes(self, trained_on: Sequence[str], tested_on: Sequence[str]) -> None:
         """Raise SettingsError for names of classes that the settings do not suit; called before the first
@@ -207,6 +238,23 @@ class PublishedRow:
             and (high is None or shots <= high)
         )
 
+    def scope(self, commands: Mapping[str, Sequence[str]]) -> str:
+        """Where the row applies, in words: "in few-shot and fit with 1 shot"; "" if everywhere. ``commands``
+        are those that train as in each protocol.
+        """
+        protocols = [name for protocol in self.protocols for name in (protocol, *commands[protocol])]
+        low, high = self.shots
+        if high is None:
+            shots = f"with {low} shots or more" if low else ""
+        elif low == high:
+            shots = f"with {low} shot{'s' * (low != 1)}"
+        else:
+            shots = f"with {low} to {high} shots"
+        parts = [f"in {' and '.join(protocols)}" if protocols else "", shots]
+        parts += [f"with {name} {value}" for name, value in self.when.items()]
+        parts.append(f"on {', '.join(self.data)}" if self.data else "")
+        return " ".join(filter(None, parts))
+
 
 @dataclass(frozen=True)
 class AsPublished:
@@ -236,7 +284,7 @@ def published_rows(folder: str) -> tuple[PublishedRow, ...]:
 def as_published(settings: MethodSettings, protocol: str, dataset: str, shots: int) -> AsPublished:
     """Settings with what the method's authors set for a protocol, a data set and a number of shots.
 
-    A later row overrules earlier ones. Fields that differ from their defaults were set by the user, and stay.
+    A later row overrules earlier ones. Fields that the user set stay.
     """
     kind = type(settings)
     rows = [row for row in published_rows(kind.folder()) if row.applies(settings, protocol, dataset, shots)]
@@ -245,8 +293,4 @@ def as_published(settings: MethodSettings, protocol: str, dataset: str, shots: i
     for row in rows:
         changed |= row.settings
         training |= row.training
-    by_user = {
-        setting.name for setting in fields(settings) if getattr(settings, setting.name) != setting.default
-    }
-    changed = {name: value for name, value in changed.items() if name not in by_user}
-    return AsPublished(replace(settings, **changed), training, tuple(row.name for row in rows))
+    return AsPublished(settings.filled(changed), training, tuple(row.name for row in rows))

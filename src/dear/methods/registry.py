@@ -200,12 +200,18 @@ def build_method(
     """
     name = known_method(name)
     kind = method_class(name)
-    if settings is not None and type(settings) is not METHODS[name].settings:
-        raise SettingsError(f"{name} takes {METHODS[name].settings.__name__}, not {type(settings).__name__}.")
+    check_settings(name, settings)
     check_towers(name, clip)
     method = kind.build(clip, generator, roles, settings).eval()
     _check_spans(method, name, clip)
     return method
+
+
+def check_settings(name: str, settings: object) -> None:
+    """Raise SettingsError for settings of another type than the method's; None stands for its defaults."""
+    kind = METHODS[known_method(name)].settings
+    if settings is not None and type(settings) is not kind:
+        raise SettingsError(f"{name} takes {kind.__name__}, not {type(settings).__name__}.")
 
 
 def check_towers(name: str, clip: "Clip") -> None:

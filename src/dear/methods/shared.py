@@ -119,6 +119,20 @@ def require_distinct(trained: Tensor) -> None:
         raise SettingsError("its tensor trained holds a class twice")
 
 
+def require_current_text(method: Method, text: Tensor) -> None:
+    """Raise SettingsError for text features that are not the frozen ones of the classes that a method is set
+    to, for a method that scores with more than these.
+    """
+    frozen = method.frozen_text
+    if text is frozen or torch.compiler.is_compiling():  # an export has the values later
+        return
+    if text.shape != frozen.shape or not torch.equal(text, frozen.to(text)):
+        raise SettingsError(
+            f"{method.name} scores the classes that it is set to, and these text features are of others: "
+            "take text_features() after the last set_classes()."
+        )
+
+
 class CoupledPrompts(Method):
     """Base of MaPLe and of ATPrompt on it. Each of the first layers of a tower takes new prompts in place of
     the last layer's outputs of them; later layers let them evolve. The image tower's are linear maps of the

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from types import MappingProxyType
@@ -20,8 +20,8 @@ class RepresentationSettings(MethodSettings):
         tokens: Number of tokens in the representation space.
         space: Width of the representation space.
         alpha: Weight of the class feature in the loss and in the fused score.
-        regularisation: "per-dataset" uses the authors' settings for each data set, and the values given here
-            for other data sets; "uniform" uses the values given here for all.
+        regularisation: "per-dataset" uses the authors' values on each of their data sets, for settings that
+            are not given; "uniform" uses the same values on all.
         reg_weight: Weight of the distance from the frozen features.
         scale: Factor on cosines in the scores: the authors' constant; none uses the backbone's own.
         share: Scale the span with the depth of the tower [ours]; else use layer numbers unchanged.
@@ -45,12 +45,14 @@ class RepresentationSettings(MethodSettings):
     token_std: float = 0.02
 
     def for_data(self, dataset: str) -> Self:
-        """The settings with the data set's values in ``per_dataset.json`` of the method's folder."""
+        """The settings with the data set's values in ``per_dataset.json`` of the method's folder, where the
+        user set none.
+        """
         if self.regularisation == "uniform":
             return self
         file = files(f"{__package__}.{self.folder()}").joinpath("per_dataset.json")
         published = json.loads(file.read_text(encoding="utf-8"))["settings"]
-        return replace(self, **published.get(dataset, {}))
+        return self.filled(published.get(dataset, {}))
 
 
 PUBLISHED, FROM_DATASET = "per-dataset", "dataset"
@@ -91,7 +93,7 @@ class TemplateSettings(MethodSettings):
         """With the name of the data set in place of "per-dataset", if the authors have templates for it."""
         if self.templates != PUBLISHED:
             return self
-        return replace(self, templates=dataset if dataset in hand_templates(self.folder()) else FROM_DATASET)
+        return self.replaced(templates=dataset if dataset in hand_templates(self.folder()) else FROM_DATASET)
 
     def templates_for(self, of_dataset: Sequence[str]) -> tuple[tuple[str, ...], str]:
         """The templates of the frozen features and that of the prompts, for classes of a data set with these

@@ -16,14 +16,12 @@ from typing import Any
 import torch
 from PIL import Image
 
-from dear.data.images.decode import as_image, decode
-from dear.data.images.raster import kind_of, read_image
+from dear.data.images.decode import as_image, decode, read_image
 from dear.data.loading import of_world
 from dear.data.world.tasks import WorldImages, load_task
 from dear.errors import DataError, DearError
 from dear.evaluation.mistakes import RECORDED_MISTAKES, Mistakes, content_hash, varied
 from dear.evaluation.schema import Mistake
-from dear.reading.files import opened
 from dear.report.drawing import Drawing
 from dear.report.grid import csv_file
 from dear.report.mistakes import (
@@ -57,7 +55,6 @@ SHORT_SIDE, LONGEST = 256, 768
 """Pixels of the shorter side of a picture, and at most of the longer one."""
 LARGEST = 2**26
 """Bytes of a file whose picture is shown: a record may name any file, and each is hashed."""
-LONGEST_START = 12  # bytes that tell the format of a picture
 MAX_PICTURES = 512
 """Pictures that are remembered: more than a page shows."""
 PART_TITLES = {
@@ -149,9 +146,6 @@ def _picture(file: _File) -> tuple[str | None, Image.Image | None]:
     another hash.
     """
     try:
-        with opened(file.path) as start:
-            if kind_of(start.read(LONGEST_START)) is None:
-                return None, None
         content = read_image(file.path)
         image = as_image(decode(file.path, SHORT_SIDE, content))
     except DearError:

@@ -12,15 +12,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from jaxtyping import UInt8
 from torch import Tensor
 
-from dear.data.images.decode import decode
+from dear.backbone.preprocess import Preprocess
+from dear.data.images.decode import decode, read_image
 from dear.data.images.photos import in_parallel
-from dear.data.images.raster import read_image
+from dear.data.images.transforms import eval_view
 from dear.errors import DataError, SettingsError
 from dear.progress import Progress, silent
-from dear.reading.files import expanded, resolved
+from dear.reading.files import expanded
 from dear.reading.typed import shown
 from dear.retrieval.catalogue import FIRST_VECTORS, Catalogue, Entry
 from dear.retrieval.database import FILE, LOCK, only_writer
@@ -59,7 +61,7 @@ def build_index(
     """
     if batch < 1 or threads < 1:
         raise SettingsError(f"batch is {batch} and threads {threads}: both must be at least 1.")
-    if resolved(expanded(out)) == resolved(expanded(folder)):
+    if expanded(out).resolve() == expanded(folder).resolve():
         raise SettingsError(
             f"{out} is the folder of the images: name another folder for the index with --out."
         )
@@ -242,40 +244,42 @@ def _encode(
     """Put files into the catalogue; returns how many rows were encoded."""
     before = catalogue.metadata()["rows"]
 
-    def read(path: str) -> tuple[Entry, UInt8[Tensor, "3 height width"] | None]:
-        return _read(folder, path, encoder.short_side)
+    def read(path: str) -> tuple[Entry, UInt8[Tensor, "3 size size"] | None]:
+        return _read(folder, path, encoder.preprocess)
 
     for start in range(0, len(paths), CHUNK):
         chunk = paths[start : start + CHUNK]
         metadata = catalogue.metadata()
         rows: dict[str, int] = {}  # by content hash, for contents new in this chunk
-        entries, pictures = list[Entry](), list[Tensor]()
-        for entry, picture in in_parallel(read, chunk, threads):
+        entries, views = list[Entry](), list[Tensor]()
+        for entry, view in in_parallel(read, chunk, threads):
             row = None if entry.sha256 is None else catalogue.row_of(entry.sha256)
-            if row is None and picture is not None and entry.sha256 is not None:
+            if row is None and view is not None and entry.sha256 is not None:
                 if entry.sha256 not in rows:
-                    rows[entry.sha256] = metadata["rows"] + len(pictures)
-                    pictures.append(picture)
+                    rows[entry.sha256] = metadata["rows"] + len(views)
+                    views.append(view)
                 row = rows[entry.sha256]
             entries.append(entry._replace(row=row))
         vectors = Vectors.of(catalogue.folder, metadata)
-        for at in range(0, len(pictures), batch):
-            vectors.write(metadata["rows"] + at, encoder.images(pictures[at : at + batch]))
+        for at in range(0, len(views), batch):
+            vectors.write(metadata["rows"] + at, encoder.images(torch.stack(views[at : at + batch])))
         with catalogue.change():
             catalogue.put(entries)
-            catalogue.set(rows=metadata["rows"] + len(pictures))
+            catalogue.set(rows=metadata["rows"] + len(views))
         progress("encoding images", start + len(chunk), len(paths))
     return int(catalogue.metadata()["rows"]) - int(before)
 
 
-def _read(folder: Path, path: str, short_side: int) -> tuple[Entry, UInt8[Tensor, "3 height width"] | None]:
-    """A file's entry and, if readable, its picture. The stamp is taken before reading."""
+def _read(
+    folder: Path, path: str, preprocess: Preprocess
+) -> tuple[Entry, UInt8[Tensor, "3 size size"] | None]:
+    """A file's entry and, if readable, its test view. The stamp is taken before reading."""
     stamp = stamp_of(folder / path)
     try:
         if stamp is None:
             raise DataError(f"{folder / path} disappeared while the folder was read.")
         content = read_image(folder / path)
-        picture = decode(folder / path, short_side, content)
+        view = eval_view(decode(folder / path, data=content), preprocess)
     except DataError as error:
         return Entry(path, stamp or Stamp(-1, -1), None, None, str(error)), None
-    return Entry(path, stamp, hashlib.sha256(content).hexdigest(), None), picture
+    return Entry(path, stamp, hashlib.sha256(content).hexdigest(), None), view

@@ -4,14 +4,14 @@ they may define.
 
 import os
 import sqlite3
+import stat
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
 from dear.errors import OutputError
-from dear.limits import limit
-from dear.reading.files import ReadingError, require_plain
+from dear.reading.files import ReadingError
 from dear.retrieval.pages import Pages, PagesError
 from dear.retrieval.results import damaged
 
@@ -23,6 +23,7 @@ JOURNAL_MAGIC = bytes.fromhex("d9d505f920a163d7")  # sqlite.org/fileformat2.html
 JOURNAL_HEAD = 28  # bytes: the last are the pages that the database had, a sector's size, and a page's
 PAGE_SIZES = [2**power for power in range(9, 17)]
 MOST_FACTS = 100
+LARGEST_FACTS = 32 * 2**20  # bytes of the facts of an index
 LARGEST_ROW = 2**16  # bytes of a file's row: its path has 4,096 at most, an older reason 10,000 characters
 TABLES = {
     "facts": ("table", "facts", "CREATE TABLE facts (key TEXT PRIMARY KEY, value TEXT NOT NULL)"),
@@ -131,7 +132,7 @@ def _require_own_trees(database: Database, path: Path) -> None:
     try:
         database.pages = pages = Pages(path)
         roots = _roots(pages)
-        largest = {"files": LARGEST_ROW, "facts": limit("index_facts")} | LARGEST_KEYS
+        largest = {"files": LARGEST_ROW, "facts": LARGEST_FACTS} | LARGEST_KEYS
         sizes = {name: pages.tree(root, largest[name]) for name, root in roots.items()}
         pages.require_own_free_pages()
         for name, size in sizes.items():
@@ -171,8 +172,8 @@ def require_own_files(folder: Path) -> None:
     for path in _own_files(folder):
         try:
             with suppress(FileNotFoundError):  # or another process has just removed it
-                if path.name in DATABASES or path.is_symlink() or not path.is_dir():
-                    require_plain(path)
+                if path.name in DATABASES and not stat.S_ISREG(path.stat().st_mode):
+                    raise ReadingError(path, "it is not a regular file")
                 if path.name in DATABASES and path.name.endswith("-journal"):
                     with path.open("rb") as journal:
                         journal.seek(max(0, path.stat().st_size - len(JOURNAL_MAGIC)))

@@ -28,10 +28,11 @@ from torch.nn.functional import normalize
 
 from dear.backbone.clip import Clip
 from dear.backbone.head_contributions import head_contributions, written_subspace
+from dear.backbone.preprocess import Preprocess
 from dear.data.dataset import fingerprint
 from dear.data.images.decode import decode
-from dear.data.images.photos import SHORT_SIDE, in_parallel
-from dear.data.images.transforms import eval_views
+from dear.data.images.photos import in_parallel
+from dear.data.images.transforms import eval_view, to_unit
 from dear.errors import DataError, RoleTableError, SettingsError
 from dear.progress import Progress, silent
 from dear.retrieval.catalogue import Catalogue
@@ -57,7 +58,7 @@ class Encoder(Protocol):
         features: Names of the image features.
         unowned: Those of them whose attribute owns no head: they are not to be searched by.
         embed: Their width.
-        short_side: Length of the short side, in pixels, to which larger pictures are first reduced.
+        preprocess: What makes the test view of a picture.
     """
 
     @property
@@ -73,16 +74,14 @@ class Encoder(Protocol):
     def embed(self) -> int: ...
 
     @property
-    def short_side(self) -> int: ...
+    def preprocess(self) -> Preprocess: ...
 
     @property
     def facts(self) -> Mapping[str, Any]:
         """What an index records of the encoder beyond these: keys of `dear.retrieval.facts.Facts`."""
 
-    def images(
-        self, pictures: Sequence[UInt8[Tensor, "3 _height _width"]]
-    ) -> Float[Tensor, "batch feature embed"]:
-        """Unit features of pictures of any size."""
+    def images(self, views: UInt8[Tensor, "batch 3 size size"]) -> Float[Tensor, "batch feature embed"]:
+        """Unit features of test views in 8 bits."""
 
     def texts(self, texts: Sequence[str]) -> Float[Tensor, "text feature embed"]:
         """Unit features of texts, for each image feature in its space."""
@@ -141,7 +140,7 @@ class HeadEncoder:
         self.features: tuple[str, ...] = (CLASS, *facts["heads"])
         self.unowned: tuple[str, ...] = ()  # they have no feature
         self.embed: int = clip.image.embed_dim
-        self.short_side: int = facts["short_side"]
+        self.preprocess = clip.preprocess
         fits = [len(row) for row in facts["mean"]] == [self.embed] * len(facts["heads"])
         if not (fits and facts["heads"] and all(facts["heads"].values())):
             raise DataError(
@@ -164,10 +163,8 @@ class HeadEncoder:
         embeddings, sums = self.sums(views)
         return normalize(torch.cat([embeddings[:, None], sums - self.mean], dim=1), dim=-1)
 
-    def images(
-        self, pictures: Sequence[UInt8[Tensor, "3 _height _width"]]
-    ) -> Float[Tensor, "batch feature embed"]:
-        return self.of_views(eval_views(pictures, self.clip.image_size)).cpu()
+    def images(self, views: UInt8[Tensor, "batch 3 size size"]) -> Float[Tensor, "batch feature embed"]:
+        return self.of_views(to_unit(views)).cpu()
 
     @torch.no_grad()
     def texts(self, texts: Sequence[str]) -> Float[Tensor, "text feature embed"]:
@@ -185,12 +182,11 @@ class HeadEncoder:
 
 
 def identity_of(facts: HeadFacts) -> str:
-    """Hash of weights, heads, convention, means and size of pictures."""
+    """Hash of weights, heads, convention and means."""
     return fingerprint(
         "heads",
         facts["sha256"],
         facts["convention"],
-        str(facts["short_side"]),
         *(repr((name, [tuple(head) for head in heads])) for name, heads in facts["heads"].items()),
         repr(facts["mean"]),
     )
@@ -202,7 +198,6 @@ def head_facts(
     views: Iterable[Float[Tensor, "batch 3 size size"]],
     *,
     pretrained: str | None = None,
-    short_side: int = SHORT_SIDE,
 ) -> HeadFacts:
     """What a `HeadEncoder` is made from, with the means over some images.
 
@@ -239,7 +234,6 @@ def head_facts(
         heads={name: list(owned) for name, owned in heads.items()},
         left_out=[name for name in table.attributes if name not in heads],
         convention=CONVENTION,
-        short_side=short_side,
         mean=mean.float().tolist(),
         images=count,
     )
@@ -281,7 +275,7 @@ def encoder_for(
     heads = _require_heads(clip, table)
     built = next((index for index in (out, *shards_in(out).values()) if Catalogue.exists(index)), None)
     if built is None:
-        views = _sample(folder, out, clip.image_size, threads, batch, progress)
+        views = _sample(folder, out, clip.preprocess, threads, batch, progress)
         return HeadEncoder(clip, head_facts(clip, table, views, pretrained=pretrained))
     with closing(Catalogue.open(built)) as catalogue:
         facts = catalogue.metadata().get("heads")
@@ -309,7 +303,7 @@ def _require_heads(clip: Clip, table: RoleTable) -> dict[str, tuple[Head, ...]]:
 
 
 def _sample(
-    folder: Path, out: Path, size: int, threads: int, batch: int, progress: Progress
+    folder: Path, out: Path, preprocess: Preprocess, threads: int, batch: int, progress: Progress
 ) -> Iterator[Float[Tensor, "batch 3 size size"]]:
     """Views of some images of a folder, in batches; unreadable ones are left out."""
     paths = sorted(scan(folder, leave_out=out))
@@ -317,15 +311,15 @@ def _sample(
     if not sample:
         raise DataError(f"{folder} has no image files (by their names). Choose a folder with images.")
 
-    def read(path: str) -> UInt8[Tensor, "3 height width"] | None:
+    def read(path: str) -> UInt8[Tensor, "3 size size"] | None:
         try:
-            return decode(folder / path, SHORT_SIDE)
+            return eval_view(decode(folder / path), preprocess)
         except DataError:  # the build reports it
             return None
 
     for start in range(0, len(sample), batch):
-        read_pictures = in_parallel(read, sample[start : start + batch], threads)
-        pictures = [picture for picture in read_pictures if picture is not None]
-        if pictures:
-            yield eval_views(pictures, size)
+        read_views = in_parallel(read, sample[start : start + batch], threads)
+        views = [view for view in read_views if view is not None]
+        if views:
+            yield to_unit(torch.stack(views))
         progress("means of heads", min(start + batch, len(sample)), len(sample))

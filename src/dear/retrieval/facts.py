@@ -2,7 +2,6 @@
 
 from typing import Annotated, Literal, NotRequired, TypedDict
 
-from dear.data.settings import MAX_SHORT_SIDE
 from dear.reading.typed import Count, Positive, Range
 
 LAST_GENERATION = 10**12  # the first one follows it
@@ -29,7 +28,6 @@ class HeadFacts(TypedDict):
     heads: dict[str, list[tuple[Positive, Count]]]
     left_out: list[str]
     convention: Literal["exact"]
-    short_side: Annotated[int, Range(1, MAX_SHORT_SIDE)]
     mean: list[list[float]]
     images: Positive
 

@@ -15,8 +15,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from dear.data.images.decode import decode
-from dear.data.images.raster import read_image
+from dear.data.images.decode import decode, read_image
+from dear.data.images.transforms import eval_view
 from dear.errors import DataError, SettingsError, UnknownNameError, printable, warn
 from dear.retrieval.build import require_same_model
 from dear.retrieval.catalogue import Catalogue
@@ -292,7 +292,8 @@ def by_image(
             raise SettingsError(f"there are words for {name}, which the images are not compared by.")
         _require_words(text)
     content = read_image(image)
-    features = encoder.images([decode(image, encoder.short_side, content)])[0]
+    view = eval_view(decode(image, data=content), encoder.preprocess)
+    features = encoder.images(view[None])[0]
     excluded = None if itself else hashlib.sha256(content).hexdigest()
     queries = _by_feature(encoder, features)
     for name, text in (words or {}).items():

@@ -18,7 +18,6 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from dear.errors import DataError, OutputError
-from dear.limits import at_most
 from dear.progress import Progress, silent
 from dear.retrieval.build import discard, finish
 from dear.retrieval.catalogue import WRITTEN_AT_ONCE, Catalogue, Entry
@@ -33,7 +32,7 @@ NUMBERS = 2**23  # numbers of rows that are copied or compared at a time: 16,384
 MERGED = ("identity", "features", "embed", "folder", "model", "heads")
 """Facts of the encoder and the folder, which a merged index has too."""
 ENCODER = (("identity", "model"), ("folder", "folder"), ("features", "features"), ("embed", "width"))
-HEADS = ("model", "sha256", "heads", "left_out", "convention", "short_side", "mean")
+HEADS = ("model", "sha256", "heads", "left_out", "convention", "mean")
 
 
 def all_shards(folder: Path) -> dict[Shard, Path]:
@@ -120,7 +119,6 @@ def _require_sound(catalogue: Catalogue) -> None:
     """
     facts = catalogue.metadata()
     vectors = Vectors.of(catalogue.folder, facts)
-    vectors.require_filled(facts["rows"])
     for feature in range(vectors.features):
         vectors.require_unit(feature, 0, facts["rows"])
     catalogue.require_one_content_a_row()
@@ -137,7 +135,6 @@ def _merge(folder: Path, out: Path, progress: Progress) -> Built:
         metadata = {shard: (catalogue.folder, catalogue.metadata()) for shard, catalogue in shards.items()}
         require_alike(metadata)
         require_rows(folder, (facts["rows"] for _, facts in metadata.values()))
-        at_most("index_rows", sum(facts["rows"] for _, facts in metadata.values()), f"the index {out}")
         for done, catalogue in enumerate(shards.values(), start=1):
             _require_sound(catalogue)
             progress("checking shards", done, len(shards))

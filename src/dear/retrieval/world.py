@@ -14,7 +14,7 @@ from torch import Tensor
 
 from dear.data.dataset import Images
 from dear.data.images.decode import as_image
-from dear.data.images.transforms import eval_views
+from dear.data.images.transforms import load_test_views, to_unit
 from dear.data.world.factors import FACTORS
 from dear.data.world.tasks import WorldImages
 from dear.methods.base import Method
@@ -74,9 +74,8 @@ def all_features(method: Method, images: Images) -> Float[Tensor, "feature item 
     """Unit features of all images in the test view."""
     parts = []
     for indices in torch.arange(len(images)).split(method.clip.image.images_at_once):
-        pictures = images.load(indices)
-        views = eval_views(pictures, method.clip.image_size).to(method.clip.image.projection)
-        parts.append(method.image_features(method.image_trunk(views)))
+        views = to_unit(load_test_views(images, indices, method.clip.preprocess))
+        parts.append(method.image_features(method.image_trunk(views.to(method.clip.image.projection))))
     return torch.cat(parts, dim=1)
 
 

@@ -22,7 +22,7 @@ from dear.backbone.clip import Clip, span_start
 from dear.backbone.head_contributions import Convention, head_contributions, written_rows
 from dear.backbone.vision import VisionTower
 from dear.data.dataset import Images
-from dear.data.images.transforms import eval_views
+from dear.data.images.transforms import load_test_views, to_unit
 from dear.errors import DataError, SettingsError
 from dear.progress import Progress, silent
 from dear.roles.textspan import Moments
@@ -192,7 +192,7 @@ def batches(clip: Clip, images: Images, batch: int) -> Iterator[Float[Tensor, "b
     step = min(batch, tower.images_at_once, room)
     for start in range(0, len(images), step):
         indices = torch.arange(start, min(start + step, len(images)))
-        views = eval_views(images.load(indices), clip.image_size)
+        views = to_unit(load_test_views(images, indices, clip.preprocess))
         yield clip.normalize_pixels(views.to(clip.image.projection))
 
 

@@ -6,8 +6,8 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from fractions import Fraction
 
-import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
@@ -19,17 +19,22 @@ UNIT = "nats"
 STYLE = "style"
 """The concept whose specialised heads the paper counts as Generalization heads."""
 
+MOST_PHRASES = 100
+"""Phrases up to which their shares, rounded to four digits, tell their numbers: n / N and m / M differ by at
+least 1 / (N M).
+"""
+
 
 @dataclass(frozen=True)
 class HeadConcepts:
     """One head's distribution over concepts.
 
     Attributes:
-        share: Share (fraction) of each concept that occurs, largest first.
+        share: Share of each concept that occurs, largest first: exact, unless phrases are weighted.
         left_out: Number of phrases without a concept.
     """
 
-    share: Mapping[str, float]
+    share: Mapping[str, Fraction | float]
     entropy: float
     left_out: int = 0
 
@@ -49,18 +54,56 @@ def nearest_centroid(
     return (phrases.to(centroids) @ centroids.T).argmax(dim=1)
 
 
-def concept_entropy(shares: Sequence[float]) -> float:
-    """CE(h) = -sum_k p_h(k) log p_h(k), in nats."""
-    return -sum(p * math.log(p) for p in shares if p > 0) + 0.0
+def concept_entropy(shares: Sequence[Fraction | float]) -> float:
+    """CE(h) = -sum_k p_h(k) log p_h(k), in nats.
+
+    Exact shares with the same entropy, such as 4, 4, 4 and 8, 1, 1, 1, 1 of 12, give the same number: with
+    p = n / d it is a sum of rational multiples of logarithms of primes, which is unique.
+    """
+    multiples: dict[int, Fraction] = defaultdict(Fraction)
+    for share in shares:
+        if not isinstance(share, Fraction):
+            return -sum(p * math.log(p) for p in shares if p > 0) + 0.0
+        for prime in _prime_factors(share.denominator):
+            multiples[prime] += share
+        for prime in _prime_factors(share.numerator):
+            multiples[prime] -= share
+    return math.fsum(float(multiples[prime]) * math.log(prime) for prime in sorted(multiples))
 
 
-def selected_entropy(share: Mapping[str, float], attributes: Collection[str]) -> float:
+def _prime_factors(number: int) -> list[int]:
+    factors, factor = [], 2
+    while factor * factor <= number:
+        while number % factor == 0:
+            factors.append(factor)
+            number //= factor
+        factor += 1
+    return [*factors, number] if number > 1 else factors
+
+
+def exact_shares(head: HeadRole) -> dict[str, Fraction] | None:
+    """The shares of a head's concepts before they were rounded for its role table: those of the fewest
+    phrases that round to them, or of all its phrases if these are many; None if no shares do.
+    """
+    total = len(head.phrases)
+    for phrases in range(1, MOST_PHRASES + 1) if total <= MOST_PHRASES else [total]:
+        counts = {concept: round(share * phrases) for concept, share in head.share.items()}
+        exact = {concept: Fraction(count, phrases) for concept, count in counts.items()}
+        if sum(counts.values()) == phrases and all(
+            round(float(exact[concept]), 4) == share for concept, share in head.share.items()
+        ):
+            return exact
+    return None
+
+
+def selected_entropy(share: Mapping[str, Fraction | float], attributes: Collection[str]) -> float:
     """The entropy of the shares of some concepts alone, scaled to a sum of 1; without any of them the highest
     possible, log K [ours].
     """
     selected = [part for concept, part in share.items() if concept in attributes and part > 0]
-    shares = [part / sum(selected) for part in selected] or [1 / len(attributes)] * len(attributes)
-    return concept_entropy(shares)
+    if not selected:
+        return concept_entropy([Fraction(1, len(attributes))] * len(attributes))
+    return concept_entropy([part / sum(selected) for part in selected])
 
 
 def head_concepts(
@@ -80,7 +123,7 @@ def head_concepts(
         )
     distributions: dict[Head, HeadConcepts] = {}
     for head, concepts in heads.items():
-        mass: dict[str, float] = defaultdict(float)
+        mass: dict[str, Fraction | float] = defaultdict(Fraction)
         for rank, concept in enumerate(concepts, start=1):
             if concept:
                 mass[concept] += 1 / math.log2(1 + rank) if weight == "rank" else 1
@@ -92,10 +135,16 @@ def head_concepts(
 
 
 def thresholds(entropies: Sequence[float], quantile: float) -> tuple[float, float]:
-    """The q and 1 - q quantiles, interpolated linearly."""
-    values = torch.tensor(entropies, dtype=torch.float64)
-    low, high = torch.quantile(values, torch.tensor([quantile, 1 - quantile], dtype=torch.float64)).tolist()
-    return low, high
+    """The q and 1 - q quantiles, interpolated linearly; one that falls on a value is that value."""
+    values, q = sorted(entropies), Fraction(quantile).limit_denominator(10**6)
+
+    def value_at(position: Fraction) -> float:
+        index = math.floor(position)
+        if index == position:
+            return values[index]
+        return values[index] + float(position - index) * (values[index + 1] - values[index])
+
+    return value_at(q * (len(values) - 1)), value_at((1 - q) * (len(values) - 1))
 
 
 def role_of(
@@ -141,7 +190,7 @@ def assign_roles(
                 concepts.concept if role == "core" else None,
                 concepts.concept,
                 round(concepts.entropy, 4),
-                {concept: round(share, 4) for concept, share in concepts.share.items()},
+                {concept: round(float(share), 4) for concept, share in concepts.share.items()},
                 tuple((phrases or {}).get((layer, head), ())),
             )
         )
@@ -163,7 +212,7 @@ def core_attributes(
     ``general`` are excluded. The paper gives the two criteria but no formula [ours]. Raises SettingsError for
     fewer than k concepts.
     """
-    frequency: dict[str, float] = defaultdict(float)
+    frequency: dict[str, Fraction | float] = defaultdict(Fraction)
     for head in heads.values():
         for concept, share in head.share.items():
             if concept not in general:
@@ -178,7 +227,7 @@ def core_attributes(
 
     def product(concept: str) -> float:
         cosines = (float(centroids[concept] @ centroids[attribute]) for attribute in attributes)
-        return frequency[concept] * (1 - max(cosines, default=0.0))
+        return float(frequency[concept]) * (1 - max(cosines, default=0.0))
 
     while len(attributes) < k:
         candidates = frequency.keys() - set(attributes)
@@ -201,7 +250,8 @@ def with_quantile(table: RoleTable, percent: float) -> RoleTable:
             f"the role table {table.source!r} has no concept entropy for layer {lacking.layer} head "
             f"{lacking.head}, so roles cannot be assigned by quantile: give a computed table with --roles."
         )
-    limits = thresholds([h.entropy for h in table.heads if h.entropy is not None], percent / 100)
+    entropies = _entropies(table)
+    limits = thresholds([*entropies.values()], percent / 100)
     concepts = table.settings.get("general")  # a list in discovered tables
     general = (
         {name for name in concepts if isinstance(name, str)}
@@ -211,12 +261,29 @@ def with_quantile(table: RoleTable, percent: float) -> RoleTable:
     attributes = {*table.attributes}
 
     def assigned(head: HeadRole) -> HeadRole:
-        assert head.entropy is not None
-        role = role_of(head.entropy, head.concept, limits, attributes, general)
+        role = role_of(entropies[head.layer, head.head], head.concept, limits, attributes, general)
         return replace(head, role=role, attribute=head.concept if role == "core" else None)
 
     heads = tuple(assigned(head) for head in table.heads)
     return replace(table, source=f"{table.source}, q = {percent:g}%", heads=heads)
+
+
+def _entropies(table: RoleTable) -> dict[Head, float]:
+    """The concept entropy of each head, from the exact shares if all are known, else as it was rounded."""
+    rounded = {(head.layer, head.head): head.entropy or 0.0 for head in table.heads}
+    exact = dict[Head, float]()
+    for head in table.heads:
+        shares = exact_shares(head) if table.settings.get("weight") != "rank" else None
+        if shares is None:
+            return rounded
+        selected = table.settings.get("over") == "selected"
+        entropy = (
+            selected_entropy(shares, table.attributes) if selected else concept_entropy([*shares.values()])
+        )
+        if round(entropy, 4) != head.entropy:
+            return rounded
+        exact[head.layer, head.head] = entropy
+    return exact
 
 
 def with_attributes(table: RoleTable, count: int) -> RoleTable:

@@ -18,7 +18,7 @@ from dear.backbone.clip import Clip
 from dear.backbone.vision import class_attention
 from dear.data.dataset import Images
 from dear.data.fewshot import Subset
-from dear.data.images.transforms import eval_views
+from dear.data.images.transforms import load_test_views
 from dear.errors import SettingsError
 from dear.progress import Progress, silent
 from dear.roles.decompose import Decomposition, batches
@@ -130,10 +130,10 @@ def pictures(
     numbers = sorted({image.image for sides in ranked.values() for image in (*sides.most, *sides.least)})
     thumbnails: dict[int, Tensor] = {}
     side = min(SIDE, clip.image_size)
+    preprocess = replace(clip.preprocess, size=side, short_side=None)
     for start in range(0, len(numbers), batch):
         part = numbers[start : start + batch]
-        views = eval_views(images.load(torch.tensor(part)), side)
-        levels = (views * 255).round().to(torch.uint8).cpu()
+        levels = load_test_views(images, torch.tensor(part), preprocess)
         thumbnails.update(zip(part, levels, strict=True))
         progress("pictures", start + len(part), len(numbers))
     return Pictures(len(scores), ranked, thumbnails, {number: name(number) for number in numbers})

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from PIL import Image
 
-from dear.data.images.raster import FORMATS, opened
+from dear.data.images.decode import FORMATS, open_image
 from dear.errors import DearError, SettingsError
 from dear.limits import LimitError
 
@@ -139,7 +139,7 @@ def check_picture(data: bytes, limits: Limits) -> int:
     if not data:
         raise Refused(400, "the file is empty: send an image.", kind="image")
     try:
-        with opened(data) as file:
+        with open_image(data) as file:
             width, height = file.size
     except Image.DecompressionBombError:
         raise Refused(

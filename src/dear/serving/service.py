@@ -18,7 +18,7 @@ from dear.adapters.index_encoder import BundleEncoder
 from dear.adapters.predictor import Predictor, Vocabulary
 from dear.adapters.results import Candidate
 from dear.data.images.decode import decode
-from dear.data.images.transforms import eval_views
+from dear.data.images.transforms import eval_view, to_unit
 from dear.errors import DataError
 from dear.limits import at_most
 from dear.retrieval.encoder import HeadEncoder
@@ -42,10 +42,9 @@ CLOSING_SECONDS = 0.5  # that running work has to finish once no request waits f
 
 @dataclass(frozen=True)
 class Upload:
-    """An accepted image: preprocessed for the model, as images of the index were, and its bytes' SHA-256."""
+    """An accepted image: preprocessed for the model, and its bytes' SHA-256."""
 
     pixels: Float[Tensor, "3 size size"]
-    searched: Float[Tensor, "3 size size"]
     sha256: str
 
 
@@ -105,16 +104,13 @@ class Service:
         """
         with self._decoding:  # headers too: opening a file takes memory of its own
             charge(check_picture(data, self.limits))
-            of_bundle = self.predictor.bundle.short_side
-            of_index = of_bundle if self._heads is None else self._heads.short_side
             try:
-                pictures = {side: decode(Path("upload"), side, data) for side in {of_bundle, of_index}}
+                picture = decode(Path("upload"), data=data)
             except DataError as error:
                 reason = str(error).removeprefix("cannot read the image upload: ")
                 raise Refused(422, f"the image is broken: {reason}") from None
-            size = self.predictor.clip.image_size
-            views = {side: eval_views([picture], size)[0] for side, picture in pictures.items()}
-        return Upload(views[of_bundle], views[of_index], hashlib.sha256(data).hexdigest())
+            view = to_unit(eval_view(picture, self.predictor.clip.preprocess))
+        return Upload(view, hashlib.sha256(data).hexdigest())
 
     def features(self, upload: Upload) -> Future[Float[Tensor, "feature embed"]]:
         """Its unit features, computed with the next batch. Raises Refused (503)."""
@@ -122,7 +118,7 @@ class Service:
 
     def search_features(self, upload: Upload) -> Future[Float[Tensor, "feature embed"]]:
         """The same for the features that the index has, which may be those of heads."""
-        return self._searches.submit(upload.searched)
+        return self._searches.submit(upload.pixels)
 
     def vocabulary(self, names: tuple[str, ...]) -> Vocabulary | None:
         """Classes that can be scored at once: the bundle's, or others that are cached; None if their names

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import partial
 
 import torch
 from jaxtyping import Float, Int
@@ -11,9 +11,16 @@ from lightning_fabric import Fabric
 from torch import Tensor
 
 from dear.backbone.precision import mixed
-from dear.data.dataset import Images, Pictures
-from dear.data.images.prefetch import Move, ahead_on, moved
-from dear.data.images.transforms import eval_views, train_views, view_numbers, whole_views
+from dear.data.dataset import Images, Picture
+from dear.data.images.prefetch import Move, ahead_on
+from dear.data.images.transforms import (
+    load_test_views,
+    load_views,
+    to_unit,
+    train_view,
+    view_numbers,
+    whole_view,
+)
 from dear.methods.base import Method, TrainingImages
 from dear.training.devices import share
 from dear.training.seeding import generator
@@ -22,6 +29,9 @@ from dear.training.trunks import TrunkCache, ViewCache, ViewFingerprint, origin,
 
 TARGETS_AT_ONCE = 32
 """Whole images whose target features are computed together."""
+
+
+Pixels = Float[Tensor, "item 3 size size"]
 
 
 @dataclass(frozen=True)
@@ -57,17 +67,14 @@ class _Inputs:
     """What was loaded ahead for a part, on the device.
 
     Attributes:
-        pictures: None if its trunk outputs are cached, and targets need no views.
+        pixels: The views; None if its trunk outputs are cached, and targets need no views.
         trunk: The layer of the outputs in the view cache, and the outputs; None without them.
         frozen: The target features in the view cache; None without them.
     """
 
-    pictures: Pictures | None = None
+    pixels: Pixels | None = None
     trunk: tuple[int, Float[Tensor, "item token width"]] | None = None
     frozen: Float[Tensor, "item target"] | None = None
-
-
-Pixels = Float[Tensor, "item 3 size size"]
 
 
 class Batches:
@@ -107,7 +114,7 @@ class Batches:
         loads = ((part, part.key in self.cache) for part in parts)
         with closing(ahead_on(self.like.device, partial(self._load, epoch), loads)) as loaded:
             for part, inputs in zip(parts, loaded, strict=True):
-                pixels = cache(partial(self._pixels, epoch, part, inputs.pictures))
+                pixels = partial(self._pixels, epoch, part, inputs.pixels)
                 trunk = self.cache.get(part.key, partial(self._trunk, epoch, part, inputs, pixels))
                 frozen = self._frozen(epoch, part, inputs, trunk, pixels)
                 yield Batch(part.indices, part.weight, trunk, frozen)
@@ -133,9 +140,7 @@ class Batches:
         return _Part(step, part.start, batch[part], weight, key)
 
     def _load(self, epoch: int, load: tuple[_Part, bool], move: Move) -> _Inputs:
-        """In a thread: what the view cache has of a part that is not in memory, and its pictures if views are
-        needed.
-        """
+        """In a thread: what the view cache has of a part that is not in memory, and its views if needed."""
         part, in_memory = load
         trunk = frozen = None
         if self.views is not None and not in_memory:
@@ -144,21 +149,29 @@ class Batches:
             frozen = self.views.frozen(epoch, items) if self.method.uses_frozen_image else None
         needs_views = self.method.target == "view" or (trunk is None and not in_memory)
         return _Inputs(
-            pictures=moved(self.images.load(part.indices), move) if needs_views else None,
+            pixels=move(self._views(epoch, part)) if needs_views else None,
             trunk=None if trunk is None else (trunk[0], move(trunk[1])),
             frozen=None if frozen is None else move(frozen),
         )
 
-    def _pixels(self, epoch: int, part: _Part, pictures: Pictures | None) -> Pixels:
+    def _pixels(self, epoch: int, part: _Part, loaded: Pixels | None) -> Pixels:
+        """The views of a part, which are loaded again if its trunk outputs left the cache since."""
+        return self._views(epoch, part) if loaded is None else loaded
+
+    def _views(self, epoch: int, part: _Part) -> Pixels:
         """The random views of a part: the first of each image, then the second of each, if there are
         several.
         """
-        if pictures is None:  # evicted from the cache since the epoch began
-            pictures = self.images.load(part.indices)
-        size, scale = self.method.clip.image_size, (self.settings.crop, 1.0)
-        numbers = range(self.method.views_per_image)
-        views = (train_views(pictures, size, self._draws(epoch, part, n), scale) for n in numbers)
-        return torch.cat([*views])
+        preprocess, scale = self.method.clip.preprocess, (self.settings.crop, 1.0)
+        draws = [self._draws(epoch, part, n).tolist() for n in range(self.method.views_per_image)]
+
+        def views(picture: Picture, row: int) -> Tensor:
+            view = partial(train_view, picture, preprocess.size, scale=scale)
+            return torch.stack(
+                [view(numbers[row], interpolation=preprocess.interpolation) for numbers in draws]
+            )
+
+        return load_views(self.images, part.indices, views).transpose(0, 1).flatten(0, 1)
 
     @torch.no_grad()
     def _trunk(
@@ -216,9 +229,13 @@ class Batches:
             if item not in self._whole:
                 start = item - item % TARGETS_AT_ONCE
                 together = torch.arange(start, min(start + TARGETS_AT_ONCE, len(self.images)))
-                views = whole_views(self.images.load(together), self.method.clip.image_size)
+                views = load_views(self.images, together, self._whole_view)
                 self._whole.update(zip(together.tolist(), self._targets(views), strict=True))
         return torch.stack([self._whole[item] for item in indices.tolist()])
+
+    def _whole_view(self, picture: Picture, _row: int) -> Tensor:
+        preprocess = self.method.clip.preprocess
+        return whole_view(picture, preprocess.size, preprocess.interpolation)
 
     def _targets(self, views: Pixels) -> Float[Tensor, "item target"]:
         with mixed(self.like.device, self.settings.precision):
@@ -257,30 +274,37 @@ def training_images(
     Random views are drawn from the view seed if there is one, else from the seed, and differ from those of
     every epoch. If there are several processes, each computes all views.
     """
-    size, like = method.clip.image_size, method.clip.image.projection
+    preprocess, like = method.clip.preprocess, method.clip.image.projection
     stream = seed if settings.view_seed is None else settings.view_seed
     precision = partial(mixed, like.device, settings.precision)
 
     def trunks(
-        view: tuple[object, ...], make: Callable[[Pictures, Int[Tensor, "item"]], Tensor]
+        view: tuple[object, ...], load: Callable[[Int[Tensor, "item"]], Pixels]
     ) -> Float[Tensor, "item token width"]:
         @torch.no_grad()
         def compute() -> Tensor:
             parts = []
             for indices in torch.arange(len(images)).split(method.clip.image.images_at_once):
                 with precision():
-                    parts.append(method.image_trunk(make(images.load(indices), indices).to(like.device)))
+                    parts.append(method.image_trunk(load(indices).to(like.device)))
             return torch.cat(parts).to(like)  # most methods go on in full precision
 
         return cache.get((images.identity, *trunk_facts(method, settings.precision), *view), compute)
 
     def centre() -> Float[Tensor, "item token width"]:
-        return trunks(("centre",), lambda pictures, _: eval_views(pictures, size))
+        return trunks(("centre",), lambda indices: to_unit(load_test_views(images, indices, preprocess)))
 
     def random(number: int) -> Float[Tensor, "item token width"]:
         drawn = generator(stream, "views before training", number)
-        numbers, scale = view_numbers(len(images), drawn), (settings.crop, 1.0)
-        view = ("random", stream, number, settings.crop)
-        return trunks(view, lambda pictures, indices: train_views(pictures, size, numbers[indices], scale))
+        numbers, scale = view_numbers(len(images), drawn).tolist(), (settings.crop, 1.0)
+
+        def load(indices: Tensor) -> Pixels:
+            def view(picture: Picture, row: int) -> Tensor:
+                drawn = numbers[int(indices[row])]
+                return train_view(picture, preprocess.size, drawn, scale, preprocess.interpolation)
+
+            return load_views(images, indices, view)
+
+        return trunks(("random", stream, number, settings.crop), load)
 
     return TrainingImages(images.labels.to(like.device), centre, random, precision)

@@ -240,8 +240,6 @@ def test_a_configuration_that_is_none_is_refused(folder: Path, changes: Any, mes
     [
         ({"model": 5}, "backbone.model is 5: it must be text"),
         ({"pretrained": 5}, "backbone.pretrained is 5: it must be text or null"),
-        ({"short_side": 1025}, "short_side is 1025: it must be a whole number from 1 to 1024"),
-        ({"short_side": math.inf}, "Infinity is not a finite number"),
         ({"weights": {"model": "tiny", "pretrained": "world", "sha256": 5}}, "sha256 is 5: it must be text"),
     ],
 )
@@ -348,7 +346,7 @@ def test_to_the_hub(make_small_clip: MakeClip, monkeypatch: pytest.MonkeyPatch) 
     bundle, _ = fitted("zero-shot", make_small_clip())
     with pytest.raises(BundleError, match="cannot upload to"):
         bundle.push_to_hub("someone/cards")
-    monkeypatch.setattr("dear.backbone.hub.reach", lambda: None)
+    monkeypatch.setattr("dear.backbone.hub.require_answer", lambda: None)
     monkeypatch.setattr("huggingface_hub.HfApi", Hub)
     assert bundle.push_to_hub("someone/cards", private=True, token="t") == "https://hub/commit/1"
     assert (sent["repository"], sent["private"], sent["token"]) == ("someone/cards", True, "t")

@@ -15,7 +15,6 @@ from dear.adapters.predictor import Predictor
 from dear.backbone.clip import Clip
 from dear.data.dataset import Dataset
 from dear.data.loading import load_dataset
-from dear.data.settings import DataSettings
 from dear.errors import BundleError
 from dear.evaluation.metrics import expected_error
 from dear.evaluation.predictions import Predictions
@@ -35,7 +34,7 @@ def toys(tmp_path: Path) -> Dataset:
             folder.mkdir(parents=True)
             for number in range(EACH):
                 picture(100 * at + number + 50 * (split == "test")).save(folder / f"{number}.png")
-    return load_dataset(str(tmp_path / "toys"), DataSettings(short_side=23))  # as the bundle
+    return load_dataset(str(tmp_path / "toys"))
 
 
 @pytest.fixture

@@ -52,7 +52,7 @@ def test_onnx_classifier_without_a_word_of_the_exporter(
     torch.testing.assert_close(torch.from_numpy(shares), (want / 1.7).softmax(dim=1), rtol=0, atol=1e-4)
     told = session.get_modelmeta().custom_metadata_map
     assert json.loads(told["classes"]) == CLASSES
-    assert json.loads(told["image_size"]) == 20
+    assert json.loads(told["preprocess"])["size"] == 20
     assert [*tmp_path.iterdir()].count(tmp_path / "m.onnx.dear.part") == 0
 
 

@@ -17,12 +17,12 @@ from dear.adapters.results import Prediction, Unreadable
 from dear.backbone import precision
 from dear.backbone.clip import Clip
 from dear.data.images.decode import decode
-from dear.data.images.transforms import eval_views
 from dear.errors import DataError, SettingsError
 from dear.methods.coop import CoOpSettings
 from dear.methods.registry import METHODS
 from tests.contract.test_methods import CLASSES, OTHERS, TEMPLATE, images, table
 from tests.unit.adapters.test_bundle import fitted
+from tests.views import eval_views
 
 MakeClip = Callable[..., Clip]
 
@@ -67,6 +67,17 @@ def test_of_many_classes_few_images_are_scored_at_once(
     monkeypatch.setattr(Vocabulary, "logits", noted)
     assert [each.best.name for each in predictor.predict(pictures())] == [each.best.name for each in together]
     assert sizes == [2, 2, 2, 1]
+
+
+def test_names_that_are_not_read_to_their_end(make_small_clip: MakeClip) -> None:
+    """Also where the two that become equal are encoded apart."""
+    clip = make_small_clip()
+    predictor = Predictor(fitted("dear", clip)[0], clip=clip)
+    green = " ".join(["green"] * 12)
+    with pytest.warns(UserWarning, match=f"class names cut, .*: '{green} sea' up to '.*green'"):
+        predictor.encode_classes(["sea", f"{green} sea"])
+    with pytest.raises(SettingsError, match=f"the same of '{green} sea' as of '{green} tree'"):
+        [*predictor.encoding((f"{green} sea", "house", f"{green} tree"), prompts=1)]
 
 
 def test_evidence_of_dear_is_alpha_times_the_scaled_cosine(make_small_clip: MakeClip) -> None:
@@ -138,11 +149,11 @@ def test_bfloat16_is_rounding_and_float32_can_be_asked_for(
 
 def test_a_picture_is_prepared_as_in_training(make_small_clip: MakeClip, tmp_path: Path) -> None:
     clip = make_small_clip()
-    predictor = Predictor(replace(fitted("zero-shot", clip)[0], short_side=23), clip=clip)
+    predictor = Predictor(fitted("zero-shot", clip)[0], clip=clip)
     levels = torch.randint(0, 256, (31, 41, 3), generator=torch.Generator().manual_seed(5), dtype=torch.uint8)
     picture, path = Image.fromarray(levels.numpy()), tmp_path / "a.png"
     picture.save(path)
-    wanted = eval_views([decode(path, 23)], 20)[0]
+    wanted = eval_views([decode(path)], 20)[0]
     assert wanted.shape == (3, 20, 20)
     for form in (picture, path, str(path)):
         assert torch.equal(predictor.preprocess(form), wanted)

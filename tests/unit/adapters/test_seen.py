@@ -25,10 +25,18 @@ from dear.backbone.clip import Clip
 from dear.cli.main import main
 from dear.data.dataset import Dataset
 from dear.data.fewshot import Subset
+from dear.data.image_check import leave_out_copies
 from dear.data.images.hashes import image_hashes
 from dear.data.loading import load_dataset
 from dear.data.settings import DataSettings
 from dear.errors import BundleError, DataError
+from dear.evaluation.experiment import Experiment
+from dear.evaluation.plan import Plan
+from dear.evaluation.protocols.base import Protocol
+from dear.evaluation.protocols.few_shot import FewShot
+from dear.evaluation.protocols.transfer import CrossDataset
+from dear.evaluation.records import read_record
+from dear.evaluation.runs import Runner, run_all, run_one
 from tests.unit.serving.small import picture, small_predictor
 from tests.unit.training.world import CLASSES, noise_dataset
 
@@ -37,8 +45,8 @@ EACH = 10
 
 @pytest.fixture(autouse=True)
 def small(small_clip: Clip, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
-    for module in ("fit", "bundle"):
-        monkeypatch.setattr(f"dear.adapters.{module}.load_clip", lambda *_args, **_options: small_clip)
+    for module in ("adapters.fit", "adapters.bundle", "evaluation.runs"):
+        monkeypatch.setattr(f"dear.{module}.load_clip", lambda *_args, **_options: small_clip)
     monkeypatch.setenv("DEAR_CACHE", str(tmp_path / "cache"))
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*the data has no split")
@@ -60,7 +68,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def all_of(folder: Path) -> Dataset:
-    return load_dataset(folder, DataSettings(test_share=1.0, short_side=256))
+    return load_dataset(folder, DataSettings(test_share=1.0))
 
 
 def hash_of(content: bytes) -> bytes:
@@ -131,6 +139,59 @@ class TestFit:
         ):
             bundle = fitted(tmp_path / "apart")
         assert bundle.training["test_images"] == 12
+
+
+class TestRun:
+    """The same in the protocols, with all images that could be trained on: all runs have the same tests."""
+
+    @pytest.fixture
+    def apart(self, tmp_path: Path) -> Path:
+        """Four images of each class to train on and four to test on, and two copies among the latter."""
+        for part, start in (("train", 0), ("test", 50)):
+            add(tmp_path / "apart" / part, start, 4)
+        for name in CLASSES[:2]:
+            source = tmp_path / "apart" / "train" / name / "1.png"
+            (tmp_path / "apart" / "test" / name / "copy.png").write_bytes(source.read_bytes())
+        return tmp_path / "apart"
+
+    def run(self, out: Path, protocol: Protocol, data: tuple[str, ...]) -> list[dict[str, Any]]:
+        plans = (Plan("zero-shot"), Plan("linear-probe"))[: 1 + isinstance(protocol, FewShot)]
+        experiment = Experiment(protocol=protocol, plans=plans, data=data, shots=(1,), model="tiny", out=out)
+        runner = Runner("cpu")
+        runner.check(experiment)
+        return [run_one(**runner.prepared(experiment, run)) for run in experiment.runs()]
+
+    def test_copies_of_training_images_are_left_out(
+        self, apart: Path, tmp_path: Path, small_clip: Clip
+    ) -> None:
+        with pytest.warns(UserWarning, match="apart: 2 of 14 test images are left out: they are copies of"):
+            records = self.run(tmp_path / "out", FewShot(), (str(apart),))
+        for record in records:
+            assert record["dataset"]["left_out"] == 2
+            assert record["mistakes"][0]["images"] == [4, 4, 4]
+            assert not any("copy" in example["file"] for example in record["mistakes"][0]["examples"])
+            assert read_record(next((tmp_path / "out").glob(f"*{record['method']}*.json"))) == record
+        (again,) = run_all(small_clip, [load_dataset(apart)], [Plan("zero-shot")], protocol=FewShot())
+        assert again["results"] == records[0]["results"]
+
+    def test_of_the_source_and_of_targets(self, apart: Path, folder: Path, tmp_path: Path) -> None:
+        """The second image of each class of photos/ is in apart/train too."""
+        with pytest.warns(UserWarning, match="photos: 12 of 30 test images are left out"):
+            (record,) = self.run(tmp_path / "out", CrossDataset(source=str(apart)), (str(folder),))
+        assert record["dataset"]["left_out"] == 2
+        assert [target["left_out"] for target in record["targets"]] == [12]
+        assert [sum(entry["images"]) for entry in record["mistakes"]] == [12, 18]
+
+    def test_a_benchmark_keeps_its_split(self, apart: Path) -> None:
+        data = replace(load_dataset(apart), benchmark=True)
+        with pytest.warns(UserWarning, match="its published split is kept"):
+            assert leave_out_copies(data, data) is data
+
+    def test_only_copies(self, apart: Path) -> None:
+        data = load_dataset(apart)
+        with pytest.raises(DataError, match="all 12 test images of apart are copies of training images"):
+            leave_out_copies(replace(data, test=data.train), data)
+        assert leave_out_copies(noise_dataset(), noise_dataset()).left_out == 0
 
 
 class TestEval:

@@ -8,7 +8,7 @@ from open_clip.factory import _MODEL_CONFIGS
 from open_clip.pretrained import _PRETRAINED
 from torch import Tensor
 
-from dear.backbone.load import random_network
+from dear.backbone.load import build_random
 from tests.unit.backbone.prime import CONFIG, NAME, TAGS
 
 
@@ -22,7 +22,7 @@ def prime_architecture(monkeypatch: pytest.MonkeyPatch) -> str:
 
 @pytest.fixture
 def state(prime_architecture: str) -> dict[str, Tensor]:
-    network = random_network(prime_architecture, 3)
+    network = build_random(prime_architecture, 3)
     return {name: tensor.clone() for name, tensor in network.state_dict().items()}
 
 

@@ -15,7 +15,7 @@ from dear.backbone.choice import (
     hub_name,
     warn_of_toy,
 )
-from dear.backbone.repository import repository
+from dear.backbone.repository import find_repository
 from dear.errors import UnknownNameError
 from dear.roles.packaged import packaged_tables
 
@@ -72,7 +72,7 @@ def test_a_repository_may_be_named_as_on_its_page(tmp_path: Path, monkeypatch: p
     for name in ("openai/clip-vit-base-patch16", "laion/CLIP-ViT-B-16-laion2B-s34B-b88K"):
         check_model(name)
         assert hub_name(name) == hub_name(f"hf-hub:{name}") == f"hf-hub:{name}"
-        source = repository(name, "the bundle b")
+        source = find_repository(name, "the bundle b")
         assert source is not None
         assert (source.name, source.id, source.named_by) == (f"hf-hub:{name}", name, "the bundle b")
     for name in ("ViT-B/32", "vit-b/32", "a/b/c", "../b", "a/..", "~/b", "a/", "/b", "a /b"):
@@ -80,6 +80,6 @@ def test_a_repository_may_be_named_as_on_its_page(tmp_path: Path, monkeypatch: p
     # A folder of that name comes first.
     (tmp_path / "openai" / "clip").mkdir(parents=True)
     monkeypatch.chdir(tmp_path)
-    source = repository("openai/clip")
+    source = find_repository("openai/clip")
     assert source is not None
     assert source.folder == Path("openai/clip")

@@ -12,6 +12,8 @@ from torch import nn
 from torch.nn.functional import normalize
 
 from dear.backbone.clip import Clip, Identity, fill, span_start, tensors_hash
+from dear.backbone.preprocess import Preprocess
+from dear.backbone.whole import image_side
 
 MakeClip = Callable[..., Clip]
 
@@ -92,7 +94,8 @@ def test_the_hash_takes_a_part_of_the_values_at_a_time(monkeypatch: pytest.Monke
 def test_it_encodes_as_its_source(make_small_model: Callable[..., CLIP]) -> None:
     model = make_small_model(dtype=torch.float64)
     small = Clip(model, lambda texts: torch.tensor([[1, 9, 5, 0]] * len(texts)), name="n", pretrained="p",
-                 mean=(0.1, 0.2, 0.3), std=(1.0, 2.0, 4.0)).double()  # fmt: skip
+                 preprocess=Preprocess(image_side(model.visual), (0.1, 0.2, 0.3), (1.0, 2.0, 4.0)),
+    ).double()  # fmt: skip
     pixels = torch.rand(2, 3, 20, 20, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     normed = small.normalize_pixels(pixels)
     torch.testing.assert_close(normed[:, 2], (pixels[:, 2] - 0.3) / 4, rtol=0, atol=1e-7)
@@ -123,7 +126,11 @@ def test_a_tokenizers_cache_of_words_is_bounded(make_small_model: Callable[..., 
 
     tokenizer = open_clip.SimpleTokenizer(context_length=9)
     clip = Clip(
-        make_small_model(), tokenizer, name="small", pretrained="none", mean=(0.0,) * 3, std=(1.0,) * 3
+        make_small_model(),
+        tokenizer,
+        name="small",
+        pretrained="none",
+        preprocess=Preprocess(image_side(make_small_model().visual), (0.0,) * 3, (1.0,) * 3),
     )
     other = open_clip.SimpleTokenizer(context_length=9)
     words = ["".join(letters) for letters in islice(product("bcdfghjklmn", repeat=4), 12_000)]

@@ -12,7 +12,7 @@ from open_clip.timm_model import TimmModel
 from timm.models.vision_transformer import ParallelScalingBlock
 from torch import nn
 
-from dear.backbone.convert import require_fit, to_towers, why_not
+from dear.backbone.convert import explain_misfit, require_fit, to_towers
 from dear.backbone.load import build
 from dear.backbone.whole import WholeVisionTower
 from dear.errors import WeightsError
@@ -29,12 +29,14 @@ def made(
 
 
 def test_a_plain_clip_fits() -> None:
-    assert why_not(made()) is None
-    assert why_not(made({"no_ln_pre": True, "final_ln_after_pool": True, "ls_init_value": 0.1})) is None
-    assert why_not(made(quick_gelu=True, nonscalar_logit_scale=True)) is None
-    assert why_not(made({"pool_type": "avg"}, {"pool_type": "last", "no_causal_mask": True})) is None
-    assert why_not(made({}, {"proj_bias": True}, init_logit_bias=-10.0)) is None
-    assert why_not(made({}, {"proj_type": "none", "width": 34})) is None
+    assert explain_misfit(made()) is None
+    assert (
+        explain_misfit(made({"no_ln_pre": True, "final_ln_after_pool": True, "ls_init_value": 0.1})) is None
+    )
+    assert explain_misfit(made(quick_gelu=True, nonscalar_logit_scale=True)) is None
+    assert explain_misfit(made({"pool_type": "avg"}, {"pool_type": "last", "no_causal_mask": True})) is None
+    assert explain_misfit(made({}, {"proj_bias": True}, init_logit_bias=-10.0)) is None
+    assert explain_misfit(made({}, {"proj_type": "none", "width": 34})) is None
 
 
 @pytest.mark.parametrize(
@@ -49,7 +51,7 @@ def test_one_part_that_does_not_fit(
     vision: dict[str, Any], text: dict[str, Any], options: dict[str, Any], reason: str
 ) -> None:
     model = made(vision, text, **options)
-    assert reason in str(why_not(model))
+    assert reason in str(explain_misfit(model))
     with pytest.raises(WeightsError, match=r"does not fit: .*an image tower and a text tower of open_clip's"):
         to_towers(model)
 
@@ -72,7 +74,7 @@ def test_a_model_of_another_class() -> None:
     with torch.device("meta"):
         coca = build("coca_ViT-B-32")
     assert isinstance(coca, CoCa)
-    assert why_not(coca) is None
+    assert explain_misfit(coca) is None
     coca.__class__ = type("Other", (CoCa,), {})
     with pytest.raises(WeightsError, match="this one does not fit: its class Other is none of open_clip's"):
         require_fit(coca, "this one")
@@ -89,14 +91,14 @@ def test_a_model_of_another_class() -> None:
 def test_a_text_tower_of_its_own(text: dict[str, Any], reason: str | None) -> None:
     with torch.device("meta"):
         model = CustomTextCLIP(17, VISION, TEXT | text, init_logit_bias=-10.0)
-    assert why_not(model) == reason
+    assert explain_misfit(model) == reason
 
 
 def test_a_class_embedding_that_a_plain_clip_does_not_have() -> None:
     """open_clip builds such a model, but cannot compute it."""
     with torch.device("meta"):
         model = CLIP(17, VISION, TEXT | {"embed_cls": True})
-    assert why_not(model) == (
+    assert explain_misfit(model) == (
         "its text tower has a class embedding, but is no module of its own (custom_text)"
     )
 
@@ -123,7 +125,7 @@ def test_towers_of_timm_that_are_used_whole(name: str, options: dict[str, Any], 
     tower.image_size = (224, 224)
     model.visual = tower
     if kind is None:
-        assert why_not(model) == "its images are not square; no tower here takes such images"
+        assert explain_misfit(model) == "its images are not square; no tower here takes such images"
         return
     with torch.device("meta"):
         image, _ = to_towers(model)
@@ -139,10 +141,10 @@ def test_hugging_face_text_towers_are_refused_before_they_are_fetched() -> None:
 def test_cross_attention(make_small_model: Callable[..., CLIP]) -> None:
     model = make_small_model()
     model.transformer.resblocks[1].ln_1_kv = nn.LayerNorm(22)
-    assert why_not(model) == "it has cross-attention"  # of a text tower, which is not used whole
+    assert explain_misfit(model) == "it has cross-attention"  # of a text tower, which is not used whole
 
 
 def test_another_norm(make_small_model: Callable[..., CLIP]) -> None:
     model = make_small_model()
     model.transformer.resblocks[1].ln_1 = nn.RMSNorm(22)
-    assert why_not(model) == "it normalises by RMSNorm"
+    assert explain_misfit(model) == "it normalizes by RMSNorm"

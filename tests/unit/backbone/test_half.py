@@ -5,8 +5,8 @@ from torch.nn.functional import normalize
 
 from dear.backbone.clip import Clip
 from dear.backbone.precision import Float32Norm, half
-from dear.data.images.transforms import eval_views
 from tests.conftest import MakeClip
+from tests.views import eval_views
 
 
 def pixels(count: int = 3) -> torch.Tensor:

@@ -11,7 +11,7 @@ from dear.backbone import tiny
 from dear.backbone.clip import Clip
 from dear.backbone.convert import to_towers
 from dear.backbone.head_contributions import head_contributions
-from dear.backbone.load import random_network
+from dear.backbone.load import build_random
 
 MakeClip = Callable[..., Clip]
 
@@ -141,7 +141,7 @@ GAPS = [(torch.float32, 1e-4), (torch.float64, 1e-9)]
 @pytest.mark.parametrize(("dtype", "gap"), GAPS)
 @pytest.mark.parametrize("name", ["ViT-B-16", "ViT-L-14"])
 def test_the_terms_add_up_on_real_architectures(name: str, dtype: torch.dtype, gap: float) -> None:
-    tower, _ = to_towers(random_network(name, 0).eval())
+    tower, _ = to_towers(build_random(name, 0).eval())
     tower = tower.to(dtype)
     with torch.no_grad():
         x = images(dtype, size=224, batch=1)

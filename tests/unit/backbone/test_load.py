@@ -15,7 +15,8 @@ from torch import Tensor, nn
 from dear.backbone import hub
 from dear.backbone import plain as plain_clip
 from dear.backbone.choice import backbone_or_default
-from dear.backbone.load import build, load_clip
+from dear.backbone.load import _preprocess, build, load_clip
+from dear.backbone.preprocess import Preprocess
 from dear.errors import WeightsError
 from tests.unit.backbone.prime import MEAN, NAME, STD, TAGS, features
 
@@ -140,8 +141,8 @@ def test_a_failed_download_says_which_file_is_wanted(
     def offline(*_: object, **__: object) -> str:
         raise FileNotFoundError("no route to host\nand more")
 
-    monkeypatch.setattr(hub, "reach", lambda: None)
-    monkeypatch.setattr(hub, "download", offline)
+    monkeypatch.setattr(hub, "require_answer", lambda: None)
+    monkeypatch.setattr(hub, "_download", offline)
     monkeypatch.setattr("open_clip.pretrained.download_pretrained", offline)
     with pytest.raises(
         WeightsError, match=rf"{NAME}/{tag} \(no route to host\).*{wanted}.*local path"
@@ -179,16 +180,6 @@ def test_the_usual_clip_offline_says_what_to_fetch_and_where_it_goes(monkeypatch
     assert "\n" not in said
 
 
-def test_a_host_that_is_not_there_is_noticed_before_the_client_retries(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(hub.constants, "HF_HUB_OFFLINE", False)
-    monkeypatch.setattr(hub.constants, "ENDPOINT", "http://127.0.0.1:9")  # a port where nothing listens
-    monkeypatch.setattr("huggingface_hub.HfApi", lambda **_: pytest.fail("asked the hub"))
-    with pytest.raises(WeightsError, match="Connection refused"):
-        load_clip(NAME, "plain")
-
-
 def test_a_file_in_the_hubs_cache_is_used_offline(weights: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def cached(
         repository: str, file: str, cache_dir: str | None = None, revision: str | None = None
@@ -197,5 +188,20 @@ def test_a_file_in_the_hubs_cache_is_used_offline(weights: Path, monkeypatch: py
         return str(weights) if file == "open_clip_pytorch_model.bin" else None
 
     monkeypatch.setattr("huggingface_hub.try_to_load_from_cache", cached)
-    monkeypatch.setattr("huggingface_hub.HfApi", lambda **_: pytest.fail("asked the hub"))
     assert load_clip(NAME, "plain").identity.sha256 == load_clip(NAME, str(weights)).identity.sha256
+
+
+def test_the_preprocessing_is_the_models_own() -> None:
+    """That of a tag, or of an architecture whose tags agree, as open_clip lists it."""
+    (shared,) = {
+        (tag["interpolation"], tag["resize_mode"], tuple(tag["mean"]))
+        for name in open_clip.list_pretrained_tags_by_model("ViT-B-16-SigLIP")
+        for tag in [open_clip.get_pretrained_cfg("ViT-B-16-SigLIP", name)]
+    }
+    preprocess = _preprocess("ViT-B-16-SigLIP", {}, 224)
+    assert (preprocess.interpolation, preprocess.resize_mode, preprocess.mean) == shared
+    assert preprocess.resize_mode == "squash"
+    tag = open_clip.get_pretrained_cfg("MobileCLIP-S1", "datacompdr")
+    preprocess = _preprocess("MobileCLIP-S1", tag, 256)
+    assert (preprocess.size, preprocess.interpolation, preprocess.std) == (256, "bilinear", (1.0,) * 3)
+    assert _preprocess("ViT-B-32", {}, 224) == Preprocess(224)

@@ -2,8 +2,6 @@
 
 import pickle
 import shlex
-import subprocess
-import sys
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -114,34 +112,25 @@ def test_code_in_a_checkpoint_is_not_run(
     tmp_path: Path, writer: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     writer({"a": Exploit()}, tmp_path / "evil.pt")
-    reason = (
-        r"evil\.pt(: its pickle names .*, of which weights have no need| was saved by a version of torch)"
-    )
-    with pytest.raises(WeightsError, match=reason):
+    with pytest.raises(WeightsError, match=r"evil\.pt is damaged, or no file of weights"):
         load_clip(NAME, str(tmp_path / "evil.pt"))
     assert "ran" not in capsys.readouterr().out
 
 
-def test_weights_that_are_larger_than_their_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A tensor that repeats one number; 4 MB of zeros in a few kilobytes; a file above the limit."""
+def test_weights_that_promise_more_than_their_file_has(
+    tmp_path: Path, state: dict[str, Tensor], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A tensor that repeats one number; a header of terabytes; a file above the limit."""
     path = tmp_path / "large.pt"
-    torch.save({"a": torch.zeros(1).expand(10**6, 10**4)}, path)
-    assert path.stat().st_size < 2_000
-    with pytest.raises(WeightsError, match=r"large\.pt has 1,\d+ bytes, but its tensors 40,000,000,000"):
-        read_weights(path)
-    torch.save({"a": torch.zeros(10**6)}, path)
-    with (
-        zipfile.ZipFile(path) as stored,
-        zipfile.ZipFile(tmp_path / "small.pt", "w", zipfile.ZIP_DEFLATED) as small,
-    ):
-        for entry in stored.namelist():
-            small.writestr(entry, stored.read(entry))
-    assert (tmp_path / "small.pt").stat().st_size < 10_000
-    with pytest.raises(WeightsError, match=r"small\.pt: it is compressed: copy it again"):
-        read_weights(tmp_path / "small.pt")
-    torch.save({"a": torch.zeros(100), "b": torch.zeros(10, dtype=torch.complex64)}, path)
-    with pytest.raises(WeightsError, match=r"large\.pt .*tensors .* 2 unknown"):
+    torch.save(state | {"visual.proj": torch.zeros(1).expand(10**7, 10**7)}, path)
+    with pytest.raises(WeightsError, match=r"1 of a different shape \(first: visual.proj\)"):
         load_clip(NAME, str(path))
+    header = b'{"a":{"dtype":"F32","shape":[1099511627776],"data_offsets":[0,4398046511104]}}'
+    forged = tmp_path / "forged.safetensors"
+    for length in (len(header), 2**40):
+        forged.write_bytes(length.to_bytes(8, "little") + header)
+        with pytest.raises(WeightsError, match=r"forged\.safetensors is damaged"):
+            load_clip(NAME, str(forged))
     monkeypatch.setenv("DEAR_LIMIT_TENSOR_BYTES", "1000")
     with pytest.raises(LimitError, match=r"large\.pt: .* bytes of a file of tensors"):
         read_weights(path)
@@ -157,17 +146,9 @@ def test_tensors_that_share_their_values_are_read(tmp_path: Path) -> None:
         assert str(tmp_path / "tied.pt") in maps.read_text()  # its values are not in memory
 
 
-def test_a_file_of_an_old_torch_is_refused_with_what_to_do(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = tmp_path / "it's old.pt"
-    torch.save({"a": torch.arange(1000.0)}, path, _use_new_zipfile_serialization=False)
-    with pytest.raises(WeightsError, match="was saved by a version of torch before") as caught:
-        read_weights(path)
-    monkeypatch.chdir(tmp_path)
-    command = shlex.split(str(caught.value).partition("save it anew: ")[2])
-    subprocess.run([sys.executable, *command[1:]], check=True)
-    assert torch.equal(read_weights(tmp_path / "it's old-new.pt")["a"], torch.arange(1000.0))
+def test_a_file_of_an_old_torch_is_read(tmp_path: Path) -> None:
+    torch.save({"a": torch.arange(1000.0)}, tmp_path / "old.pt", _use_new_zipfile_serialization=False)
+    assert torch.equal(read_weights(tmp_path / "old.pt")["a"], torch.arange(1000.0))
 
 
 def test_a_torchscript_archive_is_refused_with_what_to_do(tmp_path: Path) -> None:
@@ -201,7 +182,7 @@ def test_weights_of_another_architecture_say_what_does_not_fit(
 
 
 def test_names_and_shapes_are_compared_before_a_value_is_read(
-    tmp_path: Path, state: dict[str, Tensor], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, state: dict[str, Tensor]
 ) -> None:
     path, bad = tmp_path / "nan.safetensors", torch.full((1, 23), float("nan"))
     save_file(state | {"foreign": bad}, path)
@@ -212,14 +193,8 @@ def test_names_and_shapes_are_compared_before_a_value_is_read(
         load_clip(NAME, str(path))
     for value, reason in ((float("nan"), "are not finite"), (1j, "are complex numbers")):
         save_file(state | {"visual.proj": torch.full((21, 17), value)}, path)
-        with pytest.raises(WeightsError, match=rf"the values of 'visual\.proj' {reason}|{reason}"):
+        with pytest.raises(WeightsError, match=rf"values of visual\.proj {reason}"):
             load_clip(NAME, str(path))
-    save_file(state, path)
-    monkeypatch.setattr("dear.backbone.weights.require_finite", lambda *_: torch.zeros(2**50))
-    with pytest.raises(
-        RuntimeError, match="can't allocate memory"
-    ):  # which the command line says in one line
-        load_clip(NAME, str(path))
 
 
 def test_types_of_8_bits_are_read_as_they_are(tmp_path: Path, state: dict[str, Tensor]) -> None:
@@ -245,24 +220,25 @@ def test_a_tokenizer_that_cannot_be_had_is_named(monkeypatch: pytest.MonkeyPatch
     text = CONFIG["text_cfg"] | {"hf_tokenizer_name": "someone/tokenizer"}  # type: ignore[operator]
     monkeypatch.setitem(_MODEL_CONFIGS, NAME, CONFIG | {"text_cfg": text})
 
-    with pytest.raises(
-        WeightsError, match=r"'someone/tokenizer'\) cannot be loaded: .*HF_HUB_OFFLINE is set"
-    ):
+    with pytest.raises(WeightsError, match=r"'someone/tokenizer'\) cannot be loaded: .*offline"):
         load_clip(NAME, "random:0")
 
 
 def test_a_text_is_no_checkpoint(tmp_path: Path) -> None:
     (tmp_path / "x.pt").write_text("hello world")
-    with pytest.raises(WeightsError, match=r"x\.pt is no file of torch\.save: copy it again"):
+    with pytest.raises(WeightsError, match=r"x\.pt is damaged, or no file of weights"):
         read_weights(tmp_path / "x.pt")
 
 
 @pytest.mark.parametrize(
     ("name", "rows", "wanted"),
     [
-        ("visual.positional_embedding", 7 * 7 + 1, r"pictures of 28 x 28 pixels but the model takes 20 x 20"),
-        ("visual.positional_embedding", 3 * 8 + 1, r"pictures of 24 patches, no square, but the model takes"),
-        ("positional_embedding", 17, r"texts of 17 tokens, but the model takes 13"),
+        (
+            "visual.positional_embedding",
+            50,
+            r"50 positions of images .* has 26, .*not interpolated",
+        ),
+        ("positional_embedding", 17, r"17 positions of texts .* the model has 13"),
     ],
 )
 def test_another_resolution_or_context_is_named_as_the_cause(

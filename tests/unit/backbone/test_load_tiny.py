@@ -34,7 +34,7 @@ def test_the_tiny_clip_from_no_folder_or_a_broken_one(tmp_path: Path, tiny_folde
         load_clip("tiny", str(tmp_path / "absent"))
     whole = (tiny_folder / tiny.WEIGHTS).read_bytes()
     (tiny_folder / tiny.WEIGHTS).write_bytes(whole[:-1])
-    with pytest.raises(WeightsError, match=r"model\.safetensors: it is not a complete safetensors file"):
+    with pytest.raises(WeightsError, match=r"model\.safetensors is damaged"):
         load_clip("tiny", str(tiny_folder))
     (tiny_folder / tiny.WEIGHTS).write_bytes(whole)
     (tiny_folder / tiny.VOCABULARY).write_text(WordTokenizer(["red"], 13).to_json())

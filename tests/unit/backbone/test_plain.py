@@ -15,14 +15,16 @@ from dear.backbone import openclip, tiny, weights
 from dear.backbone.clip import Clip
 from dear.backbone.load import build_from
 from dear.backbone.plain import PlainClip, is_plain
+from dear.backbone.preprocess import Preprocess
 from dear.backbone.tiny import WordTokenizer
+from dear.backbone.whole import image_side
 
 TEXTS = ["a photo of a red circle.", "striped", "a blue square in the snow, drawn"]
 
 
 @pytest.fixture(scope="module")
 def state() -> dict[str, Tensor]:
-    return weights.read_safetensors(tiny.FOLDER / tiny.WEIGHTS)
+    return weights.read_weights(tiny.FOLDER / tiny.WEIGHTS)
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +39,13 @@ def original(state: dict[str, Tensor]) -> Any:
 @pytest.mark.parametrize("kind", [torch.float32, torch.bfloat16])
 def test_its_towers_compute_what_open_clips_do(original: Any, kind: torch.dtype) -> None:
     plain = tiny.load()
-    other = Clip(original, plain.tokenizer, name="tiny", pretrained="world", mean=tiny.MEAN, std=tiny.STD)
+    other = Clip(
+        original,
+        plain.tokenizer,
+        name="tiny",
+        pretrained="world",
+        preprocess=Preprocess(image_side(original.visual), tiny.MEAN, tiny.STD),
+    )
     assert plain.identity == other.identity
     images = torch.rand(3, 3, 48, 48, generator=torch.Generator().manual_seed(0))
     with torch.no_grad(), torch.autocast("cpu", torch.bfloat16, enabled=kind is torch.bfloat16):
@@ -94,7 +102,13 @@ def test_either_activation_computes_the_same(quick: bool) -> None:
     weights.fill_weights(plain, original.state_dict(), Path("small"))
     tokens = open_clip.SimpleTokenizer(context_length=8)
     ours, theirs = (
-        Clip(model, tokens, name="small", pretrained="", mean=tiny.MEAN, std=tiny.STD)
+        Clip(
+            model,
+            tokens,
+            name="small",
+            pretrained="",
+            preprocess=Preprocess(image_side(model.visual), tiny.MEAN, tiny.STD),
+        )
         for model in (plain, original.eval())
     )
     images = torch.rand(3, 3, 32, 32, generator=torch.Generator().manual_seed(0))

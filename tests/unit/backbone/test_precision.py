@@ -10,7 +10,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from dear.backbone.clip import Clip
 from dear.backbone.precision import mixed, precision_for
+from dear.backbone.preprocess import Preprocess
 from dear.backbone.tiny import WordTokenizer
+from dear.backbone.whole import image_side
 from dear.errors import SettingsError
 from dear.training.settings import TrainSettings
 from tests.conftest import MEAN, STD, WORDS
@@ -37,7 +39,13 @@ def wide() -> Clip:
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(0)
         model = CLIP(64, vision, text)  # type: ignore[arg-type]
-    return Clip(model.eval(), tokenizer, name="wide", pretrained="random", mean=MEAN, std=STD)
+    return Clip(
+        model.eval(),
+        tokenizer,
+        name="wide",
+        pretrained="random",
+        preprocess=Preprocess(image_side(model.visual), MEAN, STD),
+    )
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,8 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from dear.backbone import tiny
-from dear.backbone.clip_tokenizer import is_clips
 from dear.backbone.load import load_clip
+from dear.backbone.tokenizer_file import is_clips
 from dear.errors import DearError, WeightsError
 from dear.reading.plain import parse_json
 from tests.standin_hub import StandIn
@@ -129,9 +129,10 @@ OTHER: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("form", [*USUAL, *OTHER])
-def test_forms_of_clips_tokenizer(form: str) -> None:
-    content = (USUAL | OTHER)[form]
-    assert is_clips(content, Path("tokenizer.json")) == (form in USUAL)
+def test_forms_of_clips_tokenizer(form: str, tmp_path: Path) -> None:
+    file = tmp_path / "tokenizer.json"
+    file.write_text(json.dumps((USUAL | OTHER)[form]))
+    assert is_clips(file) == (form in USUAL)
 
 
 def test_a_tokenizer_of_as_many_words_as_clips(tmp_path: Path) -> None:
@@ -194,16 +195,11 @@ def test_the_integer_of_transformers_for_no_maximum_is_read() -> None:
             parse_json(json.dumps(number), "x")
 
 
-@pytest.mark.parametrize("value", [1e300, 100.0, -1000.0])
 @pytest.mark.parametrize("name", ["logit_scale", "visual.class_embedding"])
-def test_no_scale_makes_all_classes_alike(tmp_path: Path, name: str, value: float) -> None:
-    """Numbers of float64 became infinite after they had been checked."""
+def test_numbers_that_float32_cannot_hold(tmp_path: Path, name: str) -> None:
     state = {key: tensor.to(torch.float64) for key, tensor in load_file(tiny.FOLDER / tiny.WEIGHTS).items()}
-    state[name] = torch.full_like(state[name], value)
+    state[name] = torch.full_like(state[name], 1e300)
     save_file(state, tmp_path / tiny.WEIGHTS)
     (tmp_path / tiny.VOCABULARY).write_bytes((tiny.FOLDER / tiny.VOCABULARY).read_bytes())
-    if name == "logit_scale" or value == 1e300:
-        with pytest.raises(WeightsError, match=f"{name}.*(not finite|alike)"):
-            load_clip("tiny", str(tmp_path))
-    else:
+    with pytest.raises(WeightsError, match=f"{name} are not finite"):
         load_clip("tiny", str(tmp_path))

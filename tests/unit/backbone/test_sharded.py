@@ -12,8 +12,8 @@ from torch import Tensor
 from dear.backbone import hub
 from dear.backbone.clip import tensors_hash
 from dear.backbone.load import load_clip
-from dear.backbone.sharded import weight_files
-from dear.errors import DearError, WeightsError
+from dear.backbone.weights import list_shards
+from dear.errors import WeightsError
 from dear.limits import LimitError
 from tests.standin_hub import COMMIT, StandIn
 from tests.unit.backbone.prime import CONFIG, NAME
@@ -38,7 +38,7 @@ def test_a_folder_as_transformers_saves_large_models(tmp_path: Path) -> None:
     (tmp_path / "model.safetensors").unlink()
     model.save_pretrained(tmp_path, max_shard_size="1MB")
     assert not (tmp_path / "model.safetensors").exists()
-    assert len(weight_files(tmp_path / "model.safetensors.index.json")) > 1
+    assert len(list_shards(tmp_path / "model.safetensors.index.json")) > 1
     compare(load_clip(str(tmp_path)), model)
 
 
@@ -58,16 +58,12 @@ def test_a_repository_on_the_hub(tmp_path: Path, state: dict[str, Tensor], stand
 
 
 @pytest.mark.parametrize(
-    "name",
-    ["../secret.safetensors", "/etc/secret.safetensors", "sub/secret.safetensors", "..", "", "a.bin", "a\n",
-     "..\\secret.safetensors", ".hidden.safetensors", "http://x/y.safetensors"],
-)  # fmt: skip
+    "name", ["../w2/a.safetensors", "/etc/a.safetensors", "..", "a.bin", "..\\a.safetensors"]
+)
 def test_a_file_elsewhere_is_refused(name: str, tmp_path: Path, state: dict[str, Tensor]) -> None:
     index = write_sharded(tmp_path / "w", state)
-    save_file(state, tmp_path / "secret.safetensors")
-    with pytest.raises(WeightsError, match=r"its weight_map names .*, no safetensors file beside it") as told:
+    with pytest.raises(WeightsError, match=r"its weight_map names .*, no safetensors file beside it"):
         load_clip(NAME, str(changed(index, dict.fromkeys(state, name))))
-    assert "\n" not in str(told.value)
 
 
 @pytest.mark.parametrize("weight_map", [{}, [], 3, None, {"a": 3}, {"a": ["b.safetensors"]}])
@@ -75,33 +71,25 @@ def test_an_index_of_another_form_is_refused(
     weight_map: Any, tmp_path: Path, state: dict[str, Tensor]
 ) -> None:
     index = write_sharded(tmp_path / "w", state)
-    with pytest.raises(WeightsError, match=r"index\.json.*weight_map.*copy or write it again"):
+    with pytest.raises(WeightsError, match=r"index\.json"):
         load_clip(NAME, str(changed(index, weight_map)))
 
 
-def test_files_that_differ_from_the_index_are_refused(tmp_path: Path, state: dict[str, Tensor]) -> None:
-    index = write_sharded(tmp_path / "w", state)
-    weight_map = json.loads(index.read_text())["weight_map"]
-    first, *_, last = weight_map
-    with pytest.raises(WeightsError, match=r"00001-of-00002.* also has the tensor"):
-        load_clip(NAME, str(changed(index, {k: v for k, v in weight_map.items() if k != first})))
-    with pytest.raises(WeightsError, match=r"lacks the tensor 'more'"):
-        load_clip(NAME, str(changed(index, weight_map | {"more": weight_map[last]})))
-    with pytest.raises(WeightsError, match=r"third\.safetensors: No such file"):
-        load_clip(NAME, str(changed(index, weight_map | {"more": "third.safetensors"})))
-
-
-def test_many_files_and_large_ones_are_refused(
+def test_files_that_are_large_together_are_refused(
     tmp_path: Path, state: dict[str, Tensor], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     index = write_sharded(tmp_path / "w", state)
     size = max(path.stat().st_size for path in index.parent.glob("*.safetensors"))
-    monkeypatch.setenv("DEAR_LIMIT_TENSOR_BYTES", str(size))  # each file fits, both together do not
+    monkeypatch.setenv("DEAR_LIMIT_TENSOR_BYTES", str(size))
     with pytest.raises(LimitError, match=r"bytes of a file of tensors"):
         load_clip(NAME, str(index))
-    many = changed(index, {str(number): f"{number}.safetensors" for number in range(1001)})
-    with pytest.raises(DearError, match=r"1,001 files of a model's weights, above the limit of 1,000"):
-        load_clip(NAME, str(many))
+
+
+def test_a_file_that_is_missing_is_named(tmp_path: Path, state: dict[str, Tensor]) -> None:
+    index = write_sharded(tmp_path / "w", state)
+    (tmp_path / "w" / "model-00002-of-00002.safetensors").unlink()
+    with pytest.raises(WeightsError, match=r"No such file.*model-00002-of-00002\.safetensors"):
+        load_clip(NAME, str(index))
 
 
 def test_it_is_the_second_choice(tmp_path: Path, state: dict[str, Tensor]) -> None:
@@ -112,11 +100,3 @@ def test_it_is_the_second_choice(tmp_path: Path, state: dict[str, Tensor]) -> No
     save_file(state, folder / "open_clip_model.safetensors")
     loaded = load_clip(str(folder)).state_dict()
     assert tensors_hash(loaded) == tensors_hash(load_clip(NAME, "random:3").state_dict())
-
-
-def test_tensors_are_few(tmp_path: Path) -> None:
-    """Each is mapped before their names are compared with the model's: 270,000 empty ones took 12 s."""
-    names = dict.fromkeys(map(str, range(100_001)), "a.safetensors")
-    index = changed(tmp_path / "model.safetensors.index.json", names)
-    with pytest.raises(LimitError, match=r"index\.json: 100,001 tensors of a model's weights"):
-        weight_files(index)

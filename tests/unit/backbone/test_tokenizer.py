@@ -1,9 +1,12 @@
 """Ids by hand."""
 
+import random
 from pathlib import Path
 
 import pytest
 
+from dear.backbone import openclip as open_clip
+from dear.backbone.prompts import ClipReader, cut_prompts
 from dear.backbone.tiny import WordTokenizer
 from dear.errors import DataError
 
@@ -66,3 +69,14 @@ def test_a_broken_vocabulary_is_named(tmp_path: Path, text: str) -> None:
         WordTokenizer.load(path)
     with pytest.raises(DataError, match="absent"):
         WordTokenizer.load(tmp_path / "absent")
+
+
+def test_a_prompt_is_cut_where_a_longer_context_has_more_tokens() -> None:
+    longer, rng, cut = open_clip.SimpleTokenizer(context_length=400), random.Random(0), 0
+    words = ["maple", "tree,", "antidisestablishmentarianism", "of", "1997", "x's", "crêpe", "東京", "ok."]
+    for _ in range(100):
+        prompt = " ".join(rng.choices(words, k=rng.randint(8, 40)))
+        is_longer = int(longer([prompt]).argmax()) - 1 > 75
+        assert bool(cut_prompts(ClipReader(), ["name"], [[prompt]])) == is_longer
+        cut += is_longer
+    assert 10 < cut < 90

@@ -14,7 +14,7 @@ from dear.backbone.attention import attend_written_out, causal_bias
 from dear.backbone.clip import Clip
 from dear.backbone.convert import to_towers
 from dear.backbone.injection import Injection
-from dear.backbone.load import random_network
+from dear.backbone.load import build_random
 from dear.backbone.text_trunk import TextTrunk
 
 MakeModel = Callable[..., CLIP]
@@ -50,7 +50,7 @@ REAL = ("ViT-B-32-quickgelu", "ViT-B-16", "ViT-L-14")
     scope="module", params=["ViT-B-32", *(pytest.param(name, marks=pytest.mark.long) for name in REAL)]
 )
 def network(request: pytest.FixtureRequest) -> CLIP:
-    model = random_network(request.param, 0)
+    model = build_random(request.param, 0)
     assert isinstance(model, CLIP)
     return model.eval()
 

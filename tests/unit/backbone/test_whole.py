@@ -12,11 +12,12 @@ from torch import nn
 from dear.backbone import tiny, whole
 from dear.backbone.choice import gives
 from dear.backbone.clip import Clip
-from dear.backbone.convert import patches_of, to_towers, why_not
-from dear.backbone.load import build_from, load_clip, random_network
+from dear.backbone.convert import count_patches, explain_misfit, to_towers
+from dear.backbone.load import build_from, build_random, load_clip
 from dear.backbone.precision import half
+from dear.backbone.preprocess import Preprocess
 from dear.backbone.weights import load_weights
-from dear.backbone.whole import WholeTextTower, WholeVisionTower
+from dear.backbone.whole import WholeTextTower, WholeVisionTower, image_side
 from dear.errors import WeightsError
 
 RESNET = {
@@ -59,7 +60,13 @@ def network_of(config: dict[str, Any], seed: int = 3) -> Any:
 
 def clip_of(network: nn.Module) -> Clip:
     tokenizer = open_clip.SimpleTokenizer(context_length=11)
-    return Clip(network, tokenizer, name="small", pretrained="x", mean=(0.1, 0.2, 0.3), std=(0.5, 0.6, 0.7))
+    return Clip(
+        network,
+        tokenizer,
+        name="small",
+        pretrained="x",
+        preprocess=Preprocess(image_side(network.visual), (0.1, 0.2, 0.3), (0.5, 0.6, 0.7)),
+    )
 
 
 def images(size: int, count: int = 3) -> torch.Tensor:
@@ -184,7 +191,7 @@ def test_the_identity_has_the_statistics_of_batch_normalisation() -> None:
 
 
 def test_patches_of_a_whole_tower_are_bounded_by_its_pixels() -> None:
-    assert patches_of(network_of(RESNET)) == 5**2  # 64 / 14, rounded up
+    assert count_patches(network_of(RESNET)) == 5**2  # 64 / 14, rounded up
 
 
 def test_pooling_that_gives_no_embedding() -> None:
@@ -198,13 +205,13 @@ def test_pooling_that_gives_no_embedding() -> None:
 def test_images_that_are_not_square() -> None:
     config = copy.deepcopy(COCA)
     config["vision_cfg"]["image_size"] = (20, 24)
-    assert "no tower here takes such images" in str(why_not(network_of(config)))
+    assert "no tower here takes such images" in str(explain_misfit(network_of(config)))
 
 
 @pytest.mark.long
 @torch.no_grad()
 def test_a_real_resnet() -> None:
-    network: Any = random_network("RN50", 0)
+    network: Any = build_random("RN50", 0)
     clip = load_clip("RN50", "random:0")
     pixels = clip.normalize_pixels(images(224, 2))
     theirs = network.eval().encode_image(pixels)

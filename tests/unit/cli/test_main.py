@@ -298,7 +298,7 @@ def test_models_that_are_refused_are_no_error(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Their number is a result like any other."""
-    found = models.Tried("3.3.0", 1, 2, [], None, {})
+    found = models.Tried("3.3.0", 1, 2, [], {})
     monkeypatch.setattr(models, "command_models", lambda: found)
     assert main(["models"]) == 0
     assert "1 work, 2 are refused" in capsys.readouterr().out

@@ -40,12 +40,20 @@ def test_every_method_with_all_its_settings(capsys: pytest.CaptureFixture[str]) 
         "option": "--mmrlpp.first",
         "type": "int",
         "default": 6,
+        "other_defaults": [],
         "allowed": "from 1 to 12",
         "about": "First layer that representation tokens enter, of 12.",
     }
     assert by_name["tip-adapter"]["protocols"] == ["few-shot"]
     assert "retrieval" in by_name["dear"]["protocols"]
     assert by_name["dear"]["extra"] == ["Needs a role table of the backbone."]
+
+
+def test_help_names_the_defaults_of_each_protocol(capsys: pytest.CaptureFixture[str]) -> None:
+    help_of_fit = " ".join(shown(["fit", "--method", "coop", "--help"], capsys).split())
+    assert "4 and 16 are published. (default: 4; 16 in few-shot and fit)" in help_of_fit
+    listed = " ".join(shown(["methods", "--methods", "maple"], capsys).split())
+    assert "--maple.depth (default 9; 3 in cross-dataset and domain-generalization;" in listed
 
 
 def test_a_name_that_is_there_again_is_described_once(capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,9 +2,12 @@
 
 from typing import Any
 
+import pytest
+
 from dear.cli.parsing import build_parser
 from dear.cli.registry import COMMANDS
 from dear.cli.run import plans_of
+from dear.errors import SettingsError
 from dear.evaluation.plan import Plan
 from dear.methods.coop import CoOpSettings
 from dear.methods.registry import METHODS, option_groups
@@ -19,6 +22,13 @@ def test_all_methods_each_with_its_settings() -> None:
     assert Plan("coop", settings=CoOpSettings(tokens=7)) in plans
     assert [plan.role_variant for plan in plans if plan.method == "dear"] == ["roles", "shuffled"]
     assert plans_of(["coop"], settings) == (Plan("coop", settings=CoOpSettings(tokens=7)),)
+
+
+def test_a_setting_of_a_method_that_is_not_run_is_refused_at_its_default_too() -> None:
+    settings = {group: METHODS[name].settings() for group, name in option_groups().items()}
+    settings["coop"] = CoOpSettings(tokens=4)
+    with pytest.raises(SettingsError, match=r"--coop\.tokens applies to coop"):
+        plans_of(["dear"], settings)
 
 
 def parsed(command: str, *words: str) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The decode store, broken images skipped or fatal, loading ahead; views against Pillow's path."""
+"""Broken images skipped or fatal, views loaded ahead; views against Pillow's path."""
 
 import os
 import threading
@@ -13,17 +13,19 @@ from PIL import Image
 from torch import Tensor
 from torchvision import transforms
 
+from dear.backbone.preprocess import Preprocess
 from dear.data import image_check
 from dear.data.dataset import Dataset
-from dear.data.images import photos as photos_module
+from dear.data.fewshot import Subset
 from dear.data.images.decode import as_image, as_picture, decode
-from dear.data.images.photos import DecodeCache, PhotoImages, in_parallel
-from dear.data.images.prefetch import prefetch
-from dear.data.images.transforms import train_views, view_numbers
+from dear.data.images.photos import PhotoImages, in_parallel
+from dear.data.images.prefetch import prefetch_views
+from dear.data.images.transforms import load_views, view_numbers
 from dear.data.loading import load_dataset
 from dear.data.settings import DataSettings
-from dear.errors import DataError, OutputError
+from dear.errors import DataError
 from tests.unit.data.photos import class_folders, picture
+from tests.views import train_views
 
 
 def noise(path: Path, seed: int, width: int = 23, height: int = 17) -> Path:
@@ -34,130 +36,11 @@ def noise(path: Path, seed: int, width: int = 23, height: int = 17) -> Path:
     return path
 
 
-def test_pillows_warnings_name_the_file_in_every_thread(tmp_path: Path) -> None:
-    """EXIF that ends in the middle of a text; Pillow alone says it once, and not of which file."""
-    exif = Image.Exif()
-    exif[0x010E] = "x" * 50
-    Image.new("RGB", (23, 17)).save(tmp_path / "a.jpg", exif=exif)
-    content = (tmp_path / "a.jpg").read_bytes()
-    start = content.index(b"\xff\xe1") + 2
-    length = int.from_bytes(content[start : start + 2], "big")
-    cut = (length - 40).to_bytes(2, "big") + content[start + 2 : start + length - 40]
-    files = [tmp_path / f"{number}.jpg" for number in range(7)]
-    for file in files:
-        file.write_bytes(content[:start] + cut + content[start + length :])
-    with pytest.warns(UserWarning, match=r"\.jpg: Truncated File Read") as told:
-        in_parallel(lambda file: decode(file, 99), files, 3)
-    assert {str(one.message) for one in told} == {f"{file}: Truncated File Read." for file in files}
-    with pytest.warns(UserWarning, match="^Truncated File Read"), Image.open(files[0]) as image:
-        image.getexif()  # outside of `decode` nothing is changed
-
-
-@pytest.mark.parametrize("form", ["png", "webp", "jpg"])
-def test_damaged_exif_leaves_a_picture_as_it_is(tmp_path: Path, form: str) -> None:
-    file = tmp_path / f"a.{form}"
-    Image.new("RGB", (23, 17), "red").save(file, exif=b"Exif\0\0no TIFF at all")
-    assert decode(file, 99).shape == (3, 17, 23)
-
-
 def test_a_picture_and_pillows_image_are_the_same() -> None:
     levels = np.arange(5 * 7 * 3, dtype=np.uint8).reshape(5, 7, 3)
     picture = as_picture(Image.fromarray(levels), 256)
     assert picture.shape == (3, 5, 7)
     assert np.array_equal(np.asarray(as_image(picture)), levels)
-
-
-class TestStore:
-    def images(self, folder: Path, store: DecodeCache | None, count: int = 3) -> PhotoImages:
-        names = [f"{k}.png" for k in range(count)]
-        for seed, name in enumerate(names):
-            if not (folder / name).exists():
-                noise(folder / name, seed)
-        return PhotoImages(folder, names, torch.arange(count), 11, store=store, threads=2)
-
-    def test_pictures_are_the_same_and_decoded_once(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        store, every = DecodeCache(tmp_path / "cache", 11), torch.tensor([2, 0, 1])
-        plain = self.images(tmp_path / "d", None).load(every)
-        cached = self.images(tmp_path / "d", store)
-        first = cached.load(every)
-        assert len([*store.folder.rglob("*.npy")]) == 3
-        monkeypatch.setattr(photos_module, "decode", lambda *_: pytest.fail("decoded again"))
-        for pictures in (first, cached.load(every), self.images(tmp_path / "d", store).load(every)):
-            assert all(torch.equal(a, b) for a, b in zip(pictures, plain, strict=True))
-        # Nor for the same content elsewhere.
-        (tmp_path / "d/0.png").rename(tmp_path / "moved.png")
-        moved = PhotoImages(tmp_path, ["moved.png"], torch.tensor([0]), 11, store=store)
-        assert torch.equal(moved.load(torch.tensor([0]))[0], plain[1])
-
-    def test_other_content_and_another_size_are_other_pictures(self, tmp_path: Path) -> None:
-        store = DecodeCache(tmp_path / "cache", 11)
-        before = self.images(tmp_path / "d", store).load(torch.tensor([0]))[0]
-        noise(tmp_path / "d/0.png", 99)
-        assert not torch.equal(self.images(tmp_path / "d", store).load(torch.tensor([0]))[0], before)
-        assert DecodeCache(tmp_path / "cache", 13).folder != store.folder
-
-    def test_a_damaged_picture_is_made_again(self, tmp_path: Path) -> None:
-        store = DecodeCache(tmp_path / "cache", 11)
-        picture = self.images(tmp_path / "d", store, 1).load(torch.tensor([0]))[0].clone()
-        (file,) = store.folder.rglob("*.npy")
-        file.write_bytes(file.read_bytes()[:-7])
-        assert torch.equal(self.images(tmp_path / "d", store, 1).load(torch.tensor([0]))[0], picture)
-        assert store.get(store.key((tmp_path / "d/0.png").read_bytes())) is not None
-
-    def test_a_picture_that_was_overwritten_with_zeros_is_made_again(self, tmp_path: Path) -> None:
-        store = DecodeCache(tmp_path / "cache", 11)
-        picture = self.images(tmp_path / "d", store, 1).load(torch.tensor([0]))[0].clone()
-        (file,) = store.folder.rglob("*.npy")
-        content = file.read_bytes()
-        for start, size in ((len(content) - 60, 50), (128, picture.nbytes)):  # some pixels, all of them
-            file.write_bytes(content[:start] + bytes(size) + content[start + size :])
-            assert torch.equal(self.images(tmp_path / "d", store, 1).load(torch.tensor([0]))[0], picture)
-
-    def test_a_header_that_says_another_array_is_no_picture(self, tmp_path: Path) -> None:
-        store = DecodeCache(tmp_path / "cache", 11)
-        store.put("ab" * 32, torch.ones(3, 5, 7, dtype=torch.uint8))
-        (file,) = store.folder.rglob("*.npy")
-        content = file.read_bytes()
-        assert store.get("ab" * 32) is not None
-        for wrong in (b"(3, 7, 5)", b"(5, 3, 7)", b"(105,)   ", b"()       ", b"(((((((((", b"(3,-5,-7)"):
-            file.write_bytes(content.replace(b"(3, 5, 7)", wrong))
-            found = store.get("ab" * 32)
-            assert found is None or found.shape[0] == 3
-
-    def test_what_is_loaded_may_be_written_into_without_harm(self, tmp_path: Path) -> None:
-        store = DecodeCache(tmp_path / "cache", 11)
-        images = self.images(tmp_path / "d", store, 1)
-        images.load(torch.tensor([0]))
-        images.load(torch.tensor([0]))[0].zero_()
-        assert images.load(torch.tensor([0]))[0].any()
-
-    def test_a_stop_in_the_write_leaves_nothing(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        def stop(*_args: Any) -> None:
-            raise KeyboardInterrupt
-
-        monkeypatch.setattr(np, "save", stop)
-        store = DecodeCache(tmp_path, 11)
-        with pytest.raises(KeyboardInterrupt):
-            store.put("ab" * 32, torch.zeros(3, 5, 7, dtype=torch.uint8))
-        assert not [path for path in store.folder.rglob("*") if path.is_file()]
-
-    def test_a_place_that_cannot_be_written(self, tmp_path: Path) -> None:
-        (tmp_path / "file").write_text("mine")
-        store = DecodeCache(tmp_path / "file", 11)
-        with pytest.raises(OutputError, match="cannot write the decode cache"):
-            store.put("ab" * 32, torch.zeros(3, 5, 7, dtype=torch.uint8))
-
-    def test_a_broken_file_leaves_nothing(self, tmp_path: Path) -> None:
-        store = DecodeCache(tmp_path / "cache", 11)
-        (tmp_path / "x.png").write_text("words")
-        images = PhotoImages(tmp_path, ["x.png"], torch.tensor([0]), 11, store=store)
-        with pytest.raises(DataError, match=r"x\.png"):
-            images.load(torch.tensor([0]))
-        assert not (tmp_path / "cache").exists()
 
 
 class TestBroken:
@@ -181,7 +64,7 @@ class TestBroken:
 
     def test_skipped_and_counted(self, folder: Path) -> None:
         with pytest.warns(UserWarning, match="4 of 11 images cannot be read and are skipped") as caught:
-            data = self.load(folder, broken="skip", decode_cache=True)
+            data = self.load(folder, broken="skip")
         assert (data.train.labels.tolist(), data.test.labels.tolist()) == ([0, 1, 1], [0, 0, 1, 1])
         assert len(caught) == 1
         assert "ant/0.png" in data.notes[0]
@@ -207,9 +90,9 @@ class TestBroken:
     ) -> None:
         with pytest.warns(UserWarning, match="4 of 11"):
             self.load(folder, broken="skip")
-        read, again = image_check.read_image, list[str]()
+        read, again = image_check.decode, list[str]()
         with monkeypatch.context() as patch:
-            patch.setattr(image_check, "read_image", lambda file: again.append(file.name) or read(file))
+            patch.setattr(image_check, "decode", lambda file: again.append(file.name) or read(file))
             with pytest.warns(UserWarning, match="4 of 11"):
                 self.load(folder, broken="skip")
         assert len(again) == 4  # the broken ones
@@ -256,34 +139,73 @@ class Counted:
         return 13
 
     def load(self, indices: Tensor) -> Tensor:
+        """Of the size of the view."""
         if 11 in indices:
             raise DataError("number 11 is broken")
         self.asked += indices.tolist()
         self.threads.add(threading.get_ident())
-        return indices.to(torch.uint8)[:, None, None, None].expand(-1, 3, 5, 7)
+        return indices.to(torch.uint8)[:, None, None, None].expand(-1, 3, 5, 5)
 
 
 def test_pictures_come_in_order_and_are_loaded_elsewhere() -> None:
     images = Counted()
     batches = [torch.tensor([2, 3]), torch.tensor([5]), torch.tensor([7, 1, 0]), torch.tensor([4])]
-    loaded = [p[:, 0, 0, 0].tolist() for p in prefetch(images, batches, depth=2)]
+    loaded = [p[:, 0, 0, 0].tolist() for p in prefetch_views(images, batches, Preprocess(5), depth=2)]
     assert loaded == [batch.tolist() for batch in batches]
     assert threading.get_ident() not in images.threads
 
 
 def test_no_more_is_loaded_than_asked_for_and_depth() -> None:
     images = Counted()
-    ahead = prefetch(images, iter(torch.arange(11).split(1)), depth=3)
+    ahead = prefetch_views(images, iter(torch.arange(11).split(1)), Preprocess(5), depth=3)
     next(ahead)
     ahead.close()  # waits for what is under way
     assert len(images.asked) <= 4
 
 
 def test_an_error_comes_with_its_batch() -> None:
-    ahead = prefetch(Counted(), torch.tensor([[1], [11], [3]]), depth=2)
+    ahead = prefetch_views(Counted(), torch.tensor([[1], [11], [3]]), Preprocess(5), depth=2)
     assert next(ahead)[0, 0, 0, 0] == 1
     with pytest.raises(DataError, match="number 11"):
         next(ahead)
+
+
+def test_photographs_are_viewed_one_by_one(tmp_path: Path) -> None:
+    """No more pictures are there at a time than threads, and none stays where there is no room."""
+    names = [noise(tmp_path / f"{number}.png", number).name for number in range(13)]
+    images = PhotoImages(tmp_path, names, torch.arange(13), cache_bytes=0, threads=2)
+    here, most, lock = 0, 0, threading.Lock()
+    load = images._picture
+
+    def counted(index: int) -> Tensor:
+        nonlocal here, most
+        with lock:
+            here += 1
+            most = max(most, here)
+        return load(index)
+
+    def view(picture: Tensor, position: int) -> Tensor:
+        nonlocal here
+        mean = picture.float().mean() + 1000 * position
+        with lock:
+            here -= 1
+        return mean
+
+    images._picture = counted  # type: ignore[method-assign]
+    subset = Subset(images, torch.tensor([7, 2, 5, 11, 3]))
+    means = load_views(subset, torch.tensor([4, 0, 1, 2]), view)
+    expected = [load(index).float().mean() + 1000 * at for at, index in enumerate([3, 7, 2, 5])]
+    assert torch.equal(means, torch.stack(expected))
+    assert most <= 2
+
+
+def test_test_images_are_never_reduced(tmp_path: Path) -> None:
+    for part in ("train", "test"):
+        for name in ("ant", "bee"):
+            noise(tmp_path / "d" / part / name / "0.png", 1, 97, 89)
+    data = load_dataset(str(tmp_path / "d"), DataSettings(short_side=29, cache=tmp_path))
+    assert data.train.load(torch.arange(1))[0].shape == (3, 29, 31)
+    assert data.test.load(torch.arange(1))[0].shape == (3, 89, 97)
 
 
 def test_threads_keep_the_order() -> None:

@@ -1,6 +1,5 @@
 """Images of one content, a single class, uneven classes: what a check warns of."""
 
-import os
 import shlex
 import shutil
 from dataclasses import replace
@@ -10,7 +9,6 @@ import pytest
 
 from dear.cli.data import render_check as render
 from dear.cli.output import PrintableConsole
-from dear.data import image_check
 from dear.data.check import check_dataset
 from dear.data.settings import DataSettings
 from tests.unit.data.photos import class_folders
@@ -40,20 +38,17 @@ def test_nothing_to_warn_of(folder: Path, settings: DataSettings, capsys: pytest
     assert verdict(folder, settings, capsys) == "ok"
 
 
-def test_what_is_too_large_for_an_image_is_not_hashed(
-    folder: Path, settings: DataSettings, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Two files of 1 TB, most of them a hole, and two copies."""
-    hashed: list[str] = []
-    monkeypatch.setattr(image_check, "_digest", lambda path: hashed.append(path.name))
-    for name in ("a.png", "b.png"):
-        (folder / "train/ant" / name).touch()
-        os.truncate(folder / "train/ant" / name, 2**40)
-    shutil.copy(folder / "train/ant/0.png", folder / "train/ant/copy.png")
-    result = check_dataset(str(folder), settings)
-    assert len(result.broken) == 2
-    assert "copy.png" in hashed
-    assert not {"a.png", "b.png"} & {*hashed}
+def test_names_that_clip_does_not_read_to_their_end(folder: Path, settings: DataSettings) -> None:
+    """CLIP reads 75 tokens: of "a photo of a", then 71 of the 80 words."""
+    words = " ".join(["ab"] * 80)
+    for part in ("train", "test"):
+        (folder / part / "ant").rename(folder / part / f"{words} c")
+    [warning] = check_dataset(str(folder), settings).warnings
+    assert warning.startswith("class names cut, since the text tower reads 75 tokens: 'ab ab")
+    for part in ("train", "test"):
+        (folder / part / "bee").rename(folder / part / f"{words} d")
+    [refusal] = check_dataset(str(folder), settings).warnings
+    assert refusal.startswith("the text tower reads 75 tokens of a prompt, and so the same of 'ab ab")
 
 
 def test_copies_are_told_by_where_they_are(
@@ -135,7 +130,7 @@ def test_of_many_names_some_are_shown(
     """25,000 of 1,000 letters took as long to print as to read."""
     check = check_dataset(str(folder), settings)
     names = ["x" * 1000, *(f"n{number}" for number in range(1, 1200))]
-    render(replace(check, classnames=names), PrintableConsole(width=200))
+    render(replace(check, classnames=names, keys=names), PrintableConsole(width=200))
     (line,) = (line for line in capsys.readouterr().out.splitlines() if line.startswith("class names"))
     assert line.startswith(f"class names: {'x' * 100}..., n1, n2, ")
     assert line.endswith(", n999 ... and 200 more (--json has all)")

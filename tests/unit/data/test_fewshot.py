@@ -27,7 +27,6 @@ from dear.data.fewshot import (
 )
 from dear.data.settings import DataSettings
 from dear.errors import DataError
-from dear.limits import LimitError
 from tests.unit.training.world import Noise, noise_dataset
 
 LABELS = torch.tensor([2, 0, 1, 1, 0, 2, 2, 0, 1, 2, 0])
@@ -276,14 +275,6 @@ class TestBalance:
         pick, few = draw_few(replace(data, balance=True), 2, 1)
         assert few.labels.tolist() == [0, 0, 1, 1, 2, 2, 3, 3]
         assert pick.indices[:2] == (0, 0)
-
-    def test_of_all_memory(self) -> None:
-        """10^7 shots took 9 GB."""
-        data = replace(noise_dataset(), balance=True)
-        with pytest.raises(LimitError, match=r"noise with balance: 2,000,004 rows"):
-            draw_few(data, 500_001, 1)
-        with pytest.raises(LimitError, match=r"noise: 2\^63 or more training images per class \(shots\)"):
-            draw_few(data, 10**20, 1)
 
     def test_what_is_uneven(self) -> None:
         assert uneven([0, 0, 1], ["a", "b"]) is None

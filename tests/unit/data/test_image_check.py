@@ -1,9 +1,9 @@
 """Which images of a data set cannot be read, and why."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from torch import Tensor
 
 from dear.data import image_check
 from dear.data.check import check_dataset
@@ -31,16 +31,15 @@ def test_an_image_that_could_not_be_read_is_tried_again(
 ) -> None:
     """The cause may be gone without a trace in the file: a permission, a disk, memory, an older version."""
     folder = class_folders(tmp_path / "d", {"a": 3, "caf\udce9": 2})
-    read, tried = image_check.read_image, list[str]()
+    read, tried = image_check.decode, list[str]()
 
-    def failing(file: Path) -> bytes:
+    def failing(file: Path) -> Tensor:
         tried.append(file.name)
         if is_down and file.name == "1.png":
             raise DataError(f"cannot read the image {file}: Input/output error.")
         return read(file)
 
-    monkeypatch.setattr(image_check, "read_image", failing)
-    settings = replace(settings, decode_cache=False)
+    monkeypatch.setattr(image_check, "decode", failing)
     images = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*.png"))
     rows = tuple(Row(path, 0) for path in images)
     listing = Listing("d", folder, ("a",), ("a",), {"test": rows}, "none")

@@ -66,12 +66,12 @@ def test_paths_and_labels_are_the_folder_that_they_come_from(tmp_path: Path, set
 
 
 def test_torchvisions_folder(tmp_path: Path, settings: DataSettings) -> None:
-    """Its classes may be digits with gaps, which are names."""
+    """Its classes may be numbers with gaps, which are names, in the order of their values."""
     torchvision = pytest.importorskip("torchvision")
     folder = class_folders(tmp_path / "mine", {"7": 4, "12": 3})
     data = load_dataset(torchvision.datasets.ImageFolder(str(folder)), settings)
     assert data.identity == load(folder, settings).identity
-    assert data.classnames == ("12", "7")
+    assert data.classnames == ("7", "12")
 
 
 def test_a_data_frame_of_pandas(tmp_path: Path, settings: DataSettings) -> None:
@@ -179,13 +179,11 @@ def test_all_to_train_on(settings: DataSettings) -> None:
         (([], []), "there are 0 images and 0 labels"),
         ((["a.png"], ["ant", "bee"]), "there are 1 images and 2 labels"),
         ((["a.png"], "ant"), "str is not a list of labels"),
-        ((["a.png"], [1.0]), r"1.0 \(float\) is not a label"),
+        ((["a.png"], [1.5]), r"1.5 \(float\) is not a label"),
         ((["a.png"], [True]), r"True \(bool\) is not a label"),
-        ((["a.png", "b.png"], [0, 2]), "labels run from 0 to 2, but no image has label 1"),
-        ((["a.png", "b.png"], [0, 10**5000]), "row 1: the label is above"),
-        ((["a.png"], ["\ud800"]), r"row 0: the label '\\ud800' is no valid text"),
-        ((["\udcff\ud800.png"], ["ant"]), "row 0: the path .* has a character that no file name has"),
-        ((["/" + "a" * 5000], ["ant"]), "row 0: the path has 5,001 characters"),
+        ((["a.png"], ["\ud800"]), r"the class name '\\ud800' is not in UTF-8"),
+        ((["\udcff\ud800.png"], ["ant"]), "1 of 1 images is missing"),
+        ((["/" + "a" * 5000], ["ant"]), "1 of 1 images is missing"),
         ((["https://example.org/a.png"], ["ant"]), "is an address, not a file"),
         (
             (["/nowhere/a.png", "/nowhere/b.png"], ["ant", "ant"]),

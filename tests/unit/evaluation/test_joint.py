@@ -7,7 +7,6 @@ import torch
 
 from dear.backbone.clip import Clip
 from dear.data.fewshot import base_novel
-from dear.data.images.transforms import eval_views
 from dear.errors import DataError
 from dear.evaluation.metrics import METRICS
 from dear.evaluation.plan import Plan
@@ -21,6 +20,7 @@ from dear.report.comparison import joint_grid
 from dear.training.settings import TrainSettings
 from tests.unit.report.samples import record
 from tests.unit.training.world import noise_dataset, role_table
+from tests.views import eval_views
 
 TEMPLATES = ["a photo of a {}"]
 PLANS = [

@@ -6,7 +6,6 @@ import pytest
 import torch
 
 from dear.backbone.clip import Clip
-from dear.data.images.transforms import eval_views
 from dear.evaluation.metrics import (
     BINS,
     METRICS,
@@ -23,6 +22,7 @@ from dear.methods.dear.method import Dear
 from dear.methods.registry import build_method
 from dear.training.trunks import TrunkCache
 from tests.unit.training.world import CLASSES, Noise, small_dear
+from tests.views import eval_views
 
 
 def test_harmonic_mean() -> None:

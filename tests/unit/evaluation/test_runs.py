@@ -338,8 +338,8 @@ def test_a_new_setting_changes_no_key(small_clip: Clip) -> None:
 
     def key(settings: CoOpSettings, **training: Any) -> str:
         context = RunContext(small_clip, training=TrainOptions(**training))
-        plan = Plan("coop", settings=settings)
-        return context.resolve(BaseToNovel(), [noise_dataset()], plan, seed=1, shots=2).key
+        run = context.resolve(BaseToNovel(), [noise_dataset()], Plan("coop"), seed=1, shots=2)
+        return replace(run, settings=settings).key
 
     today = key(CoOpSettings(tokens=3))
     assert key(Later(tokens=3)) == today == key(CoOpSettings(tokens=3), momentum=0.9)

@@ -13,7 +13,7 @@ from dear.adapters.bundle import Bundle
 from dear.adapters.fit import fit
 from dear.adapters.predictor import Predictor
 from dear.backbone.clip import Clip
-from dear.data.images.transforms import eval_views, train_views, view_numbers
+from dear.data.images.transforms import view_numbers
 from dear.errors import BundleError, SettingsError
 from dear.evaluation.experiment import Experiment
 from dear.evaluation.metrics import evaluate
@@ -33,6 +33,7 @@ from dear.training.seeding import generator
 from dear.training.settings import TrainOptions, TrainSettings
 from dear.training.trunks import TrunkCache
 from tests.unit.training.world import few, noise_dataset
+from tests.views import eval_views, train_views
 
 CLASSES = ["red circle on the sea", "house", "green tree"]
 TEMPLATE = ["a photo of a {}"]

@@ -141,6 +141,7 @@ def test_a_record_holds_the_words(small_clip: Clip, tmp_path: Path) -> None:
     assert record["settings"]["method"]["attributes"] == "sea"
     assert record["settings"]["method"]["words"] is None
     assert record["settings"]["train"]["batch"] == 32
+    assert record["set_by_user"] == {"method": ["tokens", "words"], "train": ["epochs"]}
     assert record["trainable_parameters"] == 2 * 22
 
 

@@ -62,6 +62,15 @@ def test_words_are_kept_and_start_the_context(small_clip: Clip) -> None:
     assert not torch.equal(start, small_clip.text.token_embedding(ids[0])[1:3])
 
 
+@pytest.mark.parametrize("before", [3, 1, 0])
+def test_a_name_is_cut_and_the_context_is_not(small_clip: Clip, before: int) -> None:
+    """Of 13 tokens the start, three of context, eight of a name of twelve, the end."""
+    with pytest.warns(UserWarning, match="class names cut"):
+        prompts = context_prompts(small_clip, [" ".join(["green"] * 12)], "", 3, before)
+    context = [13, 14, 15]  # they follow the 13 words
+    assert prompts.order[0].tolist() == [0, *context[:before], *range(4, 12), *context[before:], 12]
+
+
 def test_more_tokens_than_words_start_at_random(make_small_clip: Callable[..., Clip]) -> None:
     clip = make_small_clip(dtype=torch.float64)
     start = initial_context(clip, "a photo", 3, 0.5, torch.Generator().manual_seed(3))
@@ -74,7 +83,10 @@ def test_more_tokens_than_words_start_at_random(make_small_clip: Callable[..., C
 
 def test_prompts_that_do_not_fit(small_clip: Clip) -> None:
     assert context_ids(small_clip, ["tree on the sea"], "", 6).shape == (1, 13)  # 1 + 6 + 4 + 2 of 13
-    with pytest.raises(SettingsError, match=r"'tree on the sea' has 14 tokens with 7 of context.* takes 13"):
-        context_ids(small_clip, ["house", "tree on the sea"], "", 7)
+    with pytest.warns(UserWarning, match="reads 11 tokens: 'tree on the sea' up to 'tree on the sea'$"):
+        ids = context_ids(small_clip, ["house", "tree on the sea"], "", 7)  # without its full stop
+    assert ids.shape == (2, 13)
+    with pytest.raises(SettingsError, match="11 tokens of context leave no room for class names"):
+        context_ids(small_clip, ["house"], "", 11)
     with pytest.raises(SettingsError, match="12 context tokens do not fit: the text tower takes 13"):
         context_ids(small_clip, ["house"], "", 12)

@@ -16,7 +16,6 @@ from dear.adapters.predictor import Predictor
 from dear.backbone import vision
 from dear.backbone.clip import Clip
 from dear.backbone.head_contributions import head_contributions
-from dear.data.images.transforms import eval_views
 from dear.errors import RoleTableError
 from dear.evaluation.metrics import evaluate
 from dear.evaluation.plan import Plan
@@ -33,6 +32,7 @@ from dear.training.batches import training_images
 from dear.training.settings import TrainSettings
 from dear.training.trunks import TrunkCache
 from tests.unit.training.world import Noise, noise_dataset
+from tests.views import eval_views
 
 CLASSES = ["red circle on the sea", "house", "green tree"]
 OTHERS = ["blue square", "house", "sea", "green tree"]

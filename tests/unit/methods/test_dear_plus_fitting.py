@@ -127,6 +127,19 @@ def test_the_correction_is_where_the_objective_has_no_slope() -> None:
     assert float(loss.detach()) < float(cross_entropy(features @ text.T, LABELS))
 
 
+def test_a_correction_that_stops_before_its_minimum_warns(
+    monkeypatch: pytest.MonkeyPatch, recwarn: pytest.WarningsRecorder
+) -> None:
+    """At a small penalty the minimum is far from zero, where few iterations end."""
+    features, text = normalize(drawn(len(LABELS), EMBED), dim=-1), 3 * drawn(CLASSES, EMBED, seed=2)
+    converged = fit_correction(features, LABELS, text, 0.01)
+    assert not recwarn.list
+    monkeypatch.setattr("dear.methods.dear_plus.solvers.ITERATIONS", 3)
+    with pytest.warns(UserWarning, match="has not converged in 3 iterations"):
+        stopped = fit_correction(features, LABELS, text, 0.01)
+    assert (stopped - converged).norm() > 1e-3 * converged.norm()
+
+
 def test_strengths_are_the_best_of_a_fine_grid() -> None:
     """Of a term that helps and one that misleads, which gets exactly its least weight."""
     truth = torch.nn.functional.one_hot(LABELS, CLASSES).double()

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from dear.backbone.clip import Clip
-from dear.data.images.transforms import train_views, view_numbers
+from dear.data.images.transforms import view_numbers
 from dear.errors import SettingsError
 from dear.evaluation.plan import Plan
 from dear.evaluation.protocols.base_to_novel import BaseToNovel
@@ -20,6 +20,7 @@ from dear.training.loop import train
 from dear.training.seeding import generator
 from dear.training.settings import TrainOptions, TrainSettings
 from tests.unit.training.world import few, noise_dataset
+from tests.views import train_views
 
 CLASSES = ["red circle on the sea", "house", "green tree"]
 MakeClip = Callable[..., Clip]

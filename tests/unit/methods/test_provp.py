@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib.resources import files
 from typing import Any
 
@@ -27,9 +27,14 @@ from tests.unit.training.world import noise_dataset
 LABELS = torch.tensor([2, 0, 1])
 
 
-def make(clip: Clip, template: str = "a photo of a {}", **options: Any) -> ProVP:
+CLASSES = ["red circle on the sea", "house", "green tree"]
+
+
+def make(
+    clip: Clip, template: str = "a photo of a {}", classes: Sequence[str] = CLASSES, **options: Any
+) -> ProVP:
     method = ProVP(clip, torch.Generator().manual_seed(1), ProVpSettings(**options))
-    method.set_classes(["red circle on the sea", "house", "green tree"], [template])
+    method.set_classes(classes, [template])
     return method
 
 
@@ -81,10 +86,10 @@ def test_templates_of_benchmarks_are_worded_as_the_authors_do(small_clip: Clip) 
     file = files("dear.data.sources").joinpath("benchmarks.json")
     ours = {one["template"] for one in json.loads(file.read_text(encoding="utf-8")).values()}
     assert {*WORDING} < ours
-    pets = "a photo of a {}, a type of pet."
-    found = make(small_clip, pets).frozen_text
-    assert torch.equal(found, make(small_clip, WORDING[pets], wording="dataset").frozen_text)
-    assert not torch.equal(found, make(small_clip, pets, wording="dataset").frozen_text)
+    pets, classes = "a photo of a {}, a type of pet.", ["sea"]  # more would be cut to the same
+    found = make(small_clip, pets, classes).frozen_text
+    assert torch.equal(found, make(small_clip, WORDING[pets], classes, wording="dataset").frozen_text)
+    assert not torch.equal(found, make(small_clip, pets, classes, wording="dataset").frozen_text)
 
 
 @pytest.mark.parametrize(("shots", "epochs", "weight"), [(1, 50, 0), (2, 100, 0), (4, 100, 0), (16, 200, 1)])

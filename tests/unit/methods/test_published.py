@@ -1,18 +1,29 @@
 """What authors set in other protocols: the rows by hand, and that a choice of the user stays."""
 
+import copy
+import pickle
+from collections.abc import Iterator
+from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 
+from dear.cli.parsing import build_parser
+from dear.cli.registry import COMMANDS
+from dear.errors import SettingsError
 from dear.evaluation.plan import Plan
 from dear.evaluation.protocols import PROTOCOLS
 from dear.evaluation.protocols.base import Protocol
 from dear.evaluation.protocols.base_to_novel import BaseToNovel
 from dear.evaluation.protocols.few_shot import FewShot
 from dear.evaluation.protocols.transfer import CrossDataset
+from dear.evaluation.recipe import load_recipe
 from dear.evaluation.resolve import settle
 from dear.methods.coop import CoOpSettings
-from dear.methods.declaration import published_rows
+from dear.methods.declaration import MethodSettings, published_rows
+from dear.methods.mmrl import MmrlSettings
 from dear.methods.registry import METHODS
 from dear.training.settings import TrainOptions, TrainSettings
 
@@ -75,3 +86,79 @@ def test_every_file_is_read() -> None:
     assert {path.parent.name for path in home.glob("*/published.json")} == {
         one.folder for one in METHODS.values() if published_rows(one.folder)
     }
+
+
+ASKS_FOR_THE_AUTHORS = {
+    (name, field)
+    for name, names in {
+        "prograd": ["templates"],
+        "tcp": ["templates"],
+        "skip": ["templates"],
+        "clip-lora": ["templates"],
+        "atprompt": ["tokens", "by_position", "attributes"],
+    }.items()
+    for field in names
+}
+"""Fields whose default is no value but asks for what the authors have for the data set."""
+
+
+def resolved_everywhere(name: str, settings: MethodSettings) -> Iterator[MethodSettings]:
+    """The settings in each protocol, on each data set and with each number of shots that a row names."""
+    rows = published_rows(METHODS[name].folder)
+    shots = {1, 16, *(number for row in rows for number in row.shots if number)}
+    for dataset in {"photos", "EuroSAT", *(dataset for row in rows for dataset in row.data)}:
+        for kind in PROTOCOLS.values():
+            for number in shots:
+                found, _ = settled(kind(), Plan(name, settings=settings), dataset, number)
+                yield found.settings.for_data(dataset)
+
+
+@pytest.mark.parametrize("name", [name for name, method in METHODS.items() if fields(method.settings)])
+def test_a_field_set_to_its_default_runs(name: str, tmp_path: Path) -> None:
+    """By an option, in a recipe, in Python: the value runs and counts as the user's, and no other does."""
+    declared = METHODS[name]
+    defaults = {field.name: field.default for field in fields(declared.settings)}
+    items = [{"method": name, "label": field, "settings": {field: defaults[field]}} for field in defaults]
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text(yaml.safe_dump({"protocol": "few-shot", "out": "runs", "methods": items}))
+    by_recipe = {plan.label: plan.settings for plan in load_recipe(recipe).plans}
+    parser = build_parser("run few-shot", COMMANDS["run few-shot"].load()[0])
+    for field, default in defaults.items():
+        made: list[MethodSettings] = [declared.settings(**{field: default}), by_recipe[field]]
+        if default is not None:  # which no option can say
+            options, _ = parser.parse([option_of(declared.folder, field, default)])
+            made.append(options[declared.folder])
+        for settings in made:
+            assert settings.set_by_user == {field}
+            if (name, field) in ASKS_FOR_THE_AUTHORS:
+                continue
+            for resolved in resolved_everywhere(name, settings):
+                assert getattr(resolved, field) == default, (field, resolved)
+                assert resolved.set_by_user == {field}
+
+
+def option_of(folder: str, field: str, value: Any) -> str:
+    prefix, option = (part.replace("_", "-") for part in (folder, field))
+    if isinstance(value, bool):
+        return f"--{prefix}.{'' if value else 'no-'}{option}"
+    return f"--{prefix}.{option}={value}"
+
+
+def test_the_value_for_a_data_set_is_the_users() -> None:
+    settings = [MmrlSettings(), MmrlSettings(reg_weight=1.0), MmrlSettings(reg_weight=3.0, space=64)]
+    resolved = [part.for_data("EuroSAT") for part in settings]
+    assert [(part.reg_weight, part.space) for part in resolved] == [(0.01, 2048), (1.0, 2048), (3.0, 64)]
+
+
+@pytest.mark.parametrize("settings", [{"tokens": 4}, MmrlSettings()])
+def test_a_plan_takes_the_settings_of_its_method(settings: object) -> None:
+    with pytest.raises(SettingsError, match=f"coop takes CoOpSettings, not {type(settings).__name__}"):
+        Plan("coop", settings=settings)
+
+
+def test_copies_know_what_was_set() -> None:
+    settings = CoOpSettings(4, position="middle")
+    assert settings.set_by_user == {"tokens", "position"}
+    copies = [copy.deepcopy(settings), pickle.loads(pickle.dumps(settings)), settings.replaced(words="x")]
+    assert [part.set_by_user for part in copies] == [settings.set_by_user] * 3
+    assert CoOpSettings().replaced(tokens=16).set_by_user == set()

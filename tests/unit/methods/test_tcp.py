@@ -119,9 +119,11 @@ def test_their_data_sets_have_the_templates_here_that_theirs_stand_for() -> None
     assert {name: one["own"] for name, one in hand_templates("tcp").items()} == shipped
 
 
-def test_prompts_that_do_not_fit_are_refused(small_clip: Clip) -> None:
-    with pytest.raises(SettingsError, match=r"'red circle on the sea' has 15 tokens with 8 of context"):
+def test_names_that_do_not_fit_are_cut(small_clip: Clip) -> None:
+    with pytest.warns(UserWarning, match="'red circle on the sea' up to 'red circle on'"):
         make(small_clip, tokens=8)
+    with pytest.raises(SettingsError, match="11 tokens of context leave no room for class names"):
+        make(small_clip, tokens=11)
 
 
 def test_a_run_as_published(small_clip: Clip) -> None:

@@ -8,6 +8,8 @@ from PIL import Image
 from torch import Tensor
 from torch.nn.functional import normalize
 
+from dear.backbone.preprocess import Preprocess
+
 SHADES = {"red": (255, 0, 0), "orange": (255, 128, 0), "green": (0, 255, 0), "blue": (0, 0, 255)}
 
 
@@ -27,20 +29,25 @@ def gallery(folder: Path) -> Path:
 
 
 class Plain:
-    """Its "class" is the direction of (height, width), "color" that of the mean RGB, in five dimensions."""
+    """Its "class" is the direction of (height, width), "color" that of the mean RGB, in five dimensions: both
+    of the picture within the white border of its view.
+    """
+
+    preprocess = Preprocess(40, resize_mode="longest", fill_color=255)
 
     def __init__(self, identity: str = "plain") -> None:
-        self.identity, self.features, self.embed, self.short_side = identity, ("class", "color"), 5, 20
+        self.identity, self.features, self.embed = identity, ("class", "color"), 5
         self.unowned: tuple[str, ...] = ()
         self.facts: dict[str, object] = {}
         self.seen = 0
 
-    def images(self, pictures: Sequence[Tensor]) -> Tensor:
-        self.seen += len(pictures)
-        rows = torch.zeros(len(pictures), 2, 5)
-        for row, picture in zip(rows, pictures, strict=True):
-            row[0, :2] = torch.tensor(picture.shape[1:], dtype=torch.float32)
-            row[1, :3] = picture.double().mean(dim=(1, 2)).float()
+    def images(self, views: Tensor) -> Tensor:
+        self.seen += len(views)
+        rows = torch.zeros(len(views), 2, 5)
+        for row, view in zip(rows, views, strict=True):
+            inside = (view != 255).any(dim=0)
+            row[0, :2] = torch.stack([inside.any(dim=1).sum(), inside.any(dim=0).sum()])
+            row[1, :3] = view[:, inside].double().mean(dim=1).float()
         return normalize(rows, dim=-1)
 
     def texts(self, texts: Sequence[str]) -> Tensor:

@@ -18,7 +18,6 @@ from dear.backbone.clip import Clip
 from dear.backbone.head_contributions import head_contributions, written_subspace
 from dear.cli.main import main
 from dear.data.images.decode import decode
-from dear.data.images.transforms import eval_views
 from dear.errors import DataError, RoleTableError, SettingsError
 from dear.limits import LimitError
 from dear.retrieval.build import build_index
@@ -28,6 +27,7 @@ from dear.retrieval.query import Index, by_image, by_text
 from dear.roles.table import HeadRole, RoleTable
 from tests.unit.retrieval.solid import Plain, gallery
 from tests.unit.serving.small import picture, small_predictor
+from tests.views import eval_views
 
 MakeClip = Callable[..., Clip]
 CORE = {(2, 1): "shape", (4, 0): "color", (5, 2): "shape"}
@@ -164,7 +164,7 @@ def test_an_index_of_heads(small_clip: Clip, tmp_path: Path) -> None:
     )  # fmt: skip
     again = HeadEncoder(small_clip, known)
     index.check(again)
-    features = again.of_views(eval_views([decode(folder / f"{n}.png", 256) for n in range(7)], 20))
+    features = again.of_views(eval_views([decode(folder / f"{n}.png") for n in range(7)], 20))
     cosines = torch.einsum("ifd,fd->if", features, features[3]).double()
     score = (cosines[:, 2] + 0.5 * cosines[:, 1]) / 1.5
     hits = by_image(index, again, folder / "3.png", {"color": 1, "shape": 0.5}, count=4)
@@ -185,21 +185,17 @@ def test_an_index_of_heads(small_clip: Clip, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("heads", "short_side", "message"),
-    [
-        ([(4, 0)] * 2049, 256, "2,049 heads in a role table"),
-        ([(4, 0)] * 2, 256, "it lists a head twice"),
-        ([(4, 0)], 1025, "short_side is 1025"),
-    ],
+    ("heads", "message"),
+    [([(4, 0)] * 2049, "2,049 heads in a role table"), ([(4, 0)] * 2, "it lists a head twice")],
 )
 def test_facts_of_heads_that_ask_for_too_much(
-    heads: list[tuple[int, int]], short_side: int, message: str, small_clip: Clip, tmp_path: Path
+    heads: list[tuple[int, int]], message: str, small_clip: Clip, tmp_path: Path
 ) -> None:
     folder, out = photos(tmp_path / "photos"), tmp_path / "index"
     build_index(encoder_for(small_clip, table(small_clip), folder, out), folder, out)
     with closing(Catalogue.open(out)) as catalogue, catalogue.change():
         facts = catalogue.metadata()["heads"]
-        catalogue.set(heads=facts | {"heads": {"color": heads}, "short_side": short_side})
+        catalogue.set(heads=facts | {"heads": {"color": heads}})
     with pytest.raises((DataError, LimitError), match=message):
         Index.open(out)
 

@@ -5,9 +5,9 @@ import torch
 
 from dear.backbone import vision
 from dear.backbone.clip import Clip
-from dear.data.images.transforms import eval_views
 from dear.retrieval.world import all_features, chance_by_factor, nearest, precision_by_factor
 from tests.unit.training.world import Noise, small_dear
+from tests.views import eval_views
 
 
 def test_nearest_by_hand() -> None:

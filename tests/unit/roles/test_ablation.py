@@ -7,7 +7,6 @@ from torch.nn.functional import cosine_similarity
 from dear.backbone.clip import Clip
 from dear.backbone.head_contributions import head_contributions
 from dear.backbone.load import load_clip
-from dear.data.images.transforms import eval_views
 from dear.data.world.render import WorldScenes
 from dear.errors import SettingsError
 from dear.roles import ablation
@@ -24,6 +23,7 @@ from dear.roles.ablation import (
 )
 from dear.roles.table import HeadRole, RoleTable
 from tests.unit.training.world import Noise, few
+from tests.views import eval_views
 
 
 def test_accuracies_are_those_of_the_slow_reference(small_clip: Clip) -> None:

@@ -8,11 +8,11 @@ import torch
 
 from dear.backbone.clip import Clip
 from dear.backbone.head_contributions import Convention, head_contributions
-from dear.data.images.transforms import eval_views
 from dear.errors import DataError, OutputError, SettingsError
 from dear.roles.decompose import Coordinates, analysed_layers, decompose, head_rank, resampled
 from tests.conftest import MakeClip
 from tests.unit.training.world import Noise
+from tests.views import eval_views
 
 
 def test_the_stream_is_what_all_images_at_once_give(small_clip: Clip, tmp_path: Path) -> None:

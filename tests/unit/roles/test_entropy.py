@@ -1,6 +1,8 @@
 """Concept entropy, quantiles and roles worked out by hand."""
 
-from math import log
+import random
+from fractions import Fraction
+from math import log, prod
 
 import pytest
 import torch
@@ -12,6 +14,7 @@ from dear.roles.entropy import (
     assign_roles,
     concept_entropy,
     core_attributes,
+    exact_shares,
     head_concepts,
     nearest_centroid,
     role_of,
@@ -128,6 +131,72 @@ def test_entropy_over_the_core_attributes_alone() -> None:
     assert got == pytest.approx(-0.75 * log(0.75) - 0.25 * log(0.25))
     assert selected_entropy({"text": 1.0}, ["color", "shape", "object"]) == pytest.approx(log(3))
     assert selected_entropy({"text": 0.5, "color": 0.5}, ["color", "shape"]) == 0
+
+
+def test_equal_entropies_are_equal_numbers() -> None:
+    """4^4 4^4 4^4 = 8^8 1 1 1 1 = 2^24; of half as many phrases the shares are the same."""
+    partitions = [[4, 4, 4], [8, 1, 1, 1, 1], [1, 1, 8, 1, 1]]
+    entropies = [concept_entropy([Fraction(n, 12) for n in counts]) for counts in partitions]
+    assert entropies[0] == entropies[1] == entropies[2] == concept_entropy([Fraction(1, 3)] * 3)
+    assert entropies[0] == pytest.approx(log(3))
+    assert concept_entropy([Fraction(1)]) == 0
+
+
+def drawn_heads(seed: int, phrases: int) -> dict[tuple[int, int], list[str]]:
+    """The concepts of the phrases of 41 heads."""
+    draw = random.Random(seed)
+    return {(9 + i // 11, i % 11): draw.choices("abcdefg", k=phrases) for i in range(41)}
+
+
+def sharpness(concepts: list[str]) -> int:
+    """The product of n^n over concepts: of heads with as many phrases, the larger the lower the entropy."""
+    return prod(concepts.count(name) ** concepts.count(name) for name in {*concepts})
+
+
+@pytest.mark.parametrize("phrases", [10, 12, 21, 60])
+def test_ties_in_entropy_share_a_role(phrases: int) -> None:
+    """Of 41 heads the 20% quantiles fall on the ninth and the 33rd; whole numbers decide who ties."""
+    ties = 0
+    for seed in range(40):
+        concepts = drawn_heads(seed, phrases)
+        found = head_concepts(concepts)
+        limits = thresholds([head.entropy for head in found.values()], 0.2)
+        heads = assign_roles(found, ["a"], limits=limits, phrases=concepts)
+        sharp = {head: sharpness(names) for head, names in concepts.items()}
+        ranked = sorted(sharp.values(), reverse=True)
+        ties += ranked[8] == ranked[9] or ranked[31] == ranked[32]
+        for head in heads:
+            of_head = sharp[head.layer, head.head]
+            if of_head >= ranked[8]:
+                assert head.role in ("core", "other-specialized")
+            else:
+                assert head.role == ("generalization" if of_head <= ranked[32] else "mixed")
+        table = RoleTable("drawn", WEIGHTS, ("a",), heads, {"general": []})
+        assert roles(with_quantile(table, 20)) == [head.attribute or head.role for head in heads]
+    assert ties > 0
+
+
+def test_shares_are_known_again_from_four_digits() -> None:
+    for phrases in (7, 97, 100, 350):
+        for count in range(1, phrases):
+            share = {"a": round(count / phrases, 4), "b": round(1 - count / phrases, 4)}
+            head = HeadRole(9, 0, "mixed", share=share, phrases=("x",) * phrases)
+            exact = {"a": Fraction(count, phrases), "b": Fraction(phrases - count, phrases)}
+            assert exact_shares(head) == exact
+    unknown = HeadRole(9, 0, "mixed", share={"a": 0.5, "b": 0.6})
+    assert exact_shares(unknown) is None
+
+
+def test_quantiles_fall_on_values() -> None:
+    """In floats 1 - 0.3 is below 0.7, and 0.7 of 10 steps above 7."""
+    for heads in range(2, 60):
+        values = [float(i) for i in range(heads)]
+        for percent in range(1, 51):
+            low, high = thresholds(values, percent / 100)
+            position = percent * (heads - 1)
+            if position % 100 == 0:
+                assert (low, high) == (position // 100, heads - 1 - position // 100)
+            assert low <= high
 
 
 WEIGHTS = Identity("small", "random", "0" * 64)

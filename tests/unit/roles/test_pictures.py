@@ -7,13 +7,13 @@ import torch
 from dear.backbone.clip import Clip
 from dear.backbone.head_contributions import Convention, head_contributions
 from dear.backbone.vision import class_attention
-from dear.data.images.transforms import eval_views
 from dear.errors import SettingsError
 from dear.roles.decompose import decompose
 from dear.roles.pictures import Pictures, extremes, pictures
 from dear.roles.textspan import textspan
 from tests.unit.roles.test_textspan import Array, published
 from tests.unit.training.world import Noise
+from tests.views import eval_views
 
 LABELS = [i % 4 for i in range(53)]
 

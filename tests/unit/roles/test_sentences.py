@@ -17,6 +17,8 @@ from tests.unit.roles.sentence_files import write_model
 
 TEXTS = ["a photo of two cats", "", "Cat [PAD] tree", "a " * 40, "trees", "  a cat  "]
 
+LEFT = {"direction": "Left", "max_length": 5, "strategy": "LongestFirst", "stride": 0}
+
 
 def change(file: Path, **changes: Any) -> None:
     content = json.loads(file.read_text())
@@ -133,7 +135,7 @@ def test_no_code_of_a_model_is_run(tmp_path: Path) -> None:
         ("tokenizer_config.json", {"additional_special_tokens": ["[NEW]"]}, r"adds the token '\[NEW\]'"),
         ("tokenizer_config.json", {"added_tokens_decoder": {"9": {"content": "[NEW]"}}}, "adds the token"),
         ("tokenizer_config.json", {"extra_special_tokens": {"x": "[NEW]"}}, "adds the token"),
-        ("tokenizer.json", {"truncation": {"direction": "Left", "max_length": 5}}, "cuts texts on the left"),
+        ("tokenizer.json", {"truncation": LEFT}, "cuts texts on the left"),
         ("tokenizer_config.json", {"padding_side": "left"}, "pads on the left"),
         ("tokenizer_config.json", {"do_lower_case": False}, r"its do_lower_case contradicts tokenizer\.json"),
         (

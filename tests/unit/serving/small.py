@@ -29,7 +29,6 @@ def small_predictor(clip: Clip) -> Predictor:
         classes=tuple(CLASSES),
         templates=("a photo of a {}",),
         tensors={name: one.detach().clone() for name, one in method.stored_tensors().items()},
-        short_side=23,
     )
     return Predictor(bundle, clip=clip)
 

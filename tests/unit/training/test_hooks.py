@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn.functional import interpolate
 
 from dear.backbone.clip import Clip
-from dear.data.images.transforms import train_views, view_numbers
+from dear.data.images.transforms import view_numbers
 from dear.errors import WeightsError
 from dear.methods.base import Method
 from dear.methods.coop.method import CoOp
@@ -21,6 +21,7 @@ from dear.training.seeding import generator
 from dear.training.settings import TrainSettings
 from dear.training.trunks import TrunkCache
 from tests.unit.training.world import CLASSES, few
+from tests.views import train_views
 
 SETTINGS = TrainSettings(epochs=2, batch=3, lr=1e-2)
 

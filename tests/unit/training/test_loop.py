@@ -159,13 +159,13 @@ class TestTraining:
 
     def test_the_crop_bounds_the_views(self, small_clip: Clip, monkeypatch: pytest.MonkeyPatch) -> None:
         seen: list[Any] = []
-        views = batches.train_views
+        view = batches.train_view
 
-        def watched(*args: Any) -> Tensor:
-            seen.append(args[3])
-            return views(*args)
+        def watched(*args: Any, **keywords: Any) -> Tensor:
+            seen.append(keywords["scale"])
+            return view(*args, **keywords)
 
-        monkeypatch.setattr(batches, "train_views", watched)
+        monkeypatch.setattr(batches, "train_view", watched)
         cache = TrunkCache(10**9)
         one = train(small_dear(small_clip), few(), replace(SETTINGS, epochs=2), seed=1, cache=cache)
         two = train(

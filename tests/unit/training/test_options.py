@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from dear.backbone.clip import Clip
-from dear.data.images.transforms import train_views, view_numbers
+from dear.data.images.transforms import view_numbers
 from dear.errors import SettingsError
 from dear.methods.base import Method
 from dear.methods.registry import METHODS, build_method
@@ -16,6 +16,7 @@ from dear.training.loop import train
 from dear.training.seeding import generator
 from dear.training.settings import TrainOptions, TrainSettings
 from tests.unit.training.world import CLASSES, few
+from tests.views import train_views
 
 
 def promptsrc(clip: Clip) -> Method:

@@ -10,18 +10,15 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import UInt8
 from PIL import Image
 from torch import Tensor
 from torch.utils.data import DataLoader
 
-from dear.data.dataset import fingerprint
-from dear.data.images.decode import as_image, as_picture, decode
+from dear.data.dataset import Picture, fingerprint
+from dear.data.images.decode import as_image, as_picture, decode, local_path, read_image
 from dear.data.images.photos import CACHE_BYTES, LoadedImages
-from dear.data.images.raster import local_path, read_image
 from dear.errors import DataError
 
-BATCH = 256  # images read at a time
 TAKEN = (
     "give a path, a Pillow image, an array (height x width x 3) or tensor (3 x height x width), a grey one "
     "without the 3, or the bytes of an image file"
@@ -58,8 +55,8 @@ def each_image(images: Any) -> Iterator[Any]:
         raise _refused(images)
 
 
-def picture_of(image: Any, short_side: int) -> UInt8[Tensor, "3 height width"]:
-    """The upright 8-bit RGB picture of an image in any form, its short side reduced to ``short_side`` pixels.
+def picture_of(image: Any, short_side: int | None = None) -> Picture:
+    """The upright 8-bit RGB picture of an image in any form, reduced to ``short_side`` as by `decode`.
 
     Numbers in [0, 1] are rounded to 8 bits. Raises DataError for an unreadable image or another type.
     """
@@ -107,15 +104,15 @@ def require_unit(pixels: Tensor) -> None:
 
 
 class HeldImages(LoadedImages):
-    """Labelled images in memory, or read by a function. Each is reduced once to check it and to identify it
-    by its pixels.
+    """Labelled images in memory, or read by a function. Each is read once to check it and to identify it by
+    its pixels.
     """
 
     def __init__(
         self,
         rows: Sequence[tuple[str, int]],
         read: Callable[[str], Any],
-        short_side: int,
+        short_side: int | None = None,
         threads: int = 1,
     ) -> None:
         """Read the image of every row by its name. Raises DataError naming an image that cannot be read."""
@@ -123,9 +120,8 @@ class HeldImages(LoadedImages):
         super().__init__(torch.tensor(labels, dtype=torch.int64), CACHE_BYTES, threads)
         self.short_side, self._names, self._read = short_side, [name for name, _ in rows], read
         parts = [str(short_side), *map(str, labels)]
-        for indices in torch.arange(len(rows)).split(BATCH):
-            for picture in self.load(indices):
-                parts += [str(tuple(picture.shape)), hashlib.sha256(picture.numpy().data).hexdigest()]
+        for shape, digest in self.load(torch.arange(len(rows)), _shape_and_hash):
+            parts += [shape, digest]
         self.identity = fingerprint(*parts)
 
     def content(self, index: int) -> bytes:
@@ -136,13 +132,17 @@ class HeldImages(LoadedImages):
         if isinstance(image, bytes | bytearray | memoryview):
             return bytes(image)
         (picture,) = self.load(torch.tensor([index]))
-        return str(tuple(picture.shape)).encode() + picture.numpy().tobytes()
+        return b"".join((str(tuple(picture.shape)).encode(), picture.numpy().tobytes()))
 
-    def _picture(self, index: int) -> UInt8[Tensor, "3 height width"]:
+    def _picture(self, index: int) -> Picture:
         try:
             return picture_of(self._read(self._names[index]), self.short_side)
         except DataError as error:
             raise DataError(f"image {self._names[index]} of the data: {error}") from error
+
+
+def _shape_and_hash(picture: Picture, _position: int) -> tuple[str, str]:
+    return str(tuple(picture.shape)), hashlib.sha256(picture.numpy().tobytes()).hexdigest()
 
 
 def _image_of(item: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Load pictures ahead in a thread; with a GPU, pin them and copy them to it asynchronously."""
+"""Load views ahead in a thread; with a GPU, pin them and copy them to it asynchronously."""
 
 from collections import deque
 from collections.abc import Callable, Generator, Iterable
@@ -7,10 +7,12 @@ from contextlib import closing
 from typing import TypeVar
 
 import torch
-from jaxtyping import Int
+from jaxtyping import Int, UInt8
 from torch import Tensor
 
-from dear.data.dataset import Images, Pictures
+from dear.backbone.preprocess import Preprocess
+from dear.data.dataset import Images
+from dear.data.images.transforms import load_test_views
 
 DEPTH = 2
 
@@ -76,20 +78,19 @@ def ahead_on(
             yield result
 
 
-def prefetch(
+def prefetch_views(
     images: Images,
     batches: Iterable[Int[Tensor, "batch"]],
+    preprocess: Preprocess,
     device: str | torch.device = "cpu",
     depth: int = DEPTH,
-) -> Generator[Pictures, None, None]:
-    """Yield the pictures of each batch of indices, in order, on the device, and load `depth` batches ahead.
+) -> Generator[UInt8[Tensor, "batch 3 size size"], None, None]:
+    """Yield the test views of each batch of indices, in order, on the device, and load `depth` batches ahead.
 
-    At most `depth` + 1 batches are in memory. Errors are raised when their batch is requested. Views of
-    pictures on a GPU are computed there.
+    At most `depth` + 1 batches are in memory. Errors are raised when their batch is requested.
     """
-    return ahead_on(device, lambda indices, move: moved(images.load(indices), move), batches, depth)
 
+    def load(indices: Tensor, move: Move) -> Tensor:
+        return move(load_test_views(images, indices, preprocess))
 
-def moved(pictures: Pictures, move: Move) -> Pictures:
-    """The pictures, each copied."""
-    return move(pictures) if isinstance(pictures, Tensor) else [*map(move, pictures)]
+    return ahead_on(device, load, batches, depth)

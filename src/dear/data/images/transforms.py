@@ -1,14 +1,23 @@
-"""Views of pictures: 8-bit pictures of any size in, float batches of one size out. Values are in [0, 1]."""
+"""Views of pictures: 8-bit pictures of any size in, squares of the model's size out.
+
+The test view is open_clip's own transform of the model, computed by Pillow from the full picture.
+"""
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 
+import numpy as np
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float
+from jaxtyping import Float, Int, UInt8
+from PIL import Image, ImageOps
 from torch import Tensor
 
-from dear.data.dataset import Pictures
+from dear.backbone.preprocess import Interpolation, Preprocess
+from dear.data.dataset import Images, Picture, Pictures
+from dear.data.fewshot import Subset
+from dear.data.images.decode import as_image
+from dear.data.images.photos import LoadedImages, View
 
 ATTEMPTS = 10
 DRAWS = 2 * ATTEMPTS + 3
@@ -16,10 +25,8 @@ DRAWS = 2 * ATTEMPTS + 3
 FLIP = 2 * ATTEMPTS + 2
 RATIO = (3 / 4, 4 / 3)
 THIN = 8
-"""Aspect ratio above which the ends of a picture are cut off before it is resized for its centre."""
-
-PIXELS_AT_ONCE = 2**20
-"""Pixels of pictures of one size that are resized together: a few photographs."""
+"""Aspect ratio above which the ends of a picture are cut off before it is resized for its center."""
+FILTERS = {"bicubic": Image.Resampling.BICUBIC, "bilinear": Image.Resampling.BILINEAR}
 
 Box = tuple[int, int, int, int]
 """top, left, height, width"""
@@ -30,41 +37,83 @@ def view_numbers(count: int, generator: torch.Generator) -> Float[Tensor, "item 
     return torch.rand(count, DRAWS, generator=generator, dtype=torch.float64, device=generator.device)
 
 
-def train_views(
-    images: Pictures,
+def load_views(images: Images, indices: Int[Tensor, "batch"], view: View) -> Tensor:
+    """A view of each image, stacked. The threads that decode image files make the views too, so that few
+    whole photographs are in memory at a time.
+    """
+    while isinstance(images, Subset):
+        indices, images = images.indices[indices], images.images
+    if isinstance(images, LoadedImages):
+        return torch.stack(images.load(indices, view))
+    return torch.stack([view(picture, row) for row, picture in enumerate(images.load(indices))])
+
+
+def load_test_views(
+    images: Images, indices: Int[Tensor, "batch"], preprocess: Preprocess
+) -> UInt8[Tensor, "batch 3 size size"]:
+    """The test views of images, in 8 bits: `to_unit` makes them numbers in [0, 1]."""
+    return load_views(images, indices, lambda picture, _: eval_view(picture, preprocess))
+
+
+def eval_view(picture: Picture, preprocess: Preprocess) -> UInt8[Tensor, "3 size size"]:
+    """The test view of a picture: the same levels as open_clip's transform with the same settings.
+
+    Differs from it for pictures over ``THIN`` times as long as wide, whose ends are cut off first.
+    """
+    size, mode = preprocess.size, preprocess.resize_mode
+    height, width = picture.shape[-2:]
+    if (height, width) == (size, size) and preprocess.short_side is None:
+        return picture
+    image = as_image(_without_ends(picture) if mode == "shortest" else picture)
+    resample = FILTERS[preprocess.interpolation]
+    if mode == "squash":
+        image = image.resize((size, size), resample)
+    elif mode == "longest":
+        ratio = max(image.size) / size
+        image = image.resize([max(1, round(side / ratio)) for side in image.size], resample)
+        left, top = ((size - side) // 2 for side in image.size)
+        border = (left, top, size - image.width - left, size - image.height - top)
+        image = ImageOps.expand(image, border, (preprocess.fill_color,) * 3)
+    else:
+        short, short_side = min(image.size), preprocess.short_side or size
+        image = image.resize([short_side * side // short for side in image.size], resample)
+        nearest = int if preprocess.rounds_crop_down else round
+        left, top = (nearest((side - size) / 2) for side in image.size)
+        image = image.crop((left, top, left + size, top + size))
+    return torch.from_numpy(np.array(image)).permute(2, 0, 1).contiguous()
+
+
+def eval_views(pictures: Pictures, preprocess: Preprocess) -> Float[Tensor, "batch 3 size size"]:
+    """The test views of pictures, in [0, 1]."""
+    return to_unit(torch.stack([eval_view(picture, preprocess) for picture in pictures]))
+
+
+def train_view(
+    picture: Picture,
     size: int,
-    numbers: Float[Tensor, "batch draw"],
+    numbers: Sequence[float],
     scale: tuple[float, float] = (0.5, 1.0),
-) -> Float[Tensor, "batch 3 size size"]:
-    """A random part of each picture, resized (bicubic, antialiased) and mirrored half of the time.
+    interpolation: Interpolation = "bicubic",
+) -> Float[Tensor, "3 size size"]:
+    """A random part of a picture, resized (antialiased) and mirrored half of the time, in [0, 1].
 
-    ``numbers`` are those of `view_numbers`, a row per picture; ``scale`` bounds the part's share of the area.
+    ``numbers`` are a row of `view_numbers`; ``scale`` bounds the part's share of the area.
     """
-    rows, parts = numbers.tolist(), []
-    for image, row in zip(images, rows, strict=True):
-        top, left, height, width = crop_box(row, image.shape[-2], image.shape[-1], scale)
-        parts.append(image[:, top : top + height, left : left + width])
-    views = _by_size(parts, lambda batch: _resized(batch, size, size))
-    return _to_unit(
-        torch.stack(
-            [view.flip(-1) if row[FLIP] < 0.5 else view for view, row in zip(views, rows, strict=True)]
-        )
-    )
+    top, left, height, width = crop_box(numbers, picture.shape[-2], picture.shape[-1], scale)
+    view = _resized(picture[:, top : top + height, left : left + width], size, interpolation)
+    return to_unit(view.flip(-1) if numbers[FLIP] < 0.5 else view)
 
 
-def eval_views(images: Pictures, size: int) -> Float[Tensor, "batch 3 size size"]:
-    """The centre square of each picture, after resizing its short side to `size` (bicubic, antialiased).
-
-    Differs from CLIP's preprocessing only in not rounding values to 8 bits after resizing.
-    """
-    if all(image.shape[-2:] == (size, size) for image in images):
-        return _to_unit(images if isinstance(images, Tensor) else torch.stack([*images]))
-    return _to_unit(torch.stack(_by_size(map(_without_ends, images), lambda batch: _centre(batch, size))))
+def whole_view(
+    picture: Picture, size: int, interpolation: Interpolation = "bicubic"
+) -> Float[Tensor, "3 size size"]:
+    """A whole picture, resized (antialiased) to a square whatever its aspect ratio, in [0, 1]."""
+    return to_unit(_resized(picture, size, interpolation))
 
 
-def whole_views(images: Pictures, size: int) -> Float[Tensor, "batch 3 size size"]:
-    """Each whole picture, resized to a square whatever its aspect ratio (bicubic, antialiased)."""
-    return _to_unit(torch.stack(_by_size(images, lambda batch: _resized(batch, size, size))))
+def to_unit(levels: Tensor) -> Float[Tensor, "*any"]:
+    """8-bit levels to [0, 1]; bicubic filters overshoot at edges, so it clips."""
+    return levels.to(torch.float32).div(255).clamp_(0, 1)
 
 
 def crop_box(numbers: Sequence[float], height: int, width: int, scale: tuple[float, float]) -> Box:
@@ -87,53 +136,19 @@ def crop_box(numbers: Sequence[float], height: int, width: int, scale: tuple[flo
     return (height - tall) // 2, (width - wide) // 2, tall, wide
 
 
-def _by_size(
-    images: Iterable[Tensor], view: Callable[[Tensor], Float[Tensor, "batch 3 size size"]]
-) -> list[Float[Tensor, "3 size size"]]:
-    """The views of pictures in their order. Pictures of one size are computed together, as many as have no
-    more than ``PIXELS_AT_ONCE``: with the same numbers as each alone, in fewer steps on a GPU.
-    """
-    pictures = [*images]
-    indices: dict[tuple[int, int], list[int]] = {}
-    for index, picture in enumerate(pictures):
-        indices.setdefault((picture.shape[-2], picture.shape[-1]), []).append(index)
-    views: dict[int, Tensor] = {}
-    for (height, width), same in indices.items():
-        count = max(1, PIXELS_AT_ONCE // (height * width))
-        for first in range(0, len(same), count):
-            part = same[first : first + count]
-            batch = [pictures[index] for index in part]
-            joined = torch.stack(batch) if len(batch) > 1 else batch[0][None]  # a single one is not copied
-            views.update(zip(part, view(joined), strict=True))
-    return [views[index] for index in range(len(pictures))]
-
-
-def _centre(images: Tensor, size: int) -> Float[Tensor, "batch 3 size size"]:
-    height, width = images.shape[-2:]
-    short = min(height, width)
-    height, width = size * height // short, size * width // short
-    top, left = round((height - size) / 2), round((width - size) / 2)
-    return _resized(images, height, width)[..., top : top + size, left : left + size]
-
-
-def _without_ends(image: Tensor) -> Tensor:
+def _without_ends(picture: Picture) -> Picture:
     """The middle of a thin picture, half of ``THIN`` short sides long: a strip of 1 x 1,000,000 pixels would
     take gigabytes after its short side is resized.
     """
-    short, long = sorted(image.shape[-2:])
+    short, long = sorted(picture.shape[-2:])
     if long <= THIN * short:
-        return image
-    length = THIN // 2 * short + long % 2  # of the same parity, so that the centre does not move
-    return image.narrow(-2 if image.shape[-2] == long else -1, (long - length) // 2, length)
+        return picture
+    length = THIN // 2 * short + long % 2  # of the same parity, so that the center does not move
+    return picture.narrow(-2 if picture.shape[-2] == long else -1, (long - length) // 2, length)
 
 
-def _resized(images: Tensor, height: int, width: int) -> Float[Tensor, "batch 3 height width"]:
-    pictures = images.to(torch.float32)
-    if images.shape[-2:] != (height, width):
-        pictures = F.interpolate(pictures, (height, width), mode="bicubic", antialias=True)
-    return pictures
-
-
-def _to_unit(levels: Tensor) -> Float[Tensor, "batch 3 size size"]:
-    """8-bit levels to [0, 1]; bicubic filters overshoot at edges, so it clips."""
-    return levels.to(torch.float32).div(255).clamp_(0, 1)
+def _resized(picture: Picture, size: int, interpolation: Interpolation) -> Float[Tensor, "3 size size"]:
+    levels = picture.to(torch.float32)
+    if picture.shape[-2:] == (size, size):
+        return levels
+    return F.interpolate(levels[None], (size, size), mode=interpolation, antialias=True)[0]

@@ -1,26 +1,31 @@
 """The published benchmarks in CoOp's folder layout: a table (benchmarks.json) and class-name files."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from importlib.resources import files
-from itertools import chain
 from pathlib import Path
 from shlex import quote
 from typing import Any
 
 from dear.data.settings import DataSettings
-from dear.data.sources.listing import Listing, Report, refuse, require_inside, require_path
-from dear.data.sources.naming import packaged_names
-from dear.data.sources.readers import READERS, Source
-from dear.data.sources.splits import PREFIX, read_coop, recorded_split, split_file
+from dear.data.sources.folder import class_images, ignored_note
+from dear.data.sources.listing import (
+    PARTS,
+    Listing,
+    Report,
+    Row,
+    match_names,
+    packaged_names,
+    read_names,
+    refuse,
+)
+from dear.data.sources.splits import PREFIX, read_coop, split_file
 from dear.errors import DataError
+from dear.reading.files import ReadingError, read_lines
 
-SHARES = {"train": 0.5, "val": 0.2, "test": 0.3}
-"""Shares of each class if a data set fixes no split, as in CoOp's own lists."""
-VAL_SHARE = 0.2
-"""Share of the training images if a data set only fixes training and test images, as in CoOp."""
+CLASSNAMES = "classnames.txt"
 
 
 @dataclass(frozen=True)
@@ -31,14 +36,13 @@ class Benchmark:
         name: as in the file name of its split list and in records.
         title: as in the paper's tables.
         folder: its folder under the root; `images` is the folder of images in it.
-        reader: its reader if there is no split list: a key of `dear.data.sources.readers.READERS`.
+        reader: a key of `READERS`; None for a benchmark that is read by CoOp's split list.
         template: its prompt (Table 4 of the supplement).
         classes: the number of classes.
         published: number of images in each split, from the CoOp paper.
         by_hand: what to download, and from where.
         download: how torchvision downloads it, or None: its class, the options of each call, and where the
             downloaded files go in the folder.
-        ignored: folders that are not classes.
         names: the class-name file, if not its own; `wnids` is the file of folder names.
     """
 
@@ -46,13 +50,12 @@ class Benchmark:
     title: str
     folder: str
     images: str
-    reader: str
     template: str
     classes: int
     published: Mapping[str, int]
     by_hand: tuple[str, ...]
     download: Mapping[str, Any] | None
-    ignored: tuple[str, ...] = ()
+    reader: str | None = None
     names: str | None = None
     wnids: str | None = None
 
@@ -105,14 +108,12 @@ def published_names(benchmark: Benchmark) -> tuple[str, ...]:
 
 def folder_names(benchmark: Benchmark) -> tuple[str, ...] | None:
     """The WordNet ids of the classes in label order, for ImageNet and variants with such folders, or None."""
-    if not benchmark.reader.startswith("wnid"):
+    if not (benchmark.reader or "").startswith("wnid"):
         return None
     return packaged_names(f"{benchmark.wnids or benchmark.names or benchmark.name}.wnids.txt")
 
 
-def read_benchmark(
-    benchmark: Benchmark, home: Path, settings: DataSettings, report: Report = refuse
-) -> Listing:
+def read_benchmark(benchmark: Benchmark, home: Path, report: Report = refuse) -> Listing:
     """Read a benchmark from its folder: by CoOp's split list if there is one, else by its own files.
 
     Raises DataError naming what is missing.
@@ -125,29 +126,100 @@ def read_benchmark(
                 f"{PREFIX}{benchmark.name}.json if it is the benchmark's, otherwise by a name of its own."
             )
     else:
-        listing = _read_without_list(benchmark, home, settings)
+        listing = _read_without_list(benchmark, home)
     counts = {part: len(rows) for part, rows in listing.splits.items() if rows}
     standard = not listing.notes and counts == dict(benchmark.published)
     return replace(listing, templates=(benchmark.template,), benchmark=True, standard=standard)
 
 
-def _read_without_list(benchmark: Benchmark, home: Path, settings: DataSettings) -> Listing:
-    names, wnids = published_names(benchmark), folder_names(benchmark)
-    source = Source(benchmark.name, home, home / benchmark.images, names, wnids, benchmark.ignored)
-    classes = READERS[benchmark.reader](source)
-    for row in chain.from_iterable(classes.splits.values()):
-        require_path(benchmark.name, row.path)
-        require_inside(benchmark.name, row.path)
-    splits, origin, notes = classes.splits, classes.origin, classes.notes
-    undivided = next((part for part in ("all", "trainval") if part in splits), None)
-    if undivided is not None:
-        shares = SHARES if undivided == "all" else {"train": 1 - VAL_SHARE, "val": VAL_SHARE}
-        splits, seed, note = recorded_split(
-            splits[undivided], shares, settings, classes.names, benchmark.name, splits.get("test")
+def _read_without_list(benchmark: Benchmark, home: Path) -> Listing:
+    """A benchmark for which CoOp has no split list, by its own files."""
+    images = home / benchmark.images
+    remedy = f"`dear data get {benchmark.name}` says what to do."
+    if benchmark.reader is None:
+        raise DataError(f"{home} has no split list {PREFIX}{benchmark.name}.json. {remedy}")
+    if not images.is_dir():
+        raise DataError(f"{benchmark.name} has no folder {images}. {remedy}")
+    try:
+        return READERS[benchmark.reader](benchmark, home)
+    except ReadingError as error:
+        raise DataError(f"{benchmark.name}: {error} {remedy}") from error
+
+
+def _class_folders(
+    benchmark: Benchmark, home: Path, keys: Sequence[str], names: Sequence[str], parts: Mapping[str, str]
+) -> Listing:
+    """The images of folders of classes, in the folder of each split below that of the images."""
+    images = home / benchmark.images
+    splits, ignored = dict[str, tuple[Row, ...]](train=()), list[str]()
+    for split, part in parts.items():
+        if missing := [key for key in keys if not (images / part / key).is_dir()]:
+            raise DataError(
+                f"{images / part} lacks {len(missing)} of the {len(keys)} folders of {benchmark.name}; "
+                f"the first is {missing[0]}."
+            )
+        rows, files = class_images(images, part, keys)
+        splits[split] = tuple(rows)
+        ignored += [file for file in files if file != "README.txt"]
+    origin = ", ".join(f"{part}/" for part in parts.values() if part) or "all to test on"
+    return Listing(
+        benchmark.name, images, tuple(keys), tuple(names), splits, origin,
+        notes=ignored_note(ignored), numbered=True,
+    )  # fmt: skip
+
+
+def _wnid_folders(benchmark: Benchmark, home: Path, parts: Mapping[str, str]) -> Listing:
+    """Folders of WordNet ids, with the names of CoOp's classnames.txt if the folder has one."""
+    keys, names = folder_names(benchmark) or (), published_names(benchmark)
+    if (home / CLASSNAMES).is_file():
+        names = tuple(match_names(keys, read_names(home / CLASSNAMES), CLASSNAMES, numbered=True))
+    return _class_folders(benchmark, home, keys, names, parts)
+
+
+def _numbered_folders(benchmark: Benchmark, home: Path) -> Listing:
+    """ImageNetV2: one folder per class, named by its label."""
+    names = published_names(benchmark)
+    keys = [str(label) for label in range(len(names))]
+    if (home / CLASSNAMES).is_file():  # in label order
+        listed = read_names(home / CLASSNAMES)
+        names = tuple(
+            match_names(keys, [*listed.values()] if isinstance(listed, dict) else listed, CLASSNAMES)
         )
-        notes = (*notes, f"{note}; published results use {PREFIX}{benchmark.name}.json")
-        origin = f"{seed}, {origin}" if origin else seed
-    return Listing(benchmark.name, source.images, classes.keys, classes.names, splits, origin, notes=notes)
+    return _class_folders(benchmark, home, keys, names, {"test": ""})
+
+
+def _aircraft(benchmark: Benchmark, home: Path) -> Listing:
+    """FGVCAircraft: images_variant_<split>.txt, lines of image and class name; variants.txt orders them."""
+    keys = [line.strip() for line in read_lines(home / "variants.txt") if line.strip()]
+    labels, splits = {key: label for label, key in enumerate(keys)}, dict[str, tuple[Row, ...]]()
+    for part in PARTS:
+        file = home / f"images_variant_{part}.txt"
+        words = [line.strip().partition(" ") for line in read_lines(file) if line.strip()]
+        if other := next((name for _, _, name in words if name not in labels), None):
+            raise DataError(f"{file}: variants.txt has no class {other!r:.80}.")
+        splits[part] = tuple(Row(f"{image}.jpg", labels[name]) for image, _, name in words)
+    names = published_names(benchmark)
+    if len(names) != len(keys):
+        raise DataError(f"{home / 'variants.txt'} has {len(keys)} classes, {benchmark.name} {len(names)}.")
+    return Listing(
+        benchmark.name,
+        home / benchmark.images,
+        tuple(keys),
+        names,
+        splits,
+        "images_variant_*.txt",
+        numbered=True,
+    )
+
+
+READERS: Mapping[str, Callable[[Benchmark, Path], Listing]] = {
+    # ImageNet's val is used for testing, as is usual.
+    "wnid-folders": partial(_wnid_folders, parts={"train": "train", "test": "val"}),
+    "wnid-test-folders": partial(_wnid_folders, parts={"test": ""}),
+    "numbered-folders": _numbered_folders,
+    "aircraft": _aircraft,
+}
+"""By the name in benchmarks.json."""
 
 
 def _plain(name: str) -> str:

@@ -28,12 +28,10 @@ def fetch(benchmark: Benchmark, root: Path) -> Fetched:
         try:
             home.mkdir(parents=True, exist_ok=True)
             fetched = _download(benchmark.download, home)
-        except OSError as error:
-            if not _is_network(error):
-                raise OutputError(f"cannot write to {home}: {error}. Choose another --root.") from error
-            why = _failure(error)
         except Exception as error:  # the hosts' errors share no exception class
-            why = _failure(error)
+            if isinstance(error, OSError) and (error.filename is not None or of_the_disk(error)):
+                raise OutputError(f"cannot write to {home}: {error}. Choose another --root.") from error
+            why = f"the download failed ({first_line(error)})"
         if not fetched and home.is_dir() and not any(home.iterdir()):
             home.rmdir()
     has_split_list = home.is_dir() and split_file(home) is not None
@@ -65,12 +63,3 @@ def _move(part: Path, home: Path, moves: Sequence[Sequence[str]]) -> list[str]:
                 path.rename(destination)
                 moved.append(destination.name)
     return moved
-
-
-def _is_network(error: OSError) -> bool:
-    """Whether an OSError is of the network (URLError, timeout, refused connection) rather than the disk."""
-    return error.filename is None and not of_the_disk(error)
-
-
-def _failure(error: Exception) -> str:
-    return f"the download failed ({first_line(error)})"

@@ -4,28 +4,25 @@ images, and tables of the library datasets.
 
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from numbers import Integral
 from pathlib import Path
 from typing import Any
 
-from dear.data.images.raster import local_path
+from dear.data.images.decode import local_path
 from dear.data.settings import DataSettings
-from dear.data.sources.arrow import Column
 from dear.data.sources.folder import image_files
-from dear.data.sources.huggingface import list_tables
-from dear.data.sources.listing import Listing, require_path
-from dear.data.sources.table import Entry, listing_of
-from dear.data.sources.table_rows import LABELS, PATHS
-from dear.errors import DataError, listing
-from dear.reading.typed import shown
+from dear.data.sources.huggingface import list_tables, undecoded
+from dear.data.sources.listing import Listing, sort_names
+from dear.data.sources.table import LABELS, PATHS, Entry, listing_of
+from dear.errors import DataError, compose, listing
 
 ReadImage = Callable[[str], Any]
 """Gives the image of a row's path, for images that are not files."""
 
 NAME = "images"
 """The name of a data set that is not in files."""
-LARGEST = 2**31  # of a label that is a number
 FORMS = (
     "give a folder, a file, (images, labels), a data frame with columns path and label, a data set of the "
     "library datasets, or torchvision's ImageFolder"
@@ -36,10 +33,13 @@ def read_object(data: Any, settings: DataSettings) -> tuple[Listing, ReadImage |
     """The lists of a data set, and what gives its images if they are not files. Raises DataError."""
     datasets: Any = sys.modules.get("datasets")  # who has such an object has imported it
     if datasets is not None and isinstance(data, datasets.Dataset | datasets.DatasetDict):
-        return _tables(data if isinstance(data, datasets.DatasetDict) else {"all": data}, settings, datasets)
+        return _read_tables(data if isinstance(data, datasets.DatasetDict) else {"all": data}, settings)
     if hasattr(data, "samples") and hasattr(data, "classes"):
         labels = [data.classes[label] for _, label in data.samples]
-        return read_pairs(data.samples, labels, settings, keys=data.classes)
+        keys = [*data.classes]
+        return read_pairs(
+            data.samples, labels, settings, keys=sort_names(keys) if keys == sorted(keys) else keys
+        )
     if isinstance(data, Mapping) or hasattr(data, "columns"):
         columns = [str(column) for column in (data if isinstance(data, Mapping) else data.columns)]
         images = next((column for column in PATHS if column in columns), None)
@@ -74,7 +74,7 @@ def listed_images(images: Any) -> Any:
 def read_pairs(
     images: Any, labels: Any, settings: DataSettings, *, keys: Sequence[str] | None = None, splits: Any = None
 ) -> tuple[Listing, ReadImage | None]:
-    """`read_object` for images and their labels: names of classes, or whole numbers from 0 without a gap.
+    """`read_object` for images and their labels: names of classes, or whole numbers.
     ``keys`` are the names in label order, by default sorted; ``splits`` are train, val or test for each.
 
     Files are listed relative to the folder that holds all of them: those of a folder of classes are the same
@@ -86,69 +86,36 @@ def read_pairs(
     splits = [""] * len(images) if splits is None else _values(splits)
     if not images or not len(images) == len(labels) == len(splits):
         raise DataError(f"there are {len(images)} images and {len(labels)} labels: give one label per image.")
+    labels = [int(label) if isinstance(label, float) and label.is_integer() else label for label in labels]
     numbered = all(isinstance(label, Integral) and not isinstance(label, bool) for label in labels)
     if not numbered and (odd := [label for label in labels if not isinstance(label, str)]):
         kind = type(odd[0]).__name__
         raise DataError(f"{odd[0]!r:.100} ({kind}) is not a label: give names, or whole numbers from 0.")
     if not numbered and keys is None:
-        keys = sorted({label.strip() for label in labels})
-    for row, label in enumerate(labels):
-        if numbered and abs(label) > LARGEST:
-            raise DataError(f"row {row}: the label is above {LARGEST:,}.")
-        if isinstance(label, str) and label.encode(errors="ignore").decode() != label:
-            raise DataError(f"row {row}: the label {shown(label)} is no valid text.")
+        keys = sort_names({compose(label.strip()) for label in labels})
     in_files = all(isinstance(image, str | os.PathLike) for image in images)
     folder, names = Path(NAME), [f"{number:06}" for number in range(len(images))]
     if in_files:
-        for row, image in enumerate(images):
-            require_path(f"row {row}", os.fspath(image))
         files = [os.path.abspath(local_path(image)) for image in images]
         folder = Path(os.path.commonpath([os.path.dirname(file) for file in files]))
         names = [Path(file).relative_to(folder).as_posix() for file in files]
     rows = enumerate(zip(names, map(str, labels), map(str, splits), strict=True))
-    entries = [Entry("row ", row, name, label.strip(), split.strip()) for row, (name, label, split) in rows]
-    listed = listing_of(folder, folder.name or NAME, folder, entries, settings, keys=keys)
+    entries = [
+        Entry(f"row {row}", name, compose(label.strip()), split.strip()) for row, (name, label, split) in rows
+    ]
+    listed = listing_of(folder, folder, entries, settings, keys=keys and [*map(compose, keys)])
+    listed = replace(listed, name=folder.name or NAME)
     return listed, None if in_files else dict(zip(names, images, strict=True)).__getitem__
 
 
-class _LibraryTable:
-    """A table of the library datasets, as it is: its cache files do not say which rows were selected."""
-
-    def __init__(self, table: Any) -> None:
-        self.table = table.with_format(None)  # with all columns
-        self.columns: Mapping[str, Column] = {
-            name: _column(feature) for name, feature in table.features.items()
-        }
-
-    def __len__(self) -> int:
-        return len(self.table)
-
-    def values(self, column: str, rows: int) -> Iterator[list[Any]]:
-        for batch in self.table.select_columns([column]).with_format("arrow").iter(rows):
-            yield batch[column].to_pylist()
-
-
-def _column(feature: Any) -> Column:
-    kind = type(feature).__name__
-    if kind == "ClassLabel":
-        return Column("classes", str(feature.dtype), tuple(feature.names))
-    return Column("images" if kind == "Image" else "values", str(getattr(feature, "dtype", None) or kind))
-
-
-def _tables(
-    parts: Mapping[str, Any], settings: DataSettings, datasets: Any
-) -> tuple[Listing, ReadImage | None]:
+def _read_tables(tables: Mapping[str, Any], settings: DataSettings) -> tuple[Listing, ReadImage]:
     """The lists of tables of the library datasets, and what gives the image of a row."""
-    tables = {part: _LibraryTable(table) for part, table in parts.items() if len(table)}
+    tables = {part: table for part, table in tables.items() if len(table)}
     if not tables:
         raise DataError("the data set is empty.")
-    name = next(iter(tables.values())).table.info.dataset_name or NAME
+    name = next(iter(tables.values())).info.dataset_name or NAME
     listed, image = list_tables(name, tables, settings)
-    undecoded = datasets.Image(decode=False)
-    cells = {
-        part: table.table.select_columns([image]).cast_column(image, undecoded)
-        for part, table in tables.items()
-    }
+    cells = {part: undecoded(table, image) for part, table in tables.items()}
 
     def read(path: str) -> Any:
         part, _, row = path.rpartition("/")

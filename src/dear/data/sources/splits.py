@@ -2,10 +2,12 @@
 
 import hashlib
 import json
+import os
+import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache, lru_cache
 from itertools import chain
-from json.encoder import encode_basestring_ascii
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,31 +18,34 @@ from dear.data.sources.listing import (
     Report,
     Row,
     first_few,
+    label_note,
     refuse,
     reporting,
     require_apart,
     require_distinct,
     require_inside,
-    require_path,
 )
-from dear.errors import DataError
-from dear.limits import at_most
-from dear.reading.files import file_size
+from dear.errors import DataError, compose
 from dear.reading.plain import read_json
-from dear.reading.typed import shown
 from dear.writing import atomic_write
 
 PREFIX = "split_zhou_"
-SAMPLE, LOOKS = 100, 100_000
-"""Images of a split list that are looked for in each folder next to it, spread over the list, and in all of
-them together: there may be many folders.
-"""
+SAMPLE = 100  # images of a split list that are looked for in each folder, spread over the list
 LONGEST_NAME = 50
 """Characters of a data set's name in the name of its list, which has at most 255 bytes."""
-PURPOSE = {"train": "training", "val": "validation", "test": "testing"}
 
-ClassRow = tuple[Row, str]
-"""A row with its class name."""
+SPLITS = {
+    name: split
+    for split, names in (
+        ("train", "train training"),
+        ("val", "val valid validate validation dev eval evaluation"),
+        ("test", "test testing"),
+    )
+    for name in names.split()
+}
+USUAL = frozenset(["train", "training", "val", "valid", "validation", "test"])
+SUFFIX = re.compile(r"[ _-]?(?:set|data|images?)$")
+"""What is left out of the name of a split: training_set."""
 
 
 class Split(NamedTuple):
@@ -51,79 +56,75 @@ class Split(NamedTuple):
     notes: tuple[str, ...]
 
 
+@lru_cache(1000)  # each row of a table has one
+def split_of(name: str) -> str | None:
+    """The split that a name means, "train" for "Training" or "training_set"; None for any other name."""
+    return SPLITS.get(SUFFIX.sub("", name.strip().lower()))
+
+
+def names_of_splits(names: Sequence[str], where: object) -> dict[str, str]:
+    """The name of each split, in the order of the names. Of several for one split, such as validation and
+    dev, the usual one counts; raises DataError for two usual or two others, such as train and Train.
+    """
+    by_split = dict[str, list[str]]()
+    for name in names:
+        if split := split_of(name):
+            by_split.setdefault(split, []).append(name)
+    names_by_split = dict[str, str]()
+    for split, candidates in by_split.items():
+        usual = [name for name in candidates if name.lower() in USUAL] or candidates
+        if len(usual) > 1:
+            raise DataError(f"{where}: {usual[0]} and {usual[1]} are both the {split} split: merge them.")
+        names_by_split[split] = usual[0]
+    return names_by_split
+
+
 def make_split(rows: Sequence[Row], settings: DataSettings, classnames: Sequence[str], name: str) -> Split:
     """The split of a user's data that has none: `settings.test_share` of each class to test on, recorded in
     the cache; with 0 none and with 1 all images. A class with a single image has it to train on.
     """
     if settings.test_share in (0, 1):
-        parts, verb = (("train", "test"), "test") if settings.test_share else (("test", "train"), "train")
+        empty, verb = ("train", "test") if settings.test_share else ("test", "train")
         note = f"the data has no split: all its images are for {verb}ing"
-        return Split(dict(zip(parts, ((), tuple(rows)), strict=True)), f"all to {verb} on", (note,))
-    shares = {"train": 1 - settings.test_share, "test": settings.test_share}
-    splits, origin, note = recorded_split(rows, shares, settings, classnames, name, lone=True)
-    return Split(splits, origin, (note, *_lone_note(splits, classnames)))
-
-
-def recorded_split(
-    rows: Sequence[Row],
-    shares: Mapping[str, float],
-    settings: DataSettings,
-    classnames: Sequence[str],
-    name: str,
-    test: tuple[Row, ...] | None = None,
-    *,
-    lone: bool = False,
-) -> tuple[dict[str, tuple[Row, ...]], str, str]:
-    """The `seeded_split` of some rows, where it comes from, and a note about it; with ``test``, those are its
-    test images. It is saved in the cache folder, unless that cannot be written: the split is reproducible.
-    """
-    splits = seeded_split(rows, shares, settings.split_seed, classnames, lone=lone)
-    if test is not None:
-        splits["test"] = test
+        return Split({empty: (), verb: tuple(rows)}, f"all to {verb} on", (note,))
+    splits = seeded_split(rows, settings.test_share, settings.split_seed, len(classnames))
     path = _record(splits, classnames, settings.cache_folder() / "splits", name)
-    parts = ", ".join(f"{100 * share:.0f}% for {PURPOSE[part]}" for part, share in shares.items())
+    parts = (
+        f"{100 * (1 - settings.test_share):.0f}% for training, {100 * settings.test_share:.0f}% for testing"
+    )
     record = f"list: {path}" if path else "its list cannot be written to the cache folder"
-    note = f"the data has no split: of each class {parts} (seed {settings.split_seed}; {record})"
-    return splits, f"dear, seed {settings.split_seed}", note
+    notes = [f"the data has no split: of each class {parts} (seed {settings.split_seed}; {record})"]
+    images = Counter(row.label for row in rows)
+    if lone := [name for label, name in enumerate(classnames) if images[label] == 1]:
+        has = "has one image, which is" if len(lone) == 1 else "have one image each, which are"
+        notes.append(f"{first_few(lone)} {has} trained on: no image is left to test on")
+    return Split(splits, f"dear, seed {settings.split_seed}", tuple(notes))
 
 
 def seeded_split(
-    rows: Sequence[Row],
-    shares: Mapping[str, float],
-    seed: int,
-    classnames: Sequence[str],
-    *,
-    lone: bool = False,
+    rows: Sequence[Row], test_share: float, seed: int, classes: int
 ) -> dict[str, tuple[Row, ...]]:
-    """Distribute each class's images over parts by their shares, rounded; the last part takes what remains.
+    """Divide each class's images by the share to test on, rounded.
 
     Images are ordered by a hash of seed and path, so that an image's part does not depend on other classes,
-    the order of the file system or a random generator. Every part gets at least one image of each class.
-    With ``lone`` a class of one image has it in the first part alone. Raises DataError naming any other class
-    with fewer images than parts.
+    the order of the file system or a random generator. Both parts get at least one image of each class; a
+    class of one image has it to train on.
     """
-    parts: dict[str, list[Row]] = {part: [] for part in shares}
-    rows_by_class: list[list[Row]] = [[] for _ in classnames]
+    splits: dict[str, list[Row]] = {"train": [], "test": []}
+    rows_by_class: list[list[Row]] = [[] for _ in range(classes)]
     for row in rows:
         rows_by_class[row.label].append(row)
-    for label, name in enumerate(classnames):
-        items = sorted(rows_by_class[label], key=lambda row: _draw(seed, row.path))
-        if lone and len(items) == 1:
-            parts[next(iter(shares))] += items
-            continue
-        if len(items) < len(shares):
-            raise DataError(
-                f"class {label} ({name}) has {len(items)} images: a split into {', '.join(shares)} "
-                f"needs at least {len(shares)}."
-            )
-        start = 0
-        for number, (part, share) in enumerate(shares.items(), start=1):
-            later_parts = len(shares) - number
-            size = max(1, round(share * len(items))) if later_parts else len(items)
-            end = min(start + size, len(items) - later_parts)
-            parts[part] += items[start:end]
-            start = end
-    return {part: tuple(items) for part, items in parts.items()}
+    for items in rows_by_class:
+        items.sort(key=lambda row: _draw(seed, row.path))
+        end = max(1, min(round((1 - test_share) * len(items)), len(items) - 1))
+        splits["train"] += items[:end]
+        splits["test"] += items[end:]
+    return {part: tuple(items) for part, items in splits.items()}
+
+
+def _draw(seed: int, path: str) -> tuple[bytes, str]:
+    path = compose(path)  # so that it is the same on every machine
+    return hashlib.sha256(f"{seed}/{path}".encode("utf-8", "surrogatepass")).digest(), path
 
 
 def split_file(folder: Path) -> Path | None:
@@ -142,124 +143,104 @@ def read_coop(folder: Path, report: Report = refuse) -> Listing:
     file = split_file(folder)
     if file is None:
         raise DataError(f"{folder} has no {PREFIX}*.json, the split list of CoOp's layout.")
-    parts = _class_rows(file, report)
-    class_rows = [*chain.from_iterable(parts.values())]
-    if not class_rows:
-        raise DataError(f"{file} has no valid row.")
-    splits = {part: tuple(row for row, _ in rows) for part, rows in parts.items()}
-    require_apart(file.name, splits, report)
-    names = _classnames(file, class_rows)
-    with reporting(report):
-        require_distinct(str(file), [str(label) for label in range(len(names))], names)
-    return Listing(
-        name=file.stem.removeprefix(PREFIX),
-        folder=_image_folder(folder, file, [row for row, _ in class_rows]),
-        keys=tuple(names),
-        classnames=tuple(names),
-        splits=splits,
-        origin=file.name,
-    )
-
-
-def _lone_note(splits: Mapping[str, Sequence[Row]], classnames: Sequence[str]) -> tuple[str, ...]:
-    """A note on the classes that have a single image, if there are any."""
-    images = Counter(row.label for rows in splits.values() for row in rows)
-    lone = [name for label, name in enumerate(classnames) if images[label] == 1]
-    if not lone:
-        return ()
-    has = "has one image, which is" if len(lone) == 1 else "have one image each, which are"
-    return (f"{first_few(lone)} {has} trained on: no image is left to test on",)
-
-
-def _draw(seed: int, path: str) -> tuple[bytes, str]:
-    return hashlib.sha256(f"{seed}/{path}".encode("utf-8", "surrogatepass")).digest(), path
-
-
-def _record(
-    splits: Mapping[str, Sequence[Row]], classnames: Sequence[str], folder: Path, name: str
-) -> Path | None:
-    """Save a split in CoOp's format. Returns its path, or None if the folder cannot be written."""
-    texts = [*map(json.dumps, classnames)]
-    digest = hashlib.sha256(sum(map(len, _lines(splits, texts))).to_bytes(8, "little"))
-    for line in _lines(splits, texts):
-        digest.update(line.encode())
-    path = folder / f"split_dear_{name[:LONGEST_NAME]}-{digest.hexdigest()[:16]}.json"
-    try:
-        if not path.exists():
-            with atomic_write(path, shared=True) as file:
-                file.writelines(line.encode() for line in _lines(splits, texts))
-    except OSError:
-        return None
-    return path
-
-
-def _lines(splits: Mapping[str, Sequence[Row]], names: Sequence[str]) -> Iterator[str]:
-    """The text of a split list, whose classes' names are given as JSON. A list may have two million rows: as
-    one value it would take more memory than the data set.
-    """
-    start = "{\n"
-    for part, rows in splits.items():
-        yield f'{start}"{part}": ['
-        start = ",\n"
-        between = "\n"
-        for row in rows:
-            yield f"{between}[\n{encode_basestring_ascii(row.path)},\n{row.label},\n{names[row.label]}\n]"
-            between = ",\n"
-        yield "\n]" if rows else "]"
-    yield "\n}"
-
-
-def _class_rows(file: Path, report: Report) -> dict[str, list[ClassRow]]:
-    """The rows of train, test and, if there are any, val, with their class names."""
     content: Any = read_json(file, file_names=True)
-    parts: dict[str, list[ClassRow]] = {}
-    if isinstance(content, dict):
-        lists = [rows for part in PARTS if isinstance(rows := content.get(part), list)]
-        at_most("table_rows", sum(map(len, lists)), file)  # before a row is made of any
+    rows_by_part, names = dict[str, list[Row]](), dict[int, str]()
     for part in PARTS:
         rows = content.get(part, []) if isinstance(content, dict) else None
         if not isinstance(rows, list) or (part != "val" and not rows):
             raise DataError(f'{file} needs a list "{part}" of [path, label, class name].')
         for index, row in enumerate(rows):
             with reporting(report):
-                parts.setdefault(part, []).append(_class_row(f"{file}, {part}[{index}]", row))
-    return parts
+                image, name = _class_row(f"{file}, {part}[{index}]", row)
+                if (other := names.setdefault(image.label, name)) != name:
+                    raise DataError(f"{file}: label {image.label} has two names, {other!r} and {name!r}.")
+                rows_by_part.setdefault(part, []).append(image)
+    if not names:
+        raise DataError(f"{file} has no valid row.")
+    images = _image_folder(folder, file, [row.path for row in chain.from_iterable(rows_by_part.values())])
+    find, numbers = find_files(images), {label: number for number, label in enumerate(sorted(names))}
+    splits = {
+        part: tuple(Row(find(row.path), numbers[row.label]) for row in rows)
+        for part, rows in rows_by_part.items()
+    }
+    require_apart(file.name, splits, report)
+    classes = tuple(names[label] for label in numbers)
+    with reporting(report):
+        require_distinct(str(file), [*map(str, numbers)], classes)
+    name, notes = file.stem.removeprefix(PREFIX), label_note([*numbers])
+    return Listing(name, images, classes, classes, splits, file.name, notes=notes, numbered=True)
 
 
-def _class_row(where: str, row: Any) -> ClassRow:
+def find_files(folder: Path) -> Callable[[str], str]:
+    """A function that gives the path of the file, relative to ``folder``, that a listed path means. A path of
+    no file stays as it is.
+
+    Windows separates folders by backslashes, macOS may store accents apart from their letters, and cells may
+    have spaces around their text.
+    """
+
+    @cache
+    def stored_names(parent: str) -> Mapping[str, str]:
+        try:
+            return {compose(name): name for name in os.listdir(folder / parent)}
+        except (OSError, ValueError):
+            return {}
+
+    def as_stored(path: str) -> str:
+        stored = "/" if path.startswith("/") else ""
+        for part in filter(None, path.split("/")):
+            stored = os.path.join(stored, stored_names(stored).get(compose(part), part))
+        return stored
+
+    def find(path: str) -> str:
+        if path.isascii() and "\\" not in path and path == path.strip():
+            return path
+        spellings = [path, path.strip(), path.replace("\\", "/"), path.strip().replace("\\", "/")]
+        candidates = [*spellings, *map(as_stored, spellings)]
+        return next((candidate for candidate in candidates if os.path.isfile(folder / candidate)), path)
+
+    return find
+
+
+def _record(
+    splits: Mapping[str, Sequence[Row]], classnames: Sequence[str], folder: Path, name: str
+) -> Path | None:
+    """Save a split in CoOp's format. Returns its path, or None if the folder cannot be written."""
+    from dear.data.dataset import fingerprint  # loads torch
+
+    rows = {part: [[row.path, row.label, classnames[row.label]] for row in splits[part]] for part in splits}
+    text = json.dumps(rows, indent=0)
+    path = folder / f"split_dear_{name[:LONGEST_NAME]}-{fingerprint(text)}.json"
+    try:
+        if not path.exists():
+            with atomic_write(path, shared=True) as file:
+                file.write(text.encode())
+    except OSError:
+        return None
+    return path
+
+
+def _class_row(where: str, row: Any) -> tuple[Row, str]:
     match row:
         case [str(path), int(label), str(name)] if path and name and not isinstance(label, bool):
-            require_path(where, path)
             require_inside(where, path)
             if label < 0:
                 raise DataError(f"{where}: label {label} of {path} is out of range; labels count from 0.")
-            return Row(path, label), name
-    raise DataError(f"{where} is {shown(row)}, not [path, label, class name].")
+            return Row(path, label), compose(name)
+    raise DataError(f"{where} is {row!r:.100}, not [path, label, class name].")
 
 
-def _classnames(file: Path, rows: Sequence[ClassRow]) -> list[str]:
-    names: dict[int, str] = {}
-    for row, name in rows:
-        if names.setdefault(row.label, name) != name:
-            raise DataError(f"{file}: label {row.label} has two names, {names[row.label]!r} and {name!r}.")
-    gap = next((label for label in range(len(names)) if label not in names), None)
-    if gap is not None:
-        raise DataError(f"{file}: labels run from 0 to {max(names)}, but no image has label {gap}.")
-    return [names[label] for label in range(len(names))]
-
-
-def _image_folder(folder: Path, file: Path, rows: Sequence[Row]) -> Path:
-    """The folder that contains the listed paths: that of the split list, or one next to the list.
-
-    In each of the latter only a sample of the paths is looked for: a list and its folders may be long.
+def _image_folder(folder: Path, file: Path, listed: Sequence[str]) -> Path:
+    """The folder that contains the listed paths, of which a sample is looked for: that of the split list, or
+    one next to the list.
     """
     neighbours = sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
-    paths = [*dict.fromkeys(row.path for row in rows)]
-    sample = paths[:: -(-len(paths) // min(SAMPLE, 1 + LOOKS // max(1, len(neighbours))))]
+    paths = [*dict.fromkeys(listed)]
+    sample = paths[:: -(-len(paths) // SAMPLE)]
     folders = [
         top
-        for top, listed in ((folder, paths), *((neighbour, sample) for neighbour in neighbours))
-        if any(file_size(top / path) is not None for path in listed)
+        for top in (folder, *neighbours)
+        if any(os.path.isfile(top / path) for path in map(find_files(top), sample))
     ]
     if not folders:
         raise DataError(

@@ -1,9 +1,11 @@
 """A CSV or JSONL file of images with their labels and, optionally, their splits."""
 
+import csv
+import io
 import os
 import re
-from collections.abc import Sequence
-from itertools import count
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,60 +14,54 @@ from dear.data.sources.listing import (
     Listing,
     Report,
     Row,
+    label_note,
     normal_path,
     refuse,
     reporting,
-    require_distinct,
     require_inside,
-    require_path,
+    require_keys,
+    sort_names,
 )
-from dear.data.sources.naming import in_order, read_names
-from dear.data.sources.path_forms import rewriting
-from dear.data.sources.split_names import split_of
-from dear.data.sources.splits import Split, make_split
-from dear.data.sources.table_rows import COLUMNS, LABELS, PATHS, SPLIT, column, table_rows
-from dear.errors import DataError
-from dear.limits import at_most, limit
-from dear.reading.files import require_few_marks, text_bytes
+from dear.data.sources.splits import Split, find_files, make_split, split_of
+from dear.errors import DataError, DearError, compose
+from dear.reading.files import read_text
 from dear.reading.plain import QUOTES, parse_json
-from dear.reading.typed import shown
 
-Names = dict[str, str] | list[str]
+SUFFIXES = (".csv", ".tsv", ".jsonl")
+COLUMNS = "path, label and, optionally, split"
+PATHS = ("path", "image", "file", "filename", "file_name", "filepath", "image_path")
+LABELS = ("label", "labels", "class")
+"""Names of the two columns, the first that is there: `dear predict` writes file and class, and the library
+datasets file_name.
+"""
+SPLIT = ("split",)
+DELIMITERS = (",", ";", "\t")
+DELIMITER_LINE = re.compile(r'"?sep=([,;\t|])"?[,;\t ]*\r?\n')
+"""The line with which Excel says what separates the cells."""
 ESCAPED = re.compile(r"^'(?=[=+\-@])")
 """The apostrophe before a name that a spreadsheet would take for a formula: `dear predict` writes it."""
+WHOLE = re.compile(r"(\d{1,15})(?:\.0+)?", re.ASCII)
+NEGATIVE = re.compile(r"-+\d+", re.ASCII)
 
 
 class Entry(NamedTuple):
-    """One line of a source: the image, its label as written, and its split or ""."""
+    """One line of a source: where it is, the image, its label as written, and its split or ""."""
 
-    source: str
-    line: int
+    where: str
     path: str
     label: str
     split: str
 
-    @property
-    def where(self) -> str:
-        """Made when a message needs it: a table has a million lines, and its path up to 4,096 letters."""
-        return f"{self.source}{self.line}"
 
-
-def read_table(
-    table: Path, settings: DataSettings, *, confined: bool = False, report: Report = refuse
-) -> Listing:
-    """Read a table of images. Paths are relative to the table's folder, or absolute unless `confined`.
-
-    Labels are names, or consecutive integers from 0 whose names come from `settings.classnames`. Raises
-    DataError naming the line.
+def read_table(table: Path, settings: DataSettings, *, report: Report = refuse) -> Listing:
+    """Read a table of images. Paths are absolute, or relative to the table's folder. Labels are names or
+    whole numbers. Raises DataError naming the line.
     """
-    return listing_of(
-        table, table.stem, table.parent, _entries(table, confined, report), settings, report=report
-    )
+    return listing_of(table, table.parent, _read_entries(table, report), settings, report=report)
 
 
 def listing_of(
     table: Path,
-    name: str,
     folder: Path,
     entries: list[Entry],
     settings: DataSettings,
@@ -76,149 +72,151 @@ def listing_of(
     """The lists of a table's entries, whose paths are relative to ``folder``. With ``keys``, the labels in
     label order, labels are names even if they are digits. Raises DataError as `read_table`.
     """
-    names_file = settings.classnames
-    names = read_names(names_file, links=True) if names_file else None
+    notes: tuple[str, ...] = ()
     if keys is None:
-        entries = _labelled(entries, names, str(names_file), report)
-        keys = _keys(table, entries, None if names is None else len(names))
-    classnames = [*keys] if names is None else in_order(keys, names, str(names_file))
+        entries, keys, notes = _order_labels(table, entries, report)
     with reporting(report):
-        require_distinct(str(names_file or table), keys, classnames)
-    labels = {key: label for label, key in enumerate(keys)}
+        require_keys(str(table), keys)
+    labels, name = {key: label for label, key in enumerate(keys)}, table.stem
     rows = [Row(entry.path, labels[entry.label]) for entry in entries]
     if any(entry.split for entry in entries):
         split = _by_split(table, entries, rows)
     else:
-        del entries  # of a table of a million lines: the split takes memory of its own
-        split = make_split(rows, settings, classnames, name)
-    notes = split.notes
-    if names is None and all(key.isascii() and key.isdigit() for key in keys):
-        notes = (*notes, "its classes are numbers: name them with --dataset.classnames FILE")
-    return Listing(name, folder, tuple(keys), tuple(classnames), split.splits, split.origin, notes=notes)
+        split = make_split(rows, settings, keys, name)
+    notes = (*split.notes, *notes)
+    return Listing(name, folder, tuple(keys), tuple(keys), split.splits, split.origin, notes=notes)
 
 
-def _labelled(entries: list[Entry], names: Names | None, names_file: str, report: Report) -> list[Entry]:
-    """The entries with valid labels; the others are reported."""
-    valid = []
-    numbered = _are_numbers(entries)
+def _order_labels(
+    table: Path, entries: list[Entry], report: Report
+) -> tuple[list[Entry], list[str], tuple[str, ...]]:
+    """The entries with valid labels, their labels in order, and a note on numbers that do not run from 0."""
+    spellings = {entry.label: WHOLE.fullmatch(entry.label) for entry in entries}
+    keys = {label: match[1] for label, match in spellings.items() if match}
+    if len(keys) == len(spellings):
+        if len({*map(int, keys.values())}) < len({*keys.values()}):  # 1 and 01
+            keys = {label: str(int(key)) for label, key in keys.items()}
+        in_order = sort_names({*keys.values()})
+        entries = [entry._replace(label=keys[entry.label]) for entry in entries]
+        return entries, in_order, label_note([*map(int, in_order)])
     for entry in entries:
-        with reporting(report):
-            if numbered and (len(entry.label) > 9 or entry.label != str(int(entry.label))):
-                raise DataError(
-                    f"{entry.where}: label {shown(entry.label)} is not a plain whole number: write 0, 1, 2 "
-                    "and so on, or the names of the classes."
-                )
-            if numbered and names is not None and int(entry.label) >= len(names):
-                raise DataError(
-                    f"{entry.where}: label {entry.label} is out of range: "
-                    f"{names_file} has {len(names)} names."
-                )
-            if not numbered and "-" in entry.label and entry.label.lstrip("-").isdigit():
-                raise DataError(f"{entry.where}: label {entry.label} is out of range; labels count from 0.")
-            valid.append(entry)
-    return valid
-
-
-def _are_numbers(entries: list[Entry]) -> bool:
-    return all(entry.label.isascii() and entry.label.isdigit() for entry in entries)
-
-
-def _keys(table: Path, entries: list[Entry], named_classes: int | None) -> list[str]:
-    """The labels as written, in label order: numbers from 0 without a gap, or sorted names."""
-    labels = {entry.label for entry in entries}
-    if not labels:
+        if NEGATIVE.fullmatch(entry.label):
+            report(DataError(f"{entry.where}: label {entry.label} is out of range; labels count from 0."))
+    entries = [entry for entry in entries if not NEGATIVE.fullmatch(entry.label)]
+    if not entries:
         raise DataError(f"{table} has no valid line.")
-    if not _are_numbers(entries):
-        return sorted(labels)
-    last = max(map(int, labels)) if named_classes is None else named_classes - 1
-    if last >= len(labels):  # checked before a list of that length is built
-        gap = next(label for label in count() if str(label) not in labels)
-        raise DataError(f"{table}: labels run from 0 to {last}, but no image has label {gap}.")
-    return [str(label) for label in range(last + 1)]
+    return entries, sort_names({entry.label for entry in entries}), ()
 
 
 def _by_split(table: Path, entries: list[Entry], rows: list[Row]) -> Split:
     """The split that a table states; it may list images to train on or to test on alone."""
     splits: dict[str, list[Row]] = {"train": [], "test": []}
     for entry, row in zip(entries, rows, strict=True):
-        part = split_of(entry.split)
-        if part is None:
-            raise DataError(f"{entry.where}: the split {shown(entry.split)} is not train, val or test.")
+        if (part := split_of(entry.split)) is None:
+            raise DataError(f"{entry.where}: the split {entry.split!r:.80} is not train, val or test.")
         splits.setdefault(part, []).append(row)
     if not splits["train"] and "val" in splits:
         raise DataError(f"{table} has no image with split train, but some with split val.")
     notes = [] if splits["train"] else ["it lists no image to train on: it can only be tested on"]
     notes += [] if splits["test"] else ["it lists no image to test on: it can only be trained on"]
-    return Split(
-        {part: tuple(rows) for part, rows in splits.items()},
-        f"the column split of {table.name}",
-        tuple(notes),
-    )
+    rows_by_part = {part: tuple(rows) for part, rows in splits.items()}
+    return Split(rows_by_part, f"the column split of {table.name}", tuple(notes))
 
 
-def _entries(table: Path, confined: bool, report: Report) -> list[Entry]:
+def _read_entries(table: Path, report: Report) -> list[Entry]:
     """The valid lines of a table, in order. An image is listed once."""
     entries = dict[str, Entry]()
-    texts: dict[str, str] = {}  # each label and split once: a row's own takes more than its letters
-    max_rows = limit("table_rows")
+    find = find_files(table.parent)
     spellings = os.path.abspath(table.parent), os.path.realpath(table.parent)
     folders = [os.path.join(normal_path(folder), "") for folder in spellings]
-    source = f"{table}, line "
-
-    def put(entry: Entry, listed: dict[str, Entry]) -> None:
-        path = normal_path(entry.path)
-        for folder in folders:  # an absolute path may name the same image as a relative one
-            path = path.removeprefix(folder)
-        if path in listed:
-            raise DataError(f"{entry.where}: the image {entry.path} is already in {listed[path].where}.")
-        listed[path] = entry
-
-    for rows, (number, row) in enumerate(table_rows(table, links=not confined), start=1):
-        if rows > max_rows:
-            at_most("table_rows", rows, table)
+    for number, row in _rows(table):
         with reporting(report):
-            put(_entry(source, number, row, confined, texts), entries)
-    if rewrite := rewriting(table.parent, [entry.path for entry in entries.values()]):
-        rewritten, rewritten_bytes, most_bytes = dict[str, Entry](), 0, limit("text_bytes")
-        for entry in entries.values():
-            path = rewrite(entry.path)
-            rewritten_bytes += text_bytes([path])  # accents apart from their letters take three times as many
-            if rewritten_bytes > most_bytes:
-                at_most("text_bytes", rewritten_bytes, table)
-            with reporting(report):
-                _require_possible(entry.where, path, confined)
-                put(entry._replace(path=path), rewritten)
-        entries = rewritten
+            entry = _entry(f"{table}, line {number}", row)
+            entry = entry._replace(path=find(entry.path))
+            path = normal_path(entry.path)
+            for folder in folders:  # an absolute path may name the same image as a relative one
+                path = path.removeprefix(folder)
+            if path in entries:
+                raise DataError(f"{entry.where}: the image {entry.path} is already in {entries[path].where}.")
+            entries[path] = entry
     if not entries:
         raise DataError(f"{table} lists no images. It needs lines with {COLUMNS}.")
     return [*entries.values()]
 
 
-def _entry(source: str, line: int, row: Any, confined: bool, texts: dict[str, str]) -> Entry:
-    where = f"{source}{line}"
+def _entry(where: str, row: Any) -> Entry:
     if isinstance(row, str):
         row = parse_json(row, where, file_names=True)
     elif any("\n" in cell for cell in row.values()):
         raise DataError(f"{where} has a cell of several lines. {QUOTES}")
     row = row if isinstance(row, dict) else {}
     path, label, split = (row.get(column(names, row)) for names in (PATHS, LABELS, SPLIT))
-    if isinstance(label, int) and not isinstance(label, bool):  # a JSON number
+    if isinstance(label, int | float) and not isinstance(label, bool):  # a JSON number
         label = str(label)
     if not (isinstance(path, str) and path and isinstance(label, str) and label.strip()):
         raise DataError(f"{where} needs {COLUMNS}.")
-    _require_possible(where, path, confined)
-    if not path.isascii():
-        require_few_marks(path, f"{where}, the path {path[:40]!r}")  # it may be brought into another form
-    if not (split is None or (isinstance(split, str) and (not split.strip() or split_of(split)))):
-        raise DataError(f"{where}: the split {shown(split)} is not train, val or test.")
-    label, split = ESCAPED.sub("", label.strip()), (split or "").strip()
-    return Entry(source, line, path, texts.setdefault(label, label), texts.setdefault(split, split))
-
-
-def _require_possible(where: str, path: str, confined: bool) -> None:
-    """Raise as `require_path`, and DataError for a relative path that leads out of its folder; if
-    ``confined``, for an absolute one too.
-    """
-    require_path(where, path)
-    if confined or not os.path.isabs(path):
+    if not os.path.isabs(path):
         require_inside(where, path)
+    if not (split is None or (isinstance(split, str) and (not split.strip() or split_of(split)))):
+        raise DataError(f"{where}: the split {split!r:.80} is not train, val or test.")
+    return Entry(where, path, ESCAPED.sub("", compose(label.strip())), (split or "").strip())
+
+
+def column(names: Sequence[str], columns: Collection[str]) -> str:
+    """The first of these names that is a column, else the first."""
+    return next((name for name in names if name in columns), names[0])
+
+
+def lists_images(table: Path) -> bool:
+    """True for a table whose first line names the two columns: others lie in the zips of competitions too."""
+    with suppress(DearError):
+        text = read_text(table)
+        if table.suffix.lower() != ".jsonl":
+            return _has_columns(_csv(table, text)[0])
+        first = parse_json(text.lstrip().partition("\n")[0], table)
+        return isinstance(first, dict) and _has_columns(first)
+    return False
+
+
+def _rows(table: Path) -> Iterator[tuple[int, Any]]:
+    """Each row with the number of its first line: of a CSV file a mapping by column, of a JSONL file the
+    line. Raises DataError for a table without the two columns.
+    """
+    text = read_text(table)
+    if table.suffix.lower() == ".jsonl":
+        yield from ((number, line) for number, line in enumerate(text.splitlines(), start=1) if line.strip())
+        return
+    header, rows, skipped = _csv(table, text)
+    names = [column(alternatives, header) for alternatives in (PATHS, LABELS, SPLIT)]
+    if missing := [name for name in names if name not in header and name not in SPLIT]:
+        raise DataError(f"{table} has no column {missing[0]!r}. Its first line must name {COLUMNS}.")
+    if repeated := [name for name in names if header.count(name) > 1]:
+        raise DataError(f"{table} has more than one column {repeated[0]!r}. Keep one.")
+    line = skipped + 2
+    try:
+        for row in rows:
+            if any(map(str.strip, row)):  # a spreadsheet saves rows that were emptied
+                yield line, dict(zip(header, row, strict=False))
+            line = skipped + rows.line_num + 1
+    except csv.Error as error:
+        raise DataError(f"{table}, line {line}: {error}. {QUOTES}") from error
+
+
+def _csv(table: Path, text: str) -> tuple[list[str], Any, int]:
+    """The names in the first line of a CSV file, the reader of the others, and the lines before the first.
+    The delimiter is the one that makes the first line name the two columns.
+    """
+    stated = DELIMITER_LINE.match(text)
+    lines = io.StringIO(text[stated.end() :] if stated else text, newline=None).readlines()
+    delimiters = ("\t",) if table.suffix.lower() == ".tsv" else (stated[1],) if stated else DELIMITERS
+    readers = [csv.reader(lines, delimiter=delimiter) for delimiter in delimiters]
+    try:
+        headers = [[cell.strip().lower() for cell in next(reader, [])] for reader in readers]
+    except csv.Error as error:
+        raise DataError(f"{table}, line {1 + (stated is not None)}: {error}. {QUOTES}") from error
+    chosen = next((at for at, header in enumerate(headers) if _has_columns(header)), 0)
+    return headers[chosen], readers[chosen], stated is not None
+
+
+def _has_columns(header: Collection[str]) -> bool:
+    return column(PATHS, header) in header and column(LABELS, header) in header

@@ -60,6 +60,7 @@ class Protocol(ABC):
         name: Its name in commands, recipes and records.
         summary: Its line in the list of commands.
         position: Position of its command and tables among those of the other protocols.
+        trains_as: Commands besides its own that train with what authors published for it.
         data: The data sets that it runs on if none is named.
         shots: The numbers of training images per class that it runs with by default.
         several_shots: True if its table can show several numbers of shots.
@@ -72,6 +73,7 @@ class Protocol(ABC):
     name: ClassVar[str]
     summary: ClassVar[str]
     position: ClassVar[int]
+    trains_as: ClassVar[tuple[str, ...]] = ()
     data: ClassVar[tuple[str, ...]] = ("world",)
     shots: ClassVar[tuple[int, ...]] = (16,)
     several_shots: ClassVar[bool] = False

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 from types import MappingProxyType
@@ -94,7 +94,7 @@ class AtPromptSettings(MethodSettings):
             changes["attributes"] = ", ".join(words.get(dataset, words[FALLBACK]))
             if self.by_position is None:
                 changes["by_position"] = dataset in published["by_position"]
-        return replace(self, **changes)
+        return self.replaced(**changes)
 
 
 def _split(attributes: str) -> list[str]:

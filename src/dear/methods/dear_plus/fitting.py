@@ -157,8 +157,8 @@ def choose_penalty(examples: Examples, penalty: float) -> tuple[float | None, Ha
 
 def class_scores(examples: Examples, penalty: float | None) -> Halves:
     """f_cls t / tau of each image's test view, for each half of the classes that is left out: every other
-    class. M is from the other half of the classes, and of them from the half of the images that the scored
-    one is not in.
+    class. M is from half of the images of the other classes: to score one of these, from the half that it is
+    not in; to score one of a left-out class, from the half of its own parity.
     """
     order = number_in_class(examples.labels)
     halves = []

@@ -38,8 +38,8 @@ class Gaussians:
     Attributes:
         means: Of each class.
         whitening: W with C^-1 = W W'; zero if the views of a class do not differ.
-        freedom: Its effective degrees of freedom, tr(C^-1 S / N): d if nothing is shrunk and nothing is
-            missing, less where few directions vary.
+        freedom: Its effective degrees of freedom, (1 - shrinkage) tr(C^-1 S / N): d if nothing is shrunk and
+            nothing is missing, less where few directions vary.
     """
 
     means: Float[Tensor, "class embed"]

@@ -17,7 +17,7 @@ from dear.methods.base import ImageFeatures, Method, TrainingImages
 from dear.methods.dear_plus import DearPlusSettings
 from dear.methods.dear_plus.fitting import Examples, by_attribute, corrected, fit
 from dear.methods.declaration import MethodSettings
-from dear.methods.shared import name_hashes, require_distinct, rows_by_name
+from dear.methods.shared import name_hashes, require_current_text, require_distinct, rows_by_name
 from dear.roles.table import HeadRole, RoleTable
 
 AT_ONCE = 2**24
@@ -128,6 +128,7 @@ class DearPlus(Method):
         return cls(clip, roles, generator, settings)  # type: ignore[arg-type]  # checked by build_method
 
     def _resize(self, trained: int) -> None:
+        self._prepared_for: Tensor | None = None
         like = self.correction
         self.register_buffer("trained", torch.zeros(trained, dtype=torch.long, device=like.device))
         self.means = nn.Parameter(like.new_zeros(trained, *self.rest.shape))
@@ -157,17 +158,25 @@ class DearPlus(Method):
         return torch.cat([f_cls.unsqueeze(0), by_attribute(groups, self.rest).to(f_cls)])
 
     def text_features(self) -> Float[Tensor, "class embed"]:
-        """The frozen text features; which of the classes have evidence is prepared with them."""
+        """The frozen text features."""
+        self._prepare()
+        return self.frozen_text
+
+    def _prepare(self) -> None:
+        """Find which of the current classes have evidence."""
         rows = rows_by_name(self.trained, self.classnames)
         self.with_evidence, self.row = rows >= 0, rows.clamp(min=0)
-        return self.frozen_text
+        self._prepared_for = self.frozen_text
 
     def evidence(
         self, image: ImageFeatures, text: Float[Tensor, "class embed"], *, decoupled: bool = False
     ) -> Float[Tensor, "feature batch class"]:
         """The terms of the scores: beta f_cls t_k / tau, then alpha_a E_ka of each attribute, which is 0 if
-        ``decoupled``.
+        ``decoupled``. Raises SettingsError for the text of other classes than those set.
         """
+        require_current_text(self, text)
+        if self._prepared_for is not self.frozen_text:
+            self._prepare()
         of_class = self.clip.scale * image[0] @ text.T
         factors = self._bayes_factors(image[1:]).to(of_class)
         terms = torch.cat([of_class.unsqueeze(0), torch.zeros_like(factors) if decoupled else factors])

@@ -7,12 +7,16 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
+from dear.errors import warn
+
 ITERATIONS = 100
 """Most iterations of each solver; both stop earlier where nothing changes."""
 PRIOR = 1e-3
 """Weight of the squared strengths: they stay finite where the terms separate all training images."""
 ENOUGH = 1e-8
 """Largest derivative of a mean loss at which a solution is taken."""
+CLOSE = 1e-3
+"""Share of the correction by which it may miss the minimum without a warning."""
 
 
 @torch.enable_grad()
@@ -23,7 +27,7 @@ def fit_correction(
     penalty: float,
 ) -> Float[Tensor, "embed embed"]:
     """The linear map M that minimises the mean cross-entropy of (f + f M) t over the classes, plus
-    penalty / 2 |M|^2, from zero by L-BFGS. ``text`` is times 1 / tau.
+    penalty / 2 |M|^2, from zero by L-BFGS. ``text`` is times 1 / tau. Warns if it stops far from the minimum.
     """
     scores = features @ text.T
     change = features.new_zeros(features.shape[1], features.shape[1]).requires_grad_()
@@ -44,6 +48,14 @@ def fit_correction(
         return loss
 
     solver.step(closure)
+    closure()  # the gradient of the last step
+    assert change.grad is not None
+    # The objective curves by the penalty at least, so that the minimum is at most |gradient| / penalty away.
+    if change.grad.norm() > CLOSE * penalty * change.detach().norm() + ENOUGH * penalty:
+        warn(
+            f"dear+: the correction of the class feature has not converged in {ITERATIONS} iterations; a "
+            "larger penalty (--dear-plus.penalty) takes fewer."
+        )
     return change.detach()
 
 

@@ -11,7 +11,7 @@ from dear.data.fewshot import items_by_class
 from dear.errors import SettingsError
 from dear.methods.base import ImageFeatures, Method, TrainingImages
 from dear.methods.gda import GdaSettings
-from dear.methods.shared import name_hashes, require_distinct, rows_by_name
+from dear.methods.shared import name_hashes, require_current_text, require_distinct, rows_by_name
 
 REPEATS = 16
 """Times that the text feature of a class without images counts in its mean, as in the code."""
@@ -49,6 +49,7 @@ class GDA(Method):
         self._resize(0, 0)
 
     def _resize(self, trained: int, vectors: int) -> None:
+        self._prepared_for: Tensor | None = None
         like, embed = self.clip.image.projection, self.clip.image.embed_dim
         self.register_buffer("trained", torch.zeros(trained, dtype=torch.long, device=like.device))
         self.weight = nn.Parameter(like.new_zeros(trained, embed))
@@ -88,8 +89,13 @@ class GDA(Method):
         self.bias.copy_(bias)
 
     def text_features(self) -> Float[Tensor, "class embed"]:
-        """The frozen text features; the discriminant of the current classes is prepared with them."""
-        text = self.frozen_text
+        """The frozen text features."""
+        self._prepare()
+        return self.frozen_text
+
+    def _prepare(self) -> None:
+        """Compute the discriminant of the current classes."""
+        self._prepared_for = text = self.frozen_text
         rows = rows_by_name(self.trained, self.classnames)
         with_images = rows >= 0
         weight, bias = torch.zeros_like(text), text.new_zeros(len(text))
@@ -98,7 +104,6 @@ class GDA(Method):
         if len(self.vectors) and not with_images.all():
             weight[~with_images], bias[~with_images] = self._without_images(text[~with_images])
         self.discriminant = weight, bias
-        return text
 
     @torch.no_grad()
     def _without_images(
@@ -118,8 +123,13 @@ class GDA(Method):
     def logits(
         self, image: ImageFeatures, text: Float[Tensor, "class embed"], *, decoupled: bool = False
     ) -> Float[Tensor, "batch class"]:
-        """Zero-shot scores plus ``alpha`` times those of the discriminant."""
+        """Zero-shot scores plus ``alpha`` times those of the discriminant. Raises SettingsError for the text
+        of other classes than those set.
+        """
         del decoupled
+        require_current_text(self, text)
+        if self._prepared_for is not self.frozen_text:
+            self._prepare()
         weight, bias = self.discriminant
         return self.scale * image[0] @ text.T + self.settings.alpha * (image[0] @ weight.T + bias)
 

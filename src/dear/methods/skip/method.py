@@ -25,8 +25,8 @@ STEEP = 5.0
 class SkipTuning(Method):
     """CLIP's layers from ``first`` on, the final LayerNorms and the projections of both towers, trained as
     they are: no tokens, no layers beside them. The towers' early layers are the trunk (layer skip), and a
-    batch's loss is among few of the classes (class skip, `chosen_classes`). Other classes are scored by the
-    trained towers.
+    batch's loss is among few of the classes (class skip, `remaining_classes`). Other classes are scored by
+    the trained towers.
 
     The layers are copies in the method, ``image`` and ``text``: the backbone, which other methods share,
     stays as it is. At ViT-B/16 they are 62.1 million parameters, which a bundle, and with SGD's momentum a

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, l1_loss, linear, normalize
 
 from dear.backbone.attention import ComputedBiases
-from dear.backbone.clip import Clip, fill
+from dear.backbone.clip import Clip
 from dear.backbone.injection import Injection
 from dear.backbone.text_trunk import TextTrunk
 from dear.errors import SettingsError
@@ -118,15 +118,11 @@ class TAC(Method):
         s, capacity = self.settings, self.clip.text.context_length
         learned = s.text_tokens * (1 if s.words else 2)  # without words, placeholders stand for them
         words = lengths(self.clip, [s.words])[0] if s.words else 0
-        names = fill("{}.", self.classnames)
-        for name, length in zip(self.classnames, lengths(self.clip, names), strict=True):
-            # With the start and the end.
-            tokens = self.clip.first_word + s.clusters + learned + words + length + 1
-            if tokens > capacity:
-                raise SettingsError(
-                    f"the prompt of {name!r} has {tokens} tokens, {s.clusters} of them by tac.clusters and "
-                    f"{learned} by tac.text_tokens, but the text tower takes {capacity}: choose fewer."
-                )
+        if s.clusters + learned + words >= self.clip.room:
+            raise SettingsError(
+                f"{s.clusters} tokens by tac.clusters and {learned} by tac.text_tokens leave no room for "
+                f"class names, since the text tower takes {capacity}: choose fewer."
+            )
 
     def _prompts(self, clusters: int) -> Int[Tensor, "class token"]:
         """Ids of prompts with placeholders for cluster tokens and learned tokens."""

@@ -1,28 +1,23 @@
 """Views against torchvision fed with the same numbers, against Pillow, and against values known by hand."""
 
 import itertools
+import json
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-import torch.nn.functional as F
 import torchvision.transforms.transforms as reference
+from open_clip import transform as open_clip_transform
 from PIL import Image
 from torch import Tensor
-from torch.overrides import TorchFunctionMode
-from torchvision.transforms.v2 import functional
+from torchvision.transforms.v2 import InterpolationMode, functional
 
-from dear.data.images import transforms
-from dear.data.images.transforms import (
-    DRAWS,
-    crop_box,
-    eval_views,
-    train_views,
-    view_numbers,
-    whole_views,
-)
+from dear.backbone.preprocess import Preprocess
+from dear.data.images.decode import as_image
+from dear.data.images.transforms import DRAWS, crop_box, eval_view, train_view, view_numbers
+from tests.views import eval_views, train_views
 
 BICUBIC = functional.InterpolationMode.BICUBIC
 SIZES = [(48, 48), (40, 61), (97, 31), (7, 53), (53, 7), (1, 1), (2, 3)]
@@ -184,55 +179,96 @@ def test_the_centre_is_cut_out_without_resampling_when_the_short_side_fits() -> 
     assert torch.equal(views[1], tall[:, 2:15].float() / 255)
 
 
-@pytest.mark.parametrize(("height", "width"), [(40, 61), (97, 31), (7, 53), (19, 19), (2, 3)])
-def test_eval_views_are_torchvisions_resize_and_centre_crop(height: int, width: int) -> None:
-    image = noise(5, 3, height, width)
-    expected = functional.resize(image.double() / 255, [29], BICUBIC, antialias=True).clamp(0, 1)
-    expected = functional.center_crop(expected, [29, 29])
-    torch.testing.assert_close(eval_views([image], 29)[0].double(), expected, atol=1e-5, rtol=0)
+MODES: list[dict[str, Any]] = [
+    {},
+    {"interpolation": "bilinear"},
+    {"resize_mode": "squash"},
+    {"resize_mode": "squash", "interpolation": "bilinear"},
+    {"resize_mode": "longest", "fill_color": 7},
+]
 
 
-@pytest.mark.parametrize(("height", "width"), [(40, 61), (97, 71)])
-def test_eval_views_are_clips_own_preprocessing_but_for_rounding(height: int, width: int) -> None:
-    """Pillow rounds to 8 bits after each of its two passes: a difference of a level and a half at most.
+@pytest.mark.parametrize("settings", MODES, ids=lambda settings: "-".join(map(str, settings.values())))
+@pytest.mark.parametrize("size", [224, 240, 336, 378, 384])
+@pytest.mark.parametrize(("height", "width"), [(427, 640), (640, 427), (113, 97), (91, 700), (337, 337)])
+def test_the_test_view_is_open_clips_own(
+    height: int, width: int, size: int, settings: dict[str, Any]
+) -> None:
+    """To the level, of pictures that are larger and smaller than the model's."""
+    picture = noise(5, 3, height, width)
+    transform = open_clip_transform.image_transform_v2(
+        open_clip_transform.PreprocessCfg(size=size, mean=(0, 0, 0), std=(1, 1, 1), **settings),
+        is_train=False,
+    )
+    expected = transform(Image.fromarray(picture.permute(1, 2, 0).numpy()))
+    view = eval_view(picture, Preprocess.from_open_clip(size, settings))
+    assert torch.equal(view, (expected * 255).round().to(torch.uint8))
 
-    The levels stay in the middle half: Pillow also clips between the passes, which shows in hard noise.
-    """
-    image = noise(6, 3, height, width) // 2 + 64
-    size = (29, 29 * height // width) if height > width else (29 * width // height, 29)
-    photo = Image.fromarray(image.permute(1, 2, 0).numpy()).resize(size, Image.Resampling.BICUBIC)
-    left, top = round((size[0] - 29) / 2), round((size[1] - 29) / 2)
-    expected = torch.from_numpy(np.array(photo.crop((left, top, left + 29, top + 29)))).permute(2, 0, 1)
-    assert (eval_views([image], 29)[0] * 255 - expected).abs().max() < 1.5
+
+@pytest.mark.parametrize(
+    ("kind", "content"),
+    [
+        ("clip", {}),
+        ("clip", {"size": {"shortest_edge": 37}, "crop_size": {"height": 37, "width": 37}, "resample": 2}),
+        ("clip", {"size": {"shortest_edge": 53}, "crop_size": {"height": 37, "width": 37}}),
+        ("siglip", {"size": {"height": 37, "width": 37}}),
+        ("siglip", {"size": {"height": 37, "width": 37}, "resample": 2}),
+    ],
+)
+@pytest.mark.parametrize(("height", "width"), [(97, 142), (142, 97), (23, 31)])
+def test_the_test_view_is_that_of_transformers(
+    kind: str, content: dict[str, Any], height: int, width: int
+) -> None:
+    """Rounding between its two passes is other than Pillow's: a level now and then."""
+    transformers = pytest.importorskip("transformers")
+    processor = getattr(transformers, {"clip": "CLIPImageProcessor", "siglip": "SiglipImageProcessor"}[kind])
+    picture, size = noise(6, 3, height, width), 37 if content else 224
+    made = processor(**content, do_normalize=False)(picture, return_tensors="pt")["pixel_values"][0]
+    saved = json.loads(processor(**content).to_json_string())
+    view = eval_view(picture, Preprocess.from_transformers(size, kind, saved, "preprocessor_config.json"))
+    assert view.shape == made.shape
+    assert (view - made * 255).square().mean().sqrt() < 0.6
+
+
+def test_the_picture_is_used_as_it_is_when_its_size_fits() -> None:
+    picture = noise(2, 3, 13, 13)
+    assert eval_view(picture, Preprocess(13)) is picture
 
 
 @pytest.mark.parametrize(("height", "width"), [(11, 97), (97, 11), (10, 97), (11, 89), (13, 1301)])
 def test_a_thin_picture_is_its_middle(height: int, width: int) -> None:
-    """The ends do not reach the centre square; cutting them off changes it by rounding of sizes alone."""
-    picture = torch.arange(3 * height * width).view(3, height, width).mul(37).remainder(256).to(torch.uint8)
-    smooth = F.avg_pool2d(picture.float(), 3, stride=1, padding=1).to(torch.uint8)
-    short = min(height, width)
-    size = 2 * short  # a whole number, so that both ways resize by the same factor
-    whole = F.interpolate(smooth[None].float(), (2 * height, 2 * width), mode="bicubic", antialias=True)[0]
-    top, left = height - short, width - short
-    expected = whole[:, top : top + size, left : left + size].div(255).clamp(0, 1)
-    assert torch.allclose(eval_views([smooth], size)[0], expected, atol=1e-5)
+    """The ends do not reach the center square: cutting them off changes nothing."""
+    picture = noise(3, 3, height, width)
+    size = 2 * min(height, width)  # a whole number, so that both ways resize by the same factor
+    whole = as_image(picture).resize((2 * width, 2 * height), Image.Resampling.BICUBIC)
+    left, top = (whole.width - size) // 2, (whole.height - size) // 2
+    expected = np.asarray(whole.crop((left, top, left + size, top + size)))
+    assert np.array_equal(eval_view(picture, Preprocess(size)).permute(1, 2, 0).numpy(), expected)
 
 
-def test_a_very_thin_picture_takes_no_memory() -> None:
-    made: list[int] = []
+def test_training_views_follow_the_interpolation() -> None:
+    picture, numbers = noise(4, 3, 53, 61), view_numbers(1, seeded(1))[0].tolist()
+    top, left, height, width = crop_box(numbers, 53, 61, (0.5, 1.0))
+    part = picture[:, top : top + height, left : left + width].double() / 255
+    for interpolation, mode in (("bicubic", BICUBIC), ("bilinear", InterpolationMode.BILINEAR)):
+        expected = functional.resize(part, [29, 29], mode, antialias=True).clamp(0, 1)
+        expected = expected.flip(-1) if numbers[-1] < 0.5 else expected
+        view = train_view(picture, 29, numbers, interpolation=interpolation)
+        torch.testing.assert_close(view.double(), expected, atol=1e-5, rtol=0)
 
-    class Counted(TorchFunctionMode):
-        def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            found = func(*args, **(kwargs or {}))
-            if isinstance(found, torch.Tensor):
-                made.append(found.numel())
-            return found
 
-    picture = torch.zeros(3, 1, 100_003, dtype=torch.uint8)
-    with Counted():
-        assert eval_views([picture], 16).shape == (1, 3, 16, 16)
-    assert max(made) <= 3 * 16 * 16 * 9
+def test_a_very_thin_picture_takes_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    made, resize = list[tuple[int, int]](), Image.Image.resize
+
+    def watched(image: Image.Image, size: Any, *args: Any, **keywords: Any) -> Image.Image:
+        made.append(tuple(size))
+        return resize(image, size, *args, **keywords)
+
+    monkeypatch.setattr(Image.Image, "resize", watched)
+    for settings in MODES:
+        view = eval_view(torch.zeros(3, 1, 100_003, dtype=torch.uint8), Preprocess(16, **settings))
+        assert view.shape == (3, 16, 16)
+    assert max(width * height for width, height in made) <= 16 * 16 * 9
 
 
 def test_inputs_are_left_as_they_were() -> None:
@@ -242,43 +278,3 @@ def test_inputs_are_left_as_they_were() -> None:
         train_views(images, size, view_numbers(len(images), seeded(1)))
         eval_views(images, size).zero_()
     assert torch.equal(images, before)
-
-
-@pytest.mark.parametrize("at_once", [1, 53 * 61 * 2, 2**20])
-@pytest.mark.parametrize("rows_last", [False, True])
-def test_pictures_of_one_size_together_are_as_each_alone(
-    at_once: int, rows_last: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """To the bit, in their order, however their bytes lie."""
-    shapes = [(53, 61), (97, 31), (53, 61), (1, 9), (53, 61), (97, 31), (23, 23)]
-    images = [noise(seed, height, width, 3).permute(2, 0, 1) for seed, (height, width) in enumerate(shapes)]
-    images = images if rows_last else [image.contiguous() for image in images]
-    rows = view_numbers(len(images), seeded(2))
-    rows[2] = rows[0]  # parts of one size, too
-    views = (
-        lambda part, numbers: train_views(part, 23, numbers),
-        lambda part, _: eval_views(part, 23),
-        lambda part, _: whole_views(part, 23),
-    )
-    for view in views:
-        alone = torch.cat([view(images[item : item + 1], rows[item : item + 1]) for item in range(7)])
-        monkeypatch.setattr(transforms, "PIXELS_AT_ONCE", at_once)
-        assert torch.equal(view(images, rows), alone)
-
-
-def test_pictures_of_one_size_take_one_step(monkeypatch: pytest.MonkeyPatch) -> None:
-    batches: list[int] = []
-    interpolate = F.interpolate
-
-    def counted(pictures: Tensor, *args: Any, **keywords: Any) -> Tensor:
-        batches.append(len(pictures))
-        return interpolate(pictures, *args, **keywords)
-
-    monkeypatch.setattr(transforms.F, "interpolate", counted)
-    images = [noise(seed, 3, *shape) for seed, shape in enumerate([(53, 61), (31, 29), (53, 61), (53, 61)])]
-    eval_views(images, 23)
-    assert sorted(batches) == [1, 3]
-    monkeypatch.setattr(transforms, "PIXELS_AT_ONCE", 2 * 53 * 61)
-    batches.clear()
-    whole_views(images, 23)
-    assert sorted(batches) == [1, 1, 2]

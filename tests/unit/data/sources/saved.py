@@ -1,13 +1,11 @@
-"""Hugging Face data sets, made and saved in a folder, and forged there."""
+"""Hugging Face data sets, made."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 from PIL import Image
 
 datasets = pytest.importorskip("datasets")
-pyarrow = pytest.importorskip("pyarrow")
 
 
 def made(labels: list[int], names: list[str] | None = None, **columns: list[Any]) -> Any:
@@ -21,19 +19,3 @@ def made(labels: list[int], names: list[str] | None = None, **columns: list[Any]
 
 def levels(images: Any) -> list[int]:
     return [int(images.load(images.labels.new_tensor([at]))[0].max()) for at in range(len(images))]
-
-
-def arrow_table(folder: Path) -> Any:
-    """The table of a saved data set."""
-    (stream,) = folder.glob("*.arrow")
-    return pyarrow.ipc.open_stream(stream.read_bytes()).read_all()
-
-
-def forge(folder: Path, table: Any, **options: Any) -> Path:
-    """Give a saved data set another table, which its library would not write."""
-    (stream,) = folder.glob("*.arrow")
-    options = {"options": pyarrow.ipc.IpcWriteOptions(**options)}
-    with pyarrow.OSFile(str(stream), "wb") as sink:  # noqa: SIM117 (the schema is in the second)
-        with pyarrow.ipc.new_stream(sink, table.schema, **options) as writer:
-            writer.write_table(table)
-    return folder

@@ -1,8 +1,5 @@
-"""Hugging Face data sets that were saved in a folder; the hub itself cannot be asked in a test."""
+"""Hugging Face data sets in folders; the hub itself cannot be asked in a test."""
 
-import json
-import os
-import shutil
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -13,12 +10,16 @@ import pytest
 from dear.data.loading import load_dataset
 from dear.data.settings import DataSettings
 from dear.errors import DataError
-from dear.limits import LimitError
 from tests.unit.data.photos import load, picture, refused
-from tests.unit.data.sources.saved import arrow_table, forge, levels, made
+from tests.unit.data.sources.saved import levels, made
 
-datasets = pytest.importorskip("datasets")
-pyarrow = pytest.importorskip("pyarrow")
+datasets: Any = pytest.importorskip("datasets")
+pyarrow: Any = pytest.importorskip("pyarrow")
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "hub")
 
 
 def test_splits_and_the_order_of_classes_are_kept(tmp_path: Path, settings: DataSettings) -> None:
@@ -34,20 +35,6 @@ def test_splits_and_the_order_of_classes_are_kept(tmp_path: Path, settings: Data
     again = load_dataset(f"hf:{tmp_path / 'mine'}", settings)
     assert again.identity == data.identity
     assert len([*(tmp_path / "cache/huggingface").iterdir()]) == 1  # unpacked once
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="other systems have no such names")
-def test_a_folder_whose_name_is_not_in_utf_8(tmp_path: Path, settings: DataSettings) -> None:
-    folder = tmp_path / os.fsdecode(b"caf\xe9")
-    made([0, 1, 0, 1]).save_to_disk(tmp_path / "mine")
-    (tmp_path / "mine").rename(folder)
-    assert len(load(folder, settings).train) == 2
-    for file in folder.iterdir():
-        file.unlink()
-    (folder / "data").mkdir()
-    made([0, 1, 0, 1]).to_parquet(tmp_path / "x.parquet")
-    (tmp_path / "x.parquet").rename(folder / "data/train-00000-of-00001.parquet")
-    assert len(load_dataset(f"hf:{folder}", settings).train) == 2
 
 
 def test_two_splits_of_one_kind(tmp_path: Path, settings: DataSettings) -> None:
@@ -130,16 +117,82 @@ def test_which_column(tmp_path: Path, settings: DataSettings) -> None:
     refused(tmp_path / "none", settings, "has no column of images")
 
 
-def test_without_the_library_or_the_hub(settings: DataSettings, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(DataError, match=r"cannot reach the hub .* someone/photos .*save_to_disk") as caught:
+def test_a_name_of_the_hub(settings: DataSettings, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The library is asked for it and for nothing else, such as code of the data set."""
+    asked = list[tuple[Any, ...]]()
+
+    def give(*words: Any, **options: Any) -> Any:
+        asked.append((*words, options))
+        return datasets.DatasetDict(train=made([0, 1, 0]), test=made([1, 0]))
+
+    monkeypatch.setattr(datasets, "load_dataset", give)
+    data = load_dataset("hf:someone/photos", settings)
+    assert (data.name, data.classnames, len(data.test)) == ("photos", ("sea horse", "ant"), 2)
+    assert load_dataset("hf:someone/photos:small", settings).name == "photos-small"
+    assert asked == [("someone/photos", None, {}), ("someone/photos", "small", {})]
+
+    def only_converted(*words: Any, **options: Any) -> Any:
+        if not options:
+            raise RuntimeError("Dataset scripts are no longer supported, but found photos.py")
+        return give(*words, **options)
+
+    monkeypatch.setattr(datasets, "load_dataset", only_converted)
+    assert len(load_dataset("hf:someone/photos:small", settings).test) == 2
+    assert asked[2:] == [("someone/photos", {"data_dir": "small", "revision": "refs/convert/parquet"})]
+
+    def fail(*_: Any) -> Any:
+        raise ValueError("Config name is missing.\nPlease pick one among: ['a', 'b']")
+
+    monkeypatch.setattr(datasets, "load_dataset", fail)
+    with pytest.raises(
+        DataError, match=r"cannot load .* someone/photos: Config .* pick one among: \['a', 'b'\]"
+    ):
         load_dataset("hf:someone/photos", settings)
-    assert "\n" not in str(caught.value)
-    monkeypatch.setattr(pyarrow, "__version__", "25.1.0")
-    with pytest.raises(DataError, match=r"needs pyarrow 26 or newer, not 25\.1\.0, .*pip install"):
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    with pytest.raises(DataError, match=r"needs the library datasets: pip install '\.\[datasets\]' in the"):
         load_dataset("hf:someone/photos", settings)
-    monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
-    with pytest.raises(DataError, match=r"pip install '\.\[datasets\]' in the clone"):
-        load_dataset("hf:someone/photos", settings)
+
+
+def test_a_folder_of_parquet_files(tmp_path: Path, settings: DataSettings) -> None:
+    """As `hf download` leaves it, with a script of the data set, which is not run."""
+    (tmp_path / "mine/data").mkdir(parents=True)
+    made([0, 1] * 5).to_parquet(tmp_path / "mine/data/train-00000-of-00001.parquet")
+    (tmp_path / "mine/README.md").write_text("---\nlicense: mit\n---\n")
+    data = load_dataset(f"hf:{tmp_path}/mine", settings)
+    assert (data.classnames, len(data.train), len(data.test)) == (("sea horse", "ant"), 8, 2)
+    made([1, 0]).to_parquet(tmp_path / "mine/data/test-00000-of-00001.parquet")
+    (tmp_path / "mine/mine.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')")
+    with pytest.raises(DataError, match="scripts are no longer supported"):
+        load_dataset(f"hf:{tmp_path}/mine", settings)
+    assert not (tmp_path / "ran").exists()
+    (tmp_path / "mine/mine.py").unlink()
+    data = load_dataset(f"hf:{tmp_path}/mine", settings)
+    assert (len(data.train), data.test.labels.tolist(), levels(data.test)) == (10, [1, 0], [0, 1])
+
+
+def test_images_without_their_content(tmp_path: Path, settings: DataSettings) -> None:
+    cells = [{"bytes": None, "path": str(picture(tmp_path / "a.png"))}] * 2
+    features = datasets.Features(image=datasets.Image(decode=False), label=datasets.Value("string"))
+    table = datasets.Dataset.from_dict({"image": cells, "label": ["a", "b"]}, features=features)
+    table.to_parquet(tmp_path / "x.parquet")
+    (tmp_path / "mine").mkdir()
+    pyarrow.parquet.write_table(table.data.table, tmp_path / "mine" / "train.parquet")
+    with pytest.raises(DataError, match="holds no image files, only their names at most"):
+        load_dataset(f"hf:{tmp_path}/mine", settings)
+
+
+def test_a_damaged_data_set(tmp_path: Path, settings: DataSettings) -> None:
+    made([0, 1]).save_to_disk(tmp_path / "mine")
+    (tmp_path / "mine/state.json").write_text("{")
+    refused(tmp_path / "mine", settings, "cannot load the Hugging Face data set .*mine")
+
+
+def test_unpacked_images_that_lack_one(tmp_path: Path, settings: DataSettings) -> None:
+    """They are found by their order."""
+    made([0, 1, 0]).save_to_disk(tmp_path / "mine")
+    folder = load(tmp_path / "mine", settings).test.folder  # type: ignore[attr-defined]
+    next((folder / "all").glob("000000000.*")).unlink()
+    refused(tmp_path / "mine", settings, rf"all lacks files: remove {folder},")
 
 
 class TestLabels:
@@ -169,27 +222,6 @@ class TestLabels:
         assert data.classnames == ("0.0", "1.0")
         assert (data.train.labels.tolist(), data.test.labels.tolist()) == ([0, 1], [1, 0])
 
-    @pytest.mark.parametrize("label", [2, -2])
-    def test_numbers_without_a_name(self, label: int, tmp_path: Path, settings: DataSettings) -> None:
-        made([0, 1]).save_to_disk(tmp_path / "mine")
-        table = arrow_table(tmp_path / "mine")
-        column = table.column_names.index("label")
-        forge(tmp_path / "mine", table.set_column(column, "label", pyarrow.array([0, label])))
-        refused(tmp_path / "mine", settings, f"row 2 has the label {label} .*, which has 2 names")
-
-
-def test_unpacked_images_that_were_changed(tmp_path: Path, settings: DataSettings) -> None:
-    """They are found by their order: with one less and one more, labels would be those of others."""
-    made([0, 1, 0]).save_to_disk(tmp_path / "mine")
-    folder = load(tmp_path / "mine", settings).test.folder
-    first = next((folder / "all").glob("000000000.*"))
-    first.rename(folder / "all" / "000000003.png")
-    refused(tmp_path / "mine", settings, rf"all holds other files than were unpacked: remove {folder},")
-    shutil.rmtree(folder / "all")
-    refused(tmp_path / "mine", settings, rf"all holds other files than were unpacked: remove {folder},")
-    shutil.rmtree(folder)
-    assert load(tmp_path / "mine", settings).test.folder == folder
-
 
 def test_a_data_set_is_called_as_its_folder(
     tmp_path: Path, settings: DataSettings, monkeypatch: pytest.MonkeyPatch
@@ -213,144 +245,7 @@ def test_a_folder_called_like_a_data_set_of_the_hub(
         assert any("owner/mine, no data set of the hub" in note for note in notes) == told
 
 
-def test_the_name_of_a_column_is_short(tmp_path: Path, settings: DataSettings) -> None:
-    """It is told in a note."""
-    made([0, 1]).rename_column("label", "l" * 301).save_to_disk(tmp_path / "mine")
-    with pytest.raises(LimitError, match=r"a column of .*mine: 301 characters of a name"):
-        load(tmp_path / "mine", settings)
-
-
-class TestPaths:
-    """A data set names no image, and Arrow files below its own folder only."""
-
-    @pytest.mark.parametrize("name", ["/etc/passwd", "/dev/zero", "../secret", "own.png"])
-    def test_cells_name_no_files(self, name: str, tmp_path: Path, settings: DataSettings) -> None:
-        """Its library would copy a file of that name into it, so the cell is changed afterwards."""
-        picture(tmp_path / "mine" / "own.png")
-        (tmp_path / "secret").write_text("mine")
-        made([0, 1, 0]).save_to_disk(tmp_path / "mine")
-        table = arrow_table(tmp_path / "mine")
-        field = table.schema.field("image")
-        cells = [*table["image"].to_pylist()[:2], {"bytes": None, "path": name}]
-        forge(tmp_path / "mine", table.set_column(0, field, pyarrow.array(cells, type=field.type)))
-        refused(tmp_path / "mine", settings, r"000000002\.bin")  # an empty file
-        forge(tmp_path / "mine", table.set_column(0, field, pyarrow.array(cells[2:] * 3, type=field.type)))
-        refused(tmp_path / "mine", settings, "holds no image files, only their names at most")
-
-    @pytest.mark.parametrize("name", ["../other/data-00000-of-00001.arrow", "/dev/zero"])
-    def test_arrow_files_outside(self, name: str, tmp_path: Path, settings: DataSettings) -> None:
-        made([0, 1]).save_to_disk(tmp_path / "other")
-        made([0, 1]).save_to_disk(tmp_path / "mine")
-        state = json.loads((tmp_path / "mine/state.json").read_text())
-        state["_data_files"] = [{"filename": name}]
-        (tmp_path / "mine/state.json").write_text(json.dumps(state))
-        refused(tmp_path / "mine", settings, "is not a file of the data set")
-
-    def test_splits_outside(self, tmp_path: Path, settings: DataSettings) -> None:
-        made([0, 1]).save_to_disk(tmp_path / "other")
-        (tmp_path / "mine").mkdir()
-        (tmp_path / "mine/dataset_dict.json").write_text('{"splits": ["../other"]}')
-        refused(tmp_path / "mine", settings, "'../other' is not a file of the data set")
-
-    def test_names_that_are_too_long(self, tmp_path: Path, settings: DataSettings) -> None:
-        made([0, 1]).save_to_disk(tmp_path / "mine")
-        state = json.loads((tmp_path / "mine/state.json").read_text())
-        state["_data_files"] = [{"filename": "x" * 300}]
-        (tmp_path / "mine/state.json").write_text(json.dumps(state))
-        refused(tmp_path / "mine", settings, "mine/x+: File name too long")
-        (tmp_path / "splits").mkdir()
-        (tmp_path / "splits/dataset_dict.json").write_text(json.dumps({"splits": ["y" * 400]}))
-        refused(tmp_path / "splits", settings, "splits/y+: File name too long")
-
-    @pytest.mark.parametrize("extra", ["state.json", "dataset_info.json"])
-    def test_lists_of_both_kinds(self, extra: str, tmp_path: Path, settings: DataSettings) -> None:
-        """Its library reads the state, whatever dataset_dict.json says."""
-        made([0, 1]).save_to_disk(tmp_path / "other")
-        datasets.DatasetDict(test=made([0, 1])).save_to_disk(tmp_path / "mine")
-        assert len(load(tmp_path / "mine", settings).test) == 2
-        (tmp_path / "mine/dataset_dict.json").write_text('{"splits": []}')
-        refused(tmp_path / "mine", settings, "mine is empty")
-        shutil.copy(tmp_path / "other" / extra, tmp_path / "mine")
-        refused(tmp_path / "mine", settings, rf"mine has dataset_dict.json, .* and {extra}, .*: remove")
-
-    def test_a_format_loads_no_library(self, tmp_path: Path, settings: DataSettings) -> None:
-        made([0, 1]).save_to_disk(tmp_path / "mine")
-        state = json.loads((tmp_path / "mine/state.json").read_text())
-        state |= {"_format_type": "tensorflow", "_format_kwargs": {"sort": 1}, "_format_columns": ["none"]}
-        (tmp_path / "mine/state.json").write_text(json.dumps(state))
-        data = load(tmp_path / "mine", DataSettings(cache=settings.cache, test_share=1.0))
-        assert data.test.labels.tolist() == [0, 1]
-
-    def test_files_that_are_listed_twice(self, tmp_path: Path, settings: DataSettings) -> None:
-        made([0, 1]).save_to_disk(tmp_path / "mine")
-        state = json.loads((tmp_path / "mine/state.json").read_text())
-        name = state["_data_files"][0]["filename"]
-        state["_data_files"] += [{"filename": f"./{name}"}]
-        (tmp_path / "mine/state.json").write_text(json.dumps(state))
-        refused(tmp_path / "mine", settings, "is listed twice: save the data set again")
-
-    def test_names_behind_links(self, tmp_path: Path, settings: DataSettings) -> None:
-        """A chain of 600 links of 4 kB made each name take 2 s, before anything was limited."""
-        made([0, 1]).save_to_disk(tmp_path / "mine")
-        state = json.loads((tmp_path / "mine/state.json").read_text())
-        name = state["_data_files"][0]["filename"]
-        (tmp_path / "mine/inner").symlink_to(tmp_path / "mine")
-        state["_data_files"] = [{"filename": f"inner/{name}"}]
-        (tmp_path / "mine/state.json").write_text(json.dumps(state))
-        refused(tmp_path / "mine", settings, f"inner/{name}' is not a file of the data set")
-
-    def test_names_are_few(self, tmp_path: Path, settings: DataSettings) -> None:
-        made([0, 1]).save_to_disk(tmp_path / "mine")
-        state = json.loads((tmp_path / "mine/state.json").read_text())
-        state["_data_files"] = [{"filename": str(number)} for number in range(10_001)]
-        (tmp_path / "mine/state.json").write_text(json.dumps(state))
-        with pytest.raises(LimitError, match="10,001 files of a Hugging Face data set"):
-            load(tmp_path / "mine", settings)
-
-    def test_names_of_many_levels(self, tmp_path: Path, settings: DataSettings) -> None:
-        """200 of 480 levels, of which none was there, took 47 s."""
-        (tmp_path / "mine").mkdir()
-        names = ["/".join([str(number), *"a" * 64]) for number in range(200)]
-        (tmp_path / "mine/dataset_dict.json").write_text(json.dumps({"splits": names}))
-        with pytest.raises(LimitError, match=r"mine/dataset_dict\.json, splits: 65 levels of folders"):
-            load(tmp_path / "mine", settings)
-
-    def test_labels_that_would_be_opened(self, tmp_path: Path, settings: DataSettings) -> None:
-        table = made([0, 1])
-        table.add_column("copy", table["label"]).rename_column("label", "old").rename_column(
-            "image", "label"
-        ).save_to_disk(tmp_path / "mine")
-        labelled = DataSettings(cache=settings.cache, label="label")
-        refused(tmp_path / "mine", labelled, "the column label holds image, not texts")
-
-
-def test_a_copied_fingerprint_gives_no_images_of_another(tmp_path: Path, settings: DataSettings) -> None:
-    """state.json says which data set it is; that of another may be copied."""
-    folder, whole = tmp_path / "mine", DataSettings(cache=settings.cache, test_share=1.0)
-    made([0, 1, 0]).save_to_disk(folder)
-    state = json.loads((folder / "state.json").read_text())
-    assert levels(load(folder, whole).test) == [0, 1, 2]
-    shutil.rmtree(folder)
-    made([0, 0, 0, 1, 0, 1]).select([3, 4, 5]).flatten_indices().save_to_disk(folder)
-    other = json.loads((folder / "state.json").read_text())
-    (folder / "state.json").write_text(json.dumps(other | {"_fingerprint": state["_fingerprint"]}))
-    data = load(folder, whole)
-    assert levels(data.test) == [3, 4, 5]
-
-
 def test_two_names_of_a_split(tmp_path: Path, settings: DataSettings) -> None:
     """The last one replaced the others."""
     datasets.DatasetDict(train=made([0, 1]), Train=made([0]), test=made([1])).save_to_disk(tmp_path / "mine")
     refused(tmp_path / "mine", settings, "mine: train and Train are both the train split: merge them")
-
-
-def test_images_with_two_fields_of_one_name(tmp_path: Path, settings: DataSettings) -> None:
-    """One was taken for their type, the other for their content."""
-    made([0, 1]).save_to_disk(tmp_path / "mine")
-    table = arrow_table(tmp_path / "mine")
-    cells = table["image"].combine_chunks()
-    texts, content = pyarrow.array(["a", "b"]), cells.field("bytes")
-    for first, second in ((texts, content), (content, content)):
-        double = pyarrow.StructArray.from_arrays([first, second], names=["bytes", "bytes"])
-        forge(tmp_path / "mine", table.set_column(0, "image", double))
-        refused(tmp_path / "mine", settings, "has no column of images: it has image, label")

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from dear.data.settings import DataSettings
-from dear.data.sources.split_names import names_of_splits, split_of
+from dear.data.sources.splits import names_of_splits, split_of
 from dear.errors import DataError
 from tests.unit.data.photos import COUNTS, class_folders, load, paths, picture, refused
 

@@ -9,7 +9,7 @@ import pytest
 
 from dear.data.loading import load_dataset
 from dear.data.settings import DataSettings
-from dear.data.sources import archive, table_rows
+from dear.data.sources import archive
 from dear.errors import DataError
 from tests.unit.data.photos import COUNTS, class_folders, load, picture, refused
 from tests.unit.data.sources.test_archive import pack, zipped
@@ -40,7 +40,7 @@ def test_names_in_utf_8_without_its_flag(form: str, tmp_path: Path, settings: Da
     contents = {f"{name}/{number}.png": png(tmp_path) for name in names for number in range(2)}
     packed = without_flag(zipped(tmp_path / "d.zip", contents))
     assert zipfile.ZipFile(packed).namelist() != [*contents]
-    assert load(packed, settings).classnames == tuple(names)
+    assert load(packed, settings).classnames == NAMES
     (tmp_path / "l").mkdir()
     rows = "".join(f"{names[0]}/{number}.png,x,{part}\n" for number, part in enumerate(("train", "test")))
     listed = without_flag(
@@ -130,30 +130,6 @@ def test_tables_that_list_no_images_beside_folders(tmp_path: Path, settings: Dat
     told = [str(warning.message) for warning in warnings]
     assert "e: its table train.csv says what its classes are, not its folders" in told
     assert "e: there is a single class, 'x': every image would be predicted as it" in told
-
-
-@pytest.mark.parametrize("within", ["", "d/"])
-def test_many_tables_are_not_looked_into(
-    tmp_path: Path, settings: DataSettings, monkeypatch: pytest.MonkeyPatch, within: str
-) -> None:
-    """Each line of JSON takes up to 10 ms: 4,050 in 795 kB took 40 s."""
-    tables = {f"{within}{number}.jsonl": b"{}" for number in range(101)}
-    images = {f"{within}{name}/{number}.png": png(tmp_path) for name in "ab" for number in range(2)}
-    monkeypatch.setattr(table_rows, "lists_images", lambda _: pytest.fail("it was looked into"))
-    with pytest.raises(DataError, match=r"d\.zip has 101 tables: leave the one that lists the images"):
-        load(zipped(tmp_path / "d.zip", tables | images), settings)
-
-
-def test_tables_of_all_levels_are_counted_together(
-    tmp_path: Path, settings: DataSettings, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """64 levels of 100 tables each would take a minute."""
-    looks = list[str]()
-    monkeypatch.setattr(table_rows, "lists_images", lambda path: bool(looks.append(path.name)))
-    tables = {f"{'d/' * level}{level}-{n}.csv": b"x" for level in range(1, 6) for n in range(40)}
-    images = {f"{'d/' * 6}{name}/{number}.png": png(tmp_path) for name in "ab" for number in range(2)}
-    archive.unpack(zipped(tmp_path / "d.zip", tables | images), settings.cache_folder())
-    assert len(looks) == 80
 
 
 def test_an_odd_table_beside_folders_is_no_fault(tmp_path: Path, settings: DataSettings) -> None:

@@ -1,0 +1,268 @@
+"""Which image files are read, what their pixels are, and that no file asks for more than its limits."""
+
+import io
+import os
+import re
+import stat
+import struct
+import zlib
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image, ImageFile, ImageOps, features
+
+from dear.data.images.decode import HAS_HEIC, as_picture, decode, open_image, read_image
+from dear.data.images.memory import picture_of
+from dear.errors import DataError
+from dear.limits import LimitError
+
+FORMS = ["JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF"]
+REFUSED = ["ICO", "ICNS", "EPS", "PDF", "PPM", "TGA", "PCX", "SGI", "DDS", "JPEG2000", "IM", "MSP", "XBM"]
+REFUSED += ["AVIF"] if features.check("avif") else []
+POSTSCRIPT = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 10 10\nshowpage\n"
+
+
+def saved(form: str, size: tuple[int, int] = (8, 8), mode: str = "RGB", **options: Any) -> bytes:
+    stream = io.BytesIO()
+    noise = np.random.default_rng(5).integers(0, 256, (size[1], size[0], 3), dtype=np.uint8)
+    Image.fromarray(noise).convert(mode).save(stream, form, **options)
+    return stream.getvalue()
+
+
+@pytest.fixture
+def ghostscript(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A program of Ghostscript's name that leaves a file when it is called; the file's place."""
+    left, program = tmp_path / "written", tmp_path / "bin/gs"
+    program.parent.mkdir()
+    program.write_text(f"#!/bin/sh\n: > '{left}'\n")
+    program.chmod(program.stat().st_mode | stat.S_IXUSR)
+    monkeypatch.setenv("PATH", str(program.parent), prepend=os.pathsep)
+    monkeypatch.setattr("PIL.EpsImagePlugin.gs_binary", None)  # Pillow looks for it once
+    return left
+
+
+class TestFormats:
+    @pytest.mark.parametrize("form", FORMS)
+    def test_the_listed_ones_are_read_whatever_their_name(self, form: str, tmp_path: Path) -> None:
+        (tmp_path / "x.anything").write_bytes(saved(form, (7, 5)))
+        assert decode(tmp_path / "x.anything").shape == (3, 5, 7)
+
+    @pytest.mark.parametrize("form", REFUSED)
+    def test_no_other_is(self, form: str, tmp_path: Path) -> None:
+        mode = "1" if form in ("MSP", "XBM") else "RGB"
+        (tmp_path / "photo.png").write_bytes(saved(form, (64, 64), mode))
+        with pytest.raises(DataError, match=r"photo\.png: it is not an image of a supported format: JPEG"):
+            decode(tmp_path / "photo.png")
+
+    @pytest.mark.parametrize("name", ["photo.png", "photo.eps", "photo"])
+    def test_postscript_is_not_run(self, name: str, tmp_path: Path, ghostscript: Path) -> None:
+        (tmp_path / name).write_bytes(POSTSCRIPT)
+        for _ in range(2):
+            with pytest.raises(DataError, match="it is not an image of a supported format"):
+                decode(tmp_path / name)
+            assert not ghostscript.exists()
+            with Image.open(tmp_path / name) as file, pytest.raises(OSError, match="cannot identify"):
+                file.load()  # were Pillow to choose
+            assert ghostscript.exists()
+            ghostscript.unlink()
+
+    def test_photos_of_a_phone(self, tmp_path: Path) -> None:
+        if not HAS_HEIC:
+            (tmp_path / "x.heic").write_bytes(b"\0\0\0\x18ftypheic")
+            with pytest.raises(DataError, match="pip install pillow-heif"):
+                decode(tmp_path / "x.heic")
+            return
+        pillow_heif = pytest.importorskip("pillow_heif")
+        pillow_heif.register_heif_opener()
+        levels = np.random.default_rng(1).integers(0, 256, (48, 64, 3), dtype=np.uint8)
+        Image.fromarray(levels).save(tmp_path / "x.heic", quality=-1, chroma=444)
+        with Image.open(tmp_path / "x.heic") as file:
+            expected = np.asarray(file.convert("RGB"))
+        assert np.array_equal(decode(tmp_path / "x.heic").permute(1, 2, 0).numpy(), expected)
+
+    def test_a_photo_with_a_video_behind_it(self) -> None:
+        """Where two bytes in 65,536 look like the start of a scan."""
+        content = saved("JPEG", (64, 48))
+        with_video = decode(Path("x"), data=content + b"\xff\xda" * 100)
+        assert torch.equal(with_video, decode(Path("x"), data=content))
+
+
+class TestFiles:
+    def test_an_empty_or_missing_one(self, tmp_path: Path) -> None:
+        (tmp_path / "x.png").touch()
+        with pytest.raises(DataError, match=r"x\.png: it is empty"):
+            read_image(tmp_path / "x.png")
+        with pytest.raises(DataError, match=r"y\.png"):
+            read_image(tmp_path / "y.png")
+
+    def test_one_above_the_limit(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        (tmp_path / "x.png").write_bytes(content := saved("PNG"))
+        monkeypatch.setenv("DEAR_LIMIT_IMAGE_BYTES", str(len(content)))
+        assert read_image(tmp_path / "x.png") == content
+        monkeypatch.setenv("DEAR_LIMIT_IMAGE_BYTES", str(len(content) - 1))
+        with pytest.raises(DataError, match="DEAR_LIMIT_IMAGE_BYTES to raise it"):
+            read_image(tmp_path / "x.png")
+
+    @pytest.mark.parametrize("form", FORMS)
+    def test_the_size_is_judged_before_a_pixel_is_decoded(
+        self, form: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        content = saved(form, (64, 32))
+        monkeypatch.setattr(ImageFile.ImageFile, "load", lambda _: pytest.fail("pixels were decoded"))
+        open_image(content).close()
+        monkeypatch.setenv("DEAR_LIMIT_IMAGE_PIXELS", str(64 * 32 - 1))
+        with pytest.raises(LimitError, match=r"\(64 x 32\): 2,048 pixels"):
+            open_image(content)
+
+    def test_a_small_file_of_a_very_large_picture(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """30,000 x 30,000 pixels of one color have 40 KB."""
+        row = bytes(1 + 3 * 30_000)
+        packer = zlib.compressobj()
+        data = b"".join(packer.compress(row) for _ in range(500)) + packer.flush()
+        header = struct.pack(">IIBBBBB", 30_000, 30_000, 8, 2, 0, 0, 0)
+        chunks = ((b"IHDR", header), (b"IDAT", data), (b"IEND", b""))
+        content = b"\x89PNG\r\n\x1a\n" + b"".join(
+            struct.pack(">I", len(body)) + name + body + struct.pack(">I", zlib.crc32(name + body))
+            for name, body in chunks
+        )
+        monkeypatch.setattr(ImageFile.ImageFile, "load", lambda _: pytest.fail("pixels were decoded"))
+        with pytest.raises(DataError, match=r"x: .*(above the limit of 120,000,000|decompression bomb)"):
+            decode(Path("x"), data=content)
+
+    @pytest.mark.parametrize("progressive", [False, True])
+    def test_scans_over_and_over(self, progressive: bool) -> None:
+        plain = saved("JPEG", (64, 64), "L", progressive=progressive)
+        starts = [match.start() for match in re.finditer(b"\xff\xda", plain)]
+        last = plain[starts[-1] : -2]
+        of_64, of_65 = (plain[:-2] + last * (count - len(starts)) + plain[-2:] for count in (64, 65))
+        open_image(of_64).close()
+        with pytest.raises(DataError, match="65 scans of a progressive JPEG"):
+            decode(Path("x"), data=of_65)
+
+
+ORIENTED = [(form, turned) for form in ("JPEG", "PNG", "WEBP", "TIFF") for turned in range(1, 9)]
+
+
+@pytest.mark.parametrize(("form", "turned"), ORIENTED)
+def test_every_form_of_an_image_is_upright(form: str, turned: int, tmp_path: Path) -> None:
+    """Path, bytes, and Pillow's image, loaded or not, once and again: as `exif_transpose` has it."""
+    exif = Image.Exif()
+    exif[0x0112] = turned
+    lossless = {"lossless": True} if form == "WEBP" else {}
+    (tmp_path / "x").write_bytes(content := saved(form, (23, 17), exif=exif, **lossless))
+    with Image.open(tmp_path / "x") as file:
+        expected = np.asarray(ImageOps.exif_transpose(file).convert("RGB"))
+    fresh, loaded = Image.open(tmp_path / "x"), Image.open(tmp_path / "x")
+    loaded.load()
+    for image in (tmp_path / "x", str(tmp_path / "x"), content, fresh, fresh, loaded, loaded):
+        assert np.array_equal(picture_of(image).permute(1, 2, 0).numpy(), expected)
+
+
+@pytest.mark.parametrize("form", ["PNG", "WEBP", "JPEG"])
+def test_damaged_exif_leaves_a_picture_as_it_is(form: str) -> None:
+    content = saved(form, (23, 17), exif=b"Exif\0\0no TIFF at all")
+    assert decode(Path("x"), data=content).shape == (3, 17, 23)
+
+
+class TestPixels:
+    """By Pillow and numpy, step by step."""
+
+    def levels(self, high: int, kind: str = "uint16") -> np.ndarray:
+        return np.random.default_rng(3).integers(0, high, (17, 23)).astype(kind)
+
+    @pytest.mark.parametrize("mode", ["RGBA", "LA", "P"])
+    def test_transparency_is_on_white(self, mode: str, tmp_path: Path) -> None:
+        noise = np.random.default_rng(7).integers(0, 256, (23, 11, 4), dtype=np.uint8)
+        image = Image.fromarray(noise)
+        if mode == "P":
+            image = image.convert("RGB").convert("P")
+            image.info["transparency"] = 3
+        else:
+            image = image.convert(mode)
+        image.save(tmp_path / "x.png")
+        rgba = np.asarray(image.convert("RGBA")).astype(float)
+        expected = 255 + (rgba[..., :3] - 255) * rgba[..., 3:] / 255
+        assert np.abs(decode(tmp_path / "x.png").permute(1, 2, 0).numpy() - expected).max() <= 1
+
+    @pytest.mark.parametrize("form", ["PNG", "TIFF"])
+    def test_16_bits_are_scaled(self, form: str, tmp_path: Path) -> None:
+        levels = self.levels(65_536)
+        Image.fromarray(levels).save(tmp_path / "x", form)
+        expected = np.rint(levels / 257).astype(np.uint8)
+        assert all(np.array_equal(channel, expected) for channel in decode(tmp_path / "x").numpy())
+
+    @pytest.mark.parametrize("high", [255, 65_536, 2**31 - 1])
+    def test_32_bits_are_refused(self, high: int, tmp_path: Path) -> None:
+        Image.fromarray(self.levels(high, "int32")).save(tmp_path / "x.tif")
+        with pytest.raises(DataError, match="32-bit or signed pixels have no agreed range; save it with 8"):
+            decode(tmp_path / "x.tif")
+
+    @pytest.mark.parametrize("form", ["PNG", "TIFF"])
+    def test_12_bits_in_16_are_refused(self, form: str, tmp_path: Path) -> None:
+        """They would be black."""
+        Image.fromarray(self.levels(4096)).save(tmp_path / "x", form)
+        with pytest.raises(DataError, match="have 12 bits, or it is dark"):
+            decode(tmp_path / "x")
+        for level in (0, 4096):
+            Image.fromarray(np.full((17, 23), level, np.uint16)).save(tmp_path / "x", form)
+            assert decode(tmp_path / "x").unique().tolist() == [round(level / 257)]
+
+    @pytest.mark.parametrize("compression", [None, "tiff_deflate"])
+    def test_ycbcr(self, compression: str | None, tmp_path: Path) -> None:
+        noise = np.random.default_rng(3).integers(0, 256, (17, 23, 3), dtype=np.uint8)
+        picture = Image.fromarray(noise).convert("YCbCr")
+        picture.save(tmp_path / "x.tif", compression=compression)
+        decoded = decode(tmp_path / "x.tif").permute(1, 2, 0).numpy().astype(int)
+        assert abs(decoded - np.asarray(picture.convert("RGB")).astype(int)).max() <= 2
+
+    def test_the_first_frame_of_an_animation(self, tmp_path: Path) -> None:
+        red, blue = (Image.new("RGB", (8, 8), color) for color in ("red", "blue"))
+        for form in ("png", "gif", "webp"):
+            red.save(tmp_path / f"x.{form}", save_all=True, append_images=[blue], lossless=True)
+            assert decode(tmp_path / f"x.{form}")[:, 3, 3].tolist() == [255, 0, 0]
+
+
+CONTENTS = [partial(saved, form, (23, 17)) for form in FORMS]
+CONTENTS += [partial(saved, "TIFF", (23, 17), compression=name) for name in ("jpeg", "tiff_lzw")]
+CONTENTS += [
+    partial(saved, "JPEG", (23, 17), progressive=True),
+    partial(saved, "WEBP", (23, 17), lossless=True),
+]
+
+
+@settings(max_examples=300, deadline=None, derandomize=True)
+@given(
+    number=st.integers(0, len(CONTENTS) - 1),
+    cut=st.floats(0, 1),
+    changes=st.lists(
+        st.tuples(st.floats(0, 1, exclude_max=True), st.binary(min_size=1, max_size=4)), max_size=4
+    ),
+)
+def test_a_damaged_file_is_a_picture_or_one_line(
+    number: int, cut: float, changes: list[tuple[float, bytes]]
+) -> None:
+    """Whatever bytes are changed or cut off: pixels within the limit, or a DataError of one line."""
+    content = bytearray(CONTENTS[number]())
+    for place, values in changes:
+        start = int(place * len(content))
+        content[start : start + len(values)] = values
+    content = content[: round(len(content) * max(cut, 0.1))] if cut < 0.9 else content
+    try:
+        picture, message = decode(Path("photo"), data=bytes(content)), ""
+    except DataError as error:
+        picture, message = torch.zeros(3, 1, 1, dtype=torch.uint8), str(error)
+    assert "\n" not in message
+    assert picture.dtype == torch.uint8
+    assert picture.shape[0] == 3
+    assert picture.numel() <= 3 * 120_000_000
+
+
+def test_pillows_image_and_ours_are_the_same() -> None:
+    levels = np.arange(5 * 7 * 3, dtype=np.uint8).reshape(5, 7, 3)
+    assert np.array_equal(as_picture(Image.fromarray(levels)).permute(1, 2, 0).numpy(), levels)

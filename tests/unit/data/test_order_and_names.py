@@ -1,0 +1,261 @@
+"""Which class has which number and which name: numbered folders, lists of names, forms of Unicode."""
+
+import json
+import unicodedata
+import zipfile
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+
+from dear.data.check import check_dataset
+from dear.data.loading import load_dataset
+from dear.data.settings import DataSettings
+from dear.errors import DataError
+from tests.unit.data.photos import class_folders, load, paths, picture, refused
+from tests.unit.data.sources.test_zips_of_people import without_flag
+
+NAMES = ("bee", "ant", "cat", "dog", "elk", "fox", "gnu", "hen", "ibis", "jay", "koi", "lynx")
+"""In the order of their numbers, 0 to 11, and not of the alphabet."""
+
+
+@pytest.fixture
+def numbered(tmp_path: Path) -> Path:
+    """Folders 0 to 11, whose images say their class: of folder 10, image 3 is 10/3.png."""
+    return class_folders(tmp_path / "d", {str(number): 4 for number in range(12)})
+
+
+def named(path: Path, settings: DataSettings, names: Any) -> dict[str, str]:
+    """The name of each key of a data set, by a JSON file of names."""
+    (path.parent / "names.json").write_text(json.dumps(names))
+    data = load(path, replace(settings, classnames=path.parent / "names.json"))
+    for image, label in zip(data.train.paths, data.train.labels, strict=True):  # type: ignore[attr-defined]
+        assert image.startswith(f"{data.keys[label]}/") or "/" not in image
+    return dict(zip(data.keys, data.classnames, strict=True))
+
+
+def test_numbered_folders_are_in_the_order_of_their_numbers(numbered: Path, settings: DataSettings) -> None:
+    """The names went to 0, 1, 10, 11, 2: 10 of 12 were wrong, and a check said ok."""
+    wanted = {str(number): name for number, name in enumerate(NAMES)}
+    assert named(numbered, settings, [*NAMES]) == wanted
+    assert named(numbered, settings, wanted) == wanted
+    rows = "".join(f"{number}/{image}.png,{number}\n" for number in range(12) for image in range(4))
+    (numbered / "list.csv").write_text(f"path,label\n{rows}")
+    assert named(numbered / "list.csv", settings, [*NAMES]) == wanted
+    for part in ("train", "test"):
+        class_folders(numbered.parent / "parts" / part, {str(number): 2 for number in range(12)})
+    assert load(numbered.parent / "parts", settings).keys == tuple(map(str, range(12)))
+    for angle in ("0", "15", "100"):
+        class_folders(numbered.parent / "domains" / angle, {"ant": 2, "bee": 2})
+    assert (
+        "0 (4 images), 15 (4 images), 100 (4 images)" in load(numbered.parent / "domains", settings).notes[0]
+    )
+
+
+@pytest.mark.parametrize(
+    ("folders", "order"),
+    [
+        (("1", "02", "010"), ("1", "02", "010")),
+        (("-10", "-9", "0.5", "10"), ("-10", "-9", "0.5", "10")),
+        (("2", "10", "ten"), ("10", "2", "ten")),
+    ],
+)
+def test_the_order_of_folders(
+    folders: tuple[str, ...], order: tuple[str, ...], tmp_path: Path, settings: DataSettings
+) -> None:
+    assert load(class_folders(tmp_path / "d", dict.fromkeys(folders, 2)), settings).keys == order
+
+
+def test_a_list_beside_numbers_from_1_or_with_gaps(tmp_path: Path, settings: DataSettings) -> None:
+    """By place while the numbers are within the list, else in their order."""
+    folder = class_folders(tmp_path / "a" / "d", {"1": 2, "2": 2, "3": 2})
+    assert named(folder, settings, ["x", "y", "z"]) == {"1": "x", "2": "y", "3": "z"}
+    assert named(folder, settings, ["w", "x", "y", "z"]) == {"1": "x", "2": "y", "3": "z"}
+    folder = class_folders(tmp_path / "b" / "d", {"0": 2, "2": 2, "5": 2})
+    assert named(folder, settings, list("uvwxyz")) == {"0": "u", "2": "w", "5": "z"}
+    with pytest.raises(DataError, match="has 2 names for 3 classes"):
+        named(folder, settings, ["x", "y"])
+
+
+def test_a_list_beside_other_folders_matches_by_name(tmp_path: Path, settings: DataSettings) -> None:
+    folder = class_folders(tmp_path / "d", {"red_ant": 2, "Bee": 2})
+    assert named(folder, settings, ["red ant", "bee"]) == {"Bee": "bee", "red_ant": "red ant"}
+    with pytest.raises(DataError, match="says nothing of the class 'Bee': give an object"):
+        named(folder, settings, ["red ant", "wasp"])
+
+
+def test_a_list_fits_the_numbers_of_a_split_list(tmp_path: Path, settings: DataSettings) -> None:
+    """Its labels are stated: the list of names is in their order."""
+    class_folders(tmp_path / "d" / "images", {"bee": 2, "ant": 2})
+    rows = [[f"{name}/{n}.png", label, name] for label, name in enumerate(("bee", "ant")) for n in range(2)]
+    (tmp_path / "d/split_zhou_Mine.json").write_text(json.dumps({"train": rows[::2], "test": rows[1::2]}))
+    assert named(tmp_path / "d", settings, ["x", "y"]) == {"bee": "x", "ant": "y"}
+
+
+def test_the_map_from_folder_to_name_is_told(numbered: Path, settings: DataSettings, tmp_path: Path) -> None:
+    (tmp_path / "n.json").write_text(json.dumps(NAMES))
+    own = replace(settings, classnames=tmp_path / "n.json")
+    with pytest.warns(
+        UserWarning, match=r"named by .*n\.json: 0 is bee, 1 is ant, .*, 10 is koi, 11 is lynx"
+    ):
+        load_dataset(str(numbered), own)
+    found = check_dataset(str(numbered), own)
+    assert dict(zip(found.keys, found.classnames, strict=True))["10"] == "koi"
+    assert any("10 is koi" in note for note in found.notes)
+
+
+@pytest.mark.parametrize(
+    ("labels", "keys", "note"),
+    [
+        (["1", "2", "10"], ("1", "2", "10"), "its 3 labels are numbers from 1 to 10, with gaps"),
+        (["1", "2", "3"], ("1", "2", "3"), "its 3 labels are numbers from 1 to 3: they are taken in their"),
+        (["0.0", "1.0", "2.0"], ("0", "1", "2"), None),
+        (["00", "01", "02"], ("00", "01", "02"), None),
+        (["0", "1", "1.0"], ("0", "1"), None),
+        (["0", "7000000000", "3"], ("0", "3", "7000000000"), "from 0 to 7000000000, with gaps"),
+    ],
+)
+def test_labels_that_do_not_run_from_0(
+    labels: list[str], keys: tuple[str, ...], note: str | None, tmp_path: Path, settings: DataSettings
+) -> None:
+    rows = [f"{label}-{n}.png,{label}" for label in labels for n in range(2)]
+    for row in rows:
+        picture(tmp_path / row.partition(",")[0])
+    (tmp_path / "list.csv").write_text("\n".join(["path,label", *rows]))
+    data = load(tmp_path / "list.csv", settings)
+    assert data.keys == keys
+    assert [note for note in data.notes if "labels" in note and "numbers from" in note] == (
+        [] if note is None else [told for told in data.notes if note in told]
+    )
+    for image, label in zip(data.train.paths, data.train.labels, strict=True):  # type: ignore[attr-defined]
+        assert float(image.partition("-")[0]) == float(data.keys[label])
+
+
+FORMS: tuple[Literal["NFC", "NFD"], ...] = ("NFC", "NFD")
+
+
+def test_the_split_does_not_depend_on_the_form_of_unicode(tmp_path: Path, settings: DataSettings) -> None:
+    """macOS and Linux had 4 of 9 test images in common."""
+    data = {}
+    for form in FORMS:
+        for name in ("Möwe", "Äsche", "zebra"):
+            for number in range(9):
+                picture(tmp_path / form / "d" / unicodedata.normalize(form, f"{name}/é{number}.png"), number)
+        data[form] = load(tmp_path / form / "d", settings)
+    composed = [
+        {part: {unicodedata.normalize("NFC", path) for path in found} for part, found in paths(each).items()}
+        for each in data.values()
+    ]
+    assert composed[0] == composed[1]
+    assert data["NFC"].identity == data["NFD"].identity
+    assert data["NFC"].keys == data["NFD"].keys == ("Möwe", "zebra", "Äsche")
+    assert (data["NFC"].train.labels == data["NFD"].train.labels).all()
+
+
+def test_one_class_in_two_forms_of_unicode(tmp_path: Path, settings: DataSettings) -> None:
+    """A data set that was put together on two machines."""
+    for part, form in zip(("train", "test"), FORMS, strict=True):
+        class_folders(tmp_path / "d" / part, {unicodedata.normalize(form, "Möwe"): 2, "ant": 3})
+    data = load(tmp_path / "d", settings)
+    assert (data.keys, len(data.train), len(data.test)) == (("Möwe", "ant"), 5, 5)
+    rows = [f"{number}.png,{unicodedata.normalize(FORMS[number % 2], 'Möwe')}" for number in range(4)]
+    for number in range(4):
+        picture(tmp_path / f"{number}.png")
+    (tmp_path / "list.csv").write_text("\n".join(["path,label", *rows]), encoding="utf-8")
+    assert load(tmp_path / "list.csv", settings).keys == ("Möwe",)
+    (tmp_path / "n.json").write_text(json.dumps({unicodedata.normalize("NFD", "Möwe"): "gull"}))
+    own = replace(settings, classnames=tmp_path / "n.json")
+    assert load(tmp_path / "list.csv", own).classnames == ("gull",)
+    two = class_folders(tmp_path / "e", dict.fromkeys((unicodedata.normalize(f, "Möwe") for f in FORMS), 2))
+    refused(two, settings, "'Möwe' is listed twice")
+
+
+def test_listed_paths_in_both_forms(tmp_path: Path, settings: DataSettings) -> None:
+    """A folder in one form and a file in the other; the table has the third combination, as has a list."""
+    stored = f"{unicodedata.normalize('NFD', 'Möwe')}/{unicodedata.normalize('NFC', 'é.png')}"
+    picture(tmp_path / "d" / stored)
+    picture(tmp_path / "d" / "ü.png")
+    (tmp_path / "d" / "list.csv").write_text("path,label,split\nMöwe/é.png,gull,train\nü.png,gull,test\n")
+    assert paths(load(tmp_path / "d" / "list.csv", settings)) == {"train": {stored}, "test": {"ü.png"}}
+    rows = {"train": [["Möwe/é.png", 0, "gull"]], "test": [["ü.png", 0, "gull"]]}
+    (tmp_path / "d/split_zhou_Mine.json").write_text(json.dumps(rows))
+    assert paths(load(tmp_path / "d", settings)) == {"train": {stored}, "test": {"ü.png"}}
+
+
+@pytest.mark.parametrize("within", ["dataset", "a/b/dataset"])
+def test_a_folder_around_the_data_set(within: str, tmp_path: Path, settings: DataSettings) -> None:
+    """It was one class, dataset, with an accuracy of 100%."""
+    for part in ("train", "test"):
+        class_folders(tmp_path / "x" / within / part, {"ant": 2, "bee": 3})
+    (tmp_path / "x" / "README.txt").write_text("x")
+    data = load(tmp_path / "x", settings)
+    assert (data.name, data.classnames, len(data.train), len(data.test)) == ("x", ("ant", "bee"), 5, 5)
+    assert data.notes[0] == f"all of it is in {within}/"
+    as_class = load(tmp_path / "x", replace(settings, layout="classes"))
+    assert len(as_class.classnames) == 1
+
+
+@pytest.mark.parametrize("name", ["metadata.csv", "metadata.jsonl"])
+def test_the_metadata_of_hugging_face(name: str, tmp_path: Path, settings: DataSettings) -> None:
+    """Images and their table in one folder: https://huggingface.co/docs/datasets/image_dataset."""
+    for number in range(4):
+        picture(tmp_path / "d" / f"{number}.png", number)
+    rows = [(f"{number}.png", ("ant", "bee")[number % 2]) for number in range(4)]
+    text = "file_name,label\n" + "".join(f"{path},{label}\n" for path, label in rows)
+    if name.endswith("jsonl"):
+        text = "".join(json.dumps({"file_name": path, "label": label}) + "\n" for path, label in rows)
+    (tmp_path / "d" / name).write_text(text)
+    for path in (tmp_path / "d" / name, tmp_path / "d"):
+        data = load(path, replace(settings, test_share=0.0))
+        assert (data.classnames, data.train.labels.tolist()) == (("ant", "bee"), [0, 1, 0, 1])
+    assert data.name == "d"
+
+
+def test_links_to_folders_within_a_class_are_followed(tmp_path: Path, settings: DataSettings) -> None:
+    """Once, and not to what is there anyway: without an end, or with images twice."""
+    folder = class_folders(tmp_path / "d", {"ant": 2, "bee": 2})
+    class_folders(tmp_path, {"elsewhere": 3})
+    (folder / "ant" / "more").symlink_to(tmp_path / "elsewhere")
+    (folder / "ant" / "self").symlink_to(folder / "ant")
+    (folder / "ant" / "above").symlink_to(tmp_path)
+    (tmp_path / "elsewhere" / "again").symlink_to(tmp_path / "elsewhere")
+    found = paths(load(folder, settings))
+    ants = {path for part in found.values() for path in part if path.startswith("ant/")}
+    assert ants == {"ant/0.png", "ant/1.png", "ant/more/0.png", "ant/more/1.png", "ant/more/2.png"}
+
+
+def test_photos_in_heic_are_told(
+    tmp_path: Path, settings: DataSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dear.data.sources.folder.SUFFIXES", frozenset([".png"]))
+    folder = class_folders(tmp_path / "d", {"ant": 2, "bee": 2})
+    for number in range(5):
+        (folder / "ant" / f"{number}.HEIC").write_bytes(b"x")
+    (folder / "ant" / "notes.txt").write_text("x")
+    assert load(folder, settings).notes[1:] == (
+        "5 photos in HEIC are not read: ant/0.HEIC, ant/1.HEIC, ant/2.HEIC ... and 2 more; "
+        "pip install pillow-heif",
+        "1 file has no image suffix and is left out: ant/notes.txt",
+    )
+    (folder / "cat").mkdir()
+    (folder / "cat" / "0.heic").write_bytes(b"x")
+    refused(
+        folder, settings, "the class 'cat' has no images in .* 1 photo in HEIC is not read: cat/0.heic; pip"
+    )
+
+
+def test_a_zip_whose_names_are_not_in_utf_8(tmp_path: Path, settings: DataSettings) -> None:
+    """Cyrillic of Windows (cp1251), whose bytes are neither UTF-8 nor what MS-DOS meant."""
+    packed, content = tmp_path / "d.zip", picture(tmp_path / "any.png").read_bytes()
+    with zipfile.ZipFile(packed, "w") as file:
+        for name in ("ant", "??????"):
+            for number in range(2):
+                file.writestr(f"{name}/{number}.png", content)
+    odd = "чайкам".encode("cp1251")
+    packed.write_bytes(without_flag(packed).read_bytes().replace(b"??????", odd))
+    data = load(packed, settings)
+    assert len(data.classnames) == 2
+    assert any(
+        "the names of 2 of its files are not in UTF-8 and may be read wrongly" in note for note in data.notes
+    )
