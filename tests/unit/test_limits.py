@@ -42,16 +42,8 @@ def test_names_and_prompts_are_counted_before_any_is_encoded(
     monkeypatch.setattr(Clip, "tokenize", lambda *_: pytest.fail("names were encoded"))
     with pytest.raises(LimitError, match=r"3 class names: 9 prompts"):
         method.set_classes(names, [*templates, "the {}"])
-    monkeypatch.setenv("DEAR_LIMIT_TEXT_FEATURES", str(3 * 2 * 17 - 1))
-    with pytest.raises(
-        LimitError, match=r"3 class names: 102 values of text features.*DEAR_LIMIT_TEXT_FEATURES to"
-    ):
-        method.set_classes(names, templates)
-    monkeypatch.delenv("DEAR_LIMIT_TEXT_FEATURES")
-    # Two templates with each name: 2 x (3 + 5 + 4) letters of names, and 3 x (15 + 4) of templates.
-    monkeypatch.setenv("DEAR_LIMIT_PROMPT_TEXT", "80")
-    with pytest.raises(LimitError, match=r"3 class names: 81 bytes of all prompts"):
-        method.set_classes(names, templates)
+    with pytest.raises(LimitError, match=r"3 class names: 1,002 characters of a class name or a template"):
+        method.set_classes(names, ["a {}" + 998 * "b"])
     monkeypatch.setenv("DEAR_LIMIT_CLASSES", "3")
     require_distinct("here", names, names)
     with pytest.raises(LimitError, match="here: 4 class names"):

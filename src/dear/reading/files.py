@@ -40,20 +40,21 @@ def opened(path: Path) -> Iterator[BinaryIO]:
         yield file
 
 
-def read_bytes(path: Path, size_limit: str = "json_bytes") -> bytes:
-    """The content of a file; ``size_limit`` names the limit of its size. Raises ReadingError, LimitError."""
+def read_bytes(path: Path, size_limit: str | None = None) -> bytes:
+    """The content of a file, whose size has a limit of this name. Raises ReadingError, LimitError."""
     with opened(path) as file:
-        at_most(size_limit, os.fstat(file.fileno()).st_size, path)
+        if size_limit is not None:
+            at_most(size_limit, os.fstat(file.fileno()).st_size, path)
         return file.read()
 
 
-def read_text(path: Path, size_limit: str = "text_bytes") -> str:
-    """The text of a file in UTF-8, with or without a byte order mark; errors as in `read_bytes`."""
-    return decoded(path, read_bytes(path, size_limit))
+def read_text(path: Path) -> str:
+    """The text of a file in UTF-8, with or without a byte order mark. Raises ReadingError."""
+    return decoded(path, read_bytes(path))
 
 
 def read_lines(path: Path) -> list[str]:
-    """The lines of a text file; errors as in `read_bytes`."""
+    """The lines of a text file. Raises ReadingError."""
     return read_text(path).splitlines()
 
 

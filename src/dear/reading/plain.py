@@ -29,7 +29,7 @@ def split_list(text: str) -> list[str]:
 
 def read_json(path: Path, *, file_names: bool = False) -> Any:
     """The value of a JSON file; the rest as in `parse_json`."""
-    return parse_json(read_bytes(path), path, file_names=file_names)
+    return parse_json(read_bytes(path, "json_bytes"), path, file_names=file_names)
 
 
 def parse_json(content: bytes | str, where: object, *, file_names: bool = False) -> Any:

@@ -21,7 +21,7 @@ from dear.backbone import hub
 from dear.backbone.tokenizer_file import FILE, SETTINGS, FileTokenizer, read_tokenizer
 from dear.backbone.weights import fill_weights, read_weights
 from dear.errors import DearError, WeightsError, first_line
-from dear.limits import LIMITS, at_most
+from dear.limits import at_most
 from dear.reading.files import ReadingError, expanded
 from dear.reading.plain import read_json
 from dear.reading.typed import Positive, Range, shown, typed
@@ -58,10 +58,10 @@ class Config(TypedDict):
     model_type: Literal["bert"]
     hidden_size: Most
     intermediate_size: Annotated[int, Range(1, 4 * WIDEST)]
-    num_hidden_layers: Annotated[int, Range(1, LIMITS["layers"].default)]
-    num_attention_heads: Annotated[int, Range(1, LIMITS["heads"].default)]
-    vocab_size: Positive
-    max_position_embeddings: Annotated[int, Range(2)]
+    num_hidden_layers: Annotated[int, Range(1, 128)]
+    num_attention_heads: Annotated[int, Range(1, 128)]
+    vocab_size: Annotated[int, Range(1, 1_000_000)]
+    max_position_embeddings: Annotated[int, Range(2, 1024)]
     type_vocab_size: Annotated[int, Range(1, 16)]
     layer_norm_eps: Annotated[float, Range(1e-30, 1)]
     hidden_act: Literal["gelu"]
@@ -258,8 +258,6 @@ def _load(source: str) -> SentenceModel:
     config = typed(read_json(file), Config, file)
     if config["hidden_size"] % config["num_attention_heads"]:
         raise ReadingError(file, "its hidden_size is no multiple of its num_attention_heads")
-    at_most("vocabulary", config["vocab_size"], file)
-    at_most("context", config["max_position_embeddings"], file)
     with torch.device("meta"):
         bert = Bert(config)
     at_most("parameters", sum(parameter.numel() for parameter in bert.parameters()), file)

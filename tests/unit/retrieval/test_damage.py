@@ -2,7 +2,6 @@
 
 import errno
 import gc
-import os
 import shutil
 import sqlite3
 import struct
@@ -17,7 +16,6 @@ import pytest
 import torch
 
 from dear.errors import DataError, OutputError
-from dear.limits import LIMITS, Limit, LimitError
 from dear.reading.files import ReadingError
 from dear.retrieval.build import build_index
 from dear.retrieval.catalogue import Catalogue
@@ -75,7 +73,7 @@ def view(out: Path) -> None:
         (fact("searchable_rows", "9"), "more rows are searchable than there are"),
         (fact("embed", None), "lacks the key 'embed'"),
         (fact("embed", "7"), "truncated|of width 7"),
-        (fact("embed", "9" * 5000), "an integer of 5,000 digits"),
+        (fact("embed", "9" * 5000), "not readable J"),
         (fact("features", "[" * 50_000), "nested too deeply"),
         (fact("folder", "NaN"), "NaN is not a finite number"),
         (fact("features", '["class", 7]'), r"features\[1\] is 7: it must be text"),
@@ -166,57 +164,6 @@ def journal_that_names(victim: Path) -> bytes:
     return journal
 
 
-@pytest.mark.parametrize("name", [FILE, LOCK])
-def test_a_database_that_is_a_link_to_one_with_a_journal(name: str, tmp_path: Path) -> None:
-    """SQLite takes the journal beside what a link leads to, and deletes the file that it names."""
-    folder, out = gallery(tmp_path / "images"), tmp_path / "index"
-    build_index(Plain(), folder, out)
-    victim, data = tmp_path / "victim", out / "data"
-    victim.write_text("precious")
-    data.mkdir()
-    (out / FILE).rename(data / FILE) if name == FILE else (data / LOCK).write_bytes((out / FILE).read_bytes())
-    (out / name).unlink(missing_ok=True)
-    (data / f"{name}-journal").write_bytes(journal_that_names(victim))
-    (out / name).symlink_to(Path("data", name))
-    for work in (
-        lambda: Catalogue.exists(out),
-        lambda: Index.open(out),
-        lambda: build_index(Plain(), folder, out),
-    ):
-        with pytest.raises(DataError, match=rf"{name}: it is a link"):
-            work()
-    assert victim.read_text() == "precious"
-
-
-@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs links and pipes")
-@pytest.mark.parametrize(
-    "name",
-    [FILE, LOCK, f"{FILE}-journal", f"{FILE}-wal", f"{LOCK}-journal", "vectors-1/0.f16", "vectors-1",
-     "vectors-2"],
-)  # fmt: skip
-@pytest.mark.parametrize("kind", ["link", "dangling", "device", "pipe"])
-def test_a_build_writes_to_no_file_elsewhere(name: str, kind: str, tmp_path: Path) -> None:
-    folder, out, mine = gallery(tmp_path / "images"), tmp_path / "index", tmp_path / "mine"
-    build_index(Plain(), folder, out)
-    hostile = out / name
-    (shutil.rmtree if hostile.is_dir() else Path.unlink)(hostile) if hostile.exists() else None
-    if hostile.parent == out and name.startswith("vectors"):
-        mine.mkdir()
-        (mine / "0.f16").write_text("precious")
-    else:
-        mine.write_text("precious")
-    if kind == "pipe":
-        os.mkfifo(hostile)
-    else:
-        hostile.symlink_to({"link": mine, "dangling": tmp_path / "new", "device": "/dev/zero"}[kind])
-    (folder / "red.png").unlink()
-    for work in (lambda: Index.open(out), lambda: build_index(Plain(), folder, out)):
-        with pytest.raises(DataError, match=rf"the index .* is damaged \({name}: it is a (link|pipe)"):
-            work()
-    assert (mine / "0.f16" if mine.is_dir() else mine).read_text() == "precious"
-    assert not (tmp_path / "new").exists()
-
-
 def test_a_shard_is_built_in_no_folder_elsewhere(tmp_path: Path) -> None:
     folder, out = gallery(tmp_path / "images"), tmp_path / "shards"
     (tmp_path / "mine").mkdir()
@@ -301,20 +248,6 @@ def test_an_entry_that_is_listed_again_and_again(tmp_path: Path, tree: str) -> N
         Catalogue.open(out)
 
 
-def test_the_values_of_all_facts_are_counted_together(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Facts may share their pages too: each is within the limit of a JSON file."""
-    build_index(Plain(), gallery(tmp_path / "images"), tmp_path / "index")
-    with closing(sqlite3.connect(tmp_path / "index" / FILE)) as database, database:
-        facts = [(f"x{number}", f"[{'0,' * 500}0]") for number in range(50)]
-        database.executemany("INSERT INTO facts VALUES (?, ?)", facts)
-    Catalogue.open(tmp_path / "index").close()
-    monkeypatch.setattr("dear.limits.LIMITS", {**LIMITS, "index_values": Limit(20_000, "values")})
-    with pytest.raises(LimitError, match=r"the index .*: 25,\d{3} values"):
-        Catalogue.open(tmp_path / "index")
-
-
 @pytest.mark.parametrize("name", [LOCK, f"{LOCK}-journal"])
 def test_a_lock_of_a_stranger_is_not_read(name: str, tmp_path: Path) -> None:
     """Its list of tables may have no end, or it has the form with a write-ahead log. A build fills none."""
@@ -328,17 +261,6 @@ def test_a_lock_of_a_stranger_is_not_read(name: str, tmp_path: Path) -> None:
         build_index(Plain(), tmp_path / "images", out)
     (out / name).write_bytes(b"")
     build_index(Plain(), tmp_path / "images", out)
-
-
-def test_the_bytes_of_facts_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """They took 4.6 GiB from a file of 42 MB, when they might share their pages."""
-    build_index(Plain(), gallery(tmp_path / "images"), tmp_path / "index")
-    with closing(sqlite3.connect(tmp_path / "index" / FILE)) as database, database:
-        database.execute("INSERT INTO facts VALUES ('k', ?)", (f'"{"v" * 50_000}"',))
-    Catalogue.open(tmp_path / "index").close()
-    monkeypatch.setattr("dear.limits.LIMITS", {**LIMITS, "index_facts": Limit(50_100, "bytes")})
-    with pytest.raises(LimitError, match=r"the index .*: 50,\d{3} bytes"):
-        Catalogue.open(tmp_path / "index")
 
 
 def test_a_row_that_is_named_again_and_again(tmp_path: Path) -> None:

@@ -4,14 +4,11 @@ import hashlib
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
 from types import MappingProxyType
 from typing import Literal, Self
 
-from dear.backbone.prompts import text_bytes
 from dear.errors import SettingsError, listing
-from dear.limits import at_most
 from dear.methods.declaration import AT_LEAST_0, COUNT, LAYER, PROMPT, Declaration, MethodSettings
 from dear.methods.shared_settings import imagenet_templates
 from dear.reading.files import ReadingError, expanded, read_bytes
@@ -107,11 +104,10 @@ class TacSettings(MethodSettings):
         """The sentences that describe each class. Underscores in names may stand as spaces in the file.
 
         Raises SettingsError for a class without any, ReadingError for a file that cannot be read or has
-        something else, LimitError for more sentences or letters than a text tower should have to read.
+        something else.
         """
         spaced = [name.replace("_", " ") for name in classnames]
         if self.descriptions == TEMPLATES:
-            at_most("descriptions", len(spaced) * len(imagenet_templates()), f"{len(spaced):,} classes")
             return [[template.format(name) for template in imagenet_templates()] for name in spaced]
         path = expanded(self.descriptions)
         content, _ = self._read(path)
@@ -127,9 +123,6 @@ class TacSettings(MethodSettings):
                     f"{TEMPLATES} for hand-written ones."
                 )
             descriptions.append(sentences)
-        at_most("descriptions", sum(map(len, descriptions)), path)
-        at_most("description", max(map(len, chain.from_iterable(descriptions)), default=0), path)
-        at_most("prompt_text", text_bytes(chain.from_iterable(descriptions)), path)
         return descriptions
 
     def _read(self, path: Path) -> tuple[bytes, str]:
