@@ -102,20 +102,15 @@ def test_the_same_images_in_four_forms_give_the_same_run(
     for form, path in photos.items():
         out = tmp_path / "out" / form
         words = [*RUN, "--data", str(path), "--roles", str(roles), "--out", str(out)]
-        run([*words, "--dataset.decode-cache", "--dataset.sampling", "coop"], capsys)
+        run([*words, "--dataset.sampling", "coop"], capsys)
         (record,) = (json.loads(file.read_text()) for file in out.glob("*.json"))
         assert record["fewshot"]["sampling"] == "coop"
         assert len(record["fewshot"]["files"]) == 4
         results.append((record["results"], record["train"]["epochs"][-1]["loss"]))
     assert results[1:] == results[:1] * 3
-    assert (
-        len([*(tmp_path / "cache/decoded").rglob("*.npy")]) == 8
-    )  # 2 base classes trained on, 4 test images
 
 
-def test_check_pick_and_cache(
-    photos: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_check_and_pick(photos: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found = run(["data", "check", str(photos["zip"])], capsys)
     assert (found["ok"], found["counts"], found["classes"]) == (True, {"train": 8, "test": 4}, 4)
     assert found["per_class"] == {"train": [2, 2], "test": [1, 1]}
@@ -124,8 +119,6 @@ def test_check_pick_and_cache(
     )
     assert json.loads((tmp_path / "p.json").read_text())["files"] == pick["pick"]["files"]
     assert len(pick["pick"]["files"]) == 4
-    assert run(["data", "cache", str(photos["folder"])], capsys)["images"] == 12
-    assert len([*(tmp_path / "cache/decoded").rglob("*.npy")]) == 12
     (photos["folder"] / "train/red/0.png").write_text("words")
     found = run(["data", "check", str(photos["folder"])], capsys, 1)
     assert (found["ok"], [*found["broken"]]) == (False, ["train/red/0.png"])
@@ -165,8 +158,8 @@ def test_bad_input(photos: dict[str, Path], tmp_path: Path, capsys: pytest.Captu
     (folder / "train/red/1.png").write_bytes(b"")
     assert "1 of 8 images is empty" in refused([*pick, str(folder)], capsys)
     (folder / "train/red/1.png").write_text("words")
-    line = refused(["data", "cache", str(folder)], capsys)
-    assert "train/red/1.png: it is not an image of a supported format" in line
+    broken = run(["data", "check", str(folder)], capsys, 1)["broken"]
+    assert "it is not an image of a supported format" in broken["train/red/1.png"]
     skipped = run([*pick, str(folder), "--shots", "1", "--dataset.broken", "skip"], capsys)
     assert len(skipped["pick"]["files"]) == 4
     with zipfile.ZipFile(tmp_path / "bad.zip", "w") as file:
@@ -220,7 +213,7 @@ def test_caltech_with_vit_b_16_as_coops_layout_folder_and_table(
         words = ["run", "base-to-novel", "--methods", "dear", "--shots", "2", "--train.epochs", "2"]
         words += ["--model", "ViT-B-16", "--pretrained", str(tmp_path / "weights.safetensors")]
         words += ["--roles", str(roles), "--dear.roles-from-other-weights"]
-        words += ["--data", str(tmp_path / form), "--dataset.decode-cache", "--out", str(out)]
+        words += ["--data", str(tmp_path / form), "--out", str(out)]
         run(words, capsys)
         (record,) = (json.loads(file.read_text()) for file in out.glob("*.json"))
         assert record["weights"]["pretrained"] == "weights.safetensors"
@@ -264,8 +257,8 @@ def test_names_of_files_steer_no_terminal(
     folder = photos["folder"]
     (folder / "train/red/\x1b]0;owned\x07\x9b31m\nnote.png").write_text("words")
     (folder / "train/red/\x1b[2J.txt").write_text("words")
-    check, cache = ["data", "check", str(folder)], ["data", "cache", str(folder)]
-    for words in (check, [*check, "--json"], cache, [*cache, "--dataset.broken", "skip"]):
+    check, pick = ["data", "check", str(folder)], ["data", "pick", str(folder), "--shots", "1"]
+    for words in (check, [*check, "--json"], [*pick, "--dataset.broken", "skip"]):
         with warnings.catch_warnings():
             warnings.simplefilter("always")
             main(words)

@@ -36,7 +36,8 @@ def test_fit_predict_and_data_check(tmp_path: Path, capsys: pytest.CaptureFixtur
             folder.mkdir(parents=True)
             red = shade if part == "train" else 260 - shade  # so that images are misclassified
             for number, file in enumerate((CAFE, "dated.png")):
-                Image.new("RGB", (40, 40), (red, 10 * number, 255 - red)).save(folder / file)
+                color = (red, 10 * number + (part == "test"), 255 - red)  # no copies
+                Image.new("RGB", (40, 40), color).save(folder / file)
             os.utime(folder / "dated.png", (YEAR_2300, YEAR_2300))
     fit = ["fit", "--data", str(images), "--model", "tiny", "--method", "zero-shot", "--out", str(bundle)]
 

@@ -32,7 +32,7 @@ from dear.evaluation.run_context import RunContext
 from dear.evaluation.trial import (
     Trial,
     check_prompts,
-    longest_name,
+    find_longest_name,
     remove_checkpoints,
     require_files,
     teacher_facts,
@@ -135,7 +135,9 @@ def fit(
             table = _roles(clip, roles, images, report) if plan.needs_roles else None
             context = RunContext(clip, table, train or TrainOptions(), select)
             run = context.resolve(FewShot(), [few], plan, seed=seed, shots=count)
-            check_prompts(context, run, few.classnames[longest_name(clip, few.classnames)], few.templates)
+            check_prompts(
+                context, run, few.classnames[find_longest_name(clip, few.classnames)], few.templates
+            )
             clip.check_prompts(few.classnames, [fill(part, few.classnames) for part in few.templates])
             run.settings.check_classes(few.classnames, few.classnames)
             settings = run.settings.without_files()

@@ -16,7 +16,7 @@ from torch.nn.functional import normalize
 from dear.backbone.choice import may_be_folder
 from dear.backbone.convert import to_towers
 from dear.backbone.preprocess import Preprocess
-from dear.backbone.prompts import cut_prompts
+from dear.backbone.prompts import describe_cut_prompts
 from dear.errors import warn
 
 AT_ONCE = 2**20
@@ -159,8 +159,8 @@ class Clip(nn.Module):
     def check_prompts(
         self, classnames: Sequence[str], prompts: Sequence[Sequence[str]], lead: str = ""
     ) -> None:
-        """Warn of prompts of classes that are cut; raises SettingsError, both as `cut_prompts`."""
-        if warning := cut_prompts(self, classnames, prompts, lead):
+        """Warn of prompts of classes that are cut; raises SettingsError, both as `describe_cut_prompts`."""
+        if warning := describe_cut_prompts(self, classnames, prompts, lead):
             warn(warning)
 
     def class_features(

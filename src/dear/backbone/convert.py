@@ -29,9 +29,9 @@ def to_towers(model: nn.Module) -> tuple[VisionTower, TextTower]:
     embeddings of different widths.
     """
     require_fit(model)
-    whole = _explain_layered_text_misfit(model) is not None
+    whole = _explain_text_misfit(model) is not None
     text = WholeTextTower(_text(model)) if whole else TextTower(_text(model))
-    if _explain_layered_image_misfit(model) is not None:
+    if _explain_image_misfit(model) is not None:
         return WholeVisionTower(model.visual, text.embed_dim), text
     image = VisionTower(model.visual)
     if image.embed_dim != text.embed_dim:
@@ -57,7 +57,7 @@ def count_patches(model: Any) -> int:
     another kind, which is used whole, those of a ViT with small patches.
     """
     visual = model.visual
-    if not hasattr(visual, "grid_size") and _explain_layered_image_misfit(model) is not None:
+    if not hasattr(visual, "grid_size") and _explain_image_misfit(model) is not None:
         return math.ceil(image_side(visual) / SMALLEST_PATCH) ** 2
     if is_instance(visual, names.TIMM_MODEL_CLASS):
         return int(visual.trunk.patch_embed.num_patches)
@@ -70,15 +70,15 @@ def explain_misfit(model: Any) -> str | None:
         return None
     if not is_exactly(model, names.CLIP_CLASS, *CUSTOM_TEXT):
         return f"its class {type(model).__name__} is none of open_clip's CLIP, CustomTextCLIP and CoCa"
-    image, text = _explain_layered_image_misfit(model), _explain_layered_text_misfit(model)
-    if image is not None and (reason := _explain_whole_image_misfit(model.visual)) is not None:
-        return f"{image}; {reason}"
-    if text is not None and not _is_whole_text(_text(model)):
-        return text
-    return None
+    if (image := _explain_image_misfit(model)) and (whole := _explain_whole_image_misfit(model.visual)):
+        return f"{image}; {whole}"
+    source = _text(model)
+    # CoCa's, read at a class token after the text, can be used whole.
+    is_cocas = is_exactly(source, names.TEXT_CLASS) and source.cls_emb is not None
+    return None if is_cocas else _explain_text_misfit(model)
 
 
-def _explain_layered_image_misfit(model: Any) -> str | None:
+def _explain_image_misfit(model: Any) -> str | None:
     """Why the image tower cannot be mapped exactly onto a `VisionTower`, or None if it can."""
     visual = model.visual
     if isinstance(model, PlainClip):
@@ -88,11 +88,6 @@ def _explain_layered_image_misfit(model: Any) -> str | None:
     if is_instance(visual, names.VISION_CLASS):
         return _explain_vision_misfit(visual)
     return f"its image tower is a {type(visual).__name__}, not a ViT"
-
-
-def _explain_layered_text_misfit(model: Any) -> str | None:
-    """Why the text tower cannot be mapped exactly onto a `TextTower`, or None if it can."""
-    return None if isinstance(model, PlainClip) else _explain_text_misfit(_text(model))
 
 
 def _explain_whole_image_misfit(visual: Any) -> str | None:
@@ -110,11 +105,6 @@ def _explain_whole_image_misfit(visual: Any) -> str | None:
     if timm.get("fixed_input_size") and sides != (height, width):
         return f"it takes images of {sides[0]} x {sides[1]} pixels only, not of {height}"
     return None
-
-
-def _is_whole_text(text: Any) -> bool:
-    """True if a text tower can be used whole: CoCa's, read at a class token after the text."""
-    return is_exactly(text, names.TEXT_CLASS) and text.cls_emb is not None
 
 
 def _text(model: Any) -> Any:
@@ -161,7 +151,11 @@ def _explain_timm_vision_misfit(visual: Any) -> str | None:
     return _first(_explain_block_misfit(block) for block in trunk.blocks)
 
 
-def _explain_text_misfit(text: Any) -> str | None:
+def _explain_text_misfit(model: Any) -> str | None:
+    """Why the text tower cannot be mapped exactly onto a `TextTower`, or None if it can."""
+    if isinstance(model, PlainClip):
+        return None
+    text = _text(model)
     custom = is_instance(text, names.TEXT_CLASS)
     if not custom and not is_instance(text, names.CLIP_CLASS):
         return f"its text tower is a {type(text).__name__}"

@@ -37,33 +37,29 @@ from dear.reading.typed import shown
 def load_clip(
     model: str, pretrained: str | None = None, *, device: str | torch.device = "cpu", named_by: str = ""
 ) -> Clip:
-    """Load a frozen CLIP in float32.
+    """Load a frozen CLIP in float32. No code of a file is run.
 
     Args:
         model: "tiny" (the CLIP in the package), an open_clip architecture name, ``OWNER/NAME`` or
             ``hf-hub:OWNER/NAME``, a repository of the hub in open_clip's or transformers' format, or a folder
             with the files of one.
-        pretrained: An open_clip tag, a local file (an open_clip or OpenAI state dict: .pt, .pth, .bin,
-            .safetensors) or ``random:SEED``. For "tiny": a folder written by ``tools/pretrain.py``,
-            ``random:SEED``, or None for the weights in the package. For a repository: None for its own
-            weights, a local file or ``random:SEED``.
+        pretrained: An open_clip tag, a local file (.pt, .pth, .bin, .safetensors) or ``random:SEED``. For
+            "tiny": a folder written by ``tools/pretrain.py``, ``random:SEED``, or None for the weights in the
+            package. For a repository: None for its own weights, a local file or ``random:SEED``.
         device: "auto" selects the GPU if there is one.
         named_by: The file that names the model if the user does not: "the bundle NAME". If its repository
             has to be fetched, a line on stderr says so first, and only safetensors are fetched.
 
     A local file that is named after a tag (``laion2b_s34b_b88k.safetensors``), or lies in a folder named
-    after its repository, is taken for that tag's weights. No code in a file is run, no path in one is opened,
-    and what is downloaded is compared with the hash that the hub states. A tag determines the activation: for
-    a tag trained with QuickGELU on an architecture without it, open_clip only warns; here the tag's
-    activation is used. On a CPU torch's number of threads is set if DEAR_THREADS asks for it
-    (:mod:`dear.backbone.device`).
+    after its repository, is taken for that tag's weights. A tag determines the activation, also QuickGELU on
+    an architecture without it, of which open_clip only warns. On a CPU torch's number of threads is set if
+    DEAR_THREADS asks for it (:mod:`dear.backbone.device`).
 
     Raises UnknownNameError for an unknown architecture, WeightsError for unavailable or unsuitable weights,
     SettingsError for a GPU if there is none, LimitError for a name that is too long.
     """
     device = find_device(device)
-    tag = weights_name(model, pretrained)
-    clip = _load(model, tag, named_by).to(device)
+    clip = _load(model, weights_name(model, pretrained), named_by).to(device)
     if device.type == "cpu":
         set_threads(clip)
     return clip
@@ -138,10 +134,8 @@ def _load(model: str, pretrained: str | None, named_by: str) -> Clip:
     configuration = {
         "image_size": shape["vision_cfg"].get("image_size", 224),
         "quick_gelu": bool(shape.get("quick_gelu")),
-    } | _pixels_and_tokenizer(preprocess, tokenizer)
-    return Clip(
-        network, tokenizer, name=name, pretrained=label, preprocess=preprocess, configuration=configuration
-    )
+    }
+    return _build_clip(network, tokenizer, name, label, preprocess, configuration)
 
 
 def build(name: str, tag: dict[str, Any] | None = None) -> nn.Module:
@@ -216,34 +210,41 @@ def _load_repository(source: Repository, pretrained: str | None) -> Clip:
         raise WeightsError(
             f"{model} does not fit: the patches of its image tower are larger than its pictures."
         )
-    beside = None
+    beside, rename = None, None
     if pretrained is not None and pretrained.startswith(RANDOM):
         with tiny.initial_weights_from(_seed(pretrained)):
             network, label = make(), pretrained
     else:
-        path = source.weights(files) if pretrained is None else find_local_file(model, pretrained)
-        if pretrained is not None:  # the hub's cache may lack some files of a tokenizer
-            beside = tokenizer_beside(path)
-        rename = None
-        if is_transformers and pretrained is None:
-            rename = partial(from_transformers.convert_names, kind=hf_config["model_type"])
+        if pretrained is None:
+            path, label = source.weights(files), "hub" if source.folder is None else "folder"
+            if is_transformers:
+                rename = partial(from_transformers.convert_names, kind=hf_config["model_type"])
+        else:
+            path = find_local_file(model, pretrained)
+            beside, label = tokenizer_beside(path), path.name  # the hub's cache may lack a tokenizer's files
         load_weights(network, path, rename)
-        label = ("hub" if source.folder is None else "folder") if pretrained is None else path.name
     folder = source.folder
     if folder is not None and not is_transformers:
         folder = tokenizer_beside(folder / files[0])
     has_tokenizer = source.folder is None and text.get("hf_tokenizer_name") == source.id
     tokenizer = find_tokenizer(model, text, folder or beside, source.commit if has_tokenizer else None)
-    configuration = {"model": shape} | _pixels_and_tokenizer(preprocess, tokenizer)
+    return _build_clip(network, tokenizer, model, label, preprocess, {"model": shape})
+
+
+def _build_clip(
+    network: nn.Module,
+    tokenizer: Tokenizer,
+    name: str,
+    label: str,
+    preprocess: Preprocess,
+    configuration: dict[str, Any],
+) -> Clip:
+    """The CLIP: its identity has pixels that are not OpenAI's, and a tokenizer that is a file's."""
+    configuration |= preprocess.identity()
+    if isinstance(tokenizer, FileTokenizer):
+        configuration["tokenizer"] = tokenizer.sha256
     return Clip(
-        network, tokenizer, name=model, pretrained=label, preprocess=preprocess, configuration=configuration
-    )
-
-
-def _pixels_and_tokenizer(preprocess: Preprocess, tokenizer: Tokenizer) -> dict[str, Any]:
-    """Their part of the configuration: nothing for OpenAI's pixels, and for a tokenizer that is no file's."""
-    return preprocess.identity() | (
-        {"tokenizer": tokenizer.sha256} if isinstance(tokenizer, FileTokenizer) else {}
+        network, tokenizer, name=name, pretrained=label, preprocess=preprocess, configuration=configuration
     )
 
 

@@ -10,7 +10,7 @@ from dear.limits import at_most
 
 EXAMPLES = 3
 """Classes that a warning of cut prompts names."""
-SHOWN = 80
+MAX_LETTERS = 80
 """Letters of a name or a prompt that a message shows."""
 
 
@@ -52,7 +52,7 @@ class ClipReader:
         return self.tokenize(texts).argmax(dim=-1) - 1
 
 
-def cut_prompts(
+def describe_cut_prompts(
     reader: PromptReader, classnames: Sequence[str], prompts: Sequence[Sequence[str]], lead: str = ""
 ) -> str:
     """A warning that names the classes whose prompts are cut, with the part that is read; "" if all fit.
@@ -123,8 +123,8 @@ def _readable_part(reader: PromptReader, prompt: str, lead: str) -> str:
 
 
 def _start(text: str) -> str:
-    return text if len(text) <= SHOWN else f"{text[:SHOWN]}..."
+    return text if len(text) <= MAX_LETTERS else f"{text[:MAX_LETTERS]}..."
 
 
 def _end(text: str) -> str:
-    return text if len(text) <= SHOWN else f"...{text[-SHOWN:]}"
+    return text if len(text) <= MAX_LETTERS else f"...{text[-MAX_LETTERS:]}"

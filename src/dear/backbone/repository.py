@@ -73,12 +73,6 @@ class Repository:
         """Its name on the hub."""
         return self.name.removeprefix(HUB)
 
-    @property
-    def _may_mean_a_folder(self) -> bool:
-        """True for OWNER/NAME as a user types it, which is also the form of a path."""
-        is_name = self.folder is None and not self.named_by and REPOSITORY.fullmatch(self.id) is not None
-        return is_name and not os.path.exists(self.id)
-
     def config(self) -> tuple[bool, dict[str, Any]]:
         """True if it is in transformers' format, False if in open_clip's; and its configuration. Raises
         WeightsError for any other format.
@@ -93,10 +87,10 @@ class Repository:
         try:
             path = self.find(files)
         except WeightsError as error:
-            if self._may_mean_a_folder:
-                message = f"{error} If you mean a folder: there is no {printable(self.id)} here."
-                raise WeightsError(message) from error.__cause__
-            raise
+            if self.folder is not None or self.named_by or not REPOSITORY.fullmatch(self.id):
+                raise
+            message = f"{error} If you mean a folder: there is no {printable(self.id)} here."
+            raise WeightsError(message) from error.__cause__
         is_transformers = path.name == from_transformers.CONFIG
         try:
             content = read_json(path)
@@ -113,18 +107,15 @@ class Repository:
         """The preprocessing of a model of transformers whose image tower sees ``size`` pixels; without a file
         for it, that of its ``kind``.
         """
-        try:
-            path = self.find((from_transformers.PROCESSOR, from_transformers.PIXELS))
-            content = self._settings(path)
-            if path.name == from_transformers.PROCESSOR:
-                if from_transformers.IMAGES in content:
-                    content = typed(content[from_transformers.IMAGES], dict[str, Any], path)
-                else:
-                    path = self.find((from_transformers.PIXELS,))
-                    content = self._settings(path)
-        except hub.MissingError:
-            path, content = Path(self.name), {}
-        return Preprocess.from_transformers(size, kind, content, path)
+        processor = self.find_if_any((from_transformers.PROCESSOR,))
+        content = {} if processor is None else self._settings(processor)
+        if processor is not None and from_transformers.IMAGES in content:
+            path: Path | None = processor
+            content = typed(content[from_transformers.IMAGES], dict[str, Any], processor)
+        else:
+            path = self.find_if_any((from_transformers.PIXELS,))
+            content = {} if path is None else self._settings(path)
+        return Preprocess.from_transformers(size, kind, content, path or self.name)
 
     def has_tokenizer(self) -> bool:
         """True if it has a tokenizer that is not CLIP's. Raises ReadingError for a file that is none."""

@@ -8,7 +8,7 @@ from rich.console import Console
 
 from dear.adapters.results import FEWEST, verdict
 from dear.backbone.choice import check_model
-from dear.cli.run import settings_of_methods
+from dear.cli.run import collect_settings
 from dear.data.settings import DataSettings
 from dear.evaluation.plan import Select
 from dear.methods.declaration import MethodSettings
@@ -82,7 +82,7 @@ def command(
     from dear.data.names import check_name
 
     method = known_method(method)
-    settings_by_method = settings_of_methods([method], settings)
+    settings_by_method = collect_settings([method], settings)
     check_name(data, dataset)
     check_model(model)
     from dear.adapters.fit import fit  # loads torch: what can be refused without it is

@@ -14,7 +14,7 @@ from docstring_parser import DocstringStyle, parse
 
 from dear.cli.parsing import CommandParser, name_of, sequence_of
 from dear.evaluation.protocols import PROTOCOLS
-from dear.methods.declaration import MethodSettings, published_rows
+from dear.methods.declaration import MethodSettings, read_published_rows
 from dear.methods.registry import METHODS, option_groups
 
 WIDTH = 100
@@ -56,8 +56,8 @@ def help_text(parser: CommandParser, methods: Collection[str] = (), *, everythin
         parts.append(f"more options, which '{parser.name} --help-all' explains:\n{names}")
     if parser.usual and not visible >= {*METHODS}:
         choice = next((name for name in ("--methods", "--method") if name in page.names), "")
-        named = f" {choice} NAME" if choice else ""
-        parts.append(f"settings of a method: '{parser.name}{named} --help{'' if choice else '-all'}'")
+        of_method = f" {choice} NAME" if choice else ""
+        parts.append(f"settings of a method: '{parser.name}{of_method} --help{'' if choice else '-all'}'")
     return "\n\n".join(parts) + "\n"
 
 
@@ -68,10 +68,10 @@ def descriptions(described: Any) -> dict[str, str]:
     return {entry.arg_name: " ".join((entry.description or "").split()) for entry in parameters}
 
 
-def other_defaults(kind: type[MethodSettings], field_name: str) -> list[tuple[Any, str]]:
+def list_other_defaults(kind: type[MethodSettings], field_name: str) -> list[tuple[Any, str]]:
     """Values that the authors set for a field in place of its default, with the runs that have them."""
     commands = {name: protocol.trains_as for name, protocol in PROTOCOLS.items()}
-    rows = [row for row in published_rows(kind.folder()) if field_name in row.settings]
+    rows = [row for row in read_published_rows(kind.folder()) if field_name in row.settings]
     return [(row.settings[field_name], row.scope(commands)) for row in rows]
 
 
@@ -150,7 +150,7 @@ class CommandHelp:
         owner = self.owners.get(id(option))
         others = list[tuple[Any, str]]()
         if isinstance(owner, type) and issubclass(owner, MethodSettings):
-            others = other_defaults(owner, option.field_info.name)
+            others = list_other_defaults(owner, option.field_info.name)
         return _invocation(option), " ".join(filter(None, [self.about(option), _default(option, others)]))
 
     def entry(self, option: Argument) -> str:

@@ -226,10 +226,10 @@ def _methods_of(options: Sequence[str], command: Callable[..., Any]) -> list[str
 
 def _known(names: Sequence[str]) -> list[str]:
     """The methods with these names, which may be "all". Raises UnknownNameError."""
-    from dear.evaluation.plan import with_all
+    from dear.evaluation.plan import expand_all
     from dear.methods.registry import METHODS, known_method
 
-    return [known_method(name) for name in with_all(names, tuple(METHODS))]
+    return [known_method(name) for name in expand_all(names, tuple(METHODS))]
 
 
 def split_name(words: Sequence[str], commands: Mapping[str, Command]) -> tuple[str, list[str]]:

@@ -10,7 +10,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from rich.console import Console
 
-from dear.cli.help import descriptions, other_defaults
+from dear.cli.help import descriptions, list_other_defaults
 from dear.evaluation.protocols import PROTOCOLS
 from dear.methods.declaration import ANY, Declaration, MethodSettings
 from dear.methods.registry import FIT_METHOD, METHODS, known_method
@@ -38,7 +38,7 @@ class Setting:
 
 
 @dataclass(frozen=True)
-class Described:
+class MethodDescription:
     """A method.
 
     Attributes:
@@ -61,27 +61,27 @@ class Described:
 
 
 @dataclass(frozen=True)
-class Listed:
+class MethodList:
     """The methods; ``details`` shows their settings with what they mean."""
 
-    methods: list[Described]
+    methods: list[MethodDescription]
     details: bool = False
 
 
-def command(*, methods: list[str] | None = None) -> Listed:
+def command(*, methods: list[str] | None = None) -> MethodList:
     """List the methods: what each learns, its paper, what it needs, which protocols run it, its settings.
 
     Args:
         methods: Only these, with the meaning of their settings.
     """
     names = dict.fromkeys(map(known_method, methods or METHODS))
-    return Listed([describe(METHODS[name]) for name in names], details=methods is not None)
+    return MethodList([describe(METHODS[name]) for name in names], details=methods is not None)
 
 
-def describe(method: Declaration) -> Described:
+def describe(method: Declaration) -> MethodDescription:
     """A method in words, without loading its code."""
-    title, paper, about = _said(method.home)
-    return Described(
+    title, paper, about = _read_docstring(method.home)
+    return MethodDescription(
         method.name,
         title or method.name,
         paper,
@@ -98,7 +98,7 @@ def _runnable() -> dict[str, list[str]]:
     return {name: protocol().methods() for name, protocol in PROTOCOLS.items()}
 
 
-def _said(home: str) -> tuple[str, str, str]:
+def _read_docstring(home: str) -> tuple[str, str, str]:
     """Title, paper and what it does, from the first sentence of a method's module, "Title (paper): what it
     does"; it is read, not imported, since importing loads torch.
     """
@@ -134,7 +134,7 @@ def _settings(method: Declaration) -> list[Setting]:
             f"--{method.folder}.{field.name}".replace("_", "-"),
             str(getattr(hints[field.name], "__name__", hints[field.name])).replace("typing.", ""),
             field.default,
-            other_defaults(kind, field.name),
+            list_other_defaults(kind, field.name),
             _allowed(kind, field.name, hints[field.name]),
             described.get(field.name, ""),
         )
@@ -148,7 +148,7 @@ def _allowed(kind: type[MethodSettings], name: str, hint: Any) -> str:
     return kind.bounds.get(name, ANY)[0]
 
 
-def render(result: Listed, console: Console) -> None:
+def render(result: MethodList, console: Console) -> None:
     """Show each method in a few lines of at most 80 columns."""
     for method in result.methods:
         console.print(_text(method, result.details), markup=False, highlight=False, soft_wrap=True)
@@ -156,7 +156,7 @@ def render(result: Listed, console: Console) -> None:
         console.print(HINT, markup=False, highlight=False, soft_wrap=True)
 
 
-def _text(method: Described, details: bool) -> str:
+def _text(method: MethodDescription, details: bool) -> str:
     paper = ", ".join(filter(None, [method.paper, method.arxiv and _number(method.arxiv)]))
     runs = "all" if len(method.protocols) == len(PROTOCOLS) else ", ".join(method.protocols)
     first = f"{method.name}: {method.title}" + (f" ({paper})" if paper else "")

@@ -14,10 +14,10 @@ from dear.cli.parsing import Flat
 from dear.errors import SettingsError, printable
 from dear.evaluation.ablations import METHOD, ablation_plans, ablations
 from dear.evaluation.experiment import Experiment, Machines, RunOptions
-from dear.evaluation.plan import Plan, RoleVariant, with_all
+from dear.evaluation.plan import Plan, RoleVariant, expand_all
 from dear.evaluation.protocols import protocol_class
 from dear.evaluation.protocols.base_to_novel import BaseToNovel
-from dear.evaluation.recipe import load_recipes, restricted
+from dear.evaluation.recipe import load_recipes, restrict
 from dear.methods.declaration import MethodSettings
 from dear.methods.registry import METHODS, USUAL, known_method, methods_with_roles, option_groups
 from dear.report.grid import Grid
@@ -79,7 +79,7 @@ def protocol_command(name: str) -> Callable[..., Summary]:
         machines: Flat[Machines],
         **settings: MethodSettings,
     ) -> Summary:
-        plans = plans_of(methods, settings, role_variant, protocol.methods())  # type: ignore[attr-defined]
+        plans = make_plans(methods, settings, role_variant, protocol.methods())  # type: ignore[attr-defined]
         if methods is None:
             plans = tuple(filter(protocol.fits, plans))  # type: ignore[attr-defined]
         experiment = Experiment(protocol=protocol, plans=plans, start_over=start_over, **vars(options))
@@ -143,7 +143,7 @@ def command_recipe(
         dry_run: List the runs without making them.
         start_over: Set a damaged checkpoint aside and start its run over. Without it that is an error.
     """
-    experiments = restricted(load_recipes(path, out), data=data, methods=methods, seeds=seeds)
+    experiments = restrict(load_recipes(path, out), data=data, methods=methods, seeds=seeds)
     experiments = [replace(experiment, start_over=start_over) for experiment in experiments]
     return run(experiments, machines, dry_run=dry_run)
 
@@ -182,7 +182,7 @@ def _records_in(folders: Sequence[Path]) -> set[Path]:
     return {path for folder in folders for path in folder.glob("*.json")}
 
 
-def plans_of(
+def make_plans(
     methods: Sequence[str] | None,
     settings: Mapping[str, MethodSettings],
     role_variants: Sequence[RoleVariant] | None = None,
@@ -193,13 +193,13 @@ def plans_of(
     methods' settings by option group. Raises UnknownNameError for an unknown method, LimitError for too many
     plans, SettingsError for settings of a method that is not run.
     """
-    names = [known_method(name) for name in (USUAL if methods is None else with_all(methods, available))]
-    by_method = settings_of_methods(names, settings)
+    names = [known_method(name) for name in (USUAL if methods is None else expand_all(methods, available))]
     if role_variants is not None and not {*methods_with_roles()} & {*names}:
         raise SettingsError(
             f"--role-variant applies to {' or '.join(methods_with_roles())}, which is not run: "
             f"{', '.join(names)}."
         )
+    by_method = collect_settings(names, settings)
     return tuple(
         Plan(name, variant, by_method.get(name))
         for name in names
@@ -207,7 +207,7 @@ def plans_of(
     )
 
 
-def settings_of_methods(
+def collect_settings(
     methods: Sequence[str], settings: Mapping[str, MethodSettings]
 ) -> dict[str, MethodSettings]:
     """Settings by method. Raises SettingsError for settings of a method that is not among ``methods``."""

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from dear.backbone.prompts import ClipReader, cut_prompts
+from dear.backbone.prompts import ClipReader, describe_cut_prompts
 from dear.data.fewshot import uneven
 from dear.data.findings import Check
 from dear.data.image_check import broken_images, duplicate_warnings, missing_images, same_images
@@ -90,7 +90,7 @@ def _cut_names(listing: Listing) -> Iterator[str]:
     names = [with_spaces(name) for name in listing.classnames]
     prompts = [[template.format(name) for name in names] for template in listing.templates]
     try:
-        if warning := cut_prompts(ClipReader(), names, prompts):
+        if warning := describe_cut_prompts(ClipReader(), names, prompts):
             yield warning
     except SettingsError as error:
         yield str(error)

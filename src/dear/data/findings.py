@@ -9,7 +9,6 @@ class Check:
 
     Attributes:
         keys: the folders or labels of the classes, in the order of their names.
-        counts: images of each split.
         published: counts of the published split, for benchmarks.
         per_class: the smallest and largest number of images per class in each split.
         missing: files that are listed but do not exist.

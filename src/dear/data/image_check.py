@@ -25,7 +25,6 @@ from dear.reading.files import file_size
 from dear.writing import atomic_write
 
 LIMITS_OF_IMAGES = ("image_bytes", "image_pixels", "image_scans")
-MISSING = "missing"
 CHUNK = 256  # images between two calls of `progress`
 
 
@@ -39,31 +38,20 @@ def broken_images(
     The broken ones are tried again each time: the cause may have been a permission, a disk or a version.
     """
     paths = _paths(listing)
-    stamps = [_stamp(listing.folder / path) for path in paths]
     limits = [str(limit(name)) for name in LIMITS_OF_IMAGES]
-    key = fingerprint(
-        str(listing.folder.resolve()),
-        *limits,
-        *(part for pair in zip(paths, stamps, strict=True) for part in pair),
-    )
+    stamps = chain.from_iterable((path, _stamp(listing.folder / path)) for path in paths)
+    key = fingerprint(str(listing.folder.resolve()), *limits, *stamps)
     record = settings.cache_folder() / "checked" / f"{key}.json"
-    present = [number for number, stamp in enumerate(stamps) if stamp != MISSING]
-    recorded = _read(record)
-    suspects = {*(present if recorded is None else recorded)}
-    unread = [number for number in present if number in suspects]
-    reasons = {
-        number: f"the image {paths[number]} does not exist" for number in {*range(len(paths))} - {*present}
-    }
+    recorded, reasons = _read(record, len(paths)), dict[int, str]()
+    unread = [*range(len(paths))] if recorded is None else recorded
     for start in range(0, len(unread), CHUNK):
         chunk = unread[start : start + CHUNK]
         results = in_parallel(lambda number: _reason(listing.folder, paths[number]), chunk, settings.threads)
-        reasons |= {
-            number: reason for number, reason in zip(chunk, results, strict=True) if reason is not None
-        }
+        reasons |= {number: reason for number, reason in zip(chunk, results, strict=True) if reason}
         progress(min(start + CHUNK, len(unread)), len(unread))
-    if (unreadable := [number for number in unread if number in reasons]) != recorded:
-        _write(record, unreadable)
-    return {paths[number]: reasons[number] for number in sorted(reasons)}
+    if [*reasons] != recorded:
+        _write(record, [*reasons])
+    return {paths[number]: reason for number, reason in reasons.items()}
 
 
 def missing_images(listing: Listing) -> list[str]:
@@ -172,17 +160,17 @@ def _reason(folder: Path, path: str) -> str | None:
 
 
 def _stamp(path: Path) -> str:
+    """The size and times of a file, of which the system sets one that a replaced file cannot keep."""
     with suppress(OSError):
         facts = path.stat()
-        # The system sets the last of these times: a file that is replaced cannot keep it.
         return f"{facts.st_size} {facts.st_mtime_ns} {facts.st_mode} {facts.st_ctime_ns} {facts.st_ino}"
-    return MISSING
+    return "missing"
 
 
-def _read(record: Path) -> list[int] | None:
-    """The numbers of the images that could not be read, None without a valid record."""
+def _read(record: Path, count: int) -> list[int] | None:
+    """Which of ``count`` images could not be read, None without a valid record."""
     with suppress(OSError, ValueError, TypeError):  # a damaged record is computed again
-        return [*map(int, json.loads(record.read_bytes()))]
+        return [number for number in map(int, json.loads(record.read_bytes())) if number < count]
     return None
 
 

@@ -16,12 +16,11 @@ FILES = (*table.SUFFIXES, *archive.SUFFIXES)
 MOST_LISTED = 12  # names of data sets in an error, the nearest first
 
 
-def check_name(name_or_path: str, settings: DataSettings | None = None, *, tasks: bool = True) -> None:
+def check_name(name_or_path: str, settings: DataSettings | None = None) -> None:
     """Raise the error of `load_dataset` for a name that is unknown, a path that does not exist, or a
     benchmark whose folder is missing. A command calls it first, so that these errors come at once.
-    Without ``tasks`` those of the Attribute World are unknown: they have no files.
     """
-    names = task_names() if tasks else []
+    names = task_names()
     if name_or_path.startswith(PREFIX):  # only its library knows
         return
     if name_or_path in names or path_of(name_or_path).exists():

@@ -59,21 +59,21 @@ def ablation_plans(
     and SettingsError for one that is named twice, or for settings that an ablation varies: its rows would not
     match their labels.
     """
-    chosen, left_out = tuple(names), tuple(without)
+    ablation_names, left_out = tuple(names), tuple(without)
     labels = [row.label for ablation in ablations().values() for row in ablation.rows if row.label]
     _require_named_once("row", left_out, labels)
-    _require_named_once("ablation", chosen, ablations())
-    for name in chosen:
+    _require_named_once("ablation", ablation_names, ablations())
+    for name in ablation_names:
         _require_unset(ablations()[name], settings or _usual())
-    rows = (row for name in chosen for row in ablations()[name].rows if row.label not in left_out)
+    rows = (row for name in ablation_names for row in ablations()[name].rows if row.label not in left_out)
     return tuple(dict.fromkeys(_plan(row, settings) for row in rows))
 
 
-def _require_named_once(kind: str, names: Iterable[str], known: Collection[str]) -> None:
-    """Raise UnknownNameError for a name that is not ``known``, SettingsError for one that is there twice."""
+def _require_named_once(kind: str, names: Iterable[str], available: Collection[str]) -> None:
+    """Raise UnknownNameError for a name that is not available, SettingsError for one that occurs twice."""
     for name, times in Counter(names).items():
-        if name not in known:
-            raise UnknownNameError(kind, name, known)
+        if name not in available:
+            raise UnknownNameError(kind, name, available)
         if times > 1:
             raise SettingsError(f"the {kind} {name!r} is named {times:,} times: name it once.")
 

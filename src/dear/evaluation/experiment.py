@@ -15,7 +15,7 @@ from dear.data.settings import DataSettings, checked_seed
 from dear.errors import DataError, SettingsError
 from dear.evaluation.plan import Plan, Select
 from dear.evaluation.protocols.base import Protocol
-from dear.evaluation.resolve import Training, file_part, settle
+from dear.evaluation.resolve import Training, file_part, resolve_settings
 from dear.reading.files import expanded
 from dear.reading.typed import shown
 from dear.training.settings import TrainOptions, TrainSettings
@@ -125,7 +125,7 @@ class Experiment(RunOptions):
         """The distinct training settings of a plan's runs. Raises SettingsError."""
         trained_on = self.protocol.trained_on
         settings = [
-            settle(self.protocol, plan, name, shots, self.train)[1]
+            resolve_settings(self.protocol, plan, name, shots, self.train)[1]
             for name in (self.data if trained_on is None else [trained_on])
             for shots in self.shots
         ]

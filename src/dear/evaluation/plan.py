@@ -69,7 +69,7 @@ class Plan:
         return METHODS[known_method(self.method)].unlabelled
 
     def table(self, roles: "RoleTable | None") -> "RoleTable | None":
-        """The role table of this plan for all seeds, of which each then permutes shuffled roles."""
+        """The role table of this plan, before a seed shuffles its roles."""
         from dear.roles.entropy import with_attributes, with_quantile
 
         if roles is None or not self.needs_roles:
@@ -83,10 +83,9 @@ class Plan:
         return roles.uniform("generalization" if self.role_variant == "all-isolated" else "mixed")
 
 
-def with_all(items: Sequence[Any], methods: Iterable[str] = METHODS) -> list[Any]:
-    """Expand "all" in a list of methods: names, or mappings with the name under "method". "all" stands for
-    every method that no other item names; the result is then in the order of ``methods``, which may be
-    fewer than all methods: those that a protocol can run.
+def expand_all(items: Sequence[Any], methods: Iterable[str] = METHODS) -> list[Any]:
+    """Expand "all" in a list of methods, which are names or mappings with the name under "method". "all"
+    stands for each of ``methods`` that no other item names; the result is then in their order.
     """
     if ALL not in items:
         return list(items)

@@ -30,7 +30,7 @@ from dear.data.settings import DataSettings
 from dear.errors import DataError, DearError, SettingsError, UnknownNameError
 from dear.evaluation.ablations import ablation_plans, ablations
 from dear.evaluation.experiment import Experiment, RunOptions
-from dear.evaluation.plan import Plan, with_all
+from dear.evaluation.plan import Plan, expand_all
 from dear.evaluation.protocols import PROTOCOLS
 from dear.evaluation.protocols.base import Protocol
 from dear.evaluation.protocols.base_to_novel import BaseToNovel
@@ -43,7 +43,7 @@ from dear.reading.typed import in_utf8, shown, typed
 ABLATION = "ablation"
 """Takes the place of a protocol: variants of DeAR, in base-to-novel."""
 LISTS = ("data", "methods", "of", "without", "seeds", "shots")
-"""Keys of which a single value stands for a list of one."""
+"""Keys whose value may be a list or a single item."""
 
 
 class RecipeError(DearError):
@@ -164,7 +164,7 @@ def _protocol(content: Mapping[Any, Any], path: Path) -> Protocol:
     return typed(options, kinds[name], path)
 
 
-def restricted(
+def restrict(
     experiments: Sequence[Experiment],
     *,
     data: Sequence[str] | None = None,
@@ -182,7 +182,7 @@ def restricted(
         parts = [replace(part, data=_part("data sets", part, part.data, data)) for part in parts]
     if methods is not None:
         available = [plan.method for part in parts for plan in part.plans]
-        methods = with_all(methods, dict.fromkeys(available))
+        methods = expand_all(methods, dict.fromkeys(available))
         _require_known("method", methods, available)
         for index, part in enumerate(parts):
             names = _part("methods", part, [plan.method for plan in part.plans], methods)
@@ -214,8 +214,8 @@ def _part(
 
 
 def _require_user(value: Any, key: str) -> None:
-    """Raise SettingsError for a name, or a list with one, that begins with ~ and no user's name, or that of
-    something here.
+    """Raise SettingsError for a name, or one in a list, that begins with ~ and names neither a user nor a
+    file here.
     """
     for name in value if isinstance(value, list) else [value]:
         try:
@@ -256,13 +256,13 @@ def _with_files(settings: MethodSettings, folder: Path) -> MethodSettings:
             files[setting.name] = (
                 file if os.sep in file else os.path.join(".", file)
             )  # no word, as "templates"
-    return settings.replaced(**files)
+    return settings.with_values(**files)
 
 
 def _plans(items: Sequence[Any], protocol: Protocol, path: Path) -> tuple[Plan, ...]:
     plans = tuple(
         _plan(item, path, f"methods[{items.index(item)}]" if item in items else "methods")
-        for item in with_all(items, protocol.methods())
+        for item in expand_all(items, protocol.methods())
     )
     for (method, variant), times in Counter((plan.method, plan.variant) for plan in plans).items():
         if times > 1:
@@ -273,13 +273,13 @@ def _plans(items: Sequence[Any], protocol: Protocol, path: Path) -> tuple[Plan, 
 
 def _plan(item: Any, path: Path, key: str) -> Plan:
     values = dict(item) if isinstance(item, dict) else {"method": item} if isinstance(item, str) else item
-    given = values.pop("settings", None) if isinstance(item, dict) else None
+    raw_settings = values.pop("settings", None) if isinstance(item, dict) else None
     plan = typed(values, Plan, path, key)
     plan = replace(plan, method=known_method(plan.method))
-    if given is not None:
-        settings = typed(given, METHODS[plan.method].settings, path, f"{key}.settings")
+    if raw_settings is not None:
+        settings = typed(raw_settings, METHODS[plan.method].settings, path, f"{key}.settings")
         settings = _with_files(settings, path.parent)
-        plan = replace(plan, settings=settings if given else None)
+        plan = replace(plan, settings=settings if raw_settings else None)
     for name in ("role_variant", "quantile", "attributes"):
         if isinstance(item, dict) and name in item and not plan.needs_roles:
             methods = " or ".join(methods_with_roles())

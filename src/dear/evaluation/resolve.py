@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from dear.evaluation.plan import Plan, Select
 from dear.evaluation.protocols.base import Protocol
-from dear.methods.declaration import AsPublished, MethodSettings, Published, as_published
+from dear.methods.declaration import AsPublished, MethodSettings, Published, apply_published
 from dear.methods.registry import METHODS, known_method
 from dear.training.settings import TrainOptions, TrainSettings
 
@@ -23,15 +23,15 @@ if TYPE_CHECKING:
     from dear.roles.table import RoleTable
 
 Training = TrainSettings | TrainOptions
-"""Training settings: complete ones, or overrides for all methods of what each is published with."""
+"""Training settings: complete ones, or overrides of what each method is published with."""
 
 LONGEST_PART = 100
-"""Letters of a data set's name in the name of a file, which has at most 255 bytes."""
+"""Most letters of a data set's name in a file name, which has at most 255 bytes."""
 
 
 @dataclass(frozen=True)
 class ResolvedRun:
-    """A run with everything that its results depend on apart from the code, resolved once and for all.
+    """A run with everything that its results depend on, apart from the code.
 
     Attributes:
         datasets: The one that is trained on, followed by the others that are tested on.
@@ -75,7 +75,7 @@ class ResolvedRun:
     @cached_property
     def key(self) -> str:
         """16 hexadecimal digits that change with everything the run's results depend on, except the code.
-        Settings at their defaults are left out, so that a new setting does not make old records anew.
+        Settings at their defaults are left out, so that a new setting does not invalidate old records.
         """
         return self._key(self.protocol.fingerprint, self.datasets)
 
@@ -104,7 +104,7 @@ class ResolvedRun:
             self.weights,
             [dataset.identity for dataset in datasets],
             self.training.fingerprint_fields(),
-            not_default(self.settings),
+            changed_settings(self.settings),
         ]
         texts = [json.dumps(field, sort_keys=True) for field in fields]
         texts.append("null" if self.roles is None else self.roles.text)
@@ -113,7 +113,7 @@ class ResolvedRun:
         return hashlib.sha256(f"[{', '.join(texts)}]".encode()).hexdigest()[:16]
 
 
-def not_default(settings: MethodSettings) -> dict[str, Any]:
+def changed_settings(settings: MethodSettings) -> dict[str, Any]:
     """The fields of a method's settings that differ from their defaults."""
     if settings == (defaults := type(settings)()):  # of most runs, of which there may be thousands
         return {}
@@ -137,7 +137,7 @@ def file_part(text: str) -> str:
     return re.sub(r"[^A-Za-z0-9.]+", "-", text).strip("-")[:LONGEST_PART]
 
 
-def settle(
+def resolve_settings(
     protocol: Protocol,
     plan: Plan,
     dataset: str,
@@ -150,7 +150,7 @@ def settle(
     Raises SettingsError.
     """
     settings = plan.settings or METHODS[known_method(plan.method)].settings()
-    as_authors = as_published(settings, protocol.name, dataset, shots)
+    as_authors = apply_published(settings, protocol.name, dataset, shots)
     return as_authors, training if isinstance(training, TrainSettings) else training.over(
         {**as_authors.training, **published}
     )

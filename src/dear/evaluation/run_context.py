@@ -14,7 +14,7 @@ from dear.backbone.precision import half, precision_for
 from dear.data.dataset import Dataset
 from dear.evaluation.plan import Plan, Select
 from dear.evaluation.protocols.base import Protocol
-from dear.evaluation.resolve import ResolvedRun, Training, settle
+from dear.evaluation.resolve import ResolvedRun, Training, resolve_settings
 from dear.methods.base import Method
 from dear.methods.declaration import Published
 from dear.methods.registry import METHODS, frozen_clip
@@ -109,7 +109,7 @@ class RunContext:
     ) -> ResolvedRun:
         """A run without its teacher; ``published`` replaces training settings of the method's authors."""
         source = datasets[0].name
-        method, training = settle(protocol, plan, source, shots, self.training, published)
+        method, training = resolve_settings(protocol, plan, source, shots, self.training, published)
         return ResolvedRun(
             protocol,
             plan,
@@ -127,10 +127,10 @@ class RunContext:
     def set_by_user(self, plan: Plan) -> dict[str, list[str]]:
         """The names of the settings of a plan's method, and of its training, that the user set."""
         training = vars(self.training).items()
-        whole = isinstance(self.training, TrainSettings)
+        is_complete = isinstance(self.training, TrainSettings)
         return {
             "method": sorted(plan.settings.set_by_user) if plan.settings else [],
-            "train": sorted(name for name, value in training if whole or value is not None),
+            "train": sorted(name for name, value in training if is_complete or value is not None),
         }
 
     def _table(self, plan: Plan, seed: int) -> RoleTable | None:

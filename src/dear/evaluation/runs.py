@@ -28,7 +28,7 @@ from dear.evaluation.run_context import RunContext
 from dear.evaluation.trial import (
     Trial,
     check_prompts,
-    longest_name,
+    find_longest_name,
     remove_checkpoints,
     require_files,
     run_facts,
@@ -162,18 +162,18 @@ def check_data(experiment: Experiment, datasets: Mapping[str, Dataset]) -> None:
     locations, identities = dict[str, tuple[str, str]](), dict[str, tuple[str, str]]()
     for name in experiment.data if source is None else [source, *experiment.data]:
         dataset = datasets[name]
-        other, identity = identities.setdefault(dataset.name, (name, dataset.identity))
+        earlier, identity = identities.setdefault(dataset.name, (name, dataset.identity))
         if identity != dataset.identity:
             raise DataError(
-                f"{other} and {name} are both called {dataset.name}, by which reports tell data sets apart: "
-                "rename one of them."
+                f"{earlier} and {name} are both called {dataset.name}, by which reports tell data sets "
+                "apart: rename one of them."
             )
     for name in experiment.data if source is None else [source]:  # each has its own records
         location, _ = origin(datasets[name].test, torch.empty(0, dtype=torch.int64))
-        other, its_location = locations.setdefault(datasets[name].identity, (name, location))
+        earlier, its_location = locations.setdefault(datasets[name].identity, (name, location))
         if location != its_location:
             raise DataError(
-                f"{other} and {name} have the same paths, labels, sizes of files and class names, by which "
+                f"{earlier} and {name} have the same paths, labels, sizes of files and class names, by which "
                 "records tell data sets apart: run each by itself, with its own --out."
             )
         targets = [] if source is None else [datasets[target] for target in experiment.data]
@@ -191,9 +191,9 @@ def check_methods(experiment: Experiment, context: RunContext, datasets: Sequenc
     Raises DearError.
     """
     names = [(name, dataset) for dataset in datasets for name in dataset.classnames]
-    longest, dataset = names[longest_name(context.clip, [name for name, _ in names])]
+    longest, dataset = names[find_longest_name(context.clip, [name for name, _ in names])]
     prompts = [fill(template, [longest])[0] for template in dataset.templates]
-    template = dataset.templates[longest_name(context.clip, prompts)]
+    template = dataset.templates[find_longest_name(context.clip, prompts)]
     trained_on = datasets if experiment.protocol.trained_on is None else datasets[-1:]
     for part in datasets:
         texts = [fill(template, part.classnames) for template in part.templates]

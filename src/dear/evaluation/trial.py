@@ -52,11 +52,12 @@ class Trial:
         share: bool = False,
     ) -> None:
         """Build the method, without classes. ``label`` names the run in loggers; with ``share`` the trained
-        state is kept in the context for runs with the same training, or taken from there. Raises as `fresh`.
+        state is kept in the context for runs with the same training, or taken from there. Raises as
+        `build_untrained`.
         """
         self.context, self.run, self.checkpoint, self.progress = context, run, checkpoint, progress
         self.label, self.share = label, share
-        self.method = fresh(context, run)
+        self.method = build_untrained(context, run)
         self.pick: Pick | None = None
         self.epochs: list[dict[str, Any]] = []
         self.epoch_tested: int | None = None
@@ -306,7 +307,7 @@ def _teacher_checkpoint(checkpoint: Path) -> Path:
     return checkpoint.with_name(f"{checkpoint.stem}-teacher.pt")
 
 
-def fresh(context: RunContext, run: ResolvedRun) -> Method:
+def build_untrained(context: RunContext, run: ResolvedRun) -> Method:
     """A run's method before training, without classes. Raises DearError for settings that do not suit the
     backbone, SettingsError for a method that cannot score the classes of the protocol and for an optimizer
     that cannot train in the precision.
@@ -334,14 +335,14 @@ def fresh(context: RunContext, run: ResolvedRun) -> Method:
 
 def check_prompts(context: RunContext, run: ResolvedRun, name: str, templates: Sequence[str]) -> None:
     """Check that the settings of a run's method, and of its teacher's if it has one, suit the backbone and a
-    class name. Raises as `fresh`, and SettingsError for a prompt that does not fit.
+    class name. Raises as `build_untrained`, and SettingsError for a prompt that does not fit.
     """
-    fresh(context, run).set_classes([name], templates)
+    build_untrained(context, run).set_classes([name], templates)
     if run.teacher is not None:
         check_prompts(context.of_teacher(run), run.teacher, name, templates)
 
 
-def longest_name(clip: Clip, names: Sequence[str]) -> int:
+def find_longest_name(clip: Clip, names: Sequence[str]) -> int:
     """The index of the class name with the most tokens."""
     return int(clip.words_in(fill("{}", names)).argmax())
 

@@ -25,7 +25,7 @@ Published = Mapping[str, float | int | str | None]
 Bounds = tuple[str, Callable[[Any], bool]]
 ANY: Bounds = ("", lambda _: True)
 LARGEST = 1e30
-"""Of a number among the settings: what optimisers make of it is within float32."""
+"""Largest absolute value of a setting: optimizers overflow float32 beyond it."""
 COUNT: Bounds = ("at least 1", lambda value: value >= 1)
 LAYER: Bounds = ("from 1 to 12", lambda value: 1 <= value <= 12)
 SHARE: Bounds = ("from 0 to 1", lambda value: 0 <= value <= 1)
@@ -40,7 +40,7 @@ class MethodSettings:
 
     A field that is given, equal to its default or not, is set by the user (`set_by_user`) and runs as it is;
     the others take what the method's authors set for a protocol and a data set. ``dataclasses.replace`` gives
-    every field: `replaced` changes some and keeps the rest as they are.
+    every field: `with_values` changes some and keeps the rest as they are.
 
     Attributes:
         training: The authors' base-to-novel training settings that differ from the defaults of
@@ -69,18 +69,18 @@ class MethodSettings:
     @property
     def set_by_user(self) -> frozenset[str]:
         """Names of the fields that were given when the settings were made."""
-        names: frozenset[str] = self.__dict__["_set_by_user"]
-        return names
+        field_names: frozenset[str] = self.__dict__["_set_by_user"]
+        return field_names
 
-    def replaced(self, **values: Any) -> Self:
+    def with_values(self, **values: Any) -> Self:
         """The settings with other values. The same fields count as set by the user."""
         settings = replace(self, **values)
         settings._remember(self.set_by_user)
         return settings
 
-    def filled(self, values: Mapping[str, Any]) -> Self:
+    def fill_unset(self, values: Mapping[str, Any]) -> Self:
         """The settings with other values in fields that the user did not set."""
-        return self.replaced(
+        return self.with_values(
             **{name: value for name, value in values.items() if name not in self.set_by_user}
         )
 
@@ -100,25 +100,26 @@ class MethodSettings:
         """The settings of a trained method, which a bundle holds. Raises SettingsError if the method would
         need a file of them for other classes.
         """
-        return self.replaced(**{item.name: item.default for item in fields(self) if item.name in self.paths})
+        return self.with_values(
+            **{item.name: item.default for item in fields(self) if item.name in self.paths}
+        )
 
     def check_classes(self, trained_on: Sequence[str], tested_on: Sequence[str]) -> None:
-        """Raise SettingsError for names of classes that the settings do not suit; called before the first
-        run, for the classes of each training and those of all data that are tested on.
+        """Raise SettingsError for class names that the settings do not suit. Called before the first run with
+        the classes of each training, and all classes that are tested.
         """
         del trained_on, tested_on
 
     def tuned_for(self, target: str) -> Mapping[str, Any]:
-        """Values of fields that the method is tested with on a target, a data set other than the one that it
-        was trained on, because its authors chose them for that target: results there are marked as tuned on
-        targets. None for most methods.
+        """Values of fields that the authors chose for testing on one target, a data set other than that of
+        training; empty for most methods. Results there are marked as tuned on targets.
         """
         del target
         return {}
 
     def teacher_backbone(self) -> tuple[str, str | None]:
-        """The backbone of the method's teacher, if it has one, as arguments of `load_clip`; an empty name is
-        that of the run.
+        """The backbone of the method's teacher as arguments of `load_clip`; an empty name stands for the
+        run's own.
         """
         return "", None
 
@@ -260,11 +261,11 @@ class PublishedRow:
 
 @dataclass(frozen=True)
 class AsPublished:
-    """Settings of a method for a run, and what its authors train with there.
+    """The settings of a method for a run, and the training settings of its authors there.
 
     Attributes:
-        training: Fields of the settings of training.
-        rows: Names of the published rows that are in it; none where base-to-novel's settings hold.
+        training: Fields of the training settings.
+        rows: Names of the published rows that apply; none where those of base-to-novel hold.
     """
 
     settings: MethodSettings
@@ -273,7 +274,7 @@ class AsPublished:
 
 
 @cache
-def published_rows(folder: str) -> tuple[PublishedRow, ...]:
+def read_published_rows(folder: str) -> tuple[PublishedRow, ...]:
     """The rows of a method's folder, the general ones first; none if it has no such file."""
     file = files("dear.methods").joinpath(folder, "published.json")
     if not folder or not file.is_file():
@@ -283,16 +284,18 @@ def published_rows(folder: str) -> tuple[PublishedRow, ...]:
     return tuple(typed({"source": content["source"], **row}, PublishedRow, file) for row in rows)
 
 
-def as_published(settings: MethodSettings, protocol: str, dataset: str, shots: int) -> AsPublished:
+def apply_published(settings: MethodSettings, protocol: str, dataset: str, shots: int) -> AsPublished:
     """Settings with what the method's authors set for a protocol, a data set and a number of shots.
 
     A later row overrules earlier ones. Fields that the user set stay.
     """
     kind = type(settings)
-    rows = [row for row in published_rows(kind.folder()) if row.applies(settings, protocol, dataset, shots)]
+    rows = [
+        row for row in read_published_rows(kind.folder()) if row.applies(settings, protocol, dataset, shots)
+    ]
     changed: dict[str, Any] = {}
     training: dict[str, Any] = {**settings.trained_with()}
     for row in rows:
         changed |= row.settings
         training |= row.training
-    return AsPublished(settings.filled(changed), training, tuple(row.name for row in rows))
+    return AsPublished(settings.fill_unset(changed), training, tuple(row.name for row in rows))

@@ -35,8 +35,8 @@ ENTRY_POINTS = "dear.methods"
 
 
 def _declared() -> dict[str, Declaration]:
-    """Each declaration by the method's name: of the folders in the order of the papers (of one paper,
-    first what trains nothing), then of other packages.
+    """The declarations by method name: those of the folders in the order of their papers (within a paper,
+    methods that train nothing come first), then those of other packages.
     """
     folders = [module.name for module in iter_modules(dear.methods.__path__) if module.ispkg]
     packaged = [import_module(f"dear.methods.{folder}").METHOD for folder in folders]
@@ -70,14 +70,14 @@ FROZEN = "zero-shot"
 """Unadapted CLIP: the baseline of all methods."""
 
 DEFAULT_METHOD = "dear"
-"""The method that `dear run` compares with zero-shot: the paper's, after which the package is named."""
+"""The method that `dear run` compares with zero-shot: the paper's own."""
 FIT_METHOD = "dear+"
 """The method of `dear fit`, chosen on drawings by the rule of docs/choose.md."""
 FIT_REASON = (
     "the best with all classes at once in our study, on drawings; nobody has measured it on photographs yet "
     "(others have published results of promptsrc, tac and clip-adapter: --method)"
 )
-"""The reason for it, printed by the commands that take it by default."""
+"""Why; printed by the commands that use it by default."""
 
 USUAL = (FROZEN, DEFAULT_METHOD)
 """The methods that are run by default."""
@@ -167,7 +167,7 @@ def methods_with_roles() -> list[str]:
 
 
 def methods_on(image: Access, text: Access) -> list[str]:
-    """The methods that say what they need of the towers, and need no more than these give, nor do their
+    """Methods that declare what they need of the towers, and need no more than these give, with their
     teachers.
     """
     declared = [method for method in METHODS.values() if method.image and method.text]
@@ -226,7 +226,9 @@ def check_towers(name: str, clip: "Clip") -> None:
 
 
 def _check_spans(method: "Method", name: str, clip: "Clip") -> None:
-    """The same for what settings need, and methods that do not declare it: where their spans begin."""
+    """Raise SettingsError if the settings, or a method that declares nothing, change layers that a tower does
+    not give.
+    """
     for kind, tower, first in (
         ("image", clip.image, method.image_from),
         ("text", clip.text, method.text_from),

@@ -52,7 +52,7 @@ class RepresentationSettings(MethodSettings):
             return self
         file = files(f"{__package__}.{self.folder()}").joinpath("per_dataset.json")
         published = json.loads(file.read_text(encoding="utf-8"))["settings"]
-        return self.filled(published.get(dataset, {}))
+        return self.fill_unset(published.get(dataset, {}))
 
 
 PUBLISHED, FROM_DATASET = "per-dataset", "dataset"
@@ -60,9 +60,8 @@ PUBLISHED, FROM_DATASET = "per-dataset", "dataset"
 
 @cache
 def hand_templates(folder: str) -> Mapping[str, Mapping[str, str]]:
-    """The content of ``templates.json`` in a method's folder, for each data set of its authors: the template
-    of the frozen features ("frozen"), that of the prompts ("prompt"), and that of the data set, with which
-    they go ("own").
+    """The templates of a method's authors by data set (``templates.json`` in its folder): "frozen" for the
+    frozen features, "prompt" for the prompts. They apply where the data set's own template is "own".
     """
     file = files(f"{__package__}.{folder}").joinpath("templates.json")
     templates: Mapping[str, Mapping[str, str]] = json.loads(file.read_text(encoding="utf-8"))["templates"]
@@ -93,12 +92,14 @@ class TemplateSettings(MethodSettings):
         """With the name of the data set in place of "per-dataset", if the authors have templates for it."""
         if self.templates != PUBLISHED:
             return self
-        return self.replaced(templates=dataset if dataset in hand_templates(self.folder()) else FROM_DATASET)
+        return self.with_values(
+            templates=dataset if dataset in hand_templates(self.folder()) else FROM_DATASET
+        )
 
     def templates_for(self, of_dataset: Sequence[str]) -> tuple[tuple[str, ...], str]:
         """The templates of the frozen features and that of the prompts, for classes of a data set with these
         templates. The authors' are used on their data only: not for the targets of a transfer, nor if the
-        user replaced the templates of the data set.
+        user with_values the templates of the data set.
         """
         published = hand_templates(self.folder()).get(self.templates)
         if published is not None and tuple(of_dataset) == (published["own"],):

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 
 from PIL import Image
 
-from dear.data.images.decode import FORMATS, open_image
+from dear.data.images.decode import open_image
+from dear.data.images.formats import FORMATS
 from dear.errors import DearError, SettingsError
 from dear.limits import LimitError
 

@@ -104,7 +104,7 @@ def read_state(path: Path) -> dict[str, Any]:
         raise CheckpointError(path, "its checksum is wrong: it was changed or truncated after it was written")
     try:
         return dict(torch.load(io.BytesIO(content), map_location="cpu", weights_only=True))
-    except Exception as error:  # the reader has no common class of errors
+    except Exception as error:  # a damaged file may fail anywhere in torch's reader
         raise CheckpointError(path, first_line(error)) from error
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from dear.backbone import openclip as open_clip
-from dear.backbone.prompts import ClipReader, cut_prompts
+from dear.backbone.prompts import ClipReader, describe_cut_prompts
 from dear.backbone.tiny import WordTokenizer
 from dear.errors import DataError
 
@@ -77,6 +77,6 @@ def test_a_prompt_is_cut_where_a_longer_context_has_more_tokens() -> None:
     for _ in range(100):
         prompt = " ".join(rng.choices(words, k=rng.randint(8, 40)))
         is_longer = int(longer([prompt]).argmax()) - 1 > 75
-        assert bool(cut_prompts(ClipReader(), ["name"], [[prompt]])) == is_longer
+        assert bool(describe_cut_prompts(ClipReader(), ["name"], [[prompt]])) == is_longer
         cut += is_longer
     assert 10 < cut < 90

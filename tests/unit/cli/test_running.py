@@ -6,7 +6,7 @@ import pytest
 
 from dear.cli.parsing import build_parser
 from dear.cli.registry import COMMANDS
-from dear.cli.run import plans_of
+from dear.cli.run import make_plans
 from dear.errors import SettingsError
 from dear.evaluation.plan import Plan
 from dear.methods.coop import CoOpSettings
@@ -16,19 +16,19 @@ from dear.methods.registry import METHODS, option_groups
 def test_all_methods_each_with_its_settings() -> None:
     settings = {group: METHODS[name].settings() for group, name in option_groups().items()}
     settings["coop"] = CoOpSettings(tokens=7)
-    plans = plans_of(["all"], settings, ["roles", "shuffled"])
-    assert plans == plans_of(list(METHODS), settings, ["roles", "shuffled"])
+    plans = make_plans(["all"], settings, ["roles", "shuffled"])
+    assert plans == make_plans(list(METHODS), settings, ["roles", "shuffled"])
     assert list(dict.fromkeys(plan.method for plan in plans)) == list(METHODS)
     assert Plan("coop", settings=CoOpSettings(tokens=7)) in plans
     assert [plan.role_variant for plan in plans if plan.method == "dear"] == ["roles", "shuffled"]
-    assert plans_of(["coop"], settings) == (Plan("coop", settings=CoOpSettings(tokens=7)),)
+    assert make_plans(["coop"], settings) == (Plan("coop", settings=CoOpSettings(tokens=7)),)
 
 
 def test_a_setting_of_a_method_that_is_not_run_is_refused_at_its_default_too() -> None:
     settings = {group: METHODS[name].settings() for group, name in option_groups().items()}
     settings["coop"] = CoOpSettings(tokens=4)
     with pytest.raises(SettingsError, match=r"--coop\.tokens applies to coop"):
-        plans_of(["dear"], settings)
+        make_plans(["dear"], settings)
 
 
 def parsed(command: str, *words: str) -> dict[str, Any]:

@@ -40,8 +40,6 @@ ERRORS = [
         "unknown backbone 'ViT-C-16'",
     ),
     (["run", "few-shot", "--data", "mixed-paints", "--model", "ViT-C-16"], "unknown backbone 'ViT-C-16'"),
-    (["data", "cache", "nowhere"], "unknown data set 'nowhere'"),
-    (["data", "cache", "mixed-paints"], "unknown data set 'mixed-paints'"),
     (["roles", "discover", "--data", "nowhere"], "unknown data set 'nowhere'"),
     (["roles", "discover", "--data", "mixed-paints", "--model", "ViT-C-16"], "unknown backbone"),
     (["roles", "ablate", "--data", "nowhere"], "unknown data set 'nowhere'"),

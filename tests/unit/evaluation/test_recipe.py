@@ -10,7 +10,7 @@ from dear.evaluation.ablations import ablation_plans, ablations
 from dear.evaluation.experiment import data_names
 from dear.evaluation.launch.claims import LOCK, MARK, claimed, require_distinct_folders
 from dear.evaluation.plan import Plan
-from dear.evaluation.recipe import RecipeError, load_recipe, load_recipes, restricted
+from dear.evaluation.recipe import RecipeError, load_recipe, load_recipes, restrict
 from dear.methods.dear import DearSettings
 from dear.methods.registry import METHODS
 
@@ -157,20 +157,20 @@ def test_no_recipe(tmp_path: Path) -> None:
 def test_part_of_a_recipe(tmp_path: Path) -> None:
     one = load_recipe(written(tmp_path, GOOD))
     two = load_recipe(written(tmp_path, GOOD.replace("zero-shot", "coop"), "two.yaml"))
-    (part,) = restricted([one], data=["stamped-tiles"], methods=["dear"], seeds=[7])
+    (part,) = restrict([one], data=["stamped-tiles"], methods=["dear"], seeds=[7])
     assert (part.data, part.plans, part.seeds) == (("stamped-tiles",), one.plans[1:], (7,))
     assert load_recipe(tmp_path / "one.yaml", tmp_path).out == tmp_path / "x"
-    assert restricted([one, two]) == restricted([one, two], methods=["all"]) == [one, two]
+    assert restrict([one, two]) == restrict([one, two], methods=["all"]) == [one, two]
     with pytest.raises(
         DataError, match="no recipe to run has the data set 'other': available are mixed-paints, s"
     ):
-        restricted([one, two], data=["stamped-tiles", "other"])
+        restrict([one, two], data=["stamped-tiles", "other"])
     with pytest.raises(
         DataError, match="no recipe to run has the method 'maple': available are zero-shot, dear"
     ):
-        restricted([one], methods=["dear", "maple"])
+        restrict([one], methods=["dear", "maple"])
     with pytest.raises(DataError, match="the recipe two has none of the methods zero-shot: it has coop, dea"):
-        restricted([one, two], methods=["zero-shot"])
+        restrict([one, two], methods=["zero-shot"])
 
 
 def test_two_recipes_writing_to_one_place(tmp_path: Path) -> None:

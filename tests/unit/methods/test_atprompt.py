@@ -13,7 +13,7 @@ from dear.errors import DearError, SettingsError
 from dear.evaluation.experiment import Experiment
 from dear.evaluation.plan import Plan
 from dear.evaluation.protocols.base_to_novel import BaseToNovel
-from dear.evaluation.resolve import settle
+from dear.evaluation.resolve import resolve_settings
 from dear.evaluation.run_context import RunContext
 from dear.evaluation.runs import check_methods, run_one
 from dear.methods.atprompt import AtPromptSettings
@@ -146,7 +146,7 @@ def test_a_record_holds_the_words(small_clip: Clip, tmp_path: Path) -> None:
 
 
 def trained(plan: Plan, given: TrainOptions, dataset: str = "Food101") -> TrainSettings:
-    return settle(BaseToNovel(), plan, dataset, 16, given)[1]
+    return resolve_settings(BaseToNovel(), plan, dataset, 16, given)[1]
 
 
 def test_each_base_trains_as_published() -> None:

@@ -16,7 +16,7 @@ from dear.errors import SettingsError
 from dear.evaluation.plan import Plan
 from dear.evaluation.protocols.base_to_novel import BaseToNovel
 from dear.evaluation.protocols.few_shot import FewShot
-from dear.evaluation.resolve import settle
+from dear.evaluation.resolve import resolve_settings
 from dear.evaluation.run_context import RunContext
 from dear.evaluation.runs import run_one
 from dear.methods.provp import ProVpSettings
@@ -94,7 +94,7 @@ def test_templates_of_benchmarks_are_worded_as_the_authors_do(small_clip: Clip) 
 
 @pytest.mark.parametrize(("shots", "epochs", "weight"), [(1, 50, 0), (2, 100, 0), (4, 100, 0), (16, 200, 1)])
 def test_few_shot(shots: int, epochs: int, weight: float) -> None:
-    found, training = settle(FewShot(), Plan("provp"), "Food101", shots, TrainOptions())
+    found, training = resolve_settings(FewShot(), Plan("provp"), "Food101", shots, TrainOptions())
     assert found.settings == ProVpSettings(tokens=50, ref_weight=weight)
     assert (training.epochs, training.lr, training.weight_decay) == (epochs, 0.1, 5e-4)
 

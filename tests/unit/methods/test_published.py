@@ -20,16 +20,16 @@ from dear.evaluation.protocols.base_to_novel import BaseToNovel
 from dear.evaluation.protocols.few_shot import FewShot
 from dear.evaluation.protocols.transfer import CrossDataset
 from dear.evaluation.recipe import load_recipe
-from dear.evaluation.resolve import settle
+from dear.evaluation.resolve import resolve_settings
 from dear.methods.coop import CoOpSettings
-from dear.methods.declaration import MethodSettings, published_rows
+from dear.methods.declaration import MethodSettings, read_published_rows
 from dear.methods.mmrl import MmrlSettings
 from dear.methods.registry import METHODS
 from dear.training.settings import TrainOptions, TrainSettings
 
 
 def settled(protocol: Protocol, plan: Plan, dataset: str = "stamped-tiles", shots: int = 16, **given: object):  # type: ignore[no-untyped-def]
-    return settle(protocol, plan, dataset, shots, TrainOptions(**given))
+    return resolve_settings(protocol, plan, dataset, shots, TrainOptions(**given))
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def test_what_is_given_stays() -> None:
     assert (found.settings.tokens, found.settings.words) == (7, "")
     assert training.epochs == 3
     whole = TrainSettings(epochs=9)
-    assert settle(FewShot(), own, "Food101", 1, whole)[1] is whole
+    assert resolve_settings(FewShot(), own, "Food101", 1, whole)[1] is whole
 
 
 def test_transfer() -> None:
@@ -74,7 +74,7 @@ def test_transfer() -> None:
 @pytest.mark.parametrize("folder", sorted(one.folder for one in METHODS.values()))
 def test_rows_name_what_there_is(folder: str) -> None:
     fields = {one.folder: one.settings for one in METHODS.values()}[folder]
-    for row in published_rows(folder):
+    for row in read_published_rows(folder):
         assert row.source
         assert {*row.protocols} <= {*PROTOCOLS}
         TrainSettings(**row.training)
@@ -84,7 +84,7 @@ def test_rows_name_what_there_is(folder: str) -> None:
 def test_every_file_is_read() -> None:
     home = Path(__file__).parents[3] / "src/dear/methods"
     assert {path.parent.name for path in home.glob("*/published.json")} == {
-        one.folder for one in METHODS.values() if published_rows(one.folder)
+        one.folder for one in METHODS.values() if read_published_rows(one.folder)
     }
 
 
@@ -104,7 +104,7 @@ ASKS_FOR_THE_AUTHORS = {
 
 def resolved_everywhere(name: str, settings: MethodSettings) -> Iterator[MethodSettings]:
     """The settings in each protocol, on each data set and with each number of shots that a row names."""
-    rows = published_rows(METHODS[name].folder)
+    rows = read_published_rows(METHODS[name].folder)
     shots = {1, 16, *(number for row in rows for number in row.shots if number)}
     for dataset in {"photos", "EuroSAT", *(dataset for row in rows for dataset in row.data)}:
         for kind in PROTOCOLS.values():
@@ -159,6 +159,6 @@ def test_a_plan_takes_the_settings_of_its_method(settings: object) -> None:
 def test_copies_know_what_was_set() -> None:
     settings = CoOpSettings(4, position="middle")
     assert settings.set_by_user == {"tokens", "position"}
-    copies = [copy.deepcopy(settings), pickle.loads(pickle.dumps(settings)), settings.replaced(words="x")]
+    copies = [copy.deepcopy(settings), pickle.loads(pickle.dumps(settings)), settings.with_values(words="x")]
     assert [part.set_by_user for part in copies] == [settings.set_by_user] * 3
-    assert CoOpSettings().replaced(tokens=16).set_by_user == set()
+    assert CoOpSettings().with_values(tokens=16).set_by_user == set()

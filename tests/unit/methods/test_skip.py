@@ -24,7 +24,7 @@ from dear.evaluation.plan import Plan
 from dear.evaluation.protocols.base_to_novel import BaseToNovel
 from dear.evaluation.protocols.few_shot import FewShot
 from dear.evaluation.protocols.transfer import CrossDataset, DomainGeneralization
-from dear.evaluation.resolve import settle
+from dear.evaluation.resolve import resolve_settings
 from dear.evaluation.run_context import RunContext
 from dear.evaluation.runs import run_one
 from dear.methods.registry import build_method, frozen_clip
@@ -270,7 +270,7 @@ def test_a_run_as_published(small_clip: Clip) -> None:
 
 def test_rates() -> None:
     def rates(protocol: Any, dataset: str) -> tuple[float, float, float, int, int]:
-        found, training = settle(protocol, Plan("skip"), dataset, 16, TrainOptions())
+        found, training = resolve_settings(protocol, Plan("skip"), dataset, 16, TrainOptions())
         image = training.lr * found.settings.image_rate
         return training.lr, image, training.warmup_lr, training.warmup_epochs, training.epochs
 

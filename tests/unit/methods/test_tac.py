@@ -18,7 +18,7 @@ from dear.evaluation.protocols.base import Protocol
 from dear.evaluation.protocols.base_to_novel import BaseToNovel
 from dear.evaluation.protocols.few_shot import FewShot
 from dear.evaluation.protocols.transfer import CrossDataset
-from dear.evaluation.resolve import settle
+from dear.evaluation.resolve import resolve_settings
 from dear.evaluation.run_context import RunContext
 from dear.evaluation.runs import check_methods, run_one
 from dear.methods.base import TrainingImages
@@ -353,7 +353,7 @@ def test_settings_that_are_refused(options: dict[str, Any], message: str) -> Non
     ("protocol", "tokens", "epochs", "crop"), [(FewShot(), 5, 20, 0.4), (CrossDataset(), 10, 5, 0.8)]
 )
 def test_it_trains_as_published(protocol: Protocol, tokens: int, epochs: int, crop: float) -> None:
-    found, training = settle(protocol, Plan("tac"), "ImageNet", 16, TrainOptions())
+    found, training = resolve_settings(protocol, Plan("tac"), "ImageNet", 16, TrainOptions())
     settings = found.settings
     assert isinstance(settings, TacSettings)
     assert (settings.image_tokens, settings.text_tokens) == (tokens, tokens)

@@ -11,12 +11,11 @@ from dear.errors import DataError, OutputError
 from dear.retrieval import shards as module
 from dear.retrieval.build import finish
 from dear.retrieval.catalogue import LONGEST_REASON, Catalogue, Entry
-from dear.retrieval.database import FILE, Database, connect
+from dear.retrieval.database import FILE
 from dear.retrieval.facts import LAST_GENERATION
 from dear.retrieval.scan import Shard, Stamp
 from dear.retrieval.shards import merge_index
 from dear.retrieval.vectors import Vectors
-from tests.unit.retrieval.shared_pages import name_one_row, share_pages
 
 FACTS = {"identity": "0" * 64, "features": ["class"], "embed": 4, "folder": "/nowhere", "model": "none"}
 CONTENT = "a" * 64
@@ -45,24 +44,6 @@ def written(folder: Path, *changes: str) -> None:
         database.execute("PRAGMA writable_schema = ON")
         for change in changes:
             database.execute(change)
-
-
-def test_statistics_are_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """SQLite reads this table of its own while it loads the list of tables, which took hours here."""
-    folder = catalogue_of(tmp_path / "index", [image("a.png")])
-    written(folder, "ANALYZE")
-    share_pages(folder / FILE, "sqlite_stat1")
-    execute = Database.execute
-
-    def recorded(database: Database, question: str) -> sqlite3.Cursor:
-        assert question in ("PRAGMA trusted_schema = OFF", "BEGIN", "PRAGMA user_version")  # load no list
-        return execute(database, question)
-
-    monkeypatch.setattr(Database, "execute", recorded)
-    with pytest.raises(
-        DataError, match=r"index.sqlite: it has more than the tables of an index: 'sqlite_stat1'"
-    ):
-        connect(folder / FILE)
 
 
 RENAMED = "UPDATE sqlite_master SET {} WHERE name = '{}'".format
@@ -98,58 +79,6 @@ def test_what_a_catalogue_may_define(tmp_path: Path, changes: list[str], why: st
 
 
 IMAGES, OTHERS = ([f"{number}.png" for number in numbers] for numbers in (range(100, 400), range(400, 700)))
-
-
-def hostile(folder: Path, index: str, name: str, *changes: str) -> Catalogue:
-    """A catalogue of 300 images and 300 other files, changed. An index of its table names one file only."""
-    others = [Entry(other, Stamp(1, 1), None, None, "why") for other in OTHERS]
-    images = [image(path, row, f"{row:064x}") for row, path in enumerate(IMAGES)]
-    catalogue_of(folder, [*images, *others], 300)
-    written(folder, "UPDATE files SET rowid = rowid + 1000", *changes)
-    with closing(sqlite3.connect(folder / FILE)) as database:
-        question = "SELECT rowid FROM files WHERE path = CAST(? AS BLOB)"
-        ((row,),) = database.execute(question, (name,)).fetchall()
-    assert name_one_row(folder / FILE, index, row) == 600
-    return Catalogue.open(folder)
-
-
-def test_a_row_that_an_index_names_again_and_again_is_read_once(tmp_path: Path) -> None:
-    """A merge wrote it for each: 233,472 bytes became 118 MB."""
-    with closing(hostile(tmp_path / "paths", "sqlite_autoindex_files_1", "400.png")) as catalogue:
-        assert [entry.path for entry in catalogue.entries(300)] == IMAGES + OTHERS
-    with closing(hostile(tmp_path / "contents", "by_content", "400.png")) as catalogue:
-        catalogue.require_one_content_a_row()
-        with pytest.raises(DataError, match=rf"a file of the content {7:064x} has no row"):
-            catalogue.row_of(f"{7:064x}")
-    with closing(hostile(tmp_path / "rows", "by_row", "400.png")) as catalogue:
-        assert [*catalogue.broken()] == OTHERS
-        assert [*catalogue.stamps()] == IMAGES + OTHERS
-        with pytest.raises(DataError, match="row 7 belongs to no file"):
-            catalogue.files_of(7)
-        # An index of the table has one row for all.
-        asked = list[str]()
-        catalogue.database.set_trace_callback(asked.append)
-        assert catalogue.live(300).all()
-        assert catalogue.count() == 600
-        catalogue.database.set_trace_callback(None)
-        assert len(asked) == 2
-        for question in asked:
-            plan = [text for *_, text in catalogue.database.execute(f"EXPLAIN QUERY PLAN {question}")]
-            assert plan[0] == "SCAN files", plan
-
-
-def test_the_files_of_a_row_are_each_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    names, path_of = list[object](), Catalogue._path
-
-    def recorded(catalogue: Catalogue, name: object) -> str:
-        names.append(name)
-        return path_of(catalogue, name)
-
-    monkeypatch.setattr(Catalogue, "_path", recorded)
-    one_row = "UPDATE files SET row = 7"
-    with closing(hostile(tmp_path / "index", "by_row", "107.png", one_row)) as catalogue:
-        assert catalogue.files_of(7) == (["107.png"], 0, f"{7:064x}")
-    assert names == [b"107.png"]
 
 
 def test_of_many_files_of_a_row_some_are_read(tmp_path: Path) -> None:

@@ -23,7 +23,6 @@ from dear.retrieval.database import FILE, LOCK, only_writer
 from dear.retrieval.query import Index, by_image
 from dear.retrieval.scan import Shard
 from dear.retrieval.vectors import Vectors
-from tests.unit.retrieval.shared_pages import repeat_entry, share_pages
 from tests.unit.retrieval.solid import Plain, gallery
 
 
@@ -222,30 +221,6 @@ def test_a_trigger_with_the_name_of_an_index_of_sqlites_own_is_refused(tmp_path:
     for work in (lambda: Index.open(out), lambda: build_index(Plain(), folder, out)):
         with pytest.raises(DataError, match="more than the tables of an index: 'sqlite_autox'"):
             work()
-
-
-@pytest.mark.parametrize(
-    "tree", ["sqlite_master", "files", "facts", "sqlite_autoindex_files_1", "by_row", "by_content"]
-)
-def test_pages_with_several_parents_are_not_followed_without_end(tmp_path: Path, tree: str) -> None:
-    out = tmp_path / "index"
-    build_index(Plain(), gallery(tmp_path / "images"), out)
-    share_pages(out / FILE, tree)
-    for work in (lambda: Index.open(out), lambda: build_index(Plain(), tmp_path / "images", out)):
-        with pytest.raises(
-            DataError, match=r"index is damaged \(index.sqlite: (several of its pages|its list)"
-        ):
-            work()
-
-
-@pytest.mark.parametrize("tree", ["files", "sqlite_autoindex_files_1", "by_row", "by_content", "facts"])
-def test_an_entry_that_is_listed_again_and_again(tmp_path: Path, tree: str) -> None:
-    """200,000 times a long path took gigabytes."""
-    out = tmp_path / "index"
-    build_index(Plain(), gallery(tmp_path / "images"), out)
-    repeat_entry(out / FILE, tree)
-    with pytest.raises(DataError, match="the values of one of its pages overlap"):
-        Catalogue.open(out)
 
 
 @pytest.mark.parametrize("name", [LOCK, f"{LOCK}-journal"])

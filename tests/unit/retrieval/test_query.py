@@ -2,7 +2,6 @@
 
 import shutil
 import sqlite3
-from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
@@ -12,7 +11,7 @@ from torch import Tensor
 from dear.errors import DataError, SettingsError
 from dear.retrieval import vectors
 from dear.retrieval.build import build_index
-from dear.retrieval.database import FILE, JOURNAL_MAGIC
+from dear.retrieval.database import FILE
 from dear.retrieval.query import Index, by_image, open_index, weights_of
 from dear.retrieval.scan import Shard
 from tests.unit.retrieval.solid import Plain, gallery, paint
@@ -97,43 +96,6 @@ def test_another_distance_is_one_place(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 VICTIM = "victim.txt"
-
-
-def of_another_file(out: Path) -> None:
-    """A journal that names a file, which SQLite deletes when it has undone both."""
-    name = str(out.parent / VICTIM).encode()
-    (out / f"{FILE}-journal").write_bytes(
-        JOURNAL_MAGIC + bytes(504) + (1).to_bytes(4, "big") + name + len(name).to_bytes(4, "big")
-        + sum(name).to_bytes(4, "big") + JOURNAL_MAGIC
-    )  # fmt: skip
-
-
-def with_a_view(out: Path) -> None:
-    """A database with the same tables and a view, written over the one that is open."""
-    other = shutil.copy(out / FILE, out.parent / "other.sqlite")
-    with closing(sqlite3.connect(other)) as database, database:
-        database.execute("ALTER TABLE files RENAME TO hidden")
-        database.execute("CREATE VIEW files AS SELECT * FROM hidden")
-    (out / FILE).write_bytes(Path(other).read_bytes())
-
-
-@pytest.mark.parametrize(
-    ("change", "why"), [(of_another_file, "it names another file"), (with_a_view, "more than the tables of")]
-)
-def test_what_is_put_over_an_opened_index_is_checked(
-    tmp_path: Path, change: Callable[[Path], None], why: str
-) -> None:
-    """As when it is opened: SQLite obeys a journal, and runs what a view says."""
-    out = tmp_path / "index"
-    build_index(Plain(), gallery(tmp_path / "images"), out)
-    index, query = Index.open(out), paint(tmp_path / "query.png", "red", 60)
-    (tmp_path / VICTIM).write_text("mine")
-    assert len(found(index, query)) == 8
-    change(out)
-    for _ in range(2):
-        with pytest.raises(DataError, match=why):
-            found(index, query)
-    assert (tmp_path / VICTIM).read_text() == "mine"
 
 
 @pytest.mark.parametrize(("name", "value"), [("features", '["color", "class"]'), ("embed", "1")])

@@ -213,7 +213,7 @@ def test_names_and_pixels_and_thumbnails_are_work(
     async def ask() -> None:
         async with client_of(service) as client:
             # 1 for the request, 60 for 6,000 characters of new names: under half a bucket is left.
-            names = ",".join(f"name number {number:08d}" for number in range(300))
+            names = ",".join(f"{number:03d} name of a number" for number in range(300))
             assert (await predict(client, names)).status_code == 200
             refused = await predict(client, names.replace("name", "game"))
             assert refused.status_code == 429

@@ -4,10 +4,8 @@ Pillow is restricted to these formats. Otherwise it would pass PostScript to Gho
 """
 
 import io
-import os
 import re
 from functools import cache
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,20 +14,10 @@ import torch
 from PIL import Image, ImageFile, TiffImagePlugin, UnidentifiedImageError
 
 from dear.data.dataset import Picture
+from dear.data.images.formats import FORMATS, HAS_HEIC, PLUGINS, read_image
 from dear.errors import DataError, first_line
-from dear.limits import LimitError, at_most
-from dear.reading.files import ReadingError, read_bytes
+from dear.limits import at_most
 
-HEIC: Final = frozenset([".heic", ".heif"])
-HAS_HEIC: Final = find_spec("pillow_heif") is not None
-SUFFIXES: Final = frozenset([
-    ".apng", ".bmp", ".dib", ".gif", ".jfif", ".jpe", ".jpeg", ".jpg", ".mpo", ".png", ".tif", ".tiff",
-    ".webp", *(HEIC if HAS_HEIC else ()),
-])  # fmt: skip
-"""Suffixes of image files when a folder is searched."""
-FORMATS: Final = f"JPEG, PNG, WebP, GIF, BMP{', HEIC' if HAS_HEIC else ''} or TIFF"
-PLUGINS: Final = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", *(["HEIF"] if HAS_HEIC else []))
-ADDRESS: Final = re.compile(r"(https?|ftps?|s3|gs|hf|file):/|data:image")
 MARKER: Final = re.compile(rb"\xff([\xc0-\xcf\xd9-\xfe])")
 """A marker of a JPEG that is neither a byte of a picture nor a restart."""
 MOST_SQUARES: Final = 16
@@ -51,28 +39,6 @@ EXIF data anew, which fails for photographs whose other tags are damaged."""
 
 # Pillow's own reader of uncompressed TIFFs cannot read YCbCr; libtiff gives the same pixels otherwise.
 TiffImagePlugin.READ_LIBTIFF = True
-
-
-def local_path(path: str | os.PathLike[str]) -> Path:
-    """A path. Raises DataError for an address: nothing is fetched."""
-    if ADDRESS.match(os.fspath(path)):
-        raise DataError(f"{os.fspath(path)[:100]} is an address, not a file: download it and give its path.")
-    return Path(path)
-
-
-def read_image(path: Path) -> bytes:
-    """The content of an image file. Raises DataError for one that is missing, empty or too large."""
-    if path.suffix.lower() in HEIC and not HAS_HEIC:
-        raise DataError(f"cannot read the image {path}: HEIC needs `pip install pillow-heif`.")
-    try:
-        content = read_bytes(path, "image_bytes")
-    except ReadingError as error:
-        raise DataError(f"cannot read the image {path}: {error.reason}.") from error
-    except LimitError as error:
-        raise DataError(f"cannot read the image: {error}") from error
-    if not content:
-        raise DataError(f"cannot read the image {path}: it is empty (0 bytes).")
-    return content
 
 
 def open_image(content: bytes) -> ImageFile.ImageFile:

@@ -15,7 +15,8 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from dear.data.dataset import Picture, fingerprint
-from dear.data.images.decode import as_image, as_picture, decode, local_path, read_image
+from dear.data.images.decode import as_image, as_picture, decode
+from dear.data.images.formats import local_path, read_image
 from dear.data.images.photos import CACHE_BYTES, LoadedImages
 from dear.errors import DataError
 

@@ -10,7 +10,8 @@ from jaxtyping import Int
 from torch import Tensor
 
 from dear.data.dataset import Picture, fingerprint
-from dear.data.images.decode import decode, read_image
+from dear.data.images.decode import decode
+from dear.data.images.formats import read_image
 from dear.errors import DataError
 from dear.reading.files import file_size
 

@@ -5,14 +5,14 @@ import shutil
 import stat
 import zipfile
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 from uuid import uuid4
 
-from dear.data.images import decode
-from dear.data.images.decode import FORMATS
+from dear.data.images import formats
+from dear.data.images.formats import FORMATS
 from dear.data.sources import table
 from dear.data.sources.folder import enter_wrappers
 from dear.data.sources.listing import require_inside
@@ -26,23 +26,12 @@ DAMAGED = (zipfile.BadZipFile, zlib.error, NotImplementedError, EOFError, ValueE
 UTF_8 = 0x800
 """The flag of a member whose name is in UTF-8."""
 LISTS = (*table.SUFFIXES, ".json", ".txt", ".arrow")
-"""Files unpacked in addition to images; all others stay in the zip."""
+"""Suffixes of files that are unpacked in addition to images; all others stay in the zip."""
 LONGEST_STEM = 50  # characters of a zip's name in that of its folder, which has at most 255 bytes
 MODEST = 2**28
 """Bytes that any zip may unpack to: small ones of flat pictures shrink a hundredfold."""
 
-
-class Member(NamedTuple):
-    """A file or a folder in a zip: its path, whether it is a folder, and where zipfile finds it."""
-
-    path: Path
-    is_folder: bool
-    info: zipfile.ZipInfo
-
-    @property
-    def is_data(self) -> bool:
-        """True for an image and for a list of images; all other files stay in the zip."""
-        return not self.is_folder and self.path.suffix.lower() in (*decode.SUFFIXES, *LISTS)
+Members = Mapping[Path, zipfile.ZipInfo]
 
 
 class Unpacked(NamedTuple):
@@ -64,33 +53,38 @@ def unpack(archive: Path, cache: Path) -> Unpacked:
     """
     from dear.data.dataset import fingerprint  # loads torch
 
+    suffixes = (*formats.SUFFIXES, *LISTS)
     try:
         with zipfile.ZipFile(archive) as file:
             members = _members(archive, file.infolist())
-            data = [member for member in members if member.is_data]
+            files = {path: info for path, info in members.items() if not info.is_dir()}
+            data = {path: info for path, info in files.items() if path.suffix.lower() in suffixes}
             if not data:
                 raise DataError(f"{archive} contains no images: pack a folder of images, in {FORMATS}.")
             facts = archive.stat()
-            if (size := sum(member.info.file_size for member in data)) > MODEST:
+            if (size := sum(info.file_size for info in data.values())) > MODEST:
                 at_most("unpacked_ratio", -(-size // facts.st_size), archive)
             numbers = facts.st_ino, facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns
             stamp = fingerprint(os.path.realpath(archive), *map(str, numbers))
             target = cache / "archives" / f"{archive.stem[:LONGEST_STEM]}-{stamp}"
             if not target.is_dir():
-                _unpack_into(target, file, members, size)
-            elif any(not (target / member.path).is_file() for member in data):
+                _unpack_into(target, file, members, data)
+            elif not all((target / path).is_file() for path in data):
                 raise DataError(f"{target} lacks files of {archive}: remove it, and it is made again.")
     except DAMAGED as error:
         raise DataError(f"{archive} is damaged or not a zip ({error}): copy or create it again.") from error
     except OSError as error:
         raise OutputError(f"cannot unpack into {cache}: {error}. Choose another cache folder.") from error
-    ignored = [member.path.as_posix() for member in members if not member.is_folder and not member.is_data]
-    odd_names = [member.path.as_posix() for member in data if _in_old_encoding(member.info)]
+    ignored = [path.as_posix() for path in files if path not in data]
+    odd_names = [
+        path.as_posix() for path, info in data.items()  # read as by MS-DOS, for want of a better guess
+        if not info.filename.isascii() and not info.flag_bits & UTF_8 and info.filename == info.orig_filename
+    ]  # fmt: skip
     return Unpacked(enter_wrappers(target), ignored, odd_names)
 
 
-def _members(archive: Path, infos: Sequence[zipfile.ZipInfo]) -> list[Member]:
-    """The members of a zip under the names that they had, without hidden ones.
+def _members(archive: Path, infos: Sequence[zipfile.ZipInfo]) -> dict[Path, zipfile.ZipInfo]:
+    """The members of a zip by the paths that they had, without hidden ones.
 
     Before it had a flag for UTF-8 a zip said nothing of its names: Info-ZIP and macOS write UTF-8 without the
     flag, which zipfile reads in the encoding of MS-DOS. Zips made by .NET on Windows had backslashes.
@@ -98,7 +92,7 @@ def _members(archive: Path, infos: Sequence[zipfile.ZipInfo]) -> list[Member]:
     names = [*map(_name, infos)]
     if not any("/" in name for name in names if not name.endswith(("/", "\\"))):
         names = [name.replace("\\", "/") for name in names]
-    members = []
+    members = dict[Path, zipfile.ZipInfo]()
     for info, name in zip(infos, names, strict=True):
         where = f"{archive}, {name!r:.250}"
         for spelling in {name, info.orig_filename}:
@@ -110,7 +104,10 @@ def _members(archive: Path, infos: Sequence[zipfile.ZipInfo]) -> list[Member]:
         if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):  # whose output is bounded
             raise DataError(f"{where} is packed by method {info.compress_type}: pack it with Deflate.")
         if not any(part.startswith((".", "__MACOSX")) for part in Path(name).parts):
-            members.append(Member(Path(name), name.endswith("/"), info))
+            if Path(name) in members and not name.endswith("/"):
+                raise DataError(f"{where} is in the zip twice: pack it once.")
+            info.filename = name
+            members[Path(name)] = info
     return members
 
 
@@ -121,14 +118,10 @@ def _name(info: zipfile.ZipInfo) -> str:
     return info.filename
 
 
-def _in_old_encoding(info: zipfile.ZipInfo) -> bool:
-    """True for a name that is not in UTF-8, and is read in the encoding of MS-DOS without a better guess."""
-    return not info.flag_bits & UTF_8 and not info.filename.isascii() and _name(info) == info.filename
-
-
-def _unpack_into(target: Path, file: zipfile.ZipFile, members: Sequence[Member], size: int) -> None:
+def _unpack_into(target: Path, file: zipfile.ZipFile, members: Members, data: Members) -> None:
+    """Write the data among the members of a zip, and all their folders."""
     target.parent.mkdir(parents=True, exist_ok=True)
-    free = shutil.disk_usage(target.parent).free
+    size, free = sum(info.file_size for info in data.values()), shutil.disk_usage(target.parent).free
     if size > free:
         raise DataError(
             f"{file.filename} unpacks to {size:,} bytes, but {target.parent} has only {free:,} left: "
@@ -136,25 +129,17 @@ def _unpack_into(target: Path, file: zipfile.ZipFile, members: Sequence[Member],
         )
     with temporary_folder(target.parent / f"{uuid4().hex}.part") as part:
         part.mkdir(mode=0o700)
-        for member in members:
-            path = part / member.path
-            (path if member.is_folder else path.parent).mkdir(parents=True, exist_ok=True)
-            if member.is_data:
-                _extract(file, member, path)
+        for path, info in members.items():
+            (part / path if info.is_dir() else (part / path).parent).mkdir(parents=True, exist_ok=True)
+        for path, info in data.items():
+            try:
+                with file.open(info) as source, (part / path).open("wb") as sink:
+                    shutil.copyfileobj(source, sink)  # zipfile compares it with its stated size and checksum
+            except DAMAGED as error:
+                where = f"{file.filename}, {path.as_posix()!r:.250}"
+                raise DataError(f"{where} cannot be unpacked ({error}): copy or pack it again.") from error
         try:
             part.rename(target)
         except OSError:
             if not target.is_dir():  # otherwise another process has unpacked it meanwhile
                 raise
-
-
-def _extract(file: zipfile.ZipFile, member: Member, path: Path) -> None:
-    """Write a member, which zipfile compares with its stated size and checksum."""
-    try:
-        with file.open(member.info) as source, path.open("xb") as sink:
-            shutil.copyfileobj(source, sink)
-    except (*DAMAGED, FileExistsError) as error:
-        where = f"{file.filename}, {member.path.as_posix()!r:.250}"
-        raise DataError(
-            f"{where} cannot be unpacked ({error}): copy or pack it again, with Deflate."
-        ) from error

@@ -7,9 +7,18 @@ from dataclasses import replace
 from pathlib import Path
 from shlex import quote
 
-from dear.data.images.decode import HEIC, SUFFIXES
+from dear.data.images.formats import HEIC, SUFFIXES
 from dear.data.settings import DataSettings
-from dear.data.sources.listing import Listing, Report, Row, first_few, refuse, require_keys, sort_names
+from dear.data.sources.listing import (
+    Listing,
+    Report,
+    Row,
+    first_few,
+    refuse,
+    reporting,
+    require_keys,
+    sort_names,
+)
 from dear.data.sources.splits import PREFIX, make_split, names_of_splits, split_of
 from dear.data.sources.table import SUFFIXES as TABLES
 from dear.data.sources.table import lists_images
@@ -84,13 +93,14 @@ def subfolders(folder: Path) -> list[str]:
     return sort_names(path.name for path in _visible(folder) if path.is_dir() and path.name not in NOT_DATA)
 
 
-def list_classes(folder: Path) -> list[str]:
-    """The names of the folders of classes in a folder, in Unicode's composed form. Raises DataError for two
-    that differ in their form alone.
+def list_classes(folder: Path, report: Report = refuse) -> list[str]:
+    """The names of the folders of classes in a folder, in Unicode's composed form. Two that differ in their
+    form alone, and other faulty names, are reported.
     """
     names = [*map(compose, subfolders(folder))]
-    require_keys(str(folder), names)
-    return names
+    with reporting(report):
+        require_keys(str(folder), names)
+    return [*dict.fromkeys(names)]
 
 
 def enter_wrappers(folder: Path) -> Path:
@@ -154,34 +164,31 @@ def image_files(path: Path) -> list[Path]:
 def ignored_note(files: Sequence[str]) -> tuple[str, ...]:
     """Notes on files that are not read: photos in HEIC, and files without an image suffix."""
     others = [file for file in files if not file.lower().endswith(tuple(HEIC))]
-    has, left = ("file has", "is left") if len(others) == 1 else ("files have", "are left")
-    note = f"{len(others)} {has} no image suffix and {left} out: {first_few(others)}"
-    return (*_heic_note(files), *([note] if others else []))
+    return (*_heic_note(files), *_note(others, "file has", "files have", "no image suffix and", "left out"))
 
 
 def _heic_note(files: Sequence[str]) -> tuple[str, ...]:
-    photos = [file for file in files if file.lower().endswith(tuple(HEIC))]
-    are = "photo in HEIC is" if len(photos) == 1 else "photos in HEIC are"
-    note = f"{len(photos)} {are} not read: {first_few(photos)}; pip install pillow-heif"
-    return (note,) if photos else ()
+    photos, remedy = [file for file in files if file.lower().endswith(tuple(HEIC))], "pip install pillow-heif"
+    return _note(photos, "photo", "photos", "in HEIC", f"not read without a library ({remedy})")
 
 
 def _loose_note(folder: Path, parents: Sequence[str]) -> tuple[str, ...]:
     """A note on images beside folders of classes, which lie in the folders ``parents`` within ``folder``."""
-    images = sorted(
-        path.relative_to(folder).as_posix()
-        for parent in parents
-        for path in filter(_is_image, _visible(folder / parent))
-    )
-    lie, are = ("image lies", "is") if len(images) == 1 else ("images lie", "are")
-    note = f"{len(images)} {lie} beside the folders of classes and {are} left out: {first_few(images)}"
-    return (note,) if images else ()
+    images = [path for parent in parents for path in _visible(folder / parent) if _is_image(path)]
+    names = sorted(path.relative_to(folder).as_posix() for path in images)
+    return _note(names, "image lies", "images lie", "beside the folders of classes and", "left out")
+
+
+def _note(files: Sequence[str], one: str, several: str, what: str, left: str) -> tuple[str, ...]:
+    """A note on some files, if there are any, in words for one of them or for several."""
+    subject, are = (one, "is") if len(files) == 1 else (several, "are")
+    return (f"{len(files)} {subject} {what} {are} {left}: {first_few(files)}",) if files else ()
 
 
 def _read_classes(folder: Path, domains: Sequence[str], settings: DataSettings, report: Report) -> Listing:
     """A folder of classes or of domains."""
     parents = domains or [""]
-    classes_by_parent = [list_classes(folder / parent) for parent in parents]
+    classes_by_parent = [list_classes(folder / parent, report) for parent in parents]
     classes = sort_names({name for names in classes_by_parent for name in names})
     if not classes:
         raise DataError(
@@ -213,8 +220,8 @@ def _read_only_split(folder: Path, split: Path, settings: DataSettings, report: 
     tested = split_of(split.name) != "train"
     listing = _read_classes(split, (), replace(settings, test_share=1.0) if tested else settings, report)
     note = f"{folder} has only {split.name}/" + (": all its images are for testing" if tested else "")
-    notes = (note, *listing.notes[tested:])  # the first says that there is no split
-    return replace(listing, name=folder.resolve().name, notes=notes)
+    # The first of its own says that there is no split.
+    return replace(listing, name=folder.resolve().name, notes=(note, *listing.notes[tested:]))
 
 
 def _read_splits(folder: Path, parts: dict[str, Path], settings: DataSettings, report: Report) -> Listing:
@@ -231,13 +238,13 @@ def _read_splits(folder: Path, parts: dict[str, Path], settings: DataSettings, r
     if "test" not in parts:  # as ImageNet is distributed
         parts = {"train": parts["train"], "test": parts["val"]}
         notes.append(f"it has no labelled test images: {parts['test'].name} is used for testing")
-    classes = list_classes(parts["train"])
+    classes = list_classes(parts["train"], report)
     if not classes:
         raise DataError(f"{parts['train']} has no folders of classes.")
     splits, ignored = dict[str, tuple[Row, ...]](), list[str]()
     parents = [path.relative_to(folder).as_posix() for path in parts.values()]
     for split, parent in zip(parts, parents, strict=True):
-        for foreign in sorted({*list_classes(parts[split])} - {*classes}):
+        for foreign in sorted({*list_classes(parts[split], report)} - {*classes}):
             report(DataError(f"{parts[split] / foreign} is a class that is not in {parts['train']}."))
         empty = list[DataError]()  # a class need not have images to test on
         rows, files = class_images(folder, parent, classes, report if split == "train" else empty.append)

@@ -6,13 +6,11 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from dear.data.images.decode import open_image
 from dear.data.settings import DataSettings
 from dear.data.sources.listing import PARTS, Listing, Row, first_few, require_keys, sort_names
 from dear.data.sources.splits import Split, make_split, names_of_splits, split_of
@@ -21,8 +19,6 @@ from dear.reading.files import expanded
 from dear.writing import temporary_folder
 
 PREFIX = "hf:"
-LIKE_THE_HUBS = re.compile(r"\w[\w.-]*/\w[\w.-]*", re.ASCII)
-"""The name of a repository, or of a folder in the current one."""
 CONVERTED = "refs/convert/parquet"
 """The branch that the hub keeps of its conversions (huggingface.co/docs/dataset-viewer/parquet)."""
 LABEL_TYPE = re.compile(r"(large_)?string|bool|u?int(8|16|32|64)|float(32|64)")
@@ -43,13 +39,7 @@ def read_huggingface(name: str, settings: DataSettings) -> Listing:
     The image files are unpacked unchanged into the cache folder, unless they already were. Raises DataError
     if it cannot be loaded, has no images or no classes; OutputError if the cache cannot be written.
     """
-    tables = _load(name)
-    listed, _ = list_tables(name, tables, settings, settings.cache_folder() / "huggingface")
-    first = name.partition(":")[0]
-    if LIKE_THE_HUBS.fullmatch(first) and os.path.isdir(first):
-        note = f"it is the folder {os.path.abspath(first)}, no data set of the hub"
-        listed = replace(listed, notes=(note, *listed.notes))
-    return listed
+    return list_tables(name, _load(name), settings, settings.cache_folder() / "huggingface")[0]
 
 
 def _load(name: str) -> Tables:
@@ -261,6 +251,8 @@ def _unpack(name: str, tables: Tables, image: str, cache: Path) -> Path:
 
 def _suffix(content: bytes) -> str:
     """The suffix of an image file by its content; ".bin" for what is none."""
+    from dear.data.images.decode import open_image  # loads torch
+
     with suppress(Exception), open_image(content) as file:  # the exceptions of formats differ
         return ".jpg" if file.format in ("JPEG", "MPO") else f".{str(file.format).lower()}"
     return ".bin"

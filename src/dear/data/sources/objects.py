@@ -10,12 +10,12 @@ from numbers import Integral
 from pathlib import Path
 from typing import Any
 
-from dear.data.images.decode import local_path
+from dear.data.images.formats import local_path
 from dear.data.settings import DataSettings
 from dear.data.sources.folder import image_files
 from dear.data.sources.huggingface import list_tables, undecoded
 from dear.data.sources.listing import Listing, sort_names
-from dear.data.sources.table import LABELS, PATHS, Entry, listing_of
+from dear.data.sources.table import LABELS, PATHS, Entry, column, listing_of
 from dear.errors import DataError, compose, listing
 
 ReadImage = Callable[[str], Any]
@@ -41,16 +41,15 @@ def read_object(data: Any, settings: DataSettings) -> tuple[Listing, ReadImage |
             data.samples, labels, settings, keys=sort_names(keys) if keys == sorted(keys) else keys
         )
     if isinstance(data, Mapping) or hasattr(data, "columns"):
-        columns = [str(column) for column in (data if isinstance(data, Mapping) else data.columns)]
-        images = next((column for column in PATHS if column in columns), None)
-        classes = next((column for column in (settings.label, *LABELS) if column in columns), None)
-        if images is None or classes is None:
-            names = listing(columns, 20)
+        names = [str(name) for name in (data if isinstance(data, Mapping) else data.columns)]
+        image, label = column(PATHS, names), column([*filter(None, [settings.label]), *LABELS], names)
+        if image not in names or label not in names:
+            known = listing(names, 20)
             raise DataError(
-                f"the columns are {names}: path (or image, file) and label (or class) are needed."
+                f"the columns are {known}: path (or image, file) and label (or class) are needed."
             )
-        splits = data["split"] if "split" in columns else None
-        return read_pairs(data[images], data[classes], settings, splits=splits)
+        splits = data["split"] if "split" in names else None
+        return read_pairs(data[image], data[label], settings, splits=splits)
     if isinstance(data, tuple | list) and len(data) == 2 and not isinstance(data[0], str | os.PathLike):
         return read_pairs(data[0], data[1], settings)
     raise DataError(f"{type(data).__name__} is not a data set: {FORMS}.")
@@ -64,10 +63,10 @@ def listed_images(images: Any) -> Any:
         return image_files(Path(images))
     if not hasattr(images, "columns"):
         return images
-    name = next((column for column in PATHS if column in images.columns), None)
-    if name is None:
-        names = listing([*map(str, images.columns)], 20)
-        raise DataError(f"the columns are {names}, not path or image: give the column of the images.")
+    names = [*map(str, images.columns)]
+    if (name := column(PATHS, names)) not in names:
+        known = listing(names, 20)
+        raise DataError(f"the columns are {known}, not path or image: give the column of the images.")
     return images[name]
 
 
@@ -125,9 +124,9 @@ def _read_tables(tables: Mapping[str, Any], settings: DataSettings) -> tuple[Lis
     return listed, read
 
 
-def _values(column: Any) -> list[Any]:
+def _values(labels: Any) -> list[Any]:
     """A column as a list of Python's own values."""
-    values = column.tolist() if hasattr(column, "tolist") else column
+    values = labels.tolist() if hasattr(labels, "tolist") else labels
     if isinstance(values, str) or not hasattr(values, "__iter__"):
-        raise DataError(f"{type(column).__name__} is not a list of labels: give one label per image.")
+        raise DataError(f"{type(labels).__name__} is not a list of labels: give one label per image.")
     return [*values]

@@ -94,7 +94,7 @@ class AtPromptSettings(MethodSettings):
             changes["attributes"] = ", ".join(words.get(dataset, words[FALLBACK]))
             if self.by_position is None:
                 changes["by_position"] = dataset in published["by_position"]
-        return self.replaced(**changes)
+        return self.with_values(**changes)
 
 
 def _split(attributes: str) -> list[str]:

@@ -105,12 +105,12 @@ def fit(
         for of_half, factors in zip(terms, evidence, strict=True):
             of_half.append(factors)
     weights = rest.new_zeros(1 + attributes)
-    least = weights.clone()
-    weights[0], least[0] = 1, LEAST_BETA
+    minima = weights.clone()
+    weights[0], minima[0] = 1, LEAST_BETA
     parts = weights.clone()
     if classes > 1:
         stacked = [torch.stack(of_half, dim=2) for of_half in terms]
-        weights = fit_strengths(stacked, examples.labels, least)
+        weights = fit_strengths(stacked, examples.labels, minima)
         parts = weights * torch.stack(stacked).std(dim=2).mean(dim=(0, 1))
         parts = parts / parts.sum()
     return Fit(penalty, change, rest, with_evidence, means, centre, whitening, freedom, weights, parts)
@@ -194,15 +194,15 @@ def left_out_evidence(
     these classes, and those without evidence, have 0.
     """
     classes, used = with_evidence.nonzero().flatten(), with_evidence[labels]
-    known = torch.stack([classes % 2 != half for half in (0, 1)]).to(features.dtype)
-    weights = known / known.sum(dim=1, keepdim=True).clamp(min=1)
+    is_known = torch.stack([classes % 2 != half for half in (0, 1)]).to(features.dtype)
+    weights = is_known / is_known.sum(dim=1, keepdim=True).clamp(min=1)
     by_row = [(used, fitted.left_out(weights)), (~used, fitted.distances(features[~used, 0], weights))]
     halves = []
     for half in (0, 1):
         factors = features.new_zeros(len(labels), len(with_evidence))
         for rows, distances in by_row:
             part = factors.new_zeros(int(rows.sum()), len(with_evidence))
-            part[:, classes] = bayes_factors(distances, half, spread) * known[half]
+            part[:, classes] = bayes_factors(distances, half, spread) * is_known[half]
             factors[rows] = part
         halves.append(factors)
     return halves

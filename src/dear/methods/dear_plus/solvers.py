@@ -62,25 +62,25 @@ def fit_correction(
 def fit_strengths(
     terms: Sequence[Float[Tensor, "item class term"]],
     labels: Int[Tensor, "item"],
-    least: Float[Tensor, "term"],
+    minima: Float[Tensor, "term"],
 ) -> Float[Tensor, "term"]:
-    """The weights of terms, none below ``least``, that minimise the mean cross-entropy of the weighted sums,
+    """The weights of terms, none below ``minima``, that minimise the mean cross-entropy of the weighted sums,
     plus a small multiple of their squares: a term that does not help gets its least weight. ``terms`` are of
     the same images in several settings, which count alike.
 
     Newton's method on the weights that the gradient does not hold at their least, with step halving.
     """
-    weights = least + 0.1
+    weights = minima + 0.1
     loss, gradient, curvature = _derivatives(terms, labels, weights)
     for _ in range(ITERATIONS):
-        free = ((weights > least) | (gradient < 0)).nonzero().flatten()
+        free = ((weights > minima) | (gradient < 0)).nonzero().flatten()
         if not len(free) or gradient[free].abs().max() < ENOUGH:
             break
         step = torch.zeros_like(weights)
         step[free] = torch.linalg.solve(curvature[free][:, free], gradient[free])
         size = 1.0
         while size > ENOUGH:
-            trial = torch.maximum(weights - size * step, least)
+            trial = torch.maximum(weights - size * step, minima)
             at_trial = _derivatives(terms, labels, trial)
             if at_trial[0] <= loss - 1e-4 * gradient @ (weights - trial):
                 break
@@ -103,9 +103,9 @@ def _derivatives(
         scores = part @ weights
         shares = scores.softmax(dim=1)
         mean = torch.einsum("nk,nkc->nc", shares, part)
-        own = part[torch.arange(len(labels), device=labels.device), labels]
+        of_label = part[torch.arange(len(labels), device=labels.device), labels]
         second = torch.einsum("nk,nkc,nkd->cd", shares, part, part) - mean.T @ mean
         loss = loss + cross_entropy(scores, labels) / len(terms)
-        gradient = gradient + (mean - own).mean(dim=0) / len(terms)
+        gradient = gradient + (mean - of_label).mean(dim=0) / len(terms)
         curvature = curvature + second / (len(labels) * len(terms))
     return loss, gradient, curvature

@@ -86,7 +86,7 @@ class TacSettings(MethodSettings):
         if os.path.isdir(folder):
             path = folder / f"{dataset}.json"
         _, sha256 = self._read(path)
-        return self.replaced(descriptions=str(path), descriptions_sha256=sha256)
+        return self.with_values(descriptions=str(path), descriptions_sha256=sha256)
 
     def without_files(self) -> Self:
         if self.centres == "own" and self.descriptions != TEMPLATES:

@@ -12,6 +12,7 @@ from dear.data.settings import DataSettings
 from dear.errors import DataError
 from tests.unit.data.photos import load, picture, refused
 from tests.unit.data.sources.saved import levels, made
+from tests.unit.data.sources.test_archive import pack
 
 datasets: Any = pytest.importorskip("datasets")
 pyarrow: Any = pytest.importorskip("pyarrow")
@@ -232,20 +233,17 @@ def test_a_data_set_is_called_as_its_folder(
     assert load(Path(".."), settings).name == "mine"
 
 
-def test_a_folder_called_like_a_data_set_of_the_hub(
-    tmp_path: Path, settings: DataSettings, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """In a stranger's folder it would be taken for the hub's."""
-    made([0, 1]).save_to_disk(tmp_path / "owner" / "mine")
-    monkeypatch.chdir(tmp_path)
-    for name, told in (("owner/mine", True), ("./owner/mine", False)):
-        with pytest.warns(UserWarning, match="mine") as caught:
-            load_dataset(f"hf:{name}", settings)
-        notes = [str(warning.message) for warning in caught]
-        assert any("owner/mine, no data set of the hub" in note for note in notes) == told
-
-
 def test_two_names_of_a_split(tmp_path: Path, settings: DataSettings) -> None:
     """The last one replaced the others."""
     datasets.DatasetDict(train=made([0, 1]), Train=made([0]), test=made([1])).save_to_disk(tmp_path / "mine")
     refused(tmp_path / "mine", settings, "mine: train and Train are both the train split: merge them")
+
+
+def test_in_a_zip(tmp_path: Path, settings: DataSettings) -> None:
+    """Splits become folders of the cache: none of another place, whatever the zip's list calls them."""
+    datasets.DatasetDict(train=made([0, 1, 0]), test=made([1])).save_to_disk(tmp_path / "mine")
+    data = load(pack(tmp_path / "mine.zip", tmp_path / "mine"), settings)
+    assert (data.name, data.classnames, len(data.train)) == ("mine", ("sea horse", "ant"), 3)
+    (tmp_path / "mine/dataset_dict.json").write_text('{"splits": ["train/../train", "test"]}')
+    with pytest.raises(DataError, match=r"has a split called 'train/\.\./train'"):
+        load(pack(tmp_path / "odd.zip", tmp_path / "mine"), settings)

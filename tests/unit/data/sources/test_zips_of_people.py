@@ -77,7 +77,7 @@ def test_backslashes_of_windows(tmp_path: Path, settings: DataSettings) -> None:
 def test_a_class_without_images_is_refused_as_in_a_folder(tmp_path: Path, settings: DataSettings) -> None:
     """Its files have no image suffix, or it has none: it was left out without a word."""
     folder = class_folders(tmp_path / "d", COUNTS)
-    for name in ("fox/0.heic", "fox/1.heic"):
+    for name in ("fox/0.mov", "fox/1.mov"):
         (folder / "fox").mkdir(exist_ok=True)
         (folder / name).write_bytes(b"x")
     refused(folder, settings, "the class 'fox' has no images in ")
@@ -107,6 +107,13 @@ def test_a_folder_beside_files_that_say_nothing(tmp_path: Path, settings: DataSe
         assert load(packed, settings).classnames == ("a", "b")
     with pytest.raises(DataError, match=r"split_zhou_x\.json: it is not readable JSON"):
         load(zipped(tmp_path / "e.zip", contents | {"split_zhou_x.json": b"{"}), settings)
+
+
+def test_a_folder_called_like_an_image(tmp_path: Path, settings: DataSettings) -> None:
+    contents = {"d/a.jpg/": b""} | {
+        f"d/{name}/{n}.png": png(tmp_path) for name in ("a.jpg", "b") for n in range(2)
+    }
+    assert load(zipped(tmp_path / "d.zip", contents), settings).classnames == ("a.jpg", "b")
 
 
 def test_a_zip_of_test_images(tmp_path: Path, settings: DataSettings) -> None:
