@@ -149,7 +149,6 @@ def limits_table() -> str:
     rows = [
         f"| `{variable(name)}` | {bound.default:,} | {bound.what} | {bound.without} |"
         for name, bound in LIMITS.items()
-        if bound.without
     ]
     head = ["| variable | limit | what it limits | without it |", "| --- | ---: | --- | --- |"]
     return "\n".join(["", *head, *rows, ""])

@@ -311,7 +311,7 @@ class Predictor:
                 f"this bundle's {self.method.name} cannot score classes that it was not trained on: omit "
                 "the classes."
             )
-        require_few(names, self.bundle.templates, self.clip.text.embed_dim)
+        require_few(names, self.bundle.templates)
         self.clip.check_prompts(names, [fill(template, names) for template in self.bundle.templates])
 
     @property

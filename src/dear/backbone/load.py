@@ -58,7 +58,6 @@ def load_clip(
     Raises UnknownNameError for an unknown architecture, WeightsError for unavailable or unsuitable weights,
     SettingsError for a GPU if there is none, LimitError for a name that is too long.
     """
-    at_most("model_name", max(len(model), len(pretrained or "")), named_by or "the model")
     device = find_device(device)
     clip = _load(model, weights_name(model, pretrained), named_by).to(device)
     if device.type == "cpu":

@@ -1,7 +1,7 @@
 """How many prompts there may be, and how long, and which of them a text tower cuts. Light to import."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 from dear.backbone import openclip
@@ -14,18 +14,12 @@ MAX_LETTERS = 80
 """Letters of a name or a prompt that a message shows."""
 
 
-def require_few(classnames: Sequence[str], templates: Sequence[str], embed: int) -> None:
-    """Raise LimitError for too many prompts of classes for embeddings of this size, or too long ones."""
+def require_few(classnames: Sequence[str], templates: Sequence[str]) -> None:
+    """Raise LimitError for too many prompts of classes, or too long names or templates."""
     where, prompts = f"{len(classnames):,} class names", len(classnames) * len(templates)
     at_most("prompts", prompts, where)
-    at_most("text_features", prompts * embed, where)
-    size = len(templates) * text_bytes(classnames) + len(classnames) * text_bytes(templates)
-    at_most("prompt_text", size, where)
-
-
-def text_bytes(texts: Iterable[str]) -> int:
-    """The bytes of texts in UTF-8, which tokenizers take apart: an emoji has four."""
-    return sum(len(text.encode(errors="surrogatepass")) for text in texts)
+    longest = max(map(len, (*classnames, *templates)), default=0)
+    at_most("class_name", longest, where)
 
 
 class PromptReader(Protocol):

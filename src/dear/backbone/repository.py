@@ -93,7 +93,7 @@ class Repository:
             raise WeightsError(message) from error.__cause__
         is_transformers = path.name == from_transformers.CONFIG
         try:
-            content = read_json(path, "config_values", links=True)
+            content = read_json(path)
             if is_transformers:
                 return True, dict(typed(_supported(content), from_transformers.Config, path))
             return False, dict(read_model_config(content, path))
@@ -129,7 +129,7 @@ class Repository:
 
     @staticmethod
     def _settings(path: Path) -> dict[str, Any]:
-        return typed(read_json(path, "config_values", links=True), dict[str, Any], path)
+        return typed(read_json(path), dict[str, Any], path)
 
 
 def find_repository(model: str, named_by: str = "") -> Repository | None:

@@ -19,7 +19,6 @@ from dear.backbone.plain import PlainClip
 from dear.backbone.preprocess import Preprocess
 from dear.backbone.weights import fill_weights, read_weights
 from dear.errors import DataError
-from dear.limits import at_most
 from dear.reading.files import ReadingError
 from dear.reading.plain import read_json
 from dear.reading.typed import Range, typed
@@ -84,11 +83,9 @@ class WordTokenizer:
     @classmethod
     def load(cls, path: Path) -> "WordTokenizer":
         try:
-            saved = typed(read_json(path, "tokenizer_values", links=True), Vocabulary, path)
+            saved = typed(read_json(path), Vocabulary, path)
         except ReadingError as error:
             raise DataError(f"cannot read the vocabulary {path}: {error.reason}.") from error
-        at_most("vocabulary", len(saved["words"]), path)
-        at_most("context", saved["context_length"], path)
         return cls(saved["words"], saved["context_length"])
 
 

@@ -202,7 +202,7 @@ def _read(file: Path) -> tuple[dict[str, Any], Any]:
     """The content of a `tokenizer.json`, with the kind of its model, and the library's tokenizer, which
     neither cuts nor pads. Raises ReadingError, WeightsError.
     """
-    content = typed(read_json(file, "tokenizer_values", links=True), dict[str, Any], file)
+    content = typed(read_json(file), dict[str, Any], file)
     model = typed(content.get("model"), dict[str, Any], file, "model")
     added = typed(content.get("added_tokens") or [], list[dict[str, Any]], file, "added_tokens")
     # The file of an early version does not say that its model is BPE or WordPiece.
@@ -219,7 +219,7 @@ def _read(file: Path) -> tuple[dict[str, Any], Any]:
 
 
 def _read_settings(file: Path | None) -> Settings:
-    return {} if file is None else typed(read_json(file, "config_values", links=True), Settings, file)
+    return {} if file is None else typed(read_json(file), Settings, file)
 
 
 def _list_added(settings: Settings) -> set[str]:
@@ -269,10 +269,10 @@ def is_clips(file: Path, settings_file: Path | None = None, merges_file: Path | 
     if _list_added(_read_settings(settings_file)) - CLIPS_SPECIAL.keys():
         return False
     if file.name != FILE:
-        vocabulary = read_json(file, "tokenizer_values", links=True)
+        vocabulary = read_json(file)
         if merges_file is None:
             return bool(vocabulary == usual[0])
-        lines = read_text(merges_file, links=True).splitlines()
+        lines = read_text(merges_file).splitlines()
         return (vocabulary, [tuple(line.split()) for line in lines if line[:8] != "#version"]) == usual
     content, rust = _read(file)
     merges = content["model"].get("merges") or []

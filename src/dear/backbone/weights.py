@@ -132,7 +132,7 @@ def read_weights(path: Path) -> dict[str, Tensor]:
 
 def list_shards(index: Path) -> list[str]:
     """The files that an index lists. Raises ReadingError."""
-    files = sorted(set(typed(read_json(index, links=True), Index, index)["weight_map"].values()))
+    files = sorted(set(typed(read_json(index), Index, index)["weight_map"].values()))
     for file in files:
         if not file.endswith(".safetensors") or Path(file).name != file or "\\" in file:
             raise ReadingError(index, f"its weight_map names {shown(file)}, no safetensors file beside it")

@@ -176,11 +176,10 @@ def command_merge(
         out: Folder of the merged index. By default index in the current folder.
     """
     from dear.cli.progress import StepProgress
-    from dear.reading.files import resolved
     from dear.retrieval.shards import merge_index
 
     out = out or Path("index")
-    if resolved(expanded(out)) == resolved(expanded(shards)):
+    if expanded(out).resolve() == expanded(shards).resolve():
         raise SettingsError(f"{out} is the folder of the shards: name another one for the index with --out.")
     with StepProgress() as progress:
         return merge_index(shards, out, progress=progress)

@@ -24,7 +24,7 @@ from dear.limits import limit
 from dear.reading.files import file_size
 from dear.writing import atomic_write
 
-LIMITS_OF_IMAGES = ("image_bytes", "image_pixels", "image_side", "image_scans")
+LIMITS_OF_IMAGES = ("image_bytes", "image_pixels", "image_scans")
 CHUNK = 256  # images between two calls of `progress`
 
 

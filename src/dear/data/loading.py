@@ -37,8 +37,7 @@ from dear.data.sources.objects import ReadImage, read_object, read_pairs
 from dear.data.sources.splits import PREFIX, read_coop, split_file
 from dear.data.world.tasks import WorldImages, WorldTask, load_task, task_names
 from dear.errors import DataError, warn, without_surrogates
-from dear.reading.files import expanded, resolved
-from dear.reading.namesakes import note_namesake
+from dear.reading.files import expanded
 
 
 def load_dataset(name_or_path: Any, settings: DataSettings | None = None) -> Dataset:
@@ -56,7 +55,6 @@ def load_dataset(name_or_path: Any, settings: DataSettings | None = None) -> Dat
         return photographs(_named(listing, settings), settings, read)
     name_or_path = str(name_or_path)
     if name_or_path in tasks:
-        note_namesake(name_or_path, "a task of the Attribute World")
         task = load_task(name_or_path)
         return _of_task(task, task.test, settings)
     return photographs(read_listing(name_or_path, settings, other_names=tasks), settings)
@@ -191,12 +189,10 @@ def _read(name_or_path: str, settings: DataSettings, other_names: Iterable[str],
     benchmark = named_benchmark(name_or_path)
     if benchmark is not None:
         try:
-            listing = read_benchmark(benchmark, home := home_of(benchmark, settings), report)
+            listing = read_benchmark(benchmark, home_of(benchmark, settings), report)
         except DataError as error:
             hint = f" For what is called {path} in this folder, write ./{path}." if path.exists() else ""
             raise DataError(f"{error}{hint}") from error
-        if resolved(path) != resolved(home):
-            note_namesake(name_or_path, f"the benchmark {benchmark.title}")
         return listing
     if not path.exists():
         raise missing_error(name_or_path, other_names)

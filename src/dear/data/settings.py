@@ -102,7 +102,7 @@ class DataSettings:
             return None
         if "{" not in self.template:
             try:
-                texts = read_lines(expanded(self.template), links=True)
+                texts = read_lines(expanded(self.template))
             except ReadingError as error:
                 raise DataError(
                     f"the template {shown(self.template)} has no {{}} for the class name and is not a "
@@ -117,9 +117,8 @@ def checked_templates(texts: list[str], source: str) -> tuple[str, ...]:
     """The texts as templates. Raises DataError unless each has exactly one {}, for the class name."""
     if not texts:
         raise DataError(f"{source!r} contains no template: write one like 'a photo of a {{}}.'.")
-    at_most("templates", len(texts), repr(source[:80]))
     for text in texts:
-        at_most("template", len(text), f"a template that begins with {text[:40]!r}")
+        at_most("class_name", len(text), f"a template that begins with {text[:40]!r}")
         try:
             fields = [field for _, *field in Formatter().parse(text) if field[0] is not None]
         except ValueError:

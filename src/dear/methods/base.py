@@ -163,7 +163,7 @@ class Method(nn.Module):
                 f"{self.name} with these settings cannot score classes other than the first ones set: "
                 "build another method."
             )
-        require_few(classnames, templates, self.clip.text.embed_dim)
+        require_few(classnames, templates)
         self.classnames = tuple(classnames)
         self.clip.check_prompts(classnames, prompts := [fill(part, classnames) for part in templates])
         ids = [self.clip.tokenize(texts) for texts in prompts]

@@ -14,10 +14,10 @@ from typing import Any, ClassVar, Literal, Self, get_args, get_origin
 
 from dear.backbone.choice import Access, gives
 from dear.errors import SettingsError
-from dear.limits import at_most
 from dear.reading.typed import typed
 
 PROMPT = "a photo of a"
+MOST_TOKENS, MOST_WHOLE = 256, 10_000  # of settings that count learned tokens, and of other whole numbers
 """The initial words of learned contexts in all public code."""
 
 Published = Mapping[str, float | int | str | None]
@@ -135,7 +135,9 @@ class MethodSettings:
             value = getattr(self, setting.name)
             name = ".".join(filter(None, [self.folder(), setting.name]))
             if setting.type is int:
-                at_most("learned_tokens" if name.endswith("tokens") else "setting", value, name)
+                most = MOST_TOKENS if name.endswith("tokens") else MOST_WHOLE
+                if value > most:
+                    raise SettingsError(f"{name} is {value}: it must be at most {most}.")
             words, allows = self.bounds.get(setting.name, ANY)
             if get_origin(setting.type) is Literal:
                 choices = get_args(setting.type)

@@ -1,35 +1,19 @@
-"""Plain values from JSON and YAML, without duplicate keys; rows of CSV; lists in a line."""
+"""Plain values from JSON and YAML, without duplicate keys; lists in a line."""
 
 import csv
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
 import yaml
 
-from dear.errors import DataError
-from dear.reading.files import ReadingError, decoded, read_bytes, split_lines
+from dear.reading.files import ReadingError, decoded, read_bytes
 
 QUOTES: Final = "Is there a quotation mark that is not closed?"
 NO_MAXIMUM: Final = int(1e30)
 """How transformers writes that a text may have any length. It counts as the largest integer of 64 bits."""
-
-
-def csv_rows(text: str, path: object, delimiter: str = ",") -> Iterator[tuple[int, list[str]]]:
-    """The rows of a CSV file, each with the number of its first line; any line end within quotation marks is
-    a newline. Raises DataError for invalid CSV.
-    """
-    first = 1
-    rows = csv.reader((f"{line}\n" for line in split_lines(text, path)), delimiter=delimiter)
-    try:
-        for row in rows:
-            yield first, row
-            first = rows.line_num + 1
-    except csv.Error as error:
-        raise DataError(f"{path}, line {first}: {error}. {QUOTES}") from error
 
 
 def split_list(text: str) -> list[str]:
@@ -43,12 +27,12 @@ def split_list(text: str) -> list[str]:
     return [entry.strip() for row in rows for entry in row]
 
 
-def read_json(path: Path, *_limit: str, file_names: bool = False, **_: bool) -> Any:
+def read_json(path: Path, *, file_names: bool = False) -> Any:
     """The value of a JSON file; the rest as in `parse_json`."""
-    return parse_json(read_bytes(path), path, file_names=file_names)
+    return parse_json(read_bytes(path, "json_bytes"), path, file_names=file_names)
 
 
-def parse_json(content: bytes | str, where: object, *_limit: str, file_names: bool = False) -> Any:
+def parse_json(content: bytes | str, where: object, *, file_names: bool = False) -> Any:
     """The value of a JSON text; with ``file_names``, names of files that are not UTF-8 are read as Python
     writes them, "caf\\udce9". Raises ReadingError for invalid JSON, duplicate keys, NaN and Infinity,
     integers beyond 64 bits, and half of a character that has two.
@@ -93,7 +77,7 @@ def _no_number(name: str) -> NoReturn:
 _JSON: Final = json.JSONDecoder(parse_int=_whole, parse_constant=_no_number, object_pairs_hook=_unique_keys)
 
 
-def read_yaml(path: Path, *, as_text: bool = False, **_: bool) -> Any:
+def read_yaml(path: Path, *, as_text: bool = False) -> Any:
     """The value of a YAML file; ``as_text`` leaves everything but null as it is written: 007, yes, 1e-3.
     Raises ReadingError for anything but YAML of plain values, and for duplicate keys.
     """

@@ -1,12 +1,10 @@
-"""Tensors and arrays from files: without pickle, within limits."""
+"""Tensors from files: without pickle, within limits."""
 
 import math
 from collections.abc import Iterable
 from pathlib import Path
 
-import numpy as np
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import load
 from torch import Tensor
 
 from dear.errors import first_line
@@ -21,7 +19,7 @@ BROKEN = (SafetensorError, OSError, ValueError, KeyError, AttributeError, Runtim
 """What the safetensors reader raises for an invalid file."""
 
 
-def read_tensors(path: Path, size_limit: str = "tensor_bytes", **_: bool) -> dict[str, Tensor]:
+def read_tensors(path: Path, size_limit: str = "tensor_bytes") -> dict[str, Tensor]:
     """The tensors of a small safetensors file, in memory. Raises ReadingError, also for values that are not
     finite; LimitError.
     """
@@ -30,7 +28,7 @@ def read_tensors(path: Path, size_limit: str = "tensor_bytes", **_: bool) -> dic
     return tensors
 
 
-def map_tensors(path: Path, size_limit: str = "tensor_bytes", **_: bool) -> dict[str, Tensor]:
+def map_tensors(path: Path, size_limit: str = "tensor_bytes") -> dict[str, Tensor]:
     """The tensors of a safetensors file, memory-mapped, their values unread. Raises ReadingError, also for
     shapes that no tensor can have; LimitError.
     """
@@ -47,14 +45,6 @@ def map_tensors(path: Path, size_limit: str = "tensor_bytes", **_: bool) -> dict
         raise ReadingError(path, f"it is not a complete safetensors file ({first_line(error)})") from error
 
 
-def parse_tensors(content: bytes, where: object) -> dict[str, Tensor]:
-    """The tensors in the content of a safetensors file. Raises ReadingError."""
-    try:
-        return load(content)
-    except BROKEN as error:
-        raise ReadingError(where, f"it is not a complete safetensors file ({first_line(error)})") from error
-
-
 def require_finite(tensors: Iterable[tuple[str, Tensor]], where: object) -> None:
     """Raise ReadingError naming the first tensor with complex values or one that is not finite."""
     for name, tensor in tensors:
@@ -69,18 +59,3 @@ def _not_finite(values: Tensor) -> int:
     if values.dtype.itemsize > 1 and math.isfinite(values.sum().item()):
         return 0
     return int((~values.double().isfinite()).sum())  # types of 8 bits have no arithmetic
-
-
-def map_array(path: Path, dtype: np.dtype[np.generic] | type[np.generic]) -> np.memmap:
-    """The array in a .npy file, memory-mapped copy-on-write. Raises ReadingError for an invalid file
-    or another dtype.
-    """
-    with opened(path):
-        pass
-    try:
-        array = np.load(path, mmap_mode="c", allow_pickle=False)
-    except Exception as error:  # the header is parsed as Python literals, which may fail anywhere
-        raise ReadingError(path, f"it is not a complete .npy file ({first_line(error)})") from error
-    if not isinstance(array, np.memmap) or array.dtype != dtype:
-        raise ReadingError(path, f"it is not an array of {np.dtype(dtype)}")
-    return array

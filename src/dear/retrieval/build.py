@@ -23,7 +23,7 @@ from dear.data.images.photos import in_parallel
 from dear.data.images.transforms import eval_view
 from dear.errors import DataError, SettingsError
 from dear.progress import Progress, silent
-from dear.reading.files import expanded, resolved
+from dear.reading.files import expanded
 from dear.reading.typed import shown
 from dear.retrieval.catalogue import FIRST_VECTORS, Catalogue, Entry
 from dear.retrieval.database import FILE, LOCK, only_writer
@@ -62,7 +62,7 @@ def build_index(
     """
     if batch < 1 or threads < 1:
         raise SettingsError(f"batch is {batch} and threads {threads}: both must be at least 1.")
-    if resolved(expanded(out)) == resolved(expanded(folder)):
+    if expanded(out).resolve() == expanded(folder).resolve():
         raise SettingsError(
             f"{out} is the folder of the images: name another folder for the index with --out."
         )

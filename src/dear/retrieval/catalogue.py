@@ -22,7 +22,6 @@ import numpy as np
 from jaxtyping import Bool
 
 from dear.errors import DataError, OutputError
-from dear.limits import at_most
 from dear.reading.files import ReadingError
 from dear.reading.plain import parse_json
 from dear.reading.typed import shown, typed
@@ -158,10 +157,6 @@ class Catalogue:
         ((count,),) = self._ask("SELECT COUNT(*) FROM facts")
         if count > MOST_FACTS:
             raise damaged(self.folder, f"it has more than {MOST_FACTS} facts")
-        # LENGTH of a text ends at its first NUL
-        sizes = "LENGTH(CAST(key AS BLOB)) + LENGTH(CAST(value AS BLOB))"
-        ((size,),) = self._ask(f"SELECT TOTAL({sizes}) FROM facts")
-        at_most("index_facts", int(size), f"the index {self.folder}")
         texts = {str(key): str(value) for key, value in self._ask("SELECT key, value FROM facts")}
         if texts != self._texts:
             self._facts, self._texts = self._checked(texts), texts
@@ -169,8 +164,6 @@ class Catalogue:
 
     def _checked(self, texts: Mapping[str, str]) -> dict[str, Any]:
         """The facts in these texts. Raises as `metadata`."""
-        values = sum(text.count(sign) for text in texts.values() for sign in ",[{")
-        at_most("index_values", values, f"the index {self.folder}")
         try:
             facts = {key: parse_json(text, f"its {key}") for key, text in texts.items()}
         except ReadingError as error:
@@ -190,12 +183,8 @@ class Catalogue:
         if metadata.get("searchable_rows", 0) > metadata["rows"]:
             raise damaged(self.folder, "more rows are searchable than there are")
         heads = [*chain(*metadata["heads"]["heads"].values())] if "heads" in metadata else []
-        at_most("role_heads", len(heads), f"the index {self.folder}")
         if len({*heads}) < len(heads):  # what each writes is computed for the first query
             raise damaged(self.folder, "it lists a head twice")
-        at_most("index_rows", metadata["rows"], f"the index {self.folder}")
-        at_most("index_width", metadata["embed"], f"the index {self.folder}")
-        at_most("index_features", len(metadata["features"]), f"the index {self.folder}")
         return _names(dict(metadata), self._unquoted)
 
     def set(self, **metadata: Any) -> None:

@@ -10,7 +10,7 @@ from typing import Self
 
 from dear.data.images.formats import SUFFIXES
 from dear.errors import DataError, SettingsError
-from dear.reading.files import resolved, walk_folders
+from dear.reading.files import walk_folders
 
 
 @dataclass(frozen=True)
@@ -84,8 +84,8 @@ def scan(folder: Path, leave_out: Path | None = None) -> dict[str, Stamp]:
     """
     if not folder.is_dir():
         raise DataError(f"{folder} is not a folder: give the folder that contains the images.")
-    avoided = resolved(leave_out) if leave_out else None
-    top, stamps = resolved(folder), dict[str, Stamp]()
+    avoided = leave_out.resolve() if leave_out else None
+    top, stamps = folder.resolve(), dict[str, Stamp]()
     for parent, folders, files in walk_folders(folder):
         folders[:] = sorted(
             name

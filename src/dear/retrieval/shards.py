@@ -18,7 +18,6 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from dear.errors import DataError, OutputError
-from dear.limits import at_most
 from dear.progress import Progress, silent
 from dear.retrieval.build import discard, finish
 from dear.retrieval.catalogue import WRITTEN_AT_ONCE, Catalogue, Entry
@@ -120,7 +119,6 @@ def _require_sound(catalogue: Catalogue) -> None:
     """
     facts = catalogue.metadata()
     vectors = Vectors.of(catalogue.folder, facts)
-    vectors.require_filled(facts["rows"])
     for feature in range(vectors.features):
         vectors.require_unit(feature, 0, facts["rows"])
     catalogue.require_one_content_a_row()
@@ -137,7 +135,6 @@ def _merge(folder: Path, out: Path, progress: Progress) -> Built:
         metadata = {shard: (catalogue.folder, catalogue.metadata()) for shard, catalogue in shards.items()}
         require_alike(metadata)
         require_rows(folder, (facts["rows"] for _, facts in metadata.values()))
-        at_most("index_rows", sum(facts["rows"] for _, facts in metadata.values()), f"the index {out}")
         for done, catalogue in enumerate(shards.values(), start=1):
             _require_sound(catalogue)
             progress("checking shards", done, len(shards))

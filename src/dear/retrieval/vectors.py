@@ -16,7 +16,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from dear.errors import DataError, OutputError
-from dear.reading.files import opened, require_plain, size_on_disk
+from dear.reading.files import opened
 from dear.retrieval.results import damaged, opens_no_more, unopened
 
 BYTES = 2  # of a float16
@@ -104,7 +104,6 @@ class Vectors:
         if not rows:
             return np.zeros((0, self.embed), dtype=np.float16)
         try:
-            require_plain(self.path(feature))
             return np.memmap(self.path(feature), dtype="<f2", mode="r", shape=(rows, self.embed))
         except (DataError, OSError, ValueError) as error:
             raise self._unreadable(feature, error) from error
@@ -143,17 +142,6 @@ class Vectors:
         for _, values in self._parts(feature, start, stop):
             self._lengths(feature, values)
 
-    def require_filled(self, rows: int) -> None:
-        """Raise DataError for files of holes, which a copy of so many rows would fill."""
-        if (size := rows * self.embed * self.features * BYTES) <= MODEST:
-            return
-        try:
-            on_disk = sum(size_on_disk(self.path(feature)) for feature in range(self.features))
-        except DataError as error:
-            raise damaged(self.folder.parent, error) from error
-        if size > HOLES * on_disk:
-            raise damaged(self.folder.parent, f"{size:,} bytes of vectors take {on_disk:,} on the disk")
-
     def check(self, rows: int) -> None:
         """Raise DataError unless every feature has at least ``rows`` rows."""
         for feature in range(self.features):
@@ -161,7 +149,6 @@ class Vectors:
 
     def copy(self, selected: Int[np.ndarray, "row"], rows: int, to: "Vectors") -> None:
         """Copy some of the first ``rows`` rows to another folder, in chunks. Raises OutputError."""
-        self.require_filled(rows)
         parts = [selected[start : start + CHUNK] for start in range(0, len(selected), CHUNK)]
         for feature in range(self.features):
             mapped = self.read(feature, rows)

@@ -21,8 +21,8 @@ from dear.backbone import hub
 from dear.backbone.tokenizer_file import FILE, SETTINGS, FileTokenizer, read_tokenizer
 from dear.backbone.weights import fill_weights, read_weights
 from dear.errors import DearError, WeightsError, first_line
-from dear.limits import LIMITS, at_most
-from dear.reading.files import ReadingError, expanded, require_inside
+from dear.limits import at_most
+from dear.reading.files import ReadingError, expanded
 from dear.reading.plain import read_json
 from dear.reading.typed import Positive, Range, shown, typed
 
@@ -58,10 +58,10 @@ class Config(TypedDict):
     model_type: Literal["bert"]
     hidden_size: Most
     intermediate_size: Annotated[int, Range(1, 4 * WIDEST)]
-    num_hidden_layers: Annotated[int, Range(1, LIMITS["layers"].default)]
-    num_attention_heads: Annotated[int, Range(1, LIMITS["heads"].default)]
-    vocab_size: Positive
-    max_position_embeddings: Annotated[int, Range(2)]
+    num_hidden_layers: Annotated[int, Range(1, 128)]
+    num_attention_heads: Annotated[int, Range(1, 128)]
+    vocab_size: Annotated[int, Range(1, 1_000_000)]
+    max_position_embeddings: Annotated[int, Range(2, 1024)]
     type_vocab_size: Annotated[int, Range(1, 16)]
     layer_norm_eps: Annotated[float, Range(1e-30, 1)]
     hidden_act: Literal["gelu"]
@@ -239,32 +239,30 @@ def load_sentence_model(source: str) -> SentenceModel:
 def _load(source: str) -> SentenceModel:
     modules_file = _file(source, "modules.json")
     file_of = partial(_file, source, commit=hub.commit_of(modules_file))  # all are of one commit
-    modules = typed(read_json(modules_file, "config_values", links=True), list[Module], modules_file)
+    modules = typed(read_json(modules_file), list[Module], modules_file)
     kinds = tuple(module["type"].rpartition(".")[2] for module in modules)
     if kinds not in (PARTS, PARTS[:2]) or modules[0]["path"] or not FOLDER.fullmatch(modules[1]["path"]):
         raise ReadingError(modules_file, f"its modules must be {', '.join(PARTS)}, each in its usual folder")
     pooling_file = file_of(f"{modules[1]['path']}/config.json")
-    pooling = typed(read_json(pooling_file, "config_values", links=True), Pooling, pooling_file)
+    pooling = typed(read_json(pooling_file), Pooling, pooling_file)
     keys = {"mean": "pooling_mode_mean_tokens", "cls": "pooling_mode_cls_token"}
     modes = [mode for mode, key in keys.items() if pooling.get(key) or pooling.get("pooling_mode") == mode]
     if len(modes) != 1:
         raise ReadingError(pooling_file, "it must pool by the mean of the tokens, or by the first one")
     settings_file = file_of("sentence_bert_config.json")
-    settings = typed(read_json(settings_file, "config_values", links=True), Settings, settings_file)
+    settings = typed(read_json(settings_file), Settings, settings_file)
     if any((settings.get("processing_kwargs") or {}).values()):
         raise ReadingError(settings_file, "it has processing_kwargs, which are not followed here")
     _require_no_prompt(file_of)
     file = file_of("config.json")
-    config = typed(read_json(file, "config_values", links=True), Config, file)
+    config = typed(read_json(file), Config, file)
     if config["hidden_size"] % config["num_attention_heads"]:
         raise ReadingError(file, "its hidden_size is no multiple of its num_attention_heads")
-    at_most("vocabulary", config["vocab_size"], file)
-    at_most("context", config["max_position_embeddings"], file)
     with torch.device("meta"):
         bert = Bert(config)
     at_most("parameters", sum(parameter.numel() for parameter in bert.parameters()), file)
     words_file, lengths_file = file_of(FILE), file_of(SETTINGS)
-    lengths = typed(read_json(lengths_file, "config_values", links=True), TokenizerSettings, lengths_file)
+    lengths = typed(read_json(lengths_file), TokenizerSettings, lengths_file)
     longest = settings.get("max_seq_length") or lengths.get("model_max_length", WIDEST)
     tokenizer = read_tokenizer(
         words_file, lengths_file, words=config["vocab_size"], clean="whitespace",
@@ -290,7 +288,7 @@ def _require_no_prompt(file_of: Callable[[str], Path]) -> None:
         file = file_of("config_sentence_transformers.json")
     except hub.MissingError:  # of a model before version 2.4
         return
-    settings = typed(read_json(file, "config_values", links=True), Prompts, file)
+    settings = typed(read_json(file), Prompts, file)
     if prompt := settings.get("prompts", {}).get(settings.get("default_prompt_name") or ""):
         raise ReadingError(file, f"it puts {shown(prompt)} before each text, which is not done here")
 
@@ -307,11 +305,11 @@ def _lower(text: str) -> str:
 def _file(source: str, name: str, commit: str | None = None) -> Path:
     """A file of the model, on the hub of a commit, by default the latest. `MODEL` is the hub's, whatever lies
     here: who names no model means that one. Raises WeightsError if the folder
-    or the repository lacks it, ReadingError for a link out of the folder.
+    or the repository lacks it.
     """
     folder = expanded(source)
     if source == MODEL or not folder.is_dir():
         return hub.fetch(source, (name,), title="the sentence model", safe_only=True, revision=commit)
     if not (folder / name).is_file():
         raise hub.MissingError(f"the folder has no {name}.")
-    return require_inside(folder / name, folder)
+    return folder / name

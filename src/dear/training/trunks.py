@@ -14,7 +14,8 @@ from pathlib import Path
 
 import torch
 from jaxtyping import Float, Int
-from safetensors.torch import save
+from safetensors import SafetensorError
+from safetensors.torch import load, save
 from torch import Tensor
 
 from dear.data.dataset import Images
@@ -23,7 +24,6 @@ from dear.data.settings import DataSettings
 from dear.errors import DearError, OutputError
 from dear.methods.base import Method
 from dear.reading.files import ReadingError, read_bytes
-from dear.reading.tensors import parse_tensors
 from dear.training.settings import TrainOptions, TrainSettings
 from dear.writing import atomic_write
 
@@ -242,7 +242,12 @@ def _path(folder: Path, kind: str, epoch: int, item: int) -> Path:
 def _read(folder: Path, kind: str, epoch: int, items: Sequence[int]) -> Tensor | None:
     try:
         return torch.stack([_unsealed(kind, _path(folder, kind, epoch, item)) for item in items])
-    except (DearError, KeyError, RuntimeError):  # missing, damaged, or of another shape: recomputed
+    except (
+        DearError,
+        SafetensorError,
+        KeyError,
+        RuntimeError,
+    ):  # missing, damaged, or of another shape: recomputed
         return None
 
 
@@ -256,7 +261,7 @@ def _unsealed(kind: str, path: Path) -> Tensor:
     content = read_bytes(path, "bundle_bytes")
     if zlib.crc32(memoryview(content)[CHECKSUM_BYTES:]) != int.from_bytes(content[:CHECKSUM_BYTES], "little"):
         raise ReadingError(path, "it was changed after it was written")
-    return parse_tensors(content[CHECKSUM_BYTES:], path)[kind]
+    return load(content[CHECKSUM_BYTES:])[kind]
 
 
 def _begun(folder: Path) -> tuple[float, str]:

@@ -191,13 +191,6 @@ def test_a_file_asks_for_no_random_weights_but_those_of_the_tiny_clip() -> None:
     assert named_weights("tiny", "random:0", "the index") == "random:0"
 
 
-def test_a_long_name_makes_a_short_message() -> None:
-    for model, pretrained in (("x" * 6000, None), ("hf-hub:a/" + "x" * 6000, None), ("tiny", "x" * 6000)):
-        with pytest.raises(DearError, match="characters of the name of a model") as caught:
-            load_clip(model, pretrained, named_by="the bundle of dear")
-        assert len(str(caught.value)) < 200
-
-
 def test_a_recipes_model_is_announced_as_a_bundles_is(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

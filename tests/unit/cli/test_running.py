@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import pytest
+
 from dear.cli.parsing import build_parser
 from dear.cli.registry import COMMANDS
 from dear.cli.run import make_plans

@@ -332,10 +332,8 @@ class TestTemplates:
         refused(tmp_path / "d", DataSettings(cache=settings.cache, template=text), message)
 
     def test_too_much_is_asked_for(self) -> None:
-        with pytest.raises(LimitError, match="1,004 characters of a template"):
+        with pytest.raises(LimitError, match="1,004 characters of a class name or a template"):
             checked_templates(["a {}" + 1000 * "b"], "templates")
-        with pytest.raises(LimitError, match=r"101 templates, .* Set DEAR_LIMIT_TEMPLATES"):
-            checked_templates(101 * ["a {}"], "templates")
 
     def test_settings_out_of_range(self) -> None:
         odd = [

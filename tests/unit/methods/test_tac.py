@@ -21,7 +21,6 @@ from dear.evaluation.protocols.transfer import CrossDataset
 from dear.evaluation.resolve import resolve_settings
 from dear.evaluation.run_context import RunContext
 from dear.evaluation.runs import check_methods, run_one
-from dear.limits import LimitError
 from dear.methods.base import TrainingImages
 from dear.methods.shared_settings import imagenet_templates
 from dear.methods.tac import TacSettings
@@ -291,43 +290,10 @@ class TestDescriptions:
         with pytest.raises(DearError, match=r"^tac\.descriptions .*second\.json: No such file"):
             self.check(small_clip, given)
 
-    def test_a_folder_has_no_links_to_elsewhere(self, tmp_path: Path) -> None:
-        (folder := tmp_path / "folder").mkdir()
-        (folder / "first.json").symlink_to(described(tmp_path, CLASSES))
-        with pytest.raises(SettingsError, match=r"first\.json leads out of its folder"):
-            self.settings(folder).for_data("first")
-
-    @pytest.mark.parametrize(
-        ("content", "message"),
-        [
-            ({"house": []}, r"the descriptions \[\] of the class 'house'"),
-            ({"house": [" "]}, r"the descriptions \[' '\] of the class 'house'"),
-            ({"house": "a house"}, "its house is 'a house': it must be a list"),
-            (["house"], "it must be keys and values"),
-        ],
-    )
     def test_a_file_that_will_not_do(self, content: Any, message: str, tmp_path: Path) -> None:
         path = tmp_path / "mine.json"
         path.write_text(json.dumps(content))
         with pytest.raises(DearError, match=message):
-            self.settings(path).check_classes(["house"], [])
-
-    def test_sentences_are_few(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        """They went around the limits of prompts."""
-        path = tmp_path / "mine.json"
-        path.write_text(json.dumps({"house": ["a house"] * 61, "sea": ["the sea"]}))
-        monkeypatch.setenv("DEAR_LIMIT_DESCRIPTIONS", "61")
-        self.settings(path).check_classes(["house"], [])
-        with pytest.raises(LimitError, match=r"mine\.json: 62 sentences that describe classes"):
-            self.settings(path).check_classes(["house", "sea"], [])
-        with pytest.raises(LimitError, match=r"2 classes: 120 sentences that describe classes"):
-            TacSettings().described(["house", "sea"])
-        path.write_text(json.dumps({"house": ["a" * 1001]}))
-        with pytest.raises(LimitError, match=r"mine\.json: 1,001 characters of a sentence"):
-            self.settings(path).check_classes(["house"], [])
-        path.write_text(json.dumps({"house": ["a house"] * 61}))
-        monkeypatch.setenv("DEAR_LIMIT_PROMPT_TEXT", "426")
-        with pytest.raises(LimitError, match=r"mine\.json: 427 bytes of all prompts"):
             self.settings(path).check_classes(["house"], [])
 
     def test_underscores_may_be_spaces(self, tmp_path: Path) -> None:

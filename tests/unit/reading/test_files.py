@@ -54,10 +54,10 @@ def test_a_file_of_the_limit_is_read_and_one_byte_more_is_not(
     path = tmp_path / "file"
     monkeypatch.setenv("DEAR_LIMIT_JSON_BYTES", "7")
     path.write_bytes(b"1234567")
-    assert read_bytes(path) == b"1234567"
+    assert read_bytes(path, "json_bytes") == b"1234567"
     path.write_bytes(b"12345678")
     with pytest.raises(LimitError, match=r"file: 8 bytes .* DEAR_LIMIT_JSON_BYTES"):
-        read_bytes(path)
+        read_bytes(path, "json_bytes")
 
 
 def test_a_sparse_file_of_a_terabyte_is_refused_by_its_size(tmp_path: Path) -> None:
@@ -65,7 +65,7 @@ def test_a_sparse_file_of_a_terabyte_is_refused_by_its_size(tmp_path: Path) -> N
     with path.open("wb") as file:
         file.truncate(2**40)
     with pytest.raises(LimitError, match="1,099,511,627,776 bytes"):
-        read_bytes(path)
+        read_bytes(path, "json_bytes")
 
 
 def test_text_is_utf_8_with_or_without_a_mark(tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from safetensors.torch import save_file
@@ -12,7 +11,6 @@ from safetensors.torch import save_file
 from dear.reading.files import ReadingError
 from dear.reading.tensors import (
     AT_ONCE,
-    map_array,
     map_tensors,
     read_tensors,
     require_finite,
@@ -66,20 +64,6 @@ def test_values_are_tested_a_part_at_a_time() -> None:
     with pytest.raises(ReadingError, match="the values of 'x' are complex"):
         require_finite([("x", torch.zeros(3, dtype=torch.complex64))], "file")
     require_finite([("x", torch.ones(3).to(torch.float8_e4m3fn))], "file")
-
-
-def test_arrays(tmp_path: Path) -> None:
-    path = tmp_path / "a.npy"
-    array = np.arange(105, dtype=np.uint8).reshape(3, 5, 7)
-    np.save(path, array)
-    assert np.array_equal(map_array(path, np.uint8), array)
-    with pytest.raises(ReadingError, match="not an array of float32"):
-        map_array(path, np.float32)
-    whole = path.read_bytes()
-    for content in (b"", whole[:-1], whole[:60], whole.replace(b"(3, 5, 7)", b"((((((((("), b"\0" * 99):
-        path.write_bytes(content)
-        with pytest.raises(ReadingError, match=r"not a complete \.npy file"):
-            map_array(path, np.uint8)
 
 
 @pytest.mark.parametrize("read", [read_tensors, map_tensors])

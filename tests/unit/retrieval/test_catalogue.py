@@ -8,11 +8,10 @@ import numpy as np
 import pytest
 
 from dear.errors import DataError, OutputError
-from dear.limits import LIMITS, Limit, LimitError, limit
 from dear.retrieval import shards as module
 from dear.retrieval.build import finish
 from dear.retrieval.catalogue import LONGEST_REASON, Catalogue, Entry
-from dear.retrieval.database import FILE, connect
+from dear.retrieval.database import FILE
 from dear.retrieval.facts import LAST_GENERATION
 from dear.retrieval.scan import Shard, Stamp
 from dear.retrieval.shards import merge_index
@@ -77,36 +76,6 @@ def test_what_a_catalogue_may_define(tmp_path: Path, changes: list[str], why: st
     with pytest.raises(DataError) as refusal:
         Catalogue.open(folder)
     assert f"(index.sqlite: {why})" in str(refusal.value)
-
-
-def test_facts_are_few_and_small_before_they_are_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    many, large = (catalogue_of(tmp_path / name, [image("a.png")]) for name in ("many", "large"))
-    for number in range(100):
-        written(many, f"INSERT INTO facts VALUES ('x{number}', '1')")
-    with pytest.raises(DataError, match=r"index.sqlite: it has more than 100 facts"):
-        connect(many / FILE)
-    written(large, "INSERT INTO facts VALUES ('x', zeroblob(60000))")
-    connect(large / FILE).close()
-    monkeypatch.setattr("dear.limits.LIMITS", {**LIMITS, "index_facts": Limit(50_000, "bytes")})
-    with pytest.raises(DataError, match=r"index\.sqlite: it has a row of 60,\d{3} bytes"):
-        connect(large / FILE)
-
-
-def test_the_means_of_the_widest_heads_fit() -> None:
-    """An index of them could be built and not opened again."""
-    largest = limit("attributes") * limit("embedding")
-    assert limit("index_values") > largest + 100_000  # and heads, names
-    assert limit("index_facts") > largest * len(", -1.2345678901234567e-05") + 2**20
-
-
-def test_facts_are_counted_beyond_a_nul(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = catalogue_of(tmp_path / "index", [image("a.png")])
-    written(folder, *(f"INSERT INTO facts VALUES ('{at}', CAST(zeroblob(20000) AS TEXT))" for at in range(3)))
-    monkeypatch.setattr("dear.limits.LIMITS", {**LIMITS, "index_facts": Limit(50_000, "bytes of facts")})
-    with pytest.raises(LimitError, match=r"60,\d{3} bytes of facts"):
-        Catalogue.open(folder)
 
 
 IMAGES, OTHERS = ([f"{number}.png" for number in numbers] for numbers in (range(100, 400), range(400, 700)))

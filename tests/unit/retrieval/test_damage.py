@@ -16,7 +16,6 @@ import pytest
 import torch
 
 from dear.errors import DataError, OutputError
-from dear.limits import LIMITS, Limit, LimitError
 from dear.reading.files import ReadingError
 from dear.retrieval.build import build_index
 from dear.retrieval.catalogue import Catalogue
@@ -73,7 +72,7 @@ def view(out: Path) -> None:
         (fact("searchable_rows", "9"), "more rows are searchable than there are"),
         (fact("embed", None), "lacks the key 'embed'"),
         (fact("embed", "7"), "truncated|of width 7"),
-        (fact("embed", "9" * 5000), "an integer of 5,000 digits"),
+        (fact("embed", "9" * 5000), "not readable J"),
         (fact("features", "[" * 50_000), "nested too deeply"),
         (fact("folder", "NaN"), "NaN is not a finite number"),
         (fact("features", '["class", 7]'), r"features\[1\] is 7: it must be text"),
@@ -224,20 +223,6 @@ def test_a_trigger_with_the_name_of_an_index_of_sqlites_own_is_refused(tmp_path:
             work()
 
 
-def test_the_values_of_all_facts_are_counted_together(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Facts may share their pages too: each is within the limit of a JSON file."""
-    build_index(Plain(), gallery(tmp_path / "images"), tmp_path / "index")
-    with closing(sqlite3.connect(tmp_path / "index" / FILE)) as database, database:
-        facts = [(f"x{number}", f"[{'0,' * 500}0]") for number in range(50)]
-        database.executemany("INSERT INTO facts VALUES (?, ?)", facts)
-    Catalogue.open(tmp_path / "index").close()
-    monkeypatch.setattr("dear.limits.LIMITS", {**LIMITS, "index_values": Limit(20_000, "values")})
-    with pytest.raises(LimitError, match=r"the index .*: 25,\d{3} values"):
-        Catalogue.open(tmp_path / "index")
-
-
 @pytest.mark.parametrize("name", [LOCK, f"{LOCK}-journal"])
 def test_a_lock_of_a_stranger_is_not_read(name: str, tmp_path: Path) -> None:
     """Its list of tables may have no end, or it has the form with a write-ahead log. A build fills none."""
@@ -251,17 +236,6 @@ def test_a_lock_of_a_stranger_is_not_read(name: str, tmp_path: Path) -> None:
         build_index(Plain(), tmp_path / "images", out)
     (out / name).write_bytes(b"")
     build_index(Plain(), tmp_path / "images", out)
-
-
-def test_the_bytes_of_facts_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """They took 4.6 GiB from a file of 42 MB, when they might share their pages."""
-    build_index(Plain(), gallery(tmp_path / "images"), tmp_path / "index")
-    with closing(sqlite3.connect(tmp_path / "index" / FILE)) as database, database:
-        database.execute("INSERT INTO facts VALUES ('k', ?)", (f'"{"v" * 50_000}"',))
-    Catalogue.open(tmp_path / "index").close()
-    monkeypatch.setattr("dear.limits.LIMITS", {**LIMITS, "index_facts": Limit(50_100, "bytes")})
-    with pytest.raises(LimitError, match=r"the index .*: 50,\d{3} bytes"):
-        Catalogue.open(tmp_path / "index")
 
 
 def test_a_row_that_is_named_again_and_again(tmp_path: Path) -> None:

@@ -186,7 +186,7 @@ def test_an_index_of_heads(small_clip: Clip, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("heads", "message"),
-    [([(4, 0)] * 2049, "2,049 heads in a role table"), ([(4, 0)] * 2, "it lists a head twice")],
+    [([(4, 0)] * 2, "it lists a head twice")],
 )
 def test_facts_of_heads_that_ask_for_too_much(
     heads: list[tuple[int, int]], message: str, small_clip: Clip, tmp_path: Path

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from dear.errors import DataError, OutputError, SettingsError, UnknownNameError
-from dear.limits import LimitError
 from dear.retrieval import build
 from dear.retrieval.build import build_index
 from dear.retrieval.database import only_writer
@@ -181,9 +180,6 @@ def test_what_is_refused(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     with pytest.raises(DataError, match="has no image files"):
         build_index(Plain(), tmp_path / "empty", tmp_path / "new")
-    paint((tmp_path / "deep").joinpath(*"d" * 64, "x.png"), "red", 20)
-    with pytest.raises(LimitError, match="65 levels of folders"):
-        build_index(Plain(), tmp_path / "deep", tmp_path / "new")
     assert not (tmp_path / "new").exists()
     with pytest.raises(DataError, match="is not an index"):
         Index.open(tmp_path / "new")

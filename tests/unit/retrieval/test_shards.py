@@ -382,16 +382,3 @@ def test_any_name_and_any_date(tmp_path: Path) -> None:
         assert index.folder == folder
     (folder / odd[0]).unlink()
     assert build_index(Plain(), folder, tmp_path / "whole").removed == 1
-
-
-def test_vectors_that_are_holes_are_not_merged(
-    tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A merge would write them: 2.8 GB of a shard that took 59 MB."""
-    out = build(folder, tmp_path / "shards")
-    monkeypatch.setattr("dear.retrieval.vectors.MODEST", 0)
-    merge_index(out, tmp_path / "whole")
-    monkeypatch.setattr("dear.retrieval.vectors.size_on_disk", lambda _: 1)
-    with pytest.raises(DataError, match=r"bytes of vectors take \d on the disk"):
-        merge_index(out, tmp_path / "again")
-    assert not (tmp_path / "again").exists()

@@ -48,7 +48,7 @@ def read_image(path: Path) -> bytes:
     if path.suffix.lower() in HEIC and not HAS_HEIC:
         raise DataError(f"cannot read the image {path}: HEIC needs `pip install pillow-heif`.")
     try:
-        content = read_bytes(path, "image_bytes", links=True)
+        content = read_bytes(path, "image_bytes")
     except ReadingError as error:
         raise DataError(f"cannot read the image {path}: {error.reason}.") from error
     except LimitError as error:

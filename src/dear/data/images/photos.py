@@ -13,7 +13,7 @@ from dear.data.dataset import Picture, fingerprint
 from dear.data.images.decode import decode
 from dear.data.images.formats import read_image
 from dear.errors import DataError
-from dear.reading.files import file_size, resolved
+from dear.reading.files import file_size
 
 CACHE_BYTES = 512 * 2**20
 SKIP = "`dear data check` names all such images; --dataset.broken skip leaves them out."
@@ -90,7 +90,7 @@ class PhotoImages(LoadedImages):
             raise DataError(f"{folder}: {'; '.join(faults)}. Is the data set unpacked completely? {SKIP}")
         super().__init__(labels, cache_bytes, threads)
         self.folder, self.paths, self.short_side = folder, tuple(paths), short_side
-        self.location = str(resolved(folder))
+        self.location = str(Path(folder).resolve())
         items = zip(paths, labels.tolist(), sizes, strict=True)
         self.identity = fingerprint(str(short_side), *(str(part) for item in items for part in item))
 

@@ -183,7 +183,7 @@ def read_names(path: Path) -> dict[str, str] | list[str]:
     The suffix .json or .csv determines the format; any other file has lines of a folder, a space and a name.
     """
     try:
-        text = read_text(path, links=True)
+        text = read_text(path)
     except ReadingError as error:
         raise DataError(f"cannot read the class names {path}: {error.reason}.") from error
     if path.suffix.lower() == ".json":

@@ -182,7 +182,7 @@ def _rows(table: Path) -> Iterator[tuple[int, Any]]:
     """Each row with the number of its first line: of a CSV file a mapping by column, of a JSONL file the
     line. Raises DataError for a table without the two columns.
     """
-    text = read_text(table, links=True)
+    text = read_text(table)
     if table.suffix.lower() == ".jsonl":
         yield from ((number, line) for number, line in enumerate(text.splitlines(), start=1) if line.strip())
         return

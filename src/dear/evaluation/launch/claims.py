@@ -10,7 +10,7 @@ from dear.errors import OutputError
 from dear.evaluation.experiment import Experiment
 from dear.evaluation.records import make_folder
 from dear.limits import LimitError
-from dear.reading.files import ReadingError, read_text, require_plain
+from dear.reading.files import ReadingError, read_text
 from dear.reading.typed import shown
 from dear.writing import output_file
 
@@ -86,19 +86,15 @@ def _remove_lock(out: Path) -> None:
     """Remove a lock that no process has, of this one too if a signal came before it was held. One with a
     content is not ours, which are empty.
     """
-    with suppress(OSError, ReadingError):
-        require_plain(out / LOCK)
-        with (out / LOCK).open("rb") as lock:
-            if _held(lock.fileno(), out) and not os.fstat(lock.fileno()).st_size:
-                (out / LOCK).unlink(missing_ok=True)
+    with suppress(OSError), (out / LOCK).open("rb") as lock:
+        if _held(lock.fileno(), out) and not os.fstat(lock.fileno()).st_size:
+            (out / LOCK).unlink(missing_ok=True)
 
 
 def _lock(out: Path) -> TextIO:
     try:
-        with suppress(FileNotFoundError):
-            require_plain(out / LOCK)
         return (out / LOCK).open("a")
-    except (OSError, ReadingError) as error:
+    except OSError as error:
         raise OutputError(f"cannot write to {out}: {error}; choose another place with --out.") from error
 
 

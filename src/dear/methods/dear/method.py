@@ -116,7 +116,6 @@ class Dear(Method):
         """
         s, clip, attributes = self.settings, self.clip, len(self.roles.attributes)
         like = clip.image.projection  # width embed
-        at_most("learned_tokens", s.tokens * attributes, "dear.tokens, for each attribute of the role table")
         tokens = normal(like, generator, s.tokens * attributes, clip.image.width, std=s.token_std)
         self.attribute_tokens = nn.Parameter(tokens)  # token width
         tokens = normal(like, generator, s.text_tokens, clip.text.width, std=s.token_std)

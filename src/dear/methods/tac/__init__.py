@@ -4,17 +4,14 @@ import hashlib
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
 from types import MappingProxyType
 from typing import Literal, Self
 
-from dear.backbone.prompts import text_bytes
 from dear.errors import SettingsError, listing
-from dear.limits import at_most
 from dear.methods.declaration import AT_LEAST_0, COUNT, LAYER, PROMPT, Declaration, MethodSettings
 from dear.methods.shared_settings import imagenet_templates
-from dear.reading.files import ReadingError, expanded, read_bytes, resolved
+from dear.reading.files import ReadingError, expanded, read_bytes
 from dear.reading.plain import parse_json
 from dear.reading.typed import typed
 
@@ -81,16 +78,13 @@ class TacSettings(MethodSettings):
 
     def for_data(self, dataset: str) -> Self:
         """With the data set's file in place of a folder, and the file's hash. Raises ReadingError for one
-        that cannot be read, SettingsError for a hash other than the expected one, and for a link out of the
-        folder.
+        that cannot be read, SettingsError for a hash other than the expected one.
         """
         if self.descriptions == TEMPLATES:
             return self
         folder = path = expanded(self.descriptions)
         if os.path.isdir(folder):
             path = folder / f"{dataset}.json"
-            if not resolved(path).is_relative_to(resolved(folder)):
-                raise SettingsError(f"{path} leads out of its folder: put the file itself there.")
         _, sha256 = self._read(path)
         return self.with_values(descriptions=str(path), descriptions_sha256=sha256)
 
@@ -110,11 +104,10 @@ class TacSettings(MethodSettings):
         """The sentences that describe each class. Underscores in names may stand as spaces in the file.
 
         Raises SettingsError for a class without any, ReadingError for a file that cannot be read or has
-        something else, LimitError for more sentences or letters than a text tower should have to read.
+        something else.
         """
         spaced = [name.replace("_", " ") for name in classnames]
         if self.descriptions == TEMPLATES:
-            at_most("descriptions", len(spaced) * len(imagenet_templates()), f"{len(spaced):,} classes")
             return [[template.format(name) for template in imagenet_templates()] for name in spaced]
         path = expanded(self.descriptions)
         content, _ = self._read(path)
@@ -130,9 +123,6 @@ class TacSettings(MethodSettings):
                     f"{TEMPLATES} for hand-written ones."
                 )
             descriptions.append(sentences)
-        at_most("descriptions", sum(map(len, descriptions)), path)
-        at_most("description", max(map(len, chain.from_iterable(descriptions)), default=0), path)
-        at_most("prompt_text", text_bytes(chain.from_iterable(descriptions)), path)
         return descriptions
 
     def _read(self, path: Path) -> tuple[bytes, str]:

@@ -1,8 +1,6 @@
-"""Names that mean something, and those of files in a stranger's folder, which the user does not mean."""
+"""Names that mean something come before files and folders of that name."""
 
 import os
-import warnings
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -13,34 +11,14 @@ from dear.data.loading import load_dataset, load_images, read_listing
 from dear.data.settings import DataSettings
 from dear.errors import DataError, WeightsError
 from dear.evaluation.protocols.transfer import DomainGeneralization
-from dear.reading.namesakes import note_folder, note_namesake
 from dear.roles.sentences import MODEL, load_sentence_model
 
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A stranger's folder, the current one."""
+    """The current folder."""
     monkeypatch.chdir(tmp_path)
     return tmp_path
-
-
-def notes_of(warned: Sequence[warnings.WarningMessage]) -> list[str]:
-    return [str(warning.message) for warning in warned]
-
-
-def test_a_note_comes_once_and_only_if_there_is_something(folder: Path) -> None:
-    with warnings.catch_warnings(record=True) as warned:
-        warnings.simplefilter("always")
-        note_namesake("tiny", "an architecture")
-        assert not warned
-        (folder / "tiny").symlink_to("nowhere")
-        for _ in range(2):
-            note_namesake("tiny", "an architecture")
-            note_folder("a/b")
-    assert notes_of(warned) == [
-        "tiny is an architecture; for what is called so in this folder write ./tiny",
-        f"a/b is the folder {folder / 'a' / 'b'}, no repository of the hub",
-    ]
 
 
 @pytest.mark.parametrize("name", ["ViT-B-16", "ViT-B/16", "tiny"])
@@ -81,8 +59,7 @@ def test_a_task_and_a_benchmark_come_before_folders(folder: Path) -> None:
     for name in ("tilted-badges", "OxfordPets"):
         (folder / name).mkdir()
         (folder / name / "0.png").touch()
-    with pytest.warns(UserWarning, match=r"^tilted-badges is a task of the Attribute World; "):
-        assert load_dataset("tilted-badges").world
+    assert load_dataset("tilted-badges").world
     settings = DataSettings(root=folder / "data")
     for load in (load_images, read_listing):
         with pytest.raises(DataError, match=r"^OxfordPets is not in .*write \./OxfordPets"):
