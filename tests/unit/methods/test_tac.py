@@ -290,6 +290,15 @@ class TestDescriptions:
         with pytest.raises(DearError, match=r"^tac\.descriptions .*second\.json: No such file"):
             self.check(small_clip, given)
 
+    @pytest.mark.parametrize(
+        ("content", "message"),
+        [
+            ({"house": []}, r"the descriptions \[\] of the class 'house'"),
+            ({"house": [" "]}, r"the descriptions \[' '\] of the class 'house'"),
+            ({"house": "a house"}, "its house is 'a house': it must be a list"),
+            (["house"], "it must be keys and values"),
+        ],
+    )
     def test_a_file_that_will_not_do(self, content: Any, message: str, tmp_path: Path) -> None:
         path = tmp_path / "mine.json"
         path.write_text(json.dumps(content))

