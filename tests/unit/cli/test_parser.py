@@ -174,7 +174,7 @@ def test_printed_options_are_a_file_of_them(name: str, words: list[str], tmp_pat
         (["d", "--tasks", "ol\udce9"], "not in UTF-8"),
         (["ol\udce9"], "not in UTF-8"),
         (["d", "--config", "nowhere.yaml"], "nowhere.yaml: No such file"),
-        (["d", "--config", "/dev/zero"], "/dev/zero: it is a device"),
+        (["d", "--config", "/dev/zero"], "/dev/zero: it is not a regular file"),
         (["d", "--shots", "9" * 5000], "--shots: "),
     ],
 )

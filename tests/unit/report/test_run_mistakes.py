@@ -216,7 +216,6 @@ def test_pictures_of_the_world_are_drawn_again() -> None:
         ({"part": ["all"]}, "lacks 'results.all'"),
         ({"part": []}, "its mistakes[0].part is []: each names a part, once"),
         ({"images": [5, 3]}, "its mistakes[0] has counts of another number of classes than 3"),
-        ({"correct": [6, 3, 3]}, "its mistakes[0].correct counts more images than there are"),
         ({"confusions": [[0, 3, 1]]}, "its mistakes[0] names class 3 of 3, counted from 0"),
         ({"confusions": [[0, 1]]}, "its mistakes[0].confusions[0] has 2 values: it must have 3"),
         ({"examples": [wrong(0, 1.5)]}, "its mistakes[0].examples[0].confidence is 1.5"),
