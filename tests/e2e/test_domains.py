@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from PIL import Image
 
 from dear.cli.main import main
 from dear.evaluation import trial
@@ -16,10 +17,16 @@ WORDS = ["run", "domain-generalization", "--methods", "coop", "--train.epochs", 
 
 @pytest.fixture
 def domains(photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The 12 images of 4 classes three times over, as three domains."""
+    """The 12 images of 4 classes three times over, as three domains; none is a copy of another."""
     monkeypatch.setenv("DEAR_CACHE", str(tmp_path / "cache"))
-    for name in ("art", "photo", "sketch"):
+    for level, name in enumerate(("art", "photo", "sketch")):
         shutil.copytree(photos / "images", tmp_path / "domains" / name)
+        for path in (tmp_path / "domains" / name).rglob("*.*"):
+            image = Image.open(path).convert("RGB")
+            image.putpixel((0, 0), (level, 0, 0))
+            image.save(path.with_suffix(".png"))
+            if path.suffix != ".png":
+                path.unlink()
     return tmp_path / "domains"
 
 

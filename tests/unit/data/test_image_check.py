@@ -7,6 +7,7 @@ from torch import Tensor
 
 from dear.data import image_check
 from dear.data.check import check_dataset
+from dear.data.images.formats import FORMATS
 from dear.data.settings import DataSettings
 from dear.data.sources.listing import Listing, Row
 from dear.errors import DataError
@@ -20,8 +21,7 @@ def test_a_reason_names_the_path_without_its_folder(tmp_path: Path, settings: Da
     (folder / "list.csv").write_text("path,label\na/0.png,a\na/gone.png,a\nb/0.png,b\nb/1.png,b\n")
     broken = check_dataset(str(folder / "list.csv"), settings).broken
     assert broken == {
-        "a/0.png": "cannot read the image a/0.png: it is not an image of a supported format: "
-        "JPEG, PNG, WebP, GIF, BMP or TIFF.",
+        "a/0.png": f"cannot read the image a/0.png: it is not an image of a supported format: {FORMATS}.",
         "a/gone.png": "the image a/gone.png does not exist",
     }
 

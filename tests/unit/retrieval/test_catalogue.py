@@ -50,34 +50,6 @@ RENAMED = "UPDATE sqlite_master SET {} WHERE name = '{}'".format
 MORE = "it has more than the tables of an index: "
 
 
-@pytest.mark.parametrize(("changes", "why"), [
-    (["ANALYZE"], f"{MORE}'sqlite_stat1'"),
-    (["CREATE TABLE x (a INTEGER PRIMARY KEY AUTOINCREMENT)"], f"{MORE}'x'"),
-    (["CREATE INDEX x ON files (size)"], f"{MORE}'x'"),
-    (["CREATE VIEW x AS SELECT 1"], f"{MORE}'x'"),
-    ([RENAMED("tbl_name = 'facts'", "by_row")], f"{MORE}'by_row'"),
-    ([RENAMED("tbl_name = 'facts'", "sqlite_autoindex_files_1")], f"{MORE}'sqlite_autoindex_files_1'"),
-    ([RENAMED("type = 'view'", "files")], f"{MORE}'files'"),
-    ([RENAMED("name = 'sqlite_autoindex_files_2'", "sqlite_autoindex_files_1")],
-     f"{MORE}'sqlite_autoindex_files_2'"),
-    ([RENAMED("name = 'by_roW'", "by_row")], f"{MORE}'by_roW'"),
-    ([RENAMED("sql = NULL", "by_row")], f"{MORE}'by_row'"),
-    ([RENAMED("sql = 'CREATE INDEX by_row ON files (row DESC)'", "by_row")], f"{MORE}'by_row'"),
-    ([RENAMED("name = 'by_row'", "by_content")], f"{MORE}'by_row'"),
-    (["INSERT INTO sqlite_master SELECT * FROM sqlite_master WHERE name = 'by_row'"], f"{MORE}'by_row'"),
-    (["DROP INDEX by_row", "DROP INDEX by_content"], "it lacks tables of an index: by_content, by_row"),
-    ([RENAMED("rootpage = 2", "by_row")], "several of its pages name the same one"),
-    ([RENAMED("rootpage = 1", "by_row")], "it names a page that it does not have"),
-])  # fmt: skip
-def test_what_a_catalogue_may_define(tmp_path: Path, changes: list[str], why: str) -> None:
-    folder = catalogue_of(tmp_path / "index", [image("a.png")])
-    Catalogue.open(folder).close()
-    written(folder, *changes)
-    with pytest.raises(DataError) as refusal:
-        Catalogue.open(folder)
-    assert f"(index.sqlite: {why})" in str(refusal.value)
-
-
 IMAGES, OTHERS = ([f"{number}.png" for number in numbers] for numbers in (range(100, 400), range(400, 700)))
 
 

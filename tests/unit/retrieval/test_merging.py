@@ -1,6 +1,5 @@
 """What a merge of shards writes, and over what."""
 
-import os
 from collections.abc import Callable, Iterable
 from contextlib import closing
 from pathlib import Path
@@ -101,27 +100,3 @@ def test_a_merge_that_fails_leaves_nothing(
     with pytest.raises(DataError, match="changed meanwhile"):
         merge_index(shards, tmp_path / "merged")
     assert not (tmp_path / "merged").exists()
-
-
-def test_a_folder_that_cannot_be_listed_is_not_written_to(
-    tmp_path: Path, shards: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A stranger's folder of mode 0311 hid a link in it, through which any file was written over."""
-    mine, hidden, scandir = tmp_path / "mine", tmp_path / "index" / "vectors-1", os.scandir
-    mine.write_bytes(b"kept")
-    hidden.mkdir(parents=True)
-    (hidden / "0.f16").symlink_to(mine)
-
-    def listed(folder: str | Path) -> object:
-        if Path(folder) == hidden:
-            raise PermissionError(13, "Permission denied", str(folder))
-        return scandir(folder)
-
-    monkeypatch.setattr(os, "scandir", listed)
-    for write in (
-        lambda: merge_index(shards, tmp_path / "index"),
-        lambda: build_index(Plain(), tmp_path / "images", tmp_path / "index"),
-    ):
-        with pytest.raises(OutputError, match=r"cannot write an index to .*Permission denied"):
-            write()
-    assert mine.read_bytes() == b"kept"

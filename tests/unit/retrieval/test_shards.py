@@ -302,7 +302,6 @@ FORGERIES = {
         "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 1000000) "
         "INSERT INTO facts SELECT i, '1' FROM n", "it has more than 100 facts",
     ),
-    "a computed column": ("ALTER TABLE files ADD COLUMN x AS (hex(size))", "more than the tables"),
 }  # fmt: skip
 
 

@@ -5,32 +5,11 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
-import pytest
-
-from dear.errors import DataError
 from dear.retrieval.build import build_index
 from dear.retrieval.catalogue import CACHE, Catalogue, Entry
 from dear.retrieval.database import FILE
 from dear.retrieval.scan import Stamp
 from tests.unit.retrieval.solid import Plain, gallery
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        f"INSERT INTO facts VALUES ('{'k' * 1000}', '1')",
-        f"UPDATE files SET path = CAST('{'p' * 4200}' AS BLOB) WHERE path = CAST('red.png' AS BLOB)",
-        f"UPDATE files SET sha256 = '{'a' * 128}' WHERE path = CAST('red.png' AS BLOB)",
-        f"UPDATE files SET row = '{'x' * 32}' WHERE path = CAST('red.png' AS BLOB)",
-    ],
-)
-def test_long_keys_of_an_index(tmp_path: Path, change: str) -> None:
-    """SQLite reads several for each row that it seeks: of 64 kB, 100,000 took an update 202 s."""
-    build_index(Plain(), gallery(tmp_path / "images"), tmp_path / "index")
-    with closing(sqlite3.connect(tmp_path / "index" / FILE)) as database, database:
-        assert database.execute(change).rowcount == 1
-    with pytest.raises(DataError, match=r"it has a row of [\d,]+ bytes"):
-        Catalogue.open(tmp_path / "index")
 
 
 def test_an_update_makes_the_indexes_anew(tmp_path: Path) -> None:

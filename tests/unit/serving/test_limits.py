@@ -1,15 +1,29 @@
 """Limits: what is refused, with which status, before it is unpacked."""
 
 import io
-import struct
+import re
+from typing import Any
 
 import pytest
 from PIL import Image, ImageFile
 
 from dear.errors import SettingsError
 from dear.serving.limits import MIB, Limits, Rate, Refused, check_picture
-from tests.unit.data.hostile import icon, many_scans
 from tests.unit.serving.small import bomb, picture, png
+
+
+def saved(form: str, size: tuple[int, int], **options: Any) -> bytes:
+    stream = io.BytesIO()
+    Image.new("L", size).save(stream, form, **options)
+    return stream.getvalue()
+
+
+def many_scans(count: int) -> bytes:
+    """A progressive JPEG whose last scan stands there so often that there are ``count``."""
+    plain = saved("JPEG", (64, 64), progressive=True)
+    starts = [match.start() for match in re.finditer(b"\xff\xda", plain)]
+    last = plain[starts[-1] : -2]
+    return plain[:-2] + last * (count - len(starts)) + plain[-2:]
 
 
 def test_a_picture_within_the_limits_is_taken() -> None:
@@ -23,7 +37,7 @@ def test_a_picture_within_the_limits_is_taken() -> None:
         (b"", 400, "empty"),
         (b"only words, whatever the name says", 415, "not an image"),
         (b"%!PS-Adobe-3.0 EPSF-3.0\n", 415, "not an image in a supported format"),
-        (icon(), 415, "not an image in a supported format"),
+        (saved("ICO", (64, 64)), 415, "not an image in a supported format"),
         (b"\xff\xd8\xff\xe0 a JPEG's first bytes", 415, "not an image"),
         (b"\0" * (10 * MIB + 1), 413, "larger than 10 MiB"),
         (png(Image.new("1", (1001, 1000))), 413, "1001 x 1000 pixels"),
@@ -40,14 +54,9 @@ def test_a_bomb_is_refused_by_its_header(monkeypatch: pytest.MonkeyPatch) -> Non
     with pytest.raises(Refused, match=r"10000 x 6000 pixels \(60.0 megapixels\).*40 megapixels") as refused:
         check_picture(bomb(), Limits())
     assert refused.value.status == 413
-    with pytest.raises(Refused, match=r"its header \(20000 x 10000\): 200,000,000 pixels") as refused:
+    with pytest.raises(Refused, match="far more than 40 megapixels") as refused:  # Pillow's own limit
         check_picture(bomb(20_000, 10_000), Limits())
     assert refused.value.status == 413
-    stream = io.BytesIO()
-    Image.new("1", (1, 1)).save(stream, "GIF")
-    large = stream.getvalue()[:6] + struct.pack("<HH", 20_000, 10_000) + stream.getvalue()[10:]
-    with pytest.raises(Refused, match="far more than 40 megapixels"):  # Pillow's own limit
-        check_picture(large, Limits())
 
 
 def test_scans_beyond_the_limit_are_too_much() -> None:
