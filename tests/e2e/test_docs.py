@@ -84,7 +84,7 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
         Image.open(file).save(place / name, quality=95)
     (place / "list.csv").write_text("\n".join(rows))
     shutil.make_archive(str(place / "photos"), "zip", place / "photos")
-    (place / "names.json").write_text(json.dumps([f"sign {name}" for name in task.classnames[:4]]))
+    (place / "names.json").write_text(json.dumps({name: f"sign {name}" for name in task.classnames[:4]}))
     options = dear.TrainOptions(epochs=1, warmup_epochs=0)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("DEAR_CACHE", str(place / "cache"))
