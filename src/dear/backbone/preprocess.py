@@ -44,10 +44,10 @@ class Preprocess:
         tag's address, are ignored.
         """
         names = {field.name for field in fields(cls)} - {"size", "short_side", "rounds_crop_down"}
-        known = {key: value for key, value in config.items() if key in names}
-        if known.get("interpolation") == "random":  # at random in training only
-            known["interpolation"] = "bicubic"
-        return cls(size, **known)._with_floats()
+        settings = {key: value for key, value in config.items() if key in names}
+        if settings.get("interpolation") == "random":  # at random in training only
+            settings["interpolation"] = "bicubic"
+        return cls(size, **settings)._with_floats()
 
     @classmethod
     def from_transformers(cls, size: int, kind: str, content: Mapping[str, Any], path: Path | str) -> Self:
@@ -58,18 +58,18 @@ class Preprocess:
             given = content.get(key, value)
             if not isinstance(given, bool | float | int) or abs(given - value) > 1e-5 * value:
                 raise ReadingError(path, f"its {key} is {shown(given)}: only models with {value} fit")
-        known = typed({key: content[key] for key in TRANSFORMERS if key in content}, _Transformers, path)
-        if (resample := known.get("resample", BICUBIC)) not in RESAMPLE:
+        settings = typed({key: content[key] for key in TRANSFORMERS if key in content}, _Transformers, path)
+        if (resample := settings.get("resample", BICUBIC)) not in RESAMPLE:
             raise ReadingError(path, f"its resample is {resample}: only 2 (bilinear) and 3 (bicubic) fit")
         squares = (0.5, 0.5, 0.5) if kind == "siglip" else None
         view = cls(
             size,
-            known.get("image_mean", squares or cls.mean),
-            known.get("image_std", squares or cls.std),
+            settings.get("image_mean", squares or cls.mean),
+            settings.get("image_std", squares or cls.std),
             RESAMPLE[resample],
             rounds_crop_down=True,
         )
-        return view._resized_as(known, kind, path)._with_floats()
+        return view._resized_as(settings, kind, path)._with_floats()
 
     def _resized_as(self, content: "_Transformers", kind: str, path: Path | str) -> Self:
         crops = content.get("do_center_crop", kind == "clip")
