@@ -161,7 +161,7 @@ def interlaced(width: int, height: int) -> bytes:
 
 
 def read(file: Path, short_side: int) -> int:
-    """MiB that decoding the image adds to this process, or to the one that decodes it, at its highest."""
+    """MiB that decoding the image adds to this process at its highest."""
     start_counting()
     start = peak()["resident"]
     decode(file, short_side)

@@ -14,11 +14,10 @@ from open_clip.model import CLIP
 from torch import nn
 
 from dear.backbone.clip import Clip
-from dear.backbone.preprocess import Preprocess
 from dear.backbone.tiny import WordTokenizer
-from dear.backbone.whole import image_side
 from dear.methods import registry
 from tests.standin_hub import standin  # noqa: F401 (a fixture)
+from tests.views import usual_view
 
 WORDS = ["a", "photo", "of", "red", "green", "blue", "circle", "square", "house", "tree", "on", "the", "sea"]
 CONTEXT = 13
@@ -96,9 +95,5 @@ def small_clip_of(*, dtype: torch.dtype = torch.float32, **options: object) -> C
     model: nn.Module = small_model(**options)  # type: ignore[arg-type]
     tokenizer = WordTokenizer(WORDS, CONTEXT)
     return Clip(
-        model,
-        tokenizer,
-        name="small",
-        pretrained="random",
-        preprocess=Preprocess(image_side(model.visual), MEAN, STD),
+        model, tokenizer, name="small", pretrained="random", preprocess=usual_view(model, MEAN, STD)
     ).to(dtype)

@@ -1,13 +1,20 @@
-"""Views of several pictures at once, as the tests want them."""
+"""Preprocessing and views of several pictures at once, as the tests want them."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from dear.backbone.preprocess import Preprocess
+from dear.backbone.preprocess import Preprocess, Triple
+from dear.backbone.whole import image_side
 from dear.data.images.transforms import eval_view, to_unit, train_view, whole_view
+
+
+def usual_view(model: Any, mean: Triple, std: Triple) -> Preprocess:
+    """CLIP's usual preprocessing at the size of a model of open_clip."""
+    return Preprocess(image_side(model.visual), mean, std)
 
 
 def train_views(

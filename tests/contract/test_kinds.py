@@ -14,10 +14,8 @@ from dear.adapters.bundle import Bundle
 from dear.adapters.export import export
 from dear.adapters.predictor import Predictor
 from dear.backbone.clip import Clip
-from dear.backbone.preprocess import Preprocess
 from dear.backbone.tiny import WordTokenizer
 from dear.backbone.vision import class_attention
-from dear.backbone.whole import image_side
 from dear.methods.registry import METHODS
 from dear.roles.mask import role_mask
 from tests.conftest import CONTEXT, MEAN, STD, WORDS
@@ -35,6 +33,7 @@ from tests.contract.test_methods import (
 from tests.parity import small
 from tests.unit.adapters.test_bundle import fitted
 from tests.unit.backbone.shrunk import shrunk
+from tests.views import usual_view
 
 KINDS = {
     "rotary": "EVA02-B-16",
@@ -72,11 +71,7 @@ def clip_of(kind: str) -> Clip:
     if "CLIPA" in kind:
         tokenizer = Bare(words, True)
     return Clip(
-        network,
-        tokenizer,
-        name="small",
-        pretrained="random",
-        preprocess=Preprocess(image_side(network.visual), MEAN, STD),
+        network, tokenizer, name="small", pretrained="random", preprocess=usual_view(network, MEAN, STD)
     )
 
 

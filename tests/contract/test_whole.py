@@ -14,9 +14,7 @@ from dear.adapters.predictor import Predictor
 from dear.backbone.choice import ACCESS, REAL
 from dear.backbone.clip import Clip
 from dear.backbone.load import build_from
-from dear.backbone.preprocess import Preprocess
 from dear.backbone.tiny import WordTokenizer, initial_weights_from
-from dear.backbone.whole import image_side
 from dear.errors import SettingsError, WeightsError
 from dear.evaluation.plan import Plan
 from dear.evaluation.protocols.few_shot import FewShot
@@ -33,6 +31,7 @@ from tests.parity import small
 from tests.unit.adapters.test_bundle import fitted
 from tests.unit.backbone.test_whole import COCA, RESNET
 from tests.unit.training.world import noise_dataset
+from tests.views import usual_view
 
 OF_FEATURES = {"zero-shot", "linear-probe", "clip-adapter", "tip-adapter", "taskres", "gda"}
 OF_TEXTS = {"coop", "cocoop", "prograd", "tcp", "atprompt"}
@@ -48,13 +47,7 @@ def clip_of(kind: str) -> Clip:
     with torch.no_grad():
         for parameter in network.parameters():
             parameter.add_(0.1 * torch.randn(parameter.shape, generator=draw))
-    return Clip(
-        network,
-        words,
-        name="small",
-        pretrained="random",
-        preprocess=Preprocess(image_side(network.visual), MEAN, STD),
-    )
+    return Clip(network, words, name="small", pretrained="random", preprocess=usual_view(network, MEAN, STD))
 
 
 def images(clip: Clip) -> torch.Tensor:

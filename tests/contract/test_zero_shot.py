@@ -5,12 +5,11 @@ import torch
 from torch.nn.functional import normalize
 
 from dear.backbone.clip import Clip
-from dear.backbone.preprocess import Preprocess
 from dear.backbone.tiny import WordTokenizer
-from dear.backbone.whole import image_side
 from dear.methods.registry import build_method
 from tests.conftest import MEAN, STD, WORDS
 from tests.contract.test_methods import CLASSES, LABELS, MakeClip, MakeModel, images, make
+from tests.views import usual_view
 
 
 @torch.no_grad()
@@ -18,11 +17,7 @@ def test_zero_shot_is_open_clips_own_cosine(make_small_model: MakeModel) -> None
     model = make_small_model(dtype=torch.float64)
     tokenizer = WordTokenizer(WORDS, 13)
     clip = Clip(
-        model,
-        tokenizer,
-        name="small",
-        pretrained="random",
-        preprocess=Preprocess(image_side(model.visual), MEAN, STD),
+        model, tokenizer, name="small", pretrained="random", preprocess=usual_view(model, MEAN, STD)
     ).to(torch.float64)
     method = make("zero-shot", clip)
     pixels = images(torch.float64)

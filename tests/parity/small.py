@@ -16,10 +16,9 @@ from open_clip.model import CLIP
 from torch import Tensor
 
 from dear.backbone.clip import Clip
-from dear.backbone.preprocess import Preprocess
-from dear.backbone.whole import image_side
 from dear.methods.base import Method, TrainingImages
 from dear.methods.registry import METHODS, build_method
+from tests.views import usual_view
 
 FOLDER = Path(__file__).with_name("public")
 STEPS, BATCH = 5, 3
@@ -84,13 +83,7 @@ def small_openai_clip(seed: int = 0, embed: int = EMBED) -> Clip:
     model.load_state_dict(openai_state(seed, embed))
     tokenizer = open_clip.get_tokenizer("ViT-B-32")
     zero, one = (0.0, 0.0, 0.0), (1.0, 1.0, 1.0)
-    return Clip(
-        model,
-        tokenizer,
-        name="small",
-        pretrained="drawn",
-        preprocess=Preprocess(image_side(model.visual), zero, one),
-    )
+    return Clip(model, tokenizer, name="small", pretrained="drawn", preprocess=usual_view(model, zero, one))
 
 
 def images(seed: int = 0) -> Tensor:

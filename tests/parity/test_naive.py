@@ -5,15 +5,14 @@ import torch
 from torch import Tensor
 
 from dear.backbone.clip import Clip
-from dear.backbone.preprocess import Preprocess
 from dear.backbone.tiny import WordTokenizer
-from dear.backbone.whole import image_side
 from dear.methods.dear import DearSettings
 from dear.methods.dear.method import Dear
 from dear.roles.settings import CoreMask
 from dear.roles.table import HeadRole, Role, RoleTable
 from tests.conftest import MEAN, STD, WORDS, small_model
 from tests.parity import naive
+from tests.views import usual_view
 
 ATTRIBUTES = ["color", "object"]
 CLASSES = ["red circle on the sea", "house", "green tree"]
@@ -35,7 +34,7 @@ def test_same_loss_and_gradients(
         WordTokenizer(WORDS, 13),
         name="small",
         pretrained="random",
-        preprocess=Preprocess(image_side(model.visual), MEAN, STD),
+        preprocess=usual_view(model, MEAN, STD),
     )
     clip.to(dtype)
     heads = tuple(HeadRole(4 + i // 3, i % 3, role, attribute) for i, (role, attribute) in enumerate(ROLES))

@@ -12,8 +12,7 @@ from torch import nn
 from torch.nn.functional import normalize
 
 from dear.backbone.clip import Clip, Identity, fill, span_start, tensors_hash
-from dear.backbone.preprocess import Preprocess
-from dear.backbone.whole import image_side
+from tests.views import usual_view
 
 MakeClip = Callable[..., Clip]
 
@@ -94,7 +93,7 @@ def test_the_hash_takes_a_part_of_the_values_at_a_time(monkeypatch: pytest.Monke
 def test_it_encodes_as_its_source(make_small_model: Callable[..., CLIP]) -> None:
     model = make_small_model(dtype=torch.float64)
     small = Clip(model, lambda texts: torch.tensor([[1, 9, 5, 0]] * len(texts)), name="n", pretrained="p",
-                 preprocess=Preprocess(image_side(model.visual), (0.1, 0.2, 0.3), (1.0, 2.0, 4.0)),
+                 preprocess=usual_view(model, (0.1, 0.2, 0.3), (1.0, 2.0, 4.0)),
     ).double()  # fmt: skip
     pixels = torch.rand(2, 3, 20, 20, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     normed = small.normalize_pixels(pixels)
@@ -130,7 +129,7 @@ def test_a_tokenizers_cache_of_words_is_bounded(make_small_model: Callable[..., 
         tokenizer,
         name="small",
         pretrained="none",
-        preprocess=Preprocess(image_side(make_small_model().visual), (0.0,) * 3, (1.0,) * 3),
+        preprocess=usual_view(make_small_model(), (0.0,) * 3, (1.0,) * 3),
     )
     other = open_clip.SimpleTokenizer(context_length=9)
     words = ["".join(letters) for letters in islice(product("bcdfghjklmn", repeat=4), 12_000)]

@@ -15,9 +15,8 @@ from dear.backbone import openclip, tiny, weights
 from dear.backbone.clip import Clip
 from dear.backbone.load import build_from
 from dear.backbone.plain import PlainClip, is_plain
-from dear.backbone.preprocess import Preprocess
 from dear.backbone.tiny import WordTokenizer
-from dear.backbone.whole import image_side
+from tests.views import usual_view
 
 TEXTS = ["a photo of a red circle.", "striped", "a blue square in the snow, drawn"]
 
@@ -44,7 +43,7 @@ def test_its_towers_compute_what_open_clips_do(original: Any, kind: torch.dtype)
         plain.tokenizer,
         name="tiny",
         pretrained="world",
-        preprocess=Preprocess(image_side(original.visual), tiny.MEAN, tiny.STD),
+        preprocess=usual_view(original, tiny.MEAN, tiny.STD),
     )
     assert plain.identity == other.identity
     images = torch.rand(3, 3, 48, 48, generator=torch.Generator().manual_seed(0))
@@ -102,13 +101,7 @@ def test_either_activation_computes_the_same(quick: bool) -> None:
     weights.fill_weights(plain, original.state_dict(), Path("small"))
     tokens = open_clip.SimpleTokenizer(context_length=8)
     ours, theirs = (
-        Clip(
-            model,
-            tokens,
-            name="small",
-            pretrained="",
-            preprocess=Preprocess(image_side(model.visual), tiny.MEAN, tiny.STD),
-        )
+        Clip(model, tokens, name="small", pretrained="", preprocess=usual_view(model, tiny.MEAN, tiny.STD))
         for model in (plain, original.eval())
     )
     images = torch.rand(3, 3, 32, 32, generator=torch.Generator().manual_seed(0))

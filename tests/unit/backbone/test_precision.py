@@ -10,12 +10,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from dear.backbone.clip import Clip
 from dear.backbone.precision import mixed, precision_for
-from dear.backbone.preprocess import Preprocess
 from dear.backbone.tiny import WordTokenizer
-from dear.backbone.whole import image_side
 from dear.errors import SettingsError
 from dear.training.settings import TrainSettings
 from tests.conftest import MEAN, STD, WORDS
+from tests.views import usual_view
 
 WIDTH, TOKENS, LAYERS = 384, 17, 2
 AMX = {"cpu_name": "Intel Xeon", "avx512_bf16": True, "amx_bf16": True}
@@ -40,11 +39,7 @@ def wide() -> Clip:
         torch.default_generator.manual_seed(0)
         model = CLIP(64, vision, text)  # type: ignore[arg-type]
     return Clip(
-        model.eval(),
-        tokenizer,
-        name="wide",
-        pretrained="random",
-        preprocess=Preprocess(image_side(model.visual), MEAN, STD),
+        model.eval(), tokenizer, name="wide", pretrained="random", preprocess=usual_view(model, MEAN, STD)
     )
 
 

@@ -15,10 +15,10 @@ from dear.backbone.clip import Clip
 from dear.backbone.convert import count_patches, explain_misfit, to_towers
 from dear.backbone.load import build_from, build_random, load_clip
 from dear.backbone.precision import half
-from dear.backbone.preprocess import Preprocess
 from dear.backbone.weights import load_weights
-from dear.backbone.whole import WholeTextTower, WholeVisionTower, image_side
+from dear.backbone.whole import WholeTextTower, WholeVisionTower
 from dear.errors import WeightsError
+from tests.views import usual_view
 
 RESNET = {
     "embed_dim": 17,
@@ -65,7 +65,7 @@ def clip_of(network: nn.Module) -> Clip:
         tokenizer,
         name="small",
         pretrained="x",
-        preprocess=Preprocess(image_side(network.visual), (0.1, 0.2, 0.3), (0.5, 0.6, 0.7)),
+        preprocess=usual_view(network, (0.1, 0.2, 0.3), (0.5, 0.6, 0.7)),
     )
 
 

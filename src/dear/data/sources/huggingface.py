@@ -252,7 +252,6 @@ def _unpack(name: str, tables: Tables, image: str, cache: Path) -> Path:
 
 def _suffix(content: bytes) -> str:
     """The suffix of an image file by its content; ".bin" for what is none."""
-
     with suppress(Exception), open_image(content) as file:  # the exceptions of formats differ
         return ".jpg" if file.format in ("JPEG", "MPO") else f".{str(file.format).lower()}"
     return ".bin"
