@@ -76,7 +76,7 @@ THEMES: dict[str, tuple[list[str], list[str]]] = {
         ["unit/roles/test_textspan.py", "unit/roles/test_entropy.py"],
     ),
     "bundle": (
-        ["adapters/bundle.py", "adapters/bundle_files.py", "adapters/bundle_config.py"],
+        ["adapters/bundle.py", "adapters/bundle_config.py"],
         ["unit/adapters/test_bundle.py", "unit/adapters/test_fit.py"],
     ),
 }  # fmt: skip

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from dear.adapters.bundle import Bundle, distinct
-from dear.adapters.bundle_files import check_writable
+from dear.adapters.bundle_config import check_writable
 from dear.adapters.calibration import best_temperature, calibration_images
 from dear.adapters.predictor import Predictor
 from dear.adapters.scoring import evaluate_bundle, unseen
