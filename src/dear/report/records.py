@@ -1,9 +1,9 @@
 """Run records as the report reads them: check which may stand in one table, group, average over seeds."""
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dear.data.sources.benchmarks import benchmarks
 from dear.data.world.names import task_names
@@ -13,6 +13,9 @@ from dear.evaluation.schema import SCHEMA, part_of
 from dear.methods.registry import METHODS
 from dear.reading.typed import shown
 from dear.training.settings import TrainSettings
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 Record = Mapping[str, Any]
 
@@ -352,6 +355,42 @@ def distinct_by_key(mappings: Sequence[Mapping[str, Any]]) -> dict[str, list[Any
         key: distinct([*of_key, *([None] if len(of_key) < len(mappings) else [])])
         for key, of_key in values.items()
     }
+
+
+def runs_frame(records: Iterable[Record]) -> "DataFrame":
+    """The accuracies of some runs as one long table: a row for each run, part of its results ("base",
+    "targets NAME", "joint novel" ...) and metric; values are fractions.
+    """
+    from pandas import DataFrame
+
+    rows = [
+        {
+            "protocol": protocol(record),
+            "method": str(part_of(record, "method")),
+            "variant": record.get("variant"),
+            "backbone": part_of(record, "weights").get("model"),
+            "weights": part_of(record, "weights").get("pretrained"),
+            "data set": data_set(record),
+            "classes": class_count(record),
+            "seed": record.get("seed"),
+            "shots": record.get("shots"),
+            "part": part,
+            "metric": metric,
+            "value": value,
+        }
+        for record in records
+        for part, metric, value in _shares(record["results"])
+    ]
+    return DataFrame(rows)
+
+
+def _shares(results: Mapping[str, Any], *path: str) -> Iterator[tuple[str, str, float]]:
+    """Part, metric and value of all numbers in a record's results; accuracies of classes are left out."""
+    for name, value in results.items():
+        if isinstance(value, Mapping) and name not in ("per_class", "precision", "chance"):
+            yield from _shares(value, *path, name)
+        elif path and isinstance(value, int | float):
+            yield " ".join(path), name, float(value)
 
 
 def mean_fusion_weights(records: Iterable[Record]) -> dict[str, dict[str, float]]:

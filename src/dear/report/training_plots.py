@@ -11,7 +11,6 @@ from dear.report.drawing import (
     HEAT,
     PALETTE,
     Drawing,
-    Omission,
     cell_axes,
     draw_cell,
     drawable,
@@ -23,7 +22,7 @@ POINTS = 20_000
 PANEL = 20  # marks that take as long to draw as an empty panel or a legend's entry
 
 
-def fusion_heat_map(weights: Mapping[str, Mapping[str, float]]) -> Drawing | Omission:
+def fusion_heat_map(weights: Mapping[str, Mapping[str, float]]) -> Drawing | None:
     """Fusion weights in percent: data sets (keys) down, features across; the shade is proportional to the
     root.
     """
@@ -31,7 +30,7 @@ def fusion_heat_map(weights: Mapping[str, Mapping[str, float]]) -> Drawing | Omi
     if not features:
         raise DataError("there are no fusion weights to draw")
     if not drawable(len(features), len(weights)):
-        return Omission("the fusion weights", "its numbers are in the records")
+        return None
 
     def paint(figure: Figure) -> None:
         axes = cell_axes(figure, features, list(weights), "", "")
@@ -48,21 +47,20 @@ def fusion_heat_map(weights: Mapping[str, Mapping[str, float]]) -> Drawing | Omi
     )
     label_width = 0.5 + 0.085 * max(map(len, weights))
     size = (label_width + 0.68 * len(features), 0.6 + 0.36 * len(weights))
-    rows: list[list[object]] = [["data set", "feature", "weight"]]
-    rows += [[title, feature, value] for title, row in weights.items() for feature, value in row.items()]
-    return Drawing("fusion", f"Fusion weights in percent. {words}.", size, paint, rows)
+
+    return Drawing("fusion", f"Fusion weights in percent. {words}.", size, paint)
 
 
 def training_curves(
     losses: Mapping[str, Sequence[float]], validated: Mapping[str, Sequence[float]] | None = None
-) -> Drawing | Omission:
+) -> Drawing | None:
     """The mean loss of each epoch (counted from 1), one thin line per data set; beside it the accuracy on
     validation images (a fraction) of the data sets where it was measured.
     """
     if not any(losses.values()):
         raise DataError("no run has a training curve to draw")
     if not drawable(len(losses), PANEL) or sum(map(len, losses.values())) > POINTS:
-        return Omission("the training loss", "its numbers are in the records")
+        return None
     panels = {"loss": losses}
     if validated:
         panels["validation accuracy (%)"] = {
@@ -96,12 +94,6 @@ def training_curves(
 
     ends = "; ".join(f"{title} {curve[0]:.2f} to {curve[-1]:.2f}" for title, curve in losses.items() if curve)
     size = (7.6 if len(panels) > 1 else 5.6, 2.8 + 0.2 * -(-len(losses) // 3))
-    rows: list[list[object]] = [["measure", "data set", "epoch", "value"]]
-    rows += [
-        [measure, title, epoch, value]
-        for measure, curves in panels.items()
-        for title, curve in curves.items()
-        for epoch, value in enumerate(curve, start=1)
-    ]
+
     text = f"Training loss from the first to the last epoch: {ends}."
-    return Drawing("training", text, size, paint, rows)
+    return Drawing("training", text, size, paint)
