@@ -1,6 +1,6 @@
 """Figures of one method: its fusion weights and its training."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
@@ -16,6 +16,7 @@ from dear.report.drawing import (
     drawable,
     plain_axes,
 )
+from dear.report.records import Record, data_set, data_set_title, grouped
 
 POINTS = 20_000
 """Epochs of all curves of a figure: more take seconds to draw, and their numbers megabytes."""
@@ -97,3 +98,36 @@ def training_curves(
 
     text = f"Training loss from the first to the last epoch: {ends}."
     return Drawing("training", text, size, paint)
+
+
+def mean_fusion_weights(records: Iterable[Record]) -> dict[str, dict[str, float]]:
+    """Data set title -> feature -> fusion weight (a fraction), averaged over seeds, for runs with any."""
+    means = {}
+    for runs in grouped(records, data_set).values():
+        by_run: list[Mapping[str, float]] = [w for run in runs if (w := run.get("fusion_weights"))]
+        if by_run:
+            sums: dict[str, float] = {}
+            for feature, weight in (item for weights in by_run for item in weights.items()):
+                sums[feature] = sums.get(feature, 0.0) + weight
+            means[data_set_title(runs[0])] = {feature: total / len(by_run) for feature, total in sums.items()}
+    return means
+
+
+def mean_curves(records: Iterable[Record], measure: str = "loss") -> dict[str, list[float]]:
+    """Data set title -> a measure of each epoch ("loss", or "val": accuracy on validation images), averaged
+    over seeds; runs without it are left out.
+    """
+    means = {}
+    for runs in grouped(records, data_set).values():
+        curves: list[Sequence[Mapping[str, float]]] = [
+            epochs
+            for run in runs
+            if (epochs := (run.get("train") or {}).get("epochs") or [])
+            and all(measure in epoch for epoch in epochs)
+        ]
+        if curves:
+            means[data_set_title(runs[0])] = [
+                sum(float(epoch[measure]) for epoch in of_runs) / len(curves)
+                for of_runs in zip(*curves, strict=False)
+            ]
+    return means
