@@ -361,7 +361,7 @@ def test_tensors_that_are_no_numbers_are_refused_though_their_hash_fits(folder: 
     tensors["fusion"][1] = bad
     save_file(tensors, folder / ADAPTER)
     change(folder, adapter=config["adapter"] | {"sha256": tensors_hash(tensors)})
-    with pytest.raises(BundleError, match="1 of 3 values of 'fusion' are not finite"):
+    with pytest.raises(BundleError, match="values of 'fusion' are not finite"):
         Bundle.from_pretrained(folder)
 
 
