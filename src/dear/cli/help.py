@@ -24,7 +24,7 @@ EXPERT = frozenset(
         *("--config", "--print-config", "--json", "--threads"),
         *("--role-variant", "--select", "--start-over"),
         *("--cluster", "--gpus", "--devices", "--nodes", "--log", "--wandb"),
-        *("--rank", "--phrases-a-head", "--images-a-head", "--sentence-model", "--bootstrap"),
+        *("--rank", "--phrases-a-head", "--images-a-head", "--sentence-model"),
         *("--contributions", "--spans", "--itself"),
     ]
 )

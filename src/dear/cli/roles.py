@@ -75,8 +75,8 @@ def render(result: WrittenTable, console: Console, *, phrases: int = 3) -> None:
 
 def _render_heads(roles: dict[str, Any], console: Console, phrases: int) -> None:
     from dear.roles.entropy import UNIT
-    from dear.roles.table import HeadRole, RoleTable
-    from dear.roles.trust import share_mark, stability
+    from dear.roles.table import HeadRole
+    from dear.roles.trust import share_mark
 
     weights = roles["weights"]
     console.print(printable(roles["source"]), markup=False)
@@ -90,7 +90,6 @@ def _render_heads(roles: dict[str, Any], console: Console, phrases: int) -> None
     rows = [[layer, *(cells.get((layer, head), "") for head in numbers)] for layer in layers]
     console.print(rich_table("Role and dominant concept by layer and head", ["", *map(str, numbers)], rows))
     if phrases and any(h["phrases"] for h in heads):
-        stable = stability(RoleTable.from_json(roles, "the role table"))
         rows = [
             [
                 h["layer"],
@@ -98,14 +97,12 @@ def _render_heads(roles: dict[str, Any], console: Console, phrases: int) -> None
                 SHORT[h["role"]],
                 h["concept"],
                 share_mark(HeadRole(h["layer"], h["head"], h["role"], share=h["share"])),
-                *([stable.get((h["layer"], h["head"]), "")] if stable else []),
                 h["entropy"],
                 " · ".join(h["phrases"][:phrases]),
             ]
             for h in heads
         ]
-        columns = ["layer", "head", "role", "concept", "share", *(["role kept"] if stable else [])]
-        columns += ["entropy", "first phrases"]
+        columns = ["layer", "head", "role", "concept", "share", "entropy", "first phrases"]
         console.print(rich_table(f"Heads (entropy in {UNIT})", columns, rows))
     if clusters := roles["evidence"].get("clusters"):
         rows = [[c["concept"], c["size"], " · ".join(c["exemplars"][:3])] for c in clusters]

@@ -31,7 +31,6 @@ def command_discover(
     settings: RoleSettings = RoleSettings(),  # noqa: B008 (frozen, and its fields become options)
     sentence_model: str | None = None,
     device: Literal["auto", "cpu", "cuda"] = "auto",
-    bootstrap: int = 0,
     images_a_head: int = 10,
     contributions: Path | None = None,
     spans: Path | None = None,
@@ -61,11 +60,8 @@ def command_discover(
         attributes: Core attributes by name, such as color,shape,texture,object,location. By default
             --settings.k of them are chosen.
         settings: Settings of the step from phrases to roles.
-        sentence_model: Folder or hub name of a sentence model like BERT. By default all-MiniLM-L6-v2.
+        sentence_model: Folder or hub name of a model of sentence-transformers. By default all-MiniLM-L6-v2.
         device: Where to compute; auto uses the GPU if there is one.
-        bootstrap: Number of samples of the images, drawn with replacement, from which roles are found again:
-            the table and its page then show how often each head kept its role. Takes about as many times
-            the time after the first step, and 4 bytes a value on disk (1 GB for ViT-B/16).
         images_a_head: How many of the images with the largest contribution along a head's first phrase the
             page shows, and as many with the smallest; 0 for none, at most 50. They are in the page only.
         contributions: File to write each image's contributions to (.npy, float32).
@@ -136,7 +132,6 @@ def command_discover(
             settings=replace(settings, attributes=tuple(attributes or settings.attributes)),
             sentence_model=sentence_model,
             keep=contributions,
-            bootstrap=bootstrap,
             facts={"data": data or "scenes of the Attribute World"},
             inspect=choose if images_a_head else None,
             progress=progress,
@@ -189,7 +184,7 @@ def command_assign(
         attributes: Core attributes by name, such as color,shape,texture,object,location. By default
             --settings.k of them are chosen.
         settings: Settings of the step from phrases to roles.
-        sentence_model: Folder or hub name of a sentence model like BERT. By default all-MiniLM-L6-v2.
+        sentence_model: Folder or hub name of a model of sentence-transformers. By default all-MiniLM-L6-v2.
         out: File of the role table. By default roles.json in the current folder.
         html: File of the table's page. By default beside the table.
     """

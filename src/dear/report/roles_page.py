@@ -21,7 +21,7 @@ from dear.roles.ablation import LITTLE, LayerCurve
 from dear.roles.entropy import UNIT
 from dear.roles.pictures import HeadImages, Pictures
 from dear.roles.table import HeadRole, RoleTable
-from dear.roles.trust import doubts, share_mark, stability
+from dear.roles.trust import doubts, share_mark
 
 ROLES = ("core", "other-specialized", "mixed", "generalization")
 MAX_BYTES = 6_000_000
@@ -52,7 +52,6 @@ def roles_page(
     evidence: Mapping[str, Any] = table.get("evidence") or {}
     heads = table["heads"]
     roles = RoleTable.from_json(table, "the role table")
-    stable = stability(roles)
     gallery = encode_pictures(pictures) if pictures else None
     images = _images_by_head(pictures, gallery) if pictures and gallery else {}
     return render_page(
@@ -67,7 +66,6 @@ def roles_page(
         little=LITTLE,
         pictures=pictures if images else None,
         gallery=gallery,
-        stable=bool(stable),
         roles=plots.head_role_map(table),
         concepts=plots.concept_map(table),
         entropy=plots.entropy_histogram(table),
@@ -80,14 +78,7 @@ def roles_page(
         by_k=dict(evidence.get("dbcv_by_k") or {}),
         left_out=evidence.get("left_out_by_hdbscan"),
         phrases=evidence.get("phrases"),
-        heads=[
-            _head_row(
-                head,
-                images.get((head["layer"], head["head"])),
-                stable.get((head["layer"], head["head"]), ""),
-            )
-            for head in heads
-        ],
+        heads=[_head_row(head, images.get((head["layer"], head["head"]))) for head in heads],
         settings=[
             (key, ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value))
             for key, value in table["settings"].items()
@@ -95,13 +86,12 @@ def roles_page(
     )
 
 
-def _head_row(head: Mapping[str, Any], images: Mapping[str, Any] | None, stability: str) -> dict[str, Any]:
+def _head_row(head: Mapping[str, Any], images: Mapping[str, Any] | None) -> dict[str, Any]:
     """A head in the table of the page."""
     shares = head["share"]
     return {
         **head,
         "images": images,
-        "stability": stability,
         "top": max(shares.values(), default=None),
         "word": head["attribute"] or head["concept"] or "–",
         "mark": share_mark(HeadRole(head["layer"], head["head"], head["role"], share=shares)),

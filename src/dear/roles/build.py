@@ -38,12 +38,11 @@ def build_table(
     settings: RoleSettings | None = None,
     sentence_model: str | None = None,
     facts: Mapping[str, Any] | None = None,
-    plane: bool = True,
 ) -> RoleTable:
     """The role table of heads whose phrases are known, in TEXTSPAN's order.
 
     ``named`` is a pool whose concepts name the clusters; the general pool by default. ``facts`` are added to
-    the table's settings. Without ``plane`` the map of phrases is left out. Deterministic. Raises DataError
+    the table's settings. Deterministic. Raises DataError
     for heads without phrases and for fewer than two clusters, SettingsError for unsuitable settings.
     """
     s, pool = settings or RoleSettings(), named or general_pool()
@@ -52,10 +51,9 @@ def build_table(
     texts = list(dict.fromkeys(text for phrases in heads.values() for text in phrases))
     embedded = embed_phrases(texts, sentence_model)
     clusters = find_clusters(texts, embedded, embed_phrases(pool.phrases, sentence_model), pool.concepts, s)
-    concept = _concept_of(texts, clusters, s)
-    by_head = head_concepts(
-        {h: [concept[text] for text in phrases] for h, phrases in heads.items()}, s.weight
-    )
+    nearest = nearest_centroid(torch.from_numpy(clusters.reduced[: len(texts)]), clusters.centres).tolist()
+    concept = {text: clusters.names[number] for text, number in zip(texts, nearest, strict=True)}
+    by_head = head_concepts({h: [concept[text] for text in phrases] for h, phrases in heads.items()})
     centres = _concept_centres(clusters)
     low, high = thresholds([concepts.entropy for concepts in by_head.values()], s.quantile)
     owners = _owners(by_head, low, s)
@@ -75,8 +73,8 @@ def build_table(
         "dbcv_by_k": by_k,
         "thresholds": [round(low, 4), round(high, 4)] if limits else [],
         "phrases": len(texts),
-        "left_out_by_hdbscan": int((clusters.labels < 0).sum()) if s.cluster == "hdbscan" else None,
-        "points": _points(texts, clusters, concept, s.seed) if plane else [],
+        "left_out_by_hdbscan": int((clusters.labels < 0).sum()),
+        "points": _points(texts, clusters, concept, s.seed),
     }
     return RoleTable(
         source=source,
@@ -108,16 +106,6 @@ def _owners(heads: Mapping[Head, HeadConcepts], low: float, s: RoleSettings) -> 
     if s.rule == "concept":
         return {head.concept for head in heads.values()}
     return {head.concept for head in heads.values() if head.entropy <= low} if s.over == "all" else set()
-
-
-def _concept_of(texts: Sequence[str], clusters: Clusters, s: RoleSettings) -> dict[str, str | None]:
-    """The concept of each phrase; None if it is left out."""
-    nearest = nearest_centroid(torch.from_numpy(clusters.reduced[: len(texts)]), clusters.centres).tolist()
-    left_out = (clusters.labels < 0).tolist()
-    return {
-        text: None if s.unassigned == "left-out" and left_out[i] else clusters.names[nearest[i]]
-        for i, text in enumerate(texts)
-    }
 
 
 def _concept_centres(clusters: Clusters) -> dict[str, torch.Tensor]:
@@ -160,7 +148,7 @@ def _best_k(by_k: Mapping[str, float]) -> int:
 
 
 def _points(
-    texts: Sequence[str], clusters: Clusters, concept: Mapping[str, str | None], seed: int
+    texts: Sequence[str], clusters: Clusters, concept: Mapping[str, str], seed: int
 ) -> list[list[Any]]:
     """The heads' phrases on a plane (t-SNE of the clustered space): x, y, concept, phrase."""
     step = -(-len(texts) // MAPPED)

@@ -36,7 +36,7 @@ class Clusters:
         names: The concept of each cluster; two clusters may share one.
         centres: Mean of each cluster's members in the clustered space, of unit length.
         centroids: Mean sentence embedding of each cluster's members, of unit length.
-        labels: The cluster of each phrase of the heads; -1 if HDBSCAN leaves it out.
+        labels: The cluster of each phrase of the heads; -1 if HDBSCAN leaves it unassigned.
         sizes: Members of each cluster among all phrases, including the pool's.
         exemplars: For each cluster, the phrases of the heads nearest to its centre.
         dbcv: Density-based clustering validation of the chosen setting (Moulavi et al., 2014), -1 to 1.
@@ -88,25 +88,6 @@ def discriminants(
     return centre, torch.linalg.solve_triangular(factor.T, left[:, : count - 1], upper=True)
 
 
-def reduce(
-    phrases: Float[Tensor, "phrase width"],
-    pool: Float[Tensor, "pool width"],
-    concepts: Int[Tensor, "pool"],
-    count: int,
-    settings: RoleSettings,
-) -> Float[np.ndarray, "row dim"]:
-    """Unit coordinates of the heads' phrases, then the pool's, in the space for HDBSCAN."""
-    rows = torch.cat([phrases, pool]).double()
-    if settings.reduction == "concepts":
-        centre, directions = discriminants(pool, concepts, count, settings.shrinkage)
-        rows = (rows - centre) @ directions
-    elif settings.reduction == "pca":
-        centred = rows - rows.mean(dim=0)
-        _, vectors = torch.linalg.eigh(centred.T @ centred)
-        rows = centred @ vectors[:, -settings.dimensions :].flip(1)
-    return normalize(rows, dim=1).numpy()
-
-
 def find_clusters(
     texts: Sequence[str],
     phrases: Float[Tensor, "phrase width"],
@@ -114,8 +95,8 @@ def find_clusters(
     concepts: Sequence[str],
     settings: RoleSettings,
 ) -> Clusters:
-    """Cluster the heads' phrases together with phrases of known concepts; deterministic. Without clustering
-    each concept is a cluster: its phrases, and the heads' phrases nearest to their mean.
+    """Cluster the heads' phrases together with phrases of known concepts, in the space of the discriminants;
+    deterministic.
 
     HDBSCAN's setting of the highest DBCV is used (ties: the first). Raises DataError if none gives two
     clusters, or the embeddings are not finite or all the same, SettingsError if hdbscan is not installed.
@@ -128,19 +109,14 @@ def find_clusters(
         )
     distinct = sorted(set(concepts))
     numbers = torch.tensor([distinct.index(concept) for concept in concepts])
-    rows = reduce(phrases, pool, numbers, len(distinct), settings)
+    centre, directions = discriminants(pool, numbers, len(distinct), settings.shrinkage)
+    rows = normalize((embeddings.double() - centre) @ directions, dim=1).numpy()
     points = torch.from_numpy(rows)
     prototypes = normalize(_means(points[len(texts) :], numbers, len(distinct)), dim=1)
-    tried: list[dict[str, Any]] = []
-    if settings.cluster == "none":
-        labels, centres, names = (points @ prototypes.T).argmax(dim=1), prototypes, tuple(distinct)
-        labels[len(texts) :] = numbers
-        dbcv = validity(rows, labels.numpy())
-    else:
-        best, dbcv, tried = _best_clustering(rows, settings)
-        labels = torch.from_numpy(best)
-        centres = normalize(_means(points, labels, int(labels.max()) + 1), dim=1)
-        names = tuple(distinct[int(i)] for i in (centres @ prototypes.T).argmax(dim=1))
+    best, dbcv, tried = _best_clustering(rows, settings)
+    labels = torch.from_numpy(best)
+    centres = normalize(_means(points, labels, int(labels.max()) + 1), dim=1)
+    names = tuple(distinct[int(i)] for i in (centres @ prototypes.T).argmax(dim=1))
     count, of_heads = len(centres), labels[: len(texts)]
     similarity = points[: len(texts)] @ centres.T
     exemplars = []
@@ -151,7 +127,7 @@ def find_clusters(
     return Clusters(
         names=names,
         centres=centres,
-        centroids=normalize(_means(torch.cat([phrases, pool]).double(), labels, count), dim=1),
+        centroids=normalize(_means(embeddings.double(), labels, count), dim=1),
         labels=of_heads,
         sizes=tuple(int((labels == cluster).sum()) for cluster in range(count)),
         exemplars=tuple(exemplars),

@@ -8,7 +8,7 @@ of 48 heads take 123 MB, and 983 MB in full.
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
@@ -162,20 +162,6 @@ def decompose(
             progress("contributions", done, len(images))
     values = None if keep is None else np.load(keep, mmap_mode="r")
     return Decomposition(tuple(layers), moments, values, retained)
-
-
-@torch.no_grad()
-def resampled(decomposition: Decomposition, generator: torch.Generator, *, batch: int = 500) -> Decomposition:
-    """The same from as many images, drawn with replacement (a bootstrap sample). It must have values."""
-    values = decomposition.values
-    assert values is not None, "a decomposition is drawn again from each image's values"
-    count, _, heads, embed = values.shape
-    times = torch.bincount(torch.randint(count, (count,), generator=generator), minlength=count)
-    moments = Moments(len(decomposition.layers), heads, embed=embed)
-    for start in range(0, count, batch):
-        part = torch.from_numpy(np.array(values[start : start + batch]))
-        moments.add(part, times[start : start + batch])
-    return replace(decomposition, moments=moments)
 
 
 def spread(items: int, count: int) -> Int[Tensor, "item"]:

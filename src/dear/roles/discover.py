@@ -4,10 +4,7 @@ training images of a data set with the usual settings, when a CLIP has no role t
 
 import time
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
-from dataclasses import replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
@@ -20,17 +17,16 @@ from dear.backbone.clip import Clip
 from dear.backbone.head_contributions import Convention
 from dear.data.dataset import Dataset, Images
 from dear.data.fewshot import Subset
-from dear.data.settings import checked_seed
 from dear.errors import DataError, SettingsError, warn
 from dear.progress import Progress, silent
 from dear.roles.ablation import SAMPLE, layer_curve
 from dear.roles.build import build_table, require_concepts
-from dear.roles.decompose import Decomposition, analysed_layers, decompose, head_rank, resampled, spread
+from dear.roles.decompose import Decomposition, analysed_layers, decompose, head_rank, spread
 from dear.roles.phrases import GENERAL, WORLD, Pool, general_pool, load_pool
 from dear.roles.settings import RoleSettings
 from dear.roles.table import Head, RoleTable
 from dear.roles.textspan import Span, enough_images, textspan
-from dear.roles.trust import doubts, with_stability
+from dear.roles.trust import doubts
 
 TEXT_BATCH = 256
 DISCOVER = "discover"
@@ -96,7 +92,6 @@ def discover(
     settings: RoleSettings | None = None,
     sentence_model: str | None = None,
     keep: Path | None = None,
-    bootstrap: int = 0,
     batch: int = 100,
     facts: dict[str, Any] | None = None,
     inspect: Callable[[Decomposition, Span], None] | None = None,
@@ -105,13 +100,9 @@ def discover(
     """The role table of a CLIP: decompose, TEXTSPAN, concept clusters, entropy, roles.
 
     TEXTSPAN chooses phrases from ``pool``; those of ``named`` name the concepts: by default ``pool`` itself
-    if it has concepts, else the general pool. ``keep`` is a file for each image's contributions. With
-    ``bootstrap`` the phrases, concepts and roles are found again from so many samples of the images, drawn
-    with replacement, for the same core attributes; the table's evidence then holds how often each head kept
-    its role and its concept. Deterministic. Raises the errors of its steps.
+    if it has concepts, else the general pool. ``keep`` is a file for each image's contributions. ``inspect``
+    is called with the decomposition and the span. Deterministic. Raises the errors of its steps.
     """
-    if bootstrap < 0:
-        raise SettingsError(f"bootstrap is {bootstrap}: it must be at least 0.")
     if top is not None and top < 1:
         raise SettingsError(f"{top} phrases per head: give --phrases-a-head at least 1, or omit it.")
     analysed, settings = analysed_layers(clip, layers), settings or RoleSettings()
@@ -119,67 +110,44 @@ def discover(
     enough_images(len(images), head_rank(clip, rank, convention))
     concepts = named or (pool if pool.concepts else None)
     require_concepts(concepts or general_pool(), settings)  # before the images are read
-    with TemporaryDirectory() if bootstrap and keep is None else nullcontext() as folder:
-        progress("contributions", 0, len(images))
-        decomposition = decompose(
-            clip,
-            images,
-            analysed,
-            convention=convention,
-            keep=keep if folder is None else Path(folder) / "contributions.npy",
-            coordinates=inspect is not None,
-            batch=batch,
-            progress=progress,
-        )
-        progress("phrases", 0, 1)
-        text = embed_text(clip, pool.phrases)
-
-        def span_of(contributions: Decomposition) -> Span:
-            return span_heads(clip, contributions, text, rank=rank, top=top, convention=convention)
-
-        span = span_of(decomposition)
-        heads = phrases_of(analysed, span, pool)
-        progress("phrases", 1, 1)
-        if inspect is not None:
-            inspect(decomposition, span)
-        progress("concepts", 0, 1)
-        table = build_table(
-            heads,
-            clip.identity,
-            source=f"discovered (TEXTSPAN over {len(images)} images, {len(pool)} phrases)",
-            named=concepts,
-            settings=settings,
-            sentence_model=sentence_model,
-            facts={
-                "images": len(images),
-                "images_identity": images.identity,
-                "phrases_from": pool.name,
-                "layers": list(analysed),
-                "rank": head_rank(clip, rank, convention),
-                "phrases_a_head": len(next(iter(heads.values()))),
-                **(facts or {}),
-            },
-        )
-        progress("concepts", 1, 1)
-        if not bootstrap:
-            return table
-        samples, fixed = [], replace(settings, attributes=table.attributes)
-        generator = torch.Generator().manual_seed(checked_seed(settings.seed))
-        for number in range(bootstrap):
-            progress("bootstrap", number, bootstrap)
-            samples.append(
-                build_table(
-                    phrases_of(analysed, span_of(resampled(decomposition, generator)), pool),
-                    clip.identity,
-                    source=f"bootstrap sample {number + 1}",
-                    named=concepts,
-                    settings=fixed,
-                    sentence_model=sentence_model,
-                    plane=False,
-                )
-            )
-        progress("bootstrap", bootstrap, bootstrap)
-    return with_stability(table, samples)
+    progress("contributions", 0, len(images))
+    decomposition = decompose(
+        clip,
+        images,
+        analysed,
+        convention=convention,
+        keep=keep,
+        coordinates=inspect is not None,
+        batch=batch,
+        progress=progress,
+    )
+    progress("phrases", 0, 1)
+    text = embed_text(clip, pool.phrases)
+    span = span_heads(clip, decomposition, text, rank=rank, top=top, convention=convention)
+    heads = phrases_of(analysed, span, pool)
+    progress("phrases", 1, 1)
+    if inspect is not None:
+        inspect(decomposition, span)
+    progress("concepts", 0, 1)
+    table = build_table(
+        heads,
+        clip.identity,
+        source=f"discovered (TEXTSPAN over {len(images)} images, {len(pool)} phrases)",
+        named=concepts,
+        settings=settings,
+        sentence_model=sentence_model,
+        facts={
+            "images": len(images),
+            "images_identity": images.identity,
+            "phrases_from": pool.name,
+            "layers": list(analysed),
+            "rank": head_rank(clip, rank, convention),
+            "phrases_a_head": len(next(iter(heads.values()))),
+            **(facts or {}),
+        },
+    )
+    progress("concepts", 1, 1)
+    return table
 
 
 def usual_pool(clip: Clip) -> Pool:

@@ -30,13 +30,11 @@ class HeadConcepts:
     """One head's distribution over concepts.
 
     Attributes:
-        share: Share of each concept that occurs, largest first: exact, unless phrases are weighted.
-        left_out: Number of phrases without a concept.
+        share: Share of each concept that occurs, largest first.
     """
 
-    share: Mapping[str, Fraction | float]
+    share: Mapping[str, Fraction]
     entropy: float
-    left_out: int = 0
 
     @property
     def concept(self) -> str:
@@ -106,31 +104,21 @@ def selected_entropy(share: Mapping[str, Fraction | float], attributes: Collecti
     return concept_entropy([part / sum(selected) for part in selected])
 
 
-def head_concepts(
-    heads: Mapping[Head, Sequence[str | None]], weight: str = "equal"
-) -> dict[Head, HeadConcepts]:
+def head_concepts(heads: Mapping[Head, Sequence[str]]) -> dict[Head, HeadConcepts]:
     """The distribution of each head over the concepts of its phrases, given in TEXTSPAN's order.
 
-    None is a phrase without a concept. Concepts with equal shares are sorted by TEXTSPAN's order: the first
-    explains more variance. Raises DataError for heads without any concept.
+    Concepts with equal shares are sorted by that order: the first explains more variance. Raises DataError
+    for heads without phrases.
     """
-    empty = [head for head, concepts in heads.items() if not any(concepts)]
-    if empty:
+    if empty := [head for head, concepts in heads.items() if not concepts]:
         layer, number = empty[0]
-        raise DataError(
-            f"{len(empty)} heads have no phrase with a concept; the first is layer {layer} head {number}. "
-            "Use more phrases per head, or assign left-out phrases to the nearest concept."
-        )
+        raise DataError(f"{len(empty)} heads have no phrase; the first is layer {layer} head {number}.")
     distributions: dict[Head, HeadConcepts] = {}
     for head, concepts in heads.items():
-        mass: dict[str, Fraction | float] = defaultdict(Fraction)
-        for rank, concept in enumerate(concepts, start=1):
-            if concept:
-                mass[concept] += 1 / math.log2(1 + rank) if weight == "rank" else 1
-        total = sum(mass.values())
-        share = {concept: mass[concept] / total for concept in sorted(mass, key=lambda name: -mass[name])}
-        left_out = sum(concept is None for concept in concepts)
-        distributions[head] = HeadConcepts(share, concept_entropy([*share.values()]), left_out)
+        share = {
+            concept: Fraction(count, len(concepts)) for concept, count in Counter(concepts).most_common()
+        }
+        distributions[head] = HeadConcepts(share, concept_entropy([*share.values()]))
     return distributions
 
 
@@ -220,8 +208,7 @@ def core_attributes(
     if k > len(frequency):
         raise SettingsError(
             f"{k} core attributes were requested, but the heads have only {len(frequency)} concepts: "
-            f"{', '.join(sorted(frequency))}. Give --settings.k {len(frequency)}, or find more concepts with "
-            "--settings.cluster none or --settings.reduction concepts."
+            f"{', '.join(sorted(frequency))}. Give --settings.k {len(frequency)}, or more phrases."
         )
     attributes: list[str] = []
 
@@ -273,7 +260,7 @@ def _entropies(table: RoleTable) -> dict[Head, float]:
     rounded = {(head.layer, head.head): head.entropy or 0.0 for head in table.heads}
     exact = dict[Head, float]()
     for head in table.heads:
-        shares = exact_shares(head) if table.settings.get("weight") != "rank" else None
+        shares = exact_shares(head)
         if shares is None:
             return rounded
         selected = table.settings.get("over") == "selected"

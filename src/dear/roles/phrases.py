@@ -22,7 +22,7 @@ from dear.data.world.render import GLYPHS
 from dear.errors import DataError
 from dear.reading.files import ReadingError, expanded, read_lines
 from dear.reading.typed import shown
-from dear.roles.sentences import MODEL, load_sentence_model
+from dear.roles.sentences import MODEL, embed_sentences
 
 GENERAL, WORLD = "general", "world"
 
@@ -148,13 +148,12 @@ def embed_phrases(
 
     Embeddings of the package's pools are stored in the package (float16) and need no model. Other phrases use
     the first of: ``model``, a local folder or hub name; the model as an installed package; the hub's cache;
-    the hub. If ``model`` is given, it embeds all phrases. No code that comes with a model is run. Raises
-    WeightsError if no model is available, or it cannot be read.
+    the hub. If ``model`` is given, it embeds all phrases. Raises the errors of `embed_sentences`.
     """
     embeddings = {} if model else stored_embeddings()
     new = [phrase for phrase in dict.fromkeys(phrases) if phrase not in embeddings]
     if new:
-        rows = load_sentence_model(model or _packaged() or MODEL)(new, batch)
+        rows = embed_sentences(model or _packaged() or MODEL, new, batch)
         embeddings = {**embeddings, **dict(zip(new, rows, strict=True))}
     return torch.stack([embeddings[phrase] for phrase in phrases])
 

@@ -33,18 +33,9 @@ class RoleSettings:
         k: Number of core attributes, which are chosen automatically; 0 for the K from 3 to 7 of highest DBCV.
         attributes: Core attributes by name instead, such as color,shape,texture,object,location.
         general: Concepts whose specialised heads are generalization heads (the paper: style, composition).
-        cluster: Concept clusters: HDBSCAN's (the paper), or none: a phrase belongs to the pool's concept with
-            the nearest mean [ours].
-        reduction: Space for HDBSCAN [ours]: linear discriminants of the concepts, principal components, or
-            the sentence embeddings themselves.
         shrinkage: Shrinkage of the discriminants' within-concept covariance towards a sphere [ours].
-        dimensions: Number of principal components, for reduction "pca" [ours].
         min_sizes: HDBSCAN's min_cluster_size; of several, the one with the highest DBCV is used.
         min_samples: HDBSCAN's min_samples.
-        unassigned: Treatment of phrases that HDBSCAN leaves out: assigned to the nearest centroid like all
-            others (the paper's formula), or left out of a head's distribution [ours].
-        weight: Weight of a phrase: equal (the paper), or decreasing in TEXTSPAN's order, as
-            1 / log2(1 + rank) [ours].
         seed: Seed of the map of phrases.
     """
 
@@ -55,14 +46,9 @@ class RoleSettings:
     k: int = 5
     attributes: tuple[str, ...] = ()
     general: tuple[str, ...] = ("style",)
-    cluster: Literal["hdbscan", "none"] = "hdbscan"
-    reduction: Literal["concepts", "pca", "none"] = "concepts"
     shrinkage: float = 0.3
-    dimensions: int = 10
     min_sizes: tuple[int, ...] = (15, 25, 40, 60)
     min_samples: int = 5
-    unassigned: Literal["nearest", "left-out"] = "nearest"
-    weight: Literal["equal", "rank"] = "equal"
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -70,7 +56,6 @@ class RoleSettings:
             "quantile": (0 < self.quantile <= 0.5, "above 0 and at most 0.5"),
             "k": (self.k >= 0, "at least 0"),
             "shrinkage": (0 < self.shrinkage <= 1, "above 0 and at most 1"),
-            "dimensions": (self.dimensions >= 2, "at least 2"),
             "min_sizes": (bool(self.min_sizes) and min(self.min_sizes, default=0) >= 2, "at least 2 each"),
             "min_samples": (self.min_samples >= 1, "at least 1"),
             "seed": (0 <= self.seed < 2**32, "from 0 to 4294967295"),  # what scikit-learn takes

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property
 from operator import attrgetter
 from pathlib import Path
-from typing import Any, Literal, NotRequired, TypedDict, get_args
+from typing import Any, Literal, TypedDict, get_args
 
 import torch
 
@@ -72,22 +72,6 @@ class ClusteringTrial(TypedDict):
     dbcv: float | None
 
 
-class HeadStability(TypedDict):
-    """In how many bootstrap samples a head kept its role (and core attribute), and its concept."""
-
-    layer: int
-    head: int
-    role: int
-    concept: int
-
-
-class Stability(TypedDict):
-    """Roles found again from bootstrap samples of the images."""
-
-    samples: int
-    heads: list[HeadStability]
-
-
 class Evidence(TypedDict):
     """The evidence of a discovery; points are x, y, concept and phrase."""
 
@@ -99,7 +83,6 @@ class Evidence(TypedDict):
     phrases: int
     left_out_by_hdbscan: int | None
     points: list[tuple[Number, Number, str | None, str]]
-    stability: NotRequired[Stability]
 
 
 @dataclass(frozen=True)

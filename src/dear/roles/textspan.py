@@ -47,17 +47,12 @@ class Moments:
         self.sum = torch.zeros(*heads, embed, dtype=torch.float64, device=device)
         self.outer = torch.zeros(*heads, embed, embed, dtype=torch.float64, device=device)
 
-    def add(
-        self, batch: Float[Tensor, "item *heads embed"], times: Int[Tensor, "item"] | None = None
-    ) -> None:
-        """Add the contributions of some images, each once or so many times."""
-        values = batch.to(self.sum)
-        often = torch.ones(len(values)).to(values) if times is None else times.to(values)
-        self.count += int(often.sum())
-        rows = values.movedim(0, -2)
-        weighted = rows * often.unsqueeze(1)
-        self.sum += weighted.sum(dim=-2)
-        self.outer += weighted.mT @ rows
+    def add(self, batch: Float[Tensor, "item *heads embed"]) -> None:
+        """Add the contributions of some images."""
+        self.count += len(batch)
+        rows = batch.to(self.sum).movedim(0, -2)
+        self.sum += rows.sum(dim=-2)
+        self.outer += rows.mT @ rows
 
     @property
     def mean(self) -> Float[Tensor, "*heads embed"]:

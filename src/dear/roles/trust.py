@@ -1,12 +1,9 @@
-"""What a reader should know before trusting a role table: flat tables, unclear heads, ties, attributes
-without heads, and how stable roles are.
+"""What a reader should know before trusting a role table: flat tables, unclear heads, ties, and attributes
+without heads.
 """
 
-from collections.abc import Sequence
-from dataclasses import replace
-
 from dear.roles.ablation import LayerCurve
-from dear.roles.table import HeadRole, HeadStability, RoleTable, Stability
+from dear.roles.table import HeadRole, RoleTable
 
 CLEAR = 0.45
 """Share of its dominant concept below which a head is too unclear to trust [ours]: on a real TEXTSPAN result
@@ -81,28 +78,3 @@ def doubts(table: RoleTable, curve: LayerCurve | None = None) -> list[str]:
 
 def _heads(count: int) -> str:
     return f"{count} head{'s' * (count > 1)}"
-
-
-def with_stability(table: RoleTable, samples: Sequence[RoleTable]) -> RoleTable:
-    """The table with counts of how often each head kept its role, and its concept, in other tables of the
-    same heads.
-    """
-    by_sample = [{(head.layer, head.head): head for head in sample.heads} for sample in samples]
-    heads = []
-    for head in table.heads:
-        again = [roles[head.layer, head.head] for roles in by_sample]
-        roles = sum((role.role, role.attribute) == (head.role, head.attribute) for role in again)
-        concepts = sum(role.concept == head.concept for role in again)
-        heads.append(HeadStability(layer=head.layer, head=head.head, role=roles, concept=concepts))
-    return replace(
-        table, evidence={**table.evidence, "stability": Stability(samples=len(samples), heads=heads)}
-    )
-
-
-def stability(table: RoleTable) -> dict[tuple[int, int], str]:
-    """For each (layer, head) "18 of 20", the samples in which it kept its role; empty if none were drawn."""
-    counts: Stability | None = table.evidence.get("stability")
-    if not counts:
-        return {}
-    samples = counts["samples"]
-    return {(head["layer"], head["head"]): f"{head['role']} of {samples}" for head in counts["heads"]}

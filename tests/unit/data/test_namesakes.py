@@ -11,7 +11,8 @@ from dear.data.loading import load_dataset, load_images, read_listing
 from dear.data.settings import DataSettings
 from dear.errors import DataError, WeightsError
 from dear.evaluation.protocols.transfer import DomainGeneralization
-from dear.roles.sentences import MODEL, load_sentence_model
+from dear.roles.phrases import embed_phrases
+from dear.roles.sentences import MODEL
 
 
 @pytest.fixture(autouse=True)
@@ -47,12 +48,12 @@ def test_weights_are_here_only_if_no_tag_has_their_name(folder: Path) -> None:
 def test_the_usual_sentence_model_is_the_hubs(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     (folder / MODEL).mkdir(parents=True)
-    (folder / MODEL / "modules.json").write_text("0")
+    (folder / MODEL / "sentence_bert_config.json").write_text("?")
     with pytest.raises(WeightsError) as raised:
-        load_sentence_model(MODEL)
-    assert "modules.json: " not in str(raised.value)
-    with pytest.raises(WeightsError, match=r"modules\.json"):
-        load_sentence_model(f"./{MODEL}")
+        embed_phrases(["a phrase of no pool"], MODEL)
+    assert "sentence_bert_config" not in str(raised.value)
+    with pytest.raises(WeightsError, match=r"sentence_bert_config\.json"):
+        embed_phrases(["a phrase of no pool"], f"./{MODEL}")
 
 
 def test_a_task_and_a_benchmark_come_before_folders(folder: Path) -> None:

@@ -78,23 +78,16 @@ def test_roles_by_concept(table: RoleTable) -> None:
 
 
 def test_entropy_over_the_selected_concepts() -> None:
-    named = replace(FEW, attributes=("color", "animal"), over="selected", cluster="none")
+    named = replace(FEW, attributes=("color", "animal"), over="selected")
     table = build_table(HEADS, WEIGHTS, source="by hand", settings=named)
     entropies = {(h.layer, h.head): h.entropy for h in table.heads}
     assert entropies[5, 0] == entropies[5, 1] == 0
     assert entropies[5, 2] == round(log(2), 4)  # neither colour nor animal
     assert entropies[6, 0] == round(log(2), 4)  # one phrase of each
-    assert table.evidence["left_out_by_hdbscan"] is None
-
-
-@pytest.mark.filterwarnings("error")
-def test_unreduced_embeddings_that_give_too_few_concepts_say_what_to_give() -> None:
-    with pytest.raises(SettingsError, match=r"have only \d concepts: .*Give --settings.k \d, or find more"):
-        build_table(HEADS, WEIGHTS, source="by hand", settings=RoleSettings(k=7, reduction="none"))
 
 
 def test_heads_without_phrases_and_a_pool_without_concepts() -> None:
-    with pytest.raises(DataError, match="1 heads have no phrase with a concept; the first is layer 6 head 9"):
+    with pytest.raises(DataError, match="1 heads have no phrase; the first is layer 6 head 9"):
         build_table({**HEADS, (6, 9): ()}, WEIGHTS, source="by hand")
     with pytest.raises(SettingsError, match=r"phrases of mine.txt have no concepts"):
         build_table(HEADS, WEIGHTS, source="by hand", named=Pool("mine.txt", ("a dog",)))

@@ -42,19 +42,6 @@ def test_one_discriminant_is_fishers() -> None:
     torch.testing.assert_close(centre, (one.mean(dim=0) + two.mean(dim=0)) / 2)
 
 
-def test_without_clustering_each_concept_is_a_cluster() -> None:
-    named, concepts = blobs(31, 1)
-    phrases, _ = blobs(11, 2)
-    texts = [f"phrase {i}" for i in range(33)]
-    found = find_clusters(texts, phrases, named, concepts, RoleSettings(cluster="none", reduction="none"))
-    assert found.names == CONCEPTS
-    for i, one in enumerate(phrases):  # the nearest mean, by angle
-        cosines = [normalize(named[31 * k : 31 * k + 31].mean(dim=0), dim=0) @ one for k in range(3)]
-        assert int(found.labels[i]) == max(range(3), key=lambda k: float(cosines[k]))
-    assert found.sizes == tuple(31 + int((found.labels == k).sum()) for k in range(3))
-    assert found.tried == ()
-
-
 def test_clusters_of_known_groups() -> None:
     named, concepts = blobs(31, 1)
     phrases, truth = blobs(11, 2)
@@ -79,16 +66,6 @@ def test_clusters_of_known_groups() -> None:
     again = find_clusters(texts, phrases, named, concepts, SMALL)
     assert np.array_equal(found.all_labels, again.all_labels)
     assert torch.equal(found.centroids, again.centroids)
-
-
-@pytest.mark.parametrize("reduction", ["pca", "none"])
-def test_other_spaces(reduction: str) -> None:
-    named, concepts = blobs(31, 1)
-    phrases, _ = blobs(11, 2)
-    settings = RoleSettings(min_sizes=(17,), min_samples=3, reduction=reduction, dimensions=3)  # type: ignore[arg-type]
-    found = find_clusters(["x"] * 33, phrases, named, concepts, settings)
-    assert sorted(found.names) == sorted(CONCEPTS)
-    assert found.reduced.shape == (126, 3 if reduction == "pca" else 13)
 
 
 def test_the_setting_with_the_highest_dbcv_is_taken() -> None:
@@ -157,22 +134,19 @@ def test_settings_out_of_range(name: str, value: object) -> None:
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, 0.5, 0.0])
-@pytest.mark.parametrize("reduction", ["concepts", "pca", "none"])
-def test_embeddings_that_tell_nothing_apart(value: float, reduction: str) -> None:
+def test_embeddings_that_tell_nothing_apart(value: float) -> None:
     same = torch.full((9, 13), value)
-    settings = RoleSettings(min_sizes=(2,), min_samples=3, reduction=reduction)  # type: ignore[arg-type]
+    settings = RoleSettings(min_sizes=(2,), min_samples=3)
     with pytest.raises(DataError, match="all the same, or not finite"):
         find_clusters(["x"] * 9, same, same, CONCEPTS * 3, settings)
 
 
-@pytest.mark.parametrize("cluster", ["hdbscan", "none"])
-@pytest.mark.parametrize("reduction", ["concepts", "pca", "none"])
 @pytest.mark.parametrize("each", [1, 7])
-def test_few_distinct_embeddings(cluster: str, reduction: str, each: int) -> None:
+def test_few_distinct_embeddings(each: int) -> None:
     """A point for each concept, however often, as of short texts or a pool with a phrase for each."""
     points = torch.eye(13)[:3].repeat_interleave(each, dim=0)
     concepts = [name for name in CONCEPTS for _ in range(each)]
-    settings = RoleSettings(min_sizes=(2,), min_samples=1, cluster=cluster, reduction=reduction, dimensions=3)  # type: ignore[arg-type]
+    settings = RoleSettings(min_sizes=(2,), min_samples=1)
     found = find_clusters([str(i) for i in range(3 * each)], points, points, concepts, settings)
     assert sorted(found.names) == [*CONCEPTS]
 

@@ -9,7 +9,7 @@ import torch
 from dear.backbone.clip import Clip
 from dear.backbone.head_contributions import Convention, head_contributions
 from dear.errors import DataError, OutputError, SettingsError
-from dear.roles.decompose import Coordinates, analysed_layers, decompose, head_rank, resampled
+from dear.roles.decompose import Coordinates, analysed_layers, decompose, head_rank
 from tests.conftest import MakeClip
 from tests.unit.training.world import Noise
 from tests.views import eval_views
@@ -35,20 +35,6 @@ def test_the_stream_is_what_all_images_at_once_give(small_clip: Clip, tmp_path: 
     torch.testing.assert_close(found.moments.second, outer, rtol=1e-4, atol=1e-5)
     assert (found.layers, told) == ((4, 2), [(3, 7), (6, 7), (7, 7)])
     assert decompose(small_clip, images, [5]).values is None
-
-
-def test_a_bootstrap_sample_is_the_drawn_images(small_clip: Clip, tmp_path: Path) -> None:
-    images = Noise([0, 1, 2, 3, 0, 2, 1])
-    found = decompose(small_clip, images, [4, 2], convention="public", keep=tmp_path / "values.npy")
-    drawn = torch.randint(7, (7,), generator=torch.Generator().manual_seed(5))
-    assert len(set(drawn.tolist())) < 7
-    got = resampled(found, torch.Generator().manual_seed(5), batch=3).moments
-    pixels = small_clip.normalize_pixels(eval_views(images.load(drawn), 20))
-    wanted = head_contributions(small_clip.image, pixels, [4, 2], "public").heads.double()
-    assert got.count == 7
-    torch.testing.assert_close(got.mean, wanted.mean(dim=0), rtol=1e-4, atol=1e-5)
-    outer = torch.einsum("ilhd,ilhe->lhde", wanted, wanted) / 7
-    torch.testing.assert_close(got.second, outer, rtol=1e-4, atol=1e-5)
 
 
 def test_layers_and_rank(small_clip: Clip) -> None:

@@ -24,7 +24,6 @@ class Unread(Noise):
     ("options", "message"),
     [
         ({"top": 0}, "0 phrases per head: give --phrases-a-head at least 1"),
-        ({"bootstrap": -1}, "bootstrap is -1: it must be at least 0"),
         ({"settings": RoleSettings(attributes=("colour",))}, "there is no concept 'colour'"),
     ],
 )

@@ -40,24 +40,15 @@ def test_the_nearest_centroid_is_by_angle() -> None:
 
 
 def test_shares_and_the_dominant_concept() -> None:
-    found = head_concepts({(9, 0): ["shape", "color", "color", "shape", None]})[9, 0]
+    found = head_concepts({(9, 0): ["shape", "color", "color", "shape"]})[9, 0]
     assert found.share == {"shape": 0.5, "color": 0.5}
     assert found.concept == "shape"  # of equals the one that TEXTSPAN names first
     assert found.entropy == pytest.approx(log(2))
-    assert found.left_out == 1
 
 
-def test_weights_by_rank() -> None:
-    found = head_concepts({(9, 0): ["shape", "color", "color"]}, "rank")[9, 0]
-    late = 1 / 1.584962500721156 + 1 / 2  # 1 / log2(3) + 1 / log2(4)
-    assert found.share["color"] == pytest.approx(late / (1 + late))
-    assert found.concept == "color"
-    assert head_concepts({(9, 0): ["shape", None, "color"]}, "rank")[9, 0].concept == "shape"
-
-
-def test_heads_without_a_concept() -> None:
-    with pytest.raises(DataError, match="2 heads have no phrase with a concept; the first is layer 9 head 1"):
-        head_concepts({(9, 0): ["shape"], (9, 1): [None, None], (10, 2): []})
+def test_heads_without_phrases() -> None:
+    with pytest.raises(DataError, match="2 heads have no phrase; the first is layer 9 head 1"):
+        head_concepts({(9, 0): ["shape"], (9, 1): [], (10, 2): []})
 
 
 def test_quantiles_are_interpolated() -> None:

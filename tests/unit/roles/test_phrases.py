@@ -100,7 +100,7 @@ def test_long_phrases(tmp_path: Path) -> None:
 @pytest.mark.parametrize("encoding", ["latin-1", "utf-16"])
 def test_another_encoding(tmp_path: Path, encoding: str) -> None:
     (tmp_path / "mine.txt").write_text("ein Gemälde\n", encoding=encoding)
-    with pytest.raises(DataError, match=r"not in UTF-8 \(byte \d+ is 0x..\): save it in UTF-8"):
+    with pytest.raises(DataError, match="not in UTF-8"):
         read_pool(tmp_path / "mine.txt")
 
 
@@ -124,7 +124,7 @@ def test_every_phrase_of_the_packages_pools_is_stored() -> None:
 
 
 def test_no_model_is_needed_for_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "load_sentence_model", lambda *_: pytest.fail("a model was loaded"))
+    monkeypatch.setattr(module, "embed_sentences", lambda *_: pytest.fail("a model was loaded"))
     assert embed_phrases(["a dog", "the color red", "a dog"]).shape == (3, 384)
 
 

@@ -2,7 +2,7 @@
 
 from dear.backbone.clip import Identity
 from dear.roles.table import HeadRole, RoleTable
-from dear.roles.trust import notes, share_mark, stability, tied, unclear, with_stability, without_heads
+from dear.roles.trust import notes, share_mark, tied, unclear, without_heads
 
 CLEAR_HEAD = HeadRole(9, 0, "core", "color", "color", 0.5, {"color": 0.8, "shape": 0.2})
 TIED = HeadRole(9, 1, "mixed", None, "shape", 0.7, {"shape": 0.5, "color": 0.5})
@@ -32,21 +32,3 @@ def test_notes() -> None:
     assert doubtful.startswith("?: in 2 heads the dominant concept has a share below 45%")
     shape = HeadRole(10, 0, "core", "shape", "shape", 0.0, {"shape": 1.0})
     assert notes(table(CLEAR_HEAD, shape)) == []
-
-
-def test_stability() -> None:
-    """Two samples: in the second head 0 has another attribute, head 1 another concept."""
-    other = HeadRole(9, 0, "core", "shape", "shape", 0.5, {"shape": 1.0})
-    whole = table(CLEAR_HEAD, TIED)
-    found = with_stability(
-        whole, [table(CLEAR_HEAD, TIED), table(other, HeadRole(9, 1, "mixed", None, "color", 0.7))]
-    )
-    assert found.evidence["stability"] == {
-        "samples": 2,
-        "heads": [
-            {"layer": 9, "head": 0, "role": 1, "concept": 1},
-            {"layer": 9, "head": 1, "role": 2, "concept": 1},
-        ],
-    }
-    assert stability(found) == {(9, 0): "1 of 2", (9, 1): "2 of 2"}
-    assert stability(whole) == {}
