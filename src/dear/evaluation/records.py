@@ -69,7 +69,7 @@ class Table(TypedDict):
     heads: list[HeadRole]
     attributes: NotRequired[list[str]]
     source: NotRequired[str]
-    evidence: NotRequired[Evidence | dict[str, None]]
+    evidence: NotRequired[dict[str, Any]]
 
 
 def check_record(record: dict[str, Any]) -> None:
@@ -96,7 +96,9 @@ def check_record(record: dict[str, Any]) -> None:
 def _check(record: Record) -> None:
     roles = record.get("roles")
     if roles is not None and "table" in roles:
-        typed(roles["table"], Table, "", "roles.table")
+        table = typed(roles["table"], Table, "", "roles.table")
+        if evidence := table.get("evidence"):
+            typed(evidence, Evidence, "", "roles.table.evidence")
     parts = set[tuple[str | int, ...]]()
     for at, entry in enumerate(record.get("mistakes", [])):
         part = tuple(entry["part"])
