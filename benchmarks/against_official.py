@@ -3,7 +3,8 @@
     python benchmarks/against_official.py FOLDER --out benchmarks/results/against_official.json
 
 FOLDER holds checkouts of their repositories, as `git clone` names them; what is missing is said, with the
-commands that bring it. Nothing of them is in this repository.
+commands that bring it. Nothing of them is in this repository. Their code is run as tests/parity runs it
+(`make_public.trainer_of`): in float32, without Dassl.
 
 Both sides take whole steps (forward, backward, optimizer) from the same weights (ViT-B/16, random), prompts,
 images and first values, theirs without what they do at the end of an epoch. First the losses of two steps are
@@ -13,38 +14,198 @@ DeAR has no official code: it is set against MMRL++'s, at batch 16, and its loss
 """
 
 import argparse
+import gc
 import json
+import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
+from contextlib import redirect_stdout
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import measure
-from official import EXACT, MODEL, OFFICIAL, STAND_INS, Sides, find, write_weights
+import open_clip
+import torch
+from torch import Tensor
 
-METHODS = ("coop", "maple", "promptsrc", "mmrl", "mmrl++", "dear")
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT))  # for tests.parity, wherever this is run
+
+from dear.backbone.clip import Clip  # noqa: E402
+from dear.backbone.load import build, build_random  # noqa: E402
+from dear.backbone.precision import mixed, precision_for  # noqa: E402
+from dear.backbone.preprocess import Preprocess  # noqa: E402
+from dear.methods.base import Method  # noqa: E402
+from dear.methods.registry import METHODS, build_method  # noqa: E402
+from dear.training.seeding import generator  # noqa: E402
+from dear.training.settings import TrainSettings  # noqa: E402
+from dear.training.trunks import ViewCache, ViewFingerprint  # noqa: E402
+from tests.parity import small  # noqa: E402
+from tests.parity.make_public import loss_of, trainer_of  # noqa: E402
+
+Step = Callable[[], float]
+
+MODEL = "ViT-B-16-quickgelu"
+DATASET, TEMPLATE = "ImageNet", "a photo of a {}."
+EXACT, OFFICIAL = "32-true", "official"
+AGREE, COMPARED = 1e-5, 2
+METHODS_BY_DEFAULT = ("coop", "maple", "promptsrc", "mmrl", "mmrl++", "dear")
 FURTHER = ("cocoop", "prograd", "tcp")
-AGREE = 1e-5
-COMPARED = 2
+STAND_INS = {"dear": "mmrl++"}
+"""Methods without official code, and the one that theirs is compared with: its losses are others."""
+BATCHES = {"dear": 16}
+"""Batch sizes that do not follow --batch: DeAR trains with 16."""
+# What tests/parity/public/METHOD.json cannot say, since it is of the small CLIP. PromptSRC's teacher of 60
+# templates is computed once, before any step: one template is enough here.
+OF_SIZE: dict[str, dict[str, Any]] = {
+    "mmrl": {"constants": {"REP_LAYERS": [*range(6, 13)]}},
+    "mmrl++": {"constants": {"REP_LAYERS": [*range(6, 13)]}},
+    "promptsrc": {"settings": {"teacher": "dataset"}, "module": {"IMAGENET_TEMPLATES": [TEMPLATE]}},
+}
 
 
-def losses(steps: dict[str, Any]) -> dict[str, list[float]]:
-    """Of the first steps of each kind, which also warm it up."""
-    return {kind: [step() for _ in range(COMPARED)] for kind, step in steps.items()}
+def case_of(method: str) -> dict[str, Any]:
+    """What is run of a method, as in tests/parity, with the published settings and optimizer."""
+    more = OF_SIZE.get(method, {})
+    settings = METHODS[method].settings(**more.get("settings", {})).for_data(DATASET)
+    training = TrainSettings(**settings.training)
+    facts = {"method": method, "settings": asdict(settings), "dataset": DATASET, "template": TEMPLATE}
+    return {**more, **facts, "optimizer": training.optimizer, "lr": training.lr}
 
 
-def gap(wanted: list[float], got: list[float]) -> float:
-    """The largest difference, relative to the official loss."""
-    return max(abs(one - other) / abs(one) for one, other in zip(wanted, got, strict=True))
+def find(folder: Path, method: str) -> Path:
+    """The folder with the method's official code, among the checkouts in ``folder``; SystemExit says what is
+    to be checked out.
+    """
+    reference = small.references()[method]
+    name, commit = reference["repository"].rsplit("/", 1)[1], reference["commit"]
+    module = reference["trainer"].split(":")[0].replace(".", "/") + ".py"
+    place = folder / name
+    advice = f"git clone {reference['repository']} {place} && git -C {place} checkout {commit}"
+    if not place.is_dir():
+        raise SystemExit(f"{folder} has no {name}, the official code of {method}: {advice}")
+    if (place / ".git").exists():
+        asked = ["git", "-C", str(place), "rev-parse", "HEAD"]
+        head = subprocess.run(asked, check=True, stdout=subprocess.PIPE, text=True).stdout
+        if not head.startswith(commit):
+            raise SystemExit(f"{place} is at {head[:7]}, not at {commit}: git -C {place} checkout {commit}")
+    for code in (place, *sorted(place.iterdir())):
+        if (code / module).is_file():
+            return code
+    raise SystemExit(f"{place} has no {module}, the official code of {method}: remove it, then {advice}")
+
+
+class Sides:
+    """One method's inputs, and its step by each kind; ``theirs`` names the official code, another method's
+    for DeAR.
+    """
+
+    def __init__(self, options: argparse.Namespace, method: str, weights: Path) -> None:
+        self.options, self.method, self.theirs = options, method, STAND_INS.get(method, method)
+        self.weights, batch = weights, BATCHES.get(method, options.batch)
+        self.pixels = torch.randn(batch, 3, 224, 224, generator=torch.Generator().manual_seed(0))
+        self.names = measure.class_names(options.classes)
+        self.labels = torch.arange(batch) % len(self.names)
+
+    def clip(self) -> Clip:
+        """Ours, of the weights in the file; images are taken as they are."""
+        with torch.device("meta"):
+            network = build(MODEL)
+        network.load_state_dict(torch.load(self.weights), assign=True)
+        preprocess = Preprocess(224, (0.0, 0.0, 0.0), (1.0, 1.0, 1.0))
+        tokenizer = open_clip.get_tokenizer(MODEL)
+        return Clip(network.eval(), tokenizer, name=MODEL, pretrained="random:0", preprocess=preprocess)
+
+    def ours(self, clip: Clip, name: str) -> Method:
+        """Our method with its first values."""
+        if name in STAND_INS:
+            return measure.dear_on(clip, self.names, TEMPLATE)
+        settings = METHODS[name].settings(**case_of(name)["settings"])
+        method = build_method(name, clip, torch.Generator().manual_seed(0), settings=settings)
+        method.set_classes(self.names, [TEMPLATE])
+        return method
+
+    def official(self) -> Step:
+        """A step of the authors' code, from our first values."""
+        reference = small.references()[self.theirs]
+        start = dict(self.ours(self.clip(), self.theirs).named_parameters())
+        start = {name: value.detach().clone() for name, value in start.items()}
+        gc.collect()
+        sys.path.insert(0, str(find(self.options.folder, self.theirs)))
+        case = case_of(self.theirs)
+        with redirect_stdout(sys.stderr):
+            trainer, _ = trainer_of(reference, case, self.weights, start, classes=self.names, size=224)
+        trainer.model.train()
+        trainer.num_batches = 10**9  # what they do at the end of an epoch is no part of a step
+        batch = {"img": self.pixels, "label": self.labels}
+        return lambda: loss_of(trainer.forward_backward(batch), reference.get("loss", "loss"))
+
+    def our_step(self, clip: Clip, precision: str, views: ViewCache | None = None) -> Step | None:
+        """A step of ours as the training loop makes it; with ``views`` from what is cached there, and None
+        for a method whose images enter at the first layer and have no teacher: it gains nothing.
+        """
+        method = self.ours(clip, self.method)
+        if views is not None and method.image_from == 1 and not method.uses_frozen_image:
+            return None
+        like, items = clip.image.projection, [*range(len(self.pixels))]
+        optimizer = small.optimizer_of(case_of(self.theirs), method.trainable)
+        if views is not None:
+            views.begin(ViewFingerprint("", "", 0, clip.image_size, precision, ""), method.image_from)
+            with torch.no_grad(), mixed(like.device, precision):
+                kept = views.put(0, items, method.image_trunk(self.pixels))
+                views.put_frozen(0, items, method.frozen_image(kept))
+        method.train()
+
+        def images() -> tuple[Tensor, Tensor | None]:
+            if views is None:
+                return method.image_trunk(self.pixels), None
+            found, frozen = views.get(0, items), views.frozen(0, items)
+            assert found is not None
+            return found[1].to(like), frozen
+
+        def step() -> float:
+            with mixed(like.device, precision):
+                trunk, frozen = images()
+                method.before_step(generator(1, "step", 0, 0))
+                parts = method.loss(trunk, self.labels, frozen if method.uses_frozen_image else None)
+            value = float(parts["loss"].detach())
+            optimizer.zero_grad()
+            method.backward(parts, lambda loss: loss.backward(retain_graph=method.several_backwards))
+            optimizer.step()
+            method.after_step(0.5)
+            return value
+
+        return step
+
+    def steps(self, scratch: Path, kind: str | None = None) -> dict[str, Step]:
+        """A step of each kind, or of one: theirs; ours in float32; in the precision asked for, if that is
+        another; and in it from cached views.
+        """
+        if kind == OFFICIAL:
+            return {OFFICIAL: self.official()}
+        found: dict[str, Step | None] = {} if kind else {OFFICIAL: self.official()}
+        clip = self.clip()
+        asked = precision_for(clip, self.options.precision)
+        for precision in dict.fromkeys((EXACT, asked)):
+            if kind in (None, name := f"ours, {precision}"):
+                found[name] = self.our_step(clip, precision)
+        if kind in (None, name := f"ours, {asked}, cached views"):
+            found[name] = self.our_step(clip, asked, ViewCache(scratch, 2**34))
+        return {name: step for name, step in found.items() if step is not None}
 
 
 def measured(sides: Sides, scratch: Path, repeats: int) -> list[dict[str, Any]]:
     """A row for each kind, without memory. SystemExit if the losses in float32 differ."""
     steps = sides.steps(scratch)
-    told = losses(steps)
-    gaps = {kind: gap(told[OFFICIAL], own) for kind, own in told.items()}
+    losses = {kind: [step() for _ in range(COMPARED)] for kind, step in steps.items()}  # warms them up, too
+    gaps = {
+        kind: max(abs(one - other) / abs(one) for one, other in zip(losses[OFFICIAL], own, strict=True))
+        for kind, own in losses.items()
+    }
     if sides.method == sides.theirs and gaps[f"ours, {EXACT}"] > AGREE:
-        raise SystemExit(f"{sides.method}: losses differ from the official code's: {json.dumps(told)}")
+        raise SystemExit(f"{sides.method}: losses differ from the official code's: {json.dumps(losses)}")
     wall, cpu = measure.both_clocks(steps, repeats)
     seconds, busy = measure.medians(wall), measure.medians(cpu)
     return [
@@ -63,46 +224,42 @@ def measured(sides: Sides, scratch: Path, repeats: int) -> list[dict[str, Any]]:
     ]
 
 
-def child(options: argparse.Namespace, weights: Path, method: str, *more: str) -> Any:
-    print(" ".join(("against_official:", method, *more[1:])), file=sys.stderr, flush=True)
-    given = [str(options.folder), "--only", method, "--weights", str(weights), *more]
-    for name in ("batch", "classes", "repeats", "threads", "precision"):
-        given += [f"--{name}", str(getattr(options, name))]
-    return measure.in_child([*given, *(["--tiny"] if options.tiny else [])])
-
-
 def run(options: argparse.Namespace) -> list[dict[str, Any]]:
     """The rows of all methods, each in a process of its own, as their codes share names of modules."""
     for method in options.methods:
         find(options.folder, STAND_INS.get(method, method))
     rows: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as scratch:
-        weights = Path(scratch) / "weights.pt"
-        write_weights(weights, tiny=options.tiny)
+        weights = Path(scratch) / "weights.pt"  # in OpenAI's format
+        torch.save(build_random(MODEL, 0).state_dict(), weights)
+
+        def in_child(method: str, *more: str) -> Any:
+            print(" ".join(("against_official:", method, *more[1:])), file=sys.stderr, flush=True)
+            words = [str(options.folder), "--only", method, "--weights", str(weights), *more]
+            for name in ("batch", "classes", "repeats", "threads", "precision"):
+                words += [f"--{name}", str(getattr(options, name))]
+            return measure.in_child(words)
+
         for method in options.methods:
-            for row in child(options, weights, method):
-                kind = row.pop("kind")
-                memory = {} if options.no_memory else child(options, weights, method, "--kind", kind)
-                rows.append(row | {"step MiB": memory.get("step"), "peak MiB": memory.get("peak")})
+            for row in in_child(method):
+                memory = in_child(method, "--kind", row.pop("kind"))
+                rows.append(row | {"step MiB": memory["step"], "peak MiB": memory["peak"]})
     return rows
 
 
 def main() -> None:
     made = measure.parser(__doc__)
     made.add_argument("folder", type=Path, metavar="FOLDER", help="where the official repositories are")
-    made.add_argument("--methods", nargs="+", choices=(*METHODS, *FURTHER), default=[*METHODS])
+    choices = (*METHODS_BY_DEFAULT, *FURTHER)
+    made.add_argument("--methods", nargs="+", choices=choices, default=[*METHODS_BY_DEFAULT])
     made.add_argument("--batch", type=int, default=4, help="images a step, but DeAR's 16")
     made.add_argument("--classes", type=int, default=50)
     made.add_argument("--precision", default="auto", help="of ours, beside 32-true; see --train.precision")
-    made.add_argument("--no-memory", action="store_true", help="time only")
-    for hidden in ("--only", "--kind"):
+    for hidden in ("--only", "--kind", "--weights"):
         made.add_argument(hidden, help=argparse.SUPPRESS)
-    made.add_argument("--weights", type=Path, help=argparse.SUPPRESS)
     options = measure.parsed(made)
-    if options.device != "cpu":
-        raise SystemExit("--device: the official codes are run on the CPU.")
     if options.only:
-        sides = Sides(options, options.only, options.weights)
+        sides = Sides(options, options.only, Path(options.weights))
         with tempfile.TemporaryDirectory() as scratch:
             if options.kind:
                 step = sides.steps(Path(scratch), options.kind)[options.kind]
@@ -110,14 +267,9 @@ def main() -> None:
             else:
                 print(json.dumps(measured(sides, Path(scratch), options.repeats)))
         return
-    facts = {name: getattr(options, name) for name in ("tiny", "classes", "repeats")}
-    result = {
-        "benchmark": "against_official",
-        "machine": measure.machine(),
-        "settings": {"model": MODEL} | facts,
-        "rows": run(options),
-    }
-    measure.show(result, options)
+    settings = {"model": MODEL, "classes": options.classes, "repeats": options.repeats}
+    result = {"benchmark": "against_official", "machine": measure.machine(), "settings": settings}
+    measure.show(result | {"rows": run(options)}, options)
 
 
 if __name__ == "__main__":

@@ -28,7 +28,7 @@ from dear.methods.dear import DearSettings
 from dear.methods.dear.method import Dear
 from dear.roles.table import HeadRole, Role, RoleTable
 
-RESULTS = Path(__file__).with_name("results")
+NAMES = Path(__file__).parents[1] / "src/dear/data/sources/classnames/ImageNet.txt"
 ATTRIBUTES = ("color", "shape", "texture", "object", "location")
 HALF = (0.5, 0.5, 0.5)
 TINY: dict[str, Any] = {
@@ -81,6 +81,11 @@ def network(options: argparse.Namespace) -> tuple[Any, Clip]:
     return model, clip.to(options.device)
 
 
+def class_names(count: int) -> list[str]:
+    """The first names of ImageNet's classes."""
+    return NAMES.read_text(encoding="utf-8").splitlines()[:count]
+
+
 def role_table(clip: Clip) -> RoleTable:
     """Eight kinds of heads in rotation: a core head of each attribute and three others."""
     kinds: list[tuple[Role, str | None]] = [("core", attribute) for attribute in ATTRIBUTES]
@@ -113,12 +118,13 @@ def both_clocks(
     """The same, and beside it the CPU seconds of all threads of the process."""
     wall: dict[str, list[float]] = {name: [] for name in work}
     cpu: dict[str, list[float]] = {name: [] for name in work}
+    wait = torch.cuda.synchronize if device.startswith("cuda") else lambda: None
     for _ in range(repeats):
         for name, one in work.items():
-            _wait(device)
+            wait()
             start, busy = time.perf_counter(), time.process_time()
             one()
-            _wait(device)
+            wait()
             wall[name].append(time.perf_counter() - start)
             cpu[name].append(time.process_time() - busy)
     return wall, cpu
@@ -163,25 +169,18 @@ def in_child(arguments: Sequence[str]) -> Any:
 
 
 def machine() -> dict[str, Any]:
-    """Facts about the machine, without host names or paths."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-        processor = next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
-    except (OSError, StopIteration):
-        processor = platform.processor() or platform.machine()
+    """Facts about the machine, without host names or paths (Linux)."""
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
     found: dict[str, Any] = {
-        "processor": processor,
-        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "processor": next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")),
+        "cores": len(os.sched_getaffinity(0)),
         "threads": torch.get_num_threads(),
         "system": platform.system(),
         "python": platform.python_version(),
         "torch": torch.__version__,
+        "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1),
     }
-    if hasattr(os, "sysconf"):
-        found["memory_gib"] = round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1)
-    if torch.cuda.is_available():
-        found["gpu"] = torch.cuda.get_device_name()
-    return found
+    return found | ({"gpu": torch.cuda.get_device_name()} if torch.cuda.is_available() else {})
 
 
 def show(result: dict[str, Any], options: argparse.Namespace) -> None:
@@ -195,8 +194,3 @@ def show(result: dict[str, Any], options: argparse.Namespace) -> None:
         return
     print(json.dumps(result["machine"]))
     print("\n".join(table(result["rows"])))
-
-
-def _wait(device: str) -> None:
-    if device.startswith("cuda"):
-        torch.cuda.synchronize()

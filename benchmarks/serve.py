@@ -15,6 +15,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -28,9 +29,8 @@ def pictures(count: int, side: int) -> list[bytes]:
     """JPEG files of noise."""
     found = []
     for seed in range(count):
-        stream = io.BytesIO()
         noise = np.random.default_rng(seed).integers(0, 256, (side, side, 3), dtype=np.uint8)
-        Image.fromarray(noise).save(stream, "JPEG", quality=90)
+        Image.fromarray(noise).save(stream := io.BytesIO(), "JPEG", quality=90)
         found.append(stream.getvalue())
     return found
 
@@ -66,22 +66,10 @@ async def load(url: str, files: list[bytes], requests: int, concurrent: int) -> 
     }
 
 
-def memory(pid: int) -> dict[str, int]:
-    """Resident memory now and at its peak, in MiB."""
-    with open(f"/proc/{pid}/status", encoding="utf-8") as file:
-        lines = dict(line.split(":", 1) for line in file)
-    return {name: int(lines[name].split()[0]) // 1024 for name in ("VmRSS", "VmHWM")}
-
-
-def wait_for(url: str, server: subprocess.Popen[bytes]) -> None:
-    until = time.monotonic() + PATIENCE
-    while time.monotonic() < until and server.poll() is None:
-        try:
-            httpx.get(f"{url}/api/info", trust_env=False).raise_for_status()
-            return
-        except httpx.HTTPError:
-            time.sleep(0.2)
-    sys.exit("the server did not start")
+def memory(pid: int, kind: str) -> int:
+    """Resident memory of a process in MiB: VmRSS, now; VmHWM, at its peak."""
+    lines = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
+    return int(lines[kind].split()[0]) // 1024
 
 
 def main() -> None:
@@ -101,12 +89,17 @@ def main() -> None:
     server = subprocess.Popen([*words, "--limits.rate", "0", "--page" if a.page else "--no-page"])
     url = f"http://127.0.0.1:{port}"
     try:
-        wait_for(url, server)
+        while server.poll() is None:
+            try:
+                httpx.get(f"{url}/api/info", trust_env=False).raise_for_status()
+                break
+            except httpx.HTTPError:
+                time.sleep(0.2)
         files = pictures(32, a.side)
         asyncio.run(load(url, files, 4, 2))  # the first requests pay the one-time costs
-        before = memory(server.pid)["VmRSS"]
+        before = memory(server.pid, "VmRSS")
         result = asyncio.run(load(url, files, a.requests, a.concurrent))
-        result |= {"memory before MiB": before, "memory at peak MiB": memory(server.pid)["VmHWM"]}
+        result |= {"memory before MiB": before, "memory at peak MiB": memory(server.pid, "VmHWM")}
         print(json.dumps(result, indent=1))
     finally:
         server.terminate()

@@ -11,11 +11,10 @@ their share is relative to the rate of a large matrix product measured in the sa
 
 import argparse
 import json
+import sys
 import tempfile
 from collections.abc import Callable
-from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import measure
@@ -24,11 +23,9 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 from dear.backbone.clip import fill
-from dear.methods.dear.method import Dear
 from dear.training.trunks import ViewCache, ViewFingerprint
 
 ROOT = Path(__file__).parents[1]
-NAMES = ROOT / "src/dear/data/sources/classnames/ImageNet.txt"
 KINDS = ("naive", "ours", "view cache")
 
 
@@ -41,16 +38,13 @@ def fused(block: Any, x: Tensor, mask: Tensor) -> Tensor:
     return mha.out_proj(scaled_dot_product_attention(q, k, v, attn_mask=bias).transpose(1, 2).flatten(2))
 
 
-def usual_code(attention: str) -> ModuleType:
-    """The tests' naive reference, as a separate copy of the module."""
-    spec = spec_from_file_location("naive", ROOT / "tests/parity/naive.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = module_from_spec(spec)
-    spec.loader.exec_module(module)
-    if attention == "fused":
-        module.attention = fused  # type: ignore[attr-defined]
-    return module
+def usual_code() -> Any:
+    """The tests' naive reference, with the fused attention."""
+    sys.path.insert(0, str(ROOT))
+    from tests.parity import naive
+
+    naive.attention = fused  # type: ignore[assignment]
+    return naive
 
 
 def steps(
@@ -58,7 +52,7 @@ def steps(
 ) -> tuple[dict[str, Callable[[], Tensor]], dict[str, dict[str, Tensor]]]:
     """A step of each kind, and the parameters of naive and ours with their gradients."""
     model, clip = measure.network(options)
-    names = NAMES.read_text(encoding="utf-8").splitlines()[:classes]
+    names = measure.class_names(classes)
     method = measure.dear_on(clip, names)
     method.text_chunk = options.text_chunk
     pixels = torch.rand(options.batch, 3, clip.image_size, clip.image_size, device=options.device)
@@ -66,8 +60,9 @@ def steps(
     ids = clip.tokenize(fill("a photo of a {}.", names))
     parameters = {name: p.detach().clone().requires_grad_() for name, p in method.named_parameters()}
     masks = dict(enumerate(method.mask, start=method.image_from))
-    naive = usual_code(options.attention)
-    views, items = _view_cache(folder, method), [*range(options.batch)]
+    naive = usual_code()
+    views, items = ViewCache(Path(folder), 2**34), [*range(options.batch)]
+    views.begin(ViewFingerprint("random", "random", 0, clip.image_size, "auto", "any"), method.image_from)
     if "view cache" in wanted:
         with torch.no_grad():
             kept = views.put(0, items, method.image_trunk(pixels))
@@ -100,14 +95,6 @@ def steps(
 
     given = {"naive": parameters, "ours": dict(method.named_parameters())}
     return dict(zip(KINDS, (usual, ours, cached), strict=True)), given
-
-
-def _view_cache(folder: str, method: Dear) -> ViewCache:
-    views = ViewCache(Path(folder), 2**34)
-    views.begin(
-        ViewFingerprint("random", "random", 0, method.clip.image_size, "auto", "any"), method.image_from
-    )
-    return views
 
 
 def _forget(parameters: Any) -> None:
@@ -162,7 +149,7 @@ def measured(options: argparse.Namespace, classes: int, rate: float) -> list[dic
 
 def _memory(options: argparse.Namespace, classes: int, kind: str) -> dict[str, float]:
     arguments = ["--only", kind, "--classes", str(classes), "--batch", str(options.batch)]
-    arguments += ["--model", options.model, "--device", options.device, "--attention", options.attention]
+    arguments += ["--model", options.model, "--device", options.device]
     arguments += ["--threads", str(options.threads), "--text-chunk", str(options.text_chunk)]
     found: dict[str, float] = measure.in_child([*arguments, *(["--tiny"] if options.tiny else [])])
     return found
@@ -172,9 +159,6 @@ def main() -> None:
     made = measure.parser(__doc__)
     made.add_argument("--classes", type=int, nargs="+", default=[50, 500])
     made.add_argument("--batch", type=int, default=16)
-    made.add_argument(
-        "--attention", choices=("fused", "einsum"), default="fused", help="attention of the naive reference"
-    )
     made.add_argument("--text-chunk", type=int, default=0, help="prompts at a time in our text span; 0: all")
     made.add_argument("--no-memory", action="store_true", help="time only")
     made.add_argument("--only", choices=KINDS, help=argparse.SUPPRESS)
@@ -186,7 +170,7 @@ def main() -> None:
         return
     rate = measure.matrix_rate(options)
     rows = [row for classes in options.classes for row in measured(options, classes, rate)]
-    facts = {name: getattr(options, name) for name in ("model", "tiny", "batch", "repeats", "attention")}
+    facts = {name: getattr(options, name) for name in ("model", "tiny", "batch", "repeats")}
     result = {
         "benchmark": "train_step",
         "machine": measure.machine(),

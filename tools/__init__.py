@@ -13,7 +13,7 @@ def end_with(main: Callable[[], object]) -> None:
     """Run a tool and end the process: 2 and one line for an error that its user can fix."""
     try:
         main()
-    except DearError as error:
+    except (DearError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(2)
 

@@ -4,7 +4,6 @@
 Like ImageNet-A: unshifted images that a zero-shot model gets wrong. It writes into the package.
 """
 
-import argparse
 import json
 from pathlib import Path
 
@@ -43,9 +42,6 @@ def save_adversarial(candidates: WorldImages, chosen: list[list[int]], path: Pat
 
 def main() -> None:
     """Choose the images, write their numbers, and say how many."""
-    argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    ).parse_args()
     task, candidates = load_task("source"), adversarial_candidates()
     method = frozen_clip(load_clip("tiny"))
     method.set_classes(task.classnames, (task.template,))

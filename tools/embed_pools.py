@@ -5,7 +5,6 @@ Pools that have not changed keep their embeddings, bit for bit.
 """
 
 import json
-import sys
 
 import torch
 from safetensors.torch import load_file, save
@@ -14,7 +13,7 @@ from dear.roles.phrases import STORED, embed_phrases, general_pool, pool_hash, s
 from dear.writing import atomic_write
 
 
-def main() -> int:
+def main() -> None:
     """Embed the phrases that are new, and write all."""
     known, kept = stored_embeddings(), load_file(STORED)
     pools = (general_pool(), world_pool())
@@ -27,8 +26,7 @@ def main() -> int:
     facts = {"phrases": json.dumps({pool.name: pool_hash(pool) for pool in pools})}
     with atomic_write(STORED) as file:
         file.write(save(found, metadata=facts))
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

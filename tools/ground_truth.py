@@ -5,7 +5,6 @@ This needs no phrases or clusters, because the true factors of each image are kn
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float, Int
@@ -19,25 +18,11 @@ from dear.data.world.scene import draw_scenes
 from dear.roles.entropy import concept_entropy
 from dear.roles.table import HeadRole, Role, RoleTable
 
-
-@dataclass(frozen=True)
-class GroundTruthSettings:
-    """Settings of the ground-truth table.
-
-    Attributes:
-        images: Number of images, drawn from the combinations of pretraining.
-        first: First analysed layer in a tower of 12.
-        general: Heads in this top fraction by entropy are generalization heads (the paper's q).
-        core: Of the others, a head is core if its dominant factor has at least this share of the variance
-            explained by all factors.
-        seed: Seed of the images; not used by any task.
-    """
-
-    images: int = 6000
-    first: int = 9
-    general: float = 0.2
-    core: float = 0.7
-    seed: int = 2_000_003
+IMAGES, SEED, FIRST, CORE, GENERAL = 6000, 2_000_003, 9, 0.7, 0.2
+"""Images of the combinations of pretraining, and the seed that draws them, which no task has; the first
+analysed layer in a tower of 12; the least share of its dominant factor in the variance that all factors
+explain of a core head; the top fraction of heads by entropy that are generalization heads (the paper's q).
+"""
 
 
 def explained_variance(values: Float[Tensor, "item width"], groups: Int[Tensor, "item"], count: int) -> float:
@@ -59,40 +44,37 @@ def explained_variance(values: Float[Tensor, "item width"], groups: Int[Tensor, 
     return max(0.0, float((between - (k - 1) * within) / total))
 
 
-def roles_from_factors(
-    clip: Clip, settings: GroundTruthSettings | None = None, *, batch: int = 250
-) -> RoleTable:
+@torch.no_grad()
+def roles_from_factors(clip: Clip, images: int = IMAGES, batch: int = 250) -> RoleTable:
     """Role table of a CLIP by the factors of the Attribute World.
 
     A head's share of factor f is the variance of its contribution to the embedding that f explains,
     divided by the sum over factors.
     """
-    s = settings or GroundTruthSettings()
-    layers = list(range(span_start(clip.image.depth, s.first), clip.image.depth + 1))
-    heads, factors = [], []
-    for start in range(0, s.images, batch):
-        scene = draw_scenes(
-            s.seed, torch.arange(start, min(start + batch, s.images)), combinations="pretraining"
-        )
+    layers = list(range(span_start(clip.image.depth, FIRST), clip.image.depth + 1))
+    parts, factors = [], []
+    for start in range(0, images, batch):
+        index = torch.arange(start, min(start + batch, images))
+        scene = draw_scenes(SEED, index, combinations="pretraining")
         pixels = clip.normalize_pixels(render(scene, clip.image_size).to(clip.image.projection) / 255)
-        with torch.no_grad():
-            heads.append(head_contributions(clip.image, pixels, layers).heads.cpu())
+        parts.append(head_contributions(clip.image, pixels, layers).heads.cpu())
         factors.append(scene.factors.cpu())
-    contributions, known = torch.cat(heads), torch.cat(factors)
-    found = []
-    for at, layer in enumerate(layers):
-        for head in range(clip.image.heads):
-            raw = [
-                explained_variance(contributions[:, at, head], known[:, f], SIZES[f])
-                for f in range(len(SIZES))
-            ]
-            found.append((layer, head, raw))
+    contributions, known = torch.cat(parts), torch.cat(factors)
+    explained = [
+        (
+            layer,
+            head,
+            [explained_variance(contributions[:, at, head], known[:, f], n) for f, n in enumerate(SIZES)],
+        )
+        for at, layer in enumerate(layers)
+        for head in range(clip.image.heads)
+    ]
     return RoleTable(
         source="ground-truth factors",
         weights=clip.identity,
         attributes=FACTOR_NAMES,
-        heads=tuple(assign(found, core=s.core, general=s.general)),
-        settings={"images": s.images, "first": s.first, "core": s.core, "general": s.general, "seed": s.seed},
+        heads=tuple(assign(explained, core=CORE, general=GENERAL)),
+        settings={"images": images, "first": FIRST, "core": CORE, "general": GENERAL, "seed": SEED},
     )
 
 

@@ -148,15 +148,6 @@ def text_features(
     return features[order.argsort()]
 
 
-def read_facts(folder: Path) -> dict[str, Any] | None:
-    """The facts of the run in a folder; None if there is no such file. Raises OutputError."""
-    path = folder / FACTS
-    try:
-        return dict(json.loads(path.read_text(encoding="utf-8"))) if path.exists() else None
-    except (OSError, ValueError) as error:
-        raise OutputError(f"{path} cannot be read ({first_line(error)}): remove it.") from error
-
-
 class Pretraining:
     """One pretraining run in a folder: ``run`` continues from the folder's checkpoint if it exists."""
 
@@ -198,7 +189,9 @@ class Pretraining:
         if WordTokenizer.load(folder / tiny.VOCABULARY).words != self.tokenizer.words:
             raise WeightsError(f"the vocabulary of {folder} differs from this version's: retrain it.")
         self.master.load_state_dict(weights.read_weights(folder / tiny.WEIGHTS))
-        self.start = {"sha256": identity.sha256, "run": read_facts(folder)}
+        facts = folder / FACTS
+        run = json.loads(facts.read_text(encoding="utf-8")) if facts.exists() else None
+        self.start = {"sha256": identity.sha256, "run": run}
 
     def batch_loss(self, step: int) -> Float[Tensor, ""]:
         """Loss of the batch of a step, with the working copy of the weights."""
@@ -254,11 +247,8 @@ class Pretraining:
             master.grad = None if worker.grad is None else worker.grad.float()
         norm = nn.utils.clip_grad_norm_(self.master.parameters(), 1.0)
         if not (torch.isfinite(loss) and torch.isfinite(norm)):
-            raise TrainingDiverged(
-                self.step + 1,
-                "Try a lower --settings.lr, a longer --settings.warmup or --no-settings.bf16.",
-                self._kept(),
-            )
+            kept = self._checkpoint if self._checkpoint.exists() else None
+            raise TrainingDiverged(self.step + 1, "Try a lower --lr, a longer --warmup or --no-bf16.", kept)
         for group in self.optimizer.param_groups:
             group["lr"] = self.settings.lr_at(self.step)
         self.optimizer.step()
@@ -279,7 +269,7 @@ class Pretraining:
         returns the model's facts. With ``start_over`` a damaged checkpoint is set aside and the run starts
         over.
         """
-        self._make_folder()
+        self.out.mkdir(parents=True, exist_ok=True)
         fresh = copy.deepcopy((self.master.state_dict(), self.optimizer.state_dict()))
         try:
             self.resume()
@@ -300,15 +290,9 @@ class Pretraining:
 
     def save(self) -> None:
         """Write the checkpoint, replacing the previous one atomically."""
-        state = {
-            "settings": self._belongs_to(),
-            "step": self.step,
-            "seconds": self.seconds,
-            "loss": self.loss,
-            "model": self.master.state_dict(),
-            "optimizer": self.optimizer.state_dict(),
-        }
-        write_state(self._checkpoint, state)
+        state: dict[str, Any] = {"settings": self._belongs_to(), "model": self.master.state_dict()}
+        state |= {"step": self.step, "seconds": self.seconds, "loss": self.loss}
+        write_state(self._checkpoint, state | {"optimizer": self.optimizer.state_dict()})
 
     def resume(self) -> None:
         """Load the folder's checkpoint, if it has one. Raises OutputError for one of other settings,
@@ -331,17 +315,12 @@ class Pretraining:
 
     def export(self) -> dict[str, Any]:
         """Write float16 weights and vocabulary as embedded in the package; returns the run's facts."""
-        self._make_folder()
+        self.out.mkdir(parents=True, exist_ok=True)
         state = {name: tensor.half().contiguous() for name, tensor in self.master.state_dict().items()}
-        try:
-            with atomic_write(self.out / tiny.WEIGHTS) as file:
-                file.write(save(state, metadata={"format": "pt"}))
-            with atomic_write(self.out / tiny.VOCABULARY) as file:
-                file.write(self.tokenizer.to_json().encode())
-        except OSError as error:
-            raise OutputError(
-                f"cannot write the model to {self.out}: {error}. Choose another --out."
-            ) from error
+        with atomic_write(self.out / tiny.WEIGHTS) as file:
+            file.write(save(state, metadata={"format": "pt"}))
+        with atomic_write(self.out / tiny.VOCABULARY) as file:
+            file.write(self.tokenizer.to_json().encode())
         facts = {
             "settings": asdict(self.settings), "steps": self.step, "loss": round(self.loss, 4), "seconds":
             round(self.seconds), "parameters": sum(p.numel() for p in self.master.parameters()),
@@ -349,12 +328,6 @@ class Pretraining:
         }  # fmt: skip
         write_json(self.out / FACTS, facts)
         return facts
-
-    def _make_folder(self) -> None:
-        try:
-            self.out.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise OutputError(f"cannot write to {self.out}: {error}. Choose another --out.") from error
 
     def _belongs_to(self) -> str:
         """Identity of the run that the checkpoint belongs to."""
@@ -364,6 +337,3 @@ class Pretraining:
     @property
     def _checkpoint(self) -> Path:
         return self.out / "checkpoint.pt"
-
-    def _kept(self) -> Path | None:
-        return self._checkpoint if self._checkpoint.exists() else None

@@ -22,13 +22,13 @@ from tools import pretrain, pretraining
 from tools.captions import describe
 from tools.pretrain_settings import PretrainSettings
 from tools.pretraining import (
+    FACTS,
     Pretraining,
     early_share,
     matches,
     mlp_share,
     mlps_of_class_token,
     multi_positive_loss,
-    read_facts,
     text_features,
     visible_factors,
 )
@@ -289,7 +289,7 @@ def test_a_run_goes_on_from_the_weights_of_another(tmp_path: Path) -> None:
     facts = run.run(every=2)
     assert facts["start"]["sha256"] == first.identity.sha256
     assert facts["start"]["run"]["settings"]["seed"] == 3
-    assert read_facts(tmp_path / "two") == facts
+    assert json.loads((tmp_path / "two" / FACTS).read_text()) == facts
     with pytest.raises(OutputError, match="with other settings"):
         Pretraining(other, tmp_path / "two").run()  # from random weights it is another run
 
@@ -349,10 +349,7 @@ def test_the_seed_decides(tmp_path: Path) -> None:
     assert one[0] == one[1] != tensors_hash(other)
 
 
-def test_bad_places_and_checkpoints(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    with pytest.raises(OutputError, match="Choose another --out"):
-        Pretraining(SETTINGS, tmp_path / "file" / "out").run()
+def test_a_file_that_is_no_checkpoint(tmp_path: Path) -> None:
     (tmp_path / "checkpoint.pt").write_text(json.dumps({"settings": {}}))
     with pytest.raises(OutputError, match="not a checkpoint of this version"):
         Pretraining(SETTINGS, tmp_path).run()
@@ -375,10 +372,7 @@ def test_divergence_stops_before_the_weights_are_touched(
     assert tensors_hash(run.master.state_dict()) == before
 
 
-def test_a_place_that_cannot_be_written(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("mine")
-    with pytest.raises(OutputError, match="cannot write to"):
-        pretrain.main(["--out", str(tmp_path / "file" / "model"), "--images", "8", "--batch", "8"])
+def test_settings_out_of_bounds(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match="batch is 0"):
         pretrain.main(["--out", str(tmp_path / "new"), "--batch", "0"])
     assert not (tmp_path / "new").exists()
