@@ -135,7 +135,7 @@ def test_discover(small: Clip, photos: Path, tmp_path: Path, capsys: pytest.Capt
         words += [option, str(place)]
     assert main([*words, "--json"]) == 0
     printed = capsys.readouterr()
-    assert "left out 1 blank lines (the first is line 4) and 1 repeats" in printed.err
+    assert "left out 1 blank lines and 1 repeats" in printed.err
     result = json.loads(printed.out)
     table = result["roles"]
     assert table["weights"]["sha256"] == small.identity.sha256

@@ -52,7 +52,6 @@ class Comparison:
         roles: On all common heads.
         entropy: The first table's mean concept entropy (nats) by the second table's role.
         own_entropy: The same by the first table's role.
-        differing: Heads whose concepts differ: layer, head, concept in each table.
         heads: Every common head, if requested.
     """
 
@@ -62,7 +61,6 @@ class Comparison:
     roles: Agreement
     entropy: dict[str, float]
     own_entropy: dict[str, float]
-    differing: tuple[tuple[int, int, str, str], ...]
     heads: tuple[HeadPair, ...] = ()
 
 
@@ -107,23 +105,16 @@ def compare(first: RoleTable, second: RoleTable, *, heads: bool = False) -> Comp
             f"first is layer {odd[0][0]} head {odd[0][1]}. Build both for the same model and layers."
         )
     pairs = [(ours[head], theirs[head]) for head in ours]
-    with_concepts = [(a, b) for a, b in pairs if a.concept and b.concept]
+    with_concepts = [(a.concept, b.concept) for a, b in pairs if a.concept and b.concept]
     if not with_concepts:
         raise RoleTableError("no head has a concept in both tables.")
     return Comparison(
         first=first.source,
         second=second.source,
-        concepts=agreement(
-            [str(a.concept) for a, _ in with_concepts], [str(b.concept) for _, b in with_concepts]
-        ),
+        concepts=agreement(*zip(*with_concepts, strict=True)),
         roles=agreement([a.role for a, _ in pairs], [b.role for _, b in pairs]),
         entropy=_mean_entropy([(b.role, a) for a, b in pairs]),
         own_entropy=_mean_entropy([(a.role, a) for a, _ in pairs]),
-        differing=tuple(
-            (a.layer, a.head, str(a.concept), str(b.concept))
-            for a, b in with_concepts
-            if a.concept != b.concept
-        ),
         heads=tuple(
             HeadPair(a.layer, a.head, a.concept, b.concept, a.role, b.role) for a, b in pairs if heads
         ),

@@ -21,7 +21,6 @@ from dear.data.world.factors import FACTORS, STYLES, bulk
 from dear.data.world.render import GLYPHS
 from dear.errors import DataError
 from dear.reading.files import ReadingError, expanded, read_lines
-from dear.reading.typed import shown
 from dear.roles.sentences import MODEL, embed_sentences
 
 GENERAL, WORLD = "general", "world"
@@ -106,30 +105,19 @@ def _pool(name: str, rows: Iterable[tuple[str, Sequence[str], Sequence[str]]]) -
 def read_pool(path: Path) -> Pool:
     """A user's phrases: a text file in UTF-8 with one phrase per line; surrounding spaces are removed.
 
-    Blank lines and duplicates are left out and reported in the pool's notice. Raises DataError for a file
-    that is missing, empty or in another encoding.
+    Blank lines and repeats are left out and counted in the pool's notice. Raises DataError for a file that is
+    missing, without a phrase or in another encoding.
     """
     lines = [line.strip() for line in read_lines(path)]
     while lines and not lines[-1]:
         lines.pop()
-    first: dict[str, int] = {}
-    blank = [number for number, line in enumerate(lines, start=1) if not line]
-    repeated = [
-        (number, line)
-        for number, line in enumerate(lines, start=1)
-        if line and first.setdefault(line, number) != number
-    ]
-    if not first:
+    written = [line for line in lines if line]
+    phrases = tuple(dict.fromkeys(written))
+    if not phrases:
         raise DataError(f"{path} contains no phrase: write one per line.")
-    notes = []
-    if blank:
-        notes.append(f"{len(blank)} blank lines (the first is line {blank[0]})")
-    if repeated:
-        number, line = repeated[0]
-        notes.append(
-            f"{len(repeated)} repeats (the first is line {number}, {shown(line)}, as in line {first[line]})"
-        )
-    return Pool(str(path), tuple(first), notice=f"{path}: left out {' and '.join(notes)}." if notes else "")
+    blank, repeated = len(lines) - len(written), len(written) - len(phrases)
+    notice = f"{path}: left out {blank} blank lines and {repeated} repeats." if blank or repeated else ""
+    return Pool(str(path), phrases, notice=notice)
 
 
 def with_articles(text: str) -> str:

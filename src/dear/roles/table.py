@@ -4,9 +4,8 @@ import json
 import os
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
-from operator import attrgetter
 from pathlib import Path
 from typing import Any, Literal, TypedDict, get_args
 
@@ -48,10 +47,6 @@ class HeadRole:
     entropy: Number | None = None
     share: Mapping[str, Share] = field(default_factory=dict)
     phrases: tuple[str, ...] = ()
-
-
-_without_head = attrgetter(*(entry.name for entry in fields(HeadRole) if entry.name not in ("layer", "head")))
-"""The values of a `HeadRole` but its layer and head."""
 
 
 class Cluster(TypedDict):
@@ -173,7 +168,7 @@ class RoleTable:
         generator = torch.Generator().manual_seed(checked_seed(seed))
         order = torch.randperm(len(self.heads), generator=generator).tolist()
         heads = tuple(
-            HeadRole(head.layer, head.head, *_without_head(self.heads[source]))  # `replace` takes long
+            replace(self.heads[source], layer=head.layer, head=head.head)
             for head, source in zip(self.heads, order, strict=True)
         )
         return replace(self, source=f"shuffled (seed {seed}), from {self.source}", heads=heads)

