@@ -15,13 +15,14 @@ from dear.report.html import report_page
 from dear.report.method_plots import (
     Costs,
     cost_plot,
+    cost_scale,
     gain_bars,
     gains,
     place_labels,
 )
 from dear.report.protocols.few_shot import few_shot_plot
-from dear.report.training_plots import fusion_heat_map, training_curves
-from tests.unit.report.samples import record
+from dear.report.training_plots import fusion_heat_map, mean_curves, training_curves
+from tests.unit.report.samples import record, report_html
 
 MANY = ("zero-shot", "coop", "cocoop", "maple", "promptsrc", "dear")
 
@@ -98,3 +99,83 @@ def test_costs_leave_out_what_is_not_known() -> None:
     assert "mathdefault" not in drawing.svg
     assert "zero-shot: HM 60.0, 1.0 seconds" in drawing.description
     assert cost_plot(methods[:1], None) is None
+
+
+@pytest.mark.parametrize(
+    ("costs", "most"),
+    [((3.9, 20.2), 9), ((17_670.0, 18_100.0), 6), ((5.0, 5.0), 5), ((1.0, 150.0), 12), ((10.0, 3e6), 12)],
+)
+def test_an_axis_of_costs_has_some_numbers(costs: tuple[float, float], most: int) -> None:
+    axes = Figure().add_subplot()
+    axes.scatter(costs, (60.0, 70.0))
+    cost_scale(axes, costs)
+    axes.margins(0.16, 0.14)
+    low, high = axes.get_xlim()
+    locations = axes.xaxis.get_majorticklocs()
+    labels = axes.xaxis.get_major_formatter().format_ticks(locations)
+    inside = [label for label, at in zip(labels, locations, strict=True) if low <= at <= high and label]
+    assert (1 if costs[0] == costs[1] else 2) <= len(inside) <= most
+    assert len({*inside}) == len(inside)
+
+
+def test_the_caption_of_costs_names_the_panels_that_there_are() -> None:
+    runs = [
+        record("tools", method, 0.5, 0.5) | {"seconds": {"train": seconds, "test": 1.0}}
+        for method, seconds in (("zero-shot", 0.0), ("dear", 9.0))
+    ]
+    text = " ".join(report_page(title="t", records=runs).text.split())
+    assert "Average HM against seconds per run (training and tests); higher" in text
+    assert "trained parameters and seconds" not in text
+
+
+def test_second_is_explained_only_where_there_is_one() -> None:
+    two = [record("tools", method, at, at) for method, at in (("zero-shot", 0.5), ("dear", 0.6))]
+    assert "underlined" not in report_page(title="t", records=two).text
+    three = [*two, record("tools", "coop", 0.55, 0.55)]
+    assert "underlined: second" in report_page(title="t", records=three).text
+
+
+def test_many_methods_stand_below_each_other_with_the_average_last() -> None:
+    few, many = (report_html(title="t", records=runs(methods)) for methods in (MANY[:3], MANY))
+    head = many[many.index('aria-label="Result table"') :]
+    head = head[: head.index("</thead>")]
+    assert 'class="results hold many"' in head
+    assert [part.split("<")[0] for part in head.split('class="wrap">')[1:]] == ["Tools", "Toys", "Average"]
+    assert 'colspan="3"' in few
+    assert 'colspan="3"' not in many
+    # dear on each: 2 * 75 * 50 / 125 = 60, the best of all; base and novel below it.
+    row = many[many.index('<th scope="row">dear</th>') :]
+    row = row[: row.index("</tr>")]
+    assert row.count("<strong>60.00</strong>") == 3
+    assert row.count("75.0 / 50.0") == 3
+
+
+def test_a_report_without_the_reference_has_no_gains() -> None:
+    assert "gains" not in {one.name for one in report_page(title="t", records=runs(MANY[1:])).drawings}
+
+
+def test_the_validation_accuracy_of_the_epochs_is_drawn_where_it_is_known() -> None:
+    def run(seed: int, *vals: float) -> dict[str, Any]:
+        epochs = [{"epoch": at, "loss": 1.0 / at, "val": val} for at, val in enumerate(vals, start=1)]
+        return record("tools", "dear", 0.5, 0.5, seed=seed, train={"epochs": epochs})
+
+    records = [run(1, 0.4, 0.6), run(2, 0.6, 0.7), record("toys", "dear", 0.5, 0.5)]
+    assert mean_curves(records, "val") == {"Tools": [pytest.approx(0.5), pytest.approx(0.65)]}
+    assert mean_curves(records) == {"Tools": [1.0, 0.5], "Toys": [2.0, 1.5]}
+    drawing = training_curves(mean_curves(records), mean_curves(records, "val"))
+    assert drawing is not None
+    assert "validation accuracy (%)" in texts(drawing)
+    assert "by which" not in report_html(title="t", records=records[2:])
+    assert "accuracy on the validation images" in report_html(title="t", records=records)
+
+
+def test_few_shot_curves_have_bands_of_the_deviation_over_seeds() -> None:
+    curve = {1: Cell(50.0, 5.0, 2), 4: Cell(60.0, 2.5, 2)}
+    drawn = few_shot_plot({"Tools": {"dear": curve}})
+    assert drawn is not None
+    assert "PolyCollection" in drawn.svg or "FillBetween" in drawn.svg
+    without = few_shot_plot({"Tools": {"dear": {n: Cell(one.mean) for n, one in curve.items()}}})
+    assert without is not None
+    assert "PolyCollection" not in without.svg
+    assert "FillBetween" not in without.svg
+    assert "dear 1 shots 50.0 4 shots 60.0" in drawn.description
