@@ -198,7 +198,7 @@ def test_classes_by_name(
     both = ["--classes", "a,b", "--classes-file", str(names)]
     assert "give only one of them" in refused(["predict", str(bundle), picture, *both], capsys)
     gone = ["--classes-file", str(tmp_path / "none.txt")]
-    assert "cannot read the classes in" in refused(["predict", str(bundle), picture, *gone], capsys)
+    assert "none.txt: No such file" in refused(["predict", str(bundle), picture, *gone], capsys)
 
 
 def test_bad_input(world: Path, bundle: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
