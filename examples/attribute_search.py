@@ -13,6 +13,10 @@ from pathlib import Path
 from PIL import Image
 
 import dear
+from dear.adapters.index_encoder import BundleEncoder
+from dear.data.dataset import Dataset
+from dear.retrieval.query import Index, by_image
+from dear.retrieval.sheet import SheetRow, contact_sheet, save_sheet
 
 SEARCHES = {
     "class": {"class": 1.0},
@@ -21,7 +25,7 @@ SEARCHES = {
 }
 
 
-def world_images(task: dear.Dataset, place: Path, every: int = 10) -> Path:
+def world_images(task: Dataset, place: Path, every: int = 10) -> Path:
     """Write some test pictures of a world task as files."""
     place.mkdir()
     for number in range(0, len(task.test), every):
@@ -31,18 +35,17 @@ def world_images(task: dear.Dataset, place: Path, every: int = 10) -> Path:
 
 
 def main(bundle: Path, images: Path, work: Path) -> None:
-    encoder = dear.BundleEncoder(dear.Predictor(bundle))
+    encoder = BundleEncoder(dear.Predictor(bundle))
     built = dear.build_index(encoder, images, work / "index")
     print(f"{built.files} images by {', '.join(built.features)}")
-    index = dear.Index.open(work / "index")
+    index = Index.open(work / "index")
     query = images / min(index.catalogue.stamps())
     rows = [
-        dear.SheetRow(f"by {name}", dear.by_image(index, encoder, query, weights))
-        for name, weights in SEARCHES.items()
+        SheetRow(f"by {name}", by_image(index, encoder, query, weights)) for name, weights in SEARCHES.items()
     ]
     for row in rows:
         print(f"{row.title}:", *(f"{hit.path} {hit.score:.2f}" for hit in row.hits[:5]))
-    dear.save_sheet(dear.contact_sheet(query, query.name, rows, images), Path("search.png"))
+    save_sheet(contact_sheet(query, query.name, rows, images), Path("search.png"))
 
 
 if __name__ == "__main__":

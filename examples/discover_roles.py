@@ -14,15 +14,17 @@ from pathlib import Path
 import torch
 
 import dear
+from dear.data.fewshot import Subset
+from dear.roles.phrases import load_pool
 
 
 def main(model: str, pretrained: str, data: str, out: Path, images: int) -> None:
     clip = dear.load_clip(model, pretrained)
     train = dear.load_dataset(data).train
     some = torch.linspace(0, len(train) - 1, min(images, len(train))).long()
-    pool = dear.load_pool("world" if model == "tiny" else "general")
+    pool = load_pool("world" if model == "tiny" else "general")
 
-    roles = dear.discover(clip, dear.Subset(train, some), pool)
+    roles = dear.discover(clip, Subset(train, some), pool)
     roles.save(out)
     print(f"{len(roles.heads)} heads; core attributes: {', '.join(roles.attributes)}")
     print(Counter(head.role for head in roles.heads))

@@ -37,7 +37,6 @@ ALLOWED = {
     # So is a setting.
     "data/loading.py": "what to do with broken images",
     # What belongs to one method.
-    "__init__.py": "the public names",
     "evaluation/ablations.py": "the ablations of DeAR's paper, whose method is named there once",
     "roles/packaged.py": "a method without head roles, in a message",
     "adapters/results.py": "the baseline, beside an accuracy",

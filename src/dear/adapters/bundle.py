@@ -127,8 +127,8 @@ class Bundle:
     def findings(self) -> list[str]:
         """What its measurements on test images mean, in sentences; empty if it was not tested."""
         try:
-            return verdict(self.metrics, self.training["test_images"]) if self.metrics else []
-        except (LookupError, TypeError, ValueError, ArithmeticError):  # a stranger's file may hold anything
+            return verdict(self.metrics, self.training["test_images"])
+        except (LookupError, TypeError, ValueError, ArithmeticError):  # none, or those of a stranger's file
             return []
 
     @property

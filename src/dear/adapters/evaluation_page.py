@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import torch
-from jaxtyping import Float, Int
-from PIL import Image
+from jaxtyping import Float, Int, UInt8
 from torch import Tensor
 
 from dear.adapters.attention import attention_maps, overlay
@@ -16,6 +15,7 @@ from dear.adapters.results import BundleScores, shown_metrics
 from dear.adapters.scoring import bundle_scores, images_of, predict_split, unseen
 from dear.backbone.choice import warn_of_toy
 from dear.data.dataset import Dataset, Images
+from dear.data.images.decode import as_image
 from dear.data.images.transforms import load_test_views, to_unit
 from dear.errors import installation, without_surrogates
 from dear.evaluation.metrics import reliability
@@ -77,13 +77,15 @@ def measure_bundle(
     images = images_of(dataset, split)
     scores = bundle_scores(predictions, dataset, split, left_out)
     mistakes = find_mistakes(predictions, images, MISTAKES)
-    views = [_view(predictor, whole, mistake.index) for mistake in mistakes.examples]
-    pictures = [as_image(view).resize((THUMBNAIL, THUMBNAIL)) for view in views]
+    pictures = [
+        as_image(_view(predictor, whole, mistake.index)).resize((THUMBNAIL, THUMBNAIL))
+        for mistake in mistakes.examples
+    ]
     attention, no_attention = _attention(predictor, images, predictions)
     features, no_features = _feature_map(predictor.features, predictions)
-    seen = f"{left_out} of {len(whole)} images, which the bundle was fitted on." if left_out else ""
-    no_curve = "The learning curve: the bundle holds none (not trained in epochs)."
     epochs = tuple(bundle.training.get("epochs") or ())
+    seen = f"{left_out} of {len(whole)} images, which the bundle was fitted on." if left_out else ""
+    no_curve = "" if epochs else "The learning curve: the bundle holds none (not trained in epochs)."
     f1 = f"{100 * mean_f1(mistakes.class_scores()):.1f}%"
     evaluation = Evaluation(
         subject=f"{bundle.method} on {bundle.weights}",
@@ -95,7 +97,7 @@ def measure_bundle(
         epochs=epochs,
         attention=attention,
         features=features,
-        notes=tuple(filter(None, (seen, no_attention, no_features, "" if epochs else no_curve))),
+        notes=tuple(filter(None, (seen, no_attention, no_features, no_curve))),
     )
     return scores, evaluation
 
@@ -103,8 +105,8 @@ def measure_bundle(
 def _attention(
     predictor: Predictor, images: Images, predictions: Predictions
 ) -> tuple[tuple[AttentionExample, ...], str]:
-    """Attention of the core heads on the most confident image that is classified correctly and on the most
-    confident one that is not; or why there is none.
+    """Attention of the core heads, in the plain CLIP and in the adapted one, on the most confident image that
+    is classified correctly and on the most confident one that is not; or why there is none.
     """
     heads = [] if predictor.bundle.roles is None else core_heads(predictor.bundle.roles)
     if not heads:
@@ -113,28 +115,24 @@ def _attention(
     plain = frozen_clip(predictor.clip)
     plain.set_classes(predictor.classes, predictor.bundle.templates)
     confidence = predictions.probabilities().max(dim=1).values
+    paths: Sequence[str] | None = getattr(images, "paths", None)
     examples = []
     for correct, outcome in ((True, "correctly"), (False, "wrongly")):
         candidates = predictions.correct == correct
         if not bool(candidates.any()):
             continue
         index = int(torch.where(candidates, confidence, -1.0).argmax())
-        pixels = _view(predictor, images, index)
+        view = _view(predictor, images, index)
         label = predictions.classes[int(predictions.labels[index])]
-        examples.append(
-            AttentionExample(
-                as_image(pixels),
-                f"{image_title(images, index)} ({label}), classified {outcome}",
-                tuple(_head_attention(predictor, plain, pixels, head) for head in heads),
-            )
-        )
+        name = f"image {index + 1}" if paths is None else without_surrogates(str(paths[index]))
+        shown = tuple(_head_attention(predictor, plain, to_unit(view), head) for head in heads)
+        examples.append(AttentionExample(as_image(view), f"{name} ({label}), classified {outcome}", shown))
     return tuple(examples), ""
 
 
 def _head_attention(
     predictor: Predictor, plain: Method, pixels: Float[Tensor, "3 size size"], head: HeadRole
 ) -> HeadAttention:
-    """The attention of a head in the plain CLIP and in the adapted one."""
     adapted = attention_maps(predictor.method, pixels, head.layer, head.head)
     maps = {
         "plain CLIP, class": attention_maps(plain, pixels, head.layer, head.head)["class"],
@@ -144,6 +142,11 @@ def _head_attention(
         maps["adapted, its attribute"] = adapted[head.attribute]
     overlays = {token: overlay(pixels, grid, SIDE) for token, grid in maps.items()}
     return HeadAttention(head.layer, head.head, str(head.attribute), overlays)
+
+
+def _view(predictor: Predictor, images: Images, index: int) -> UInt8[Tensor, "3 size size"]:
+    """An image as the model sees it."""
+    return load_test_views(images, torch.tensor([index]), predictor.clip.preprocess)[0]
 
 
 def core_heads(roles: RoleTable) -> list[HeadRole]:
@@ -181,19 +184,3 @@ def _feature_map(names: Sequence[str], predictions: Predictions) -> tuple[Featur
     }
     note = f"Features beyond the first {MOST_SHOWN} of {len(names)}." if len(names) > MOST_SHOWN else ""
     return FeatureMap(points, predictions.labels[rows]), note
-
-
-def _view(predictor: Predictor, images: Images, index: int) -> Float[Tensor, "3 size size"]:
-    """An image as the model sees it."""
-    return to_unit(load_test_views(images, torch.tensor([index]), predictor.clip.preprocess))[0]
-
-
-def as_image(pixels: Float[Tensor, "3 size size"]) -> Image.Image:
-    """Pixels in [0, 1] as a picture."""
-    return Image.fromarray((pixels * 255).round().byte().permute(1, 2, 0).cpu().numpy())
-
-
-def image_title(images: Images, index: int) -> str:
-    """The file of an image, or its number counted from 1."""
-    paths: Sequence[str] | None = getattr(images, "paths", None)
-    return f"image {index + 1}" if paths is None else without_surrogates(str(paths[index]))

@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
-from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -27,16 +27,16 @@ from dear.methods.base import Method
 from dear.training.seeding import generator
 from dear.writing import part_of
 
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # before onnxruntime: it reports with the path of Python
 TOLERANCE = 1e-3
 MAX_ONNX_BYTES = 2**31 - 2**24
 """Maximum bytes in one ONNX file, leaving room for its graph: protocol buffers are limited to 2 GiB."""
 RANDOM_BATCHES = (1, 5)
 BATCH = 32
 METADATA = "dear.json"
-LOGGERS = ("onnxscript", "onnx_ir", "torch.onnx")
-"""Loggers of the exporter."""
 
-Run = Callable[[Tensor], list[Tensor]]
+Run = Callable[[Tensor], Tensor]
+"""An exported model: pixels to its first output."""
 Part = TypeVar("Part", bound=nn.Module)
 
 
@@ -128,8 +128,8 @@ def export(
         out.parent.mkdir(parents=True, exist_ok=True)
         part.unlink(missing_ok=True)  # torch would write through a link
         write, load = (_write_onnx, _load_onnx) if form == "onnx" else (_write_program, _load_program)
-        write(model, part, predictor.clip.image_size, outputs, metadata)
-        checked, difference, same = _check(model, load(part), predictor, images)
+        write(model, part, predictor.clip.image_size, metadata)
+        checked, difference, same = _check(model, load(part), predictor, [*images])
         if not difference <= TOLERANCE:
             raise ExportError(
                 f"the exported model differs from torch's by {difference:.1e} (allowed: {TOLERANCE:g}) on "
@@ -163,7 +163,7 @@ def _metadata(predictor: Predictor, vocabulary: Vocabulary | None, outputs: Sequ
     }
 
 
-def _program(model: nn.Module, size: int) -> torch.export.ExportedProgram:
+def _trace(model: nn.Module, size: int) -> torch.export.ExportedProgram:
     pixels = torch.rand(2, 3, size, size, generator=generator(0, "export"))
     batch = torch.export.Dim("batch", min=1)
     try:
@@ -175,39 +175,34 @@ def _program(model: nn.Module, size: int) -> torch.export.ExportedProgram:
     return program
 
 
-def _write_program(
-    model: nn.Module, path: Path, size: int, _outputs: Sequence[str], metadata: dict[str, Any]
-) -> None:
+def _write_program(model: nn.Module, path: Path, size: int, metadata: dict[str, Any]) -> None:
     buffer = io.BytesIO()  # on a full disk torch would abort the process
-    torch.export.save(_program(model, size), buffer, extra_files={METADATA: json.dumps(metadata)})
+    torch.export.save(_trace(model, size), buffer, extra_files={METADATA: json.dumps(metadata)})
     path.write_bytes(buffer.getbuffer())
 
 
 def _load_program(path: Path) -> Run:
     with path.open("rb") as file:
         module = torch.export.load(file).module()
-    return lambda pixels: [*module(pixels)]
+    return lambda pixels: module(pixels)[0]
 
 
-def _write_onnx(
-    model: nn.Module, path: Path, size: int, outputs: Sequence[str], metadata: dict[str, Any]
-) -> None:
-    _require_onnx()
+def _write_onnx(model: nn.Module, path: Path, size: int, metadata: dict[str, Any]) -> None:
+    for name in ("onnx", "onnxruntime", "onnxscript"):
+        if find_spec(name) is None:
+            raise ExportError(
+                f"{name} is not installed: {installation('export')}, or use --format torch-export."
+            )
     size_in_bytes = sum(tensor.nbytes for tensor in (*model.parameters(), *model.buffers()))
     if size_in_bytes > MAX_ONNX_BYTES:
         raise ExportError(
             f"the image tower has {size_in_bytes / 2**30:.1f} GiB, but an ONNX file is limited to 2: "
             "use --format torch-export."
         )
+    options: dict[str, Any] = {"input_names": ["pixels"], "output_names": metadata["outputs"]}
     try:
         with _quiet():
-            program: Any = torch.onnx.export(
-                _program(model, size),
-                input_names=["pixels"],
-                output_names=[*outputs],
-                dynamo=True,
-                verbose=False,
-            )
+            program: Any = torch.onnx.export(_trace(model, size), dynamo=True, verbose=False, **options)
         program.model.metadata_props.update({name: json.dumps(value) for name, value in metadata.items()})
         program.save(str(path), external_data=False)
     except (ExportError, OSError):
@@ -219,62 +214,40 @@ def _write_onnx(
 @contextmanager
 def _quiet() -> Iterator[None]:
     """Context without the exporter's warnings: the export is checked against torch afterwards."""
-    loggers = [logging.getLogger(name) for name in LOGGERS]
-    levels = [logger.level for logger in loggers]
-    for logger in loggers:
-        logger.setLevel(logging.ERROR)
+    before = logging.root.manager.disable
+    logging.disable(logging.WARNING)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     finally:
-        for logger, level in zip(loggers, levels, strict=True):
-            logger.setLevel(level)
+        logging.disable(before)
 
 
 def _load_onnx(path: Path) -> Run:
     import onnxruntime
 
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
-    return lambda pixels: [
-        torch.from_numpy(output) for output in session.run(None, {"pixels": pixels.numpy()})
-    ]
+    return lambda pixels: torch.from_numpy(session.run(None, {"pixels": pixels.numpy()})[0])
 
 
-def _require_onnx() -> None:
-    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # it reports with the path of Python
-    try:
-        import onnx  # noqa: F401
-        import onnxruntime  # noqa: F401
-        import onnxscript  # noqa: F401
-    except ModuleNotFoundError as error:
-        raise ExportError(
-            f"{error.name} is not installed: {installation('export')}, or use --format torch-export."
-        ) from error
-
-
-def _check(
-    model: nn.Module, run: Run, predictor: Predictor, images: Iterable[Path]
-) -> tuple[int, float, int]:
+def _check(model: nn.Module, run: Run, predictor: Predictor, paths: Sequence[Path]) -> tuple[int, float, int]:
     """The number of images compared, the largest difference of features or logits, and the number of images
     with the same best class (meaningless for features).
     """
-    size, stream = predictor.clip.image_size, generator(1, "export")
-    batches: list[Callable[[], Tensor]] = [
-        partial(torch.rand, count, 3, size, size, generator=stream) for count in RANDOM_BATCHES
-    ]
-    paths = [*images]
-    for start in range(0, len(paths), BATCH):
-        batches.append(partial(_pixels, predictor, paths[start : start + BATCH]))
     checked, differences, same = 0, list[Tensor](), 0
-    for batch in batches:
-        pixels = batch()
-        expected, exported = model(pixels)[0], run(pixels)[0]
+    for pixels in _batches(predictor, paths):
+        expected, exported = model(pixels)[0], run(pixels)
         checked += len(pixels)
         differences.append((expected - exported).abs().max())
         same += int((expected.flatten(1).argmax(dim=1) == exported.flatten(1).argmax(dim=1)).sum())
     return checked, float(torch.stack(differences).max()), same  # NaN if one of them is
 
 
-def _pixels(predictor: Predictor, paths: Sequence[Path]) -> Float[Tensor, "batch 3 height width"]:
-    return torch.stack([predictor.preprocess(path) for path in paths])
+def _batches(predictor: Predictor, paths: Sequence[Path]) -> Iterator[Float[Tensor, "batch 3 size size"]]:
+    """Random pixels, and images."""
+    size, stream = predictor.clip.image_size, generator(1, "export")
+    for count in RANDOM_BATCHES:
+        yield torch.rand(count, 3, size, size, generator=stream)
+    for start in range(0, len(paths), BATCH):
+        yield torch.stack([predictor.preprocess(path) for path in paths[start : start + BATCH]])

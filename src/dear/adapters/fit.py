@@ -44,7 +44,7 @@ from dear.methods.declaration import MethodSettings
 from dear.methods.registry import FIT_METHOD, FIT_REASON, METHODS, check_towers, known_method
 from dear.progress import Progress, Steps, TrainingStep
 from dear.reading.files import expanded
-from dear.roles.discover import DISCOVER, discover_at_hand, seconds_at_hand
+from dear.roles.discover import DISCOVER, discover_at_hand
 from dear.roles.packaged import WITHOUT, known_by_name, role_table
 from dear.roles.table import RoleTable
 from dear.training.checkpoint import CheckpointError, set_aside
@@ -229,8 +229,8 @@ def resolve_backbone(
 
 
 def resolve_roles(clip: Clip, roles: Path | str | None, dataset: Dataset, report: Progress) -> RoleTable:
-    """The requested role table, the packaged one, or one from the training images. If there is none, raises
-    RoleTableError, which says how long it takes to discover one.
+    """The requested role table, the packaged one, or one from the training images. Raises RoleTableError if
+    there is none.
     """
     if str(roles) == DISCOVER:
         return discover_at_hand(clip, dataset, report)
@@ -239,15 +239,9 @@ def resolve_roles(clip: Clip, roles: Path | str | None, dataset: Dataset, report
     except RoleTableError as error:
         if roles is not None:
             raise
-        try:
-            minutes = max(1, round(seconds_at_hand(clip, dataset) / 60))
-            advice = f"--roles {DISCOVER} finds one from the {len(dataset.train)} training images"
-            advice += f" (about {minutes} min here)"
-        except DataError as too_few:
-            advice = str(too_few).removesuffix(".")
         raise RoleTableError(
-            f"no role table is known for {clip.identity}{known_by_name(clip.identity)}: {advice}; --method "
-            f"{WITHOUT} needs none."
+            f"no role table is known for {clip.identity}{known_by_name(clip.identity)}: --roles {DISCOVER} "
+            f"finds one from the {len(dataset.train)} training images; --method {WITHOUT} needs none."
         ) from error
 
 

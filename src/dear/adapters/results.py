@@ -3,11 +3,11 @@ Light to import, so that commands can show them without loading torch.
 """
 
 import csv
-import io
 import json
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields
+from io import TextIOWrapper
 from pathlib import Path
 from typing import Any, Literal
 
@@ -18,6 +18,7 @@ from dear.report.intervals import LEVEL, gain_interval, share_interval
 from dear.writing import output_file
 
 SUFFIXES = (".csv", ".jsonl")
+RANKED = ("class", "probability")
 
 
 @dataclass(frozen=True)
@@ -82,22 +83,28 @@ def write_predictions(
     """
     out = expanded(out)
     check_table(out)
-    as_json = out.suffix.lower() == ".jsonl"
     images, unreadable = 0, list[Unreadable]()
     with output_file(out) as file:
+        text = TextIOWrapper(file, "utf-8", "surrogateescape", newline="")  # file names keep their bytes
+        rows = csv.writer(text, lineterminator="\n")
         for result in results:
             report(result)
             if isinstance(result, Unreadable):
                 unreadable.append(result)
                 continue
-            header = "" if images or as_json else _header(len(result.top))
-            line = json.dumps(asdict(result)) + "\n" if as_json else _csv_line(result, out)
-            # File names keep their bytes.
-            file.write((header + line).encode("utf-8", "surrogateescape"))
+            if out.suffix.lower() == ".jsonl":
+                text.write(json.dumps(asdict(result)) + "\n")
+            else:
+                if not images:
+                    others = [f"{name}_{n + 1}" for n in range(1, len(result.top)) for name in RANKED]
+                    rows.writerow(["file", *RANKED, *others])
+                best = [cell for one in result.top for cell in (csv_text(one.name), one.probability)]
+                rows.writerow([_csv_path(result.image or "", out), *best])
             images += 1
         if not images:
             reason = f": {unreadable[0].reason}" if unreadable else "."
             raise DataError(f"none of {len(unreadable)} images can be read{reason}")
+        text.detach()
     return PredictionsFile(out, images, unreadable)
 
 
@@ -111,25 +118,13 @@ def check_table(out: Path) -> None:
         raise OutputError(f"--out {out} is a folder: give the name of a file in it.")
 
 
-def _header(top: int) -> str:
-    ranked = [f"{name}_{rank}" for rank in range(2, top + 1) for name in ("class", "probability")]
-    return _row(["file", "class", "probability", *ranked])
-
-
-def _csv_line(prediction: Prediction, out: Path) -> str:
-    cells = [cell for best in prediction.top for cell in (csv_text(best.name), best.probability)]
-    folder, name = os.path.dirname(os.path.abspath(out)), prediction.image or ""
-    if name and (path := Path(os.path.abspath(name))).is_relative_to(folder):
-        name = path.relative_to(folder).as_posix()
-    if name and csv_text(name) != name:
-        name = f"./{name}"  # an apostrophe would be part of the path when the table is read
-    return _row([csv_text(name), *cells])
-
-
-def _row(cells: Sequence[object]) -> str:
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerow(cells)
-    return text.getvalue()
+def _csv_path(image: str, table: Path) -> str:
+    """The file of an image as a table names it, from its own folder on if it is below that."""
+    folder, path = os.path.dirname(os.path.abspath(table)), Path(os.path.abspath(image))
+    if image and path.is_relative_to(folder):
+        image = path.relative_to(folder).as_posix()
+    # An apostrophe, which keeps spreadsheets from taking it for a formula, would be part of the path.
+    return csv_text(image if csv_text(image) == image else f"./{image}")
 
 
 @dataclass(frozen=True)
@@ -178,14 +173,6 @@ def shown_metrics(metrics: Mapping[str, Any], decimals: int) -> dict[str, str]:
     return shown
 
 
-def summary(metrics: Mapping[str, Any]) -> str:
-    """All metrics of a bundle in one line, the accuracy beside zero-shot and chance."""
-    texts = shown_metrics(metrics, 2)
-    accuracy, zero_shot, chance = (texts.pop(title) for title in ("accuracy", "zero-shot", "chance"))
-    others = "".join(f", {title} {text}" for title, text in texts.items())
-    return f"accuracy {accuracy} (zero-shot {zero_shot}, chance {chance}){others}"
-
-
 FEWEST = 20
 """Images for which a temperature is fitted without being asked for."""
 WEAK_CALIBRATION = 0.1
@@ -194,11 +181,8 @@ WEAK_CALIBRATION = 0.1
 
 def verdict(scores: Mapping[str, Any], images: int) -> list[str]:
     """What the scores of a bundle mean, in sentences: whether it is better than zero-shot and chance, by how
-    much, and what it confuses. ``scores`` has the fields of `BundleScores`; those of an older bundle may lack
-    some, then there is only a summary.
+    much, and what it confuses. ``scores`` has the fields of `BundleScores`.
     """
-    if not {"gained", "lost", "confusions"} <= scores.keys():
-        return [summary(scores)]
     right, chance = round(scores["accuracy"] * images), scores["chance"]
     low, high = share_interval(right, images)
     level = f"{LEVEL:.0%}"

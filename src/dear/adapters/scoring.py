@@ -37,7 +37,7 @@ def evaluate_bundle(
 
     Test images that the bundle was fitted on are left out, with a warning, and there is one of the tiny CLIP
     on photographs; ``cautious`` is false where both have been seen to. Raises DataError for a split without
-    (other) images, or a class that the bundle does not have.
+    (other) images, or a class that the bundle does not have, BundleError for results that are no numbers.
     """
     left_out = 0
     if cautious:
@@ -81,9 +81,7 @@ def predict_split(
     keep_features: bool = False,
     progress: Progress = silent,
 ) -> Predictions:
-    """A bundle's predictions for a split, and those of its frozen backbone. Raises as `evaluate_bundle`, and
-    BundleError if they are no numbers.
-    """
+    """A bundle's predictions for a split, and those of its frozen backbone. Raises as `evaluate_bundle`."""
     images = images_of(dataset, split)
     vocabulary = predictor.vocabulary(None if own_classes else dataset.classnames)
     frozen = frozen_clip(predictor.clip)

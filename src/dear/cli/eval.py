@@ -2,11 +2,11 @@
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from rich.console import Console
 
-from dear.adapters.results import BundleScores, summary, verdict
+from dear.adapters.results import BundleScores, shown_metrics, verdict
 from dear.cli.output import progress_console, table
 from dear.data.settings import DataSettings
 
@@ -63,21 +63,21 @@ def command(
     with held_notes(), progress_console().status("scoring"):
         images = load_dataset(data, dataset)
         predictor = Predictor(loaded, device, pretrained=pretrained)
-        own_classes = classes == "bundle"
+        options: dict[str, Any] = {"split": split, "own_classes": classes == "bundle"}
         if out is None:
-            return Evaluated(**vars(evaluate_bundle(predictor, images, split=split, own_classes=own_classes)))
-        scores, files = write_evaluation(out, predictor, images, split=split, own_classes=own_classes)
+            return Evaluated(**vars(evaluate_bundle(predictor, images, **options)))
+        scores, files = write_evaluation(out, predictor, images, **options)
     return Evaluated(**vars(scores), page=files[0], files=files)
 
 
 def render(result: Evaluated, console: Console) -> None:
-    """Show accuracy per class, worst first, and the summary."""
+    """Show accuracy per class, worst first, all metrics, and what they mean."""
     worst = sorted(result.per_class.items(), key=lambda row: row[1])
     console.print(table(None, ("class", "accuracy"), [(name, 100 * share) for name, share in worst]))
     left_out = f" (without {result.left_out} that the bundle was fitted on)" if result.left_out else ""
     console.print(
         f"{result.data}, {result.images} {result.split} images{left_out}, {result.classes} classes: "
-        f"{summary(vars(result))}",
+        + ", ".join(f"{title} {value}" for title, value in shown_metrics(vars(result), 2).items()),
         *verdict(vars(result), result.images),
         sep="\n",
         markup=False,

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from rich.console import Console
 
-from dear.adapters.results import FEWEST, verdict
+from dear.adapters.results import FEWEST
 from dear.backbone.choice import check_model
 from dear.cli.run import collect_settings
 from dear.data.settings import DataSettings
@@ -107,19 +107,20 @@ def command(
             progress=progress,
             verbose=False,
         )
+    facts = bundle.training
     return Fitted(
-        out,
-        bundle.method,
-        str(bundle.weights),
-        len(bundle.classes),
-        bundle.parameters,
-        (out / ADAPTER).stat().st_size,
-        bundle.temperature,
-        dict(bundle.metrics),
-        verdict(bundle.metrics, bundle.training["test_images"]) if bundle.metrics else [],
-        bundle.training["test_images"],
-        bundle.training["train_images"],
-        bundle.training.get("calibration_images", 0),
+        out=out,
+        method=bundle.method,
+        backbone=str(bundle.weights),
+        classes=len(bundle.classes),
+        parameters=bundle.parameters,
+        bytes=(out / ADAPTER).stat().st_size,
+        temperature=bundle.temperature,
+        metrics=dict(bundle.metrics),
+        verdict=bundle.findings,
+        test_images=facts["test_images"],
+        train_images=facts["train_images"],
+        calibration_images=facts.get("calibration_images", 0),
     )
 
 
@@ -131,21 +132,18 @@ def render(result: Fitted, console: Console) -> None:
         if (shots := (result.train_images - FEWEST) // result.classes) > 0:
             spared = result.train_images - shots * result.classes
             calibrated += f" (--shots {shots} keeps {spared} or more training images for that)"
+    tested = [f"On {result.test_images} test images:", *(f"  {line}" for line in result.verdict)]
+    steps = {f"dear predict {result.out} IMAGE...": "classify images"}
+    if result.verdict:
+        steps[f"dear eval {result.out} DATA --out page"] = "see the mistakes"
+    steps[f"dear serve {result.out}"] = "try it in a browser"
     lines = [
         f"{result.method} on {result.backbone}: {result.classes} classes, {result.train_images} training "
-        f"images, {result.parameters:,} trained parameters ({result.bytes / 1e6:.2f} MB), {calibrated}"
+        f"images, {result.parameters:,} trained parameters ({result.bytes / 1e6:.2f} MB), {calibrated}",
+        *[f"{FIT_METHOD} is {FIT_REASON}"] * (result.method == FIT_METHOD),
+        *(tested if result.verdict else ["Not tested: no image was left for testing."]),
+        f"bundle: {result.out}",
+        "next:",
+        *(f"  {words:{max(map(len, steps))}}  {purpose}" for words, purpose in steps.items()),
     ]
-    if result.method == FIT_METHOD:
-        lines.append(f"{FIT_METHOD} is {FIT_REASON}")
-    if result.verdict:
-        lines += [f"On {result.test_images} test images:", *(f"  {line}" for line in result.verdict)]
-    else:
-        lines.append("Not tested: no image was left for testing.")
-    lines += [f"bundle: {result.out}", "next:"]
-    steps = [(f"dear predict {result.out} IMAGE...", "classify images")]
-    if result.verdict:
-        steps.append((f"dear eval {result.out} DATA --out page", "see the mistakes"))
-    steps.append((f"dear serve {result.out}", "try it in a browser"))
-    width = max(len(typed) for typed, _ in steps)
-    lines += [f"  {typed:{width}}  {purpose}" for typed, purpose in steps]
     console.print("\n".join(lines), markup=False, soft_wrap=True)

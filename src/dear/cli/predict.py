@@ -13,16 +13,10 @@ from typing import Literal
 
 from rich.console import Console
 
-from dear.adapters.results import (
-    Prediction,
-    PredictionsFile,
-    Unreadable,
-    check_table,
-    write_predictions,
-)
+from dear.adapters.results import Prediction, PredictionsFile, Unreadable, check_table, write_predictions
 from dear.cli.output import json_text
 from dear.errors import DataError, SettingsError, printable
-from dear.reading.files import ReadingError, read_lines
+from dear.reading.files import read_lines
 from dear.report.grid import csv_text
 
 Form = Literal["table", "jsonl", "csv"]
@@ -96,7 +90,9 @@ def command(
         raise SettingsError(f"batch is {batch}: it must be at least 1.")
     if classes and classes_file:
         raise SettingsError("--classes and --classes-file: give only one of them.")
-    names = _names(classes_file) if classes_file else classes
+    names = classes
+    if classes_file:
+        names = [line.strip() for line in read_lines(classes_file) if line.strip()]
     paths = [*_paths(images)]
     if not paths:
         raise DataError("there is no image to predict: the list on stdin is empty.")
@@ -112,28 +108,23 @@ def command(
         names = [*(names or loaded.classes), *add_classes]
     predictor = Predictor(loaded, device, pretrained=pretrained)
     results = predictor.predict_each(paths, top, names, batch=batch)
-    if out is not None:
-        done = count(1)
-        with StepProgress() as progress:
-
-            def report(result: Prediction | Unreadable) -> None:
-                if isinstance(result, Unreadable):
-                    progress.note(f"dear: {result.reason}")
-                progress("predicting", next(done), len(paths))
-
-            return write_predictions(out, results, report)
-    predictions: list[Prediction] = []
-    unreadable: list[Unreadable] = []
     with StepProgress() as progress:
-        for number, result in enumerate(results, start=1):
-            if isinstance(result, Prediction):
-                predictions.append(result)
-            else:
-                unreadable.append(result)
-                if len(paths) > 1:
-                    progress.note(f"dear: {result.reason}")
+        number = count(1)
+
+        def report(result: Prediction | Unreadable) -> None:
+            if isinstance(result, Unreadable) and len(paths) > 1:
+                progress.note(f"dear: {result.reason}")
             if len(paths) > batch:
-                progress("predicting", number, len(paths))
+                progress("predicting", next(number), len(paths))
+
+        if out is not None:
+            return write_predictions(out, results, report)
+        done = list[Prediction | Unreadable]()
+        for result in results:
+            report(result)
+            done.append(result)
+    predictions = [result for result in done if isinstance(result, Prediction)]
+    unreadable = [result for result in done if isinstance(result, Unreadable)]
     if not predictions:
         several = f"none of {len(paths)} images can be read; the first: " if len(paths) > 1 else ""
         raise DataError(several + unreadable[0].reason)
@@ -145,27 +136,18 @@ def render(result: Predicted | PredictionsFile, console: Console) -> None:
     if not isinstance(result, Predicted):
         unread = f"; {len(result.unreadable)} could not be read" if result.unreadable else ""
         console.print(f"{result.images} images in {result.out}{unread}", markup=False, soft_wrap=True)
-        return
-    if result.format == "jsonl":
+    elif result.format == "jsonl":
         for line in [*result.predictions, *result.unreadable]:
             console.out(json_text(line), highlight=False)
-        return
-    features = [*result.predictions[0].best.evidence]
-    if result.format == "csv":
-        text = io.StringIO()
-        rows = csv.writer(text, lineterminator="\n")
-        rows.writerow(["file", "rank", "class", "probability", "logit", *(f"evidence.{f}" for f in features)])
-        for row in _rows(result.predictions):
-            rows.writerow([csv_text(cell) if isinstance(cell, str) else cell for cell in row])
-        console.out(text.getvalue(), highlight=False, end="")
-        return
-    for prediction in result.predictions:
-        console.print(_text(prediction), markup=False, highlight=False, soft_wrap=True)
-    if len(features) > 1:
-        console.print(EXPLANATION, markup=False, highlight=False, soft_wrap=True)
-    if result.unreadable:
-        bad = len(result.unreadable)
-        console.print(f"{bad} of {bad + len(result.predictions)} images could not be read", markup=False)
+    elif result.format == "csv":
+        console.out(_csv(result.predictions), highlight=False, end="")
+    else:
+        bad, total = len(result.unreadable), len(result.unreadable) + len(result.predictions)
+        texts = [*map(_text, result.predictions)]
+        texts += [EXPLANATION] if len(result.predictions[0].best.evidence) > 1 else []
+        texts += [f"{bad} of {total} images could not be read"] if bad else []
+        for text in texts:
+            console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
 def _text(prediction: Prediction) -> str:
@@ -183,25 +165,17 @@ def _text(prediction: Prediction) -> str:
     return "\n".join(lines).replace("\xa0", " ") + "\n"
 
 
-def _rows(predictions: Sequence[Prediction]) -> Iterator[list[object]]:
+def _csv(predictions: Sequence[Prediction]) -> str:
+    """A row for each image and class."""
+    text = io.StringIO()
+    rows = csv.writer(text, lineterminator="\n")
+    evidence = [f"evidence.{name}" for name in predictions[0].best.evidence]
+    rows.writerow(["file", "rank", "class", "probability", "logit", *evidence])
     for prediction in predictions:
-        for rank, candidate in enumerate(prediction.top, start=1):
-            yield [
-                prediction.image,
-                rank,
-                candidate.name,
-                candidate.probability,
-                candidate.logit,
-                *candidate.evidence.values(),
-            ]
-
-
-def _names(file: Path) -> list[str]:
-    try:
-        lines = read_lines(file)
-    except ReadingError as error:
-        raise DataError(f"cannot read the classes in {file}: {error.reason}.") from error
-    return [line.strip() for line in lines if line.strip()]
+        for rank, best in enumerate(prediction.top, start=1):
+            names = csv_text(prediction.image or ""), rank, csv_text(best.name)
+            rows.writerow([*names, best.probability, best.logit, *best.evidence.values()])
+    return text.getvalue()
 
 
 def _paths(images: Sequence[str]) -> Iterator[str]:

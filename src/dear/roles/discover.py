@@ -2,7 +2,6 @@
 training images of a data set with the usual settings, when a CLIP has no role table (`discover_at_hand`).
 """
 
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,7 @@ from dear.data.dataset import Dataset, Images
 from dear.data.fewshot import Subset
 from dear.errors import DataError, SettingsError, warn
 from dear.progress import Progress, silent
-from dear.roles.ablation import SAMPLE, layer_curve
+from dear.roles.ablation import layer_curve
 from dear.roles.build import build_table, require_concepts
 from dear.roles.decompose import Decomposition, analysed_layers, decompose, head_rank, spread
 from dear.roles.phrases import GENERAL, WORLD, Pool, general_pool, load_pool
@@ -34,11 +33,6 @@ MAX_IMAGES = 10_000
 """As many images as `dear roles discover` uses by default."""
 FEW_IMAGES = 1000
 """Fewer images than this cause a warning [ours]: roles were stable for 10,000 (docs/roles.md)."""
-TIMED_IMAGES, TIMED_PHRASES = 4, 16
-CLUSTERS = 60.0
-"""Seconds for what does not grow with the images, chiefly clusters and their map [ours]: 125 for 48 heads of
-ViT-B/16 on a core that was shared with other work.
-"""
 
 
 def span_heads(
@@ -170,26 +164,6 @@ def discover_at_hand(clip: Clip, dataset: Dataset, progress: Progress = silent) 
     for line in lines:
         warn(f"roles: {line}")
     return table
-
-
-@torch.no_grad()
-def seconds_at_hand(clip: Clip, dataset: Dataset) -> float:
-    """An estimate of how long `discover_at_hand` takes: a few images and phrases are timed. Raises DataError
-    for too few images.
-    """
-    images, pool = _training_images(clip, dataset), usual_pool(clip)
-    few, layers = Subset(images, torch.arange(TIMED_IMAGES)), analysed_layers(clip)
-    an_image = _timed(lambda: decompose(clip, few, layers)) / TIMED_IMAGES
-    of_curve = _timed(lambda: layer_curve(clip, few, layers)) / TIMED_IMAGES
-    a_phrase = _timed(lambda: embed_text(clip, pool.phrases[:TIMED_PHRASES])) / TIMED_PHRASES
-    return len(images) * an_image + min(len(images), SAMPLE) * of_curve + len(pool) * a_phrase + CLUSTERS
-
-
-def _timed(work: Callable[[], object]) -> float:
-    """Seconds that a call takes."""
-    started = time.perf_counter()
-    work()
-    return time.perf_counter() - started
 
 
 def _training_images(clip: Clip, dataset: Dataset) -> Subset:

@@ -184,6 +184,10 @@ def test_damage_is_refused(
     assert str(folder) in str(refusal.value)
 
 
+METRICS = [("accuracy", "a"), ("zero_shot", ["a"]), ("chance", 2), ("gained", 2**40), ("lost", 0.5)]
+EPOCHS: list[Any] = [5, [1], [{"epoch": 1}], [{"epoch": "x", "loss": []}], [{"epoch": 1, "loss": 1e308}]]
+
+
 def told(**changes: Any) -> dict[str, Any]:
     return {"model": "small", "pretrained": None, "weights": asdict(Identity("a", "b", "c"))} | changes
 
@@ -216,7 +220,8 @@ def told(**changes: Any) -> dict[str, Any]:
         *[({"temperature": value}, "temperature") for value in ("hot", 0, -1, 1e300)],
         *[({"temperature": value}, "finite") for value in (math.nan, math.inf)],
         *[({"templates": value}, "template") for value in ([], "a {}.", ["{} {}"])],
-        ({"metrics": {"accuracy": 2}}, r"metrics\.accuracy"),
+        *[({"metrics": {name: value}}, rf"metrics\.{name}") for name, value in METRICS],
+        *[({"training": {"epochs": value}}, r"training\.epochs") for value in EPOCHS],
         ({"training": {"test_images": -1}}, r"training\.test_images"),
         ({"adapter": 3}, "adapter"),
     ],

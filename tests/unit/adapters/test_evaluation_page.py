@@ -9,13 +9,11 @@ import pytest
 import torch
 
 from dear.adapters import evaluation_page
-from dear.adapters.bundle import Bundle
 from dear.adapters.evaluation_page import core_heads, measure_bundle, write_evaluation
 from dear.adapters.predictor import Predictor
 from dear.backbone.clip import Clip
 from dear.data.dataset import Dataset
 from dear.data.loading import load_dataset
-from dear.errors import BundleError
 from dear.evaluation.metrics import expected_error
 from dear.evaluation.predictions import Predictions
 from dear.roles.table import HeadRole
@@ -42,24 +40,6 @@ def predictor(small_clip: Clip) -> Predictor:
     made = small_predictor(small_clip)
     made.bundle = replace(made.bundle, training={"epochs": [{"epoch": 1, "loss": 2.0}]})
     return made
-
-
-@pytest.mark.parametrize(
-    ("epochs", "message"),
-    [
-        (5, "training.epochs is 5: it must be a list"),
-        ([1], r"training.epochs\[0\] is 1: it must be"),
-        ([{"epoch": 1}], r"training.epochs\[0\] .*'loss'"),
-        ([{"epoch": "x", "loss": []}], r"epochs\[0\]\.(epoch|loss) is"),
-        ([{"epoch": 1, "loss": 1e308}], r"epochs\[0\].loss is 1e\+308"),
-    ],
-)
-def test_a_forged_learning_curve_is_refused(
-    epochs: object, message: str, predictor: Predictor, tmp_path: Path
-) -> None:
-    replace(predictor.bundle, training={"epochs": epochs}).save_pretrained(tmp_path / "forged")
-    with pytest.raises(BundleError, match=message):
-        Bundle.from_pretrained(tmp_path / "forged")
 
 
 def test_the_numbers_are_those_of_the_scores(predictor: Predictor, toys: Dataset) -> None:
@@ -176,15 +156,3 @@ def test_features_of_one_number_have_a_map() -> None:
     )
     assert found is not None
     assert found.points["class"].shape == (20, 2)
-
-
-@pytest.mark.parametrize(("layer", "head"), [(99, 0), (1, 99)])
-def test_a_role_table_of_heads_that_the_backbone_lacks(predictor: Predictor, layer: int, head: int) -> None:
-    """It was noticed when the page was drawn, with the images scored."""
-    table = predictor.bundle.roles
-    assert table is not None
-    forged = replace(table, heads=(*table.heads, HeadRole(layer, head, "mixed", None)))
-    with pytest.raises(
-        BundleError, match=rf"role table has layer {layer} head {head}, but small has \d layers"
-    ):
-        replace(predictor.bundle, roles=forged).check(predictor.clip)

@@ -5,6 +5,7 @@ import json
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -82,17 +83,20 @@ def test_it_is_written_as_it_comes_and_whole_or_not_at_all(tmp_path: Path) -> No
     assert (tmp_path / "p.csv").read_text() == "before"
 
 
-def test_what_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"none of 1 images can be read: cannot read bad\.jpg"):
-        write_predictions(tmp_path / "p.csv", [BAD])
-    with pytest.raises(SettingsError, match=r"ending in \.csv, \.jsonl"):
-        write_predictions(tmp_path / "p.txt", FOUND)
+@pytest.mark.parametrize(
+    ("name", "results", "error"),
+    [
+        ("p.csv", [BAD], DataError),
+        ("p.txt", FOUND, SettingsError),
+        ("d.csv", FOUND, OutputError),
+        ("file/p.csv", FOUND, OutputError),
+    ],
+)
+def test_what_is_refused(name: str, results: list[Any], error: type[Exception], tmp_path: Path) -> None:
     (tmp_path / "d.csv").mkdir()
-    with pytest.raises(OutputError, match="is a folder"):
-        write_predictions(tmp_path / "d.csv", FOUND)
     (tmp_path / "file").touch()
-    with pytest.raises(OutputError, match="cannot write"):
-        write_predictions(tmp_path / "file" / "p.csv", FOUND)
+    with pytest.raises(error):
+        write_predictions(tmp_path / name, results)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["d.csv", "file"]
 
 
@@ -120,8 +124,6 @@ def test_the_verdict_says_what_scores_mean(gained: int, lost: int, right: int, s
     at_chance = verdict(scores | {"accuracy": 0.1, "gained": 0, "lost": 0, "calibration_error": 0.1}, 70)
     assert at_chance[0] == "Not clearly better than chance."
     assert not any("zero-shot:" in line or "Probabilities" in line for line in at_chance)
-    del scores["gained"]  # of an older version
-    assert verdict(scores, 70)[0].startswith("accuracy ")
 
 
 def test_a_bundle_shows_what_was_measured_in_a_line(make_small_clip: Callable[..., Clip]) -> None:
@@ -145,4 +147,4 @@ def test_a_bundle_shows_what_was_measured_in_a_line(make_small_clip: Callable[..
     for metrics in ({}, {"accuracy": "much"}, {"accuracy": 0.5, **rest, "gained": 1, "lost": 0}):
         other = replace(bundle, metrics=metrics)
         assert repr(other).endswith(f"{count} classes. Not measured.>")
-        assert ("cannot be read" if metrics else "Not tested") in other.verdict
+        assert "Not tested" in other.verdict

@@ -10,6 +10,7 @@ from dear.cli import run
 from dear.cli.parsing import build_parser
 from dear.cli.registry import COMMANDS
 from dear.evaluation.experiment import RunOptions
+from dear.evaluation.protocols import protocol_class
 from dear.evaluation.recipe import load_recipe
 from dear.methods.coop import CoOpSettings
 
@@ -46,7 +47,7 @@ def test_three_ways_to_the_same_experiment(tmp_path: Path, monkeypatch: pytest.M
     command(**options)
 
     from_python = dear.Experiment(
-        protocol=dear.protocol_class("cross-dataset")(source="badges"),  # type: ignore[call-arg]
+        protocol=protocol_class("cross-dataset")(source="badges"),  # type: ignore[call-arg]
         plans=(dear.Plan("coop", settings=CoOpSettings(tokens=7)),),
         data=("tags", "mixed-paints"),
         seeds=(3, 5),
@@ -65,7 +66,7 @@ def test_three_ways_to_the_same_experiment(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_what_is_not_given_comes_from_the_protocol() -> None:
-    few_shot = dear.Experiment(protocol=dear.protocol_class("few-shot")(), plans=(dear.Plan("dear"),))
+    few_shot = dear.Experiment(protocol=protocol_class("few-shot")(), plans=(dear.Plan("dear"),))
     assert (few_shot.shots, few_shot.seeds, few_shot.out) == ((1, 2, 4, 8, 16), (1,), Path("runs/few-shot"))
     assert len(few_shot.data) == 12
     assert {field.name for field in fields(RunOptions)} <= {field.name for field in fields(few_shot)}

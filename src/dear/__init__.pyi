@@ -1,0 +1,26 @@
+# The names of `dear`, each once, which docs/api.md explains. All else is imported from its module.
+
+from .adapters.bundle import Bundle as Bundle
+from .adapters.classifier import DearClassifier as DearClassifier
+from .adapters.fit import fit as fit
+from .adapters.predictor import Predictor as Predictor
+from .adapters.scoring import evaluate_bundle as evaluate_bundle
+from .backbone.load import load_clip as load_clip
+from .data.loading import load_dataset as load_dataset
+from .data.settings import DataSettings as DataSettings
+from .errors import DearError as DearError
+from .evaluation.experiment import Experiment as Experiment
+from .evaluation.launch.dispatch import launch as launch
+from .evaluation.plan import Plan as Plan
+from .evaluation.runs import run_all as run_all
+from .methods.base import Method as Method
+from .methods.declaration import MethodSettings as MethodSettings
+from .methods.registry import register as register
+from .retrieval.build import build_index as build_index
+from .retrieval.query import open_index as open_index
+from .roles.discover import discover as discover
+from .roles.packaged import role_table as role_table
+from .roles.table import RoleTable as RoleTable
+from .training.settings import TrainOptions as TrainOptions
+
+__version__: str
