@@ -4,13 +4,15 @@ import ast
 from dataclasses import dataclass, fields
 from functools import cache
 from importlib.util import find_spec
+from inspect import cleandoc
 from pathlib import Path
 from textwrap import wrap
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
+from docstring_parser import DocstringStyle, parse
 from rich.console import Console
 
-from dear.cli.help import descriptions, list_other_defaults
+from dear.cli.parsing import list_other_defaults
 from dear.evaluation.protocols import PROTOCOLS
 from dear.methods.declaration import ANY, Declaration, MethodSettings
 from dear.methods.registry import FIT_METHOD, METHODS, known_method
@@ -140,6 +142,13 @@ def _settings(method: Declaration) -> list[Setting]:
         )
         for field in fields(kind)
     ]
+
+
+def descriptions(kind: type) -> dict[str, str]:
+    """The description of each field, from the docstrings of a class and its bases."""
+    docs = [part.__doc__ or "" for part in reversed(kind.__mro__)]
+    parameters = [entry for doc in docs for entry in parse(cleandoc(doc), DocstringStyle.GOOGLE).params]
+    return {entry.arg_name: " ".join((entry.description or "").split()) for entry in parameters}
 
 
 def _allowed(kind: type[MethodSettings], name: str, hint: Any) -> str:

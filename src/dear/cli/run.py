@@ -5,8 +5,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from inspect import cleandoc
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Any
 
+from cyclopts import Parameter
 from rich.console import Console
 
 from dear.cli.output import table
@@ -67,21 +68,25 @@ class Summary:
 def protocol_command(name: str) -> Callable[..., Summary]:
     """The command of a protocol, built from its class: the docstring is the help, the fields are options."""
     kind = protocol_class(name)
+    if fields(kind):
+        hint: Any = Annotated[kind, Parameter(name="*")]
+    else:
+        hint = Annotated[kind, Parameter(parse=False)]
 
     def command(
         *,
-        protocol: Flat[kind],  # type: ignore[valid-type]
+        protocol: hint = kind(),  # noqa: B008
         methods: list[str] | None = None,
         role_variant: list[RoleVariant] | None = None,
-        options: Flat[RunOptions],
+        options: Flat[RunOptions] = RunOptions(),  # noqa: B008 (frozen)
         dry_run: bool = False,
         start_over: bool = False,
-        machines: Flat[Machines],
+        machines: Flat[Machines] = Machines(),  # noqa: B008
         **settings: MethodSettings,
     ) -> Summary:
-        plans = make_plans(methods, settings, role_variant, protocol.methods())  # type: ignore[attr-defined]
+        plans = make_plans(methods, settings, role_variant, protocol.methods())
         if methods is None:
-            plans = tuple(filter(protocol.fits, plans))  # type: ignore[attr-defined]
+            plans = tuple(filter(protocol.fits, plans))
         experiment = Experiment(protocol=protocol, plans=plans, start_over=start_over, **vars(options))
         return run([experiment], machines, dry_run=dry_run)
 
@@ -90,14 +95,20 @@ def protocol_command(name: str) -> Callable[..., Summary]:
     return command
 
 
+base_to_novel, cross_dataset, domain_generalization, few_shot, retrieval = map(
+    protocol_command,
+    ("base-to-novel", "cross-dataset", "domain-generalization", "few-shot", "retrieval"),
+)
+
+
 def command_ablation(
     *,
     of: list[str] | None = None,
     without: list[str] | None = None,
-    options: Flat[RunOptions],
+    options: Flat[RunOptions] = RunOptions(),  # noqa: B008 (frozen)
     dry_run: bool = False,
     start_over: bool = False,
-    machines: Flat[Machines],
+    machines: Flat[Machines] = Machines(),  # noqa: B008
     **settings: MethodSettings,
 ) -> Summary:
     """Run DeAR's ablations in base-to-novel. Each varies one setting.
@@ -127,7 +138,7 @@ def command_recipe(
     out: Path | None = None,
     dry_run: bool = False,
     start_over: bool = False,
-    machines: Flat[Machines],
+    machines: Flat[Machines] = Machines(),  # noqa: B008
 ) -> Summary:
     """Run a recipe (YAML), or all recipes of a folder; what they share is computed once.
 
