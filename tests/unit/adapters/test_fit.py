@@ -10,8 +10,7 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from dear.adapters.bundle import Bundle
-from dear.adapters.calibration import best_temperature
-from dear.adapters.fit import fit
+from dear.adapters.fit import best_temperature, fit
 from dear.adapters.model_card import model_card
 from dear.adapters.predictor import Predictor
 from dear.adapters.results import summary
