@@ -65,10 +65,7 @@ GROUPS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "report": ("report:command", "Write tables and figures of the records in a folder."),
     },
     "roles: what the attention heads of a CLIP do": {
-        "roles discover": (
-            "roles_discover:command_discover",
-            "Find the role of every attention head of a CLIP.",
-        ),
+        "roles discover": ("roles_discover:command_discover", "Find the role of every attention head."),
         "roles assign": ("roles_discover:command_assign", "Assign roles from a TEXTSPAN result."),
         "roles show": ("roles:command_show", "Show a role table; make shuffled and random ones."),
         "roles compare": ("roles:command_compare", "Measure the agreement of two role tables."),

@@ -37,10 +37,21 @@ Args:
         suit the protocol.
     role_variant: Variants of the role table to run DeAR with. By default roles, the unchanged table; the
         other three are the paper's ablations of its mask.
-    dry_run: List the runs without making them.
-    start_over: Set a damaged checkpoint aside and start its run over. Without it that is an error.
     settings: Settings of the methods, such as --dear.beta or --coop.tokens.
 """
+
+
+@dataclass(frozen=True)
+class Start:
+    """How runs are started.
+
+    Attributes:
+        dry_run: List the runs without making them.
+        start_over: Set a damaged checkpoint aside and start its run over. Without it that is an error.
+    """
+
+    dry_run: bool = False
+    start_over: bool = False
 
 
 @dataclass(frozen=True)
@@ -79,16 +90,15 @@ def protocol_command(name: str) -> Callable[..., Summary]:
         methods: list[str] | None = None,
         role_variant: list[RoleVariant] | None = None,
         options: Flat[RunOptions] = RunOptions(),  # noqa: B008 (frozen)
-        dry_run: bool = False,
-        start_over: bool = False,
+        start: Flat[Start] = Start(),
         machines: Flat[Machines] = Machines(),  # noqa: B008
         **settings: MethodSettings,
     ) -> Summary:
         plans = make_plans(methods, settings, role_variant, protocol.methods())
         if methods is None:
             plans = tuple(filter(protocol.fits, plans))
-        experiment = Experiment(protocol=protocol, plans=plans, start_over=start_over, **vars(options))
-        return run([experiment], machines, dry_run=dry_run)
+        experiment = Experiment(protocol=protocol, plans=plans, start_over=start.start_over, **vars(options))
+        return run([experiment], machines, dry_run=start.dry_run)
 
     about = cleandoc(kind.__doc__ or "").partition("\n\nAttributes:")[0]
     command.__doc__ = f"{about}\n{OF_A_PROTOCOL}"
@@ -106,8 +116,7 @@ def command_ablation(
     of: list[str] | None = None,
     without: list[str] | None = None,
     options: Flat[RunOptions] = RunOptions(),  # noqa: B008 (frozen)
-    dry_run: bool = False,
-    start_over: bool = False,
+    start: Flat[Start] = Start(),
     machines: Flat[Machines] = Machines(),  # noqa: B008
     **settings: MethodSettings,
 ) -> Summary:
@@ -119,14 +128,12 @@ def command_ablation(
     Args:
         of: Ablations: mask, loss, inference, quantile, attributes, beta, first. By default all.
         without: Rows to leave out, by label, for example 'K = 7', which needs seven known concepts.
-        dry_run: List the runs without making them.
-        start_over: Set a damaged checkpoint aside and start its run over. Without it that is an error.
         settings: Settings of DeAR, such as --dear.tokens; not those that a chosen ablation varies.
     """
     plans = ablation_plans(ablations() if of is None else of, settings[METHOD], without=without or ())
     options = replace(options, out=options.out or Path("runs/ablation"))
-    experiment = Experiment(protocol=BaseToNovel(), plans=plans, start_over=start_over, **vars(options))
-    return run([experiment], machines, dry_run=dry_run)
+    experiment = Experiment(protocol=BaseToNovel(), plans=plans, start_over=start.start_over, **vars(options))
+    return run([experiment], machines, dry_run=start.dry_run)
 
 
 def command_recipe(
@@ -136,8 +143,7 @@ def command_recipe(
     methods: list[str] | None = None,
     seeds: list[int] | None = None,
     out: Path | None = None,
-    dry_run: bool = False,
-    start_over: bool = False,
+    start: Flat[Start] = Start(),
     machines: Flat[Machines] = Machines(),  # noqa: B008
 ) -> Summary:
     """Run a recipe (YAML), or all recipes of a folder; what they share is computed once.
@@ -151,12 +157,10 @@ def command_recipe(
         methods: Only these of the recipe's methods.
         seeds: Seeds to use instead of the recipe's.
         out: Another output folder: each recipe writes to a subfolder with the name of its own folder.
-        dry_run: List the runs without making them.
-        start_over: Set a damaged checkpoint aside and start its run over. Without it that is an error.
     """
     experiments = restrict(load_recipes(path, out), data=data, methods=methods, seeds=seeds)
-    experiments = [replace(experiment, start_over=start_over) for experiment in experiments]
-    return run(experiments, machines, dry_run=dry_run)
+    experiments = [replace(experiment, start_over=start.start_over) for experiment in experiments]
+    return run(experiments, machines, dry_run=start.dry_run)
 
 
 def run(experiments: Sequence[Experiment], machines: Machines, *, dry_run: bool) -> Summary:
