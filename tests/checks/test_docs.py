@@ -3,13 +3,14 @@
 import inspect
 import re
 import tomllib
+from collections.abc import Sequence
+from functools import cache
 
 import pytest
 
 import dear
-from dear.cli.main import split_name
-from dear.cli.parsing import CommandParser, build_parser
-from dear.cli.registry import COMMANDS
+from dear.cli.main import load_app, main
+from dear.cli.registry import COMMANDS, load_command
 from tests.documented import PAGES, ROOT, Shown, commands, mentions
 
 SHOWN = [one for page in PAGES for one in commands(page)]
@@ -23,16 +24,24 @@ EXTRAS = {
 ELSEWHERE = {"curl", "docker", "git", "cd", "hf", "pre-commit"}
 """Programs whose arguments are not ours to check."""
 
-_parsers: dict[str, CommandParser] = {}
+
+@cache
+def known_options(*words: str) -> frozenset[str]:
+    """The options of the command that the words name, or of every command."""
+    app = load_app(words)
+    commands = (load_command(app, words), app.meta)
+    return frozenset(
+        name
+        for command in commands
+        if command.default_command
+        for argument in command.assemble_argument_collection()
+        for name in argument.names
+    ) | {"--help", "--version"}
 
 
-def parser_of(one: Shown) -> tuple[CommandParser, list[str]]:
-    """The parser of the command, made once, and the words after the command's name."""
-    name, options = split_name(one.words[1:], COMMANDS)
-    assert name in COMMANDS, f"{one}: there is no command {name!r}"
-    if name not in _parsers:
-        _parsers[name] = build_parser(name, COMMANDS[name].load()[0])
-    return _parsers[name], options
+def command_of(words: Sequence[str]) -> tuple[str, ...]:
+    """The words that name a command, of one or two."""
+    return tuple(words[:2] if " ".join(words[:2]) in COMMANDS else words[:1])
 
 
 def test_the_pages_show_commands() -> None:
@@ -45,25 +54,19 @@ def test_the_pages_show_commands() -> None:
 @pytest.mark.parametrize("one", DEAR, ids=str)
 def test_a_command_is_valid(one: Shown) -> None:
     """Options exist and values are of their types; files need not exist, and nothing is run."""
-    parser, options = parser_of(one)
-    if not {"--help", "--help-all"} & {*options}:
-        parser.parse(options)
+    assert " ".join(command_of(one.words[1:])) in COMMANDS
+    words = list(one.words[1:])
+    place = words.index("--") if "--" in words else len(words)
+    assert main([*words[:place], "--print-config", *words[place:]]) == 0
 
 
 def test_mentioned_commands_have_these_options() -> None:
     for one in MENTIONED:
-        words = one.words[1:]
-        if one.words[0] != "dear" or words[0] == "COMMAND":
+        name = command_of(one.words[1:])
+        if one.words[0] != "dear" or " ".join(name) not in COMMANDS:
             continue
-        if not words[0].startswith("-") and any(name.startswith(f"{words[0]} ") for name in COMMANDS):
-            words = words if len(words) > 1 else ()  # `dear run`: several commands
-        if not words or words[0].startswith("-"):
-            continue
-        parser, options = parser_of(Shown(one.page, ("dear", *words)))
-        arguments = parser.app.assemble_argument_collection()
-        known = {name for argument in arguments for name in argument.names} | {"--help", "--help-all"}
-        for option in (word.partition("=")[0] for word in options if word.startswith("--")):
-            assert option in known, f"{one}: {option}"
+        for option in (word.partition("=")[0] for word in one.words if word.startswith("--")):
+            assert option in known_options(*name), f"{one}: {option}"
 
 
 def test_other_commands_have_what_they_name() -> None:
@@ -96,8 +99,7 @@ def test_the_table_of_fit_has_its_parameters_and_their_options() -> None:
     page = (ROOT / "docs/use.md").read_text(encoding="utf-8").partition("| `dear.fit` |")[2]
     rows = re.findall(r"^\| `(\w+)` \|(?: `([^`]+)`)?", page.partition("\n\n")[0], re.MULTILINE)
     assert [name for name, _ in rows] == [*inspect.signature(dear.fit).parameters]
-    parser, _ = parser_of(Shown("docs/use.md", ("dear", "fit")))
-    known = {name for argument in parser.app.assemble_argument_collection() for name in argument.names}
+    known = known_options("fit")
     options = [option for _, option in rows if option]
     assert len(options) == len(rows) - 3  # the data is the first word; progress and verbose are for Python
     for option in options:

@@ -17,9 +17,12 @@ import torch
 from PIL import Image
 
 import dear
+from dear.adapters.bundle import Bundle
 from dear.backbone.clip import Clip
+from dear.backbone.load import load_clip
 from dear.cli.main import main
 from dear.data.world.tasks import load_task
+from dear.methods.registry import METHODS
 from tests.unit.training.world import role_table
 
 Start = Callable[..., tuple[subprocess.Popen[str], str]]
@@ -115,3 +118,22 @@ def start_server(served: Path) -> Iterator[Start]:
 @pytest.fixture(scope="module")
 def cup(served: Path) -> bytes:
     return (served / "cup.jpg").read_bytes()
+
+
+@pytest.fixture(scope="module")
+def untrained_bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A bundle that has learned nothing, with an image beside it."""
+    made = Bundle(
+        method="zero-shot",
+        settings=METHODS["zero-shot"].settings(),
+        model="tiny",
+        pretrained=None,
+        weights=load_clip("tiny").identity,
+        roles=None,
+        classes=("red circle", "blue square"),
+        templates=("a photo of a {}.",),
+        tensors={},
+    )
+    folder = made.save_pretrained(tmp_path_factory.mktemp("made") / "bundle")
+    Image.new("RGB", (64, 64), "red").save(folder.parent / "red.png")
+    return folder

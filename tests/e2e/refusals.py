@@ -1,6 +1,8 @@
-"""A run in few words, and what a refused command must look like."""
+"""A run in few words, what a refused command must look like, and what a command answers as JSON."""
 
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,3 +23,9 @@ def refused(words: list[str], out: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert line.startswith("dear: error: ")
     assert not out.exists() or [*out.iterdir()] == []
     return line
+
+
+def ask(words: list[str], capsys: pytest.CaptureFixture[str], code: int = 0) -> Any:
+    """The JSON that a command prints with --json."""
+    assert main([*words, "--json"]) == code
+    return json.loads(capsys.readouterr().out)

@@ -110,15 +110,16 @@ def test_the_same_images_in_four_forms_give_the_same_run(
     assert results[1:] == results[:1] * 3
 
 
-def test_check_and_pick(photos: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def pick(data: Path, shots: int = 1, method: str = "coop") -> list[str]:
+    """A command that draws the few-shot images."""
+    words = ["run", "few-shot", "--model", "tiny", "--methods", method, "--shots", str(shots)]
+    return [*words, "--out", str(data.parent / "never"), "--data", str(data)]
+
+
+def test_check(photos: dict[str, Path], capsys: pytest.CaptureFixture[str]) -> None:
     found = run(["data", "check", str(photos["zip"])], capsys)
     assert (found["ok"], found["counts"], found["classes"]) == (True, {"train": 8, "test": 4}, 4)
     assert found["per_class"] == {"train": [2, 2], "test": [1, 1]}
-    pick = run(
-        ["data", "pick", str(photos["table"]), "--shots", "1", "--out", str(tmp_path / "p.json")], capsys
-    )
-    assert json.loads((tmp_path / "p.json").read_text())["files"] == pick["pick"]["files"]
-    assert len(pick["pick"]["files"]) == 4
     (photos["folder"] / "train/red/0.png").write_text("words")
     found = run(["data", "check", str(photos["folder"])], capsys, 1)
     assert (found["ok"], [*found["broken"]]) == (False, ["train/red/0.png"])
@@ -139,32 +140,29 @@ def test_list_and_get(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
 
 
 def test_bad_input(photos: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    pick = ["data", "pick"]
     folder, table = photos["folder"], photos["table"]
-    assert "does not exist" in refused([*pick, str(tmp_path / "nowhere")], capsys)
-    line = refused([*pick, str(folder), "--shots", "3"], capsys)
+    assert "does not exist" in refused(pick(tmp_path / "nowhere"), capsys)
+    line = refused(pick(folder, 3), capsys)
     assert "class 0 (blue) has 2 images, fewer than 3 shots" in line
-    few = run([*pick, str(folder), "--shots", "3", "--dataset.allow-fewer"], capsys)
-    assert len(few["pick"]["indices"]) == 8
+    run([*pick(folder, 3), "--dataset.allow-fewer", "--dry-run"], capsys)
     (tmp_path / "names.json").write_text('{"blue": "a", "green": "b", "red": "c", "sea": "A"}')
-    line = refused([*pick, str(folder), "--dataset.classnames", str(tmp_path / "names.json")], capsys)
+    line = refused([*pick(folder), "--dataset.classnames", str(tmp_path / "names.json")], capsys)
     assert "the classes 'blue' and 'sea' have the same name" in line
-    line = refused([*pick, str(folder), "--dataset.template", "a photo"], capsys)
+    line = refused([*pick(folder), "--dataset.template", "a photo"], capsys)
     assert "has no {} for the class name" in line
     table.write_text(table.read_text().replace("red", "-1"))
-    assert "label -1 is out of range" in refused([*pick, str(table)], capsys)
+    assert "label -1 is out of range" in refused(pick(table), capsys)
     (photos["coop"] / "images/train/red/0.png").unlink()
-    assert "1 of 8 images is missing" in refused([*pick, str(photos["coop"])], capsys)
+    assert "1 of 8 images is missing" in refused(pick(photos["coop"]), capsys)
     (folder / "train/red/1.png").write_bytes(b"")
-    assert "1 of 8 images is empty" in refused([*pick, str(folder)], capsys)
+    assert "1 of 8 images is empty" in refused(pick(folder), capsys)
     (folder / "train/red/1.png").write_text("words")
     broken = run(["data", "check", str(folder)], capsys, 1)["broken"]
     assert "it is not an image of a supported format" in broken["train/red/1.png"]
-    skipped = run([*pick, str(folder), "--shots", "1", "--dataset.broken", "skip"], capsys)
-    assert len(skipped["pick"]["files"]) == 4
+    run([*pick(folder), "--dataset.broken", "skip", "--dry-run"], capsys)
     with zipfile.ZipFile(tmp_path / "bad.zip", "w") as file:
         file.writestr("../out.png", b"x")
-    assert "leads out of the image folder" in refused([*pick, str(tmp_path / "bad.zip")], capsys)
+    assert "leads out of the image folder" in refused(pick(tmp_path / "bad.zip"), capsys)
     assert not [*tmp_path.rglob("*.part")]
     assert not (tmp_path / "cache/archives").exists()
 
@@ -174,10 +172,6 @@ def test_caltech_is_told_from_the_standard_split(capsys: pytest.CaptureFixture[s
     found = run(["data", "check", str(CALTECH), "--no-decode"], capsys)
     assert found["counts"] == {"train": 1600, "val": 200, "test": 600}
     assert (found["standard"], found["ok"], found["other_names"], found["missing"]) == (False, True, [], [])
-    coop = run(
-        ["data", "pick", "caltech-101", "--root", str(CALTECH.parent), "--dataset.sampling", "coop"], capsys
-    )
-    assert len(coop["pick"]["files"]) == 1600
 
 
 @pytest.mark.long
@@ -257,8 +251,8 @@ def test_names_of_files_steer_no_terminal(
     folder = photos["folder"]
     (folder / "train/red/\x1b]0;owned\x07\x9b31m\nnote.png").write_text("words")
     (folder / "train/red/\x1b[2J.txt").write_text("words")
-    check, pick = ["data", "check", str(folder)], ["data", "pick", str(folder), "--shots", "1"]
-    for words in (check, [*check, "--json"], [*pick, "--dataset.broken", "skip"]):
+    check = ["data", "check", str(folder)]
+    for words in (check, [*check, "--json"], [*pick(folder), "--dataset.broken", "skip", "--dry-run"]):
         with warnings.catch_warnings():
             warnings.simplefilter("always")
             main(words)
@@ -276,7 +270,7 @@ class TestFaults:
     """`data check` names every fault at once; whoever would use the data gets the first."""
 
     def found(self, place: Path, capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
-        first = refused(["data", "pick", str(place), "--shots", "1"], capsys)
+        first = refused(pick(place), capsys)
         found: dict[str, Any] = run(["data", "check", str(place)], capsys, 1)
         assert found == run(["data", "check", str(place), "--dataset.broken", "skip"], capsys, 1)
         assert found["ok"] is False

@@ -97,7 +97,6 @@ def test_no_name_makes_a_line_of_the_output(tmp_path: Path, capsys: pytest.Captu
     for command in (
         ["roles", "show", str(tmp_path / "roles.json")],
         ["roles", "compare", str(tmp_path / "roles.json"), str(tmp_path / "roles.json")],
-        ["data", "pick", str(tmp_path / "images"), "--shots", "1"],
     ):
         out, _ = run(command, capsys)
         assert forged in out

@@ -97,6 +97,21 @@ def test_a_class_that_only_a_file_names_is_not_imported(
 
 
 @pytest.mark.parametrize(
+    "words",
+    [
+        "predict bundle -- a.png --method=evilmeth:Evil",
+        "fit --out out -- --method=evilmeth:Evil",
+        "data check --method=evilmeth:Evil",
+        "predict bundle a.png --classes --method=evilmeth:Evil",
+        "run few-shot -- --methods evilmeth:Evil",
+    ],
+)
+def test_a_class_that_is_no_value_of_the_option_is_not_imported(evil: Path, words: str) -> None:
+    assert main(words.split()) == 2
+    assert not (evil / "imported").exists()
+
+
+@pytest.mark.parametrize(
     "content",
     [
         "train: {class_path: evilmeth.Evil, init_args: {}}",

@@ -1,17 +1,16 @@
-"""`dear data`: which data sets there are, what is in them, and what runs draw from them."""
+"""`dear data`: which data sets there are, and what is in them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from shlex import quote
-from typing import Any, Literal
 
 from rich.console import Console
 
 from dear.cli.output import progress_console, table
 from dear.data.findings import Check, Fetched
 from dear.data.settings import DataSettings
-from dear.errors import printable
+from dear.errors import SettingsError, UnknownNameError, printable
 
 
 @dataclass(frozen=True)
@@ -49,19 +48,18 @@ def command_list(*, root: Path | None = None) -> DataList:
     Args:
         root: Folder of the benchmarks, in CoOp's layout. By default the environment variable DEAR_DATA.
     """
-    from dear.data.settings import DataSettings
     from dear.data.sources.benchmarks import benchmarks
     from dear.data.world.names import task_names
 
     folder = DataSettings(root=root).data_root()
     rows = [
         Benchmark(
-            name=b.name,
-            title=b.title,
-            folder=b.folder,
-            classes=b.classes,
-            images=dict(b.published),
-            template=b.template,
+            b.name,
+            b.title,
+            b.folder,
+            b.classes,
+            dict(b.published),
+            b.template,
             there=None if folder is None else (folder / b.folder / b.images).is_dir(),
             download=b.download is not None,
         )
@@ -93,10 +91,8 @@ def command_get(name: str, *, root: Path | None = None) -> Fetched:
         name: A benchmark's name.
         root: Folder of the benchmarks, in CoOp's layout. By default the environment variable DEAR_DATA.
     """
-    from dear.data.settings import DataSettings
     from dear.data.sources.benchmarks import benchmarks, find_benchmark
     from dear.data.sources.download import fetch
-    from dear.errors import SettingsError, UnknownNameError
 
     benchmark = find_benchmark(name)
     if benchmark is None:
@@ -118,8 +114,7 @@ def render_get(result: Fetched, console: Console) -> None:
     console.print("\n".join(map(printable, lines)), markup=False, soft_wrap=True)
 
 
-MOST_LINES = 10
-MOST_NAMES, LONGEST_NAME = 1000, 100  # of classes, and letters of one, that are shown
+MOST_LINES, MOST_NAMES = 10, 1000  # of a list, and of classes, that are shown
 
 
 def command_check(
@@ -166,23 +161,24 @@ def render_check(result: Check, console: Console) -> None:
     console.print(f"{where}: {result.classes} classes", markup=False)
     console.print(table(None, ("split", "images", "published", "fewest a class", "most a class"), rows))
     words = {True: ", the standard one", False: ", NOT the standard one: results not comparable", None: ""}
-    lines = [f"split: {result.split}{words[result.standard]}"]
-    lines += [
+    unreadable = len(result.broken or result.missing)
+    read = f"{unreadable} cannot be read" if unreadable else "all can be read"
+    if not unreadable and result.broken is None:
+        read = "none was read (--decode reads them)"
+    read += f"; faults of the lists: {len(result.faults)}" if result.faults else ""
+    verdict = "NOT OK" if result.partly else "usable, with warnings" if result.warnings else "ok"
+    lines = [
+        f"split: {result.split}{words[result.standard]}",
         f"templates: {' | '.join(result.templates)}",
         f"class names: {_shortened(_named_classes(result))}",
+        *(f"note: {note}" for note in result.notes),
+        *_listed("faults of the lists", result.faults),
+        *_listed("class names that differ from the published ones", result.other_names),
+        *_listed("missing files", result.missing),
+        *_listed("broken files", [*(result.broken or {}).values()]),
+        *(f"warning: {warning}" for warning in result.warnings),
+        f"{verdict}: of {sum(result.counts.values())} images {read}",
     ]
-    lines += [f"note: {note}" for note in result.notes]
-    lines += _listed("faults of the lists", result.faults)
-    lines += _listed("class names that differ from the published ones", result.other_names)
-    lines += _listed("missing files", result.missing)
-    lines += _listed("broken files", [*(result.broken or {}).values()])
-    read = "all can be read" if result.broken is not None else "none was read (--decode reads them)"
-    if unreadable := len(result.broken or result.missing):
-        read = f"{unreadable} cannot be read"
-    read += f"; faults of the lists: {len(result.faults)}" if result.faults else ""
-    lines += [f"warning: {warning}" for warning in result.warnings]
-    verdict = "NOT OK" if result.partly else "usable, with warnings" if result.warnings else "ok"
-    lines.append(f"{verdict}: of {sum(result.counts.values())} images {read}")
     console.print("\n".join(map(printable, lines)), markup=False, soft_wrap=True)
 
 
@@ -193,12 +189,9 @@ def _named_classes(result: Check) -> list[str]:
 
 
 def _shortened(names: Sequence[str]) -> str:
-    """The first names, long ones shortened, and how many more there are."""
-    first = [
-        name if len(name) <= LONGEST_NAME else f"{name[:LONGEST_NAME]}..." for name in names[:MOST_NAMES]
-    ]
-    more = len(names) - len(first)
-    return ", ".join(first) + (f" ... and {more:,} more (--json has all)" if more else "")
+    """The first names, and how many more there are."""
+    more = len(names) - MOST_NAMES
+    return ", ".join(names[:MOST_NAMES]) + (f" ... and {more:,} more (--json has all)" if more > 0 else "")
 
 
 def _listed(what: str, lines: list[str]) -> list[str]:
@@ -208,66 +201,3 @@ def _listed(what: str, lines: list[str]) -> list[str]:
     more = len(lines) - MOST_LINES
     remainder = [f"  ... and {more} more (--json has all)"] if more > 0 else []
     return [f"{what}: {len(lines)}", *(f"  {line}" for line in lines[:MOST_LINES]), *remainder]
-
-
-@dataclass(frozen=True)
-class Picked:
-    """A pick as stored in a run's record, with the data set it belongs to."""
-
-    dataset: str
-    identity: str
-    classes: int
-    pick: dict[str, Any]
-    written: Path | None
-
-
-def command_pick(
-    name: str,
-    *,
-    shots: int = 16,
-    seed: int = 1,
-    classes: Literal["all", "base", "novel"] = "all",
-    root: Path | None = None,
-    out: Path | None = None,
-    dataset: DataSettings = DataSettings(),  # noqa: B008 (frozen, and its fields become options)
-) -> Picked:
-    """Draw the few-shot images of a seed, as a run does.
-
-    Args:
-        name: A data set: a task's or benchmark's name, a folder, a CSV or JSONL file, or a zip.
-        shots: Training images per class.
-        seed: Seed of the pick.
-        classes: Which classes: all, the first half (base) or the rest (novel).
-        root: Folder of the benchmarks, in CoOp's layout. By default the environment variable DEAR_DATA.
-        out: JSON file to write the pick to.
-        dataset: How the data set is read, and the rule of the pick (--dataset.sampling).
-    """
-    from dear.data.names import check_name
-
-    check_name(name, replace(dataset, root=root or dataset.root))
-    from dear.data.fewshot import base_novel, draw_few  # loads torch: a wrong name is refused without it
-    from dear.data.loading import load_dataset
-    from dear.writing import write_json
-
-    data = load_dataset(name, replace(dataset, root=root or dataset.root))
-    part = None if classes == "all" else base_novel(len(data.classnames))[classes == "novel"]
-    pick, _ = draw_few(data, shots, seed, part)
-    count = len(part or data.classnames)
-    record = pick.to_json()
-    if out is not None:
-        write_json(out, {"dataset": data.name, "identity": data.identity, "classes": classes, **record})
-    return Picked(data.name, data.identity, count, record, out)
-
-
-def render_pick(result: Picked, console: Console) -> None:
-    """Show the files, or the indices if there are no files."""
-    pick = result.pick
-    console.print(
-        f"{printable(result.dataset)}: {len(pick['indices'])} images of {result.classes} classes, "
-        f"sampling {pick['sampling']}, seed {pick['seed']}",
-        markup=False,
-    )
-    lines = [printable(str(entry)) for entry in pick["files"] or pick["indices"]]
-    console.print("\n".join(lines), markup=False, soft_wrap=True)
-    if result.written:
-        console.print(f"written to {result.written}", markup=False)

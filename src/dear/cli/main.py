@@ -15,27 +15,42 @@ import signal
 import sys
 import threading
 import warnings
-from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterator, MutableMapping, Sequence
 from contextlib import contextmanager, suppress
-from itertools import takewhile
-from typing import Any, TextIO
+from inspect import BoundArguments
+from pathlib import Path
+from typing import Annotated, Any
 
-from dear import __version__
-from dear.cli.registry import COMMANDS, Command
+from cyclopts import App, CycloptsError, Parameter, UnknownCommandError, UnknownOptionError
+from cyclopts.config import Dict
+
+from dear.cli.output import emit, json_text
+from dear.cli.parsing import (
+    STDIN,
+    UsageError,
+    expand_methods,
+    named_methods,
+    options_as_yaml,
+    with_method_settings,
+)
+from dear.cli.registry import OF_EVERY_COMMAND, build_app, load_command
 from dear.errors import (
     DearError,
-    OutputError,
     UnknownNameError,
     first_line,
+    likely,
     of_memory,
     of_the_disk,
     printable,
 )
+from dear.methods.registry import METHODS
+from dear.reading.plain import read_yaml
 
 DONE, PARTLY, USER_ERROR, INTERRUPTED, READER_GONE, TERMINATED = 0, 1, 2, 130, 141, 143
 RESUMED = ("fit ", "run ", "index build")
-HELP, HELP_ALL = {"-h", "--help", "--help-all"}, "--help-all"
-FULL_STDOUT = "cannot write to stdout: {}. Free some space, or redirect the output elsewhere."
+COMMON = Parameter(group=OF_EVERY_COMMAND, negative=())
+OF_THE_FRAME = ("--config", "--print-config", "--json", "--threads")
+QUIET: Any = {"print_error": False, "exit_on_error": False}
 LESS_MEMORY = "End other programs, or take a smaller model or batch, or fewer classes and templates."
 WAITING = {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "0", "KMP_BLOCKTIME": "0"}
 """Threads that wait for others sleep, with GNU's OpenMP, which torch has on Linux, and with LLVM's and
@@ -64,28 +79,43 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         with _terminable(), warnings.catch_warnings():
             warnings.showwarning = _warn
-            code = dispatch(words, COMMANDS)
-        sys.stdout.flush()
-    except DearError as error:
-        return _fail(words, str(error), type(error).__name__, USER_ERROR)
-    except KeyboardInterrupt:
-        return _fail(words, f"interrupted{_remedy(words)}", "Interrupted", INTERRUPTED)
-    except Terminated:
-        return _fail(words, f"terminated{_remedy(words)}", "Terminated", TERMINATED)
+            code = dispatch(words)
+            sys.stdout.flush()
+            return code
     except BrokenPipeError:
         _leave_stdout()
         return READER_GONE
-    except (MemoryError, OSError, RuntimeError) as error:
-        message = _about_a_name(error)
-        if message is None and of_memory(error):
-            message = f"there is not enough memory ({first_line(error)}). {LESS_MEMORY}"
-        if message is not None:
-            return _fail(words, message, "UsageError", USER_ERROR)
-        message = _about_the_disk(error)
-        if message is None:
+    except BaseException as error:
+        explained = _explain(error)
+        if explained is None:
             raise
-        return _fail(words, message, "OutputError", USER_ERROR)
-    return code
+        return _fail(words, *explained)
+
+
+def _explain(error: BaseException) -> tuple[int, str, str] | None:
+    """The exit code, the kind and the message of an error that the user can fix; None for a bug."""
+    match error:
+        case DearError():
+            return USER_ERROR, type(error).__name__, f"error: {error}"
+        case KeyboardInterrupt():
+            return INTERRUPTED, "Interrupted", "interrupted"
+        case Terminated():
+            return TERMINATED, "Terminated", "terminated"
+        case OSError(errno=errno.ENAMETOOLONG):
+            name = str(error.filename)[:100]
+            return (
+                USER_ERROR,
+                "UsageError",
+                f"error: the file name {name}... is too long: choose a shorter one.",
+            )
+        case OSError() if of_the_disk(error):
+            place = error.filename or "the output"
+            message = f"error: cannot write {place}: {error.strerror}. Free some space or use another place."
+            return USER_ERROR, "OutputError", message
+        case MemoryError() | OSError() | RuntimeError() if of_memory(error):
+            message = f"error: there is not enough memory ({first_line(error)}). {LESS_MEMORY}"
+            return USER_ERROR, "UsageError", message
+    return None
 
 
 def prepare(environment: MutableMapping[str, str]) -> None:
@@ -122,154 +152,97 @@ def _terminable() -> Iterator[None]:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
-def dispatch(words: Sequence[str], commands: Mapping[str, Command]) -> int:
-    """Run the command that the first words name, with the rest as its options.
+def dispatch(words: Sequence[str]) -> int:
+    """Run the command that the words name. Raises DearError, and whatever the command raises."""
+    with _one_line_errors():
+        return load_app(words).meta(words, **QUIET, result_action="return_value") or DONE
 
-    Raises:
-        UnknownNameError: if they do not name a command.
-        DearError: whatever the command raises.
-    """
-    name, options = split_name(words, commands)
-    if not name:
-        if "--version" in options:
-            print(f"dear {__version__}")
-        else:
-            print(overview(commands))
+
+def load_app(words: Sequence[str]) -> App:
+    """The application, with the command that the words name and its settings of methods."""
+    app = build_app()
+    app.meta.suppress_keyboard_interrupt = False  # main has an exit code for it
+    chosen = load_command(app, words)
+    if (command := chosen.default_command) is not None:
+        methods = expand_methods(named_methods(words, command))
+        only = methods if {*app.help_flags} & {*words} else METHODS
+        chosen.default_command = with_method_settings(command, only)
+
+    @app.meta.default
+    def launch(
+        *words: Annotated[str, Parameter(show=False, allow_leading_hyphen=True)],
+        config: Annotated[list[Path] | None, COMMON] = None,
+        print_config: Annotated[bool, COMMON] = False,
+        json: Annotated[bool, COMMON] = False,
+        threads: Annotated[int | None, COMMON] = None,
+    ) -> int:
+        """Run a command.
+
+        Args:
+            config: Read options from a YAML file. Those on the command line come first.
+            print_config: Print the options as YAML and exit.
+            json: Print one JSON object, for programs.
+            threads: Threads on the CPU, for each run. By default one for a small model, else all cores,
+                divided among --jobs.
+        """
+        app.config = [_read_options(path, app.parse_commands(words)[0]) for path in reversed(config or [])]
+        plain = [STDIN if word.encode() == b"-" else word for word in words]
+        command, bound, _ = app.parse_args(plain, **QUIET)
+        bound.apply_defaults()
+        if print_config:
+            print(options_as_yaml(bound), end="")
+            return DONE
+        if threads is not None:
+            from dear.backbone.device import request_threads
+
+            request_threads(threads)
+        return run_command(command, bound, as_json=json)
+
+    return app
+
+
+def _read_options(path: Path, command: Sequence[str]) -> Dict:
+    """The options of a file for a command, which cyclopts looks for below the words of its name."""
+    values = read_yaml(path, as_text=True)
+    for name in values if isinstance(values, dict) else ():
+        if f"--{name}".replace("_", "-") in OF_THE_FRAME:
+            raise UsageError(f"{path}: {name} is an option of the command line only.")
+    for word in reversed(command):
+        values = {word: values}
+    return Dict(values, source=str(path))
+
+
+def run_command(command: Callable[..., Any], bound: BoundArguments, *, as_json: bool) -> int:
+    """Run a command and show its result; return the exit code."""
+    result = command(*bound.args, **bound.kwargs)
+    if result is None:  # it printed help
         return DONE
-    if name not in commands:
-        if not any(command.startswith(f"{name} ") for command in commands):
-            raise UnknownNameError("command", name, commands, see="dear --help")
-        print(overview(commands, group=name))
-        return DONE
-
-    from dear.cli.output import emit
-    from dear.cli.parsing import THREADS, build_parser
-
-    _require_no_files(options)
-    command, render = commands[name].load()
-    methods = _methods_of(options, command)
-    parser = build_parser(name, command)
-    if HELP & {*_before_names(options)}:
-        from dear.cli.help import help_text
-
-        print(help_text(parser, _known(methods), everything=HELP_ALL in options), end="")
-        return DONE
-    keywords, frame = parser.parse(options)
-    if frame.print_config:
-        print(parser.as_yaml(keywords), end="")
-        return DONE
-    if (threads := keywords.pop(THREADS, None)) is not None:
-        from dear.backbone.device import request_threads
-
-        request_threads(threads)
-    result = command(**keywords)
-    try:
-        emit(result, frame.json, render)
-        sys.stdout.flush()
-    except OSError as error:
-        if not of_the_disk(error):
-            raise
-        _leave_stdout()
-        raise OutputError(FULL_STDOUT.format(error.strerror)) from error
+    module, name = sys.modules[command.__module__], command.__name__.replace("command", "render")
+    emit(result, as_json, getattr(module, name if hasattr(module, name) else "render"))
+    sys.stdout.flush()
     if refusal := getattr(result, "refusal", None):
         print(f"dear: error: {printable(refusal)}", file=sys.stderr)
         return USER_ERROR
     return PARTLY if getattr(result, "partly", False) else DONE
 
 
-OF_THE_HUB = ("hf:", "hf-hub:")
-"""The beginnings of the names of data sets and models of the hub."""
-
-
-def _before_names(options: Sequence[str]) -> list[str]:
-    """The words before "--", behind which there are only names of files."""
-    return list(takewhile(lambda word: word != "--", options))
-
-
-def _require_no_files(options: Sequence[str]) -> None:
-    """Raise UsageError for an option, or a name of the hub, that is the name of a file here: the shell puts
-    it in the place of "*", and whoever made the folder would choose the options, such as a class to import,
-    or another folder to read, as "hf:~".
-    """
-    from dear.cli.parsing import UsageError
-
-    for word in options:
-        if word.startswith(OF_THE_HUB) and os.path.lexists(word):
-            raise UsageError(
-                f"{word[:100]!r} is the name of a file in this folder, and would be one of the hub: write "
-                "./* for the files of this folder, or rename it."
-            )
-    for word in _before_names(options):
-        if (word.startswith("--") or word in HELP) and os.path.lexists(word):
-            raise UsageError(
-                f"{word[:100]!r} is the name of a file in this folder, and would be an option: write ./* for "
-                "the files of this folder, or rename it."
-            )
-
-
-def _methods_of(options: Sequence[str], command: Callable[..., Any]) -> list[str]:
-    """The names that --method or --methods gives to a command that has the option; classes outside the
-    package are registered as methods, so that they have options.
-    """
-    from dear.cli.parsing import names_of
-    from dear.methods.registry import PATH, register
-
-    names, parameters, words = list[str](), names_of(command), _before_names(options)
-    for before, word in zip(["", *words], words, strict=False):
-        option, equals, value = word.partition("=") if word.startswith("--") else (before, "=", word)
-        if option in ("--methods", "--method") and option[2:] in parameters and equals:
-            names += filter(None, (name.strip() for name in value.split(",")))
-    for name in filter(PATH.fullmatch, names):
-        register(name)
-    return names
-
-
-def _known(names: Sequence[str]) -> list[str]:
-    """The methods with these names, which may be "all". Raises UnknownNameError."""
-    from dear.evaluation.plan import expand_all
-    from dear.methods.registry import METHODS, known_method
-
-    return [known_method(name) for name in expand_all(names, tuple(METHODS))]
-
-
-def split_name(words: Sequence[str], commands: Mapping[str, Command]) -> tuple[str, list[str]]:
-    """Split the words into the command's name, which may be two words long, and its options.
-
-    The name is the longest known one; otherwise the first word, plus the second if the first begins
-    a known name.
-    """
-    leading = [
-        word for index, word in enumerate(words) if not any(w.startswith("-") for w in words[: index + 1])
-    ]
-    for length in range(len(leading), 0, -1):
-        if " ".join(leading[:length]) in commands:
-            return " ".join(leading[:length]), list(words[length:])
-    is_group = leading and any(command.startswith(f"{leading[0]} ") for command in commands)
-    length = min(2 if is_group else 1, len(leading))
-    return " ".join(leading[:length]), list(words[length:])
-
-
-def overview(commands: Mapping[str, Command], group: str = "") -> str:
-    """The help of `dear` itself, or of the commands that begin with the same word."""
-    visible = {
-        name: command for name, command in commands.items() if not group or name.startswith(f"{group} ")
-    }
-    width = max(len(name) for name in visible) + 2
-    lines = [f"usage: dear {group + ' ' if group else ''}COMMAND [options]", ""]
-    if not group:
-        lines += ["DeAR: adapting a CLIP model by the roles of its attention heads.", ""]
-    headings = [""] if group else dict.fromkeys(command.group for command in visible.values())
-    for heading in headings:
-        listed = {name: command for name, command in visible.items() if group or command.group == heading}
-        lines += [
-            heading or "commands:",
-            *(f"  {name:{width}}{command.summary}" for name, command in listed.items()),
-            "",
-        ]
-    lines += ["'dear COMMAND --help' shows a command's options. Every command takes --json."]
-    if not group:
-        lines += ["'dear --version' prints the version."]
-    return "\n".join(lines)
+@contextmanager
+def _one_line_errors() -> Iterator[None]:
+    """Turn an error of cyclopts, of several lines, into one of ours."""
+    try:
+        yield
+    except UnicodeEncodeError as error:
+        raise UsageError(f"{error.object!r} is not in UTF-8.") from None
+    except UnknownCommandError as error:
+        known = [name for name in error.app or () if not name.startswith("-")]
+        raise UnknownNameError("command", (error.unused_tokens or [""])[0], known) from None
+    except CycloptsError as error:
+        message = " ".join(str(error).replace(STDIN, "-").split())
+        if isinstance(error, UnknownOptionError) and "Did you mean" not in message:
+            nearest = likely(error.token.keyword or "", OF_THE_FRAME)
+            message += f" Did you mean {nearest}?" if nearest else ""
+        name = " ".join(error.command_chain or ())
+        raise UsageError(f"{message} See `dear {name} --help`.") from None
 
 
 def _take_any_names() -> None:
@@ -280,65 +253,31 @@ def _take_any_names() -> None:
                 stream.reconfigure(errors=errors)
 
 
-def _about_a_name(error: Exception) -> str | None:
-    """What is wrong with a file name, for errors caused by the name alone; else None."""
-    if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
-        return f"the file name {str(error.filename)[:100]}... is too long: choose a shorter one."
-    return None
-
-
-def _about_the_disk(error: BaseException) -> str | None:
-    """What is wrong with the disk, for errors caused by the disk alone; else None."""
-    if not isinstance(error, OSError) or not of_the_disk(error):
-        return None
-    try:
-        sys.stdout.flush()
-    except OSError:
-        _leave_stdout()
-        return FULL_STDOUT.format(error.strerror)
-    return (
-        f"cannot write {error.filename or 'a file'}: {error.strerror}. Free some space or use another place."
-    )
-
-
-def _remedy(words: Sequence[str]) -> str:
-    """What to do after an interruption, for a command that keeps what it has done."""
-    return ": give the same command to continue" if " ".join(words[:2]).startswith(RESUMED) else ""
-
-
 def _leave_stdout() -> None:
     """Discard what is left in the buffer, so that Python does not complain about it at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _warn(
-    message: Warning | str,
-    category: type[Warning],
-    filename: str,
-    lineno: int,
-    file: TextIO | None = None,
-    line: str | None = None,
-) -> None:
+def _warn(message: Warning | str, category: type[Warning], *place: Any, **_: Any) -> None:
     """Print warnings meant for users in one line, without the source location; others as Python does."""
     if category is UserWarning:
         print(f"dear: note: {printable(str(message))}", file=sys.stderr)
     else:
-        print(
-            warnings.formatwarning(message, category, filename, lineno, line), end="", file=file or sys.stderr
-        )
+        print(warnings.formatwarning(message, category, *place[:2]), end="", file=sys.stderr)
 
 
-def _fail(words: Sequence[str], message: str, kind: str, code: int) -> int:
-    if "--json" in words:
-        from dear.cli.output import json_text
-
-        try:
-            print(json_text({"error": message, "kind": kind}), flush=True)
-        except OSError:  # stdout may be on the full disk too
-            _leave_stdout()
-    line = message if code in (INTERRUPTED, TERMINATED) else f"error: {printable(message)}"
-    with suppress(OSError):  # stderr may be on the full disk too
-        print(f"dear: {line}", file=sys.stderr)
+def _fail(words: Sequence[str], code: int, kind: str, message: str) -> int:
+    """Print an error, with --json as an object too; either stream may be on a full disk."""
+    if kind in ("Interrupted", "Terminated") and " ".join(words[:2]).startswith(RESUMED):
+        message += ": give the same command to continue"
+    try:
+        if "--json" in words:
+            print(json_text({"error": message.removeprefix("error: "), "kind": kind}))
+        sys.stdout.flush()
+    except OSError:
+        _leave_stdout()
+    with suppress(OSError):
+        print(f"dear: {printable(message)}", file=sys.stderr)
     return code
 
 

@@ -2,21 +2,21 @@
 
 import ast
 from dataclasses import dataclass, fields
-from functools import cache
 from importlib.util import find_spec
+from inspect import cleandoc
 from pathlib import Path
-from textwrap import wrap
+from textwrap import fill
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
+from docstring_parser import DocstringStyle, parse
 from rich.console import Console
 
-from dear.cli.help import descriptions, list_other_defaults
+from dear.cli.parsing import list_other_defaults
 from dear.evaluation.protocols import PROTOCOLS
-from dear.methods.declaration import ANY, Declaration, MethodSettings
+from dear.methods.declaration import ANY, Declaration
 from dear.methods.registry import FIT_METHOD, METHODS, known_method
 
 WIDTH = 80
-INDENT = " " * 4
 HINT = f"""dear methods --methods NAME says what its settings mean.
 Start with {FIT_METHOD}, as dear fit does; docs/choose.md says when to take another."""
 
@@ -81,21 +81,23 @@ def command(*, methods: list[str] | None = None) -> MethodList:
 def describe(method: Declaration) -> MethodDescription:
     """A method in words, without loading its code."""
     title, paper, about = _read_docstring(method.home)
+    extras = {
+        "Needs no training images.": not method.trains,
+        "Needs a role table of the backbone.": method.needs_roles,
+        "Trains on unlabelled images of all classes.": method.unlabelled,
+        f"Trains a teacher first, {method.teacher}.": method.teacher is not None,
+        "Scores only the classes that it was trained on.": not method.open_vocabulary,
+    }
     return MethodDescription(
         method.name,
         title or method.name,
         paper,
         method.arxiv,
         about,
-        _extra(method),
-        [name for name, runs in _runnable().items() if method.name in runs],
+        [extra for extra, needed in extras.items() if needed],
+        [name for name, protocol in PROTOCOLS.items() if method.name in protocol().methods()],
         _settings(method),
     )
-
-
-@cache
-def _runnable() -> dict[str, list[str]]:
-    return {name: protocol().methods() for name, protocol in PROTOCOLS.items()}
 
 
 def _read_docstring(home: str) -> tuple[str, str, str]:
@@ -114,66 +116,58 @@ def _read_docstring(home: str) -> tuple[str, str, str]:
     return title, paper.removesuffix(")"), about
 
 
-def _extra(method: Declaration) -> list[str]:
-    extras = {
-        "Needs no training images.": not method.trains,
-        "Needs a role table of the backbone.": method.needs_roles,
-        "Trains on unlabelled images of all classes.": method.unlabelled,
-        f"Trains a teacher first, {method.teacher}.": method.teacher is not None,
-        "Scores only the classes that it was trained on.": not method.open_vocabulary,
-    }
-    return [what for what, needed in extras.items() if needed]
-
-
 def _settings(method: Declaration) -> list[Setting]:
     kind = method.settings
-    hints = get_type_hints(kind)
-    described = descriptions(kind)
-    return [
-        Setting(
-            f"--{method.folder}.{field.name}".replace("_", "-"),
-            str(getattr(hints[field.name], "__name__", hints[field.name])).replace("typing.", ""),
-            field.default,
-            list_other_defaults(kind, field.name),
-            _allowed(kind, field.name, hints[field.name]),
-            described.get(field.name, ""),
+    hints, described = get_type_hints(kind), descriptions(kind)
+    settings = []
+    for item in fields(kind):
+        hint = hints[item.name]
+        allowed = kind.bounds.get(item.name, ANY)[0]
+        if get_origin(hint) is Literal:
+            allowed = f"one of {', '.join(map(str, get_args(hint)))}"
+        setting = Setting(
+            f"--{method.folder}.{item.name}".replace("_", "-"),
+            str(getattr(hint, "__name__", hint)).replace("typing.", ""),
+            item.default,
+            list_other_defaults(kind, item.name),
+            allowed,
+            described.get(item.name, ""),
         )
-        for field in fields(kind)
-    ]
+        settings.append(setting)
+    return settings
 
 
-def _allowed(kind: type[MethodSettings], name: str, hint: Any) -> str:
-    if get_origin(hint) is Literal:
-        return f"one of {', '.join(map(str, get_args(hint)))}"
-    return kind.bounds.get(name, ANY)[0]
+def descriptions(kind: type) -> dict[str, str]:
+    """The description of each field, from the docstrings of a class and its bases."""
+    docs = [part.__doc__ or "" for part in reversed(kind.__mro__)]
+    parameters = [entry for doc in docs for entry in parse(cleandoc(doc), DocstringStyle.GOOGLE).params]
+    return {entry.arg_name: " ".join((entry.description or "").split()) for entry in parameters}
 
 
 def render(result: MethodList, console: Console) -> None:
     """Show each method in a few lines of at most 80 columns."""
-    for method in result.methods:
-        console.print(_text(method, result.details), markup=False, highlight=False, soft_wrap=True)
-    if not result.details:
-        console.print(HINT, markup=False, highlight=False, soft_wrap=True)
+    parts = [_in_words(method, result.details) for method in result.methods]
+    text = "\n\n".join(parts if result.details else [*parts, HINT])
+    console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
-def _text(method: MethodDescription, details: bool) -> str:
-    paper = ", ".join(filter(None, [method.paper, method.arxiv and _number(method.arxiv)]))
+def _in_words(method: MethodDescription, details: bool) -> str:
+    number = f"arXiv {method.arxiv}" if "." in method.arxiv else f"not on arXiv, 20{method.arxiv[:2]}"
+    paper = ", ".join(filter(None, [method.paper, method.arxiv and number]))
     runs = "all" if len(method.protocols) == len(PROTOCOLS) else ", ".join(method.protocols)
-    first = f"{method.name}: {method.title}" + (f" ({paper})" if paper else "")
-    parts = [f"{method.about[:1].upper()}{method.about[1:]}"] if method.about else []
-    parts += method.extra
-    parts.append(f"Protocols: {runs or 'none'}.")
+    lines = [_wrap(f"{method.name}: {method.title}" + (f" ({paper})" if paper else ""), 0)]
+    lines += [_wrap(f"{method.about[:1].upper()}{method.about[1:]}")] if method.about else []
+    lines += [_wrap(part) for part in [*method.extra, f"Protocols: {runs or 'none'}."]]
     if method.settings and not details:
         prefix = method.settings[0].option.partition(".")[0]
         names = ", ".join(setting.option.removeprefix(f"{prefix}.") for setting in method.settings)
-        parts.append(f"Settings {prefix}.*: {names}.")
-    text = [line for part in [first, *parts] for line in _wrapped(part, part is not first)]
+        lines.append(_wrap(f"Settings {prefix}.*: {names}."))
     for setting in method.settings if details else ():
         allowed = f"; {setting.allowed}" if setting.allowed else ""
         others = "".join(f"; {_plain(value)} {scope}" for value, scope in setting.other_defaults)
-        text += _wrapped(f"{setting.option} (default {_plain(setting.default)}{others}{allowed})", True)
-        text += wrap(setting.about, WIDTH, initial_indent=INDENT * 2, subsequent_indent=INDENT * 2)
-    return "\n".join(text) + "\n"
+        lines.append(_wrap(f"{setting.option} (default {_plain(setting.default)}{others}{allowed})"))
+        lines.append(_wrap(setting.about, 8))
+    return "\n".join(lines)
 
 
 def _plain(value: Any) -> str:
@@ -183,15 +177,6 @@ def _plain(value: Any) -> str:
     return f'"{value}"' if isinstance(value, str) and (not value or " " in value) else str(value)
 
 
-def _wrapped(part: str, inside: bool) -> list[str]:
-    return wrap(
-        part,
-        WIDTH,
-        initial_indent=INDENT if inside else "",
-        subsequent_indent=INDENT,
-        break_on_hyphens=False,
-    )
-
-
-def _number(arxiv: str) -> str:
-    return f"arXiv {arxiv}" if "." in arxiv else f"not on arXiv, 20{arxiv[:2]}"
+def _wrap(text: str, indent: int = 4) -> str:
+    after = " " * max(indent, 4)
+    return fill(text, WIDTH, initial_indent=" " * indent, subsequent_indent=after, break_on_hyphens=False)

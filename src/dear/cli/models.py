@@ -57,13 +57,10 @@ def command_models(*, names: list[str] | None = None) -> Tried:
 def render_models(result: Tried, console: Console) -> None:
     """Show the table and the counts."""
     rows = [
-        (m.name, m.image or "refused", m.text, m.parameters and round(m.parameters, 1), m.layers,
-         m.heads, m.image_size, m.reason or m.kind)
+        (m.name, m.image or "refused", m.text, m.parameters and round(m.parameters, 1), m.reason or m.kind)
         for m in result.models
-    ]  # fmt: skip
-    columns = (
-        "architecture", "images", "texts", "M parameters", "layers", "heads", "pixels", "note"
-    )  # fmt: skip
+    ]
+    columns = ("architecture", "images", "texts", "M parameters", "note")
     console.print(table(None, columns, rows), markup=False)
     console.print(f"open_clip {result.open_clip}: {result.works} work, {result.refused} are refused")
     for access, methods in result.methods.items():
@@ -86,12 +83,8 @@ def command_info() -> Info:
     """Show versions, devices and threads: what to put into a bug report."""
     import torch
 
-    devices = ["cpu"]
-    devices += [
-        f"cuda:{index} ({torch.cuda.get_device_name(index)})" for index in range(torch.cuda.device_count())
-    ]
-    if torch.backends.mps.is_available():
-        devices.append("mps")
+    gpus = [f"cuda:{i} ({torch.cuda.get_device_name(i)})" for i in range(torch.cuda.device_count())]
+    devices = ["cpu", *gpus, *(["mps"] if torch.backends.mps.is_available() else [])]
     return Info(
         dear=__version__,
         python=platform.python_version(),
@@ -104,11 +97,7 @@ def command_info() -> Info:
 
 def render_info(result: Info, console: Console) -> None:
     """Show the information as a table."""
-    rows: list[tuple[str, object]] = [
-        ("dear", result.dear),
-        ("python", result.python),
-        ("system", result.system),
-    ]
+    rows: list[tuple[str, object]] = [(name, getattr(result, name)) for name in ("dear", "python", "system")]
     rows += [(name, installed or "not installed") for name, installed in result.packages.items()]
     rows += [("devices", ", ".join(result.devices)), ("threads", result.threads)]
     console.print(table(None, ("what", "value"), rows))

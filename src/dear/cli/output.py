@@ -31,6 +31,10 @@ class PrintableConsole(Console):
             is_safe = segment.control or segment.text.isprintable()
             yield segment if is_safe else segment._replace(text=printable(segment.text, lines=True))
 
+    def on_broken_pipe(self) -> None:
+        """Let the error through: rich would exit with code 1."""
+        raise
+
 
 def emit(result: Result, as_json: bool, render: Callable[[Result, Console], None]) -> None:
     """Print a command's result: as one JSON object, or by its renderer."""

@@ -1,7 +1,6 @@
-"""The commands, one line each, and the interface of a command's module.
+"""The commands, one line each, and how a command is written.
 
-Every protocol has a command, built from its class (`dear.cli.run`). To add another command, write
-its two functions and its line in GROUPS:
+To add one, write two functions in a module of this package and a line in GROUPS:
 
     def command(data: Path, *, tasks: list[str] | None = None, out: Path | None = None) -> Summary:
         '''Run something over tasks.
@@ -15,114 +14,127 @@ its two functions and its line in GROUPS:
     def render(result: Summary, console: Console) -> None:
         '''Show the result to a person.'''
 
-- Parameters after `*` become options: `--seed 2`; `--dry-run` and `--no-dry-run` for a bool; `--tasks a,b`
-  for a list; `--train.epochs 5` for a field of a dataclass; `**settings: MethodSettings` for the settings of
-  every method, `--coop.tokens 4`; `machines: Flat[Machines]` for all fields of a dataclass as options of
-  their own, shared by several commands. A parameter before `*` without a default is positional; a list
-  takes all following words. The docstring, in Google style, becomes the help. `--config FILE` reads
-  options from YAML.
-- `command` computes and returns; it writes nothing to stdout. The frame adds `--json`: with it the result
-  goes to stdout as one JSON object (`dear.cli.output.to_jsonable` says what it may contain), else to
-  `render`.
-- Progress goes to stderr: `dear.cli.output.progress_console`.
+- Options are as cyclopts makes them of a signature and its docstring; `dear.cli.parsing` says what we add.
+- `command` computes and returns; it writes nothing to stdout. With `--json` the result goes to stdout as one
+  JSON object (`dear.cli.output.to_jsonable` says what it may contain), else to `render`: `render_check` for
+  `command_check`, or the module's `render`. Progress goes to stderr (`dear.cli.output.progress_console`).
 - A result whose `partly` is true means that some of the work could not be done: exit code 1.
-- Errors that the user can fix are raised as a DearError; the frame prints it and exits with code 2.
+- Errors that the user can fix are raised as a DearError: one line, exit code 2.
 - Heavy modules (torch, and what imports it) are imported inside the functions, so that help stays fast.
 
-A name of two words ("run base-to-novel") makes a nested command. After any change: `make docs`.
+After any change: `make docs`.
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from importlib import import_module
-from typing import Any
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from inspect import cleandoc
 
-from rich.console import Console
+from cyclopts import App, Group
+from cyclopts.help import DefaultFormatter, HelpPanel
+from rich.console import Console, ConsoleOptions
+from rich.text import Text
 
+from dear import __version__
+from dear.cli.output import PrintableConsole
+from dear.cli.parsing import OPTIONS
 from dear.evaluation.protocols import PROTOCOLS
 
+WIDTH = 100
+"""Columns of help where stdout is no terminal."""
 
-@dataclass(frozen=True)
-class Command:
-    """A command: its module and its line in the overview.
-
-    Attributes:
-        group: The heading that the overview shows it under.
-        function: The end of the names of its functions, in a module of several commands: "check" for
-            `command_check` and `render_check` (or `render`, if all share it).
-        protocol: The protocol, for the commands that `protocol_command` makes.
-    """
-
-    module: str
-    summary: str
-    function: str = ""
-    protocol: str = ""
-    group: str = ""
-
-    def load(self) -> tuple[Callable[..., Any], Callable[[Any, Console], None]]:
-        """Import the module; return its `command` and its `render`."""
-        module = import_module(self.module)
-        if self.protocol:
-            return module.protocol_command(self.protocol), module.render
-        end = f"_{self.function}" if self.function else ""
-        return getattr(module, f"command{end}"), getattr(module, f"render{end}", None) or module.render
-
-
-GROUPS: Mapping[str, Mapping[str, Command]] = {
+GROUPS: Mapping[str, Mapping[str, tuple[str, str]]] = {
     "use: adapt a CLIP to your images and use the result": {
-        "fit": Command("dear.cli.fit", "Adapt a backbone to your images and keep the adapter."),
-        "eval": Command("dear.cli.eval", "Measure an adapter on a data set."),
-        "predict": Command("dear.cli.predict", "Classify images, with evidence."),
-        "export": Command("dear.cli.export", "Export an adapted model to ONNX or torch.export."),
-        "serve": Command("dear.cli.serve", "Serve a bundle: a web page and an HTTP API."),
-        "index build": Command(
-            "dear.cli.index", "Index a folder of images by class and attributes.", "build"
-        ),
-        "index merge": Command("dear.cli.index", "Merge the shards of an index into one index.", "merge"),
-        "index query": Command("dear.cli.index", "Search an index by image or by text.", "query"),
+        "fit": ("fit:command", "Adapt a backbone to your images and keep the adapter."),
+        "eval": ("eval:command", "Measure an adapter on a data set."),
+        "predict": ("predict:command", "Classify images, with evidence."),
+        "export": ("export:command", "Export an adapted model to ONNX or torch.export."),
+        "serve": ("serve:command", "Serve a bundle: a web page and an HTTP API."),
+        "index build": ("index:command_build", "Index a folder of images by class and attributes."),
+        "index merge": ("index:command_merge", "Merge the shards of an index into one index."),
+        "index query": ("index:command_query", "Search an index by image or by text."),
     },
     "compare: run methods against each other": {
-        "methods": Command("dear.cli.methods", "List the methods: paper, needs, protocols, settings."),
+        "methods": ("methods:command", "List the methods: paper, needs, protocols, settings."),
         **{
-            f"run {name}": Command("dear.cli.run", protocol.summary, protocol=name)
+            f"run {name}": (f"run:{name.replace('-', '_')}", protocol.summary)
             for name, protocol in PROTOCOLS.items()
         },
-        "run ablation": Command("dear.cli.run", "Run DeAR's ablations in base-to-novel.", "ablation"),
-        "run recipe": Command("dear.cli.run", "Run a recipe, or all recipes of a folder.", "recipe"),
-        "report": Command("dear.cli.report", "Write tables and figures of the records in a folder."),
+        "run ablation": ("run:command_ablation", "Run DeAR's ablations in base-to-novel."),
+        "run recipe": ("run:command_recipe", "Run a recipe, or all recipes of a folder."),
+        "report": ("report:command", "Write tables and figures of the records in a folder."),
     },
     "roles: what the attention heads of a CLIP do": {
-        "roles discover": Command(
-            "dear.cli.roles_discover", "Find the role of every attention head of a CLIP.", "discover"
-        ),
-        "roles assign": Command("dear.cli.roles_discover", "Assign roles from a TEXTSPAN result.", "assign"),
-        "roles show": Command("dear.cli.roles", "Show a role table; make shuffled and random ones.", "show"),
-        "roles compare": Command("dear.cli.roles", "Measure the agreement of two role tables.", "compare"),
-        "roles ablate": Command(
-            "dear.cli.roles", "Measure accuracy with heads replaced by their means.", "ablate"
-        ),
+        "roles discover": ("roles_discover:command_discover", "Find the role of every attention head."),
+        "roles assign": ("roles_discover:command_assign", "Assign roles from a TEXTSPAN result."),
+        "roles show": ("roles:command_show", "Show a role table; make shuffled and random ones."),
+        "roles compare": ("roles:command_compare", "Measure the agreement of two role tables."),
+        "roles ablate": ("roles:command_ablate", "Measure accuracy with heads replaced by their means."),
     },
-    "data: data sets and few-shot picks": {
-        "data list": Command("dear.cli.data", "List the data sets that are known by name.", "list"),
-        "data check": Command("dear.cli.data", "Check a data set for missing parts and errors.", "check"),
-        "data get": Command("dear.cli.data", "Fetch a benchmark, or say what to do by hand.", "get"),
-        "data pick": Command("dear.cli.data", "Show which images a few-shot run trains on.", "pick"),
+    "data: data sets": {
+        "data list": ("data:command_list", "List the data sets that are known by name."),
+        "data check": ("data:command_check", "Check a data set for missing parts and errors."),
+        "data get": ("data:command_get", "Fetch a benchmark, or say what to do by hand."),
     },
     "world: the Attribute World, which needs no download": {
-        "demo": Command("dear.cli.world", "Adapt the tiny CLIP offline and write a report.", "demo"),
-        "tasks": Command("dear.cli.world", "List the tasks of the Attribute World.", "tasks"),
+        "demo": ("world:command_demo", "Adapt the tiny CLIP offline and write a report."),
+        "tasks": ("world:command_tasks", "List the tasks of the Attribute World."),
     },
     "model: backbones and this machine": {
-        "models": Command(
-            "dear.cli.models", "Show which open_clip architectures work, or why not.", "models"
-        ),
-        "info": Command("dear.cli.models", "Show versions, devices and threads.", "info"),
+        "models": ("models:command_models", "Show which open_clip architectures work, or why not."),
+        "info": ("models:command_info", "Show versions, devices and threads."),
     },
 }
-"""The commands by the headings of the overview."""
-
-COMMANDS: Mapping[str, Command] = {
-    name: replace(command, group=group)
-    for group, commands in GROUPS.items()
-    for name, command in commands.items()
+"""The commands by the headings of the overview: where each is and what it does."""
+COMMANDS: Mapping[str, tuple[str, str]] = {
+    name: command for commands in GROUPS.values() for name, command in commands.items()
 }
+
+
+OF_EVERY_COMMAND = Group("Options of every command", sort_key=999)
+
+
+class HelpFormatter(DefaultFormatter):
+    """Tables of options whose descriptions are broken where there is no room, not as in the code."""
+
+    def __call__(self, console: Console, options: ConsoleOptions, panel: HelpPanel) -> None:
+        for entry in panel.entries:
+            text = getattr(entry.description, "primary_renderable", None)
+            if isinstance(text, Text):
+                text.plain = " ".join(text.plain.split())
+        super().__call__(console, options, panel)
+
+
+def build_app() -> App:
+    """The application, which loads the module of a command once its name is on the command line."""
+    app = App(
+        name=__name__.partition(".")[0],
+        help="DeAR: adapting a CLIP model by the roles of its attention heads.",
+        help_epilogue="`dear COMMAND --help` shows a command's options. Lists have commas: --seeds 1,2,3.",
+        version=__version__,
+        help_format="plaintext",
+        help_formatter=HelpFormatter(),
+        console=PrintableConsole(highlight=False, emoji=False, width=None if sys.stdout.isatty() else WIDTH),
+        default_parameter=OPTIONS,
+    )
+    app["--help"].group = app["--version"].group = OF_EVERY_COMMAND
+    for number, (heading, commands) in enumerate(GROUPS.items()):
+        group = Group(heading, sort_key=number)
+        for name, (path, summary) in commands.items():
+            parent, _, last = name.rpartition(" ")
+            if parent and parent not in app:
+                names = (name.split()[1] for name in commands if name.startswith(f"{parent} "))
+                app.command(App(name=parent, help=", ".join(names), group=group))
+            (app[parent] if parent else app).command(
+                f"dear.cli.{path}", name=last, help=summary, group=None if parent else group
+            )
+    return app
+
+
+def load_command(app: App, words: Sequence[str]) -> App:
+    """The command that the words name, or the group of commands, with its docstring as its help."""
+    _, apps, _ = app.parse_commands([word for word in words if word not in app.help_flags])
+    if (command := apps[-1].default_command) is not None:
+        text = cleandoc(command.__doc__ or "").partition("\n\nArgs:")[0]
+        apps[-1].help = re.sub(r"(?<=\S)\n(?=\S)", " ", text)  # the overview has a shorter one
+    return apps[-1]

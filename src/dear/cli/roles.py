@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from rich.console import Console
 
 from dear.cli.output import table as rich_table
-from dear.errors import printable
+from dear.errors import SettingsError, printable
+from dear.roles.settings import check_table
 
 if TYPE_CHECKING:
     from dear.roles.ablation import LayerCurve
@@ -79,11 +80,9 @@ def _render_heads(roles: dict[str, Any], console: Console, phrases: int) -> None
     from dear.roles.trust import share_mark
 
     weights = roles["weights"]
-    console.print(printable(roles["source"]), markup=False)
-    console.print(printable(f"{weights['model']}/{weights['pretrained']}"), markup=False)
-    console.print(
-        printable(f"core attributes: {', '.join(roles['attributes']) or 'none'}") + "\n", markup=False
-    )
+    lines = [roles["source"], f"{weights['model']}/{weights['pretrained']}"]
+    lines.append(f"core attributes: {', '.join(roles['attributes']) or 'none'}")
+    console.print("\n".join(map(printable, lines)) + "\n", markup=False)
     heads = roles["heads"]
     layers, numbers = sorted({h["layer"] for h in heads}), sorted({h["head"] for h in heads})
     cells = {(h["layer"], h["head"]): f"{SHORT[h['role']]}\n{h['concept'] or '–'}" for h in heads}
@@ -144,8 +143,6 @@ def command_show(
         out: File to write the shown table to.
         html: File to write its page to.
     """
-    from dear.roles.settings import check_table
-
     check_table(table)
     from dear.roles.packaged import named_table  # loads torch: what can be refused without it is
 
@@ -170,8 +167,6 @@ def command_compare(first: str, second: str, *, heads: bool = False) -> Any:
         second: The table to compare it with, named in the same way.
         heads: Show each head's concept and role in both tables.
     """
-    from dear.roles.settings import check_table
-
     for table in (first, second):
         check_table(table)
     from dear.roles.compare import compare  # loads torch: what can be refused without it is
@@ -202,13 +197,8 @@ def render_compare(result: "Comparison", console: Console) -> None:
             )
     if result.heads:
         rows = [
-            [
-                head.layer,
-                head.head,
-                *_pair(head.first_concept, head.second_concept),
-                *_pair(head.first_role, head.second_role),
-            ]
-            for head in result.heads
+            (h.layer, h.head, *_pair(h.first_concept, h.second_concept), *_pair(h.first_role, h.second_role))
+            for h in result.heads
         ]
         columns = ("layer", "head", "concept, first", "second", "role, first", "second")
         console.print(rich_table('Heads ("same": both tables agree)', columns, rows))
@@ -274,7 +264,6 @@ def command_ablate(
     from dear.cli.progress import StepProgress
     from dear.data.fewshot import Subset
     from dear.data.loading import held_notes, load_dataset
-    from dear.errors import SettingsError
     from dear.roles.ablation import by_head, by_layer, by_role, head_set, mean_ablation
     from dear.roles.decompose import analysed_layers, spread
     from dear.roles.packaged import role_table

@@ -1,11 +1,12 @@
 """`dear roles discover` and `dear roles assign`: a role for every attention head."""
 
-from dataclasses import replace
-from functools import partial
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from dear.cli.parsing import Flat
 from dear.cli.roles import WrittenTable, render, write_table
+from dear.errors import SettingsError
 from dear.roles.settings import RoleSettings
 
 if TYPE_CHECKING:
@@ -15,6 +16,36 @@ if TYPE_CHECKING:
     from dear.roles.textspan import Span
 
 __all__ = ["command_assign", "command_discover", "render"]
+
+
+@dataclass(frozen=True)
+class Naming:
+    """How phrases become roles.
+
+    Attributes:
+        attributes: Core attributes by name, such as color,shape,texture,object,location. By default
+            --settings.k of them are chosen.
+        settings: Settings of the step from phrases to roles.
+        sentence_model: Folder or hub name of a sentence model like BERT. By default all-MiniLM-L6-v2.
+        out: File of the role table. By default roles.json in the current folder.
+        html: File of the table's page. By default beside the table.
+    """
+
+    attributes: tuple[str, ...] = ()
+    settings: RoleSettings = field(default_factory=RoleSettings)
+    sentence_model: str | None = None
+    out: Path = Path("roles.json")
+    html: Path | None = None
+
+    @property
+    def page(self) -> Path:
+        """The file of the page."""
+        return self.html or self.out.with_suffix(".html")
+
+    @property
+    def chosen(self) -> RoleSettings:
+        """The settings with the chosen attributes."""
+        return replace(self.settings, attributes=self.attributes or self.settings.attributes)
 
 
 def command_discover(
@@ -27,15 +58,11 @@ def command_discover(
     layers: str | None = None,
     rank: int = 80,
     phrases_a_head: int | None = None,
-    attributes: list[str] | None = None,
-    settings: RoleSettings = RoleSettings(),  # noqa: B008 (frozen, and its fields become options)
-    sentence_model: str | None = None,
+    naming: Flat[Naming] = Naming(),
     device: Literal["auto", "cpu", "cuda"] = "auto",
     images_a_head: int = 10,
     contributions: Path | None = None,
     spans: Path | None = None,
-    out: Path | None = None,
-    html: Path | None = None,
 ) -> WrittenTable:
     """Find the role of every attention head of a CLIP's last layers.
 
@@ -57,17 +84,11 @@ def command_discover(
         layers: Layers to analyse, counted from 1, such as 9-12. By default the last third of the tower.
         rank: Dimensions of a head's contributions that are kept (the published r); at most its width + 1.
         phrases_a_head: Phrases selected for each head. By default a third of its dimensions.
-        attributes: Core attributes by name, such as color,shape,texture,object,location. By default
-            --settings.k of them are chosen.
-        settings: Settings of the step from phrases to roles.
-        sentence_model: Folder or hub name of a model of sentence-transformers. By default all-MiniLM-L6-v2.
         device: Where to compute; auto uses the GPU if there is one.
         images_a_head: How many of the images with the largest contribution along a head's first phrase the
             page shows, and as many with the smallest; 0 for none, at most 50. They are in the page only.
         contributions: File to write each image's contributions to (.npy, float32).
         spans: File to write the phrases of each head to, in TEXTSPAN's public text format.
-        out: File of the role table. By default roles.json in the current folder.
-        html: File of the table's page. By default beside the table.
     """
     from dear.backbone import choice
     from dear.data.names import check_name
@@ -75,13 +96,11 @@ def command_discover(
     choice.check_model(model)
     if data is not None:
         check_name(data)
-    out, page = _outputs(out, html)
     from dear.backbone.load import load_clip  # loads torch: what can be refused without it is
     from dear.cli.progress import StepProgress
     from dear.data.fewshot import Subset
     from dear.data.loading import held_notes, load_images, of_world
     from dear.data.world.render import WorldScenes
-    from dear.errors import SettingsError
     from dear.roles.ablation import layer_curve
     from dear.roles.decompose import analysed_layers, spread
     from dear.roles.discover import discover
@@ -93,7 +112,7 @@ def command_discover(
     if images < 1:
         raise SettingsError(f"images is {images}: it must be at least 1.")
     check_count(images_a_head)
-    for path in filter(None, (out, page, contributions, spans)):
+    for path in filter(None, (naming.out, naming.page, contributions, spans)):
         make_place(path)
     backbone = choice.backbone_or_default(model, pretrained, world=data is None or of_world([data]))
     pool = load_pool(phrases or (WORLD if backbone.model == choice.TINY else GENERAL))
@@ -117,10 +136,16 @@ def command_discover(
 
         def choose(decomposition: "Decomposition", span: "Span") -> None:
             """Choose the images that heads respond to while the decomposition of all is in memory."""
-            name, a_head = partial(_image_name, dataset, scenes), images_a_head
-            of_heads.append(
-                pictures(clip, scenes, decomposition, span.first, a_head=a_head, name=name, progress=progress)
+            chosen = pictures(
+                clip,
+                scenes,
+                decomposition,
+                span.first,
+                a_head=images_a_head,
+                name=lambda image: _image_name(dataset, scenes, image),
+                progress=progress,
             )
+            of_heads.append(chosen)
 
         table = discover(
             clip,
@@ -129,8 +154,8 @@ def command_discover(
             layers=layer_numbers,
             rank=rank,
             top=phrases_a_head,
-            settings=replace(settings, attributes=tuple(attributes or settings.attributes)),
-            sentence_model=sentence_model,
+            settings=naming.chosen,
+            sentence_model=naming.sentence_model,
             keep=contributions,
             facts={"data": data or "scenes of the Attribute World"},
             inspect=choose if images_a_head else None,
@@ -141,14 +166,7 @@ def command_discover(
         curve = layer_curve(clip, scenes, analysed_layers(clip, layer_numbers), text, progress=progress)
     if spans is not None:
         write_textspan(spans, {(head.layer, head.head): head.phrases for head in table.heads})
-    return write_table(table, out, page, curve=curve, pictures=next(iter(of_heads), None))
-
-
-def _outputs(out: Path | None, html: Path | None) -> tuple[Path, Path]:
-    """The files of a table and of its page. Raises OutputError for a link where the user names none."""
-    if out is None:
-        return Path("roles.json"), html or Path("roles.html")
-    return out, html or out.with_suffix(".html")
+    return write_table(table, naming.out, naming.page, curve=curve, pictures=next(iter(of_heads), None))
 
 
 def _image_name(dataset: "Dataset | None", images: "Images", image: int) -> str:
@@ -168,11 +186,7 @@ def command_assign(
     layers: str | None = None,
     model: str = "unknown",
     pretrained: str = "unknown",
-    attributes: list[str] | None = None,
-    settings: RoleSettings = RoleSettings(),  # noqa: B008 (frozen, and its fields become options)
-    sentence_model: str | None = None,
-    out: Path | None = None,
-    html: Path | None = None,
+    naming: Flat[Naming] = Naming(),
 ) -> WrittenTable:
     """Assign every head a role from a TEXTSPAN result in the public text format.
 
@@ -181,24 +195,17 @@ def command_assign(
         layers: Layers to analyse, counted from 1, so 9-12 is the file's 8 to 11. By default all.
         model: The architecture that the phrases were found in; recorded in the table, which fits no other.
         pretrained: Its weights.
-        attributes: Core attributes by name, such as color,shape,texture,object,location. By default
-            --settings.k of them are chosen.
-        settings: Settings of the step from phrases to roles.
-        sentence_model: Folder or hub name of a model of sentence-transformers. By default all-MiniLM-L6-v2.
-        out: File of the role table. By default roles.json in the current folder.
-        html: File of the table's page. By default beside the table.
     """
     from dear.cli.progress import StepProgress
     from dear.roles.textspan_format import in_layers, layer_range, read_textspan
 
-    out, page = _outputs(out, html)
     heads = read_textspan(spans)
     from dear.backbone.clip import Identity  # loads torch: what can be refused without it is
     from dear.roles.build import build_table
     from dear.roles.table import make_place
 
-    make_place(out)
-    make_place(page)
+    make_place(naming.out)
+    make_place(naming.page)
     layer_numbers = layer_range(layers) if layers else tuple(sorted({layer for layer, _ in heads}))
     heads = in_layers(heads, layer_numbers)
     with StepProgress() as progress:
@@ -207,9 +214,9 @@ def command_assign(
             heads,
             Identity(model, pretrained, ""),
             source=f"assigned from {spans.name}",
-            settings=replace(settings, attributes=tuple(attributes or settings.attributes)),
-            sentence_model=sentence_model,
+            settings=naming.chosen,
+            sentence_model=naming.sentence_model,
             facts={"spans": spans.name, "layers": list(layer_numbers)},
         )
         progress("concepts", 1, 1)
-    return write_table(table, out, page)
+    return write_table(table, naming.out, naming.page)

@@ -5,8 +5,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from inspect import cleandoc
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Any
 
+from cyclopts import Parameter
 from rich.console import Console
 
 from dear.cli.output import table
@@ -36,10 +37,21 @@ Args:
         suit the protocol.
     role_variant: Variants of the role table to run DeAR with. By default roles, the unchanged table; the
         other three are the paper's ablations of its mask.
-    dry_run: List the runs without making them.
-    start_over: Set a damaged checkpoint aside and start its run over. Without it that is an error.
     settings: Settings of the methods, such as --dear.beta or --coop.tokens.
 """
+
+
+@dataclass(frozen=True)
+class Start:
+    """How runs are started.
+
+    Attributes:
+        dry_run: List the runs without making them.
+        start_over: Set a damaged checkpoint aside and start its run over. Without it that is an error.
+    """
+
+    dry_run: bool = False
+    start_over: bool = False
 
 
 @dataclass(frozen=True)
@@ -67,37 +79,45 @@ class Summary:
 def protocol_command(name: str) -> Callable[..., Summary]:
     """The command of a protocol, built from its class: the docstring is the help, the fields are options."""
     kind = protocol_class(name)
+    if fields(kind):
+        hint: Any = Annotated[kind, Parameter(name="*")]
+    else:
+        hint = Annotated[kind, Parameter(parse=False)]
 
     def command(
         *,
-        protocol: Flat[kind],  # type: ignore[valid-type]
+        protocol: hint = kind(),  # noqa: B008
         methods: list[str] | None = None,
         role_variant: list[RoleVariant] | None = None,
-        options: Flat[RunOptions],
-        dry_run: bool = False,
-        start_over: bool = False,
-        machines: Flat[Machines],
+        options: Flat[RunOptions] = RunOptions(),  # noqa: B008 (frozen)
+        start: Flat[Start] = Start(),
+        machines: Flat[Machines] = Machines(),  # noqa: B008
         **settings: MethodSettings,
     ) -> Summary:
-        plans = make_plans(methods, settings, role_variant, protocol.methods())  # type: ignore[attr-defined]
+        plans = make_plans(methods, settings, role_variant, protocol.methods())
         if methods is None:
-            plans = tuple(filter(protocol.fits, plans))  # type: ignore[attr-defined]
-        experiment = Experiment(protocol=protocol, plans=plans, start_over=start_over, **vars(options))
-        return run([experiment], machines, dry_run=dry_run)
+            plans = tuple(filter(protocol.fits, plans))
+        experiment = Experiment(protocol=protocol, plans=plans, start_over=start.start_over, **vars(options))
+        return run([experiment], machines, dry_run=start.dry_run)
 
     about = cleandoc(kind.__doc__ or "").partition("\n\nAttributes:")[0]
     command.__doc__ = f"{about}\n{OF_A_PROTOCOL}"
     return command
 
 
+base_to_novel, cross_dataset, domain_generalization, few_shot, retrieval = map(
+    protocol_command,
+    ("base-to-novel", "cross-dataset", "domain-generalization", "few-shot", "retrieval"),
+)
+
+
 def command_ablation(
     *,
     of: list[str] | None = None,
     without: list[str] | None = None,
-    options: Flat[RunOptions],
-    dry_run: bool = False,
-    start_over: bool = False,
-    machines: Flat[Machines],
+    options: Flat[RunOptions] = RunOptions(),  # noqa: B008 (frozen)
+    start: Flat[Start] = Start(),
+    machines: Flat[Machines] = Machines(),  # noqa: B008
     **settings: MethodSettings,
 ) -> Summary:
     """Run DeAR's ablations in base-to-novel. Each varies one setting.
@@ -108,14 +128,12 @@ def command_ablation(
     Args:
         of: Ablations: mask, loss, inference, quantile, attributes, beta, first. By default all.
         without: Rows to leave out, by label, for example 'K = 7', which needs seven known concepts.
-        dry_run: List the runs without making them.
-        start_over: Set a damaged checkpoint aside and start its run over. Without it that is an error.
         settings: Settings of DeAR, such as --dear.tokens; not those that a chosen ablation varies.
     """
     plans = ablation_plans(ablations() if of is None else of, settings[METHOD], without=without or ())
     options = replace(options, out=options.out or Path("runs/ablation"))
-    experiment = Experiment(protocol=BaseToNovel(), plans=plans, start_over=start_over, **vars(options))
-    return run([experiment], machines, dry_run=dry_run)
+    experiment = Experiment(protocol=BaseToNovel(), plans=plans, start_over=start.start_over, **vars(options))
+    return run([experiment], machines, dry_run=start.dry_run)
 
 
 def command_recipe(
@@ -125,9 +143,8 @@ def command_recipe(
     methods: list[str] | None = None,
     seeds: list[int] | None = None,
     out: Path | None = None,
-    dry_run: bool = False,
-    start_over: bool = False,
-    machines: Flat[Machines],
+    start: Flat[Start] = Start(),
+    machines: Flat[Machines] = Machines(),  # noqa: B008
 ) -> Summary:
     """Run a recipe (YAML), or all recipes of a folder; what they share is computed once.
 
@@ -140,12 +157,10 @@ def command_recipe(
         methods: Only these of the recipe's methods.
         seeds: Seeds to use instead of the recipe's.
         out: Another output folder: each recipe writes to a subfolder with the name of its own folder.
-        dry_run: List the runs without making them.
-        start_over: Set a damaged checkpoint aside and start its run over. Without it that is an error.
     """
     experiments = restrict(load_recipes(path, out), data=data, methods=methods, seeds=seeds)
-    experiments = [replace(experiment, start_over=start_over) for experiment in experiments]
-    return run(experiments, machines, dry_run=dry_run)
+    experiments = [replace(experiment, start_over=start.start_over) for experiment in experiments]
+    return run(experiments, machines, dry_run=start.dry_run)
 
 
 def run(experiments: Sequence[Experiment], machines: Machines, *, dry_run: bool) -> Summary:

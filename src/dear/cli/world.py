@@ -71,45 +71,38 @@ def command_demo(
     from dear.report.html import write_report
     from dear.roles.packaged import role_table
 
-    watch = _Watch()
-    datasets = {name: load_dataset(name) for name in tasks or downstream_names()}
+    seconds, start = dict[str, float](), time.perf_counter()
+
+    def lap(step: str) -> None:
+        seconds[step] = time.perf_counter() - start - sum(seconds.values())
+
+    datasets = [load_dataset(name) for name in tasks or downstream_names()]
     clip = load_clip("tiny")
-    table_of_roles = role_table(clip, roles)
-    watch.lap("load the tiny CLIP, its roles and the tasks")
-    context = RunContext(clip, table_of_roles, keep=True)
-    plans = [Plan(name) for name in USUAL]
+    roles_of_heads = role_table(clip, roles)
+    lap("load the tiny CLIP, its roles and the tasks")
+    context = RunContext(clip, roles_of_heads, keep=True)
     records = []
     make_folder(folder)
-    with RunProgress(len(datasets) * len(plans)) as progress:
-        for plan in plans:
-            for name in datasets:
-                run = context.resolve(BaseToNovel(), [datasets[name]], plan, seed=seed, shots=SHOTS)
-                records.append(
-                    run_one(
-                        context,
-                        run,
-                        out=folder,
-                        start_over=start_over,
-                        progress=progress,
-                    )
-                )
-            watch.lap(f"base-to-novel, {plan.method}")
+    with RunProgress(len(datasets) * len(USUAL)) as progress:
+        for method in USUAL:
+            for dataset in datasets:
+                run = context.resolve(BaseToNovel(), [dataset], Plan(method), seed=seed, shots=SHOTS)
+                records.append(run_one(context, run, out=folder, start_over=start_over, progress=progress))
+            lap(f"base-to-novel, {method}")
     task = [load_dataset(RETRIEVAL_TASK)]
-    retrieval = run_one(
-        context, context.resolve(Retrieval(), task, Plan(DEFAULT_METHOD), seed=seed, shots=SHOTS)
-    )
-    watch.lap("attribute-conditioned retrieval")
-    results = base_to_novel_table(records)
+    run = context.resolve(Retrieval(), task, Plan(DEFAULT_METHOD), seed=seed, shots=SHOTS)
+    retrieval = run_one(context, run)
+    lap("attribute-conditioned retrieval")
     report = out / "report.html"
     write_report(
         report,
         title="DeAR on the Attribute World",
         records=[*records, retrieval],
-        role_table=table_of_roles.to_json(),
-        timings=[{"step": step, "seconds": seconds} for step, seconds in watch.laps.items()],
-        notes=(*NOTES, f"Head roles: {table_of_roles.source}."),
+        role_table=roles_of_heads.to_json(),
+        timings=[{"step": step, "seconds": duration} for step, duration in seconds.items()],
+        notes=(*NOTES, f"Head roles: {roles_of_heads.source}."),
     )
-    return Demo(results, watch.laps, report, folder)
+    return Demo(base_to_novel_table(records), seconds, report, folder)
 
 
 def render_demo(result: Demo, console: Console) -> None:
@@ -118,18 +111,6 @@ def render_demo(result: Demo, console: Console) -> None:
     for step, seconds in result.seconds.items():
         console.print(f"{seconds:7.1f} s  {step}")
     console.print(f"\nReport: {result.report}\n\n{NEXT}", markup=False)
-
-
-class _Watch:
-    """Records the duration of each step."""
-
-    def __init__(self) -> None:
-        self.laps: dict[str, float] = {}
-        self._last = time.perf_counter()
-
-    def lap(self, step: str) -> None:
-        now = time.perf_counter()
-        self.laps[step], self._last = now - self._last, now
 
 
 @dataclass(frozen=True)
@@ -160,10 +141,10 @@ def command_tasks(*, tasks: list[str] | None = None) -> Tasks:
     """
     from dear.data.world.tasks import task_names
 
-    return Tasks([_row(name) for name in tasks or task_names()])
+    return Tasks([_describe(name) for name in tasks or task_names()])
 
 
-def _row(name: str) -> Task:
+def _describe(name: str) -> Task:
     from dear.data.world.tasks import load_task
 
     task = load_task(name)
@@ -175,9 +156,5 @@ def _row(name: str) -> Task:
 
 def render_tasks(result: Tasks, console: Console) -> None:
     """Show the tasks as a table."""
-    columns = ["task", "classes", "a class", "template", "shift", "own shifts", "habits"]
-    rows: list[list[object]] = [
-        [task.name, task.classes, task.example, task.template, task.shift, task.own, task.habits]
-        for task in result.tasks
-    ]
-    console.print(table(None, columns, rows))
+    columns = ("task", "classes", "a class", "template", "shift", "own shifts", "habits")
+    console.print(table(None, columns, [tuple(vars(task).values()) for task in result.tasks]))

@@ -1,13 +1,17 @@
-"""A command with options of every sort, and a Python of its own for a command line."""
+"""A command with options of every sort, and the options that a command line gives."""
 
-import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
-ROOT = Path(__file__).parents[3]
-SOURCE = ROOT / "src"
+from dear.cli.main import load_app
+
+
+def parse(*words: str) -> dict[str, Any]:
+    """The arguments that a command line of `dear` gives to its command."""
+    _, bound, _ = load_app(words).parse_args(words, print_error=False, exit_on_error=False)
+    bound.apply_defaults()
+    return dict(bound.arguments)
 
 
 @dataclass(frozen=True)
@@ -36,7 +40,7 @@ def sample(
     dry_run: bool = False,
     keep_all: bool = True,
     training: Training = Training(),
-) -> dict[str, object]:
+) -> None:
     """Do something.
 
     Args:
@@ -48,23 +52,3 @@ def sample(
         keep_all: Keep every file.
         training: How to train.
     """
-    return {
-        "data": data,
-        "tasks": tasks,
-        "shots": shots,
-        "mask": mask,
-        "epochs": training.epochs,
-        "flags": [dry_run, keep_all],
-    }
-
-
-def python(*words: str, code: str = "") -> subprocess.CompletedProcess[str]:
-    start = ["-c", code] if code else ["-m", "dear.cli.main"]
-    return subprocess.run(
-        [sys.executable, *start, *words],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        env={"PYTHONPATH": str(SOURCE)},
-        check=False,
-    )

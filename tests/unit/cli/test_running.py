@@ -1,16 +1,13 @@
 """The plans that options name."""
 
-from typing import Any
-
 import pytest
 
-from dear.cli.parsing import build_parser
-from dear.cli.registry import COMMANDS
 from dear.cli.run import make_plans
 from dear.errors import SettingsError
 from dear.evaluation.plan import Plan
 from dear.methods.coop import CoOpSettings
 from dear.methods.registry import METHODS, option_groups
+from tests.unit.cli.sample import parse
 
 
 def test_all_methods_each_with_its_settings() -> None:
@@ -31,13 +28,8 @@ def test_a_setting_of_a_method_that_is_not_run_is_refused_at_its_default_too() -
         make_plans(["dear"], settings)
 
 
-def parsed(command: str, *words: str) -> dict[str, Any]:
-    values, _ = build_parser(command, COMMANDS[command].load()[0]).parse(words)
-    return values
-
-
 def test_shared_options_are_the_same_in_every_command_of_a_protocol() -> None:
-    one, two = (parsed(f"run {name}", "--jobs", "2", "--dry-run") for name in ("few-shot", "base-to-novel"))
+    one, two = (parse("run", name, "--jobs", "2", "--dry-run") for name in ("few-shot", "base-to-novel"))
     assert (one["machines"], one["options"]) == (two["machines"], two["options"])
     assert one["machines"].jobs == 2
-    assert one["dry_run"]
+    assert one["start"].dry_run

@@ -87,8 +87,3 @@ def test_a_number_of_threads_that_is_none(capsys: pytest.CaptureFixture[str]) ->
     assert "threads is 0: it must be between 1 and 1024" in capsys.readouterr().err
     assert main(["fit", "--data", "mixed-paints", "--out", "b", "--threads", "many"]) == 2
     assert "--threads" in capsys.readouterr().err
-
-
-def test_commands_that_do_not_compute_have_no_threads(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["data", "list", "--threads", "2"]) == 2
-    assert "--threads" in capsys.readouterr().err

@@ -7,12 +7,11 @@ import pytest
 
 import dear
 from dear.cli import run
-from dear.cli.parsing import build_parser
-from dear.cli.registry import COMMANDS
 from dear.evaluation.experiment import RunOptions
 from dear.evaluation.protocols import protocol_class
 from dear.evaluation.recipe import load_recipe
 from dear.methods.coop import CoOpSettings
+from tests.unit.cli.sample import parse
 
 RECIPE = """
 protocol: cross-dataset
@@ -42,9 +41,7 @@ def test_three_ways_to_the_same_experiment(tmp_path: Path, monkeypatch: pytest.M
 
     from_options = list[dear.Experiment]()
     monkeypatch.setattr(run, "run", lambda experiments, *_, **__: from_options.extend(experiments))
-    command, _ = COMMANDS["run cross-dataset"].load()
-    options, _ = build_parser("run cross-dataset", command).parse([*OPTIONS.split(), "a {}."])
-    command(**options)
+    run.cross_dataset(**parse("run", "cross-dataset", *OPTIONS.split(), "a {}."))
 
     from_python = dear.Experiment(
         protocol=protocol_class("cross-dataset")(source="badges"),  # type: ignore[call-arg]

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from dear.cli.help import descriptions
+from dear.cli.methods import descriptions
 from dear.errors import DearError
 from dear.evaluation.recipe import RecipeError, load_recipe, load_recipes
 from dear.methods.atprompt import AtPromptSettings

@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 import yaml
+from cyclopts import App
 
-from dear.cli.parsing import build_parser
-from dear.cli.registry import COMMANDS
+from dear.cli.parsing import OPTIONS, with_method_settings
+from dear.cli.run import few_shot
 from dear.errors import SettingsError
 from dear.evaluation.plan import Plan
 from dear.evaluation.protocols import PROTOCOLS
@@ -122,12 +123,12 @@ def test_a_field_set_to_its_default_runs(name: str, tmp_path: Path) -> None:
     recipe = tmp_path / "recipe.yaml"
     recipe.write_text(yaml.safe_dump({"protocol": "few-shot", "out": "runs", "methods": items}))
     by_recipe = {plan.label: plan.settings for plan in load_recipe(recipe).plans}
-    parser = build_parser("run few-shot", COMMANDS["run few-shot"].load()[0])
+    app = App(default_command=with_method_settings(few_shot, [name]), default_parameter=OPTIONS)
     for field, default in defaults.items():
         made: list[MethodSettings] = [declared.settings(**{field: default}), by_recipe[field]]
         if default is not None:  # which no option can say
-            options, _ = parser.parse([option_of(declared.folder, field, default)])
-            made.append(options[declared.folder])
+            words = [option_of(declared.folder, field, default)]
+            made.append(app.parse_args(words)[1].arguments[declared.folder])
         for settings in made:
             assert settings.set_by_user == {field}
             if (name, field) in ASKS_FOR_THE_AUTHORS:

@@ -1,0 +1,172 @@
+"""What a command loads: help and errors without torch, a prediction with little besides; and the overview."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+import dear
+from dear.cli.main import main
+
+SOURCE = Path(dear.__file__).parents[1]
+ENVIRONMENT = os.environ | {"PYTHONPATH": str(SOURCE), "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
+FORKS = """
+import contextlib, io, json, os, sys
+from dear.cli.main import main
+
+ends = []
+for words in json.load(sys.stdin):
+    read, write = os.pipe()
+    child = os.fork()
+    if not child:
+        output = io.StringIO()
+        with contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
+            code = main(words)
+        with os.fdopen(write, "w") as file:
+            json.dump([code, output.getvalue(), [*sys.modules]], file)
+        os._exit(0)
+    os.close(write)
+    with os.fdopen(read) as file:
+        content = file.read()
+    os.waitpid(child, 0)
+    assert content, f"{words} ended the process"
+    ends.append(json.loads(content))
+json.dump(ends, sys.stdout)
+"""
+HEAVY = {
+    "cv2", "fastapi", "httpx", "lightning_fabric", "matplotlib", "open_clip", "pandas", "ray", "scipy",
+    "sklearn", "sympy", "timm", "torch._dynamo", "torch.onnx", "torchvision", "transformers",
+}  # fmt: skip
+OPTIONS = {
+    "fit": "--out --method --model --roles --shots --seed --overwrite --device",
+    "eval": "--out --split --classes --device",
+    "predict": "--out --top --format --classes --add-classes",
+    "export": "--out --images",
+    "serve": "--port --host --token --index",
+    "index build": "--out --features --device",
+    "index query": "--text --by --weights --count --sheet",
+    "methods": "--methods",
+    "run base-to-novel": "--data --methods --shots --seeds --out --dry-run --jobs",
+    "run cross-dataset": "--source --data --methods",
+    "run domain-generalization": "--source --methods",
+    "run few-shot": "--data --methods --shots --seeds",
+    "run retrieval": "--data --methods",
+    "run ablation": "--of --without --seeds",
+    "run recipe": "--data --methods --seeds --out --dry-run",
+    "report": "--out --title --weights",
+    "roles discover": "--model --data --images --layers --out --html",
+    "roles assign": "--layers --attributes --out",
+    "roles show": "--variant --seed --out --html",
+    "roles compare": "--heads",
+    "roles ablate": "--data --by --layers",
+    "data list": "--root",
+    "data check": "--root --decode",
+    "data get": "--root",
+    "demo": "--out --tasks --seed",
+    "tasks": "--tasks",
+    "models": "--names",
+    "info": "",
+}
+"""The commands, each with some of its options."""
+
+
+class End(NamedTuple):
+    """The exit code of a command, its output on both streams, and the modules of its process."""
+
+    code: int
+    output: str
+    modules: frozenset[str]
+
+
+def run_each(commands: list[list[str]]) -> list[End]:
+    """Run each command line in a fork of one process that has loaded little."""
+    process = subprocess.run(
+        [sys.executable, "-c", FORKS],
+        input=json.dumps(commands), stdout=subprocess.PIPE, text=True, env=ENVIRONMENT, check=True,
+    )  # fmt: skip
+    return [End(code, output, frozenset(modules)) for code, output, modules in json.loads(process.stdout)]
+
+
+@pytest.mark.parametrize("words", [[], ["--help"], ["-h"]])
+def test_the_overview_names_every_command(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(words) == 0
+    overview = capsys.readouterr().out
+    assert all(word in overview for name in OPTIONS for word in name.split())
+
+
+def test_a_group_alone_lists_its_commands(capsys: pytest.CaptureFixture[str]) -> None:
+    for group in ("run", "data", "roles", "index"):
+        assert main([group]) == 0
+        listed = capsys.readouterr().out
+        assert all(name.split()[1] in listed for name in OPTIONS if name.startswith(f"{group} "))
+        assert "predict" not in listed
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--version"]) == 0
+    assert dear.__version__ in capsys.readouterr().out
+
+
+def test_help_names_the_options_and_loads_no_torch() -> None:
+    commands = [[], *([*name.split(), "--help"] for name in OPTIONS)]
+    names = ["", *(options for options in OPTIONS.values())]
+    for words, options, end in zip(commands, names, run_each(commands), strict=True):
+        assert end.code == 0, (words, end.output)
+        assert all(option in end.output for option in options.split()), (words, end.output)
+        assert not {"torch", "numpy", *HEAVY} & end.modules, words
+
+
+def test_help_has_the_settings_of_the_chosen_method(capsys: pytest.CaptureFixture[str]) -> None:
+    for words in (
+        ["fit", "--method", "maple", "--help"],
+        ["run", "few-shot", "--methods=maple,mmrl++", "--help"],
+    ):
+        assert main(words) == 0
+        shown = capsys.readouterr().out
+        assert "--maple.depth" in shown
+        assert "--coop.tokens" not in shown
+    assert "--mmrlpp.beta" in shown
+
+
+ERRORS = [
+    (["fit", "nowhere", "--out", "b"], "nowhere"),
+    (["fit", "./nowhere", "--out", "b"], "./nowhere"),
+    (["run", "few-shot", "--data", "nowhere"], "nowhere"),
+    (["run", "recipe", "nowhere.yaml"], "nowhere.yaml"),
+    (["predict", "./nowhere", "image.png"], "nowhere"),
+    (["predict", "./nowhere", "https://example.org/a.jpg"], "https://example.org/a.jpg"),
+    (["predict", "./nowhere", "list.csv"], "list.csv"),
+    (["index", "query", "./nowhere", "a striped thing"], "a striped thing"),
+    (["eval", "./nowhere", "mixed-paints"], "nowhere"),
+    (["export", "./nowhere", "--out", "model.onnx"], "nowhere"),
+    (["serve", "./nowhere"], "nowhere"),
+    (["index", "build", "./nowhere", "photos"], "nowhere"),
+    (["index", "build", "photos", "--features", "heads", "--model", "ViT-C-16"], "ViT-C-16"),
+    (["fit", "mixed-paints", "--out", "b", "--model", "ViT-C-16"], "ViT-C-16"),
+    (["run", "few-shot", "--data", "mixed-paints", "--model", "ViT-C-16"], "ViT-C-16"),
+    (["roles", "discover", "--data", "nowhere"], "nowhere"),
+    (["roles", "discover", "--data", "mixed-paints", "--model", "ViT-C-16"], "ViT-C-16"),
+    (["roles", "ablate", "--data", "nowhere"], "nowhere"),
+    (["roles", "show", "nowhere.json"], "nowhere.json"),
+    (["roles", "compare", "published", "nowhere.json"], "nowhere.json"),
+    (["roles", "assign", "nowhere.txt"], "nowhere.txt"),
+]
+"""Command lines with an error in their words, and what the message names."""
+
+
+def test_an_error_in_the_words_is_told_without_torch(untrained_bundle: Path) -> None:
+    errors = [*ERRORS, (["predict", str(untrained_bundle), "no.png"], "no.png")]
+    for (words, name), end in zip(errors, run_each([words for words, _ in errors]), strict=True):
+        assert (end.code, name in end.output) == (2, True), (words, end.output)
+        assert not {"torch", "numpy"} & end.modules, words
+
+
+def test_a_prediction_loads_torch_and_little_else(untrained_bundle: Path) -> None:
+    [end] = run_each([["predict", str(untrained_bundle), str(untrained_bundle.parent / "red.png")]])
+    assert (end.code, "red circle" in end.output) == (0, True), end.output
+    assert "torch" in end.modules
+    assert not HEAVY & end.modules
