@@ -120,7 +120,7 @@ def download(
                 library_name=LIBRARY,
             )
             revision = hub.commit_of(path)
-    except (hub.ContentError, LimitError) as error:
+    except LimitError as error:
         raise BundleError(str(error)) from error
     except DearError as error:
         raise BundleError(

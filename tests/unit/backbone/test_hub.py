@@ -55,7 +55,7 @@ def test_a_first_fetch_is_announced_and_a_second_asks_nobody(
 
 def test_a_corrupt_download_is_refused_and_removed(standin: StandIn, content: bytes, tmp_path: Path) -> None:
     standin.faults.corrupt = True
-    with pytest.raises(WeightsError, match=rf"{FILE} of {CLIP} is damaged: .*hub states {sha256(content)}"):
+    with pytest.raises(WeightsError, match=rf"{FILE} was damaged"):
         load_clip(NAME, "plain")
     assert not [path for path in (tmp_path / "cache").rglob("*") if path.name in (FILE, sha256(content))]
     standin.faults.corrupt = False

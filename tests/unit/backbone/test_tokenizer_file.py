@@ -118,11 +118,3 @@ def test_a_damaged_file_is_one_line(key: str, value: Any, tmp_path: Path) -> Non
     with pytest.raises(DearError) as caught:
         read(tmp_path)(["a"])
     assert "\n" not in str(caught.value)
-
-
-def test_a_long_text_is_refused(tmp_path: Path) -> None:
-    write_tokenizer("BERT", tmp_path)
-    tokenizer = read(tmp_path)
-    assert tokenizer("a" * 2000).shape == (1, 11)
-    with pytest.raises(WeightsError, match="more than 2,000 characters"):
-        tokenizer("a" * 2001)
