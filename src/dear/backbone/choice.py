@@ -2,7 +2,6 @@
 
 import os
 import re
-from collections.abc import Iterable
 from typing import Literal, NamedTuple
 
 from dear.backbone import openclip
@@ -60,7 +59,7 @@ def check_model(model: str | None) -> None:
     """
     if model is None or is_architecture(model) or hub_name(model) or os.path.isdir(expanded(model)):
         return
-    raise unknown_model(model, architectures())
+    raise unknown_model(model)
 
 
 def architecture(model: str) -> str:
@@ -114,9 +113,9 @@ def architectures() -> list[str]:
     return openclip.list_models()
 
 
-def unknown_model(model: str, names: Iterable[str]) -> UnknownNameError:
-    """The error for a name that is not among the ``names`` of architectures."""
-    return UnknownNameError("backbone", model, [TINY, *names], most=MAX_LISTED)
+def unknown_model(model: str) -> UnknownNameError:
+    """The error for a name that no backbone has."""
+    return UnknownNameError("backbone", model, [TINY, *architectures()], most=MAX_LISTED)
 
 
 def warn_of_toy(model: str, *, world: bool) -> None:

@@ -143,8 +143,7 @@ def fill_defaults(config: Config, name: str) -> tuple[str, dict[str, Any], dict[
         width, heads = config_of_tower["hidden_size"], config_of_tower["num_attention_heads"]
         if width % heads:
             raise WeightsError(
-                f"{name} does not fit: the width of its {tower} tower, {width}, is no multiple of its "
-                f"{heads} heads: correct its configuration."
+                f"{name} does not fit: its {tower} tower's width {width} is not for {heads} heads."
             )
     return kind, text, vision
 

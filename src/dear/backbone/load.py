@@ -111,7 +111,7 @@ def _load(model: str, pretrained: str | None, named_by: str) -> Clip:
 def _load_architecture(name: str, pretrained: str | None) -> Clip:
     """An architecture of open_clip with the weights of a tag, a local file or a seed."""
     if name not in open_clip.list_models():  # those that the calling program has added, too
-        raise unknown_model(name, open_clip.list_models())
+        raise unknown_model(name)
     tag = open_clip.get_pretrained_cfg(name, pretrained) if pretrained else {}
     file_tag = None if tag else find_tag_of_file(name, pretrained)
     tag = open_clip.get_pretrained_cfg(name, file_tag) if file_tag else tag

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal, NotRequired, TypedDict
 
 import torch
 from jaxtyping import Int
@@ -42,6 +42,13 @@ CLIPS_SPECIAL = {"<|startoftext|>": 49406, "<|endoftext|>": 49407}
 """transformers' names of CLIP's special words; open_clip has others."""
 CLIPS_PROBES = ("A photo of two  Cats'\n3 CAFÉS!!", "don't 日本 🐈 12ab cafe\u0301")
 """Texts by which other steps than CLIP's are told."""
+
+
+class Content(TypedDict):
+    """The keys of `tokenizer.json` that are read here; the library checks the rest."""
+
+    model: dict[str, Any]
+    added_tokens: NotRequired[list[dict[str, Any]] | None]
 
 
 class Special(TypedDict):
@@ -120,10 +127,9 @@ def find_tokenizer(
             file, settings_file, context=context, words=words, clean=settings.get("clean", "whitespace"),
             strip_sep_token=settings.get("strip_sep_token", False),
         )  # fmt: skip
-    except (DearError, OSError) as error:
-        reason = str(error) if isinstance(error, DearError) else f"{first_line(error)}."
+    except DearError as error:
         raise WeightsError(
-            f"the tokenizer of {name} ({folder or shown(repository)}) cannot be loaded: {reason} It needs "
+            f"the tokenizer of {name} ({folder or shown(repository)}) cannot be loaded: {error} It needs "
             f"`hf download {shlex.quote(str(repository)[:200])}`. Without a network, copy {FILE} and "
             f"{SETTINGS} beside the weights file, and give its path with --pretrained."
         ) from error
@@ -138,10 +144,7 @@ def _find_files(repository: str, folder: Path | None, commit: str | None) -> tup
     """The file of a tokenizer and, if there is one, that of its settings."""
     if folder is not None:
         if not (folder / FILE).is_file():
-            raise WeightsError(
-                f"{folder} has no {FILE}. transformers writes one: `AutoTokenizer.from_pretrained(...)"
-                ".save_pretrained(...)` with a name that you trust."
-            )
+            raise WeightsError(f"{folder} has no {FILE}.")
         return folder / FILE, folder / SETTINGS if (folder / SETTINGS).exists() else None
     file = hub.fetch(repository, (FILE,), title="the tokenizer", revision=commit)
     try:
@@ -193,9 +196,8 @@ def _read(file: Path) -> tuple[dict[str, Any], Any]:
     """The content of a `tokenizer.json`, with the kind of its model, and the library's tokenizer, which
     neither cuts nor pads. Raises ReadingError, WeightsError.
     """
-    content = typed(read_json(file), dict[str, Any], file)
-    model = typed(content.get("model"), dict[str, Any], file, "model")
-    added = typed(content.get("added_tokens") or [], list[dict[str, Any]], file, "added_tokens")
+    content: dict[str, Any] = {**typed(read_json(file), Content, file)}
+    model, added = content["model"], content.get("added_tokens") or []
     # The file of an early version does not say that its model is BPE or WordPiece.
     kind = {"type": "BPE" if "merges" in model else "WordPiece"}
     from tokenizers import Tokenizer as RustTokenizer

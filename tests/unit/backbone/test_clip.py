@@ -144,12 +144,19 @@ def test_fill() -> None:
     assert fill("a photo of a {}.", ["sea_lion", "cat"]) == ["a photo of a sea lion.", "a photo of a cat."]
 
 
-@pytest.mark.parametrize(("depth", "start"), [(12, 9), (24, 17), (6, 5), (1, 1), (2, 2), (3, 3)])
-def test_a_span_keeps_its_share_of_the_tower(depth: int, start: int) -> None:
-    assert span_start(depth) == start
-
-
-def test_a_span_of_another_start() -> None:
-    assert span_start(24, first=5) == 9
-    assert span_start(12, first=1) == 1
-    assert span_start(12, first=12) == 12
+@pytest.mark.parametrize(
+    ("depth", "first", "start"),
+    [
+        (12, 9, 9),
+        (24, 9, 17),
+        (6, 9, 5),
+        (1, 9, 1),
+        (2, 9, 2),
+        (3, 9, 3),
+        (24, 5, 9),
+        (12, 1, 1),
+        (12, 12, 12),
+    ],
+)
+def test_a_span_keeps_its_share_of_the_tower(depth: int, first: int, start: int) -> None:
+    assert span_start(depth, first) == start

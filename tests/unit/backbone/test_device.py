@@ -8,7 +8,6 @@ import pytest
 import torch
 
 from dear.backbone import device
-from dear.backbone.load import load_clip
 from dear.errors import SettingsError
 
 
@@ -63,14 +62,6 @@ def test_the_number_of_a_run_does_not_depend_on_the_runs_before_it(monkeypatch: 
     assert found == [7, 1, 7, 1]
 
 
-def test_loading_a_model_settles_it_only_where_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    load_clip("tiny")
-    assert torch.get_num_threads() == 7
-    monkeypatch.setenv(device.VARIABLE, "auto")
-    load_clip("tiny")
-    assert torch.get_num_threads() == 1
-
-
 @pytest.mark.parametrize(
     ("asked", "jobs", "each"), [(None, 2, 3), ("auto", 2, 3), ("auto", 9, 1), ("auto", 1, 7), ("5", 2, 5)]
 )
@@ -90,12 +81,12 @@ def test_processes_share_the_cores(
 @pytest.mark.parametrize("asked", ["", "two", "0", "-1", "auto:x", "auto:0", "1025"])
 def test_a_number_that_is_none(asked: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(device.VARIABLE, asked)
-    with pytest.raises(SettingsError, match="DEAR_THREADS asks for"):
+    with pytest.raises(SettingsError, match="threads is"):
         device.set_threads(WIDE)
 
 
 @pytest.mark.parametrize("number", [0, -3, 1025])
 def test_a_number_out_of_bounds(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(device.VARIABLE, "auto")
-    with pytest.raises(SettingsError, match=f"threads is {number}: it must be between 1 and 1024"):
+    with pytest.raises(SettingsError, match=f"threads is '{number}'"):
         device.request_threads(number)

@@ -84,18 +84,7 @@ def test_a_download_that_is_cut_goes_on_where_it_ended(standin: StandIn) -> None
 
 
 @pytest.mark.usefixtures("content")
-def test_a_download_that_failed_halfway_is_not_used(standin: StandIn) -> None:
-    standin.faults.cut, standin.faults.after_cut = 100 * CHUNK, 500
-    with pytest.raises(WeightsError, match="cannot download"):
-        load_clip(NAME, "plain")
-    assert hub.find_cached(CLIP, [FILE]) is None
-    standin.faults.status = {}
-    load_clip(NAME, "plain")
-
-
-@pytest.mark.usefixtures("content")
-@pytest.mark.parametrize("code", [404, 429, 500])
-@pytest.mark.parametrize("part", ["/resolve/", "/cdn/"])
+@pytest.mark.parametrize(("code", "part"), [(404, "/resolve/"), (429, "/cdn/"), (500, "/resolve/")])
 def test_an_error_of_the_hub_is_told_in_one_line(code: int, part: str, standin: StandIn) -> None:
     standin.faults.status = {part: code}
     with pytest.raises(WeightsError, match=rf"cannot download {NAME}/plain .*local path") as caught:
@@ -111,12 +100,6 @@ def test_a_hub_that_does_not_answer_is_told_at_once(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr("huggingface_hub.utils._http.time.sleep", lambda _: pytest.fail("it waits"))
     with pytest.raises(WeightsError, match=rf"cannot download .*hf download {CLIP}"):
         hub.fetch(CLIP, ["config.json"])
-
-
-@pytest.mark.parametrize("name", ["../b", "a/b/c", "a b", "a/b\n"])
-def test_what_is_no_name_of_a_repository(name: str) -> None:
-    with pytest.raises(WeightsError, match="is not the name of a repository"):
-        load_clip(f"hf-hub:{name}")
 
 
 def test_the_first_file_that_a_repository_has_is_used(standin: StandIn) -> None:
@@ -142,14 +125,6 @@ def test_no_pickle_is_downloaded_for_a_file_that_names_the_repository(standin: S
     with pytest.raises(hub.MissingError, match="Only safetensors are downloaded"):
         hub.fetch(CLIP, [FILE, "pickled.bin"], safe_only=True)
     assert not standin.downloads()
-
-
-@pytest.mark.usefixtures("content")
-def test_a_cache_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "file").touch()
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "file" / "cache"))
-    with pytest.raises(WeightsError, match=r"cannot download .*Not a directory"):
-        load_clip(NAME, "plain")
 
 
 def test_two_processes_that_fetch_at_once_download_once(

@@ -185,16 +185,6 @@ def test_types_of_8_bits_are_read_as_they_are(tmp_path: Path, state: dict[str, T
     assert any(torch.equal(value, weight) for value in clip.state_dict().values())
 
 
-def test_a_mobileclip_file_without_its_parts(tmp_path: Path) -> None:
-    """Its names make open_clip convert it, which looks for others."""
-    save_file(
-        {"image_encoder.model.patch_embed.0.rbr_conv.0.conv.weight": torch.ones(3)},
-        tmp_path / "m.safetensors",
-    )
-    with pytest.raises(WeightsError, match=r"m\.safetensors holds weights of another architecture"):
-        load_clip(NAME, str(tmp_path / "m.safetensors"))
-
-
 def test_a_tokenizer_that_cannot_be_had_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     text = CONFIG["text_cfg"] | {"hf_tokenizer_name": "someone/tokenizer"}  # type: ignore[operator]
     monkeypatch.setitem(_MODEL_CONFIGS, NAME, CONFIG | {"text_cfg": text})

@@ -66,15 +66,6 @@ def test_a_file_elsewhere_is_refused(name: str, tmp_path: Path, state: dict[str,
         load_clip(NAME, str(changed(index, dict.fromkeys(state, name))))
 
 
-@pytest.mark.parametrize("weight_map", [{}, [], 3, None, {"a": 3}, {"a": ["b.safetensors"]}])
-def test_an_index_of_another_form_is_refused(
-    weight_map: Any, tmp_path: Path, state: dict[str, Tensor]
-) -> None:
-    index = write_sharded(tmp_path / "w", state)
-    with pytest.raises(WeightsError, match=r"index\.json"):
-        load_clip(NAME, str(changed(index, weight_map)))
-
-
 def test_files_that_are_large_together_are_refused(
     tmp_path: Path, state: dict[str, Tensor], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -50,13 +50,7 @@ def stranger(folder: Path, text: dict[str, Any] | None = None, vision: dict[str,
     [
         {"hf_tokenizer_name": "someone/words", "tokenizer_kwargs": {"trust_remote_code": True}},
         {"hf_tokenizer_name": "someone/words"},
-        {"hf_tokenizer_name": "someone/words", "tokenizer_kwargs": {"nonsense": 1}},
-        {"hf_tokenizer_name": "someone/words", "tokenizer_kwargs": {"cache_dir": "elsewhere"}},
-        {"hf_tokenizer_name": "someone/words", "tokenizer_kwargs": {"clean": "x"}},
         {"tokenizer_kwargs": {"bpe_path": "/etc/passwd"}},
-        {"tokenizer_kwargs": {"additional_special_tokens": ["(a+)+$"]}},
-        {"tokenizer_kwargs": {"reduction_mask": "syntax"}},
-        {"tokenizer_kwargs": 3},
     ],
 )
 def test_a_tokenizer_runs_no_code_and_asks_nothing(
@@ -70,32 +64,26 @@ def test_a_tokenizer_runs_no_code_and_asks_nothing(
     assert not trace.exists()
     assert "evil" not in " ".join(sys.modules)
     assert "\n" not in str(caught.value)
-    assert not (tmp_path / "elsewhere").exists()
 
 
 @pytest.mark.parametrize(
     ("vision", "text", "reason"),
     [
         ({"timm_model_name": "hf-hub:evil/model"}, {}, "'hf-hub:evil/model', no architecture of timm"),
-        ({"timm_model_name": "local-dir:/etc"}, {}, "no architecture of timm"),
         ({"timm_model_name": "../../etc"}, {}, "no architecture of timm"),
         ({"norm_kwargs": {"device": "cuda"}}, {}, "norm_kwargs has the unknown key 'device'"),
         ({"pos_embed_type": "sin_cos_2d"}, {}, "pos_embed_type is 'sin_cos_2d'"),
         ({"layers": [10**9, 1, 1, 1]}, {}, "vision_cfg.layers"),
         ({"image_size": 1025}, {}, "image_size is 1025"),
-        ({"image_size": [16, 1025]}, {}, "image_size"),
         (
             {"patch_size": 64, "image_size": 32},
             {},
             "the patches of its image tower are larger than its pictures",
         ),
         ({"image_size": 260}, {}, "4,225 patches of a model's pictures, above the limit of 4,096"),
-        ({"attn_pooler_queries": 4097}, {}, "attn_pooler_queries is 4097: it must be a whole number"),
         ({}, {"width": 258, "heads": 129}, "heads is 129"),
-        ({}, {"context_length": 1025}, "context_length is 1025"),
         ({"nonsense": 1}, {}, "vision_cfg has the unknown key 'nonsense'"),
         ({}, {"hf_tokenizer_name": "../../etc"}, "'../../etc' is not the name of a repository on the hub"),
-        ({}, {"hf_tokenizer_name": "/etc/passwd"}, "is not the name of a repository"),
         ({}, {"hf_model_name": "evil/model"}, "its text tower is a Hugging Face model"),
         ({}, {"vocab_size": 100}, "its text tower has 100 words, CLIP's tokenizer 49408"),
         ({}, {"tokenizer_mode": "clips"}, "text_cfg has the unknown key 'tokenizer_mode'"),
@@ -120,12 +108,6 @@ def test_no_name_of_a_repository(name: str, named_by: str) -> None:
     ) as error:
         load_clip(f"hf-hub:{name}", named_by=named_by)
     assert len(str(error.value)) < 200
-
-
-def test_the_largest_pictures_are_read(tmp_path: Path) -> None:
-    """256 x 256 pixels in patches of 4 x 4, the side of the small model, are 4,096 patches."""
-    stranger(tmp_path / "model", {}, {"image_size": 256})
-    assert load_clip(str(tmp_path / "model"), "random:0").image.patch_size == 4
 
 
 @pytest.mark.parametrize(
@@ -155,23 +137,6 @@ def test_pictures_of_another_size_than_the_only_one(name: str, tmp_path: Path) -
     stranger(tmp_path / "model", {}, vision)
     with pytest.raises(WeightsError, match="it takes images of 224 x 224 pixels only, not of 448"):
         load_clip(str(tmp_path / "model"), "random:0")
-
-
-def test_towers_of_different_widths(tmp_path: Path) -> None:
-    """timm's ViT-Ti gives 192 numbers without a projection."""
-    vision = {
-        "timm_model_name": "vit_tiny_patch16_224", "timm_pool": "avg", "timm_proj": "none", "image_size": 224,
-    }  # fmt: skip
-    stranger(tmp_path / "model", {}, vision)
-    with pytest.raises(WeightsError, match=r"its image embeddings have 192 numbers, those of its texts"):
-        load_clip(str(tmp_path / "model"), "random:0")
-
-
-def test_transformers_pictures_are_bounded_too(tmp_path: Path) -> None:
-    config = {"model_type": "clip", "vision_config": {"image_size": 32768, "patch_size": 16384}}
-    (tmp_path / "config.json").write_text(json.dumps(config))
-    with pytest.raises(DearError, match="image_size is 32768"):
-        load_clip(str(tmp_path), "random:0")
 
 
 def test_a_file_asks_for_no_random_weights_but_those_of_the_tiny_clip() -> None:
@@ -211,16 +176,6 @@ def test_a_recipes_model_is_announced_as_a_bundles_is(
     assert asked == ["the recipe odd", ""]
     with pytest.raises(DearError, match="the recipe random asks for random weights"):
         Runner("cpu").context(load_recipe(tmp_path / "random.yaml"))
-
-
-@pytest.mark.parametrize("scale", [1e308, -1e308, 21])
-def test_a_temperature_has_bounds(scale: float, tmp_path: Path) -> None:
-    stranger(tmp_path / "model")
-    config = json.loads((tmp_path / "model" / "open_clip_config.json").read_text())
-    config["model_cfg"]["init_logit_scale"] = scale
-    (tmp_path / "model" / "open_clip_config.json").write_text(json.dumps(config))
-    with pytest.raises(DearError, match=r"init_logit_scale is .*from -20 to 20"):
-        load_clip(str(tmp_path / "model"), "random:0")
 
 
 def test_timms_weights_are_not_fetched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
