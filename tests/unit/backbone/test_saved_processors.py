@@ -116,12 +116,7 @@ OTHER: dict[str, dict[str, Any]] = {
     "words": changed("model.vocab", swapped),
     "merges": changed("model.merges", lambda merges: [*reversed(merges)]),
     "ending": changed("model.end_of_word_suffix", lambda _: "</v>"),
-    "no ending": changed("model", lambda model: dict([*model.items()][:4] + [*model.items()][5:])),
     "added": changed("added_tokens", lambda tokens: [*tokens, tokens[0] | {"id": 5, "content": "dog"}]),
-    "normalizer": changed("normalizer.normalizers", lambda steps: steps[:2]),
-    "letters": changed(
-        "pre_tokenizer.pretokenizers", lambda steps: [steps[0], steps[1] | {"add_prefix_space": True}]
-    ),
     "split": changed("pre_tokenizer.pretokenizers.0.behavior", lambda _: "Isolated"),
     "start": changed("post_processor.cls.1", lambda _: 49405),
 }
