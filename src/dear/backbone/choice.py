@@ -30,15 +30,11 @@ methods compared were published with its architecture.
 """
 SIZE, LICENCE = "about 600 MB", "MIT"
 """Of the file of `REAL`: 149.6 million parameters of 4 bytes, and what its page on the hub states."""
-TOY = (
+_TOY = (
     "the tiny CLIP is only for trying things out: it has seen nothing but drawings of the Attribute World, "
-    "so its results on photographs mean nothing. For photographs fit without --model."
+    "so its results on photographs mean nothing."
 )
-CARD = (
-    "**Not for photographs.** The backbone is the tiny CLIP, which is only for trying things out: it has "
-    "seen nothing but drawings of the Attribute World, and its results on photographs mean nothing, however "
-    "probable it calls them."
-)
+TOY, CARD = f"{_TOY} For photographs fit without --model.", f"**Not for photographs.** The backbone is {_TOY}"
 
 
 def backbone_or_default(model: str | None, pretrained: str | None, *, world: bool) -> BackboneName:

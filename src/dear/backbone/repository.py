@@ -91,7 +91,7 @@ class Repository:
         try:
             if is_transformers:
                 return True, dict(from_transformers.read_config(read_json(path), path))
-            return False, dict(read_model_config(read_json(path), path))
+            return False, read_model_config(read_json(path), path)
         except ReadingError as error:
             owner = "transformers'" if is_transformers else "open_clip's"
             raise WeightsError(
