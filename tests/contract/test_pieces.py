@@ -146,13 +146,11 @@ def test_a_training_computes_its_prompts_once(
 def test_class_names_that_do_not_fit(name: str, small_clip: Clip) -> None:
     """The small CLIP reads 11 words: the name that is cut is told, and two that become equal are refused."""
     green = " ".join(["green"] * 12)
-    with pytest.warns(
-        UserWarning, match=f"class names cut, since .* 11 tokens: '{green} tree' up to '.*green'"
-    ):
+    with pytest.warns(UserWarning, match=f"class names cut, since .* 11 tokens: '{green} tree'"):
         method = make(name, small_clip, classes=["house", f"{green} tree", "sea"])
     with torch.no_grad():
         assert method.text_features().isfinite().all()
-    with pytest.raises(SettingsError, match=f"same of '{green} tree' as of '{green} sea', up to '.*green'"):
+    with pytest.raises(SettingsError, match=f"same of '{green} tree' as of '{green} sea'"):
         make(name, small_clip, classes=[f"{green} tree", "house", f"{green} sea"])
 
 

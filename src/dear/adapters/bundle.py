@@ -386,7 +386,7 @@ def _download(repository: str, revision: str | None, **options: Any) -> Path:
         for file in (CONFIG, ADAPTER):
             path = hub.fetch(repository, (file,), revision=revision, **options)
             revision = hub.commit_of(path)
-    except (hub.ContentError, LimitError) as error:
+    except LimitError as error:
         raise BundleError(str(error)) from error
     except DearError as error:
         raise BundleError(

@@ -49,16 +49,15 @@ def try_architecture(name: str) -> Verdict:
         with torch.device("meta"):
             network: Any = build(name)
             image, text = to_towers(network)
-    except WeightsError as error:
-        # "NAME does not fit: REASON. What dear needs."
-        reason = str(error).split(" does not fit: ")[-1].split(". ")[0].rstrip(".")
-        return Verdict(name, False, reason)
+    except WeightsError as error:  # "NAME does not fit: REASON. What dear needs."
+        return Verdict(name, False, str(error).split(" does not fit: ")[-1].split(". ")[0].rstrip("."))
+    is_whole = isinstance(image, WholeVisionTower)
     return Verdict(
         name,
         True,
         parameters=sum(parameter.numel() for parameter in network.parameters()) / 1e6,
-        layers=image.depth if image.access == "heads" else None,
-        heads=image.heads if image.access == "heads" else None,
+        layers=None if is_whole else image.depth,
+        heads=None if is_whole else image.heads,
         image_size=image.image_size,
         image=image.access,
         text=text.access,

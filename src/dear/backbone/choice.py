@@ -2,7 +2,6 @@
 
 import os
 import re
-from collections.abc import Iterable
 from typing import Literal, NamedTuple
 
 from dear.backbone import openclip
@@ -31,15 +30,11 @@ methods compared were published with its architecture.
 """
 SIZE, LICENCE = "about 600 MB", "MIT"
 """Of the file of `REAL`: 149.6 million parameters of 4 bytes, and what its page on the hub states."""
-TOY = (
+_TOY = (
     "the tiny CLIP is only for trying things out: it has seen nothing but drawings of the Attribute World, "
-    "so its results on photographs mean nothing. For photographs fit without --model."
+    "so its results on photographs mean nothing."
 )
-CARD = (
-    "**Not for photographs.** The backbone is the tiny CLIP, which is only for trying things out: it has "
-    "seen nothing but drawings of the Attribute World, and its results on photographs mean nothing, however "
-    "probable it calls them."
-)
+TOY, CARD = f"{_TOY} For photographs fit without --model.", f"**Not for photographs.** The backbone is {_TOY}"
 
 
 def backbone_or_default(model: str | None, pretrained: str | None, *, world: bool) -> BackboneName:
@@ -60,7 +55,7 @@ def check_model(model: str | None) -> None:
     """
     if model is None or is_architecture(model) or hub_name(model) or os.path.isdir(expanded(model)):
         return
-    raise unknown_model(model, architectures())
+    raise unknown_model(model)
 
 
 def architecture(model: str) -> str:
@@ -114,9 +109,9 @@ def architectures() -> list[str]:
     return openclip.list_models()
 
 
-def unknown_model(model: str, names: Iterable[str]) -> UnknownNameError:
-    """The error for a name that is not among the ``names`` of architectures."""
-    return UnknownNameError("backbone", model, [TINY, *names], most=MAX_LISTED)
+def unknown_model(model: str) -> UnknownNameError:
+    """The error for a name that no backbone has."""
+    return UnknownNameError("backbone", model, [TINY, *architectures()], most=MAX_LISTED)
 
 
 def warn_of_toy(model: str, *, world: bool) -> None:

@@ -156,11 +156,9 @@ class Clip(nn.Module):
         """The most tokens of a text that are read, without the start and the end."""
         return int(self.words_in(["a " * self.text.context_length])[0])
 
-    def check_prompts(
-        self, classnames: Sequence[str], prompts: Sequence[Sequence[str]], lead: str = ""
-    ) -> None:
+    def check_prompts(self, classnames: Sequence[str], prompts: Sequence[Sequence[str]]) -> None:
         """Warn of prompts of classes that are cut; raises SettingsError, both as `describe_cut_prompts`."""
-        if warning := describe_cut_prompts(self, classnames, prompts, lead):
+        if warning := describe_cut_prompts(self, classnames, prompts):
             warn(warning)
 
     def class_features(

@@ -39,22 +39,19 @@ def set_threads(*clips: Clip) -> None:
 
     Raises SettingsError for an invalid value of DEAR_THREADS.
     """
-    torch_threads = _torch_threads()
-    if (request := os.environ.get(VARIABLE)) is None:
+    threads, request = _torch_threads(), os.environ.get(VARIABLE)
+    if request is None:
         return
     word, _, limit = request.partition(":")
-    if word != AUTO:
-        torch.set_num_threads(_number(word))
-        return
+    if limit or word != AUTO:
+        threads = _number(limit or word)
     widest = max(tower.width for clip in clips for tower in (clip.image, clip.text))
-    torch.set_num_threads(1 if widest < WIDE else _number(limit) if limit else torch_threads)
+    torch.set_num_threads(1 if word == AUTO and widest < WIDE else threads)
 
 
 def request_threads(threads: int) -> None:
     """Ask for a number of threads in this process and those it starts. Raises SettingsError."""
-    if not 1 <= threads <= MAX_THREADS:
-        raise SettingsError(f"threads is {threads}: it must be between 1 and {MAX_THREADS}.")
-    os.environ[VARIABLE] = str(threads)
+    os.environ[VARIABLE] = str(_number(str(threads)))
 
 
 def threads_per_job(jobs: int) -> int:
@@ -80,8 +77,5 @@ def _torch_threads() -> int:
 
 def _number(text: str) -> int:
     if not (text.isascii() and text.isdigit() and 1 <= int(text) <= MAX_THREADS):
-        raise SettingsError(
-            f"{VARIABLE} asks for {text!r} threads: "
-            f"set it to {AUTO}, {AUTO}:4 or a number up to {MAX_THREADS}."
-        )
+        raise SettingsError(f"threads is {text!r}: it must be {AUTO} or a number from 1 to {MAX_THREADS}.")
     return int(text)

@@ -16,7 +16,7 @@ from dear.backbone.choice import HUB
 from dear.backbone.model_config import Context, Epsilon, Heads, Layers, Side, Words
 from dear.backbone.plain import QuickGELU
 from dear.errors import WeightsError
-from dear.reading.typed import Positive, shown
+from dear.reading.typed import Positive, shown, typed
 
 CONFIG = "config.json"
 PROCESSOR, PIXELS = "processor_config.json", "preprocessor_config.json"
@@ -111,6 +111,20 @@ SIGLIP_TEXT: dict[str, Any] = {
 """transformers' defaults."""
 
 
+def read_config(content: Any, where: object) -> Config:
+    """A configuration of transformers, without the many keys that do not matter here. Raises ReadingError."""
+    if isinstance(content, dict):
+        towers = {}
+        for name in ("text_config", "vision_config"):
+            tower = content.get(name)
+            if content.get("model_type") == "clip" and content.get(f"{name}_dict") is not None:
+                tower = content[f"{name}_dict"]  # of old files; transformers fills in defaults, and takes it
+            if isinstance(tower, dict):
+                towers[name] = {key: tower[key] for key in TowerConfig.__annotations__.keys() & tower.keys()}
+        content = {key: content[key] for key in ("model_type", "projection_dim") if key in content} | towers
+    return typed(content, Config, where)
+
+
 def fill_defaults(config: Config, name: str) -> tuple[str, dict[str, Any], dict[str, Any]]:
     """Kind, text and image configuration with defaults filled in. Raises WeightsError for other models."""
     kind = config["model_type"]
@@ -129,8 +143,7 @@ def fill_defaults(config: Config, name: str) -> tuple[str, dict[str, Any], dict[
         width, heads = config_of_tower["hidden_size"], config_of_tower["num_attention_heads"]
         if width % heads:
             raise WeightsError(
-                f"{name} does not fit: the width of its {tower} tower, {width}, is no multiple of its "
-                f"{heads} heads: correct its configuration."
+                f"{name} does not fit: its {tower} tower's width {width} is not for {heads} heads."
             )
     return kind, text, vision
 

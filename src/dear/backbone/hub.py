@@ -30,10 +30,6 @@ class MissingError(WeightsError):
     """A file that a repository or folder does not have."""
 
 
-class ContentError(WeightsError):
-    """A downloaded file with another hash than the hub states."""
-
-
 def find_cached(
     repository: str, files: Sequence[str], revision: str | None = None, cache_dir: Path | str | None = None
 ) -> Path | None:
@@ -88,23 +84,19 @@ def fetch(
 
     entries = _look_up(repository, files, revision, options.get("cache_dir"))
     known = [entry for entry in entries if entry is not huggingface_hub._CACHED_NO_EXIST]
-    if known and isinstance(known[0], str):
-        return Path(known[0])
-    cached = next((Path(entry) for entry in known if isinstance(entry, str)), None)  # not the first choice
+    cached = next((Path(entry) for entry in known if isinstance(entry, str)), None)
+    if cached is not None and known[0] == str(cached):
+        return cached
     offered = [file for file in files if Path(file).suffix in SAFE or not safe_only]
-    note = (
-        "" if offered == [*files] else " Only safetensors are downloaded from a repository that a file names."
-    )
     try:
         if known or revision is None:
             require_answer()
-        for file in offered if known or revision is None else ():
-            try:
-                limit = "json_bytes" if file.endswith(".json") else size_limit
-                return _download(repository, file, title, revision, limit, options)
-            except RemoteEntryNotFoundError:
-                continue
-    except (ContentError, LimitError):
+            for file in offered:
+                try:
+                    return _download(repository, file, title, size_limit, revision=revision, **options)
+                except RemoteEntryNotFoundError:
+                    continue
+    except LimitError:
         raise
     except Exception as error:  # the network, the hub and the disk share no exception class
         if cached is None:
@@ -116,20 +108,23 @@ def fetch(
     if cached is None:
         note = "" if offered == [*files] else " Only safetensors are downloaded for a file that names it."
         raise MissingError(f"{repository} has no {' and no '.join(files)}: name another repository.{note}")
-    return cached
+    return cached  # not the first choice
 
 
-def _download(
-    repository: str, file: str, title: str, revision: str | None, size_limit: str, options: dict[str, Any]
-) -> Path:
-    """Download a file within its limit into the hub's cache, and compare its hash with the one that names it
-    there.
+def _download(repository: str, file: str, title: str, size_limit: str, **options: Any) -> Path:
+    """Download a file within its limit into the hub's cache, announced in a line on stderr if it has a
+    title, and compare its hash with the one that names it there: the client compares sizes alone.
     """
-    plan = huggingface_hub.hf_hub_download(repository, file, revision=revision, dry_run=True, **options)
-    at_most(size_limit, plan.file_size or 0, f"{file} of {repository}")
-    if title and plan.will_download and not file.endswith(".json"):
-        announce(title, repository, plan.file_size)
-    path = Path(huggingface_hub.hf_hub_download(repository, file, revision=revision, **options))
+    plan = huggingface_hub.hf_hub_download(repository, file, dry_run=True, **options)
+    limit = "json_bytes" if file.endswith(".json") else size_limit
+    at_most(limit, plan.file_size or 0, f"{file} of {repository}")
+    if title and plan.will_download and not file.endswith(".index.json"):
+        print(
+            f"dear: fetching {title} once from {constants.ENDPOINT}/{repository}, "
+            f"{(plan.file_size or 0) / 1e6:.0f} MB; it is kept in {constants.HF_HUB_CACHE}",
+            file=sys.stderr,
+        )
+    path = Path(huggingface_hub.hf_hub_download(repository, file, **options))
     if plan.will_download and path.is_symlink():
         blob = path.parent / os.readlink(path)  # not resolved further, as blobs may be links themselves
         with blob.open("rb") as content:
@@ -137,21 +132,8 @@ def _download(
         if len(blob.name) == len(actual) and actual != blob.name:
             path.unlink()
             blob.unlink()
-            raise ContentError(
-                f"{file} of {repository} is damaged: its hash is {actual}, the hub states {blob.name}. It "
-                "was removed: run the command again to download it anew."
-            )
+            raise OSError(f"{file} was damaged on the way, and is removed: try again")
     return path
-
-
-def announce(title: str, repository: str, size: int | None = None) -> None:
-    """Announce a download on stderr in one line."""
-    megabytes = f", {size / 1e6:.0f} MB" if size else ""
-    print(
-        f"dear: fetching {title} once from {constants.ENDPOINT}/{repository}{megabytes}; it is kept in "
-        f"{constants.HF_HUB_CACHE}",
-        file=sys.stderr,
-    )
 
 
 def require_answer() -> None:

@@ -101,40 +101,42 @@ def folder_for(model: str, pretrained: str | None, named_by: str) -> str:
 
 
 def _load(model: str, pretrained: str | None, named_by: str) -> Clip:
-    if (source := find_repository(model, named_by)) is not None:
-        return _load_repository(source, pretrained)
     if model == tiny.NAME:
         return _load_tiny(pretrained)
-    name = architecture(model)
+    if (source := find_repository(model, named_by)) is not None:
+        return _load_repository(source, pretrained)
+    return _load_architecture(architecture(model), pretrained)
+
+
+def _load_architecture(name: str, pretrained: str | None) -> Clip:
+    """An architecture of open_clip with the weights of a tag, a local file or a seed."""
     if name not in open_clip.list_models():  # those that the calling program has added, too
-        raise unknown_model(model, open_clip.list_models())
+        raise unknown_model(name)
     tag = open_clip.get_pretrained_cfg(name, pretrained) if pretrained else {}
-    if (file_tag := None if tag else find_tag_of_file(name, pretrained)) is not None:
-        tag = open_clip.get_pretrained_cfg(name, file_tag)
-    random = pretrained is not None and pretrained.startswith(RANDOM)
+    file_tag = None if tag else find_tag_of_file(name, pretrained)
+    tag = open_clip.get_pretrained_cfg(name, file_tag) if file_tag else tag
+    config = _config(name, tag)
+    is_random = pretrained is not None and pretrained.startswith(RANDOM)
     with torch.device("meta"):  # refuses what does not fit before anything is downloaded or allocated
-        network = build(name, tag) if random else build_without_values(name, tag)
+        has_plain = is_plain(config) and not is_random
+        network = PlainClip(**config) if has_plain else build_from(name, config)
     require_fit(network, name)
     if pretrained is None:
         raise WeightsError(f"{name} needs weights: {describe_choices(name)}.")
-    text = open_clip.get_model_config(name)["text_cfg"]
-    if random:
-        tokenizer = find_tokenizer(name, text, None)
-        network, label = build_random(name, _seed(pretrained)), pretrained
-    elif tag and file_tag is None:
-        tokenizer, label = find_tokenizer(name, text, None), pretrained  # first, as it is small
-        load_weights(network, download(name, pretrained, tag))
+    is_file = not is_random and not (tag and file_tag is None)
+    path = find_local_file(name, pretrained) if is_file else None
+    tokenizer = find_tokenizer(name, config["text_cfg"], path and tokenizer_beside(path))
+    if is_random:
+        network = build_random(name, _seed(pretrained))
     else:
-        path = find_local_file(name, pretrained)
-        tokenizer, label = find_tokenizer(name, text, tokenizer_beside(path)), file_tag or path.name
-        load_weights(network, path)
-    preprocess = _preprocess(name, tag, image_side(network.visual))
+        load_weights(network, path or download(name, pretrained, tag))
+    label = pretrained if path is None else file_tag or path.name
     # Architectures of several sizes or activations have the same tensors, such as convnext_base_w and _320.
-    shape = _config(name, tag)
     configuration = {
-        "image_size": shape["vision_cfg"].get("image_size", 224),
-        "quick_gelu": bool(shape.get("quick_gelu")),
+        "image_size": config["vision_cfg"].get("image_size", 224),
+        "quick_gelu": bool(config.get("quick_gelu")),
     }
+    preprocess = _preprocess(name, tag, image_side(network.visual))
     return _build_clip(network, tokenizer, name, label, preprocess, configuration)
 
 
@@ -147,12 +149,6 @@ def build(name: str, tag: dict[str, Any] | None = None) -> nn.Module:
     return build_from(name, _config(name, tag))
 
 
-def build_without_values(name: str, tag: dict[str, Any] | None = None) -> nn.Module:
-    """The same for weights that are at hand: a plain one has no values and does not load open_clip."""
-    config = _config(name, tag)
-    return PlainClip(**config) if is_plain(config) else build_from(name, config)
-
-
 def _config(name: str, tag: dict[str, Any] | None) -> dict[str, Any]:
     config = open_clip.get_model_config(name)
     if tag:
@@ -161,7 +157,8 @@ def _config(name: str, tag: dict[str, Any] | None) -> dict[str, Any]:
 
 
 def build_from(name: str, config: dict[str, Any]) -> nn.Module:
-    """The same from open_clip's configuration of a model, which is modified."""
+    """The same from open_clip's configuration of a model."""
+    config = copy.deepcopy(config)
     if config["text_cfg"].get("hf_model_name"):
         raise WeightsError(
             f"{name} does not fit: its text tower is a Hugging Face model, not open_clip's own."
@@ -188,15 +185,14 @@ def _load_repository(source: Repository, pretrained: str | None) -> Clip:
     """A model from a repository or a folder, or its architecture with weights from elsewhere."""
     model = source.name
     is_transformers, config = source.config()
-    make: Callable[[], nn.Module]
+    rename, beside = None, None
     if is_transformers:
         hf_config = cast(from_transformers.Config, config)
         make, files = partial(from_transformers.build, hf_config, model), from_transformers.FILES
         text = from_transformers.describe_text(hf_config, model, source.has_tokenizer)
-        width = hf_config.get("projection_dim")
-        shape: Any = [width, *from_transformers.fill_defaults(hf_config, model)]
+        shape: Any = [hf_config.get("projection_dim"), *from_transformers.fill_defaults(hf_config, model)]
     else:
-        make, files = lambda: build_from(model, copy.deepcopy(config["model_cfg"])), hub.FILES
+        make, files = partial(build_from, model, config["model_cfg"]), hub.FILES
         text, shape = config["model_cfg"]["text_cfg"], config["model_cfg"]
     network = _on_meta(model, make)
     require_fit(network, model)
@@ -210,7 +206,6 @@ def _load_repository(source: Repository, pretrained: str | None) -> Clip:
         raise WeightsError(
             f"{model} does not fit: the patches of its image tower are larger than its pictures."
         )
-    beside, rename = None, None
     if pretrained is not None and pretrained.startswith(RANDOM):
         with tiny.initial_weights_from(_seed(pretrained)):
             network, label = make(), pretrained
@@ -232,13 +227,9 @@ def _load_repository(source: Repository, pretrained: str | None) -> Clip:
 
 
 def _build_clip(
-    network: nn.Module,
-    tokenizer: Tokenizer,
-    name: str,
-    label: str,
-    preprocess: Preprocess,
+    network: nn.Module, tokenizer: Tokenizer, name: str, label: str, preprocess: Preprocess,
     configuration: dict[str, Any],
-) -> Clip:
+) -> Clip:  # fmt: skip
     """The CLIP: its identity has pixels that are not OpenAI's, and a tokenizer that is a file's."""
     configuration |= preprocess.identity()
     if isinstance(tokenizer, FileTokenizer):

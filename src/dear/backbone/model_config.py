@@ -1,7 +1,11 @@
-"""A stranger's configuration of a model in open_clip's form: typed, and without what names files or code."""
+"""A stranger's configuration of a model in open_clip's form: typed, and without what names files or code.
+
+Keys that are not listed name files and devices, run code or draw at random.
+"""
 
 import re
-from typing import Annotated, Any, Literal, NotRequired, TypedDict
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
 
 from dear.reading.files import ReadingError
 from dear.reading.typed import Range, Share, shown, typed
@@ -21,138 +25,74 @@ Epsilon = Annotated[float, Range(0, 1)]
 Shift = Annotated[float, Range(-1e3, 1e3)]
 
 
-class Norm(TypedDict, total=False):
-    """Settings of a LayerNorm."""
+Keys = Mapping[str, Any]
+"""Keys that an object may have, with the type of each, or the keys of an object within."""
 
-    eps: Epsilon
-
-
-class BlockConfig(TypedDict, total=False):
-    """What both towers have."""
-
-    width: Size
-    mlp_ratio: Ratio
-    ls_init_value: float | None
-    pool_type: str
-    final_ln_after_pool: bool
-    output_tokens: bool
-    act_kwargs: dict[str, Any] | None
-    norm_kwargs: Norm | None
-    block_type: str | None
-    qk_norm: bool
-    scaled_cosine_attn: bool
-    scale_heads: bool
-    scale_attn_inner: bool
-    scale_attn: bool
-    scale_fc: bool
-
-
-class VisionConfig(BlockConfig, total=False):
-    """The image tower. timm's weights are never fetched, so ``timm_model_pretrained`` changes nothing."""
-
-    layers: Layers | tuple[Layers, Layers, Layers, Layers]
-    head_width: Size
-    patch_size: Side | None
-    image_size: Side | tuple[Side, Side]
-    patch_dropout: Share
-    attentional_pool: bool
-    attn_pooler_queries: Annotated[int, Range(1, 4096)]
-    attn_pooler_heads: Annotated[int, Range(1, 128)]
-    no_ln_pre: bool
-    pos_embed_type: Literal["learnable"]
-    timm_model_name: str | None
-    timm_model_pretrained: bool
-    timm_pool: str
-    timm_proj: str | None
-    timm_proj_bias: bool
-    timm_drop: Share
-    timm_drop_path: Share | None
+BLOCK: Keys = {
+    "width": Size, "mlp_ratio": Ratio, "ls_init_value": float | None, "pool_type": str,
+    "final_ln_after_pool": bool, "output_tokens": bool, "act_kwargs": {"approximate": Any},
+    "norm_kwargs": {"eps": Epsilon}, "block_type": str | None, "qk_norm": bool, "scaled_cosine_attn": bool,
+    "scale_heads": bool, "scale_attn_inner": bool, "scale_attn": bool, "scale_fc": bool,
+}  # fmt: skip
+"""What both towers have."""
+VISION: Keys = {
+    **BLOCK,
+    "layers": Layers | tuple[Layers, Layers, Layers, Layers], "head_width": Size, "patch_size": Side | None,
+    "image_size": Side | tuple[Side, Side], "patch_dropout": Share, "attentional_pool": bool,
+    "attn_pooler_queries": Annotated[int, Range(1, 4096)], "attn_pooler_heads": Annotated[int, Range(1, 128)],
+    "no_ln_pre": bool, "pos_embed_type": Literal["learnable"], "timm_model_name": str | None,
+    "timm_model_pretrained": bool,  # never fetched, so it changes nothing
+    "timm_pool": str, "timm_proj": str | None, "timm_proj_bias": bool, "timm_drop": Share,
+    "timm_drop_path": Share | None,
+}  # fmt: skip
+TEXT: Keys = {
+    **BLOCK,
+    "context_length": Context, "vocab_size": Words, "hf_tokenizer_name": str | None,
+    "tokenizer_kwargs": {
+        "clean": Literal["lower", "whitespace", "canonicalize"], "strip_sep_token": bool,
+    },
+    "heads": Heads, "layers": Layers, "embed_cls": bool, "pad_id": int, "eos_id": int, "no_causal_mask": bool,
+    "proj_bias": bool, "proj_type": str,
+    "hf_model_name": str | None,  # refused later
+    "hf_model_pretrained": bool, "hf_proj_type": str | None, "hf_pooler_type": str,
+}  # fmt: skip
+MODEL: Keys = {
+    "embed_dim": Size, "vision_cfg": VISION, "text_cfg": TEXT, "custom_text": bool, "quick_gelu": bool,
+    "init_logit_scale": Logarithm, "init_logit_bias": Shift | None, "nonscalar_logit_scale": bool,
+}  # fmt: skip
+PIXELS: Keys = {
+    "mode": Literal["RGB"], "mean": tuple[Shift, Shift, Shift], "std": tuple[Ratio, Ratio, Ratio],
+    "interpolation": Literal["bicubic", "bilinear", "random"],
+    "resize_mode": Literal["shortest", "longest", "squash"], "fill_color": Annotated[int, Range(0, 255)],
+}  # fmt: skip
+"""How pictures become pixels (`dear.backbone.preprocess`); the size is the tower's, as in open_clip."""
 
 
-class TokenizerSettings(TypedDict, total=False):
-    """Settings of a tokenizer."""
-
-    clean: Literal["lower", "whitespace", "canonicalize"]
-    strip_sep_token: bool
-
-
-class TextConfig(BlockConfig, total=False):
-    """The text tower and its tokenizer. A Hugging Face text tower (``hf_model_name``) is refused later."""
-
-    context_length: Context
-    vocab_size: Words
-    hf_tokenizer_name: str | None
-    tokenizer_kwargs: TokenizerSettings | None
-    heads: Heads
-    layers: Layers
-    embed_cls: bool
-    pad_id: int
-    eos_id: int
-    no_causal_mask: bool
-    proj_bias: bool
-    proj_type: str
-    hf_model_name: str | None
-    hf_model_pretrained: bool
-    hf_proj_type: str | None
-    hf_pooler_type: str
-
-
-class ModelConfig(TypedDict):
-    """Both towers and their temperature."""
-
-    embed_dim: Size
-    vision_cfg: VisionConfig
-    text_cfg: TextConfig
-    multimodal_cfg: NotRequired[dict[str, Any]]
-    custom_text: NotRequired[bool]
-    quick_gelu: NotRequired[bool]
-    init_logit_scale: NotRequired[Logarithm]
-    init_logit_bias: NotRequired[Shift | None]
-    nonscalar_logit_scale: NotRequired[bool]
-
-
-class PixelConfig(TypedDict, total=False):
-    """How pictures become pixels (`dear.backbone.preprocess`); the size is the tower's, as in open_clip."""
-
-    mode: Literal["RGB"]
-    mean: tuple[Shift, Shift, Shift]
-    std: tuple[Ratio, Ratio, Ratio]
-    interpolation: Literal["bicubic", "bilinear", "random"]
-    resize_mode: Literal["shortest", "longest", "squash"]
-    fill_color: Annotated[int, Range(0, 255)]
-
-
-class Config(TypedDict):
-    """The content of a repository's configuration."""
-
-    model_cfg: ModelConfig
-    preprocess_cfg: NotRequired[PixelConfig]
-
-
-KNOWN = {
-    "vision_cfg": VisionConfig.__annotations__.keys(),
-    "text_cfg": TextConfig.__annotations__.keys(),
-    "tokenizer_kwargs": TokenizerSettings.__annotations__.keys(),
-    "norm_kwargs": Norm.__annotations__.keys(),
-    "act_kwargs": {"approximate"},
-}
-"""Keys that a file may give; others name files and devices, run code or draw at random."""
-
-
-def read_model_config(content: Any, where: object) -> Config:
+def read_model_config(content: Any, where: object) -> dict[str, Any]:
     """A configuration whose sizes are bounded and whose names lead nowhere. Raises ReadingError for a wrong
     value or an unknown key.
     """
-    config = typed(content, Config, where)
-    model = config["model_cfg"]
-    if "multimodal_cfg" in model:
-        raise ReadingError(where, "its model_cfg.multimodal_cfg is of CoCa, which is not supported")
+    config = typed(content, dict[str, Any], where)
+    model = _check(config.get("model_cfg"), MODEL, where, "model_cfg")
+    for key in ("embed_dim", "vision_cfg", "text_cfg"):
+        if model.get(key) is None:
+            raise ReadingError(where, f"its model_cfg lacks the key {key!r}")
     name = model["vision_cfg"].get("timm_model_name")
     if name is not None and not MODEL_NAME.fullmatch(name):
         raise ReadingError(where, f"its vision_cfg.timm_model_name is {shown(name)}, no architecture of timm")
-    for tower in ("vision_cfg", "text_cfg"):
-        parts: dict[str, Any] = {tower: model[tower], **model[tower]}
-        for key in KNOWN.keys() & parts.keys():
-            if unknown := (parts[key] or {}).keys() - KNOWN[key]:
-                raise ReadingError(where, f"its {key} has the unknown key {shown(min(unknown))}")
-    return config
+    pixels = typed(config.get("preprocess_cfg", {}), dict[str, Any], where, "preprocess_cfg")
+    known = {key: value for key, value in pixels.items() if key in PIXELS}  # the others are of no use here
+    return {"model_cfg": model, "preprocess_cfg": _check(known, PIXELS, where, "preprocess_cfg")}
+
+
+def _check(content: Any, keys: Keys, where: object, name: str) -> dict[str, Any]:
+    """An object with the value of each key checked."""
+    checked = typed(content, dict[str, Any], where, name)
+    if unknown := checked.keys() - keys.keys():
+        raise ReadingError(where, f"its {name} has the unknown key {shown(min(unknown))}")
+    for key, value in checked.items():
+        is_object = isinstance(keys[key], Mapping) and value is not None
+        kind = Any if isinstance(keys[key], Mapping) else keys[key]
+        path = f"{name}.{key}"
+        checked[key] = _check(value, keys[key], where, key) if is_object else typed(value, kind, where, path)
+    return checked

@@ -37,32 +37,29 @@ _MODULES = {
     "CLIP": "model",
     "CoCa": "coca_model",
     "CustomTextCLIP": "model",
-    "convert_state_dict": "convert",
-    "convert_to_custom_text_state_dict": "model",
-}
-"""Modules of open_clip by the names that its package does not export."""
-LIGHT = {
     "OPENAI_DATASET_MEAN": "constants",
     "OPENAI_DATASET_STD": "constants",
     "SimpleTokenizer": "tokenizer",
+    "convert_state_dict": "convert",
+    "convert_to_custom_text_state_dict": "model",
     "download_pretrained": "pretrained",
     "get_clean_fn": "tokenizer",
     "get_pretrained_cfg": "pretrained",
     "list_pretrained_tags_by_model": "pretrained",
 }
-"""Modules of open_clip that need no other part of it, by names in them."""
+"""open_clip's modules, by the names in them."""
+LIGHT = ("constants", "pretrained", "tokenizer")
+"""Modules that need no other part of open_clip."""
 _ALONE = "dear_open_clip"
 """The name of a package that has open_clip's modules but nothing of its own."""
 
 
 def __getattr__(name: str) -> Any:
-    if name.startswith("__"):
+    if name not in _MODULES:
         raise AttributeError(name)
-    loaded = "open_clip" in sys.modules
-    if name in LIGHT and not loaded:
-        return getattr(_alone(LIGHT[name]), name)
-    module = _MODULES.get(name) or (LIGHT.get(name) if loaded else None)
-    return getattr(import_module(f"open_clip.{module}" if module else "open_clip"), name)
+    module = _MODULES[name]
+    is_alone = module in LIGHT and "open_clip" not in sys.modules
+    return getattr(_alone(module) if is_alone else import_module(f"open_clip.{module}"), name)
 
 
 def list_models() -> list[str]:
@@ -81,22 +78,18 @@ def get_model_config(name: str) -> dict[str, Any]:
 
 @cache
 def _configs() -> dict[str, dict[str, Any]]:
-    contents = {
-        path.stem: json.loads(path.read_text()) for path in (_folder() / "model_configs").glob("*.json")
-    }
-    return {
-        name: content
-        for name, content in contents.items()
-        if {"embed_dim", "vision_cfg", "text_cfg"} <= content.keys()
-    }
+    files = (_folder() / "model_configs").glob("*.json")
+    contents = {path.stem: json.loads(path.read_text()) for path in files}
+    keys = {"embed_dim", "vision_cfg", "text_cfg"}
+    return {name: content for name, content in contents.items() if keys <= content.keys()}
 
 
 def _folder() -> Path:
     """Where open_clip is installed."""
     spec = find_spec("open_clip")
     assert spec is not None
-    assert spec.submodule_search_locations is not None
-    return Path(spec.submodule_search_locations[0])
+    assert spec.origin is not None
+    return Path(spec.origin).parent
 
 
 def _alone(module: str) -> Any:

@@ -1,7 +1,7 @@
 """How a picture becomes the pixels that an image tower was trained on, as a model's own files say it."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Literal, Self, TypedDict
 
@@ -75,17 +75,14 @@ class Preprocess:
         crops = content.get("do_center_crop", kind == "clip")
         resized, crop = content.get("size", self.size), content.get("crop_size", self.size)
         if isinstance(resized, int):
-            side = "shortest_edge" if kind == "clip" else "height"
-            resized = {side: resized} if kind == "clip" else {"height": resized, "width": resized}
-        if isinstance(crop, int):
-            crop = {"height": crop, "width": crop}
+            sides = ("shortest_edge",) if kind == "clip" else ("height", "width")
+            resized = dict.fromkeys(sides, resized)
         square = {"height": self.size, "width": self.size}
         if resized == square:
-            return self._replace(resize_mode="squash")
-        if resized.keys() == {"shortest_edge"} and crops and crop == square:
-            short_side = resized["shortest_edge"]
-            if short_side >= self.size:
-                return self._replace(short_side=None if short_side == self.size else short_side)
+            return replace(self, resize_mode="squash")
+        short_side = resized["shortest_edge"] if resized.keys() == {"shortest_edge"} else 0
+        if crops and crop in (square, self.size) and short_side >= self.size:
+            return replace(self, short_side=None if short_side == self.size else short_side)
         raise ReadingError(
             path,
             f"its size is {shown(resized)} with the crop_size {shown(crop if crops else None)}, which is no "
@@ -103,10 +100,8 @@ class Preprocess:
         return parts
 
     def _with_floats(self) -> Self:
-        return self._replace(mean=tuple(map(float, self.mean)), std=tuple(map(float, self.std)))
-
-    def _replace(self, **changes: Any) -> Self:
-        return type(self)(**(asdict(self) | changes))
+        floats = {name: tuple(map(float, getattr(self, name))) for name in ("mean", "std")}
+        return type(self)(**(asdict(self) | floats))
 
 
 class _Transformers(TypedDict, total=False):

@@ -1,17 +1,16 @@
 """How many prompts there may be, and how long, and which of them a text tower cuts. Light to import."""
 
-import re
 from collections.abc import Sequence
 from typing import Any, Protocol
 
 from dear.backbone import openclip
-from dear.errors import SettingsError
+from dear.errors import SettingsError, listing
 from dear.limits import at_most
 
 EXAMPLES = 3
 """Classes that a warning of cut prompts names."""
 MAX_LETTERS = 80
-"""Letters of a name or a prompt that a message shows."""
+"""Letters of a name that a message shows."""
 
 
 def require_few(classnames: Sequence[str], templates: Sequence[str]) -> None:
@@ -53,36 +52,29 @@ class ClipReader:
 
 
 def describe_cut_prompts(
-    reader: PromptReader, classnames: Sequence[str], prompts: Sequence[Sequence[str]], lead: str = ""
+    reader: PromptReader, classnames: Sequence[str], prompts: Sequence[Sequence[str]]
 ) -> str:
-    """A warning that names the classes whose prompts are cut, with the part that is read; "" if all fit.
+    """A warning that names the classes whose prompts are cut; "" if all fit.
 
-    ``prompts`` has a list for each template, with a prompt for each class; ``lead`` is what learned vectors
-    replace at the start of each. Raises SettingsError for two classes of which the same part is read under
-    all templates.
+    ``prompts`` has a list for each template, with a prompt for each class. Raises SettingsError for two
+    classes of which the same part is read under all templates.
     """
     full_prompts = _full_prompts(reader, prompts)
-    cut_labels = [
-        label for label, prompt in full_prompts.items() if _count_tokens(reader, prompt) > reader.room
-    ]
-    if not cut_labels:
+    cut = [label for label, prompt in full_prompts.items() if _count_tokens(reader, prompt) > reader.room]
+    if not cut:
         return ""
     label_of = dict[bytes, int]()
-    for label, prompt in full_prompts.items():
+    for label in full_prompts:
         ids = reader.tokenize([texts[label] for texts in prompts]).cpu().numpy().tobytes()
         twin = label_of.setdefault(ids, label)
         if twin != label:
-            names = " as of ".join(repr(_start(classnames[index])) for index in (twin, label))
+            names = " as of ".join(_shorten(classnames[index]) for index in (twin, label))
             raise SettingsError(
-                f"the text tower reads {reader.room} tokens of a prompt, and so the same of {names}, up to "
-                f"{_end(_readable_part(reader, prompt, lead))!r}: shorten the names or the template."
+                f"the text tower reads {reader.room} tokens of a prompt, and so the same of {names}: shorten "
+                "the names or the template."
             )
-    examples = [
-        f"{_start(classnames[label])!r} up to {_end(_readable_part(reader, full_prompts[label], lead))!r}"
-        for label in cut_labels[:EXAMPLES]
-    ]
-    more = f", and {len(cut_labels) - EXAMPLES} more" if len(cut_labels) > EXAMPLES else ""
-    return f"class names cut, since the text tower reads {reader.room} tokens: {', '.join(examples)}{more}"
+    names = listing([_shorten(classnames[label]) for label in cut], EXAMPLES)
+    return f"class names cut, since the text tower reads {reader.room} tokens: {names}"
 
 
 def _full_prompts(reader: PromptReader, prompts: Sequence[Sequence[str]]) -> dict[int, str]:
@@ -111,20 +103,5 @@ def _count_tokens(reader: PromptReader, text: str) -> int:
     return count if count > reader.room else count + int(reader.words_in([text[split:]])[0])
 
 
-def _readable_part(reader: PromptReader, prompt: str, lead: str) -> str:
-    """The words and signs of a prompt, without the lead, that are read whole."""
-    words = re.findall(r"\s*(?:\w+|[^\w\s])", prompt)
-    low, high = 0, len(words)
-    while low < high:
-        middle = (low + high + 1) // 2
-        fits = _count_tokens(reader, "".join(words[:middle])) <= reader.room
-        low, high = (middle, high) if fits else (low, middle - 1)
-    return "".join(words[:low]).removeprefix(lead).strip()
-
-
-def _start(text: str) -> str:
-    return text if len(text) <= MAX_LETTERS else f"{text[:MAX_LETTERS]}..."
-
-
-def _end(text: str) -> str:
-    return text if len(text) <= MAX_LETTERS else f"...{text[-MAX_LETTERS:]}"
+def _shorten(name: str) -> str:
+    return repr(name if len(name) <= MAX_LETTERS else f"{name[:MAX_LETTERS]}...")

@@ -17,8 +17,6 @@ from dear.reading.files import ReadingError, expanded
 from dear.reading.plain import read_json
 from dear.reading.typed import typed
 
-TOWER_KEYS = from_transformers.TowerConfig.__annotations__.keys()
-
 
 @dataclass
 class Repository:
@@ -37,11 +35,16 @@ class Repository:
     named_by: str = ""
     commit: str | None = None
 
-    def find(self, files: Sequence[str]) -> Path:
+    @property
+    def id(self) -> str:
+        """Its name on the hub."""
+        return self.name.removeprefix(HUB)
+
+    def find(self, files: Sequence[str], title: str = "") -> Path:
         """The first of these files that exists. Raises WeightsError, MissingError if there is none."""
         if self.folder is None:
-            title = self.name if any(Path(file).suffix != ".json" for file in files) else ""
-            path = hub.fetch(self.id, files, title=title, safe_only=bool(self.named_by), revision=self.commit)
+            safe_only = bool(self.named_by)
+            path = hub.fetch(self.id, files, title=title, safe_only=safe_only, revision=self.commit)
             self.commit = self.commit or hub.commit_of(path)
             return path
         for file in files:
@@ -51,27 +54,20 @@ class Repository:
             f"{self.folder} holds no {' and no '.join(files)}: it is not a folder of a CLIP."
         )
 
-    def find_if_any(self, files: Sequence[str]) -> Path | None:
-        """The same, or None if there is none."""
+    def find_if_any(self, file: str) -> Path | None:
+        """The path of a file, or None if there is none."""
         try:
-            return self.find(files)
+            return self.find((file,))
         except hub.MissingError:
             return None
 
     def weights(self, files: Sequence[str]) -> Path:
-        """The same for weights: if it is an index of several files, all of them are there too."""
-        path = self.find(files)
-        if path.name.endswith(weights.INDEX):
-            size = 0
-            for name in weights.list_shards(path):
-                size += self.find((name,)).stat().st_size
-                at_most("tensor_bytes", size, path)
+        """The first of these files; if it is an index of several files, all of them are there too."""
+        path, size = self.find(files, title=self.name), 0
+        for name in weights.list_shards(path) if path.name.endswith(weights.INDEX) else ():
+            size += self.find((name,), title=self.name).stat().st_size
+            at_most("tensor_bytes", size, path)
         return path
-
-    @property
-    def id(self) -> str:
-        """Its name on the hub."""
-        return self.name.removeprefix(HUB)
 
     def config(self) -> tuple[bool, dict[str, Any]]:
         """True if it is in transformers' format, False if in open_clip's; and its configuration. Raises
@@ -93,10 +89,9 @@ class Repository:
             raise WeightsError(message) from error.__cause__
         is_transformers = path.name == from_transformers.CONFIG
         try:
-            content = read_json(path)
             if is_transformers:
-                return True, dict(typed(_supported(content), from_transformers.Config, path))
-            return False, dict(read_model_config(content, path))
+                return True, dict(from_transformers.read_config(read_json(path), path))
+            return False, read_model_config(read_json(path), path)
         except ReadingError as error:
             owner = "transformers'" if is_transformers else "open_clip's"
             raise WeightsError(
@@ -107,29 +102,21 @@ class Repository:
         """The preprocessing of a model of transformers whose image tower sees ``size`` pixels; without a file
         for it, that of its ``kind``.
         """
-        processor = self.find_if_any((from_transformers.PROCESSOR,))
-        content = {} if processor is None else self._settings(processor)
-        if processor is not None and from_transformers.IMAGES in content:
-            path: Path | None = processor
-            content = typed(content[from_transformers.IMAGES], dict[str, Any], processor)
-        else:
-            path = self.find_if_any((from_transformers.PIXELS,))
-            content = {} if path is None else self._settings(path)
-        return Preprocess.from_transformers(size, kind, content, path or self.name)
+        for file in (from_transformers.PROCESSOR, from_transformers.PIXELS):
+            if (path := self.find_if_any(file)) is None:
+                continue
+            content = typed(read_json(path), dict[str, Any], path)
+            if file == from_transformers.PROCESSOR:
+                if from_transformers.IMAGES not in content:
+                    continue
+                content = typed(content[from_transformers.IMAGES], dict[str, Any], path)
+            return Preprocess.from_transformers(size, kind, content, path)
+        return Preprocess.from_transformers(size, kind, {}, self.name)
 
     def has_tokenizer(self) -> bool:
         """True if it has a tokenizer that is not CLIP's. Raises ReadingError for a file that is none."""
-        tokenizer = self.find_if_any((tokenizer_file.FILE, tokenizer_file.WORDS))
-        if tokenizer is None:
-            return False
-        is_older = tokenizer.name == tokenizer_file.WORDS
-        merges = self.find_if_any((tokenizer_file.MERGES,)) if is_older else None
-        settings = self.find_if_any((tokenizer_file.SETTINGS,))
-        return not tokenizer_file.is_clips(tokenizer, settings, merges)
-
-    @staticmethod
-    def _settings(path: Path) -> dict[str, Any]:
-        return typed(read_json(path), dict[str, Any], path)
+        file = self.find_if_any(tokenizer_file.FILE) or self.find_if_any(tokenizer_file.WORDS)
+        return file is not None and not tokenizer_file.is_clips(file)
 
 
 def find_repository(model: str, named_by: str = "") -> Repository | None:
@@ -143,17 +130,3 @@ def find_repository(model: str, named_by: str = "") -> Repository | None:
         return Repository(model, folder, named_by)
     name = hub_name(model)
     return None if name is None else Repository(name, None, named_by)
-
-
-def _supported(config: Any) -> Any:
-    """A configuration of transformers without the many keys that do not matter here."""
-    if not isinstance(config, dict):
-        return config
-    towers = {}
-    for name in ("text_config", "vision_config"):
-        tower = config.get(name)
-        if config.get("model_type") == "clip" and config.get(f"{name}_dict") is not None:
-            tower = config[f"{name}_dict"]  # of old files; transformers fills it with defaults, and takes it
-        if isinstance(tower, dict):
-            towers[name] = {key: tower[key] for key in TOWER_KEYS & tower.keys()}
-    return {key: config[key] for key in ("model_type", "projection_dim") if key in config} | towers

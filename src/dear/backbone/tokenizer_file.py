@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal, NotRequired, TypedDict
 
 import torch
 from jaxtyping import Int
@@ -21,12 +21,12 @@ from dear.backbone import hub
 from dear.backbone import openclip as open_clip
 from dear.backbone.clip import Tokenizer
 from dear.errors import DearError, WeightsError, first_line
-from dear.reading.files import ReadingError, read_text
+from dear.reading.files import ReadingError
 from dear.reading.plain import read_json
 from dear.reading.typed import shown, typed
 
 FILE, SETTINGS = "tokenizer.json", "tokenizer_config.json"
-WORDS, MERGES = "vocab.json", "merges.txt"  # of older models
+WORDS = "vocab.json"  # of older models
 OTHER_FILES = (SETTINGS, "spiece.model", WORDS)  # that transformers writes too
 PADDING = {"WordPiece": ["[PAD]"], "Unigram": ["<pad>"], "BPE": ["<pad>", "<|endoftext|>"]}
 """The padding token where the settings name none: the first that is a word. The second is CLIP's."""
@@ -38,12 +38,17 @@ STEPS = ("normalizer", "pre_tokenizer", "post_processor")
 UNUSED = {"version": "1.0", "truncation": None, "padding": None, "decoder": None}
 PROBES = ("a", "A", "1", ".")
 """Texts of which a tokenizer knows one at least."""
-LONGEST = 2000
-"""Characters of a text: of a template and a name together."""
 CLIPS_SPECIAL = {"<|startoftext|>": 49406, "<|endoftext|>": 49407}
 """transformers' names of CLIP's special words; open_clip has others."""
 CLIPS_PROBES = ("A photo of two  Cats'\n3 CAFÉS!!", "don't 日本 🐈 12ab cafe\u0301")
 """Texts by which other steps than CLIP's are told."""
+
+
+class Content(TypedDict):
+    """The keys of `tokenizer.json` that are read here; the library checks the rest."""
+
+    model: dict[str, Any]
+    added_tokens: NotRequired[list[dict[str, Any]] | None]
 
 
 class Special(TypedDict):
@@ -59,9 +64,6 @@ class Settings(TypedDict, total=False):
     pad_token: str | Special | None
     sep_token: str | Special | None
     padding_side: Literal["left", "right"]
-    added_tokens_decoder: dict[str, Special]
-    additional_special_tokens: list[str | Special] | None
-    extra_special_tokens: list[str | Special] | dict[str, str | Special] | None
 
 
 @dataclass(frozen=True)
@@ -92,8 +94,6 @@ class FileTokenizer:
         """Ids of texts. Raises WeightsError if the tokenizer fails, or gives an id that the tower lacks."""
         rows = list[list[int]]()
         for text in [texts] if isinstance(texts, str) else texts:
-            if len(text) > LONGEST:
-                raise WeightsError(f"the text {text[:40]!r}... has more than {LONGEST:,} characters.")
             with _one_line_errors("this text"):
                 rows.append(self.rust.encode(self.clean(text)).ids)
         ids = torch.tensor(rows, dtype=torch.long).view(len(rows), self.context)
@@ -127,10 +127,9 @@ def find_tokenizer(
             file, settings_file, context=context, words=words, clean=settings.get("clean", "whitespace"),
             strip_sep_token=settings.get("strip_sep_token", False),
         )  # fmt: skip
-    except (DearError, OSError) as error:
-        reason = str(error) if isinstance(error, DearError) else f"{first_line(error)}."
+    except DearError as error:
         raise WeightsError(
-            f"the tokenizer of {name} ({folder or shown(repository)}) cannot be loaded: {reason} It needs "
+            f"the tokenizer of {name} ({folder or shown(repository)}) cannot be loaded: {error} It needs "
             f"`hf download {shlex.quote(str(repository)[:200])}`. Without a network, copy {FILE} and "
             f"{SETTINGS} beside the weights file, and give its path with --pretrained."
         ) from error
@@ -145,14 +144,9 @@ def _find_files(repository: str, folder: Path | None, commit: str | None) -> tup
     """The file of a tokenizer and, if there is one, that of its settings."""
     if folder is not None:
         if not (folder / FILE).is_file():
-            raise WeightsError(
-                f"{folder} has no {FILE}. transformers writes one: `AutoTokenizer.from_pretrained(...)"
-                ".save_pretrained(...)` with a name that you trust."
-            )
+            raise WeightsError(f"{folder} has no {FILE}.")
         return folder / FILE, folder / SETTINGS if (folder / SETTINGS).exists() else None
-    if hub.find_cached(repository, (FILE,), commit) is None:
-        hub.announce("the tokenizer", repository)
-    file = hub.fetch(repository, (FILE,), revision=commit)
+    file = hub.fetch(repository, (FILE,), title="the tokenizer", revision=commit)
     try:
         return file, hub.fetch(repository, (SETTINGS,), revision=hub.commit_of(file))
     except hub.MissingError:
@@ -168,10 +162,10 @@ def read_tokenizer(
     library cannot use it.
     """
     content, rust = _read(file)
-    settings = _read_settings(settings_file)
+    settings: Settings = (
+        {} if settings_file is None else typed(read_json(settings_file), Settings, settings_file)
+    )
     model, added = content["model"], content["added_tokens"]
-    if missing := _list_added(settings) - {token.get("content") for token in added}:
-        raise ReadingError(file, f"{SETTINGS} beside it adds the token {shown(min(missing))}, which it lacks")
     pad_token = _content(settings.get("pad_token"))
     names_of_pad = PADDING.get(model["type"], []) if pad_token is None else [pad_token]
     pads = [number for token in names_of_pad if (number := rust.token_to_id(token)) is not None]
@@ -202,9 +196,8 @@ def _read(file: Path) -> tuple[dict[str, Any], Any]:
     """The content of a `tokenizer.json`, with the kind of its model, and the library's tokenizer, which
     neither cuts nor pads. Raises ReadingError, WeightsError.
     """
-    content = typed(read_json(file), dict[str, Any], file)
-    model = typed(content.get("model"), dict[str, Any], file, "model")
-    added = typed(content.get("added_tokens") or [], list[dict[str, Any]], file, "added_tokens")
+    content: dict[str, Any] = {**typed(read_json(file), Content, file)}
+    model, added = content["model"], content.get("added_tokens") or []
     # The file of an early version does not say that its model is BPE or WordPiece.
     kind = {"type": "BPE" if "merges" in model else "WordPiece"}
     from tokenizers import Tokenizer as RustTokenizer
@@ -216,19 +209,6 @@ def _read(file: Path) -> tuple[dict[str, Any], Any]:
     rust.no_truncation()
     rust.no_padding()
     return content | {"model": kind | model, "added_tokens": added}, rust
-
-
-def _read_settings(file: Path | None) -> Settings:
-    return {} if file is None else typed(read_json(file), Settings, file)
-
-
-def _list_added(settings: Settings) -> set[str]:
-    """The tokens that settings add, which `tokenizer.json` has too where transformers wrote it."""
-    extra = settings.get("extra_special_tokens") or ()
-    tokens: list[str | Special] = [*settings.get("added_tokens_decoder", {}).values()]
-    tokens += settings.get("additional_special_tokens") or ()
-    tokens += extra.values() if isinstance(extra, dict) else extra
-    return {str(_content(token)) for token in tokens}
 
 
 def _special_ids(rust: Any, file: Path) -> tuple[list[int], list[int]]:
@@ -259,28 +239,20 @@ def _content(token: str | Special | None) -> str | None:
     return token["content"] if isinstance(token, dict) else token
 
 
-def is_clips(file: Path, settings_file: Path | None = None, merges_file: Path | None = None) -> bool:
-    """True if a `tokenizer.json`, or the `vocab.json` and `merges.txt` of older models, gives the ids of
-    CLIP's own tokenizer. Raises ReadingError.
+def is_clips(file: Path) -> bool:
+    """True if a `tokenizer.json`, or the `vocab.json` of older models, gives the ids of CLIP's own tokenizer.
+    Raises ReadingError.
     """
     clips = open_clip.SimpleTokenizer()
     words = {word: number for word, number in clips.encoder.items() if number not in CLIPS_SPECIAL.values()}
-    usual = words | CLIPS_SPECIAL, [*clips.bpe_ranks]
-    if _list_added(_read_settings(settings_file)) - CLIPS_SPECIAL.keys():
-        return False
+    words |= CLIPS_SPECIAL
     if file.name != FILE:
-        vocabulary = read_json(file)
-        if merges_file is None:
-            return bool(vocabulary == usual[0])
-        lines = read_text(merges_file).splitlines()
-        return (vocabulary, [tuple(line.split()) for line in lines if line[:8] != "#version"]) == usual
+        return bool(read_json(file) == words)
     content, rust = _read(file)
-    merges = content["model"].get("merges") or []
-    pairs = [tuple(pair.split(" ") if isinstance(pair, str) else pair) for pair in merges]
+    model = content["model"]
+    merges = [tuple(pair.split(" ") if isinstance(pair, str) else pair) for pair in model.get("merges") or []]
     added = {token.get("content"): token.get("id") for token in content["added_tokens"]}
     start, end = CLIPS_SPECIAL.values()
-    return (
-        (content["model"].get("vocab"), pairs) == usual
-        and added == CLIPS_SPECIAL
-        and all(rust.encode(text).ids == [start, *clips.encode(text), end] for text in CLIPS_PROBES)
+    return (model.get("vocab"), merges, added) == (words, [*clips.bpe_ranks], CLIPS_SPECIAL) and all(
+        rust.encode(text).ids == [start, *clips.encode(text), end] for text in CLIPS_PROBES
     )

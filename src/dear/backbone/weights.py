@@ -2,7 +2,6 @@
 
 import math
 import os
-import shlex
 import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -10,7 +9,6 @@ from typing import Any, TypedDict
 
 import torch
 from huggingface_hub import constants
-from safetensors import safe_open
 from torch import Tensor, nn
 
 from dear.backbone import hub
@@ -20,6 +18,7 @@ from dear.errors import WeightsError, first_line, listing, nearest_first, of_mem
 from dear.limits import LimitError, at_most
 from dear.reading.files import ReadingError, expanded
 from dear.reading.plain import read_json
+from dear.reading.tensors import map_tensors
 from dear.reading.typed import shown, typed
 
 INDEX = ".safetensors.index.json"
@@ -28,12 +27,6 @@ SUFFIXES = (".pt", ".pth", ".bin", ".safetensors", INDEX)
 COMMITS = {REAL: "7288da5a0d6f0b51c4a2b27c624837a9236d0112"}
 """Commits of the weights that a role table in the package belongs to."""
 OPENAI_NOTES = ("input_resolution", "context_length", "vocab_size")  # beside the weights in OpenAI's files
-POSITIONS = (
-    "visual.positional_embedding", "visual.trunk.pos_embed", "positional_embedding",
-    "text.positional_embedding",
-)  # fmt: skip
-MISFIT = (AttributeError, LookupError, RuntimeError, TypeError, ValueError)
-"""What open_clip raises for the tensors of another architecture."""
 Rename = Callable[[dict[str, Tensor]], dict[str, Tensor]]
 
 
@@ -68,18 +61,18 @@ def download(name: str, pretrained: str, tag: dict[str, Any]) -> Path:
             return Path(open_clip.download_pretrained(tag))
         commit = COMMITS.get(BackboneName(name, pretrained))
         return hub.fetch(repository, files, title=f"{name}/{pretrained}", revision=commit)
-    except (hub.ContentError, LimitError):
+    except LimitError:
         raise
     except Exception as error:  # the network, the hub and the disk share no exception class
-        address = f"{constants.ENDPOINT}/{repository}/resolve/main/{file or files[0]}"
-        about, instead = "", ""
-        if (name, pretrained) == REAL:
-            about, instead = f" ({SIZE}, {LICENCE} licence)", "; --model tiny is only for trying things out"
-        local = f"{pretrained}{Path(file or files[0]).suffix}"
+        wanted, local = file or files[0], f"{pretrained}{Path(file or files[0]).suffix}"
+        address = f"{constants.ENDPOINT}/{repository}/resolve/main/{wanted}" if repository else tag.get("url")
+        is_default = (name, pretrained) == REAL
+        about = f" ({SIZE}, {LICENCE} licence)" if is_default else ""
+        instead = "; --model tiny is only for trying things out" if is_default else ""
         raise WeightsError(
             f"cannot download {name}/{pretrained} ({first_line(error.__cause__ or error)}). On another "
-            f"machine download {address if repository else tag.get('url')}{about}, name it {local}, and give "
-            f"its local path here: --model {name} --pretrained {local}{instead}."
+            f"machine download {address}{about}, name it {local}, and give its local path here: "
+            f"--model {name} --pretrained {local}{instead}."
         ) from error
 
 
@@ -110,14 +103,14 @@ def read_weights(path: Path) -> dict[str, Tensor]:
     index lists, or of a state dict. Raises WeightsError if it is damaged or unsafe.
     """
     try:
-        at_most("tensor_bytes", path.stat().st_size, path)
-        if path.name.endswith(INDEX):
-            return _read_shards(path)
         if path.suffix == ".safetensors":
-            with safe_open(path, framework="pt") as file:
-                state = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no mapping)
-        else:
-            state = _read_pickled(path)
+            return map_tensors(path)
+        at_most("tensor_bytes", path.stat().st_size, path)
+        if not path.name.endswith(INDEX):
+            return _read_pickled(path)
+        files = [path.parent / file for file in list_shards(path)]
+        at_most("tensor_bytes", sum(file.stat().st_size for file in files), path)
+        return {name: tensor for file in files for name, tensor in read_weights(file).items()}
     except (WeightsError, LimitError):
         raise
     except Exception as error:  # a damaged file may fail anywhere in the readers
@@ -125,9 +118,6 @@ def read_weights(path: Path) -> dict[str, Tensor]:
             raise
         reason = error.reason if isinstance(error, ReadingError) else first_line(error)
         raise WeightsError(f"{path} is damaged, or no file of weights ({reason}): copy it again.") from error
-    if any(value.layout != torch.strided or value.is_quantized for value in state.values()):
-        raise WeightsError(f"{path} holds tensors of an unsupported kind: sparse or quantized.")
-    return state
 
 
 def list_shards(index: Path) -> list[str]:
@@ -139,31 +129,14 @@ def list_shards(index: Path) -> list[str]:
     return files
 
 
-def _read_shards(index: Path) -> dict[str, Tensor]:
-    files = [index.parent / file for file in list_shards(index)]
-    at_most("tensor_bytes", sum(file.stat().st_size for file in files), index)
-    return {name: tensor for file in files for name, tensor in read_weights(file).items()}
-
-
 def _read_pickled(path: Path) -> dict[str, Tensor]:
     """The state dict in a file of torch.save. Its code is not run."""
     is_zip = zipfile.is_zipfile(path)  # as torch writes since 1.6; it can be mapped
-    if is_zip and any(name.endswith("/constants.pkl") for name in zipfile.ZipFile(path).namelist()):
-        raise WeightsError(
-            f"{path} is a TorchScript archive, the format of OpenAI's files, and cannot be read without "
-            'running its code. If you trust it, convert it once: python -c "import sys, torch; '
-            "torch.save(torch.jit.load(sys.argv[1], map_location='cpu').state_dict(), sys.argv[2])\" "
-            f"{shlex.quote(str(path))} {shlex.quote(f'{path.stem}-state.pt')}"
-        )
     content = torch.load(path, map_location="cpu", weights_only=True, mmap=is_zip)
-    if isinstance(content, dict) and isinstance(state := content.get("state_dict"), dict):
-        content = state  # of a training checkpoint
-    if not isinstance(content, dict):
-        raise WeightsError(f"{path} holds a {type(content).__name__}: save model.state_dict().")
-    if foreign := [name for name, value in content.items() if not isinstance(value, Tensor)]:
-        raise WeightsError(
-            f"{path} is not a state dict: {shown(foreign[0])} is not a tensor. Save model.state_dict()."
-        )
+    if isinstance(content, dict):
+        content = content.get("state_dict", content)  # of a training checkpoint
+    if not isinstance(content, dict) or not all(isinstance(value, Tensor) for value in content.values()):
+        raise WeightsError(f"{path} is not a state dict of tensors: save model.state_dict().")
     # DataParallel and torch.compile put these before each name.
     return {
         str(name).removeprefix("module.").removeprefix("_orig_mod."): value for name, value in content.items()
@@ -199,7 +172,7 @@ def _rename(network: Any, state: dict[str, Tensor], rename: Rename | None, path:
     """A file's tensors under the network's names, a scalar where the file has a vector of one entry."""
     try:
         state = rename(state) if rename is not None else _open_clip_names(network, state)
-    except MISFIT as error:
+    except Exception as error:  # open_clip's, of tensors of another architecture
         if of_memory(error):
             raise
         raise WeightsError(
@@ -236,8 +209,8 @@ def fill_weights(model: nn.Module, state: dict[str, Tensor], path: Path) -> None
 
 
 def _float32(name: str, value: Tensor, path: Path) -> Tensor:
-    if value.is_complex():
-        raise WeightsError(f"{path} does not fit: the values of {name} are complex numbers.")
+    if value.is_complex() or value.is_quantized or value.layout != torch.strided:
+        raise WeightsError(f"{path} does not fit: the values of {name} are complex, quantized or sparse.")
     copy = value.to(torch.float32, copy=True)
     if not math.isfinite(copy.sum()) and not copy.isfinite().all():
         raise WeightsError(f"{path} is damaged: values of {name} are not finite. Copy or write it again.")
@@ -247,17 +220,14 @@ def _float32(name: str, value: Tensor, path: Path) -> Tensor:
 def _require_same(model: nn.Module, state: Mapping[str, Tensor], path: Path) -> None:
     """Raise WeightsError naming the tensors of a state that are missing, unknown or of another shape."""
     expected = model.state_dict()
-    missing, unknown = sorted(expected.keys() - state.keys()), sorted(state.keys() - expected.keys())
-    shapes = [name for name in expected.keys() & state.keys() if expected[name].shape != state[name].shape]
-    if not missing and not unknown and (positions := [name for name in POSITIONS if name in shapes]):
-        name = positions[0]
-        count, needed = (tensor[name].shape[-2:-1].numel() for tensor in (state, expected))
+    both = expected.keys() & state.keys()
+    kinds = {
+        "missing": expected.keys() - both,
+        "unknown": state.keys() - both,
+        "of a different shape": {name for name in both if expected[name].shape != state[name].shape},
+    }
+    if counts := [f"{len(names)} {kind} (first: {min(names)})" for kind, names in kinds.items() if names]:
         raise WeightsError(
-            f"{path} holds weights for {count} positions of {'images' if 'visual' in name else 'texts'} "
-            f"({name}), but the model has {needed}, and position embeddings are not interpolated: name the "
-            "architecture of that size (as ViT-L-14-336 is of ViT-L-14; `dear models` lists all)."
+            f"{path} holds weights of another architecture, or for another size of images or texts: "
+            f"tensors {', '.join(counts)}. `dear models` lists all; position embeddings are not interpolated."
         )
-    kinds = {"missing": missing, "unknown": unknown, "of a different shape": shapes}
-    counts = [f"{len(names)} {kind} (first: {min(names)})" for kind, names in kinds.items() if names]
-    if counts:
-        raise WeightsError(f"{path} holds weights of another architecture: tensors {', '.join(counts)}.")

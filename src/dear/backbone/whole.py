@@ -24,6 +24,13 @@ from dear.errors import WeightsError, first_line, of_memory
 IMAGES_ON_CPU = 16
 
 
+class Refused:
+    """An attribute that a tower used whole does not have."""
+
+    def __get__(self, tower: "Whole", _: type) -> NoReturn:
+        tower._refuse()
+
+
 class Whole:
     """The base of both towers that are used whole: their layers and heads cannot be reached."""
 
@@ -31,18 +38,10 @@ class Whole:
     depth = 1
     title: str
     module: nn.Module
-
-    @property
-    def heads(self) -> int:
-        self._refuse()
-
-    def block(self, layer: int) -> NoReturn:
-        del layer
-        self._refuse()
-
-    def trainable_copy(self, first: int) -> NoReturn:
-        del first
-        self._refuse()
+    heads: Any = Refused()
+    block: Any = Refused()
+    trainable_copy: Any = Refused()
+    side: Any = Refused()
 
     def _refuse(self) -> NoReturn:
         """Raise WeightsError for what needs layers or heads."""
@@ -85,10 +84,6 @@ class WholeVisionTower(Whole, VisionTower):
         self.projection = _identity(embed_dim, visual)
         self.projection_bias = None
         self.readout, self.has_class_token, self.rotation = None, True, None
-
-    @property
-    def side(self) -> int:
-        self._refuse()
 
     @property
     def images_at_once(self) -> int:

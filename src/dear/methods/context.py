@@ -125,7 +125,7 @@ def prompt_ids(
             f"{clip.text.context_length}: choose fewer tokens."
         )
     prompts = [f"{lead} {ending}" for ending in fill(after, classnames)]
-    clip.check_prompts(classnames, [prompts], lead)
+    clip.check_prompts(classnames, [prompts])
     return clip.tokenize(prompts)
 
 

@@ -9,7 +9,6 @@ import pytest
 from dear.backbone.choice import (
     REAL,
     BackboneName,
-    architectures,
     backbone_or_default,
     check_model,
     hub_name,
@@ -55,10 +54,6 @@ def test_only_the_tiny_clip_on_photographs_is_warned_of() -> None:
         warnings.simplefilter("error")
         warn_of_toy("tiny", world=True)
         warn_of_toy("ViT-B-16", world=False)
-
-
-def test_the_names_of_architectures_are_those_of_open_clip() -> None:
-    assert sorted(architectures()) == sorted(open_clip.list_models())
 
 
 def test_a_name_that_no_backbone_has_is_refused(tmp_path: Path) -> None:

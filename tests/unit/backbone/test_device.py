@@ -8,7 +8,6 @@ import pytest
 import torch
 
 from dear.backbone import device
-from dear.backbone.load import load_clip
 from dear.errors import SettingsError
 
 
@@ -50,25 +49,10 @@ def test_the_widest_tower_decides(
 ) -> None:
     if asked is not None:
         monkeypatch.setenv(device.VARIABLE, asked)
-    device.set_threads(*clips)
-    assert torch.get_num_threads() == wanted
-
-
-def test_the_number_of_a_run_does_not_depend_on_the_runs_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(device.VARIABLE, "auto")
-    found = []
-    for one in (WIDE, SMALL, WIDE, SMALL):
-        device.set_threads(one)
-        found.append(torch.get_num_threads())
-    assert found == [7, 1, 7, 1]
-
-
-def test_loading_a_model_settles_it_only_where_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    load_clip("tiny")
-    assert torch.get_num_threads() == 7
-    monkeypatch.setenv(device.VARIABLE, "auto")
-    load_clip("tiny")
-    assert torch.get_num_threads() == 1
+    for _ in range(2):  # the models of a run before do not matter
+        device.set_threads(*clips)
+        assert torch.get_num_threads() == wanted
+        device.set_threads(SMALL)
 
 
 @pytest.mark.parametrize(
@@ -90,12 +74,7 @@ def test_processes_share_the_cores(
 @pytest.mark.parametrize("asked", ["", "two", "0", "-1", "auto:x", "auto:0", "1025"])
 def test_a_number_that_is_none(asked: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(device.VARIABLE, asked)
-    with pytest.raises(SettingsError, match="DEAR_THREADS asks for"):
+    with pytest.raises(SettingsError, match="from 1 to 1024"):
         device.set_threads(WIDE)
-
-
-@pytest.mark.parametrize("number", [0, -3, 1025])
-def test_a_number_out_of_bounds(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(device.VARIABLE, "auto")
-    with pytest.raises(SettingsError, match=f"threads is {number}: it must be between 1 and 1024"):
-        device.request_threads(number)
+    with pytest.raises(SettingsError, match="from 1 to 1024"):
+        device.request_threads(1025)

@@ -91,18 +91,6 @@ def test_the_settings_of_old_files_come_first(tmp_path: Path, tower: str, change
     assert clip.identity != plain
 
 
-def test_settings_of_old_files_have_transformers_defaults(tmp_path: Path) -> None:
-    saved(tmp_path, "CLIP", hidden_act="gelu", layer_norm_eps=0.1)
-    path = tmp_path / "config.json"
-    config = json.loads(path.read_text())
-    for tower in ("text_config", "vision_config"):
-        config[f"{tower}_dict"] = {
-            key: value for key, value in config[tower].items() if key not in ("hidden_act", "layer_norm_eps")
-        }
-    path.write_text(json.dumps(config))
-    compare(load_clip(str(tmp_path)), transformers.CLIPModel.from_pretrained(tmp_path).eval())
-
-
 @pytest.mark.parametrize("kind", ["CLIP", "Siglip"])
 @pytest.mark.parametrize(("tower", "name"), [("text_config", "text"), ("vision_config", "image")])
 def test_a_width_that_is_no_multiple_of_its_heads(tmp_path: Path, kind: str, tower: str, name: str) -> None:
@@ -112,9 +100,7 @@ def test_a_width_that_is_no_multiple_of_its_heads(tmp_path: Path, kind: str, tow
     config = json.loads(path.read_text())
     config[tower]["num_attention_heads"] = 5
     path.write_text(json.dumps(config))
-    with pytest.raises(
-        WeightsError, match=f"the width of its {name} tower, 24, is no multiple of its 5 heads"
-    ):
+    with pytest.raises(WeightsError, match=f"its {name} tower's width 24 is not for 5 heads"):
         load_clip(str(tmp_path))
 
 
@@ -128,12 +114,6 @@ def test_siglip(tmp_path: Path, act: str) -> None:
     torch.testing.assert_close(clip.mean.flatten(), torch.full((3,), 0.5))
     torch.testing.assert_close(clip.logit_bias, model.logit_bias.reshape(()))
     compare(clip, model)
-
-
-def test_pixels_of_the_preprocessor(tmp_path: Path) -> None:
-    saved(tmp_path, "CLIP")
-    (tmp_path / "preprocessor_config.json").write_text(json.dumps({"image_mean": [0.1, 0.2, 0.3], "do": 1}))
-    assert load_clip(str(tmp_path)).mean.flatten().tolist() == pytest.approx([0.1, 0.2, 0.3])
 
 
 def test_what_is_not_clip(tmp_path: Path) -> None:
@@ -163,15 +143,6 @@ def test_missing_and_foreign_tensors(tmp_path: Path) -> None:
     path.unlink()
     with pytest.raises(WeightsError, match=r"holds no model\.safetensors .*and no pytorch_model\.bin"):
         load_clip(str(tmp_path))
-
-
-def test_without_its_tokenizer_one_line_says_what_to_do(tmp_path: Path) -> None:
-    saved(tmp_path, "Siglip")
-    with pytest.raises(
-        WeightsError, match=r"the tokenizer of .* cannot be loaded: .*beside the weights"
-    ) as caught:
-        load_clip(str(tmp_path))
-    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(

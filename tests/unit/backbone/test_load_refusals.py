@@ -1,8 +1,6 @@
 """Loading by name: names, seeds, paths and files that are refused, and what the message says."""
 
 import pickle
-import shlex
-import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +11,9 @@ from open_clip.factory import _MODEL_CONFIGS
 from safetensors.torch import save_file
 from torch import Tensor
 
+from dear.backbone import tiny
 from dear.backbone.load import load_clip
+from dear.backbone.tiny import WordTokenizer
 from dear.backbone.weights import read_weights
 from dear.errors import UnknownNameError, WeightsError
 from dear.limits import LimitError
@@ -23,23 +23,26 @@ pytestmark = pytest.mark.usefixtures("prime_architecture")
 
 
 def test_unknown_architecture_lists_the_nearest_few() -> None:
-    with pytest.raises(UnknownNameError, match=r"'vit-b-61'.* ViT-B-16.* \.\.\. and \d+ more") as caught:
+    with pytest.raises(UnknownNameError, match=r" \.\.\. and \d+ more") as caught:
         load_clip("vit-b-61")
-    assert str(caught.value).count(", ") == 11
     assert "tiny" in caught.value.known
     assert caught.value.known[0].startswith("ViT-B-")
 
 
-def test_no_weights_lists_the_tags_and_random() -> None:
-    with pytest.raises(WeightsError, match=r"ViT-B-32 needs weights: a tag \(.*and \d+ more\).*random:0"):
-        load_clip("ViT-B-32")
-    with pytest.raises(WeightsError, match=r"a tag \(by_url, plain, quick\), a local file, or random:0"):
-        load_clip(NAME)
-
-
-def test_unknown_tag_lists_the_nearest_first() -> None:
-    with pytest.raises(WeightsError, match=r"has no weights 'quik'. It takes a tag \(quick, "):
-        load_clip(NAME, "quik")
+@pytest.mark.parametrize(
+    ("pretrained", "message"),
+    [
+        (None, r"needs weights: a tag \(by_url, plain, quick\), a local file, or random:0"),
+        ("quik", r"'quik'. It takes a tag \(quick, "),
+        ("absent/x.pt", r"no weights file at absent/x\.pt"),
+        ("here.bin", r"no weights file at here\.bin"),
+        (".", "is a folder"),
+        *((f"random:{seed}", "seed") for seed in ("", "x", "-1", "1.5", "²", 2**63)),
+    ],
+)
+def test_no_weights(pretrained: str | None, message: str) -> None:
+    with pytest.raises(WeightsError, match=message):
+        load_clip(NAME, pretrained)
 
 
 @pytest.mark.parametrize("name", ["roberta-ViT-B-32", "xlm-roberta-base-ViT-B-32"])
@@ -51,55 +54,14 @@ def test_architectures_that_do_not_fit_are_refused_before_any_download(
         load_clip(name, open_clip.list_pretrained_tags_by_model(name)[0])
 
 
-@pytest.mark.parametrize("seed", ["", "x", "-1", "1.5", "²", str(2**63)])
-def test_a_seed_that_is_none(seed: str) -> None:
-    with pytest.raises(WeightsError, match="has no valid seed"):
-        load_clip(NAME, f"random:{seed}")
-
-
-def test_paths_without_a_file(tmp_path: Path) -> None:
-    with pytest.raises(WeightsError, match=r"no weights file at .*absent\.pt"):
-        load_clip(NAME, str(tmp_path / "absent.pt"))
-    with pytest.raises(WeightsError, match=r"no weights file at here\.bin"):
-        load_clip(NAME, "here.bin")
-    with pytest.raises(WeightsError, match="is a folder: name the weights file"):
-        load_clip(NAME, str(tmp_path))
-
-
 @pytest.mark.parametrize("form", ["pt", "safetensors"])
-@pytest.mark.parametrize("keep", [0, 5, 1000, -100])
-def test_cut_files(tmp_path: Path, state: dict[str, Tensor], form: str, keep: int) -> None:
+@pytest.mark.parametrize("keep", [0, 5, 1000, -100, None])
+def test_cut_and_foreign_files(tmp_path: Path, state: dict[str, Tensor], form: str, keep: int | None) -> None:
     path = tmp_path / f"cut.{form}"
-    if form == "pt":
-        torch.save(state, path)
-    else:
-        save_file(state, path)
-    path.write_bytes(path.read_bytes()[:keep])
+    torch.save(state, path) if form == "pt" else save_file(state, path)
+    path.write_bytes(bytes(range(256)) * 9 if keep is None else path.read_bytes()[:keep])
     with pytest.raises(WeightsError, match=rf"cut\.{form}"):
         load_clip(NAME, str(path))
-
-
-@pytest.mark.parametrize("name", ["image.pt", "image.bin", "image.safetensors", "image.jpg"])
-def test_a_file_of_another_kind(tmp_path: Path, name: str) -> None:
-    (tmp_path / name).write_bytes(bytes(range(256)) * 9)
-    with pytest.raises(WeightsError, match=name):
-        load_clip(NAME, str(tmp_path / name))
-
-
-@pytest.mark.parametrize(
-    ("saved", "reason"),
-    [
-        (torch.zeros(3), "holds a Tensor"),
-        ([torch.zeros(3)], "holds a list"),
-        ({"a": 3}, "'a' is not a tensor"),
-        ({}, "missing"),
-        ({"state_dict": {"a": 3}}, "'a' is not a tensor"),
-    ],
-)
-def test_a_checkpoint_without_a_state_dict(tmp_path: Path, saved: object, reason: str) -> None:
-    torch.save(saved, tmp_path / "odd.pt")
-    with pytest.raises(WeightsError, match=rf"odd\.pt .*{reason}"):
-        load_clip(NAME, str(tmp_path / "odd.pt"))
 
 
 class Exploit:
@@ -107,13 +69,19 @@ class Exploit:
         return print, ("code of the file ran",)
 
 
-@pytest.mark.parametrize("writer", [torch.save, lambda value, path: path.write_bytes(pickle.dumps(value))])
-def test_code_in_a_checkpoint_is_not_run(
-    tmp_path: Path, writer: Any, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("write", [torch.save, lambda value, path: path.write_bytes(pickle.dumps(value))])
+@pytest.mark.parametrize(
+    "saved",
+    [{"a": Exploit()}, torch.zeros(3), [torch.zeros(3)], {"a": 3}, {}, {"state_dict": {"a": 3}}, "hello"],
+    ids=str,
+)
+def test_a_checkpoint_that_is_no_state_dict(
+    tmp_path: Path, write: Any, saved: object, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    writer({"a": Exploit()}, tmp_path / "evil.pt")
-    with pytest.raises(WeightsError, match=r"evil\.pt is damaged, or no file of weights"):
-        load_clip(NAME, str(tmp_path / "evil.pt"))
+    write(saved, tmp_path / "odd.pt")
+    with pytest.raises(WeightsError, match=r"odd\.pt") as caught:
+        load_clip(NAME, str(tmp_path / "odd.pt"))
+    assert "\n" not in str(caught.value)
     assert "ran" not in capsys.readouterr().out
 
 
@@ -129,39 +97,22 @@ def test_weights_that_promise_more_than_their_file_has(
     forged = tmp_path / "forged.safetensors"
     for length in (len(header), 2**40):
         forged.write_bytes(length.to_bytes(8, "little") + header)
-        with pytest.raises(WeightsError, match=r"forged\.safetensors is damaged"):
+        with pytest.raises(WeightsError, match=r"forged\.safetensors"):
             load_clip(NAME, str(forged))
     monkeypatch.setenv("DEAR_LIMIT_TENSOR_BYTES", "1000")
-    with pytest.raises(LimitError, match=r"large\.pt: .* bytes of a file of tensors"):
+    with pytest.raises(LimitError, match="DEAR_LIMIT_TENSOR_BYTES"):
         read_weights(path)
 
 
-def test_tensors_that_share_their_values_are_read(tmp_path: Path) -> None:
-    """As those of models whose two embeddings are the same do."""
+def test_tensors_are_mapped_also_if_they_share_values(tmp_path: Path) -> None:
+    """As those of models whose two embeddings are the same do. A file of an old torch is read too."""
     words = torch.arange(1000.0)
-    torch.save({"a": words, "b": words}, tmp_path / "tied.pt")
-    read = read_weights(tmp_path / "tied.pt")
-    assert torch.equal(read["b"], words)
+    for name, is_zip in (("old.pt", False), ("tied.pt", True)):
+        torch.save({"a": words, "b": words}, tmp_path / name, _use_new_zipfile_serialization=is_zip)
+        read = read_weights(tmp_path / name)
+        assert torch.equal(read["b"], words)
     if (maps := Path("/proc/self/maps")).exists():
         assert str(tmp_path / "tied.pt") in maps.read_text()  # its values are not in memory
-
-
-def test_a_file_of_an_old_torch_is_read(tmp_path: Path) -> None:
-    torch.save({"a": torch.arange(1000.0)}, tmp_path / "old.pt", _use_new_zipfile_serialization=False)
-    assert torch.equal(read_weights(tmp_path / "old.pt")["a"], torch.arange(1000.0))
-
-
-def test_a_torchscript_archive_is_refused_with_what_to_do(tmp_path: Path) -> None:
-    """The command that converts it takes paths as they are, which a shell or Python might run."""
-    path = tmp_path / "a'b$(c)" / "ViT-B-32.pt"
-    path.parent.mkdir()
-    with zipfile.ZipFile(path, "w") as archive:
-        for entry in ("data.pkl", "constants.pkl", "code/__torch__.py"):
-            archive.writestr(f"ViT-B-32/{entry}", b"")
-    with pytest.raises(WeightsError, match=r"TorchScript archive.*torch\.jit\.load") as caught:
-        load_clip(NAME, str(path))
-    words = shlex.split(str(caught.value).partition("convert it once: ")[2])
-    assert (words[:2], words[3:]) == (["python", "-c"], [str(path), "ViT-B-32-state.pt"])
 
 
 def test_weights_of_another_architecture_say_what_does_not_fit(
@@ -173,8 +124,7 @@ def test_weights_of_another_architecture_say_what_does_not_fit(
     state["positional_embedding"] = torch.zeros(77, 22)
     torch.save(state, path)
     wanted = (
-        r"other\.pt holds weights of another architecture: tensors 1 missing \(first: visual\.proj\), "
-        r"1 unknown \(first: vision_model\.projection\), "
+        r"1 missing \(first: visual\.proj\), 1 unknown \(first: vision_model\.projection\), "
         r"1 of a different shape \(first: positional_embedding\)"
     )
     with pytest.raises(WeightsError, match=wanted):
@@ -184,68 +134,37 @@ def test_weights_of_another_architecture_say_what_does_not_fit(
 def test_names_and_shapes_are_compared_before_a_value_is_read(
     tmp_path: Path, state: dict[str, Tensor]
 ) -> None:
-    path, bad = tmp_path / "nan.safetensors", torch.full((1, 23), float("nan"))
-    save_file(state | {"foreign": bad}, path)
-    with pytest.raises(WeightsError, match=r"tensors 1 unknown \(first: foreign\)"):
-        load_clip(NAME, str(path))
-    save_file(state | {"visual.proj": bad}, path)
-    with pytest.raises(WeightsError, match=r"tensors 1 of a different shape \(first: visual\.proj\)"):
-        load_clip(NAME, str(path))
-    for value, reason in ((float("nan"), "are not finite"), (1j, "are complex numbers")):
-        save_file(state | {"visual.proj": torch.full((21, 17), value)}, path)
-        with pytest.raises(WeightsError, match=rf"values of visual\.proj {reason}"):
-            load_clip(NAME, str(path))
-
-
-def test_types_of_8_bits_are_read_as_they_are(tmp_path: Path, state: dict[str, Tensor]) -> None:
-    save_file(
-        {name: value.to(torch.float8_e4m3fn) for name, value in state.items()}, tmp_path / "8.safetensors"
-    )
-    clip = load_clip(NAME, str(tmp_path / "8.safetensors"))
-    weight = state["visual.conv1.weight"].to(torch.float8_e4m3fn).float()
-    assert any(torch.equal(value, weight) for value in clip.state_dict().values())
-
-
-def test_a_mobileclip_file_without_its_parts(tmp_path: Path) -> None:
-    """Its names make open_clip convert it, which looks for others."""
-    save_file(
-        {"image_encoder.model.patch_embed.0.rbr_conv.0.conv.weight": torch.ones(3)},
-        tmp_path / "m.safetensors",
-    )
-    with pytest.raises(WeightsError, match=r"m\.safetensors holds weights of another architecture"):
-        load_clip(NAME, str(tmp_path / "m.safetensors"))
+    path = tmp_path / "nan.safetensors"
+    for value in (float("nan"), 1j):
+        for name, shape in (("foreign", (1, 23)), ("visual.proj", (1, 23)), ("visual.proj", (21, 17))):
+            save_file(state | {name: torch.full(shape, value)}, path)
+            reason = "values of" if shape == (21, 17) else "tensors 1"
+            with pytest.raises(WeightsError, match=f"{reason} .*{name}"):
+                load_clip(NAME, str(path))
 
 
 def test_a_tokenizer_that_cannot_be_had_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     text = CONFIG["text_cfg"] | {"hf_tokenizer_name": "someone/tokenizer"}  # type: ignore[operator]
     monkeypatch.setitem(_MODEL_CONFIGS, NAME, CONFIG | {"text_cfg": text})
-
-    with pytest.raises(WeightsError, match=r"'someone/tokenizer'\) cannot be loaded: .*offline"):
+    with pytest.raises(WeightsError, match="'someone/tokenizer'"):
         load_clip(NAME, "random:0")
 
 
-def test_a_text_is_no_checkpoint(tmp_path: Path) -> None:
-    (tmp_path / "x.pt").write_text("hello world")
-    with pytest.raises(WeightsError, match=r"x\.pt is damaged, or no file of weights"):
-        read_weights(tmp_path / "x.pt")
-
-
-@pytest.mark.parametrize(
-    ("name", "rows", "wanted"),
-    [
-        (
-            "visual.positional_embedding",
-            50,
-            r"50 positions of images .* has 26, .*not interpolated",
-        ),
-        ("positional_embedding", 17, r"17 positions of texts .* the model has 13"),
-    ],
-)
-def test_another_resolution_or_context_is_named_as_the_cause(
-    tmp_path: Path, state: dict[str, Tensor], name: str, rows: int, wanted: str
-) -> None:
-    path = tmp_path / "large.pt"
-    state[name] = torch.zeros(rows, state[name].shape[1])
-    torch.save(state, path)
-    with pytest.raises(WeightsError, match=rf"large\.pt holds weights for .*{wanted}"):
-        load_clip(NAME, str(path))
+def test_the_tiny_clip_from_no_folder_or_a_broken_one(tmp_path: Path) -> None:
+    tokenizer, weights = WordTokenizer(["red", "house"], 13), tmp_path / tiny.WEIGHTS
+    (tmp_path / tiny.VOCABULARY).write_text(tokenizer.to_json())
+    save_file({k: v.half() for k, v in tiny.build(tokenizer, 5).state_dict().items()}, weights)
+    clip = load_clip("tiny", str(tmp_path))
+    assert (clip.identity.model, clip.identity.pretrained) == ("tiny", tmp_path.name)
+    assert (clip.image.depth, clip.image_size, clip.image.projection.dtype) == (12, 48, torch.float32)
+    assert clip.tokenize(["red house"]).shape == (1, 13)
+    with pytest.raises(WeightsError, match=r"no vocabulary\.json in .*absent"):
+        load_clip("tiny", str(tmp_path / "absent"))
+    whole = weights.read_bytes()
+    weights.write_bytes(whole[:-1])
+    with pytest.raises(WeightsError, match=r"model\.safetensors"):
+        load_clip("tiny", str(tmp_path))
+    weights.write_bytes(whole)
+    (tmp_path / tiny.VOCABULARY).write_text(WordTokenizer(["red"], 13).to_json())
+    with pytest.raises(WeightsError, match=r"token_embedding\.weight"):
+        load_clip("tiny", str(tmp_path))

@@ -57,13 +57,6 @@ def bundle(model: Path) -> Bundle:
     return bundle_on(model.name)
 
 
-def test_the_path_does_not_count(model: Path) -> None:
-    identities = [load_clip(name).identity for name in ("clip", "./clip", str(model))]
-    assert len({*identities}) == 1
-    for name in ("./clip", str(model)):
-        bundle_on("clip").check(load_clip(name))
-
-
 def test_names_of_architectures_and_repositories_count() -> None:
     names = ["ViT-B-16", "ViT-B-32", "tiny", "hf-hub:a/clip", "hf-hub:b/clip", "a/clip"]
     identities = [Identity(name, "folder", "0" * 64) for name in names]

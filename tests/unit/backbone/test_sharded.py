@@ -2,7 +2,6 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -21,16 +20,6 @@ from tests.unit.backbone.sharded_files import write_sharded
 from tests.unit.backbone.test_from_transformers import compare, saved
 
 pytestmark = pytest.mark.usefixtures("prime_architecture")
-
-
-def changed(index: Path, weight_map: Any) -> Path:
-    index.write_text(json.dumps({"weight_map": weight_map}))
-    return index
-
-
-def test_an_index_as_local_weights(tmp_path: Path, state: dict[str, Tensor]) -> None:
-    index = write_sharded(tmp_path / "w", state)
-    assert load_clip(NAME, str(index)).identity.sha256 == load_clip(NAME, "random:3").identity.sha256
 
 
 def test_a_folder_as_transformers_saves_large_models(tmp_path: Path) -> None:
@@ -58,37 +47,33 @@ def test_a_repository_on_the_hub(tmp_path: Path, state: dict[str, Tensor], stand
 
 
 @pytest.mark.parametrize(
-    "name", ["../w2/a.safetensors", "/etc/a.safetensors", "..", "a.bin", "..\\a.safetensors"]
-)
-def test_a_file_elsewhere_is_refused(name: str, tmp_path: Path, state: dict[str, Tensor]) -> None:
-    index = write_sharded(tmp_path / "w", state)
-    with pytest.raises(WeightsError, match=r"its weight_map names .*, no safetensors file beside it"):
-        load_clip(NAME, str(changed(index, dict.fromkeys(state, name))))
-
-
-@pytest.mark.parametrize("weight_map", [{}, [], 3, None, {"a": 3}, {"a": ["b.safetensors"]}])
-def test_an_index_of_another_form_is_refused(
-    weight_map: Any, tmp_path: Path, state: dict[str, Tensor]
+    "weight_map",
+    [
+        *({"a": f"{folder}a.safetensors"} for folder in ("../", "/etc/", "..\\")),
+        {"a": ".."}, {"a": "a.bin"}, {"a": 3}, {}, [], None,
+    ],
+    ids=str,
+)  # fmt: skip
+def test_an_index_of_another_form_or_of_files_elsewhere_is_refused(
+    weight_map: object, tmp_path: Path, state: dict[str, Tensor]
 ) -> None:
     index = write_sharded(tmp_path / "w", state)
+    index.write_text(json.dumps({"weight_map": weight_map}))
     with pytest.raises(WeightsError, match=r"index\.json"):
-        load_clip(NAME, str(changed(index, weight_map)))
-
-
-def test_files_that_are_large_together_are_refused(
-    tmp_path: Path, state: dict[str, Tensor], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    index = write_sharded(tmp_path / "w", state)
-    size = max(path.stat().st_size for path in index.parent.glob("*.safetensors"))
-    monkeypatch.setenv("DEAR_LIMIT_TENSOR_BYTES", str(size))
-    with pytest.raises(LimitError, match=r"bytes of a file of tensors"):
         load_clip(NAME, str(index))
 
 
-def test_a_file_that_is_missing_is_named(tmp_path: Path, state: dict[str, Tensor]) -> None:
+def test_an_index_as_local_weights(
+    tmp_path: Path, state: dict[str, Tensor], monkeypatch: pytest.MonkeyPatch
+) -> None:
     index = write_sharded(tmp_path / "w", state)
+    assert load_clip(NAME, str(index)).identity.sha256 == load_clip(NAME, "random:3").identity.sha256
+    size = max(path.stat().st_size for path in index.parent.glob("*.safetensors"))
+    monkeypatch.setenv("DEAR_LIMIT_TENSOR_BYTES", str(size))
+    with pytest.raises(LimitError, match="DEAR_LIMIT_TENSOR_BYTES"):  # together they are larger
+        load_clip(NAME, str(index))
     (tmp_path / "w" / "model-00002-of-00002.safetensors").unlink()
-    with pytest.raises(WeightsError, match=r"No such file.*model-00002-of-00002\.safetensors"):
+    with pytest.raises(WeightsError, match=r"model-00002-of-00002\.safetensors"):
         load_clip(NAME, str(index))
 
 

@@ -77,13 +77,6 @@ def test_special_tokens(processor: Any, ids: list[int], tmp_path: Path) -> None:
     assert read(tmp_path, context=6)("a cat").tolist() == [ids]
 
 
-def test_special_tokens_beyond_the_context_are_refused(tmp_path: Path) -> None:
-    write_tokenizer("BERT", tmp_path)
-    assert read(tmp_path, context=2)("a cat").shape == (1, 2)
-    with pytest.raises(ReadingError, match="more special tokens than the 1 ids"):
-        read(tmp_path, context=1)
-
-
 def test_ids_that_the_tower_lacks_are_refused(tmp_path: Path) -> None:
     write_tokenizer("T5", tmp_path)
     with pytest.raises(WeightsError, match="gives the id 6, the text tower has 6 words"):
@@ -118,11 +111,3 @@ def test_a_damaged_file_is_one_line(key: str, value: Any, tmp_path: Path) -> Non
     with pytest.raises(DearError) as caught:
         read(tmp_path)(["a"])
     assert "\n" not in str(caught.value)
-
-
-def test_a_long_text_is_refused(tmp_path: Path) -> None:
-    write_tokenizer("BERT", tmp_path)
-    tokenizer = read(tmp_path)
-    assert tokenizer("a" * 2000).shape == (1, 11)
-    with pytest.raises(WeightsError, match="more than 2,000 characters"):
-        tokenizer("a" * 2001)

@@ -12,7 +12,7 @@ from torch import nn
 from dear.backbone import tiny, whole
 from dear.backbone.choice import gives
 from dear.backbone.clip import Clip
-from dear.backbone.convert import count_patches, explain_misfit, to_towers
+from dear.backbone.convert import count_patches, to_towers
 from dear.backbone.load import build_from, build_random, load_clip
 from dear.backbone.precision import half
 from dear.backbone.weights import load_weights
@@ -200,12 +200,6 @@ def test_pooling_that_gives_no_embedding() -> None:
     clip = clip_of(network)
     with pytest.raises(WeightsError, match=r"gives \(256, 2, 2\) for an image, not an embedding of 17"):
         clip.encode_image(images(64))
-
-
-def test_images_that_are_not_square() -> None:
-    config = copy.deepcopy(COCA)
-    config["vision_cfg"]["image_size"] = (20, 24)
-    assert "no tower here takes such images" in str(explain_misfit(network_of(config)))
 
 
 @pytest.mark.long

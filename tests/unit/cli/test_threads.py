@@ -84,6 +84,6 @@ def test_the_option_is_recorded(tmp_path: Path) -> None:
 
 def test_a_number_of_threads_that_is_none(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["fit", "--data", "mixed-paints", "--out", "b", "--threads", "0"]) == 2
-    assert "threads is 0: it must be between 1 and 1024" in capsys.readouterr().err
+    assert "threads is '0': it must be" in capsys.readouterr().err
     assert main(["fit", "--data", "mixed-paints", "--out", "b", "--threads", "many"]) == 2
     assert "--threads" in capsys.readouterr().err
