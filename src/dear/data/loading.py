@@ -292,5 +292,5 @@ def _without_broken(listing: Listing, settings: DataSettings) -> Listing:
                 f"{listing.name}: class {name} has no readable image in {part}: {next(iter(broken.values()))}"
             )
     faults = first_few(broken.values())
-    note = f"{len(broken)} of {listing.files} images cannot be read and are skipped: {faults}"
+    note = f"{len(broken)} of {len(listing.paths)} images cannot be read and are skipped: {faults}"
     return replace(listing, splits=splits, notes=(*listing.notes, note), standard=False)

@@ -9,15 +9,14 @@ from contextlib import suppress
 from itertools import chain
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 from dear.data.images.formats import open_image
 from dear.data.settings import DataSettings
-from dear.data.sources.listing import PARTS, Listing, Row, first_few, require_keys, sort_names
+from dear.data.sources.archive import cached_folder
+from dear.data.sources.listing import PARTS, Listing, Row, first_few, sort_names
 from dear.data.sources.splits import Split, make_split, names_of_splits, split_of
-from dear.errors import DataError, OutputError, compose, installation, listing
+from dear.errors import DataError, compose, installation, listing
 from dear.reading.files import expanded
-from dear.writing import temporary_folder
 
 PREFIX = "hf:"
 CONVERTED = "refs/convert/parquet"
@@ -92,7 +91,6 @@ def list_tables(
     keys = [*map(compose, names or ())]
     if names is None:
         keys = sort_names({value for value in chain.from_iterable(labels.values()) if value is not None})
-    require_keys(name, keys)
     numbers = {key: number for number, key in enumerate(keys)}
     folder = Path(name) if cache is None else _unpack(name, tables, image, cache)
     rows_by_part = dict[str, tuple[Row, ...]]()
@@ -229,24 +227,18 @@ def _unpack(name: str, tables: Tables, image: str, cache: Path) -> Path:
     if target.is_dir():
         return target
     filled = False
-    try:
-        with temporary_folder(cache / f"{uuid4().hex}.part") as unfinished:
-            for part, table in tables.items():
-                (unfinished / part).mkdir(parents=True)
-                for number, row in enumerate(undecoded(table, image)):
-                    content = (row[image] or {}).get("bytes") or b""
-                    filled = filled or bool(content)
-                    suffix = _suffix(content)
-                    (unfinished / part / f"{number:09}{suffix}").write_bytes(content)
-            if not filled:
-                raise DataError(
-                    f"{name} holds no image files, only their names at most: save it with save_to_disk of a "
-                    "current library datasets, which copies the images into it."
-                )
-            unfinished.rename(target)
-    except OSError as error:
-        if not target.is_dir():  # otherwise another process has unpacked it meanwhile
-            raise OutputError(f"cannot unpack into {cache}: {error}. Choose another cache folder.") from error
+    with cached_folder(target) as unfinished:
+        for part, table in tables.items():
+            (unfinished / part).mkdir()
+            for number, row in enumerate(undecoded(table, image)):
+                content = (row[image] or {}).get("bytes") or b""
+                filled = filled or bool(content)
+                (unfinished / part / f"{number:09}{_suffix(content)}").write_bytes(content)
+        if not filled:
+            raise DataError(
+                f"{name} holds no image files, only their names at most: save it with save_to_disk of a "
+                "current library datasets, which copies the images into it."
+            )
     return target
 
 

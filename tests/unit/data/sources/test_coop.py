@@ -146,7 +146,7 @@ class TestRefusals:
             ),
             (
                 changed("train", 1, ["sea_horse/1.png", 1, "ANT"]),
-                "the classes '0' and '1' have the same name, 'ANT'",
+                "the classes 'ant' and 'ANT' have the same name, 'ANT'",
             ),
             (
                 changed("train", 1, ["sea_horse/1.png", 0, "sea_horse"]),
