@@ -131,7 +131,7 @@ def require_distinct(source: str, keys: Sequence[str], names: Sequence[str]) -> 
     """Raise DataError for a class that is listed twice, two of the same `plain_name`, and a name that is
     empty or not in UTF-8; LimitError for too many or too long ones.
     """
-    at_most("classes", len(names), source)
+    at_most("prompts", len(names), source)
     at_most("class_name", max(map(len, names), default=0), source)
     if len({*keys}) < len(keys):
         raise DataError(f"{source}: {with_spaces(Counter(keys).most_common(1)[0][0])!r} is listed twice.")

@@ -22,6 +22,7 @@ from dear.data.sources.listing import (
     label_note,
     refuse,
     reporting,
+    require_distinct,
     require_inside,
 )
 from dear.errors import DataError, compose
@@ -176,6 +177,8 @@ def read_coop(folder: Path, report: Report = refuse) -> Listing:
         for part, rows in rows_by_part.items()
     }
     classes, name = tuple(names[label] for label in numbers), file.stem.removeprefix(PREFIX)
+    with reporting(report):
+        require_distinct(str(file), [*map(str, numbers)], classes)
     return Listing(
         name, images, classes, classes, splits, file.name, notes=label_note([*numbers]), numbered=True
     )
