@@ -1,6 +1,5 @@
 """Broken images skipped or fatal, views loaded ahead; views against Pillow's path."""
 
-import os
 import threading
 import zlib
 from pathlib import Path
@@ -14,7 +13,6 @@ from torch import Tensor
 from torchvision import transforms
 
 from dear.backbone.preprocess import Preprocess
-from dear.data import image_check
 from dear.data.dataset import Dataset
 from dear.data.fewshot import Subset
 from dear.data.images.decode import as_image, as_picture, decode
@@ -85,31 +83,6 @@ class TestBroken:
                 split.load(torch.tensor([index]))
             assert "\n" not in str(caught.value)
 
-    def test_fine_images_are_read_once_until_a_file_changes(
-        self, folder: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        with pytest.warns(UserWarning, match="4 of 11"):
-            self.load(folder, broken="skip")
-        read, again = image_check.decode, list[str]()
-        with monkeypatch.context() as patch:
-            patch.setattr(image_check, "decode", lambda file: again.append(file.name) or read(file))
-            with pytest.warns(UserWarning, match="4 of 11"):
-                self.load(folder, broken="skip")
-        assert len(again) == 4  # the broken ones
-        picture(folder / "train/ant/2.png")
-        with pytest.warns(UserWarning, match="3 of 11"):
-            self.load(folder, broken="skip")
-
-    def test_another_file_of_the_same_size_and_time(self, folder: Path) -> None:
-        with pytest.warns(UserWarning, match="4 of 11"):
-            self.load(folder, broken="skip")
-        image = folder / "train/bee/1.png"
-        facts = image.stat()
-        image.write_bytes(b"x" * facts.st_size)
-        os.utime(image, ns=(facts.st_atime_ns, facts.st_mtime_ns))
-        with pytest.warns(UserWarning, match="5 of 11"):
-            self.load(folder, broken="skip")
-
     def test_a_class_with_nothing_left(self, folder: Path) -> None:
         (folder / "test/bee/0.png").write_bytes(b"")
         (folder / "test/bee/1.png").write_bytes(b"")
@@ -173,7 +146,7 @@ def test_an_error_comes_with_its_batch() -> None:
 def test_photographs_are_viewed_one_by_one(tmp_path: Path) -> None:
     """No more pictures are there at a time than threads, and none stays where there is no room."""
     names = [noise(tmp_path / f"{number}.png", number).name for number in range(13)]
-    images = PhotoImages(tmp_path, names, torch.arange(13), cache_bytes=0, threads=2)
+    images = PhotoImages(tmp_path, [(name, 0) for name in names], cache_bytes=0, threads=2)
     here, most, lock = 0, 0, threading.Lock()
     load = images._picture
 

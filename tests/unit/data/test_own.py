@@ -209,7 +209,7 @@ class TestFolder:
         names = ["ant/0.png", "ant/7.png", "ant/2.png", "ant/8.png"]
         wanted = r": 2 of 4 images are missing, the first ant/7\.png; 1 of 4 images is empty .* ant/2\.png\."
         with pytest.raises(DataError, match=wanted):
-            PhotoImages(tmp_path, names, torch.zeros(4, dtype=torch.int64))
+            PhotoImages(tmp_path, [(name, 0) for name in names])
 
     @pytest.mark.skipif(sys.platform == "darwin", reason="its file system takes UTF-8 only")
     def test_a_class_that_is_not_in_utf_8(self, tmp_path: Path, settings: DataSettings) -> None:

@@ -14,8 +14,8 @@ from PIL import Image, ImageOps
 from torch import Tensor
 
 from dear.backbone.preprocess import Interpolation, Preprocess
-from dear.data.dataset import Images, Picture, Pictures
-from dear.data.fewshot import Subset
+from dear.data.dataset import Images, Picture
+from dear.data.fewshot import leave_subsets
 from dear.data.images.decode import as_image
 from dear.data.images.photos import LoadedImages, View
 
@@ -41,8 +41,7 @@ def load_views(images: Images, indices: Int[Tensor, "batch"], view: View) -> Ten
     """A view of each image, stacked. The threads that decode image files make the views too, so that few
     whole photographs are in memory at a time.
     """
-    while isinstance(images, Subset):
-        indices, images = images.indices[indices], images.images
+    images, indices = leave_subsets(images, indices)
     if isinstance(images, LoadedImages):
         return torch.stack(images.load(indices, view))
     return torch.stack([view(picture, row) for row, picture in enumerate(images.load(indices))])
@@ -81,11 +80,6 @@ def eval_view(picture: Picture, preprocess: Preprocess) -> UInt8[Tensor, "3 size
         left, top = (nearest((side - size) / 2) for side in image.size)
         image = image.crop((left, top, left + size, top + size))
     return torch.from_numpy(np.array(image)).permute(2, 0, 1).contiguous()
-
-
-def eval_views(pictures: Pictures, preprocess: Preprocess) -> Float[Tensor, "batch 3 size size"]:
-    """The test views of pictures, in [0, 1]."""
-    return to_unit(torch.stack([eval_view(picture, preprocess) for picture in pictures]))
 
 
 def train_view(

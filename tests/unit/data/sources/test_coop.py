@@ -305,7 +305,7 @@ class TestPhotoImages:
         names = [f"{k}.png" for k in range(3)]
         for name in names:
             Image.new("RGB", (7, 5), "red").save(tmp_path / name)
-        photos = PhotoImages(tmp_path, names, torch.arange(3), cache_bytes=250)
+        photos = PhotoImages(tmp_path, [(name, 0) for name in names], cache_bytes=250)
         first = photos.load(torch.arange(3))
         again = photos.load(torch.arange(3))
         assert [one is other for one, other in zip(first, again, strict=True)] == [True, True, False]
@@ -317,7 +317,7 @@ class TestPhotoImages:
 
     def test_files_are_opened_only_when_asked_for(self, tmp_path: Path) -> None:
         (tmp_path / "broken.png").write_text("x")
-        photos = PhotoImages(tmp_path, ["broken.png"], torch.tensor([0]))
+        photos = PhotoImages(tmp_path, [("broken.png", 0)])
         assert len(photos) == 1
         with pytest.raises(DataError, match=r"broken\.png"):
             photos.load(torch.tensor([0]))
