@@ -10,20 +10,18 @@ import pytest
 import torch
 from PIL import Image
 from torch import Tensor
-from torchvision import transforms
 
 from dear.backbone.preprocess import Preprocess
 from dear.data.dataset import Dataset
 from dear.data.fewshot import Subset
-from dear.data.images.decode import as_image, as_picture, decode
+from dear.data.images.decode import as_image, decode
 from dear.data.images.photos import PhotoImages, in_parallel
 from dear.data.images.prefetch import prefetch_views
-from dear.data.images.transforms import load_views, view_numbers
+from dear.data.images.transforms import load_views
 from dear.data.loading import load_dataset
 from dear.data.settings import DataSettings
 from dear.errors import DataError
 from tests.unit.data.photos import class_folders, picture
-from tests.views import train_views
 
 
 def noise(path: Path, seed: int, width: int = 23, height: int = 17) -> Path:
@@ -32,13 +30,6 @@ def noise(path: Path, seed: int, width: int = 23, height: int = 17) -> Path:
         path
     )
     return path
-
-
-def test_a_picture_and_pillows_image_are_the_same() -> None:
-    levels = np.arange(5 * 7 * 3, dtype=np.uint8).reshape(5, 7, 3)
-    picture = as_picture(Image.fromarray(levels), 256)
-    assert picture.shape == (3, 5, 7)
-    assert np.array_equal(np.asarray(as_image(picture)), levels)
 
 
 class TestBroken:
@@ -88,14 +79,6 @@ class TestBroken:
         (folder / "test/bee/1.png").write_bytes(b"")
         with pytest.raises(DataError, match=r"class 1 \(bee\) has no readable image in test"):
             self.load(folder, broken="skip")
-
-    def test_a_picture_above_the_limit_but_below_pillows(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        noise(tmp_path / "x.png", 1)
-        monkeypatch.setenv("DEAR_LIMIT_IMAGE_PIXELS", str(23 * 17 - 1))
-        with pytest.raises(DataError, match=r"x\.png: its header \(23 x 17\): .* above the limit of 390"):
-            decode(tmp_path / "x.png", 11)
 
 
 class Counted:
@@ -199,40 +182,6 @@ def test_an_exception_waits_for_no_thread() -> None:
     early = [*ended]
     end.set()
     assert not early
-
-
-def test_views_are_pillows_in_distribution() -> None:
-    """800 views of a photograph-like gradient by ours and by torchvision's PIL path, with other random
-    numbers: mean and spread of every pixel agree within their errors, and so do quantiles of the view's mean.
-    """
-    rows, columns = torch.meshgrid(torch.linspace(0, 1, 43), torch.linspace(0, 1, 61), indexing="ij")
-    waves = torch.stack([rows, columns, 0.5 + 0.5 * torch.sin(9 * rows * columns)])
-    image = (waves * 200 + 20).to(torch.uint8)
-    count, size = 800, 13
-    ours = train_views(
-        image.expand(count, -1, -1, -1), size, view_numbers(count, torch.Generator().manual_seed(1))
-    )
-    pil = Image.fromarray(image.permute(1, 2, 0).numpy())
-    chain = transforms.Compose(
-        [
-            transforms.RandomResizedCrop(
-                size, (0.5, 1.0), interpolation=transforms.InterpolationMode.BICUBIC
-            ),
-            transforms.RandomHorizontalFlip(),
-            transforms.ToTensor(),
-        ]
-    )
-    with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(2)
-        theirs = torch.stack([chain(pil) for _ in range(count)])
-    error = (ours.var(0) / count + theirs.var(0) / count).sqrt() + 1e-4
-    assert ((ours.mean(0) - theirs.mean(0)).abs() / error).max() < 4.5  # 507 pixels
-    torch.testing.assert_close(ours.std(0), theirs.std(0), atol=0.02, rtol=0.1)
-    quantiles = torch.tensor([0.1, 0.3, 0.5, 0.7, 0.9])
-    spread = theirs.mean((2, 3)).std(0).max()
-    for channel in range(3):
-        one, other = (v[:, channel].mean((1, 2)).quantile(quantiles) for v in (ours, theirs))
-        assert (one - other).abs().max() < 0.25 * spread
 
 
 def test_of_a_line_of_pixels_the_middle_is_used(tmp_path: Path) -> None:
