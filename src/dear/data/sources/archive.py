@@ -63,8 +63,8 @@ def unpack(archive: Path, cache: Path) -> Unpacked:
             data = {path: info for path, info in files.items() if path.suffix.lower() in suffixes}
             if not data:
                 raise DataError(f"{archive} contains no images: pack a folder of images, in {FORMATS}.")
-            facts = archive.stat()
-            if (size := sum(info.file_size for info in data.values())) > MODEST:
+            facts, size = archive.stat(), sum(info.file_size for info in data.values())
+            if size > MODEST:
                 at_most("unpacked_ratio", -(-size // facts.st_size), archive)
             numbers = facts.st_ino, facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns
             stamp = fingerprint(os.path.realpath(archive), *map(str, numbers))

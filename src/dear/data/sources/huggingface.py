@@ -53,15 +53,15 @@ def _load(name: str) -> Tables:
     if os.path.isdir(folder := expanded(first)):
         first, is_folder = str(folder), True
     try:
-        if is_folder and is_saved(folder):
-            loaded = datasets.load_from_disk(first)
-        else:
-            try:
+        try:
+            if is_folder and is_saved(folder):
+                loaded = datasets.load_from_disk(first)
+            else:
                 loaded = datasets.load_dataset(first, configuration or None)
-            except RuntimeError as error:  # it has a script, which no version of the library runs any more
-                if is_folder or "script" not in str(error):
-                    raise
-                loaded = datasets.load_dataset(first, revision=CONVERTED, data_dir=configuration or None)
+        except RuntimeError as error:  # it has a script, which no version of the library runs any more
+            if is_folder or "script" not in str(error):
+                raise
+            loaded = datasets.load_dataset(first, revision=CONVERTED, data_dir=configuration or None)
     except Exception as error:  # the network, the hub, the disk and Arrow share no exception class
         reason = " ".join(str(error).split())[:300].rstrip(".")
         raise DataError(
@@ -96,10 +96,9 @@ def list_tables(
     rows_by_part = dict[str, tuple[Row, ...]]()
     for part, values in labels.items():
         files = [f"{row:09}" for row in range(len(values))]
-        if cache is not None:
-            files = sorted(os.listdir(folder / part))
-            if len(files) != len(values):
-                raise DataError(f"{folder / part} lacks files: remove {folder}, which is made again.")
+        files = files if cache is None else sorted(os.listdir(folder / part))
+        if len(files) != len(values):
+            raise DataError(f"{folder / part} lacks files: remove {folder}, which is made again.")
         pairs = zip(files, values, strict=True)
         rows = [Row(f"{part}/{file}", numbers[key]) for file, key in pairs if key is not None]
         if rows:  # some test splits have no labels
@@ -169,12 +168,10 @@ def _labels(where: str, table: Any, column: str, names: Sequence[str] | None) ->
     """
     values = table.with_format(None).select_columns([column])[:][column]
     missing = [row for row, value in enumerate(values, start=1) if value is None or value != value]  # NaN
-    if missing and len(missing) < len(values):
-        raise DataError(
-            f"{where}, row {missing[0]} has no label in the column {column}: remove it or label it."
-        )
-    if missing:
+    if len(missing) == len(values):
         return [None] * len(values)
+    if missing:
+        raise DataError(f"{where}, row {missing[0]} has no label in the column {column}: remove or label it.")
     withheld = names is not None or {*values} == {-1}  # plain numbers may have -1 among others
     if names is not None and (odd := {*values} - {*range(-1, len(names))}):
         raise DataError(
