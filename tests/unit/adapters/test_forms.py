@@ -146,7 +146,7 @@ def test_a_data_frame_or_its_column(predictor: Predictor, paths: list[Path]) -> 
     ):
         assert [prediction.top for prediction in predictor.predict(pictures)] == expected
         assert predictor.encode(pictures).shape == (5, 3, 17)
-    with pytest.raises(DataError, match="the columns are name, 7, not path or image: give the column of the"):
+    with pytest.raises(DataError, match="the columns are name, 7: one of path, image"):
         predictor.predict(pandas.DataFrame({"name": names, 7: names}))
 
 

@@ -16,8 +16,7 @@ from dear.data.dataset import Dataset
 from dear.data.fewshot import Subset
 from dear.data.images.decode import as_image, decode
 from dear.data.images.photos import PhotoImages, in_parallel
-from dear.data.images.prefetch import prefetch_views
-from dear.data.images.transforms import load_views
+from dear.data.images.transforms import load_views, prefetch_views
 from dear.data.loading import load_dataset
 from dear.data.settings import DataSettings
 from dear.errors import DataError

@@ -10,7 +10,7 @@ import pytest
 from dear.cli.data import render_check as render
 from dear.cli.output import PrintableConsole
 from dear.data.check import check_dataset
-from dear.data.images.formats import FORMATS
+from dear.data.images.decode import FORMATS
 from dear.data.settings import DataSettings
 from tests.unit.data.photos import class_folders
 

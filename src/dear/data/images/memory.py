@@ -16,8 +16,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from dear.data.dataset import Picture, fingerprint
-from dear.data.images.decode import as_image, as_picture, decode
-from dear.data.images.formats import local_path, read_image
+from dear.data.images.decode import as_image, as_picture, decode, local_path, read_image
 from dear.data.images.photos import CACHE_BYTES, LoadedImages
 from dear.errors import DataError
 
@@ -128,7 +127,7 @@ class HeldImages(LoadedImages):
         if isinstance(image, bytes | bytearray | memoryview):
             return bytes(image)
         (picture,) = self.load(torch.tensor([index]))
-        return str(tuple(picture.shape)).encode() + picture.numpy().tobytes()
+        return b"".join((str(tuple(picture.shape)).encode(), picture.numpy().tobytes()))
 
     def _picture(self, index: int) -> Picture:
         try:

@@ -13,8 +13,7 @@ from torch import Tensor
 
 from dear.data.dataset import Images, Picture, fingerprint
 from dear.data.fewshot import leave_subsets
-from dear.data.images.decode import decode
-from dear.data.images.formats import read_image
+from dear.data.images.decode import decode, read_image
 from dear.errors import DataError
 from dear.reading.files import file_size
 

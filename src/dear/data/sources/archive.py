@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import NamedTuple
 from uuid import uuid4
 
-from dear.data.images import formats
-from dear.data.images.formats import FORMATS
+from dear.data.images import decode
+from dear.data.images.decode import FORMATS
 from dear.data.sources import table
 from dear.data.sources.folder import enter_wrappers
 from dear.data.sources.listing import require_inside
@@ -55,7 +55,7 @@ def unpack(archive: Path, cache: Path) -> Unpacked:
     """
     from dear.data.dataset import fingerprint  # loads torch
 
-    suffixes = (*formats.SUFFIXES, *LISTS)
+    suffixes = (*decode.SUFFIXES, *LISTS)
     try:
         with zipfile.ZipFile(archive) as file:
             members = _members(archive, file.infolist())

@@ -8,7 +8,7 @@ from pathlib import Path
 from shlex import quote
 from typing import NoReturn
 
-from dear.data.images.formats import HEIC, SUFFIXES
+from dear.data.images.decode import HEIC, SUFFIXES
 from dear.data.settings import DataSettings
 from dear.data.sources.listing import Listing, Report, Row, first_few, refuse, sort_names
 from dear.data.sources.splits import PREFIX, make_split, names_of_splits, split_of

@@ -10,7 +10,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from dear.data.images.formats import open_image
+from dear.data.images.decode import open_image
 from dear.data.settings import DataSettings
 from dear.data.sources.archive import cached_folder
 from dear.data.sources.listing import PARTS, Listing, Row, first_few, sort_names

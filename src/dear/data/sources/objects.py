@@ -10,7 +10,7 @@ from numbers import Integral
 from pathlib import Path
 from typing import Any
 
-from dear.data.images.formats import local_path
+from dear.data.images.decode import local_path
 from dear.data.settings import DataSettings
 from dear.data.sources.folder import image_files
 from dear.data.sources.huggingface import list_tables, undecoded

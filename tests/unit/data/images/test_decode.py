@@ -17,8 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image, ImageFile, ImageOps, features
 
-from dear.data.images.decode import as_picture, decode
-from dear.data.images.formats import HAS_HEIC, open_image, read_image
+from dear.data.images.decode import HAS_HEIC, as_picture, decode, open_image, read_image
 from dear.data.images.memory import picture_of
 from dear.errors import DataError
 from dear.limits import LimitError
