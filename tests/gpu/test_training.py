@@ -8,7 +8,7 @@ import torch
 from dear.backbone.choice import Precision
 from dear.backbone.precision import half
 from dear.backbone.preprocess import Preprocess
-from dear.data.images.prefetch import prefetch_views
+from dear.data.images.transforms import prefetch_views
 from dear.evaluation.metrics import evaluate
 from dear.training.loop import train
 from dear.training.settings import TrainSettings

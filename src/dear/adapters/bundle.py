@@ -36,7 +36,7 @@ from dear.backbone import hub
 from dear.backbone.choice import is_published, may_be_folder
 from dear.backbone.clip import Clip, Identity, tensors_hash
 from dear.backbone.load import folder_for, load_clip, named_weights
-from dear.data.images.hashes import HASH_BYTES
+from dear.data.images.photos import HASH_BYTES
 from dear.data.settings import checked_templates
 from dear.data.sources.listing import require_distinct
 from dear.errors import BundleError, DataError, DearError, first_line, listing, printable
@@ -97,7 +97,7 @@ class Bundle:
         temperature: Divisor of the logits before the softmax; 1 if not calibrated.
         metrics: Measured results, as plain values; accuracies are fractions.
         training: What it was trained on and how, as plain values.
-        image_hashes: Those of the images that it was fitted on (`dear.data.images.hashes`), sorted, in one;
+        image_hashes: Those of the images that it was fitted on (`dear.data.images.photos`), sorted, in one;
             empty if unknown.
         source: The folder that it was read from; "" for one that was made here.
     """

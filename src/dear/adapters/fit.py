@@ -20,7 +20,7 @@ from dear.backbone.clip import Clip, fill
 from dear.backbone.load import find_weights, load_clip
 from dear.data.dataset import Dataset, Images
 from dear.data.fewshot import Subset, draw_few, uneven
-from dear.data.images.hashes import image_hashes
+from dear.data.images.photos import image_hashes
 from dear.data.loading import held_notes, load_dataset, of_world
 from dear.data.settings import DataSettings
 from dear.data.sources.listing import with_spaces

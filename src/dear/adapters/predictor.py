@@ -25,8 +25,7 @@ from dear.backbone.precision import mixed, precision_for
 from dear.backbone.prompts import require_few
 from dear.data.images.memory import each_image, is_image, picture_of, require_unit
 from dear.data.images.photos import in_parallel
-from dear.data.images.prefetch import ahead
-from dear.data.images.transforms import eval_view, to_unit
+from dear.data.images.transforms import ahead, eval_view, to_unit
 from dear.data.settings import DataSettings
 from dear.data.sources.objects import listed_images
 from dear.errors import BundleError, DataError, SettingsError

@@ -13,7 +13,7 @@ from dear.adapters.results import BundleScores
 from dear.backbone.choice import warn_of_toy
 from dear.data.dataset import Dataset, Images
 from dear.data.fewshot import Subset
-from dear.data.images.hashes import HASH_BYTES, image_hashes
+from dear.data.images.photos import HASH_BYTES, image_hashes
 from dear.data.sources.listing import first_few, plain_name
 from dear.errors import DataError, warn
 from dear.evaluation.metrics import measure

@@ -78,7 +78,7 @@ def command(
         batch: Images at a time.
     """
     from dear.adapters.bundle_config import check_bundle
-    from dear.data.images.formats import read_image
+    from dear.data.images.decode import read_image
 
     if out is not None:
         check_table(out)
@@ -182,7 +182,7 @@ def _paths(images: Sequence[str]) -> Iterator[str]:
     """The image files that the arguments name, with folders searched. Raises DataError for a folder without
     images, and for an argument that is empty, an address or a table.
     """
-    from dear.data.images.formats import local_path
+    from dear.data.images.decode import local_path
     from dear.data.sources.folder import image_files
     from dear.data.sources.table import SUFFIXES
 

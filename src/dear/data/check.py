@@ -8,12 +8,13 @@ from pathlib import Path
 from dear.backbone.prompts import ClipReader, describe_cut_prompts
 from dear.data.fewshot import uneven
 from dear.data.findings import Check
-from dear.data.image_check import broken_images, duplicate_warnings, missing_images, same_images
+from dear.data.image_check import broken_images, duplicate_warnings, same_images
 from dear.data.loading import read_listing
 from dear.data.settings import DataSettings
 from dear.data.sources.benchmarks import benchmarks, published_names
 from dear.data.sources.listing import Listing, single_class, with_spaces
 from dear.errors import DataError, SettingsError
+from dear.reading.files import file_size
 
 
 def check_dataset(
@@ -39,13 +40,12 @@ def check_dataset(
             raise
         report(last)
         listing = Listing(name_or_path, Path(name_or_path), (), (), {}, "none", templates=())
-    missing = missing_images(listing)
-    broken = broken_images(listing, settings, progress) if decode else None
-    benchmark = benchmarks()[listing.name] if listing.benchmark else None
-    other_names = _other_names(listing)
+    missing = [path for path in listing.paths if file_size(listing.folder / path) is None]
+    broken = broken_images(listing, settings.threads, progress) if decode else None
     duplicates = same_images(listing, settings.threads) if decode else None
+    benchmark = benchmarks()[listing.name] if listing.benchmark else None
+    other_names = _compare_names(listing)
     warnings = [*_class_warnings(listing), *duplicate_warnings(listing, duplicates or [])]
-    warnings += _cut_names(listing)
     return Check(
         name=listing.name,
         folder=str(listing.folder),
@@ -70,24 +70,23 @@ def check_dataset(
 
 
 def _range(listing: Listing, part: str) -> tuple[int, int]:
+    """The fewest and the most images of a class in a split."""
     images = Counter(row.label for row in listing.splits[part])
     counts = [images[label] for label in range(len(listing.classnames))]
     return min(counts, default=0), max(counts, default=0)
 
 
 def _class_warnings(listing: Listing) -> Iterator[str]:
-    if len(listing.classnames) == 1:
+    """Warnings of a single class, of uneven ones, and of names that CLIP reads a part of or takes for each
+    other.
+    """
+    names = [with_spaces(name) for name in listing.classnames]
+    if len(names) == 1:
         yield single_class(listing)
     for part in ("train", "test"):
-        labels = [row.label for row in listing.splits.get(part, ())]
-        if warning := uneven(labels, [with_spaces(name) for name in listing.classnames]):
+        if warning := uneven([row.label for row in listing.splits.get(part, ())], names):
             yield f"{part}: {warning}"
             break  # the test split is likely to be alike
-
-
-def _cut_names(listing: Listing) -> Iterator[str]:
-    """A warning of class names that CLIP's text tower reads a part of, or takes for each other."""
-    names = [with_spaces(name) for name in listing.classnames]
     prompts = [[template.format(name) for name in names] for template in listing.templates]
     try:
         if warning := describe_cut_prompts(ClipReader(), names, prompts):
@@ -96,13 +95,12 @@ def _cut_names(listing: Listing) -> Iterator[str]:
         yield str(error)
 
 
-def _other_names(listing: Listing) -> list[str]:
+def _compare_names(listing: Listing) -> list[str]:
+    """The class names of a benchmark that are not the published ones."""
     if not listing.benchmark:
         return []
     published = published_names(benchmarks()[listing.name])
     if len(published) != len(listing.classnames):
         return [f"{len(listing.classnames)} classes, published {len(published)}"]
-    pairs = enumerate(zip(listing.classnames, published, strict=True))
-    return [
-        f"{label}: {name!r}, published {original!r}" for label, (name, original) in pairs if name != original
-    ]
+    pairs = zip(listing.classnames, published, strict=True)
+    return [f"{i}: {name!r}, published {other!r}" for i, (name, other) in enumerate(pairs) if name != other]

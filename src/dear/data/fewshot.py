@@ -194,6 +194,13 @@ class Subset:
         return self.images.load(self.indices[indices])
 
 
+def leave_subsets(images: Images, indices: Int[Tensor, "item"]) -> tuple[Images, Int[Tensor, "item"]]:
+    """The set of images that a subset, or a subset of one, is part of, and where its items are there."""
+    while isinstance(images, Subset):
+        indices, images = images.indices[indices], images.images
+    return images, indices
+
+
 class Unlabelled(Subset):
     """All items of a set of images without their labels: each is -1, which is no class."""
 

@@ -35,7 +35,7 @@ from dear.data.sources.listing import (
 )
 from dear.data.sources.objects import ReadImage, read_object, read_pairs
 from dear.data.sources.splits import PREFIX, read_coop, split_file
-from dear.data.world.tasks import WorldImages, WorldTask, load_task, task_names
+from dear.data.world.tasks import load_task, task_names
 from dear.errors import DataError, warn, without_surrogates
 from dear.reading.files import expanded
 
@@ -56,7 +56,8 @@ def load_dataset(name_or_path: Any, settings: DataSettings | None = None) -> Dat
     name_or_path = str(name_or_path)
     if name_or_path in tasks:
         task = load_task(name_or_path)
-        return _of_task(task, task.test, settings)
+        facts = task.name, task.title, task.classnames, settings.templates() or (task.template,)
+        return assemble(*facts, task.train, task.val, task.test, settings, world=True)
     return photographs(read_listing(name_or_path, settings, other_names=tasks), settings)
 
 
@@ -67,20 +68,6 @@ def load_for_training(
     listing, read = read_pairs(images, labels, replace(settings, test_share=1.0), keys=classnames)
     listing = replace(listing, splits={"train": listing.splits["test"], "test": ()}, notes=())
     return photographs(_named(listing, settings), settings, read)
-
-
-def load_for_checks(name: str) -> Dataset:
-    """A task of the Attribute World whose test images are its check images: to measure on while something is
-    being set, a task or a method's default. Raises UnknownNameError for any other name.
-    """
-    task = load_task(name)
-    return _of_task(task, task.check, DataSettings())
-
-
-def _of_task(task: WorldTask, test: WorldImages, settings: DataSettings) -> Dataset:
-    templates = settings.templates() or (task.template,)
-    names = task.name, task.title, task.classnames, templates
-    return assemble(*names, task.train, task.val, test, settings, world=True)
 
 
 def of_world(names: Iterable[str]) -> bool:
@@ -97,7 +84,7 @@ def load_images(name_or_path: str, settings: DataSettings | None = None) -> Data
     if has_classes or name_or_path in task_names() or named_benchmark(name_or_path):
         return load_dataset(name_or_path, settings)
     rows = [Row(path.name, 0) for path in image_files(folder)]
-    photos = _photos(folder, rows, settings)
+    photos = PhotoImages(folder, rows, threads=settings.threads)
     name, test = folder.resolve().name, Subset(photos, torch.empty(0, dtype=torch.int64))
     return assemble(name, name, (), (), photos, None, test)
 
@@ -115,7 +102,7 @@ def read_listing(
 
 
 def _named(listing: Listing, settings: DataSettings, *, report: Report = refuse) -> Listing:
-    """The listing with the names and templates of the settings, its splits checked."""
+    """The listing with the names and templates of the settings, its splits and class names checked."""
     require_apart(listing.origin, listing.splits, report)
     if settings.classnames is None:
         listing = name_wordnet_ids(listing)
@@ -152,7 +139,7 @@ def photographs(listing: Listing, settings: DataSettings, read: ReadImage | None
     for part, rows in listing.splits.items():
         short_side = None if part == "test" else settings.short_side
         if read is None:
-            photos[part] = _photos(listing.folder, rows, settings, short_side)
+            photos[part] = PhotoImages(listing.folder, rows, short_side, threads=settings.threads)
         else:
             photos[part] = HeldImages(rows, read, short_side, settings.threads)
     return assemble(
@@ -186,14 +173,12 @@ def _read(name_or_path: str, settings: DataSettings, other_names: Iterable[str],
     if name_or_path.startswith(huggingface.PREFIX):
         return huggingface.read_huggingface(name_or_path.removeprefix(huggingface.PREFIX), settings)
     path = path_of(name_or_path)
-    benchmark = named_benchmark(name_or_path)
-    if benchmark is not None:
+    if benchmark := named_benchmark(name_or_path):
         try:
-            listing = read_benchmark(benchmark, home_of(benchmark, settings), report)
+            return read_benchmark(benchmark, home_of(benchmark, settings), report)
         except DataError as error:
             hint = f" For what is called {path} in this folder, write ./{path}." if path.exists() else ""
             raise DataError(f"{error}{hint}") from error
-        return listing
     if not path.exists():
         raise missing_error(name_or_path, other_names)
     suffix = path.suffix.lower()
@@ -227,17 +212,7 @@ def _read_folder(folder: Path, settings: DataSettings, report: Report) -> Listin
     if split := split_file(folder):
         listed = find_benchmark(split.stem.removeprefix(PREFIX))
         return read_benchmark(listed, folder, report) if listed else read_coop(folder, report)
-    benchmark, hints = find_benchmark(name), tuple[str, ...]()
-    if benchmark and (folder / benchmark.images).is_dir():
-        hints = (
-            f"it is read as a folder of yours; if it is the benchmark {benchmark.name}, give that name, with "
-            f"--dataset.root {folder.resolve().parent}",
-        )
-    try:
-        listing = read_folder(folder, settings, report)
-    except DataError as error:
-        raise DataError(" ".join([str(error), *(f"({folder}: {hint}.)" for hint in hints)])) from error
-    return replace(listing, notes=(*hints, *listing.notes))
+    return read_folder(folder, settings, report)
 
 
 def _read_zip(path: Path, settings: DataSettings, report: Report) -> Listing:
@@ -269,28 +244,16 @@ def _tables(folder: Path) -> list[Path]:
     return tables if len(tables) == 1 and not subfolders(folder) else [*filter(table.lists_images, tables)]
 
 
-def _photos(
-    folder: Path, rows: Sequence[Row], settings: DataSettings, short_side: int | None = None
-) -> PhotoImages:
-    labels = torch.tensor([row.label for row in rows], dtype=torch.int64)
-    paths = [row.path for row in rows]
-    return PhotoImages(folder, paths, labels, short_side, threads=settings.threads)
-
-
 def _without_broken(listing: Listing, settings: DataSettings) -> Listing:
-    broken = broken_images(listing, settings)
+    broken = broken_images(listing, settings.threads)
     if not broken:
         return listing
-    splits = dict[str, tuple[Row, ...]]()
+    splits, faults = dict[str, tuple[Row, ...]](), first_few(broken.values())
     for part, rows in listing.splits.items():
         splits[part] = tuple(row for row in rows if row.path not in broken)
         lost = {row.label for row in rows} - {row.label for row in splits[part]}
         if lost and part != "val":
-            label = min(lost)
-            name = f"{label} ({listing.classnames[label]})"
-            raise DataError(
-                f"{listing.name}: class {name} has no readable image in {part}: {next(iter(broken.values()))}"
-            )
-    faults = first_few(broken.values())
-    note = f"{len(broken)} of {listing.files} images cannot be read and are skipped: {faults}"
+            name = f"{min(lost)} ({listing.classnames[min(lost)]})"
+            raise DataError(f"{listing.name}: class {name} has no readable image in {part}: {faults}")
+    note = f"{len(broken)} of {len(listing.paths)} images cannot be read and are skipped: {faults}"
     return replace(listing, splits=splits, notes=(*listing.notes, note), standard=False)

@@ -18,7 +18,6 @@ Layout = Literal["auto", "classes", "domains"]
 
 MAX_WORKERS = 8
 MOST_THREADS = 256  # that a user may ask for
-MAX_SHORT_SIDE = 1024  # pixels, as of a model's pictures
 LEAST_SEED, MOST_SEED = -(2**63), 2**64 - 1
 """Of the seeds that torch's generators accept."""
 

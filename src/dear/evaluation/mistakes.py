@@ -14,7 +14,7 @@ from torch import Tensor
 
 from dear.data.dataset import Images
 from dear.data.fewshot import Subset
-from dear.data.images.formats import read_image
+from dear.data.images.decode import read_image
 from dear.data.images.photos import PhotoImages
 from dear.errors import without_surrogates
 from dear.evaluation.predictions import Predictions

@@ -11,8 +11,7 @@ from torch import Tensor
 from dear.backbone.choice import Precision
 from dear.backbone.precision import mixed, precision_for
 from dear.data.dataset import Images
-from dear.data.images.prefetch import prefetch_views
-from dear.data.images.transforms import load_test_views, to_unit
+from dear.data.images.transforms import load_test_views, prefetch_views, to_unit
 from dear.methods.base import Method
 from dear.progress import Progress, silent
 from dear.training.trunks import TrunkCache, trunk_facts

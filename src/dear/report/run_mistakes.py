@@ -18,8 +18,7 @@ import torch
 from pandas import DataFrame, concat
 from PIL import Image
 
-from dear.data.images.decode import as_image, decode
-from dear.data.images.formats import read_image
+from dear.data.images.decode import as_image, decode, read_image
 from dear.data.loading import of_world
 from dear.data.world.tasks import WorldImages, load_task
 from dear.errors import DataError, DearError

@@ -17,8 +17,7 @@ from jaxtyping import UInt8
 from torch import Tensor
 
 from dear.backbone.preprocess import Preprocess
-from dear.data.images.decode import decode
-from dear.data.images.formats import read_image
+from dear.data.images.decode import decode, read_image
 from dear.data.images.photos import in_parallel
 from dear.data.images.transforms import eval_view
 from dear.errors import DataError, SettingsError

@@ -15,8 +15,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from dear.data.images.decode import decode
-from dear.data.images.formats import read_image
+from dear.data.images.decode import decode, read_image
 from dear.data.images.transforms import eval_view
 from dear.errors import DataError, SettingsError, UnknownNameError, printable, warn
 from dear.retrieval.build import require_same_model

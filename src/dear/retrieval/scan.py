@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from dear.data.images.formats import SUFFIXES
+from dear.data.images.decode import SUFFIXES
 from dear.errors import DataError, SettingsError
 from dear.reading.files import walk_folders
 

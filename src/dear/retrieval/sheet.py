@@ -9,8 +9,7 @@ from typing import NamedTuple
 
 from PIL import Image, ImageDraw, ImageFont, ImageOps
 
-from dear.data.images.decode import as_image, decode
-from dear.data.images.formats import read_image
+from dear.data.images.decode import as_image, decode, read_image
 from dear.errors import DataError, OutputError
 from dear.reading.files import file_size
 from dear.retrieval.results import Hit

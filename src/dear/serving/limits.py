@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from PIL import Image
 
-from dear.data.images.formats import FORMATS, open_image
+from dear.data.images.decode import FORMATS, open_image
 from dear.errors import DearError, SettingsError
 from dear.limits import LimitError
 

@@ -5,8 +5,7 @@ import threading
 from collections import OrderedDict
 from pathlib import Path
 
-from dear.data.images.decode import as_image, decode
-from dear.data.images.formats import read_image
+from dear.data.images.decode import as_image, decode, read_image
 from dear.errors import DataError
 from dear.reading.files import file_size
 from dear.serving.examples import png_of

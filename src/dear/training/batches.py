@@ -12,8 +12,9 @@ from torch import Tensor
 
 from dear.backbone.precision import mixed
 from dear.data.dataset import Images, Picture
-from dear.data.images.prefetch import Move, ahead_on
 from dear.data.images.transforms import (
+    Move,
+    ahead_on,
     load_test_views,
     load_views,
     to_unit,

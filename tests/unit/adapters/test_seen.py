@@ -25,7 +25,7 @@ from dear.cli.main import main
 from dear.data.dataset import Dataset
 from dear.data.fewshot import Subset
 from dear.data.image_check import leave_out_copies
-from dear.data.images.hashes import image_hashes
+from dear.data.images.photos import image_hashes
 from dear.data.loading import load_dataset
 from dear.data.settings import DataSettings
 from dear.errors import DataError

@@ -1,6 +1,5 @@
 """Broken images skipped or fatal, views loaded ahead; views against Pillow's path."""
 
-import os
 import threading
 import zlib
 from pathlib import Path
@@ -11,21 +10,17 @@ import pytest
 import torch
 from PIL import Image
 from torch import Tensor
-from torchvision import transforms
 
 from dear.backbone.preprocess import Preprocess
-from dear.data import image_check
 from dear.data.dataset import Dataset
 from dear.data.fewshot import Subset
-from dear.data.images.decode import as_image, as_picture, decode
+from dear.data.images.decode import as_image, decode
 from dear.data.images.photos import PhotoImages, in_parallel
-from dear.data.images.prefetch import prefetch_views
-from dear.data.images.transforms import load_views, view_numbers
+from dear.data.images.transforms import load_views, prefetch_views
 from dear.data.loading import load_dataset
 from dear.data.settings import DataSettings
 from dear.errors import DataError
 from tests.unit.data.photos import class_folders, picture
-from tests.views import train_views
 
 
 def noise(path: Path, seed: int, width: int = 23, height: int = 17) -> Path:
@@ -34,13 +29,6 @@ def noise(path: Path, seed: int, width: int = 23, height: int = 17) -> Path:
         path
     )
     return path
-
-
-def test_a_picture_and_pillows_image_are_the_same() -> None:
-    levels = np.arange(5 * 7 * 3, dtype=np.uint8).reshape(5, 7, 3)
-    picture = as_picture(Image.fromarray(levels), 256)
-    assert picture.shape == (3, 5, 7)
-    assert np.array_equal(np.asarray(as_image(picture)), levels)
 
 
 class TestBroken:
@@ -85,44 +73,11 @@ class TestBroken:
                 split.load(torch.tensor([index]))
             assert "\n" not in str(caught.value)
 
-    def test_fine_images_are_read_once_until_a_file_changes(
-        self, folder: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        with pytest.warns(UserWarning, match="4 of 11"):
-            self.load(folder, broken="skip")
-        read, again = image_check.decode, list[str]()
-        with monkeypatch.context() as patch:
-            patch.setattr(image_check, "decode", lambda file: again.append(file.name) or read(file))
-            with pytest.warns(UserWarning, match="4 of 11"):
-                self.load(folder, broken="skip")
-        assert len(again) == 4  # the broken ones
-        picture(folder / "train/ant/2.png")
-        with pytest.warns(UserWarning, match="3 of 11"):
-            self.load(folder, broken="skip")
-
-    def test_another_file_of_the_same_size_and_time(self, folder: Path) -> None:
-        with pytest.warns(UserWarning, match="4 of 11"):
-            self.load(folder, broken="skip")
-        image = folder / "train/bee/1.png"
-        facts = image.stat()
-        image.write_bytes(b"x" * facts.st_size)
-        os.utime(image, ns=(facts.st_atime_ns, facts.st_mtime_ns))
-        with pytest.warns(UserWarning, match="5 of 11"):
-            self.load(folder, broken="skip")
-
     def test_a_class_with_nothing_left(self, folder: Path) -> None:
         (folder / "test/bee/0.png").write_bytes(b"")
         (folder / "test/bee/1.png").write_bytes(b"")
         with pytest.raises(DataError, match=r"class 1 \(bee\) has no readable image in test"):
             self.load(folder, broken="skip")
-
-    def test_a_picture_above_the_limit_but_below_pillows(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        noise(tmp_path / "x.png", 1)
-        monkeypatch.setenv("DEAR_LIMIT_IMAGE_PIXELS", str(23 * 17 - 1))
-        with pytest.raises(DataError, match=r"x\.png: its header \(23 x 17\): .* above the limit of 390"):
-            decode(tmp_path / "x.png", 11)
 
 
 class Counted:
@@ -173,7 +128,7 @@ def test_an_error_comes_with_its_batch() -> None:
 def test_photographs_are_viewed_one_by_one(tmp_path: Path) -> None:
     """No more pictures are there at a time than threads, and none stays where there is no room."""
     names = [noise(tmp_path / f"{number}.png", number).name for number in range(13)]
-    images = PhotoImages(tmp_path, names, torch.arange(13), cache_bytes=0, threads=2)
+    images = PhotoImages(tmp_path, [(name, 0) for name in names], cache_bytes=0, threads=2)
     here, most, lock = 0, 0, threading.Lock()
     load = images._picture
 
@@ -226,40 +181,6 @@ def test_an_exception_waits_for_no_thread() -> None:
     early = [*ended]
     end.set()
     assert not early
-
-
-def test_views_are_pillows_in_distribution() -> None:
-    """800 views of a photograph-like gradient by ours and by torchvision's PIL path, with other random
-    numbers: mean and spread of every pixel agree within their errors, and so do quantiles of the view's mean.
-    """
-    rows, columns = torch.meshgrid(torch.linspace(0, 1, 43), torch.linspace(0, 1, 61), indexing="ij")
-    waves = torch.stack([rows, columns, 0.5 + 0.5 * torch.sin(9 * rows * columns)])
-    image = (waves * 200 + 20).to(torch.uint8)
-    count, size = 800, 13
-    ours = train_views(
-        image.expand(count, -1, -1, -1), size, view_numbers(count, torch.Generator().manual_seed(1))
-    )
-    pil = Image.fromarray(image.permute(1, 2, 0).numpy())
-    chain = transforms.Compose(
-        [
-            transforms.RandomResizedCrop(
-                size, (0.5, 1.0), interpolation=transforms.InterpolationMode.BICUBIC
-            ),
-            transforms.RandomHorizontalFlip(),
-            transforms.ToTensor(),
-        ]
-    )
-    with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(2)
-        theirs = torch.stack([chain(pil) for _ in range(count)])
-    error = (ours.var(0) / count + theirs.var(0) / count).sqrt() + 1e-4
-    assert ((ours.mean(0) - theirs.mean(0)).abs() / error).max() < 4.5  # 507 pixels
-    torch.testing.assert_close(ours.std(0), theirs.std(0), atol=0.02, rtol=0.1)
-    quantiles = torch.tensor([0.1, 0.3, 0.5, 0.7, 0.9])
-    spread = theirs.mean((2, 3)).std(0).max()
-    for channel in range(3):
-        one, other = (v[:, channel].mean((1, 2)).quantile(quantiles) for v in (ours, theirs))
-        assert (one - other).abs().max() < 0.25 * spread
 
 
 def test_of_a_line_of_pixels_the_middle_is_used(tmp_path: Path) -> None:

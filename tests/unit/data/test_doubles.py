@@ -10,6 +10,7 @@ import pytest
 from dear.cli.data import render_check as render
 from dear.cli.output import PrintableConsole
 from dear.data.check import check_dataset
+from dear.data.images.decode import FORMATS
 from dear.data.settings import DataSettings
 from tests.unit.data.photos import class_folders
 
@@ -155,3 +156,15 @@ def test_a_command_that_is_suggested_runs_nothing_else(tmp_path: Path, settings:
     assert words[words.index("--data") + 1] == str(tmp_path / "a b")
     assert words[words.index("--source") + 1] in ("$(touch here)", "photo")
     assert not {"$(touch", "here)"} & {*words}
+
+
+def test_a_reason_names_the_path_without_its_folder(tmp_path: Path, settings: DataSettings) -> None:
+    """Below folders of long names, 300,000 reasons took 1.16 GB in the cache."""
+    folder = class_folders(tmp_path / "long", {"a": 2, "b": 2})
+    (folder / "a" / "0.png").write_bytes(b"no image")
+    (folder / "list.csv").write_text("path,label\na/0.png,a\na/gone.png,a\nb/0.png,b\nb/1.png,b\n")
+    broken = check_dataset(str(folder / "list.csv"), settings).broken
+    assert broken == {
+        "a/0.png": f"cannot read the image a/0.png: it is not an image of a supported format: {FORMATS}.",
+        "a/gone.png": "the image a/gone.png does not exist",
+    }

@@ -3,14 +3,11 @@
 import json
 import random
 from collections import Counter, defaultdict
-from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from dear.data.dataset import Dataset, assemble
 from dear.data.fewshot import (
@@ -76,25 +73,6 @@ def test_items_by_class_are_those_of_a_comparison() -> None:
     expected = [(label == LABELS).nonzero().flatten().tolist() for label in range(5)]
     assert [items.tolist() for items in items_by_class(LABELS, 5)] == expected
     assert [items.tolist() for items in items_by_class(LABELS)] == expected[:3]
-
-
-@pytest.mark.parametrize("rule", [pick_shots, coop_shots])
-def test_a_pick_takes_no_work_of_classes_times_items(rule: Callable[[Tensor, int, int], Tensor]) -> None:
-    """A list of 22 MB with 25,000 classes and 1,000,000 rows took 58 s."""
-
-    class Count(TorchDispatchMode):
-        numbers = 0
-
-        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            result = func(*args, **(kwargs or {}))
-            results = result if isinstance(result, list | tuple) else [result]
-            self.numbers += sum(part.numel() for part in results if isinstance(part, Tensor))
-            return result
-
-    labels = torch.arange(1000).repeat(7)
-    with Count() as count:
-        assert len(rule(labels, 2, 1)) == 2000
-    assert count.numbers < 30 * len(labels)  # 1,000 comparisons would make 7,000,000 numbers
 
 
 def test_fewer_shots_are_part_of_more() -> None:

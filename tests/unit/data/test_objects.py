@@ -196,7 +196,7 @@ def test_all_to_train_on(settings: DataSettings) -> None:
         (([7, 7], ["ant", "ant"]), "image 00000. of the data: int is not an image"),
         (
             {"file": ["a.png"], "kind": ["ant"]},
-            "the columns are file, kind: path .or image, file. and label .or class. are needed",
+            "the columns are file, kind: one of label, labels, class is needed",
         ),
         (
             {"path": ["a.png"], "label": ["ant"], "split": ["some"]},

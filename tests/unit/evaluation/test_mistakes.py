@@ -93,7 +93,7 @@ def test_without_a_mistake(data: Dataset) -> None:
 
 def test_files_are_named_with_their_content(tmp_path: Path) -> None:
     Image.new("RGB", (5, 7)).save(tmp_path / "a.png")
-    photos = PhotoImages(tmp_path, ["a.png"], torch.tensor([0]))
+    photos = PhotoImages(tmp_path, [("a.png", 0)])
     mistakes = find_mistakes(predictions("ab", [0], torch.tensor([[0.25, 0.75]])), photos, 12)
     entry = record_entry(["all"], mistakes, photos)
     assert entry["folder"] == str(tmp_path.resolve())
@@ -106,7 +106,7 @@ def test_names_that_are_not_utf_8_are_written_in_it(tmp_path: Path) -> None:
     folder = tmp_path / "d\udce9"
     folder.mkdir()
     Image.new("RGB", (5, 7)).save(folder / "caf\udce9.png")
-    photos = PhotoImages(folder, ["caf\udce9.png"], torch.tensor([0]))
+    photos = PhotoImages(folder, [("caf\udce9.png", 0)])
     mistakes = find_mistakes(predictions("ab", [0], torch.tensor([[0.25, 0.75]])), photos, 12)
     entry = record_entry(["all"], mistakes, photos)
     assert entry["folder"].endswith("/d?")

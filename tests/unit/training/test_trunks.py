@@ -105,11 +105,11 @@ class TestSharedViews:
         for folder in ("mine", "others"):
             (tmp_path / folder).mkdir()
             Image.new("RGB", (8, 8)).save(tmp_path / folder / "a.bmp")
-            images = PhotoImages(tmp_path / folder, ["a.bmp"], torch.tensor([0]))
+            images = PhotoImages(tmp_path / folder, [("a.bmp", 0)])
             places.add(origin(Subset(images, torch.tensor([0])), torch.tensor([0]))[0])
         assert len(places) == 2
         (tmp_path / "link").symlink_to(tmp_path / "mine")
-        images = PhotoImages(tmp_path / "link", ["a.bmp"], torch.tensor([0]))
+        images = PhotoImages(tmp_path / "link", [("a.bmp", 0)])
         assert origin(images, torch.tensor([0]))[0] in places
 
 

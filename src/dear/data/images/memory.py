@@ -4,6 +4,7 @@ import hashlib
 import os
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import chain
 from numbers import Integral
 from pathlib import Path
 from typing import Any
@@ -15,8 +16,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from dear.data.dataset import Picture, fingerprint
-from dear.data.images.decode import as_image, as_picture, decode
-from dear.data.images.formats import local_path, read_image
+from dear.data.images.decode import as_image, as_picture, decode, local_path, read_image
 from dear.data.images.photos import CACHE_BYTES, LoadedImages
 from dear.errors import DataError
 
@@ -48,12 +48,12 @@ def each_image(images: Any) -> Iterator[Any]:
         for batch in map(_image_of, images):
             pairs = isinstance(batch, list | tuple) and batch and not is_image(_image_of(batch[0]))
             yield from map(_image_of, batch[0] if pairs else batch)  # images, then their labels
-    elif not isinstance(images, Mapping) and hasattr(images, "__iter__"):
-        yield from map(_image_of, images)
-    elif not isinstance(images, Mapping) and hasattr(images, "__getitem__") and hasattr(images, "__len__"):
-        yield from (_image_of(images[index]) for index in range(len(images)))
-    else:
+    elif isinstance(images, Mapping) or not (hasattr(images, "__iter__") or hasattr(images, "__getitem__")):
         raise _refused(images)
+    elif hasattr(images, "__iter__"):
+        yield from map(_image_of, images)
+    else:
+        yield from (_image_of(images[index]) for index in range(len(images)))
 
 
 def picture_of(image: Any, short_side: int | None = None) -> Picture:
@@ -62,10 +62,6 @@ def picture_of(image: Any, short_side: int | None = None) -> Picture:
     Numbers in [0, 1] are rounded to 8 bits. Raises DataError for an unreadable image or another type.
     """
     if isinstance(image, str | os.PathLike):
-        if os.path.isdir(image):
-            raise DataError(
-                f"{os.fspath(image)} is a folder, not an image: give it alone, or the files in it."
-            )
         return decode(local_path(image), short_side)
     if isinstance(image, bytes | bytearray | memoryview):
         return decode(Path(f"of {len(image)} bytes"), short_side, bytes(image))
@@ -120,10 +116,8 @@ class HeldImages(LoadedImages):
         labels = [label for _, label in rows]
         super().__init__(torch.tensor(labels, dtype=torch.int64), CACHE_BYTES, threads)
         self.short_side, self._names, self._read = short_side, [name for name, _ in rows], read
-        parts = [str(short_side), *map(str, labels)]
-        for shape, digest in self.load(torch.arange(len(rows)), _shape_and_hash):
-            parts += [shape, digest]
-        self.identity = fingerprint(*parts)
+        pictures = self.load(torch.arange(len(rows)), _shape_and_hash)
+        self.identity = fingerprint(str(short_side), *map(str, labels), *chain.from_iterable(pictures))
 
     def content(self, index: int) -> bytes:
         """The bytes of an image's file, else its shape and pixels. Raises DataError if it cannot be read."""

@@ -1,22 +1,26 @@
 """Sets of image files, checked at construction and decoded when loaded."""
 
+import hashlib
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
 
+import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from dear.data.dataset import Picture, fingerprint
-from dear.data.images.decode import decode
-from dear.data.images.formats import read_image
+from dear.data.dataset import Images, Picture, fingerprint
+from dear.data.fewshot import leave_subsets
+from dear.data.images.decode import decode, read_image
 from dear.errors import DataError
 from dear.reading.files import file_size
 
 CACHE_BYTES = 512 * 2**20
 SKIP = "`dear data check` names all such images; --dataset.broken skip leaves them out."
+
+HASH_BYTES = 8  # among a million images against another million, one in 10^7 draws has a false match
 
 View = Callable[[Picture, int], Any]
 """What is made of a picture, given its position among those that are loaded together."""
@@ -31,6 +35,7 @@ class LoadedImages:
 
     def __init__(self, labels: Int[Tensor, "item"], room: int, threads: int) -> None:
         self.labels, self._room, self.threads = labels, room, threads
+        self.sizes: Sequence[int | None] = [None] * len(labels)  # of files, in bytes
         self._pictures: dict[int, Picture] = {}
         self._lock = threading.Lock()
 
@@ -71,27 +76,29 @@ class PhotoImages(LoadedImages):
     def __init__(
         self,
         folder: Path,
-        paths: Sequence[str],
-        labels: Int[Tensor, "item"],
+        rows: Sequence[tuple[str, int]],
         short_side: int | None = None,
         cache_bytes: int = CACHE_BYTES,
         *,
         threads: int = 1,
     ) -> None:
-        """Check every file without opening it. Raises DataError for a missing or empty file."""
-        sizes = [file_size(folder / path) for path in paths]
+        """Check the file of each row, a path and a label, without opening it. Raises DataError for a missing
+        or empty file.
+        """
+        paths, labels = [path for path, _ in rows], [label for _, label in rows]
+        super().__init__(torch.tensor(labels, dtype=torch.int64), cache_bytes, threads)
+        self.sizes = [file_size(folder / path) for path in paths]
         faults = []
         for fault, fault_size in (("missing", None), ("empty (0 bytes)", 0)):
-            faulty = [path for path, size in zip(paths, sizes, strict=True) if size == fault_size]
+            faulty = [path for path, size in zip(paths, self.sizes, strict=True) if size == fault_size]
             if faulty:
                 verb = "is" if len(faulty) == 1 else "are"
                 faults.append(f"{len(faulty)} of {len(paths)} images {verb} {fault}, the first {faulty[0]}")
         if faults:
             raise DataError(f"{folder}: {'; '.join(faults)}. Is the data set unpacked completely? {SKIP}")
-        super().__init__(labels, cache_bytes, threads)
         self.folder, self.paths, self.short_side = folder, tuple(paths), short_side
         self.location = str(Path(folder).resolve())
-        items = zip(paths, labels.tolist(), sizes, strict=True)
+        items = zip(paths, labels, self.sizes, strict=True)
         self.identity = fingerprint(str(short_side), *(str(part) for item in items for part in item))
 
     def load(self, indices: Int[Tensor, "batch"], view: View | None = None) -> list[Any]:
@@ -107,6 +114,24 @@ class PhotoImages(LoadedImages):
 
     def _picture(self, index: int) -> Picture:
         return decode(self.folder / self.paths[index], self.short_side)
+
+
+def image_hashes(images: Images, indices: Iterable[int] | None = None) -> list[bytes]:
+    """BLAKE2b of the bytes of each image's file, or of the pixels of an image in memory; of all images or of
+    those at ``indices``. By it a bundle knows the images that it was fitted on. Empty for the Attribute
+    World, whose images are neither. A picture that was saved again counts as another. Raises DataError for
+    an unreadable image.
+    """
+    numbers = torch.tensor([*(range(len(images)) if indices is None else indices)], dtype=torch.int64)
+    images, numbers = leave_subsets(images, numbers)
+    if not isinstance(images, LoadedImages):
+        return []
+    content = images.content
+    return in_parallel(
+        lambda index: hashlib.blake2b(content(index), digest_size=HASH_BYTES).digest(),
+        numbers.tolist(),
+        images.threads,
+    )
 
 
 def in_parallel(work: Callable[[Item], Result], items: Sequence[Item], threads: int) -> list[Result]:

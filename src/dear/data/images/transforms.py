@@ -1,10 +1,15 @@
-"""Views of pictures: 8-bit pictures of any size in, squares of the model's size out.
+"""Views of pictures: 8-bit pictures of any size in, squares of the model's size out; loaded ahead in a thread
+and, with a GPU, pinned and copied to it asynchronously.
 
 The test view is open_clip's own transform of the model, computed by Pillow from the full picture.
 """
 
 import math
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -14,8 +19,8 @@ from PIL import Image, ImageOps
 from torch import Tensor
 
 from dear.backbone.preprocess import Interpolation, Preprocess
-from dear.data.dataset import Images, Picture, Pictures
-from dear.data.fewshot import Subset
+from dear.data.dataset import Images, Picture
+from dear.data.fewshot import leave_subsets
 from dear.data.images.decode import as_image
 from dear.data.images.photos import LoadedImages, View
 
@@ -28,6 +33,12 @@ THIN = 8
 """Aspect ratio above which the ends of a picture are cut off before it is resized for its center."""
 FILTERS = {"bicubic": Image.Resampling.BICUBIC, "bilinear": Image.Resampling.BILINEAR}
 
+DEPTH = 2
+"""Batches that are loaded ahead."""
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+Move = Callable[[Tensor], Tensor]
+"""Begins to copy a tensor to the device and returns the copy, which may not have arrived yet."""
 Box = tuple[int, int, int, int]
 """top, left, height, width"""
 
@@ -41,8 +52,7 @@ def load_views(images: Images, indices: Int[Tensor, "batch"], view: View) -> Ten
     """A view of each image, stacked. The threads that decode image files make the views too, so that few
     whole photographs are in memory at a time.
     """
-    while isinstance(images, Subset):
-        indices, images = images.indices[indices], images.images
+    images, indices = leave_subsets(images, indices)
     if isinstance(images, LoadedImages):
         return torch.stack(images.load(indices, view))
     return torch.stack([view(picture, row) for row, picture in enumerate(images.load(indices))])
@@ -81,11 +91,6 @@ def eval_view(picture: Picture, preprocess: Preprocess) -> UInt8[Tensor, "3 size
         left, top = (nearest((side - size) / 2) for side in image.size)
         image = image.crop((left, top, left + size, top + size))
     return torch.from_numpy(np.array(image)).permute(2, 0, 1).contiguous()
-
-
-def eval_views(pictures: Pictures, preprocess: Preprocess) -> Float[Tensor, "batch 3 size size"]:
-    """The test views of pictures, in [0, 1]."""
-    return to_unit(torch.stack([eval_view(picture, preprocess) for picture in pictures]))
 
 
 def train_view(
@@ -152,3 +157,75 @@ def _resized(picture: Picture, size: int, interpolation: Interpolation) -> Float
     if picture.shape[-2:] == (size, size):
         return levels
     return F.interpolate(levels[None], (size, size), mode=interpolation, antialias=True)[0]
+
+
+def ahead(
+    work: Callable[[Item], Result], items: Iterable[Item], depth: int = DEPTH
+) -> Generator[Result, None, None]:
+    """Yield the results of `work`, in order, computed in a thread up to `depth` items ahead; items are taken
+    in the calling thread. Errors are raised when their result is requested.
+    """
+    queue: deque[Future[Result]] = deque()
+    with ThreadPoolExecutor(1) as worker:
+        try:
+            for item in items:
+                queue.append(worker.submit(work, item))
+                if len(queue) > depth:
+                    yield queue.popleft().result()
+            while queue:
+                yield queue.popleft().result()
+        finally:
+            for future in queue:
+                future.cancel()
+
+
+def ahead_on(
+    device: str | torch.device,
+    work: Callable[[Item, Move], Result],
+    items: Iterable[Item],
+    depth: int = DEPTH,
+) -> Generator[Result, None, None]:
+    """As `ahead`, for work that calls the function it is given for each tensor of its result, so that copies
+    to a GPU overlap with its computation. On a CPU that function returns the tensor itself.
+    """
+    target = torch.device(device)
+    side = torch.cuda.Stream(target) if target.type == "cuda" else None
+
+    def fetch(item: Item) -> tuple[Result, list[Tensor], torch.cuda.Event | None]:
+        if side is None:
+            return work(item, lambda tensor: tensor), [], None
+        copies: list[Tensor] = []
+
+        def move(tensor: Tensor) -> Tensor:
+            copies.append(tensor.pin_memory().to(target, non_blocking=True))
+            return copies[-1]
+
+        with torch.cuda.stream(side):
+            return work(item, move), copies, side.record_event()
+
+    with closing(ahead(fetch, items, depth)) as results:
+        for result, copies, event in results:
+            if event is not None:  # the stream, not this thread, waits for the copies
+                stream = torch.cuda.current_stream(target)
+                stream.wait_event(event)
+                for tensor in copies:
+                    tensor.record_stream(stream)  # its memory is not reused before that
+            yield result
+
+
+def prefetch_views(
+    images: Images,
+    batches: Iterable[Int[Tensor, "batch"]],
+    preprocess: Preprocess,
+    device: str | torch.device = "cpu",
+    depth: int = DEPTH,
+) -> Generator[UInt8[Tensor, "batch 3 size size"], None, None]:
+    """Yield the test views of each batch of indices, in order, on the device, and load `depth` batches ahead.
+
+    At most `depth` + 1 batches are in memory. Errors are raised when their batch is requested.
+    """
+
+    def load(indices: Tensor, move: Move) -> Tensor:
+        return move(load_test_views(images, indices, preprocess))
+
+    return ahead_on(device, load, batches, depth)

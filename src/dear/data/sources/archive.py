@@ -5,14 +5,14 @@ import shutil
 import stat
 import zipfile
 import zlib
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 from uuid import uuid4
 
-from dear.data.images import formats
-from dear.data.images.formats import FORMATS
+from dear.data.images import decode
+from dear.data.images.decode import FORMATS
 from dear.data.sources import table
 from dear.data.sources.folder import enter_wrappers
 from dear.data.sources.listing import require_inside
@@ -23,6 +23,8 @@ from dear.writing import temporary_folder
 SUFFIXES = (".zip",)
 DAMAGED = (zipfile.BadZipFile, zlib.error, NotImplementedError, EOFError, ValueError, OverflowError)
 """What zipfile raises for a damaged or encrypted archive, or one packed in a way that it does not know."""
+METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+"""Of packing: their output is bounded, piece by piece."""
 UTF_8 = 0x800
 """The flag of a member whose name is in UTF-8."""
 LISTS = (*table.SUFFIXES, ".json", ".txt", ".arrow")
@@ -53,7 +55,7 @@ def unpack(archive: Path, cache: Path) -> Unpacked:
     """
     from dear.data.dataset import fingerprint  # loads torch
 
-    suffixes = (*formats.SUFFIXES, *LISTS)
+    suffixes = (*decode.SUFFIXES, *LISTS)
     try:
         with zipfile.ZipFile(archive) as file:
             members = _members(archive, file.infolist())
@@ -61,8 +63,8 @@ def unpack(archive: Path, cache: Path) -> Unpacked:
             data = {path: info for path, info in files.items() if path.suffix.lower() in suffixes}
             if not data:
                 raise DataError(f"{archive} contains no images: pack a folder of images, in {FORMATS}.")
-            facts = archive.stat()
-            if (size := sum(info.file_size for info in data.values())) > MODEST:
+            facts, size = archive.stat(), sum(info.file_size for info in data.values())
+            if size > MODEST:
                 at_most("unpacked_ratio", -(-size // facts.st_size), archive)
             numbers = facts.st_ino, facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns
             stamp = fingerprint(os.path.realpath(archive), *map(str, numbers))
@@ -71,10 +73,8 @@ def unpack(archive: Path, cache: Path) -> Unpacked:
                 _unpack_into(target, file, members, data)
             elif not all((target / path).is_file() for path in data):
                 raise DataError(f"{target} lacks files of {archive}: remove it, and it is made again.")
-    except DAMAGED as error:
+    except (*DAMAGED, OSError) as error:
         raise DataError(f"{archive} is damaged or not a zip ({error}): copy or create it again.") from error
-    except OSError as error:
-        raise OutputError(f"cannot unpack into {cache}: {error}. Choose another cache folder.") from error
     ignored = [path.as_posix() for path in files if path not in data]
     odd_names = [
         path.as_posix() for path, info in data.items()  # read as by MS-DOS, for want of a better guess
@@ -89,46 +89,34 @@ def _members(archive: Path, infos: Sequence[zipfile.ZipInfo]) -> dict[Path, zipf
     Before it had a flag for UTF-8 a zip said nothing of its names: Info-ZIP and macOS write UTF-8 without the
     flag, which zipfile reads in the encoding of MS-DOS. Zips made by .NET on Windows had backslashes.
     """
-    names = [*map(_name, infos)]
-    if not any("/" in name for name in names if not name.endswith(("/", "\\"))):
-        names = [name.replace("\\", "/") for name in names]
+    for info in infos:
+        require_inside(f"{archive}, {info.filename!r:.250}", info.filename)
+        if info.filename == info.orig_filename and not info.flag_bits & UTF_8:
+            with suppress(UnicodeError):
+                info.filename = info.filename.encode("cp437").decode("utf-8")
+    if not any("/" in info.filename for info in infos if not info.filename.endswith(("/", "\\"))):
+        for info in infos:
+            info.filename = info.filename.replace("\\", "/")
     members = dict[Path, zipfile.ZipInfo]()
-    for info, name in zip(infos, names, strict=True):
-        where = f"{archive}, {name!r:.250}"
-        for spelling in {name, info.orig_filename}:
-            require_inside(where, spelling)
-        if stat.S_ISLNK(info.external_attr >> 16):
-            raise DataError(f"{where} is a link, which is not followed: pack the file itself.")
-        if info.flag_bits & 1:
-            raise DataError(f"{where} is encrypted: unpack the zip by hand and give the folder.")
-        if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):  # whose output is bounded
-            raise DataError(f"{where} is packed by method {info.compress_type}: pack it with Deflate.")
-        if not any(part.startswith((".", "__MACOSX")) for part in Path(name).parts):
-            if Path(name) in members and not name.endswith("/"):
-                raise DataError(f"{where} is in the zip twice: pack it once.")
-            info.filename = name
-            members[Path(name)] = info
+    for info in infos:
+        path, where = Path(info.filename), f"{archive}, {info.filename!r:.250}"
+        require_inside(where, info.filename)
+        faults = {
+            "is a link, which is not followed: pack the file itself": stat.S_ISLNK(info.external_attr >> 16),
+            "is encrypted: unpack the zip by hand and give the folder": info.flag_bits & 1,
+            "is not packed by Deflate: pack it with that": info.compress_type not in METHODS,
+            "is in the zip twice: pack it once": path in members and not info.is_dir(),
+        }
+        if fault := next(filter(faults.get, faults), None):
+            raise DataError(f"{where} {fault}.")
+        if not any(part.startswith((".", "__MACOSX")) for part in path.parts):
+            members[path] = info
     return members
-
-
-def _name(info: zipfile.ZipInfo) -> str:
-    if info.filename == info.orig_filename and not info.flag_bits & UTF_8:  # Python 3.12 reads a second name
-        with suppress(UnicodeError):
-            return info.filename.encode("cp437").decode("utf-8")
-    return info.filename
 
 
 def _unpack_into(target: Path, file: zipfile.ZipFile, members: Members, data: Members) -> None:
     """Write the data among the members of a zip, and all their folders."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    size, free = sum(info.file_size for info in data.values()), shutil.disk_usage(target.parent).free
-    if size > free:
-        raise DataError(
-            f"{file.filename} unpacks to {size:,} bytes, but {target.parent} has only {free:,} left: "
-            "choose another cache folder."
-        )
-    with temporary_folder(target.parent / f"{uuid4().hex}.part") as part:
-        part.mkdir(mode=0o700)
+    with cached_folder(target) as part:
         for path, info in members.items():
             (part / path if info.is_dir() else (part / path).parent).mkdir(parents=True, exist_ok=True)
         for path, info in data.items():
@@ -138,8 +126,20 @@ def _unpack_into(target: Path, file: zipfile.ZipFile, members: Members, data: Me
             except DAMAGED as error:
                 where = f"{file.filename}, {path.as_posix()!r:.250}"
                 raise DataError(f"{where} cannot be unpacked ({error}): copy or pack it again.") from error
-        try:
+
+
+@contextmanager
+def cached_folder(target: Path) -> Iterator[Path]:
+    """A folder to fill, which becomes ``target`` at the end, unless another process has made that meanwhile.
+    Raises OutputError if it cannot be written.
+    """
+    try:
+        with temporary_folder(target.parent / f"{uuid4().hex}.part") as part:
+            part.mkdir(mode=0o700, parents=True)
+            yield part
             part.rename(target)
-        except OSError:
-            if not target.is_dir():  # otherwise another process has unpacked it meanwhile
-                raise
+    except OSError as error:
+        if not target.is_dir():
+            raise OutputError(
+                f"cannot unpack into {target.parent}: {error}. Choose another cache folder."
+            ) from error

@@ -1,9 +1,9 @@
 """The published benchmarks in CoOp's folder layout: a table (benchmarks.json) and class-name files."""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cache, partial
+from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from shlex import quote
@@ -26,6 +26,13 @@ from dear.errors import DataError
 from dear.reading.files import ReadingError, read_lines
 
 CLASSNAMES = "classnames.txt"
+READERS: Mapping[str, Mapping[str, str]] = {
+    "wnid-folders": {"train": "train", "test": "val"},  # ImageNet's val is used for testing, as is usual
+    "wnid-test-folders": {"test": ""},
+    "numbered-folders": {"test": ""},
+    "aircraft": {},
+}
+"""The readers in benchmarks.json, with the folder of each split."""
 
 
 @dataclass(frozen=True)
@@ -141,16 +148,25 @@ def _read_without_list(benchmark: Benchmark, home: Path) -> Listing:
     if not images.is_dir():
         raise DataError(f"{benchmark.name} has no folder {images}. {remedy}")
     try:
-        return READERS[benchmark.reader](benchmark, home)
+        if benchmark.reader == "aircraft":
+            return _read_aircraft(benchmark, home)
+        return _read_class_folders(benchmark, home, READERS[benchmark.reader])
     except ReadingError as error:
         raise DataError(f"{benchmark.name}: {error} {remedy}") from error
 
 
-def _class_folders(
-    benchmark: Benchmark, home: Path, keys: Sequence[str], names: Sequence[str], parts: Mapping[str, str]
-) -> Listing:
-    """The images of folders of classes, in the folder of each split below that of the images."""
-    images = home / benchmark.images
+def _read_class_folders(benchmark: Benchmark, home: Path, parts: Mapping[str, str]) -> Listing:
+    """Folders of classes, called by WordNet ids or labels, in the folder of each split below that of the
+    images, with the names of CoOp's classnames.txt if there is one.
+    """
+    images, names, file = home / benchmark.images, published_names(benchmark), home / CLASSNAMES
+    wnids = folder_names(benchmark)
+    keys = wnids or tuple(map(str, range(len(names))))
+    if file.is_file():
+        listed = read_names(file)
+        if wnids is None and isinstance(listed, dict):  # in label order
+            listed = [*listed.values()]
+        names = tuple(match_names(keys, listed, CLASSNAMES, numbered=wnids is not None))
     splits, ignored = dict[str, tuple[Row, ...]](train=()), list[str]()
     for split, part in parts.items():
         if missing := [key for key in keys if not (images / part / key).is_dir()]:
@@ -162,35 +178,13 @@ def _class_folders(
         splits[split] = tuple(rows)
         ignored += [file for file in files if file != "README.txt"]
     origin = ", ".join(f"{part}/" for part in parts.values() if part) or "all to test on"
-    return Listing(
-        benchmark.name, images, tuple(keys), tuple(names), splits, origin,
-        notes=ignored_note(ignored), numbered=True,
-    )  # fmt: skip
+    notes = ignored_note(ignored)
+    return Listing(benchmark.name, images, keys, names, splits, origin, notes=notes, numbered=True)
 
 
-def _wnid_folders(benchmark: Benchmark, home: Path, parts: Mapping[str, str]) -> Listing:
-    """Folders of WordNet ids, with the names of CoOp's classnames.txt if the folder has one."""
-    keys, names = folder_names(benchmark) or (), published_names(benchmark)
-    if (home / CLASSNAMES).is_file():
-        names = tuple(match_names(keys, read_names(home / CLASSNAMES), CLASSNAMES, numbered=True))
-    return _class_folders(benchmark, home, keys, names, parts)
-
-
-def _numbered_folders(benchmark: Benchmark, home: Path) -> Listing:
-    """ImageNetV2: one folder per class, named by its label."""
-    names = published_names(benchmark)
-    keys = [str(label) for label in range(len(names))]
-    if (home / CLASSNAMES).is_file():  # in label order
-        listed = read_names(home / CLASSNAMES)
-        names = tuple(
-            match_names(keys, [*listed.values()] if isinstance(listed, dict) else listed, CLASSNAMES)
-        )
-    return _class_folders(benchmark, home, keys, names, {"test": ""})
-
-
-def _aircraft(benchmark: Benchmark, home: Path) -> Listing:
+def _read_aircraft(benchmark: Benchmark, home: Path) -> Listing:
     """FGVCAircraft: images_variant_<split>.txt, lines of image and class name; variants.txt orders them."""
-    keys = [line.strip() for line in read_lines(home / "variants.txt") if line.strip()]
+    keys = tuple(line.strip() for line in read_lines(home / "variants.txt") if line.strip())
     labels, splits = {key: label for label, key in enumerate(keys)}, dict[str, tuple[Row, ...]]()
     for part in PARTS:
         file = home / f"images_variant_{part}.txt"
@@ -198,28 +192,10 @@ def _aircraft(benchmark: Benchmark, home: Path) -> Listing:
         if other := next((name for _, _, name in words if name not in labels), None):
             raise DataError(f"{file}: variants.txt has no class {other!r:.80}.")
         splits[part] = tuple(Row(f"{image}.jpg", labels[name]) for image, _, name in words)
-    names = published_names(benchmark)
+    names, images, origin = published_names(benchmark), home / benchmark.images, "images_variant_*.txt"
     if len(names) != len(keys):
         raise DataError(f"{home / 'variants.txt'} has {len(keys)} classes, {benchmark.name} {len(names)}.")
-    return Listing(
-        benchmark.name,
-        home / benchmark.images,
-        tuple(keys),
-        names,
-        splits,
-        "images_variant_*.txt",
-        numbered=True,
-    )
-
-
-READERS: Mapping[str, Callable[[Benchmark, Path], Listing]] = {
-    # ImageNet's val is used for testing, as is usual.
-    "wnid-folders": partial(_wnid_folders, parts={"train": "train", "test": "val"}),
-    "wnid-test-folders": partial(_wnid_folders, parts={"test": ""}),
-    "numbered-folders": _numbered_folders,
-    "aircraft": _aircraft,
-}
-"""By the name in benchmarks.json."""
+    return Listing(benchmark.name, images, keys, names, splits, origin, numbered=True)
 
 
 def _plain(name: str) -> str:

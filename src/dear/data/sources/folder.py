@@ -2,23 +2,15 @@
 
 import os
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from shlex import quote
+from typing import NoReturn
 
-from dear.data.images.formats import HEIC, SUFFIXES
+from dear.data.images.decode import HEIC, SUFFIXES
 from dear.data.settings import DataSettings
-from dear.data.sources.listing import (
-    Listing,
-    Report,
-    Row,
-    first_few,
-    refuse,
-    reporting,
-    require_keys,
-    sort_names,
-)
+from dear.data.sources.listing import Listing, Report, Row, first_few, refuse, sort_names
 from dear.data.sources.splits import PREFIX, make_split, names_of_splits, split_of
 from dear.data.sources.table import SUFFIXES as TABLES
 from dear.data.sources.table import lists_images
@@ -37,36 +29,34 @@ def read_folder(folder: Path, settings: DataSettings, report: Report = refuse) -
     Raises DataError if there is no class, a class without images to train on, or a folder beside those of
     splits that holds classes of theirs.
     """
-    names = subfolders(folder)
-    splits = dict[str, Path]()
+    names, parts = subfolders(folder), dict[str, str]()
     if settings.layout != "classes":
         named = names_of_splits(names, folder)
-        splits = {split: _enter_split(folder / name, split) for split, name in named.items()}
-        if len(splits) < len(names) and not any(map(subfolders, splits.values())):
-            splits = {}  # classes that are called so, beside others
-    if "train" in splits and len(splits) > 1:
-        return _read_splits(folder, splits, settings, report)
-    if len(splits) == len(names) == 1 and subfolders(folder / names[0]):
-        return _read_only_split(folder, folder / names[0], settings, report)
-    if len(splits) == len(names) > 1:
+        parts = {split: _enter_split(folder, name, split) for split, name in named.items()}
+        if len(parts) < len(names) and not any(subfolders(folder / part) for part in parts.values()):
+            parts = {}  # classes that are called so, beside others
+    if "train" in parts and len(parts) > 1:
+        return _read_splits(folder, parts, settings, report)
+    if len(parts) == len(names) == 1 and subfolders(folder / names[0]):
+        return _read_only_split(folder, names[0], settings, report)
+    if len(parts) == len(names) > 1:
         raise DataError(f"{folder} has no train folder beside {first_few(names)}: give one of them alone.")
-    for split_folder in splits.values():  # another folder of the same classes, such as holdout/
+    for part in parts.values():  # another folder of the same classes, such as holdout/
         for name in names:
-            if name != split_folder.name and {*subfolders(split_folder)} & {*subfolders(folder / name)}:
+            if name != part and {*subfolders(folder / part)} & {*subfolders(folder / name)}:
                 raise DataError(
-                    f"{folder}: {name}/ holds classes of {split_folder.name}/, but is not called like a "
-                    "split: rename it to train, val or test, or move it. If both are classes, give "
-                    "--dataset.layout classes."
+                    f"{folder}: {name}/ holds classes of {part}/, but is not called like a split: rename it "
+                    "to train, val or test, or move it. If both are classes, give --dataset.layout classes."
                 )
     domains = {"auto": domains_of(folder), "classes": (), "domains": tuple(names)}
     return _read_classes(folder, domains[settings.layout], settings, report)
 
 
-def _enter_split(split_folder: Path, split: str) -> Path:
+def _enter_split(folder: Path, part: str, split: str) -> str:
     """The folder of a split, or the only one in it if that is called so too: training_set/training_set."""
-    while len(names := subfolders(split_folder)) == 1 and split_of(names[0]) == split:
-        split_folder /= names[0]
-    return split_folder
+    while len(names := subfolders(folder / part)) == 1 and split_of(names[0]) == split:
+        part = f"{part}/{names[0]}"
+    return part
 
 
 def domains_of(folder: Path) -> tuple[str, ...]:
@@ -93,14 +83,14 @@ def subfolders(folder: Path) -> list[str]:
     return sort_names(path.name for path in _visible(folder) if path.is_dir() and path.name not in NOT_DATA)
 
 
-def list_classes(folder: Path, report: Report = refuse) -> list[str]:
-    """The names of the folders of classes in a folder, in Unicode's composed form. Two that differ in their
-    form alone, and other faulty names, are reported.
+def _list_classes(folder: Path, report: Report = refuse) -> list[str]:
+    """The folders of classes in a folder, in Unicode's composed form. Two that differ in their form alone are
+    reported.
     """
-    names = [*map(compose, subfolders(folder))]
-    with reporting(report):
-        require_keys(str(folder), names)
-    return [*dict.fromkeys(names)]
+    names = Counter(map(compose, subfolders(folder)))
+    if twice := [name for name, count in names.items() if count > 1]:
+        report(DataError(f"{folder}: {twice[0]!r} is listed twice, in two forms of Unicode. Merge them."))
+    return [*names]
 
 
 def enter_wrappers(folder: Path) -> Path:
@@ -111,9 +101,8 @@ def enter_wrappers(folder: Path) -> Path:
     while len(names := subfolders(folder)) == 1 and not split_of(names[0]):
         files, inner = _visible(folder), _visible(folder / names[0])
         holds_folders = any(path.is_dir() for path in inner)
-        if any(_is_list(path) or (_is_image(path) and not holds_folders) for path in files):
-            break
-        if not holds_folders and not any(map(_is_list, inner)):
+        is_whole = any(_is_list(path) or (_is_image(path) and not holds_folders) for path in files)
+        if is_whole or not (holds_folders or any(map(_is_list, inner))):
             break
         folder /= names[0]
     return folder
@@ -164,31 +153,32 @@ def image_files(path: Path) -> list[Path]:
 def ignored_note(files: Sequence[str]) -> tuple[str, ...]:
     """Notes on files that are not read: photos in HEIC, and files without an image suffix."""
     others = [file for file in files if not file.lower().endswith(tuple(HEIC))]
-    return (*_heic_note(files), *_note(others, "file has", "files have", "no image suffix and", "left out"))
+    return (*_heic_note(files), *_note(others, "file has|files have", "no image suffix and", "left out"))
 
 
 def _heic_note(files: Sequence[str]) -> tuple[str, ...]:
     photos, remedy = [file for file in files if file.lower().endswith(tuple(HEIC))], "pip install pillow-heif"
-    return _note(photos, "photo", "photos", "in HEIC", f"not read without a library ({remedy})")
+    return _note(photos, "photo|photos", "in HEIC", f"not read without a library ({remedy})")
 
 
 def _loose_note(folder: Path, parents: Sequence[str]) -> tuple[str, ...]:
     """A note on images beside folders of classes, which lie in the folders ``parents`` within ``folder``."""
     images = [path for parent in parents for path in _visible(folder / parent) if _is_image(path)]
     names = sorted(path.relative_to(folder).as_posix() for path in images)
-    return _note(names, "image lies", "images lie", "beside the folders of classes and", "left out")
+    return _note(names, "image lies|images lie", "beside the folders of classes and", "left out")
 
 
-def _note(files: Sequence[str], one: str, several: str, what: str, left: str) -> tuple[str, ...]:
-    """A note on some files, if there are any, in words for one of them or for several."""
-    subject, are = (one, "is") if len(files) == 1 else (several, "are")
-    return (f"{len(files)} {subject} {what} {are} {left}: {first_few(files)}",) if files else ()
+def _note(files: Sequence[str], subjects: str, what: str, left: str) -> tuple[str, ...]:
+    """A note on some files, if there are any; the subjects are words for one of them and for several."""
+    one, several = subjects.split("|")
+    subject = f"{one} {what} is" if len(files) == 1 else f"{several} {what} are"
+    return (f"{len(files)} {subject} {left}: {first_few(files)}",) if files else ()
 
 
 def _read_classes(folder: Path, domains: Sequence[str], settings: DataSettings, report: Report) -> Listing:
     """A folder of classes or of domains."""
     parents = domains or [""]
-    classes_by_parent = [list_classes(folder / parent, report) for parent in parents]
+    classes_by_parent = [_list_classes(folder / parent, report) for parent in parents]
     classes = sort_names({name for names in classes_by_parent for name in names})
     if not classes:
         raise DataError(
@@ -215,48 +205,52 @@ def _read_classes(folder: Path, domains: Sequence[str], settings: DataSettings, 
     return Listing(name, folder, keys, keys, split.splits, split.origin, notes=tuple(notes))
 
 
-def _read_only_split(folder: Path, split: Path, settings: DataSettings, report: Report) -> Listing:
+def _read_only_split(folder: Path, name: str, settings: DataSettings, report: Report) -> Listing:
     """A folder with nothing but train/, which is split, or with nothing but test/ or val/."""
-    tested = split_of(split.name) != "train"
-    listing = _read_classes(split, (), replace(settings, test_share=1.0) if tested else settings, report)
-    note = f"{folder} has only {split.name}/" + (": all its images are for testing" if tested else "")
+    tested, note = split_of(name) != "train", f"{folder} has only {name}/"
+    if tested:
+        settings, note = replace(settings, test_share=1.0), f"{note}: all its images are for testing"
+    listing = _read_classes(folder / name, (), settings, report)
     # The first of its own says that there is no split.
     return replace(listing, name=folder.resolve().name, notes=(note, *listing.notes[tested:]))
 
 
-def _read_splits(folder: Path, parts: dict[str, Path], settings: DataSettings, report: Report) -> Listing:
-    """A folder of splits, given their folders."""
-    name, tops = folder.resolve().name, {path.relative_to(folder).parts[0] for path in parts.values()}
+def _read_splits(folder: Path, parts: Mapping[str, str], settings: DataSettings, report: Report) -> Listing:
+    """A folder of splits, given their folders within it."""
+    name, tops = folder.resolve().name, {part.partition("/")[0] for part in parts.values()}
     others = [other for other in subfolders(folder) if other not in tops]
     notes = [f"its other folders are left out: {first_few(others)}"] if others else []
-    for split in ("val", "test"):
-        if split in parts and not subfolders(parts[split]):  # a competition's test images have no labels
-            notes.append(f"{parts.pop(split).name}/ has no folders of classes and is left out")
-    if parts.keys() == {"train"}:
-        listing = _read_classes(parts["train"], (), settings, report)
+    labelled = {split: part for split, part in parts.items() if split == "train" or subfolders(folder / part)}
+    notes += [  # a competition's test images have no labels
+        f"{Path(part).name}/ has no folders of classes and is left out"
+        for split, part in sorted(parts.items(), reverse=True)
+        if split not in labelled
+    ]
+    train = folder / labelled["train"]
+    if labelled.keys() == {"train"}:
+        listing = _read_classes(train, (), settings, report)
         return replace(listing, name=name, notes=(*notes, *listing.notes))
-    if "test" not in parts:  # as ImageNet is distributed
-        parts = {"train": parts["train"], "test": parts["val"]}
-        notes.append(f"it has no labelled test images: {parts['test'].name} is used for testing")
-    classes = list_classes(parts["train"], report)
+    if "test" not in labelled:  # as ImageNet is distributed
+        labelled = {"train": labelled["train"], "test": labelled["val"]}
+        notes.append(f"it has no labelled test images: {Path(labelled['test']).name} is used for testing")
+    classes = _list_classes(train, report)
     if not classes:
-        raise DataError(f"{parts['train']} has no folders of classes.")
+        raise DataError(f"{train} has no folders of classes.")
     splits, ignored = dict[str, tuple[Row, ...]](), list[str]()
-    parents = [path.relative_to(folder).as_posix() for path in parts.values()]
-    for split, parent in zip(parts, parents, strict=True):
-        for foreign in sorted({*list_classes(parts[split], report)} - {*classes}):
-            report(DataError(f"{parts[split] / foreign} is a class that is not in {parts['train']}."))
+    for split, part in labelled.items():
+        for foreign in sorted({*_list_classes(folder / part, report)} - {*classes}):
+            report(DataError(f"{folder / part / foreign} is a class that is not in {train}."))
         empty = list[DataError]()  # a class need not have images to test on
-        rows, files = class_images(folder, parent, classes, report if split == "train" else empty.append)
+        rows, files = class_images(folder, part, classes, report if split == "train" else empty.append)
         if not rows:
-            raise DataError(f"{parts[split]} has no images.")
+            raise DataError(f"{folder / part} has no images.")
         if empty:
             absent = sorted({*range(len(classes))} - {row.label for row in rows})
-            notes.append(f"{parts[split].name}/ has no images of {first_few(classes[i] for i in absent)}")
+            notes.append(f"{Path(part).name}/ has no images of {first_few(classes[i] for i in absent)}")
         splits[split] = tuple(rows)
         ignored += files
-    notes += [*ignored_note(ignored), *_loose_note(folder, ["", *parents])]
-    origin, keys = ", ".join(f"{parent}/" for parent in parents), tuple(classes)
+    notes += [*ignored_note(ignored), *_loose_note(folder, ["", *labelled.values()])]
+    origin, keys = ", ".join(f"{part}/" for part in labelled.values()), tuple(classes)
     return Listing(name, folder, keys, keys, splits, origin, notes=tuple(notes))
 
 
@@ -269,24 +263,20 @@ def _visible(folder: Path) -> list[Path]:
     try:
         return [path for path in folder.iterdir() if not path.name.startswith(".")]
     except OSError as error:
-        raise _unreadable(error) from error
+        _fail(error)
 
 
-def _unreadable(error: OSError) -> DataError:
-    return DataError(f"cannot read the folder {error.filename}: {error.strerror}.")
+def _fail(error: OSError) -> NoReturn:
+    raise DataError(f"cannot read the folder {error.filename}: {error.strerror}.") from error
 
 
 def _files(folder: Path, top: Path) -> tuple[list[str], list[str]]:
     """The images and the other files below a folder, sorted, as paths relative to ``top``, without hidden
     ones. A link to a folder is followed, unless it leads to what is read anyway.
     """
-
-    def fail(error: OSError) -> None:
-        raise _unreadable(error) from error
-
     images, others = list[str](), list[str]()
     whole, entered = os.path.join(os.path.realpath(folder), ""), set[str]()
-    for parent, folders, names in os.walk(folder, onerror=fail, followlinks=True):
+    for parent, folders, names in os.walk(folder, onerror=_fail, followlinks=True):
         for name in [name for name in folders if os.path.islink(os.path.join(parent, name))]:
             target = os.path.join(os.path.realpath(os.path.join(parent, name)), "")
             if target in entered or target.startswith(whole) or whole.startswith(target):

@@ -9,15 +9,14 @@ from contextlib import suppress
 from itertools import chain
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
-from dear.data.images.formats import open_image
+from dear.data.images.decode import open_image
 from dear.data.settings import DataSettings
-from dear.data.sources.listing import PARTS, Listing, Row, first_few, require_keys, sort_names
+from dear.data.sources.archive import cached_folder
+from dear.data.sources.listing import PARTS, Listing, Row, first_few, sort_names
 from dear.data.sources.splits import Split, make_split, names_of_splits, split_of
-from dear.errors import DataError, OutputError, compose, installation, listing
+from dear.errors import DataError, compose, installation, listing
 from dear.reading.files import expanded
-from dear.writing import temporary_folder
 
 PREFIX = "hf:"
 CONVERTED = "refs/convert/parquet"
@@ -54,15 +53,15 @@ def _load(name: str) -> Tables:
     if os.path.isdir(folder := expanded(first)):
         first, is_folder = str(folder), True
     try:
-        if is_folder and is_saved(folder):
-            loaded = datasets.load_from_disk(first)
-        else:
-            try:
+        try:
+            if is_folder and is_saved(folder):
+                loaded = datasets.load_from_disk(first)
+            else:
                 loaded = datasets.load_dataset(first, configuration or None)
-            except RuntimeError as error:  # it has a script, which no version of the library runs any more
-                if is_folder or "script" not in str(error):
-                    raise
-                loaded = datasets.load_dataset(first, revision=CONVERTED, data_dir=configuration or None)
+        except RuntimeError as error:  # it has a script, which no version of the library runs any more
+            if is_folder or "script" not in str(error):
+                raise
+            loaded = datasets.load_dataset(first, revision=CONVERTED, data_dir=configuration or None)
     except Exception as error:  # the network, the hub, the disk and Arrow share no exception class
         reason = " ".join(str(error).split())[:300].rstrip(".")
         raise DataError(
@@ -92,16 +91,14 @@ def list_tables(
     keys = [*map(compose, names or ())]
     if names is None:
         keys = sort_names({value for value in chain.from_iterable(labels.values()) if value is not None})
-    require_keys(name, keys)
     numbers = {key: number for number, key in enumerate(keys)}
     folder = Path(name) if cache is None else _unpack(name, tables, image, cache)
     rows_by_part = dict[str, tuple[Row, ...]]()
     for part, values in labels.items():
         files = [f"{row:09}" for row in range(len(values))]
-        if cache is not None:
-            files = sorted(os.listdir(folder / part))
-            if len(files) != len(values):
-                raise DataError(f"{folder / part} lacks files: remove {folder}, which is made again.")
+        files = files if cache is None else sorted(os.listdir(folder / part))
+        if len(files) != len(values):
+            raise DataError(f"{folder / part} lacks files: remove {folder}, which is made again.")
         pairs = zip(files, values, strict=True)
         rows = [Row(f"{part}/{file}", numbers[key]) for file, key in pairs if key is not None]
         if rows:  # some test splits have no labels
@@ -171,12 +168,10 @@ def _labels(where: str, table: Any, column: str, names: Sequence[str] | None) ->
     """
     values = table.with_format(None).select_columns([column])[:][column]
     missing = [row for row, value in enumerate(values, start=1) if value is None or value != value]  # NaN
-    if missing and len(missing) < len(values):
-        raise DataError(
-            f"{where}, row {missing[0]} has no label in the column {column}: remove it or label it."
-        )
-    if missing:
+    if len(missing) == len(values):
         return [None] * len(values)
+    if missing:
+        raise DataError(f"{where}, row {missing[0]} has no label in the column {column}: remove or label it.")
     withheld = names is not None or {*values} == {-1}  # plain numbers may have -1 among others
     if names is not None and (odd := {*values} - {*range(-1, len(names))}):
         raise DataError(
@@ -229,24 +224,18 @@ def _unpack(name: str, tables: Tables, image: str, cache: Path) -> Path:
     if target.is_dir():
         return target
     filled = False
-    try:
-        with temporary_folder(cache / f"{uuid4().hex}.part") as unfinished:
-            for part, table in tables.items():
-                (unfinished / part).mkdir(parents=True)
-                for number, row in enumerate(undecoded(table, image)):
-                    content = (row[image] or {}).get("bytes") or b""
-                    filled = filled or bool(content)
-                    suffix = _suffix(content)
-                    (unfinished / part / f"{number:09}{suffix}").write_bytes(content)
-            if not filled:
-                raise DataError(
-                    f"{name} holds no image files, only their names at most: save it with save_to_disk of a "
-                    "current library datasets, which copies the images into it."
-                )
-            unfinished.rename(target)
-    except OSError as error:
-        if not target.is_dir():  # otherwise another process has unpacked it meanwhile
-            raise OutputError(f"cannot unpack into {cache}: {error}. Choose another cache folder.") from error
+    with cached_folder(target) as unfinished:
+        for part, table in tables.items():
+            (unfinished / part).mkdir()
+            for number, row in enumerate(undecoded(table, image)):
+                content = (row[image] or {}).get("bytes") or b""
+                filled = filled or bool(content)
+                (unfinished / part / f"{number:09}{_suffix(content)}").write_bytes(content)
+        if not filled:
+            raise DataError(
+                f"{name} holds no image files, only their names at most: save it with save_to_disk of a "
+                "current library datasets, which copies the images into it."
+            )
     return target
 
 

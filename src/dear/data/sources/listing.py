@@ -1,8 +1,9 @@
-"""The result of reading a data set (image files by split, their labels, the class names), and class names
-from a file of the user or, for WordNet ids, from ImageNet.
+"""The result of reading a data set (image files by split, their labels, the class names), the paths in lists,
+and class names from a file of the user or, for WordNet ids, from ImageNet.
 """
 
 import csv
+import os
 import posixpath
 import re
 from collections import Counter
@@ -84,8 +85,9 @@ class Listing:
     numbered: bool = False
 
     @property
-    def files(self) -> int:
-        return sum(map(len, self.splits.values()))
+    def paths(self) -> list[str]:
+        """The distinct images, in order."""
+        return [*dict.fromkeys(row.path for rows in self.splits.values() for row in rows)]
 
 
 def single_class(listing: Listing) -> str:
@@ -125,27 +127,20 @@ def label_note(numbers: Sequence[int]) -> tuple[str, ...]:
     return () if [*numbers] == [*range(len(numbers))] else (f"{run}: they are taken in their order",)
 
 
-def require_keys(source: str, keys: Sequence[str], names: Sequence[str] | None = None) -> None:
-    """Raise DataError for a class that is listed twice, and for a name, by default its key, that is empty or
-    not in UTF-8; LimitError for too many or too long ones.
+def require_distinct(source: str, keys: Sequence[str], names: Sequence[str]) -> None:
+    """Raise DataError for a class that is listed twice, two of the same `plain_name`, and a name that is
+    empty or not in UTF-8; LimitError for too many or too long ones.
     """
-    names = keys if names is None else names
     at_most("prompts", len(names), source)
     at_most("class_name", max(map(len, names), default=0), source)
+    if len({*keys}) < len(keys):
+        raise DataError(f"{source}: {with_spaces(Counter(keys).most_common(1)[0][0])!r} is listed twice.")
+    seen: dict[str, str] = {}
     for key, name in zip(keys, names, strict=True):
         if name != without_surrogates(name):  # an undecodable byte of a file name
             raise DataError(f"{source}: the class name {name!r} is not in UTF-8. Rename it.")
         if not plain_name(name):
             raise DataError(f"{source}: the class {key!r} has an empty name.")
-    if len({*keys}) < len(keys):
-        raise DataError(f"{source}: {with_spaces(Counter(keys).most_common(1)[0][0])!r} is listed twice.")
-
-
-def require_distinct(source: str, keys: Sequence[str], names: Sequence[str]) -> None:
-    """Raise as `require_keys`, and DataError for two classes of the same `plain_name`."""
-    require_keys(source, keys, names)
-    seen: dict[str, str] = {}
-    for key, name in zip(keys, names, strict=True):
         if (other := seen.setdefault(plain_name(name), key)) != key:
             raise DataError(
                 f"{source}: the classes {other!r} and {key!r} have the same name, {with_spaces(name)!r}. "
@@ -167,14 +162,40 @@ def require_apart(where: object, splits: Mapping[str, Sequence[Row]], report: Re
     """Report images that are in two splits, where training and test data would overlap."""
     part_of: dict[str, str] = {}
     for part, rows in splits.items():
-        for path in dict.fromkeys(normal_path(row.path) for row in rows):
+        for path in dict.fromkeys(posixpath.normpath(row.path) for row in rows):
             if (first := part_of.setdefault(path, part)) != part:
                 report(DataError(f"{where}: the image {path} is in both {first} and {part}. Keep one."))
 
 
-def normal_path(path: str) -> str:
-    """The normal form of a path: "a/b" for "./a//b" and "a/b/.", "/a" for "//a"."""
-    return posixpath.normpath(path).replace("//", "/")  # normpath keeps two slashes at the start
+def find_files(folder: Path) -> Callable[[str], str]:
+    """A function that gives the path of the file, relative to ``folder``, that a listed path means. A path of
+    no file stays as it is.
+
+    Windows separates folders by backslashes, macOS may store accents apart from their letters, and cells may
+    have spaces around their text.
+    """
+
+    @cache
+    def stored_names(parent: str) -> Mapping[str, str]:
+        try:
+            return {compose(name): name for name in os.listdir(folder / parent)}
+        except (OSError, ValueError):
+            return {}
+
+    def as_stored(path: str) -> str:
+        stored = "/" if path.startswith("/") else ""
+        for part in filter(None, path.split("/")):
+            stored = os.path.join(stored, stored_names(stored).get(compose(part), part))
+        return stored
+
+    def find(path: str) -> str:
+        if path.isascii() and "\\" not in path and path == path.strip():
+            return path
+        spellings = [path, path.strip(), path.replace("\\", "/"), path.strip().replace("\\", "/")]
+        candidates = [*spellings, *map(as_stored, spellings)]
+        return next((candidate for candidate in candidates if os.path.isfile(folder / candidate)), path)
+
+    return find
 
 
 def read_names(path: Path) -> dict[str, str] | list[str]:
@@ -196,20 +217,17 @@ def read_names(path: Path) -> dict[str, str] | list[str]:
     rows: Iterable[list[str]] = (line.strip().split(maxsplit=1) for line in lines)
     if path.suffix.lower() == ".csv":
         signs = [sign for sign in re.sub(r'"[^"]*"', "", lines[0] if lines else "") if sign in ",;"]
-        rows = csv.reader(lines, delimiter=signs[0] if signs else ",")  # a name may have the other sign
+        rows = csv.reader(lines, delimiter=signs[0] if signs else ",", strict=True)
     names = dict[str, str]()
     try:
         for number, row in enumerate(rows):
             pair = [cell.strip() for cell in row]
             if not any(pair) or (number == 0 and tuple(map(str.lower, pair)) in HEADERS):
                 continue
-            if odd := next((cell for cell in pair if "\n" in cell), None):
-                raise DataError(f"{path} has a cell of several lines: {odd!r:.80}. {QUOTES}")
             if len(pair) != 2 or not all(pair):
                 raise DataError(f"{path}: {' '.join(pair)!r:.80} is not a folder and a class name.")
-            if pair[0] in names:
+            if names.setdefault(*pair) != pair[1]:
                 raise DataError(f"{path} names a folder twice: {pair[0]!r:.80}.")
-            names[pair[0]] = pair[1]
     except csv.Error as error:
         raise DataError(f"{path}: {error}. {QUOTES}") from error
     return names
@@ -221,12 +239,13 @@ def rename(listing: Listing, path: Path) -> Listing:
     """
     names = match_names(listing.keys, read_names(path), str(path), numbered=listing.numbered)
     require_distinct(str(path), listing.keys, names)
-    note = f"its classes are named by {path}: {name_map(zip(listing.keys, names, strict=True))}"
+    note = f"its classes are named by {path}: {_describe_names(listing.keys, names)}"
     return replace(listing, classnames=tuple(names), notes=(*listing.notes, note))
 
 
-def name_map(pairs: Iterable[tuple[str, str]]) -> str:
+def _describe_names(keys: Sequence[str], names: Sequence[str]) -> str:
     """Which folder or label has which name, for a note."""
+    pairs = zip(keys, names, strict=True)
     return first_few((f"{key} is {name}" for key, name in pairs), MOST_NAMED)
 
 
@@ -277,26 +296,24 @@ def name_wordnet_ids(listing: Listing) -> Listing:
     if not ids or listing.keys != listing.classnames:
         return listing
     imagenet = dict(zip(packaged_names("ImageNet.wnids.txt"), packaged_names("ImageNet.txt"), strict=True))
-    named = [imagenet.get(key, key) for key in listing.keys]
-    uses = Counter(map(plain_name, named))
-    names = [
-        f"{name} ({key})" if name != key and uses[plain_name(name)] > 1 else name
-        for key, name in zip(listing.keys, named, strict=True)
-    ]
-    require_distinct(listing.name, listing.keys, names)
-    notes = list(listing.notes)
-    pairs = [(key, name) for key, name in zip(listing.keys, names, strict=True) if name != key]
-    if pairs:
+    named = {key: imagenet.get(key, key) for key in listing.keys}
+    uses = Counter(map(plain_name, named.values()))
+    for key, name in named.items():
+        named[key] = f"{name} ({key})" if name != key and uses[plain_name(name)] > 1 else name
+    renamed = [key for key, name in named.items() if name != key]
+    notes = [*listing.notes]
+    if renamed:
         notes.append(
-            f"{len(pairs)} of its {len(names)} classes are WordNet ids and take the names that CoOp has "
-            f"for ImageNet: {name_map(pairs)}; --dataset.classnames FILE gives others"
+            f"{len(renamed)} of its {len(named)} classes are WordNet ids and take the names that CoOp has "
+            f"for ImageNet: {_describe_names(renamed, [named[key] for key in renamed])}; "
+            "--dataset.classnames FILE gives others"
         )
     if unknown := [key for key in ids if key not in imagenet]:
         notes.append(
             f"{len(unknown)} classes are WordNet ids that are not ImageNet's 1000 and stay as they are: "
             f"{first_few(unknown)}; name them with --dataset.classnames FILE"
         )
-    return replace(listing, classnames=tuple(names), notes=tuple(notes))
+    return replace(listing, classnames=tuple(named.values()), notes=tuple(notes))
 
 
 @cache

@@ -10,7 +10,7 @@ from numbers import Integral
 from pathlib import Path
 from typing import Any
 
-from dear.data.images.formats import local_path
+from dear.data.images.decode import local_path
 from dear.data.settings import DataSettings
 from dear.data.sources.folder import image_files
 from dear.data.sources.huggingface import list_tables, undecoded
@@ -42,14 +42,9 @@ def read_object(data: Any, settings: DataSettings) -> tuple[Listing, ReadImage |
         )
     if isinstance(data, Mapping) or hasattr(data, "columns"):
         names = [str(name) for name in (data if isinstance(data, Mapping) else data.columns)]
-        image, label = column(PATHS, names), column([*filter(None, [settings.label]), *LABELS], names)
-        if image not in names or label not in names:
-            known = listing(names, 20)
-            raise DataError(
-                f"the columns are {known}: path (or image, file) and label (or class) are needed."
-            )
+        labels = _column(data, [*filter(None, [settings.label]), *LABELS], names)
         splits = data["split"] if "split" in names else None
-        return read_pairs(data[image], data[label], settings, splits=splits)
+        return read_pairs(_column(data, PATHS, names), labels, settings, splits=splits)
     if isinstance(data, tuple | list) and len(data) == 2 and not isinstance(data[0], str | os.PathLike):
         return read_pairs(data[0], data[1], settings)
     raise DataError(f"{type(data).__name__} is not a data set: {FORMS}.")
@@ -61,13 +56,14 @@ def listed_images(images: Any) -> Any:
     """
     if isinstance(images, str | os.PathLike) and os.path.isdir(images):
         return image_files(Path(images))
-    if not hasattr(images, "columns"):
-        return images
-    names = [*map(str, images.columns)]
-    if (name := column(PATHS, names)) not in names:
-        known = listing(names, 20)
-        raise DataError(f"the columns are {known}, not path or image: give the column of the images.")
-    return images[name]
+    return _column(images, PATHS, [*map(str, images.columns)]) if hasattr(images, "columns") else images
+
+
+def _column(data: Any, candidates: Sequence[str], names: Sequence[str]) -> Any:
+    """The first of the candidates that is a column. Raises DataError if none is."""
+    if (name := column(candidates, names)) not in names:
+        raise DataError(f"the columns are {listing(names, 20)}: one of {listing(candidates)} is needed.")
+    return data[name]
 
 
 def read_pairs(

@@ -5,8 +5,8 @@ import json
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from functools import cache, lru_cache
+from collections.abc import Sequence
+from functools import lru_cache
 from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,11 +17,11 @@ from dear.data.sources.listing import (
     Listing,
     Report,
     Row,
+    find_files,
     first_few,
     label_note,
     refuse,
     reporting,
-    require_apart,
     require_distinct,
     require_inside,
 )
@@ -81,18 +81,29 @@ def names_of_splits(names: Sequence[str], where: object) -> dict[str, str]:
 
 def make_split(rows: Sequence[Row], settings: DataSettings, classnames: Sequence[str], name: str) -> Split:
     """The split of a user's data that has none: `settings.test_share` of each class to test on, recorded in
-    the cache; with 0 none and with 1 all images. A class with a single image has it to train on.
+    the cache in CoOp's format; with 0 none and with 1 all images. A class with a single image has it to train
+    on.
     """
-    if settings.test_share in (0, 1):
-        empty, verb = ("train", "test") if settings.test_share else ("test", "train")
+    from dear.data.dataset import fingerprint  # loads torch
+
+    share = settings.test_share
+    if share in (0, 1):
+        empty, verb = ("train", "test") if share else ("test", "train")
         note = f"the data has no split: all its images are for {verb}ing"
         return Split({empty: (), verb: tuple(rows)}, f"all to {verb} on", (note,))
-    splits = seeded_split(rows, settings.test_share, settings.split_seed, len(classnames))
-    path = _record(splits, classnames, settings.cache_folder() / "splits", name)
-    parts = (
-        f"{100 * (1 - settings.test_share):.0f}% for training, {100 * settings.test_share:.0f}% for testing"
-    )
-    record = f"list: {path}" if path else "its list cannot be written to the cache folder"
+    splits = seeded_split(rows, share, settings.split_seed, len(classnames))
+    listed = {part: [[path, label, classnames[label]] for path, label in splits[part]] for part in splits}
+    text = json.dumps(listed, indent=0)
+    file = f"split_dear_{name[:LONGEST_NAME]}-{fingerprint(text)}.json"
+    path = settings.cache_folder() / "splits" / file
+    record = f"list: {path}"
+    try:
+        if not path.exists():
+            with atomic_write(path, shared=True) as sink:
+                sink.write(text.encode())
+    except OSError:
+        record = "its list cannot be written to the cache folder"
+    parts = f"{100 * (1 - share):.0f}% for training, {100 * share:.0f}% for testing"
     notes = [f"the data has no split: of each class {parts} (seed {settings.split_seed}; {record})"]
     images = Counter(row.label for row in rows)
     if lone := [name for label, name in enumerate(classnames) if images[label] == 1]:
@@ -110,28 +121,30 @@ def seeded_split(
     the order of the file system or a random generator. Both parts get at least one image of each class; a
     class of one image has it to train on.
     """
-    splits: dict[str, list[Row]] = {"train": [], "test": []}
+
+    def rank(row: Row) -> tuple[bytes, str]:
+        path = compose(row.path)  # so that it is the same on every machine
+        return hashlib.sha256(f"{seed}/{path}".encode("utf-8", "surrogatepass")).digest(), path
+
+    train, test = list[Row](), list[Row]()
     rows_by_class: list[list[Row]] = [[] for _ in range(classes)]
     for row in rows:
         rows_by_class[row.label].append(row)
-    for items in rows_by_class:
-        items.sort(key=lambda row: _draw(seed, row.path))
-        end = max(1, min(round((1 - test_share) * len(items)), len(items) - 1))
-        splits["train"] += items[:end]
-        splits["test"] += items[end:]
-    return {part: tuple(items) for part, items in splits.items()}
-
-
-def _draw(seed: int, path: str) -> tuple[bytes, str]:
-    path = compose(path)  # so that it is the same on every machine
-    return hashlib.sha256(f"{seed}/{path}".encode("utf-8", "surrogatepass")).digest(), path
+    for members in rows_by_class:
+        members.sort(key=rank)
+        end = max(1, min(round((1 - test_share) * len(members)), len(members) - 1))
+        train += members[:end]
+        test += members[end:]
+    return {"train": tuple(train), "test": tuple(test)}
 
 
 def split_file(folder: Path) -> Path | None:
     """The split list in a folder, or None if there is none. Raises DataError if there are several."""
     files = sorted(folder.glob(f"{PREFIX}*.json"))
     if len(files) > 1:
-        raise DataError(f"{folder} has {len(files)} split lists ({first_few(_names(files))}). Keep one.")
+        raise DataError(
+            f"{folder} has {len(files)} split lists ({first_few(file.name for file in files)}). Keep one."
+        )
     return files[0] if files else None
 
 
@@ -163,61 +176,12 @@ def read_coop(folder: Path, report: Report = refuse) -> Listing:
         part: tuple(Row(find(row.path), numbers[row.label]) for row in rows)
         for part, rows in rows_by_part.items()
     }
-    require_apart(file.name, splits, report)
-    classes = tuple(names[label] for label in numbers)
+    classes, name = tuple(names[label] for label in numbers), file.stem.removeprefix(PREFIX)
     with reporting(report):
         require_distinct(str(file), [*map(str, numbers)], classes)
-    name, notes = file.stem.removeprefix(PREFIX), label_note([*numbers])
-    return Listing(name, images, classes, classes, splits, file.name, notes=notes, numbered=True)
-
-
-def find_files(folder: Path) -> Callable[[str], str]:
-    """A function that gives the path of the file, relative to ``folder``, that a listed path means. A path of
-    no file stays as it is.
-
-    Windows separates folders by backslashes, macOS may store accents apart from their letters, and cells may
-    have spaces around their text.
-    """
-
-    @cache
-    def stored_names(parent: str) -> Mapping[str, str]:
-        try:
-            return {compose(name): name for name in os.listdir(folder / parent)}
-        except (OSError, ValueError):
-            return {}
-
-    def as_stored(path: str) -> str:
-        stored = "/" if path.startswith("/") else ""
-        for part in filter(None, path.split("/")):
-            stored = os.path.join(stored, stored_names(stored).get(compose(part), part))
-        return stored
-
-    def find(path: str) -> str:
-        if path.isascii() and "\\" not in path and path == path.strip():
-            return path
-        spellings = [path, path.strip(), path.replace("\\", "/"), path.strip().replace("\\", "/")]
-        candidates = [*spellings, *map(as_stored, spellings)]
-        return next((candidate for candidate in candidates if os.path.isfile(folder / candidate)), path)
-
-    return find
-
-
-def _record(
-    splits: Mapping[str, Sequence[Row]], classnames: Sequence[str], folder: Path, name: str
-) -> Path | None:
-    """Save a split in CoOp's format. Returns its path, or None if the folder cannot be written."""
-    from dear.data.dataset import fingerprint  # loads torch
-
-    rows = {part: [[row.path, row.label, classnames[row.label]] for row in splits[part]] for part in splits}
-    text = json.dumps(rows, indent=0)
-    path = folder / f"split_dear_{name[:LONGEST_NAME]}-{fingerprint(text)}.json"
-    try:
-        if not path.exists():
-            with atomic_write(path, shared=True) as file:
-                file.write(text.encode())
-    except OSError:
-        return None
-    return path
+    return Listing(
+        name, images, classes, classes, splits, file.name, notes=label_note([*numbers]), numbered=True
+    )
 
 
 def _class_row(where: str, row: Any) -> tuple[Row, str]:
@@ -234,25 +198,20 @@ def _image_folder(folder: Path, file: Path, listed: Sequence[str]) -> Path:
     """The folder that contains the listed paths, of which a sample is looked for: that of the split list, or
     one next to the list.
     """
-    neighbours = sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
     paths = [*dict.fromkeys(listed)]
     sample = paths[:: -(-len(paths) // SAMPLE)]
-    folders = [
+    beside = sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
+    found = [
         top
-        for top in (folder, *neighbours)
+        for top in (folder, *beside)
         if any(os.path.isfile(top / path) for path in map(find_files(top), sample))
     ]
-    if not folders:
+    names = first_few(path.name for path in found or beside)
+    if not found:
         raise DataError(
             f"none of the {len(paths)} images of {file} exists; the first is {paths[0]}. "
-            f"Looked in {folder}, and for {len(sample)} in its folders ({first_few(_names(neighbours))})."
+            f"Looked in {folder}, and for {len(sample)} in its folders ({names or 'none'})."
         )
-    if len(folders) > 1:
-        raise DataError(
-            f"the images of {file} are in more than one folder: {first_few(_names(folders))}. Keep one."
-        )
-    return folders[0]
-
-
-def _names(paths: Sequence[Path]) -> list[str]:
-    return [path.name for path in paths] or ["none"]
+    if len(found) > 1:
+        raise DataError(f"the images of {file} are in more than one folder: {names}. Keep one.")
+    return found[0]

@@ -4,7 +4,7 @@ import csv
 import io
 import os
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,15 +14,14 @@ from dear.data.sources.listing import (
     Listing,
     Report,
     Row,
+    find_files,
     label_note,
-    normal_path,
     refuse,
     reporting,
     require_inside,
-    require_keys,
     sort_names,
 )
-from dear.data.sources.splits import Split, find_files, make_split, split_of
+from dear.data.sources.splits import Split, make_split, split_of
 from dear.errors import DataError, DearError, compose
 from dear.reading.files import read_text
 from dear.reading.plain import QUOTES, parse_json
@@ -34,7 +33,6 @@ LABELS = ("label", "labels", "class")
 """Names of the two columns, the first that is there: `dear predict` writes file and class, and the library
 datasets file_name.
 """
-SPLIT = ("split",)
 DELIMITERS = (",", ";", "\t")
 DELIMITER_LINE = re.compile(r'"?sep=([,;\t|])"?[,;\t ]*\r?\n')
 """The line with which Excel says what separates the cells."""
@@ -75,8 +73,6 @@ def listing_of(
     notes: tuple[str, ...] = ()
     if keys is None:
         entries, keys, notes = _order_labels(table, entries, report)
-    with reporting(report):
-        require_keys(str(table), keys)
     labels, name = {key: label for label, key in enumerate(keys)}, table.stem
     rows = [Row(entry.path, labels[entry.label]) for entry in entries]
     if any(entry.split for entry in entries):
@@ -91,13 +87,12 @@ def _order_labels(
     table: Path, entries: list[Entry], report: Report
 ) -> tuple[list[Entry], list[str], tuple[str, ...]]:
     """The entries with valid labels, their labels in order, and a note on numbers that do not run from 0."""
-    spellings = {entry.label: WHOLE.fullmatch(entry.label) for entry in entries}
-    keys = {label: match[1] for label, match in spellings.items() if match}
-    if len(keys) == len(spellings):
-        if len({*map(int, keys.values())}) < len({*keys.values()}):  # 1 and 01
-            keys = {label: str(int(key)) for label, key in keys.items()}
-        in_order = sort_names({*keys.values()})
-        entries = [entry._replace(label=keys[entry.label]) for entry in entries]
+    whole = {entry.label: match[1] for entry in entries if (match := WHOLE.fullmatch(entry.label))}
+    if all(entry.label in whole for entry in entries):
+        if len({*map(int, whole.values())}) < len({*whole.values()}):  # 1 and 01
+            whole = {label: str(int(key)) for label, key in whole.items()}
+        in_order = sort_names({*whole.values()})
+        entries = [entry._replace(label=whole[entry.label]) for entry in entries]
         return entries, in_order, label_note([*map(int, in_order)])
     for entry in entries:
         if NEGATIVE.fullmatch(entry.label):
@@ -125,17 +120,14 @@ def _by_split(table: Path, entries: list[Entry], rows: list[Row]) -> Split:
 
 def _read_entries(table: Path, report: Report) -> list[Entry]:
     """The valid lines of a table, in order. An image is listed once."""
-    entries = dict[str, Entry]()
-    find = find_files(table.parent)
-    spellings = os.path.abspath(table.parent), os.path.realpath(table.parent)
-    folders = [os.path.join(normal_path(folder), "") for folder in spellings]
+    entries, find = dict[str, Entry](), find_files(table.parent)
+    folder, real = (os.path.join(form(table.parent), "") for form in (os.path.abspath, os.path.realpath))
     for number, row in _rows(table):
         with reporting(report):
-            entry = _entry(f"{table}, line {number}", row)
-            entry = entry._replace(path=find(entry.path))
-            path = normal_path(entry.path)
-            for folder in folders:  # an absolute path may name the same image as a relative one
-                path = path.removeprefix(folder)
+            entry = _entry(f"{table}, line {number}", row, find)
+            path = os.path.abspath(os.path.join(folder, entry.path)).replace("//", "/")  # at the start
+            if path.startswith(folder):  # an absolute path may name the same image without links
+                path = real + path.removeprefix(folder)
             if path in entries:
                 raise DataError(f"{entry.where}: the image {entry.path} is already in {entries[path].where}.")
             entries[path] = entry
@@ -144,22 +136,20 @@ def _read_entries(table: Path, report: Report) -> list[Entry]:
     return [*entries.values()]
 
 
-def _entry(where: str, row: Any) -> Entry:
+def _entry(where: str, row: Any, find: Callable[[str], str]) -> Entry:
     if isinstance(row, str):
         row = parse_json(row, where, file_names=True)
-    elif any("\n" in cell for cell in row.values()):
-        raise DataError(f"{where} has a cell of several lines. {QUOTES}")
     row = row if isinstance(row, dict) else {}
-    path, label, split = (row.get(column(names, row)) for names in (PATHS, LABELS, SPLIT))
+    path, label, split = row.get(column(PATHS, row)), row.get(column(LABELS, row)), row.get("split") or ""
     if isinstance(label, int | float) and not isinstance(label, bool):  # a JSON number
         label = str(label)
     if not (isinstance(path, str) and path and isinstance(label, str) and label.strip()):
         raise DataError(f"{where} needs {COLUMNS}.")
     if not os.path.isabs(path):
         require_inside(where, path)
-    if not (split is None or (isinstance(split, str) and (not split.strip() or split_of(split)))):
+    if not isinstance(split, str) or (split.strip() and not split_of(split)):
         raise DataError(f"{where}: the split {split!r:.80} is not train, val or test.")
-    return Entry(where, path, ESCAPED.sub("", compose(label.strip())), (split or "").strip())
+    return Entry(where, find(path), ESCAPED.sub("", compose(label.strip())), split.strip())
 
 
 def column(names: Sequence[str], columns: Collection[str]) -> str:
@@ -171,51 +161,51 @@ def lists_images(table: Path) -> bool:
     """True for a table whose first line names the two columns: others lie in the zips of competitions too."""
     with suppress(DearError):
         text = read_text(table)
-        if table.suffix.lower() != ".jsonl":
-            return _has_columns(_csv(table, text)[0])
-        first = parse_json(text.lstrip().partition("\n")[0], table)
-        return isinstance(first, dict) and _has_columns(first)
+        if table.suffix.lower() == ".jsonl":
+            first = parse_json(text.lstrip().partition("\n")[0], table)
+            return isinstance(first, dict) and _has_columns(first)
+        return _has_columns(_read_csv(table, text)[0].fieldnames or ())
     return False
 
 
 def _rows(table: Path) -> Iterator[tuple[int, Any]]:
-    """Each row with the number of its first line: of a CSV file a mapping by column, of a JSONL file the
-    line. Raises DataError for a table without the two columns.
+    """Each row with the number of its line: of a CSV file a mapping by column, of a JSONL file the line.
+    Raises DataError for a table without the two columns.
     """
     text = read_text(table)
     if table.suffix.lower() == ".jsonl":
         yield from ((number, line) for number, line in enumerate(text.splitlines(), start=1) if line.strip())
         return
-    header, rows, skipped = _csv(table, text)
-    names = [column(alternatives, header) for alternatives in (PATHS, LABELS, SPLIT)]
-    if missing := [name for name in names if name not in header and name not in SPLIT]:
+    rows, skipped = _read_csv(table, text)
+    header = [*(rows.fieldnames or ())]
+    names = [column(PATHS, header), column(LABELS, header)]
+    if missing := [name for name in names if name not in header]:
         raise DataError(f"{table} has no column {missing[0]!r}. Its first line must name {COLUMNS}.")
-    if repeated := [name for name in names if header.count(name) > 1]:
+    if repeated := [name for name in (*names, "split") if header.count(name) > 1]:
         raise DataError(f"{table} has more than one column {repeated[0]!r}. Keep one.")
-    line = skipped + 2
     try:
         for row in rows:
-            if any(map(str.strip, row)):  # a spreadsheet saves rows that were emptied
-                yield line, dict(zip(header, row, strict=False))
-            line = skipped + rows.line_num + 1
+            if any(cell.strip() for cell in row.values() if isinstance(cell, str)):  # not an emptied one
+                yield skipped + rows.line_num, row
     except csv.Error as error:
-        raise DataError(f"{table}, line {line}: {error}. {QUOTES}") from error
+        raise DataError(f"{table}, line {skipped + rows.line_num + 1}: {error}. {QUOTES}") from error
 
 
-def _csv(table: Path, text: str) -> tuple[list[str], Any, int]:
-    """The names in the first line of a CSV file, the reader of the others, and the lines before the first.
-    The delimiter is the one that makes the first line name the two columns.
+def _read_csv(table: Path, text: str) -> "tuple[csv.DictReader[str], int]":
+    """The reader of a CSV file with the delimiter by which its first line names the two columns, and the
+    number of lines before that.
     """
     stated = DELIMITER_LINE.match(text)
     lines = io.StringIO(text[stated.end() :] if stated else text, newline=None).readlines()
     delimiters = ("\t",) if table.suffix.lower() == ".tsv" else (stated[1],) if stated else DELIMITERS
-    readers = [csv.reader(lines, delimiter=delimiter) for delimiter in delimiters]
+    readers = [csv.DictReader(lines, delimiter=delimiter, strict=True) for delimiter in delimiters]
     try:
-        headers = [[cell.strip().lower() for cell in next(reader, [])] for reader in readers]
+        for reader in readers:
+            reader.fieldnames = [name.strip().lower() for name in reader.fieldnames or ()]
     except csv.Error as error:
         raise DataError(f"{table}, line {1 + (stated is not None)}: {error}. {QUOTES}") from error
-    chosen = next((at for at, header in enumerate(headers) if _has_columns(header)), 0)
-    return headers[chosen], readers[chosen], stated is not None
+    chosen = next((reader for reader in readers if _has_columns(reader.fieldnames or ())), readers[0])
+    return chosen, stated is not None
 
 
 def _has_columns(header: Collection[str]) -> bool:

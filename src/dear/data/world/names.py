@@ -33,14 +33,3 @@ def downstream_names(which: Half = "all", size: Size = "small") -> list[str]:
         if row.get("size", "small") == size
         and (which == "all" or row.get("unseen", False) == (which == "unseen"))
     ]
-
-
-def part_names(classes: int | None = None) -> list[str]:
-    """The names of the tasks that are parts of the classes of a large one; with a number of base classes,
-    those of that size.
-    """
-    return [
-        row["name"]
-        for row in bulk("tasks")["parts"]
-        if classes is None or len(range(*row["of_each_half"])) == classes
-    ]

@@ -172,16 +172,6 @@ class WorldTask:
     test: WorldImages
 
 
-def factor_alone(names: Sequence[str]) -> dict[str, str]:
-    """The factor that alone tells the classes apart, of those tasks that have one: no habit does so too."""
-    images = {name: load_task(name).train for name in names}
-    return {
-        name: train.factors_of_class[0]
-        for name, train in images.items()
-        if len(train.factors_of_class) == 1 and not train.habits
-    }
-
-
 @cache
 def load_task(name: str) -> WorldTask:
     """A task by its name; its images are rendered when loaded.

@@ -1,0 +1,290 @@
+"""Folders as people have them: classes, splits under many names, domains, what is left out and refused."""
+
+import json
+import os
+import sys
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from dear.data.dataset import fingerprint
+from dear.data.images.photos import PhotoImages
+from dear.data.loading import load_dataset, load_images
+from dear.data.settings import DataSettings
+from dear.data.sources.folder import domains_of
+from dear.data.sources.splits import names_of_splits, split_of
+from dear.errors import DataError
+from dear.evaluation.protocols.transfer import CrossDataset, DomainGeneralization
+from tests.unit.data.photos import COUNTS, class_folders, load, paths, picture, refused
+
+Tree = dict[str, int]
+"""The number of images in each folder; a folder that is called "" is the data set's own."""
+
+
+def grow(root: Path, tree: Tree) -> Path:
+    for name, count in tree.items():
+        (root / name).mkdir(parents=True, exist_ok=True)
+        class_folders(root, {name: count})
+    return root
+
+
+def both(*parents: str, ant: int = 2, bee: int = 2) -> Tree:
+    """Two classes in each of these folders."""
+    return {f"{parent}/{name}": count for parent in parents for name, count in (("ant", ant), ("bee", bee))}
+
+
+LEFT = "its other folders are left out: {}"
+UNLABELLED = "test/ has no folders of classes and is left out"
+STORIES: dict[str, tuple[Tree, tuple[int, int, int], tuple[str, ...]]] = {
+    "splits": (both("train", "test"), (4, 0, 4), ()),
+    "three splits": (both("train", "test", "val"), (4, 4, 4), ()),
+    "names of other people": (both("Training", "Testing"), (4, 0, 4), ()),
+    "training_set": (both("training_set/training_set", "test_set/test_set"), (4, 0, 4), ()),
+    "val is tested on": (
+        both("train", "eval"), (4, 0, 4), ("it has no labelled test images: eval is used for testing",)
+    ),
+    "the usual name counts": (both("train", "test", "val", "dev"), (4, 4, 4), (LEFT.format("dev"),)),
+    "other folders": (both("train", "test") | {"extra/owl": 2}, (4, 0, 4), (LEFT.format("extra"),)),
+    "withheld labels": (both("train", "val") | {"test": 3}, (4, 0, 4), (
+        UNLABELLED, "it has no labelled test images: val is used for testing",
+    )),
+    "a class without test images": (
+        both("train") | {"test/ant": 2, "test/bee": 0}, (4, 0, 2), ("test/ has no images of bee",)
+    ),
+    "loose images": (both("train", "test") | {"": 1, "test": 1}, (4, 0, 4), (
+        "2 images lie beside the folders of classes and are left out: 0.png, test/0.png",
+    )),
+    "only test images": (both("test"), (0, 0, 4), ("{} has only test/: all its images are for testing",)),
+    "only images to train on": (both("train", ant=7, bee=3), (7, 0, 3), ("{} has only train/",)),
+    "test images without labels": (both("train", ant=7, bee=3) | {"test": 3}, (7, 0, 3), (UNLABELLED,)),
+    "an empty test folder": (both("train", ant=7, bee=3) | {"test": 0}, (7, 0, 3), (UNLABELLED,)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("story", STORIES)
+def test_splits(story: str, tmp_path: Path, settings: DataSettings) -> None:
+    tree, counts, notes = STORIES[story]
+    data = load(grow(tmp_path / "d", tree), settings)
+    assert (data.name, data.classnames) == ("d", ("ant", "bee"))
+    assert (len(data.train), len(data.val or ()), len(data.test)) == counts  # type: ignore[arg-type]
+    told = tuple(note for note in data.notes if "the data has no split" not in note)
+    assert told == tuple(note.format(tmp_path / "d") for note in notes)
+    pictures = data.test.load(torch.arange(len(data.test)))
+    assert [int(picture[0, 0, 0]) for picture in pictures] == [
+        int(Path(path).stem)
+        for path in data.test.paths  # type: ignore[attr-defined]
+    ]
+
+
+REFUSED: dict[str, tuple[Tree, str]] = {
+    "empty": ({"": 0}, "has no folders of classes"),
+    "an empty class": ({"ant": 2, "fox": 0}, "the class 'fox' has no images in "),
+    "one name": ({"Sea horse": 2, "sea_horse": 2}, "the classes 'Sea horse' and 'sea_horse' have the same"),
+    "a class to test on alone": (both("train", "test") | {"test/owl": 1}, "owl is a class that is not in "),
+    "two of a split": (both("train", "Training", "test"), "Training and train are both the train split"),
+    "no train": (both("val", "test"), "has no train folder beside test, val: give one of them alone"),
+    "holdout": (both("train", "holdout"), "holdout/ holds classes of train/, but is not called like a split"),
+    "no images to test on": (both("train") | {"test/ant": 0}, "test has no images"),
+}
+
+
+@pytest.mark.parametrize("story", REFUSED)
+def test_refusals(story: str, tmp_path: Path, settings: DataSettings) -> None:
+    tree, message = REFUSED[story]
+    refused(grow(tmp_path / "d", tree), settings, message)
+
+
+@pytest.mark.parametrize(
+    ("tree", "options", "classes"),
+    [
+        ({"train": 2, "bus": 2, "valid": 2}, {}, ("bus", "train", "valid")),
+        (both("train", "holdout"), {"layout": "classes"}, ("holdout", "train")),
+        ({"__background__": 2, "__MACOSX": 2, "ant": 2}, {}, ("background", "ant")),
+        (both("art", "photo"), {}, ("ant", "bee")),
+        (both("art", "photo"), {"layout": "classes"}, ("art", "photo")),
+        (both("art", "photo") | {"clip/car": 2}, {}, ("art", "clip", "photo")),
+        (both("art", "photo") | {"clip/car": 2}, {"layout": "domains"}, ("ant", "bee", "car")),
+    ],
+)
+def test_what_the_folders_are(
+    tree: Tree, options: dict[str, Any], classes: tuple[str, ...], tmp_path: Path, settings: DataSettings
+) -> None:
+    assert load(grow(tmp_path / "d", tree), replace(settings, **options)).classnames == classes
+
+
+@pytest.mark.parametrize(
+    ("names", "split"),
+    [
+        (["train", "Training", "training_set", "train images", "TRAIN-DATA", "trainset"], "train"),
+        (["val", "valid", "Validation", "validate", "dev", "eval", "validation_set"], "val"),
+        (["test", "Testing", "test_set", "Test Data"], "test"),
+        (["set", "tests", "trainer", "latest", "data", "tested", "evaluate me", ""], None),
+    ],
+)
+def test_names_of_splits(names: list[str], split: str | None) -> None:
+    assert {split_of(name) for name in names} == {split}
+
+
+@pytest.mark.parametrize("names", [["dev", "eval"], ["val", "VAL"]])
+def test_two_names_of_one_split(names: list[str]) -> None:
+    with pytest.raises(DataError, match=f"{names[0]} and {names[1]} are both the val split: merge them"):
+        names_of_splits(["train", *names], "x")
+
+
+class TestOwnSplit:
+    def test_it_is_made_recorded_and_told(self, tmp_path: Path, settings: DataSettings) -> None:
+        folder = class_folders(tmp_path / "mine", COUNTS)
+        with pytest.warns(UserWarning, match=r"mine: .* no split: .* 30% for testing \(seed 1; list: /"):
+            data = load_dataset(str(folder), settings)
+        assert (data.name, data.classnames) == ("mine", ("ant", "sea horse"))
+        assert data.templates == ("a photo of a {}.",)
+        assert Counter(data.train.labels.tolist()) == {0: 5, 1: 8}  # 7 x 0.7 = 4.9, 11 x 0.7 = 7.7
+        assert Counter(data.test.labels.tolist()) == {0: 2, 1: 3}
+        (record,) = (tmp_path / "cache" / "splits").iterdir()
+        listed = json.loads(record.read_text())
+        assert record.read_text() == json.dumps(listed, indent=0)
+        assert record.stem == f"split_dear_mine-{fingerprint(record.read_text())}"
+        assert {path for path, _, _ in listed["test"]} == paths(data)["test"]
+        assert {name for _, _, name in listed["train"]} == {"ant", "sea_horse"}
+        assert load(folder, settings).identity == data.identity
+        assert paths(load(folder, replace(settings, split_seed=2)))["test"] != paths(data)["test"]
+        record.rename(folder / "split_zhou_Mine.json")  # as a list of CoOp's
+        assert paths(load(folder, settings)) == paths(data)
+
+    @pytest.mark.parametrize(("share", "train", "test"), [(1.0, 0, 18), (0.0, 18, 0)])
+    def test_all_images_are_for_one_part_if_asked(
+        self, share: float, train: int, test: int, tmp_path: Path, settings: DataSettings
+    ) -> None:
+        data = load(class_folders(tmp_path / "mine", COUNTS), replace(settings, test_share=share))
+        assert (len(data.train), len(data.test)) == (train, test)
+        assert not (tmp_path / "cache" / "splits").exists()
+
+    def test_the_list_of_a_long_name_is_recorded(self, tmp_path: Path, settings: DataSettings) -> None:
+        load(class_folders(tmp_path / ("\u6c34" * 80), COUNTS), settings)
+        (record,) = (tmp_path / "cache" / "splits").iterdir()
+        assert record.name.startswith("split_dear_" + "\u6c34" * 50 + "-")
+
+    def test_a_class_of_one_image_is_trained_on(self, tmp_path: Path, settings: DataSettings) -> None:
+        data = load(class_folders(tmp_path / "d", COUNTS | {"owl": 1}), settings)
+        owl = data.classnames.index("owl")
+        assert ((data.train.labels == owl).sum(), (data.test.labels == owl).sum()) == (1, 0)
+        assert "owl has one image, which is trained on" in data.notes[1]
+
+
+class TestFiles:
+    def test_others_are_left_out_and_counted(self, tmp_path: Path, settings: DataSettings) -> None:
+        class_folders(tmp_path / "d", COUNTS)
+        (tmp_path / "d/ant/readme.txt").write_text("x")
+        (tmp_path / "d/ant/.hidden.png").write_text("x")
+        picture(tmp_path / "d/ant/deeper/9.PNG")
+        data = load(tmp_path / "d", settings)
+        assert len(data.train) + len(data.test) == 19
+        assert data.notes[-1] == "1 file has no image suffix and is left out: ant/readme.txt"
+
+    def test_a_plain_folder_where_no_labels_are_needed(self, tmp_path: Path, settings: DataSettings) -> None:
+        """Only its own files, all of them; any other place is as `load_dataset` reads it."""
+        plain = grow(tmp_path / "plain", {"": 3})
+        (plain / "readme.txt").write_text("x")
+        with pytest.warns(UserWarning, match=r"left out: readme\.txt"):
+            data = load_images(str(plain), settings)
+        assert (data.name, data.classnames, data.train.labels.tolist()) == ("plain", (), [0, 0, 0])
+        assert (len(data.test), data.val) == (0, None)
+        assert [int(p[0, 0, 0]) for p in data.train.load(torch.tensor([2, 1]))] == [2, 1]
+        folder = class_folders(tmp_path / "mine", COUNTS)
+        with pytest.warns(UserWarning, match="no split"):
+            assert load_images(str(folder), settings).identity == load(folder, settings).identity
+        (tmp_path / "empty").mkdir()
+        with pytest.raises(DataError, match="no files with an image suffix"):
+            load_images(str(tmp_path / "empty"), settings)
+
+    @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+    def test_no_permission(self, tmp_path: Path, settings: DataSettings) -> None:
+        class_folders(tmp_path / "d", COUNTS)
+        (tmp_path / "d/ant").chmod(0)
+        refused(tmp_path / "d", settings, "cannot read the folder .*ant: Permission denied")
+        (tmp_path / "d/ant").chmod(0o700)
+
+    def test_missing_and_empty_ones_at_once(self, tmp_path: Path) -> None:
+        class_folders(tmp_path, {"ant": 3})
+        (tmp_path / "ant/2.png").write_bytes(b"")
+        names = ["ant/0.png", "ant/7.png", "ant/2.png", "ant/8.png"]
+        wanted = r": 2 of 4 images are missing, the first ant/7\.png; 1 of 4 images is empty .* ant/2\.png\."
+        with pytest.raises(DataError, match=wanted):
+            PhotoImages(tmp_path, [(name, 0) for name in names])
+
+    @pytest.mark.skipif(sys.platform == "darwin", reason="its file system takes UTF-8 only")
+    def test_names_that_are_not_in_utf_8(self, tmp_path: Path, settings: DataSettings) -> None:
+        """The data set's name is written into files, so it is in UTF-8; the split list names the images."""
+        odd = class_folders(tmp_path / "e", {"ant": 2, "ol\udce9": 2})
+        refused(odd, settings, r"the class name 'ol\\udce9' is not in UTF-8\. Rename it")
+        folder = class_folders(tmp_path / "d\udce9", COUNTS)
+        for name in COUNTS:
+            (folder / name / "1.png").rename(folder / name / "caf\udce9.png")
+        data = load(folder, settings)
+        assert data.name == "d?"
+        (record,) = (tmp_path / "cache" / "splits").glob("split_dear_d*")
+        record.rename(folder / "split_zhou_Mine.json")
+        again = load(folder, settings)
+        assert paths(again) == paths(data)
+        assert "ant/caf\udce9.png" in paths(again)["train"] | paths(again)["test"]
+
+
+class TestDomains:
+    @pytest.fixture
+    def folder(self, tmp_path: Path) -> Path:
+        """A painted dog and two houses; three of each in photographs."""
+        return grow(
+            tmp_path / "pacs",
+            {"art/dog": 1, "art/house": 2, "photo/dog": 3, "photo/house": 3, "photo/bird": 0},
+        )
+
+    @pytest.mark.parametrize(
+        "tree",
+        [
+            {"dog": 2, "house": 2},
+            both("dog", "house") | {"train/ant": 1},
+            {"dog/train": 1, "dog/test": 1, "house/train": 1, "house/test": 1},
+            both("train", "test"),
+            {"a/abbey": 1, "a/alley": 1, "b/bar": 1, "b/beach": 1},  # initials, as in SUN397
+            both("photo"),
+            {"dog/images": 1, "house/images": 1},
+            both("art", "photo") | {"photo": 1},  # images beside the folders are those of a class
+        ],
+    )
+    def test_what_is_none(self, tree: Tree, tmp_path: Path) -> None:
+        assert domains_of(grow(tmp_path / "d", tree)) == ()
+
+    def test_the_images_of_a_class_come_from_all(self, folder: Path, settings: DataSettings) -> None:
+        assert domains_of(folder) == ("art", "photo")  # 2 of 3 folders are shared
+        (folder / "photo/bird").rmdir()
+        with pytest.warns(UserWarning, match=r"domains of the same classes: art \(3 images\), photo \(6 im"):
+            data = load_dataset(str(folder), settings)
+        assert data.classnames == ("dog", "house")
+        assert Counter([*data.train.labels.tolist(), *data.test.labels.tolist()]) == {0: 4, 1: 5}
+
+    def test_one_is_the_source_and_the_others_are_targets(
+        self, folder: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Relative paths stay paths: a bare "photo" could be the name of a task."""
+        (folder / "sketch").mkdir()
+        for source in ("art", str(folder / "art")):
+            protocol, data = DomainGeneralization(source).arranged([str(folder)])
+            assert protocol == DomainGeneralization(str(folder / "art"))
+            assert data == (str(folder / "photo"), str(folder / "sketch"))
+        monkeypatch.chdir(folder)
+        assert DomainGeneralization("art").arranged(["."]) == (
+            DomainGeneralization("./art"), ("./photo", "./sketch"),
+        )  # fmt: skip
+
+    def test_what_is_not_a_domain(self, folder: Path) -> None:
+        with pytest.raises(DataError, match=r"holds the domains art, photo: name the one .* --source art"):
+            DomainGeneralization().arranged([str(folder)])
+        elsewhere, data = DomainGeneralization("badges").arranged([str(folder)])
+        assert (elsewhere.trained_on, data) == ("badges", (str(folder / "art"), str(folder / "photo")))
+        for names in (["source-sketch"], [str(folder), "tools"], [""], [str(folder / "none")]):
+            assert DomainGeneralization("art").arranged(names) == (DomainGeneralization("art"), tuple(names))
+        assert CrossDataset("art").arranged([str(folder)]) == (CrossDataset("art"), (str(folder),))
