@@ -1,0 +1,270 @@
+"""What people rely on of `dear index`: building, updating, searching, going on after a kill, and what is said
+of an index that cannot be used.
+"""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import dear
+from dear.cli.main import main
+
+HEADS = ["--features", "heads", "--model", "tiny", "--device", "cpu"]
+Dear = Callable[..., Any]
+
+
+def paint(path: Path, seed: int) -> Path:
+    """A picture of noise."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pixels = np.random.default_rng(seed).integers(0, 256, (16, 16, 3), dtype=np.uint8)
+    Image.fromarray(pixels).save(path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def gallery(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Twelve pictures, four of them in a folder, and one copy; with their index beside them."""
+    place = tmp_path_factory.mktemp("index")
+    for seed in range(12):
+        paint(place / "photos" / (f"{seed}.png" if seed < 8 else f"more/{seed}.png"), seed)
+    shutil.copy(place / "photos" / "5.png", place / "photos" / "copy of 5.png")
+    (place / "photos" / "notes.txt").write_text("no image")
+    assert main(["index", "build", str(place / "photos"), *HEADS, "--out", str(place / "index")]) == 0
+    return place
+
+
+@pytest.fixture
+def own(gallery: Path, tmp_path: Path) -> Path:
+    """A copy of the pictures and, as a user would make it, their index."""
+    shutil.copytree(gallery / "photos", tmp_path / "photos")
+    assert main(["index", "build", str(tmp_path / "photos"), *HEADS, "--out", str(tmp_path / "index")]) == 0
+    return tmp_path
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Dear:
+    """Runs `dear index` with these words and --json; what it prints or, with code 2, its error."""
+
+    def run(*words: object, code: int = 0) -> Any:
+        capsys.readouterr()
+        assert main(["index", *map(str, words), "--json"]) == code
+        printed = json.loads(capsys.readouterr().out)
+        return printed["error"] if code == 2 else printed
+
+    return run
+
+
+def ranking(answer: dict[str, Any]) -> list[tuple[str, float]]:
+    return [(hit["path"], hit["score"]) for hit in answer["hits"]]
+
+
+def build(run: Dear, place: Path, out: str = "index", code: int = 0) -> Any:
+    return run("build", place / "photos", *HEADS, "--out", place / out, code=code)
+
+
+def test_what_a_build_prints(gallery: Path, run: Dear) -> None:
+    built = build(run, gallery)
+    assert (built["files"], built["rows"], built["unchanged"], built["encoded"]) == (13, 12, 13, 0)
+    assert (built["added"], built["changed"], built["removed"], built["broken"]) == (0, 0, 0, {})
+    assert built["features"] == ["class", "texture", "shape", "place", "object"]
+    assert built["left_out"] == ["color"]
+
+
+def test_an_image_finds_its_neighbors_and_not_itself(gallery: Path, run: Dear) -> None:
+    answer = run("query", gallery / "index", gallery / "photos" / "3.png", "--by", "texture", "--count", 20)
+    assert answer["folder"] == str(gallery / "photos")
+    assert len(answer["hits"]) == 11  # the copies are one
+    assert "3.png" not in dict(ranking(answer))
+    scores = [score for _, score in ranking(answer)]
+    assert scores == sorted(scores, reverse=True)
+    itself = run("query", gallery / "index", gallery / "photos" / "3.png", "--itself", "--count", 1)
+    assert ranking(itself) == [("3.png", pytest.approx(1, abs=1e-5))]
+
+
+def test_copies_are_one_hit(gallery: Path, run: Dear) -> None:
+    answer = run("query", gallery / "index", gallery / "photos" / "3.png", "--count", 20)
+    [hit] = [hit for hit in answer["hits"] if hit["path"] == "5.png"]
+    assert (hit["copies"], hit["more_copies"]) == (["copy of 5.png"], 0)
+    of_copy = run("query", gallery / "index", gallery / "photos" / "copy of 5.png", "--count", 20)
+    assert "5.png" not in dict(ranking(of_copy))
+
+
+def test_weights_mix_the_cosines(gallery: Path, run: Dear) -> None:
+    words = ["query", gallery / "index", gallery / "photos" / "3.png", "--by", "texture,shape", "--count", 20]
+    answer = run(*words, "--weights", "3,-1")
+    for hit in answer["hits"]:
+        assert hit["score"] == pytest.approx((3 * hit["by"]["texture"] - hit["by"]["shape"]) / 4, abs=1e-6)
+    assert answer["weights"] == {"texture": 3, "shape": -1}
+
+
+def test_texts_and_words(gallery: Path, run: Dear, tmp_path: Path) -> None:
+    by_text = run("query", gallery / "index", "a striped circle", "--text", "--by", "texture", "--count", 20)
+    assert len(by_text["hits"]) == 12
+    mixed = run(
+        "query", gallery / "index", gallery / "photos" / "3.png", "--by", "texture,class", "--itself",
+        "--words", "texture=a striped circle", "--count", 20, "--sheet", tmp_path / "sheet.png",
+    )  # fmt: skip
+    texture = {hit["path"]: hit["by"]["texture"] for hit in by_text["hits"]}
+    assert {hit["path"]: hit["by"]["texture"] for hit in mixed["hits"]} == pytest.approx(texture, abs=1e-6)
+    with Image.open(tmp_path / "sheet.png") as sheet:
+        assert sheet.format == "PNG"
+
+
+def test_an_unreadable_file_is_tried_again(own: Path, run: Dear) -> None:
+    content = (own / "photos" / "3.png").read_bytes()
+    (own / "photos" / "3.png").write_bytes(b"no image")
+    built = build(run, own, code=1)
+    assert [*built["broken"]] == ["3.png"]
+    assert built["files"] == 12
+    assert build(run, own, code=1)["broken"] == built["broken"]
+    stamp = (own / "photos" / "3.png").stat()
+    (own / "photos" / "3.png").write_bytes(content)
+    os.utime(own / "photos" / "3.png", ns=(stamp.st_atime_ns, stamp.st_mtime_ns))
+    mended = build(run, own)
+    assert (mended["broken"], mended["files"], mended["changed"], mended["encoded"]) == ({}, 13, 1, 1)
+
+
+def test_files_come_change_and_go(own: Path, run: Dear) -> None:
+    photos = own / "photos"
+    paint(photos / "new.png", 77)
+    paint(photos / "0.png", 78)
+    (photos / "1.png").unlink()
+    (photos / "2.png").rename(photos / "more" / "renamed.png")
+    built = build(run, own)
+    assert (built["added"], built["changed"], built["removed"], built["encoded"]) == (2, 1, 2, 2)
+    answer = run("query", own / "index", photos / "new.png", "--by", "class,shape", "--itself", "--count", 20)
+    assert ranking(answer)[0] == ("new.png", pytest.approx(1, abs=1e-5))
+    names = {hit["path"] for hit in answer["hits"]}
+    assert names == {
+        "new.png", "0.png", "more/renamed.png", *(f"{n}.png" for n in (3, 4, 5, 6, 7)),
+        *(f"more/{n}.png" for n in (8, 9, 10, 11)),
+    }  # fmt: skip
+    for number in (4, 5, 6):  # most rows of removed files go, and the answers of the others stay
+        (photos / f"{number}.png").unlink()
+    before = {name: score for name, score in ranking(answer) if name not in ("4.png", "5.png", "6.png")}
+    assert build(run, own)["rows"] == 10  # the copy of 5.png keeps its row
+    after = run("query", own / "index", photos / "new.png", "--by", "class,shape", "--itself", "--count", 20)
+    scores = dict(ranking(after))
+    assert scores.pop("copy of 5.png") == dict(ranking(answer))["5.png"]
+    assert scores == before
+
+
+KILLED = """
+import os, pathlib, signal, sys
+import dear
+from dear.retrieval.encoder import encoder_for
+folder, out = map(pathlib.Path, sys.argv[1:])
+clip = dear.load_clip("tiny")
+encoder = encoder_for(clip, dear.role_table(clip), folder, out)
+images, batches = encoder.images, []
+def encode(views):
+    batches.append(len(views))
+    if len(batches) == 6:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return images(views)
+encoder.images = encode
+dear.build_index(encoder, folder, out, batch=64)
+"""
+"""A build that is killed in its second 256 files, some of whose vectors are written."""
+
+
+def test_a_killed_build_goes_on(tmp_path: Path, run: Dear) -> None:
+    for seed in range(330):
+        paint(tmp_path / "photos" / f"{seed}.png", seed)
+    environment = os.environ | {"PYTHONPATH": str(Path(dear.__file__).parents[1])}
+    words = [sys.executable, "-c", KILLED, str(tmp_path / "photos"), str(tmp_path / "index")]
+    assert subprocess.run(words, env=environment, check=False).returncode == -signal.SIGKILL
+    query = tmp_path / "photos" / "3.png"
+    assert "dear index build" in run("query", tmp_path / "index", query, code=2)
+    assert build(run, tmp_path)["encoded"] == 330 - 256
+    answers = [run("query", tmp_path / "index", query, "--by", "class,texture", "--count", 50)]
+    shutil.rmtree(tmp_path / "index")
+    assert build(run, tmp_path)["encoded"] == 330
+    answers.append(run("query", tmp_path / "index", query, "--by", "class,texture", "--count", 50))
+    assert answers[0] == answers[1]
+
+
+def test_shards_are_searched_together(gallery: Path, tmp_path: Path, run: Dear) -> None:
+    shards = tmp_path / "shards"
+    # Means of heads are those of the first build: here of the same pictures as the whole index's.
+    files = sum(
+        run("build", gallery / "photos", *HEADS, "--out", shards, "--shard", f"{number}/2")["files"]
+        for number in (1, 2)
+    )
+    assert files == 13
+    query = ["--by", "class,texture", "--weights", "1,0.5", "--count", 20]
+    together = run("query", shards, gallery / "photos" / "3.png", *query)
+    assert together["hits"] == run("query", gallery / "index", gallery / "photos" / "3.png", *query)["hits"]
+    part = run("query", next(shards.glob("shard-1-of-2")), gallery / "photos" / "3.png", *query)
+    assert {path for path, _ in ranking(part)} < {path for path, _ in ranking(together)}
+    shutil.rmtree(shards / "shard-2-of-2")
+    assert "--shard 2/2" in run("query", shards, gallery / "photos" / "3.png", code=2)
+
+
+def test_features_of_a_bundle_and_an_index_of_another_model(gallery: Path, tmp_path: Path, run: Dear) -> None:
+    options = dear.TrainOptions(epochs=1, warmup_epochs=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        dear.fit("mixed-paints", tmp_path / "bundle", shots=1, train=options)
+        shutil.copytree(tmp_path / "bundle", tmp_path / "other")
+        dear.fit("mixed-paints", tmp_path / "other", shots=1, train=options, seed=2, overwrite=True)
+    built = run("build", tmp_path / "bundle", gallery / "photos", "--out", tmp_path / "index")
+    assert built["files"] == 13
+    assert built["features"][0] == "class"
+    by = ",".join(built["features"])
+    answer = run("query", tmp_path / "index", gallery / "photos" / "3.png", "--by", by, "--count", 20)
+    assert [*answer["hits"][0]["by"]] == built["features"]
+    assert len(answer["hits"]) == 11
+    query = [tmp_path / "index", gallery / "photos" / "3.png"]
+    said = run("query", *query, "--bundle", tmp_path / "other", code=2)
+    assert "another bundle" in said
+    assert str(tmp_path / "bundle") in said
+    assert "another" in run(
+        "build", tmp_path / "other", gallery / "photos", "--out", tmp_path / "index", code=2
+    )
+    said = run("build", gallery / "photos", *HEADS, "--out", tmp_path / "index", code=2)
+    assert "--out" in said
+
+
+def garble(path: Path) -> None:
+    path.write_bytes(b"\xa5" * path.stat().st_size)
+
+
+def halve(path: Path) -> None:
+    os.truncate(path, path.stat().st_size // 2)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "damage"), [("index.sqlite", garble), ("*/0.f16", Path.unlink), ("*/0.f16", halve)]
+)
+def test_a_damaged_index_gives_one_clear_line(
+    gallery: Path, tmp_path: Path, run: Dear, pattern: str, damage: Callable[[Path], None]
+) -> None:
+    shutil.copytree(gallery / "index", tmp_path / "index")
+    [path] = (tmp_path / "index").glob(pattern)
+    damage(path)
+    said = run("query", tmp_path / "index", gallery / "photos" / "3.png", code=2)
+    assert "is damaged" in said
+    assert "dear index build" in said
+    assert "\n" not in said
+
+
+def test_what_is_no_index(gallery: Path, tmp_path: Path, run: Dear) -> None:
+    said = run("query", tmp_path, gallery / "photos" / "3.png", code=2)
+    assert "dear index build" in said
+    said = run("query", gallery / "index", gallery / "photos" / "3.png", "--by", "color", code=2)
+    assert "shape" in said
+    (tmp_path / "photos").mkdir()
+    assert str(tmp_path / "photos") in build(run, tmp_path, code=2)
+    assert not (tmp_path / "index").exists()
