@@ -33,14 +33,14 @@ class Example:
     png: bytes
 
 
-def png_of(image: Image.Image) -> bytes:
+def encode_png(image: Image.Image) -> bytes:
     """An image as the bytes of a PNG file."""
     stream = io.BytesIO()
     image.save(stream, "PNG")
     return stream.getvalue()
 
 
-def examples_of(bundle: Bundle, folder: Path | None = None) -> tuple[Example, ...]:
+def load_examples(bundle: Bundle, folder: Path | None = None) -> tuple[Example, ...]:
     """Up to eight images, of a folder (searched recursively) or else of the bundle's world task; none for a
     bundle of other data.
 
@@ -63,7 +63,7 @@ def _of_task(bundle: Bundle) -> tuple[Example, ...]:
     first_images = [int((labels == label).nonzero()[0]) for label in classes]
     pictures = task.test.load(torch.tensor(first_images))
     return tuple(
-        Example(task.classnames[label], png_of(as_image(picture)))
+        Example(task.classnames[label], encode_png(as_image(picture)))
         for label, picture in zip(classes, pictures, strict=True)
     )
 
@@ -79,7 +79,7 @@ def _of_folder(folder: Path) -> tuple[Example, ...]:
         except DataError:
             continue
         image.thumbnail((LONGEST, LONGEST))
-        examples.append(Example(name, png_of(image)))
+        examples.append(Example(name, encode_png(image)))
         if len(examples) == MAX_EXAMPLES:
             break
     if not examples:
