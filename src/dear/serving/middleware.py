@@ -1,5 +1,6 @@
 """What surrounds every request: the checks of origin, token, rate and size, headers for browsers, metrics."""
 
+import asyncio
 import hmac
 import math
 import sys
@@ -180,7 +181,7 @@ class Observer:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        status, start = 500, time.perf_counter()  # 500 if no answer begins
+        status, start = 0, time.perf_counter()
 
         async def send_watched(message: Message) -> None:
             nonlocal status
@@ -190,6 +191,10 @@ class Observer:
         try:
             with self.metrics.running.track_inprogress():
                 await self.app(scope, receive, send_watched)
+        except asyncio.CancelledError:  # the server stops, and its grace is over
+            if not status:
+                stopping = Refused(503, "busy", "the server is stopping: try again later.")
+                await respond(stopping)(scope, receive, send_watched)
         finally:
             seconds = time.perf_counter() - start
             method = scope["method"] if scope["method"] in METHODS else "other"

@@ -96,6 +96,7 @@ def run(app: "FastAPI", opened: socket.socket, connections: int) -> None:
         app,
         http="h11",
         ws="none",
+        lifespan="off",
         log_level="error",
         access_log=False,
         server_header=False,
