@@ -71,14 +71,14 @@ def command(
 
     token = token or os.environ.get(TOKEN) or None
     hosts, socket = trusted_hosts(host, origin), listen(host, port, token)
-    url = address(socket, host)
     with socket:
-        predictor, path = Predictor(bundle, device, pretrained=pretrained), expanded(bundle)
-        name = path.resolve().name if path.exists() else bundle
-        pictures = load_examples(predictor.bundle, examples) if page else ()
-        service = Service(predictor, limits, None if index is None else open_index(index), name, pictures)
+        name = expanded(bundle).resolve().name if expanded(bundle).exists() else bundle
+        predictor = Predictor(bundle, device, pretrained=pretrained)
+        shown = load_examples(predictor.bundle, examples) if page else ()
+        service = Service(predictor, limits, open_index(index) if index else None, name, shown)
         app = create_app(service, token=token, hosts=hosts, origin=origin, page=page, access_log=access_log)
-        text = f"serving {bundle} at {url}{'?token=...' if token else ''} (press Ctrl-C to stop)"
+        url, hint = address(socket, host), "?token=..." if token else ""
+        text = f"serving {bundle} at {url}{hint} (press Ctrl-C to stop)"
         progress_console().print(text, markup=False, soft_wrap=True)
         run(app, socket, limits.connections)
     # Unloading torch takes Python seconds at exit; do not make whoever stopped the server wait for it.

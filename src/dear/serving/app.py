@@ -116,13 +116,13 @@ def create_app(
         rate.take(client_of(request))
         return await read_form(request) if is_form(request) else Images([await request.body()])
 
-    async def read_image(request: Request) -> tuple[bytes, str | None]:
-        images, classes = await read_images(request)
-        if len(images) > 1:
-            raise Refused(400, "form", "the form has more than one file: send several to /api/batch.")
-        return images[0], classes
-
     Several = Annotated[Images, Depends(read_images)]
+
+    async def read_image(sent: Several) -> tuple[bytes, str | None]:
+        if len(sent.images) > 1:
+            raise Refused(400, "form", "the form has more than one file: send several to /api/batch.")
+        return sent.images[0], sent.classes
+
     One = Annotated[tuple[bytes, str | None], Depends(read_image)]
 
     @app.get("/health")
@@ -162,9 +162,8 @@ def create_app(
         """The best classes with probability, logit and evidence; among the classes in the query or a form,
         comma-separated, if there are any.
         """
-        image, form_classes = sent
-        vocabulary = await service.vocabulary(split_words(form_classes if classes is None else classes))
-        return Prediction(top=await service.predict(image, vocabulary, top))
+        vocabulary = await service.vocabulary(split_words(sent[1] if classes is None else classes))
+        return Prediction(top=await service.predict(sent[0], vocabulary, top))
 
     @app.post("/api/batch", openapi_extra=several, response_model_exclude_unset=True)
     async def batch(
@@ -200,11 +199,11 @@ def create_app(
         """The nearest images of the index for a mixture of features; thumbnails are base64 PNG."""
         hits = await service.neighbours(sent[0], split_words(by) or [], split_numbers(weights), count)
         rows = [Neighbour(**asdict(hit)) for hit in hits]
+        for row in rows:
+            row.path, row.copies = without_surrogates(row.path), [*map(without_surrogates, row.copies)]
         pictures = await asyncio.gather(*map(service.thumbnail, hits)) if thumbnails else []
         for row, picture in zip(rows, pictures, strict=False):
             row.thumbnail = base64.b64encode(picture).decode() if picture else None
-        for row in rows:
-            row.path, row.copies = without_surrogates(row.path), [*map(without_surrogates, row.copies)]
         return Neighbours(neighbours=rows)
 
     @app.post("/api/attention", openapi_extra=one, response_class=Response)
@@ -242,18 +241,15 @@ def describe(service: Service) -> dict[str, Any]:
     predictor, index, batches = service.predictor, service.index, service.batches
     bundle, image = predictor.bundle, predictor.clip.image
     has_heads, method = image.access == "heads", predictor.method
-    tested = {
-        "accuracy": bundle.metrics.get("accuracy"),
-        "images": bundle.training.get("test_images"),
-        "zero_shot": bundle.metrics.get("zero_shot"),
-    }
-    is_tested = tested["accuracy"] is not None and tested["images"] is not None
+    measured, training = bundle.metrics, bundle.training
+    tested = {"accuracy": measured.get("accuracy"), "images": training.get("test_images")}
+    tested |= {"zero_shot": measured["zero_shot"]} if measured.get("zero_shot") is not None else {}
     return {
         "name": service.name,
         "method": bundle.method,
         "weights": asdict(bundle.weights),
         "caution": CAUTION if bundle.model == TINY else None,
-        "tested": {name: value for name, value in tested.items() if value is not None} if is_tested else None,
+        "tested": None if None in tested.values() else tested,
         "examples": [without_surrogates(example.name) for example in service.examples],
         "classes": predictor.classes,
         "features": predictor.features,

@@ -78,17 +78,19 @@ class Batcher:
                 await asyncio.sleep(WAIT)
             async with self.lock:
                 batch, self._queue = self._queue[: self.size], self._queue[self.size :]
+                results: Sequence[Tensor | Exception]
                 try:
                     results = await run_in_threadpool(self.work, [pixels for pixels, _ in batch])
+                    self.images, self.batches = self.images + len(batch), self.batches + 1
+                    self.largest = max(self.largest, len(batch))
                 except Exception as error:
-                    for _, future in batch:
-                        if not future.done():
-                            future.set_exception(error)
-                    continue
-            self.images, self.batches = self.images + len(batch), self.batches + 1
-            self.largest = max(self.largest, len(batch))
+                    results = [error] * len(batch)
             for (_, future), result in zip(batch, results, strict=True):
-                if not future.done():
+                if future.cancelled():
+                    continue
+                if isinstance(result, Exception):
+                    future.set_exception(result)
+                else:
                     future.set_result(result)
         self._task = None
 
@@ -152,7 +154,8 @@ class Service:
         at_most("request_classes_per_image" if per_image else "request_classes", len(names), "the request")
         at_most("class_name", max(map(len, names)), "the request")
         async with self._names:
-            return await run_in_threadpool(self._encode_names, names)
+            encoding = self.predictor.encoding(names, self._prompts)
+            return await run_in_threadpool(lambda: next(filter(None, encoding)))
 
     async def predict(self, data: bytes, vocabulary: Vocabulary, top: int) -> tuple[Candidate, ...]:
         """The best classes of an image. Raises Refused."""
@@ -210,9 +213,6 @@ class Service:
         image = as_image(decode(path, SIDE, content))
         image.thumbnail((LONGEST, LONGEST))  # a picture may be 16 times as long as it is wide
         return encode_png(image)
-
-    def _encode_names(self, names: tuple[str, ...]) -> Vocabulary:
-        return next(filter(None, self.predictor.encoding(names, self._prompts)))
 
     @torch.no_grad()
     def _encode(self, pixels: Sequence[Tensor]) -> Sequence[Tensor]:
