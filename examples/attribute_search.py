@@ -13,6 +13,7 @@ from pathlib import Path
 from PIL import Image
 
 import dear
+from dear.retrieval.sheet import SheetRow, contact_sheet, save_sheet
 
 SEARCHES = {
     "class": {"class": 1.0},
@@ -34,15 +35,15 @@ def main(bundle: Path, images: Path, work: Path) -> None:
     encoder = dear.BundleEncoder(dear.Predictor(bundle))
     built = dear.build_index(encoder, images, work / "index")
     print(f"{built.files} images by {', '.join(built.features)}")
-    index = dear.Index.open(work / "index")
-    query = images / min(index.catalogue.stamps())
+    index = dear.open_index(work / "index")
+    query = min(path for path in images.rglob("*") if path.suffix in (".png", ".jpg", ".jpeg"))
     rows = [
-        dear.SheetRow(f"by {name}", dear.by_image(index, encoder, query, weights))
+        SheetRow(f"by {name}", index.query_image(encoder, query, weights))
         for name, weights in SEARCHES.items()
     ]
     for row in rows:
         print(f"{row.title}:", *(f"{hit.path} {hit.score:.2f}" for hit in row.hits[:5]))
-    dear.save_sheet(dear.contact_sheet(query, query.name, rows, images), Path("search.png"))
+    save_sheet(contact_sheet(query, query.name, rows, images), Path("search.png"))
 
 
 if __name__ == "__main__":

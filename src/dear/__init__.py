@@ -20,8 +20,7 @@ _HOME = {
     "DearError": "dear.errors",
     "DearSettings": "dear.methods.dear",
     "Experiment": "dear.evaluation.experiment",
-    "HeadEncoder": "dear.retrieval.encoder",
-    "Index": "dear.retrieval.query",
+    "Index": "dear.retrieval.index",
     "Machines": "dear.evaluation.experiment",
     "Method": "dear.methods.base",
     "MethodSettings": "dear.methods.declaration",
@@ -29,16 +28,10 @@ _HOME = {
     "Predictor": "dear.adapters.predictor",
     "RoleSettings": "dear.roles.settings",
     "RoleTable": "dear.roles.table",
-    "Shard": "dear.retrieval.scan",
-    "Shards": "dear.retrieval.query",
-    "SheetRow": "dear.retrieval.sheet",
     "Subset": "dear.data.fewshot",
     "TrainOptions": "dear.training.settings",
     "TrainSettings": "dear.training.settings",
     "build_index": "dear.retrieval.build",
-    "by_image": "dear.retrieval.query",
-    "by_text": "dear.retrieval.query",
-    "contact_sheet": "dear.retrieval.sheet",
     "discover": "dear.roles.discover",
     "encoder_for": "dear.retrieval.encoder",
     "evaluate_bundle": "dear.adapters.scoring",
@@ -48,14 +41,12 @@ _HOME = {
     "load_dataset": "dear.data.loading",
     "load_pool": "dear.roles.phrases",
     "load_recipe": "dear.evaluation.recipe",
-    "merge_index": "dear.retrieval.shards",
-    "open_index": "dear.retrieval.query",
+    "open_index": "dear.retrieval.index",
     "protocol_class": "dear.evaluation.protocols",
     "read_record": "dear.evaluation.records",
     "register": "dear.methods.registry",
     "role_table": "dear.roles.packaged",
     "run_all": "dear.evaluation.runs",
-    "save_sheet": "dear.retrieval.sheet",
     "write_evaluation": "dear.adapters.evaluation_page",
     "write_predictions": "dear.adapters.results",
 }
@@ -91,18 +82,9 @@ if TYPE_CHECKING:
     from dear.methods.declaration import MethodSettings as MethodSettings
     from dear.methods.registry import register as register
     from dear.retrieval.build import build_index as build_index
-    from dear.retrieval.encoder import HeadEncoder as HeadEncoder
     from dear.retrieval.encoder import encoder_for as encoder_for
-    from dear.retrieval.query import Index as Index
-    from dear.retrieval.query import Shards as Shards
-    from dear.retrieval.query import by_image as by_image
-    from dear.retrieval.query import by_text as by_text
-    from dear.retrieval.query import open_index as open_index
-    from dear.retrieval.scan import Shard as Shard
-    from dear.retrieval.shards import merge_index as merge_index
-    from dear.retrieval.sheet import SheetRow as SheetRow
-    from dear.retrieval.sheet import contact_sheet as contact_sheet
-    from dear.retrieval.sheet import save_sheet as save_sheet
+    from dear.retrieval.index import Index as Index
+    from dear.retrieval.index import open_index as open_index
     from dear.roles.discover import discover as discover
     from dear.roles.packaged import role_table as role_table
     from dear.roles.phrases import load_pool as load_pool

@@ -1,4 +1,4 @@
-"""`dear index`: build, merge and search an index of images."""
+"""`dear index`: build, search and export an index of images."""
 
 import os
 from dataclasses import dataclass
@@ -49,7 +49,7 @@ def command_build(
             the package's table for these weights.
         out: Folder of the index. By default index in the current folder.
         shard: Index a part of the files, such as 3/8 for the third of eight, in a folder below --out. `dear
-            index query` searches all shards together; `dear index merge` makes them one index.
+            index query` searches all shards together.
         pretrained: Location of the backbone's weights, if they have moved; with --features heads the weights:
             an open_clip tag, a local file, or random:SEED.
         device: Where to compute; auto uses the GPU if there is one.
@@ -68,9 +68,7 @@ def command_build(
     else:
         check_bundle(bundle)
     from dear.retrieval.build import build_index  # loads torch: what can be refused without it is
-    from dear.retrieval.scan import Shard
 
-    part = None if shard is None else Shard.parse(shard)
     threads = DataSettings(workers=workers).threads
     with StepProgress() as progress:
         encoder: Encoder
@@ -102,7 +100,7 @@ def command_build(
             folder,
             out,
             model="" if bundle is None else _absolute(bundle),
-            shard=part,
+            shard=shard,
             threads=threads,
             batch=batch,
             progress=progress,
@@ -161,39 +159,6 @@ def render_build(result: Built, console: Console) -> None:
             console.print(f"  {printable(reason)}", markup=False, soft_wrap=True)
 
 
-def command_merge(
-    shards: Path,
-    *,
-    out: Path | None = None,
-) -> Built:
-    """Merge all shards of an index into one, the same as one build of the whole folder makes.
-
-    Nothing is encoded again: vectors are copied. The shards stay. `dear index build` with the same --out
-    updates the merged index.
-
-    Args:
-        shards: Folder of the shards: the --out of `dear index build --shard`.
-        out: Folder of the merged index. By default index in the current folder.
-    """
-    from dear.cli.progress import StepProgress
-    from dear.retrieval.shards import merge_index
-
-    out = out or Path("index")
-    if expanded(out).resolve() == expanded(shards).resolve():
-        raise SettingsError(f"{out} is the folder of the shards: name another one for the index with --out.")
-    with StepProgress() as progress:
-        return merge_index(shards, out, progress=progress)
-
-
-def render_merge(result: Built, console: Console) -> None:
-    """Show what was made."""
-    console.print(f"{result.files} images in {result.index}, {result.rows} rows", markup=False)
-    features = printable(", ".join(result.features))
-    console.print(f"features: {features}", markup=False)
-    if result.broken:
-        console.print(f"{len(result.broken)} files could not be read by the builds.", markup=False)
-
-
 @dataclass(frozen=True)
 class Neighbours:
     """Neighbours, best first.
@@ -245,10 +210,10 @@ def command_query(
     """
     if not text and not os.path.exists(query):
         raise DataError(f"there is no image {query}: check the path, or give --text to search by a text.")
-    from dear.retrieval.query import by_image, by_text, open_index, weights_of
+    from dear.retrieval.index import open_index, pair_weights
     from dear.retrieval.sheet import SheetRow, check_sheet, contact_sheet, save_sheet
 
-    mixed = weights_of(by, weights)
+    mixed = pair_weights(by, weights)
     if sheet is not None:
         check_sheet(sheet)
     opened = open_index(index)
@@ -259,9 +224,9 @@ def command_query(
     encoder = _index_encoder(opened.metadata, bundle, pretrained, device)
     opened.check(encoder)
     if text:
-        hits = by_text(opened, encoder, query, mixed, count=count)
+        hits = opened.query_text(encoder, query, mixed, count=count)
     else:
-        hits = by_image(opened, encoder, Path(query), mixed, count=count, itself=itself, words=worded)
+        hits = opened.query_image(encoder, Path(query), mixed, count=count, itself=itself, words=worded)
     if sheet is not None:
         title = " + ".join(f"{weight:g} {name}" for name, weight in mixed.items())
         row = SheetRow(f"by {title}", hits)
@@ -280,6 +245,34 @@ def render_query(result: Neighbours, console: Console) -> None:
     console.print(table(f"in {result.folder}", ["", "score", *names, "image"], rows))
     if result.sheet is not None:
         console.print(f"contact sheet: {result.sheet}", markup=False)
+
+
+@dataclass(frozen=True)
+class Exported:
+    """An index as Parquet."""
+
+    file: Path
+    files: int
+
+
+def command_export(index: Path, file: Path) -> Exported:
+    """Write an index as a Parquet file, which DuckDB, LanceDB, Qdrant and other databases read.
+
+    It has a row for each readable file: path, class (the name of its folder), size, mtime, sha256, and a
+    vector_NAME of float32 for each feature. Parquet requires the extra `datasets`.
+
+    Args:
+        index: Folder made by `dear index build`; with --shard, that of all shards or of one.
+        file: The Parquet file.
+    """
+    from dear.retrieval.index import open_index
+
+    return Exported(file, open_index(index).export_parquet(file))
+
+
+def render_export(result: Exported, console: Console) -> None:
+    """Show what was written."""
+    console.print(f"{result.files} images in {result.file}", markup=False)
 
 
 def _index_encoder(

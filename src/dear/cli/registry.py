@@ -78,8 +78,8 @@ GROUPS: Mapping[str, Mapping[str, Command]] = {
         "index build": Command(
             "dear.cli.index", "Index a folder of images by class and attributes.", "build"
         ),
-        "index merge": Command("dear.cli.index", "Merge the shards of an index into one index.", "merge"),
         "index query": Command("dear.cli.index", "Search an index by image or by text.", "query"),
+        "index export": Command("dear.cli.index", "Write an index as Parquet, for databases.", "export"),
     },
     "compare: run methods against each other": {
         "methods": Command("dear.cli.methods", "List the methods: paper, needs, protocols, settings."),

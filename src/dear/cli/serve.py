@@ -82,7 +82,7 @@ def command(
     check_bundle(bundle)
     from dear.adapters.predictor import Predictor  # loads torch: what can be refused without it is
     from dear.cli.output import progress_console
-    from dear.retrieval.query import open_index
+    from dear.retrieval.index import open_index
     from dear.serving.examples import examples_of
     from dear.serving.server import address, checked_origin, listen, require_app, run
     from dear.serving.service import Service

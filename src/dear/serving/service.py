@@ -22,7 +22,7 @@ from dear.data.images.transforms import eval_view, to_unit
 from dear.errors import DataError
 from dear.limits import at_most
 from dear.retrieval.encoder import HeadEncoder
-from dear.retrieval.query import Searchable, weights_of
+from dear.retrieval.index import Index, pair_weights
 from dear.retrieval.results import Hit
 from dear.roles.table import RoleTable
 from dear.serving.examples import Example
@@ -58,7 +58,7 @@ class Service:
         self,
         predictor: Predictor,
         limits: Limits,
-        index: Searchable | None = None,
+        index: Index | None = None,
         name: str = "",
         examples: Sequence[Example] = (),
     ) -> None:
@@ -191,7 +191,7 @@ class Service:
             raise Refused(404, "this server has no index of images: start it with --index DIR.")
         names = self.predictor.features if self._heads is None else self._heads.features
         queries = dict(zip(names, features, strict=True))
-        shares = weights_of(by, weights)
+        shares = pair_weights(by, weights)
         with self._searching:
             try:
                 return self.index.query(queries, shares, count=count, without=without, copies=MOST_COPIES)

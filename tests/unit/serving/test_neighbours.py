@@ -18,9 +18,9 @@ from dear.adapters.predictor import Predictor
 from dear.backbone.clip import Clip
 from dear.errors import DataError
 from dear.retrieval.build import build_index
-from dear.retrieval.database import FILE
 from dear.retrieval.encoder import encoder_for
-from dear.retrieval.query import Index, by_image
+from dear.retrieval.index import open_index
+from dear.retrieval.storage import FILE
 from dear.serving.examples import examples_of
 from dear.serving.limits import Limits
 from dear.serving.service import Service
@@ -57,7 +57,7 @@ def test_of_many_copies_some_are_told(
         (folder / f"{number:03}{'x' * 200}.png").write_bytes(png(picture(1)))
     build_index(BundleEncoder(predictor), folder, tmp_path / "index")
     monkeypatch.setattr("dear.serving.api.work_of_answer", lambda size: charged.append(size) or 0.0)
-    service = Service(predictor, LIMITS, Index.open(tmp_path / "index"))
+    service = Service(predictor, LIMITS, open_index(tmp_path / "index"))
     with TestClient(create_app(service), base_url=URL) as client:
         answer = client.post("/api/neighbours", content=png(picture(2))).json()
     (hit,) = answer["neighbours"]
@@ -74,7 +74,7 @@ def test_a_request_that_waits_for_thumbnails_has_few_names(predictor: Predictor,
     for number in range(25):
         (folder / f"{number}.png").write_bytes(png(picture(1)))
     build_index(BundleEncoder(predictor), folder, tmp_path / "index")
-    service = Service(predictor, LIMITS, Index.open(tmp_path / "index"))
+    service = Service(predictor, LIMITS, open_index(tmp_path / "index"))
     features = service.search_features(service.take(png(picture(2)))).result()
     (hit,) = service.neighbours(features, ["class"])
     assert (len(hit.copies), hit.more_copies) == (20, 4)
@@ -93,7 +93,7 @@ def test_thumbnails_of_a_strangers_index(predictor: Predictor, tmp_path: Path) -
     build_index(BundleEncoder(predictor), theirs, tmp_path / "index")
     with closing(sqlite3.connect(tmp_path / "index" / FILE)) as database, database:
         database.execute("UPDATE facts SET value = ? WHERE key = 'folder'", (json.dumps(str(mine)),))
-    service = Service(predictor, LIMITS, Index.open(tmp_path / "index"))
+    service = Service(predictor, LIMITS, open_index(tmp_path / "index"))
     with TestClient(create_app(service), base_url=URL) as client:
         answer = client.post("/api/neighbours?thumbnails=true", content=png(picture(0))).json()
     shown = {hit["path"]: hit["thumbnail"] for hit in answer["neighbours"]}
@@ -106,7 +106,7 @@ def test_thumbnails_of_long_pictures_are_small(predictor: Predictor, tmp_path: P
     (tmp_path / "photos").mkdir()
     Image.effect_noise((200, 20_000), 100).save(tmp_path / "photos" / "long.png")
     build_index(BundleEncoder(predictor), tmp_path / "photos", tmp_path / "index")
-    service = Service(predictor, Limits(wait=0), Index.open(tmp_path / "index"))
+    service = Service(predictor, Limits(wait=0), open_index(tmp_path / "index"))
     with TestClient(create_app(service), base_url=URL) as client:
         answer = client.post("/api/neighbours?thumbnails=true", content=png(picture(0))).json()
     [hit] = answer["neighbours"]
@@ -123,7 +123,7 @@ def test_names_that_are_not_utf8_leave_as_text(predictor: Predictor, tmp_path: P
         Path(os.fsdecode(os.fsencode(folder) + b"/" + name)).write_bytes(png(picture(1)))
     build_index(BundleEncoder(predictor), folder, tmp_path / "index")
     examples = examples_of(predictor.bundle, folder)
-    service = Service(predictor, LIMITS, Index.open(tmp_path / "index"), examples=examples)
+    service = Service(predictor, LIMITS, open_index(tmp_path / "index"), examples=examples)
     with TestClient(create_app(service), base_url=URL) as client:
         answer = client.post("/api/neighbours", content=png(picture(0))).json()
         assert [(hit["path"], hit["copies"]) for hit in answer["neighbours"]] == [("a?.png", ["b?.png"])]
@@ -137,7 +137,7 @@ def test_neighbours_of_an_index(predictor: Predictor, tmp_path: Path) -> None:
         (folder / f"{seed}.png").write_bytes(png(picture(seed)))
     encoder = BundleEncoder(predictor)
     build_index(encoder, folder, tmp_path / "index")
-    service = Service(predictor, LIMITS, Index.open(tmp_path / "index"))
+    service = Service(predictor, LIMITS, open_index(tmp_path / "index"))
     data = png(picture(3))
     with TestClient(create_app(service), base_url=URL) as client:
         found = client.post(
@@ -168,7 +168,7 @@ def test_neighbours_of_an_index(predictor: Predictor, tmp_path: Path) -> None:
     other = small_predictor(predictor.clip)
     other.bundle.tensors["fusion"].add_(1)  # type: ignore[attr-defined]
     with pytest.raises(DataError, match="another bundle"):
-        Service(other, LIMITS, Index.open(tmp_path / "index"))
+        Service(other, LIMITS, open_index(tmp_path / "index"))
 
 
 def test_neighbours_of_an_index_of_heads(predictor: Predictor, tmp_path: Path) -> None:
@@ -179,19 +179,19 @@ def test_neighbours_of_an_index_of_heads(predictor: Predictor, tmp_path: Path) -
     assert predictor.bundle.roles is not None
     encoder = encoder_for(clip, predictor.bundle.roles, folder, tmp_path / "index")
     build_index(encoder, folder, tmp_path / "index")
-    service = Service(predictor, LIMITS, Index.open(tmp_path / "index"))
+    service = Service(predictor, LIMITS, open_index(tmp_path / "index"))
     asked = {"by": "object,class", "weights": "1,0.5", "count": "3"}
     with TestClient(create_app(service), base_url=URL) as client:
         found = client.post("/api/neighbours", params=asked, content=png(picture(3))).json()["neighbours"]
         assert client.get("/api/info").json()["index"]["features"] == ["class", "color", "object"]
         assert client.post("/api/predict", content=png(picture(3))).status_code == 200
-    want = by_image(
-        Index.open(tmp_path / "index"), encoder, folder / "3.png", {"object": 1, "class": 0.5}, count=3
+    want = open_index(tmp_path / "index").query_image(
+        encoder, folder / "3.png", {"object": 1, "class": 0.5}, count=3
     )
     assert [one["path"] for one in found] == [hit.path for hit in want]
     other = small_predictor(small_clip_of(seed=1))
     with pytest.raises(DataError, match="features of two models"):
-        Service(other, LIMITS, Index.open(tmp_path / "index"))
+        Service(other, LIMITS, open_index(tmp_path / "index"))
 
 
 def test_what_an_index_says_of_this_machine_stays_here(
