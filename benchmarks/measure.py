@@ -16,6 +16,7 @@ from typing import Any
 import open_clip
 import torch
 from table import table
+from torch.utils.flop_counter import FlopCounterMode
 
 from dear.backbone.clip import Clip
 from dear.backbone.load import build_from, build_random
@@ -133,6 +134,13 @@ def matrix_rate(options: argparse.Namespace, kind: torch.dtype = torch.float32) 
     one, other = (torch.randn(side, side, device=device).to(kind) for _ in range(2))
     seconds = in_turn({"product": lambda: one @ other}, 7, device)["product"]
     return 2 * side**3 / min(seconds)
+
+
+def count_flops(work: Callable[[], object]) -> int:
+    """Operations of matrix products, convolutions and attention; a multiply-add counts as two."""
+    with torch.enable_grad(), FlopCounterMode(display=False) as counter:  # torch's tracker needs gradients
+        work()
+    return int(counter.get_total_flops())
 
 
 def step_memory(work: Callable[[], object], device: str) -> dict[str, float]:

@@ -5,9 +5,8 @@
 Times a step (forward and backward; ViT-B/16, random weights, random images) of the naive reference, of this
 package, and of this package with trunk outputs and frozen features from a view cache on disk (bf16), in turn
 in one process. Losses and gradients of the first two are compared. The memory of each kind's step is the
-resident peak of a separate process, minus what was resident before it. FLOPs are the minimum that the
-equations require, counted by hand (benchmarks/arithmetic.py); the rate is these over the time, and the share
-is relative to the rate of a large matrix product measured in the same process.
+resident peak of a separate process, minus what was resident before it. FLOPs are those that torch counts;
+their share is relative to the rate of a large matrix product measured in the same process.
 """
 
 import argparse
@@ -21,7 +20,6 @@ from typing import Any
 
 import measure
 import torch
-from arithmetic import Step, Tower, naive_step, training_step
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
@@ -57,8 +55,8 @@ def usual_code(attention: str) -> ModuleType:
 
 def steps(
     options: argparse.Namespace, classes: int, folder: str, wanted: tuple[str, ...] = KINDS
-) -> tuple[dict[str, Callable[[], Tensor]], Step, dict[str, dict[str, Tensor]]]:
-    """A step of each kind, their sizes, and the parameters of naive and ours with their gradients."""
+) -> tuple[dict[str, Callable[[], Tensor]], dict[str, dict[str, Tensor]]]:
+    """A step of each kind, and the parameters of naive and ours with their gradients."""
     model, clip = measure.network(options)
     names = NAMES.read_text(encoding="utf-8").splitlines()[:classes]
     method = measure.dear_on(clip, names)
@@ -100,18 +98,8 @@ def steps(
         loss.backward()
         return loss
 
-    lengths = (ids.argmax(dim=-1) + 1).tolist()
-    image, text = (
-        Tower(tower.width, tower.depth, tower.depth - first + 1, tower.embed_dim)
-        for tower, first in ((clip.image, method.image_from), (clip.text, method.text_from))
-    )
-    tokens = (clip.image_size // clip.image.patch_size) ** 2 + 1
-    step = Step(
-        *(image, text, options.batch, tokens, 3 * clip.image.patch_size**2, lengths, len(measure.ATTRIBUTES)),
-        shared=method.prompts[0].prefix,
-    )
     given = {"naive": parameters, "ours": dict(method.named_parameters())}
-    return dict(zip(KINDS, (usual, ours, cached), strict=True)), step, given
+    return dict(zip(KINDS, (usual, ours, cached), strict=True)), given
 
 
 def _view_cache(folder: str, method: Dear) -> ViewCache:
@@ -145,12 +133,10 @@ def differences(
 
 def measured(options: argparse.Namespace, classes: int, rate: float) -> list[dict[str, Any]]:
     with tempfile.TemporaryDirectory() as folder:
-        kinds, step, given = steps(options, classes, folder)
-        gap = differences(kinds, given)  # also warms them up
-        kinds["view cache"]()
+        kinds, given = steps(options, classes, folder)
+        gap = differences(kinds, given)
+        flops = {kind: measure.count_flops(kinds[kind]) for kind in KINDS}  # which also warms them up
         seconds = measure.in_turn(kinds, options.repeats, options.device)
-    least = training_step(step)
-    flops = {"naive": naive_step(step), "ours": least["all"], "view cache": least["cached"]}
     median = measure.medians(seconds)
     rows = []
     for kind in KINDS:
@@ -195,7 +181,7 @@ def main() -> None:
     options = measure.parsed(made)
     if options.only:
         with tempfile.TemporaryDirectory() as folder:
-            kinds, _, _ = steps(options, options.classes[0], folder, (options.only,))
+            kinds, _ = steps(options, options.classes[0], folder, (options.only,))
             print(json.dumps(measure.step_memory(kinds[options.only], options.device)))
         return
     rate = measure.matrix_rate(options)

@@ -42,9 +42,7 @@ from dear.errors import (
     first_line,
 )
 from dear.training.checkpoint import (
-    MALFORMED,
     CheckpointError,
-    checked_optimizer,
     read_state,
     set_aside,
     write_state,
@@ -326,10 +324,9 @@ class Pretraining:
             )
         try:
             self.master.load_state_dict(state["model"])
-            moments = checked_optimizer(state["optimizer"], self.optimizer, state["step"])
-            self.optimizer.load_state_dict(moments)
+            self.optimizer.load_state_dict(state["optimizer"])
             self.step, self.seconds, self.loss = state["step"], float(state["seconds"]), float(state["loss"])
-        except MALFORMED as error:
+        except (KeyError, RuntimeError, TypeError, ValueError) as error:
             raise CheckpointError(self._checkpoint, first_line(error)) from error
 
     def export(self) -> dict[str, Any]:

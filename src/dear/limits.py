@@ -41,13 +41,8 @@ LIMITS: Final = MappingProxyType({
         2**28, "values in the masks of a method: layers times heads times squared tokens",
         "the settings of a bundle allocate terabytes",
     ),
-    "classes": Limit(25_000, "class names", "a list of names is encoded for hours"),
     "class_name": Limit(1000, "characters of a class name or a template", "a name is tokenized for minutes"),
-    "prompts": Limit(25_000, "prompts, templates times class names", "they are encoded for hours"),
-    "training_prompts": Limit(
-        2**28, "values of the prompts of a training: prompts times tokens times width",
-        "many names, one of them long, fill the memory",
-    ),
+    "prompts": Limit(25_000, "class names, or templates times class names", "they are encoded for hours"),
     "request_classes": Limit(1000, "class names in one request", "one client holds up the others"),
     "request_classes_per_image": Limit(
         100, "class names in one request, encoded anew for each image", "one client holds up the others"
@@ -63,7 +58,7 @@ def limit(name: str) -> int:
     text = os.environ.get(variable(name))
     if text is None:
         return LIMITS[name].default
-    if not (text.isascii() and text.isdigit() and 0 < len(text) <= 18 and int(text) > 0):
+    if not (text.isascii() and text.isdigit() and 0 < int(text[:20]) < 2**63):
         raise SettingsError(f"{variable(name)} is {text[:40]!r}: it must be a whole number above 0.")
     return int(text)
 
@@ -77,8 +72,7 @@ def at_most(name: str, value: int, where: object) -> None:
     """Raise LimitError for a value above a limit; ``where`` names the input."""
     maximum = limit(name)
     if value > maximum:
-        number = f"{value:,}" if value < 2**63 else "2^63 or more"
         raise LimitError(
-            f"{where}: {number} {LIMITS[name].what}, above the limit of {maximum:,}. "
+            f"{where}: {value:,} {LIMITS[name].what}, above the limit of {maximum:,}. "
             f"Set {variable(name)} to raise it."
         )

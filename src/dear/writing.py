@@ -34,13 +34,17 @@ def atomic_write(path: Path, *, shared: bool = False) -> Iterator[BinaryIO]:
         with part.open("xb") as file:
             yield file
             if not shared:
-                file.flush()
-                os.fsync(file.fileno())
+                _flush(file)
         os.replace(part, path)
     except BaseException:
         with suppress(OSError):
             part.unlink()
         raise
+
+
+def _flush(file: BinaryIO) -> None:
+    file.flush()
+    os.fsync(file.fileno())
 
 
 def part_of(path: Path) -> Path:
@@ -87,15 +91,13 @@ def write_folder(folder: Path, files: Mapping[str, bytes]) -> None:
     """
     folder = Path(os.path.realpath(folder))
     is_new = not folder.exists()
-    part = _part_of_folder(folder.parent if is_new else folder, folder.name)
-    with temporary_folder(part):
+    with temporary_folder(_part_of_folder(folder.parent if is_new else folder, folder.name)) as part:
         shutil.rmtree(part, ignore_errors=True)  # of a killed process
         part.mkdir(parents=True)
         for name, content in files.items():
             with (part / name).open("wb") as file:
                 file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
+                _flush(file)
         if is_new:
             os.replace(part, folder)
         else:
@@ -104,9 +106,7 @@ def write_folder(folder: Path, files: Mapping[str, bytes]) -> None:
 
 
 def output_folder(folder: Path, files: Mapping[str, bytes], what: str, advice: str) -> tuple[Path, ...]:
-    """`write_folder` for files that the user asked for; returns them. An OSError becomes an OutputError that
-    says ``what`` they are and how to choose another place (``advice``).
-    """
+    """`write_folder` for files that the user asked for; returns them. Raises OutputError as `output_file`."""
     try:
         write_folder(folder, files)
     except OSError as error:

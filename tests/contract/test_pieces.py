@@ -14,7 +14,6 @@ from dear.backbone import text as text_tower
 from dear.backbone import text_trunk
 from dear.backbone.clip import Clip
 from dear.errors import SettingsError
-from dear.limits import LimitError
 from dear.methods import base
 from dear.methods.cocoop import CoCoOpSettings
 from dear.methods.coop import CoOpSettings
@@ -128,23 +127,6 @@ def test_a_long_name_pads_no_others(
         spent.append(sum(positions))
     of_a_piece = 7 * clip.text.context_length * clip.text.depth
     assert spent[1] - spent[0] <= 2 * of_a_piece  # the frozen features', and the method's
-
-
-def test_a_training_on_too_many_is_refused(
-    make_small_clip: MakeClip, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It takes all prompts in each step; none is computed for it before."""
-    method = make("coop", make_small_clip(), classes=MANY)
-    trunk = method.image_trunk(images())
-    values = len(MANY) * 11 * 22  # classes, tokens, width
-    monkeypatch.setenv("DEAR_LIMIT_TRAINING_PROMPTS", str(values - 1))
-    refused = (
-        rf"^{len(MANY)} prompts, the longest of 11 tokens: {values:,} values .*TRAINING_PROMPTS to raise"
-    )
-    with pytest.raises(LimitError, match=refused):
-        method.loss(trunk, LABELS)
-    monkeypatch.setenv("DEAR_LIMIT_TRAINING_PROMPTS", str(values))
-    method.loss(trunk, LABELS)["loss"].backward()
 
 
 def test_a_training_computes_its_prompts_once(

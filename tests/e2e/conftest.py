@@ -1,14 +1,28 @@
 """A small data set, the small CLIP with its role table, and a folder for the results."""
 
 import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import warnings
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from PIL import Image
 
+import dear
 from dear.backbone.clip import Clip
+from dear.cli.main import main
+from dear.data.world.tasks import load_task
 from tests.unit.training.world import role_table
+
+Start = Callable[..., tuple[subprocess.Popen[str], str]]
 
 
 @pytest.fixture
@@ -40,3 +54,64 @@ def small(small_clip: Clip, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
 @pytest.fixture
 def out(tmp_path: Path) -> Path:
     return tmp_path / "out"
+
+
+@pytest.fixture(scope="session")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What the page names: a bundle, an index and an image."""
+    place, task = tmp_path_factory.mktemp("serve"), load_task("mixed-paints")
+    (place / "photos").mkdir()
+    for number, pixels in enumerate(task.train.load(torch.arange(3))):
+        Image.fromarray(pixels.permute(1, 2, 0).numpy()).save(place / f"photos/{number}.png")
+    for number, name in enumerate(("cup.jpg", "tree.jpg")):
+        shutil.copy(place / f"photos/{number}.png", place / name)  # told by its content, not by its name
+    options = dear.TrainOptions(epochs=1, warmup_epochs=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        dear.fit("mixed-paints", place / "DIR", shots=2, train=options)
+    assert (
+        main(["index", "build", str(place / "DIR"), str(place / "photos"), "--out", f"{place}/photos.index"])
+        == 0
+    )
+    return place
+
+
+@pytest.fixture(scope="session")
+def start_server(served: Path) -> Iterator[Start]:
+    """``start_server(*options, token=None)``: docs/use.md's `dear serve` on a free port, and its address."""
+    processes = []
+
+    def start(*options: str, token: str | None = None) -> tuple[subprocess.Popen[str], str]:
+        environment = os.environ | {
+            "PYTHONPATH": str(Path(dear.__file__).parents[1]),
+            "DEAR_TOKEN": token or "",
+        }
+        program = "import sys; from dear.cli.main import main; sys.exit(main())"
+        command = ["serve", "DIR", "--index", "photos.index", "--port", "0"]
+        server = subprocess.Popen(
+            [sys.executable, "-c", program, *command, *options],
+            cwd=served,
+            env=environment,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        processes.append(server)
+        assert server.stderr is not None
+        printed = ""
+        while not (match := re.search(r"serving DIR at (http://127\.0\.0\.1:\d+)/", printed)):
+            line = server.stderr.readline()
+            assert line, f"the server ended: {printed}"
+            printed += line
+        return server, match[1]
+
+    yield start
+    for server in processes:
+        if server.poll() is None:
+            server.send_signal(signal.SIGINT)
+            assert server.wait(30) == 0
+        server.communicate()
+
+
+@pytest.fixture(scope="module")
+def cup(served: Path) -> bytes:
+    return (served / "cup.jpg").read_bytes()

@@ -1,24 +1,21 @@
-"""The requests of docs/use.md, run as written against `dear serve` and a bundle on the tiny CLIP."""
+"""`dear serve` as a process: docs/use.md's requests as written, the token, the rate, and the end."""
 
 import os
 import re
 import shutil
 import signal
 import subprocess
-import sys
-import warnings
-from collections.abc import Iterator
 from pathlib import Path
-from shlex import split
 
 import pytest
-import torch
-from PIL import Image
 
 import dear
 from dear.cli.main import main
-from dear.data.world.tasks import load_task
 from tests.documented import blocks
+from tests.e2e.conftest import Start
+
+httpx = pytest.importorskip("httpx", reason="the extra `dev` is not installed")
+pytest.importorskip("uvicorn", reason="the extra `app` is not installed")
 
 PAGE = "docs/use.md"
 [START] = (block for block in blocks(PAGE, "sh") if block.startswith("dear serve"))
@@ -26,62 +23,26 @@ PAGE = "docs/use.md"
 [PYTHON] = (block for block in blocks(PAGE, "python") if "urllib" in block)
 ADDRESS = "http://127.0.0.1:7860"
 TOKEN = "secret"
+BEARER = {"Authorization": f"Bearer {TOKEN}"}
 CURL = shutil.which("curl")
-pytest.importorskip("uvicorn", reason="the extra `app` is not installed")
+STATIC = Path(dear.__file__).parent / "serving" / "static"
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What the page names: a bundle, an index and an image."""
-    place, task = tmp_path_factory.mktemp("serve"), load_task("mixed-paints")
-    (place / "photos").mkdir()
-    for number, pixels in enumerate(task.train.load(torch.arange(3))):
-        Image.fromarray(pixels.permute(1, 2, 0).numpy()).save(place / f"photos/{number}.png")
-    for number, name in enumerate(("cup.jpg", "tree.jpg")):
-        shutil.copy(place / f"photos/{number}.png", place / name)  # told by its content, not by its name
-    options = dear.TrainOptions(epochs=1, warmup_epochs=0)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        dear.fit("mixed-paints", place / "DIR", shots=2, train=options)
-    assert (
-        main(["index", "build", str(place / "DIR"), str(place / "photos"), "--out", f"{place}/photos.index"])
-        == 0
-    )
-    return place
-
-
-@pytest.fixture(scope="module")
-def address(folder: Path) -> Iterator[str]:
-    """The page's first command, on any free port and with a token; the server's address."""
-    program = "import sys; from dear.cli.main import main; sys.exit(main())"
-    words = [*split(START)[1:], "--port", "0"]
-    server = subprocess.Popen(
-        [sys.executable, "-c", program, *words],
-        cwd=folder,
-        env=os.environ | {"PYTHONPATH": str(Path(dear.__file__).parents[1]), "DEAR_TOKEN": TOKEN},
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    assert server.stderr is not None
-    said = ""
-    while not (found := re.search(r"serving DIR at (http://127\.0\.0\.1:\d+)/\?token=", said)):
-        line = server.stderr.readline()
-        assert line, f"the server ended: {said}"
-        said += line
-    yield found[1]
-    server.send_signal(signal.SIGINT)
-    server.stderr.read()
-    assert server.wait(30) == 0
+def with_token(start_server: Start) -> str:
+    """The address of a server that wants a token."""
+    return start_server(token=TOKEN)[1]
 
 
 @pytest.mark.skipif(CURL is None, reason="there is no curl")
-def test_the_requests_with_curl(folder: Path, address: str) -> None:
-    (folder / ".curlrc").write_text("fail-with-body\nsilent\nno-progress-meter\n")  # a refusal is an error
+def test_the_requests_with_curl(served: Path, with_token: str) -> None:
+    (served / ".curlrc").write_text("fail-with-body\nsilent\nno-progress-meter\n")  # a refusal is an error
+    assert START.strip() == "dear serve DIR --index photos.index"  # as `start_server` has it
     assert REQUESTS.count(ADDRESS) == 4
     done = subprocess.run(
-        ["bash", "-ec", REQUESTS.replace(ADDRESS, address)],
-        cwd=folder,
-        env=os.environ | {"HOME": str(folder), "CURL_HOME": str(folder), "DEAR_TOKEN": TOKEN},
+        ["bash", "-ec", REQUESTS.replace(ADDRESS, with_token)],
+        cwd=served,
+        env=os.environ | {"HOME": str(served), "CURL_HOME": str(served), "DEAR_TOKEN": TOKEN},
         capture_output=True,
         text=True,
     )
@@ -89,17 +50,70 @@ def test_the_requests_with_curl(folder: Path, address: str) -> None:
     assert done.stdout.startswith('{"top":[{"name":')
     assert done.stdout.count('{"results":[{"top":[{"name":') == 1
     assert '{"neighbours":[{"path":' in done.stdout
-    with Image.open(folder / "look.png") as look:
+    with Image.open(served / "look.png") as look:
         assert look.format == "PNG"
 
 
 def test_the_request_in_python(
-    folder: Path, address: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    served: Path, with_token: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.chdir(folder)
-    program = PYTHON.replace(ADDRESS, address).replace("Bearer TOKEN", f"Bearer {TOKEN}")
+    monkeypatch.chdir(served)
+    program = PYTHON.replace(ADDRESS, with_token).replace("Bearer TOKEN", f"Bearer {TOKEN}")
     exec(compile(program, PAGE, "exec"), {"__name__": "__main__"})
-    names = dear.Bundle.from_pretrained(folder / "DIR").classes
+    names = dear.Bundle.from_pretrained(served / "DIR").classes
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 3
     assert all(line.startswith(names) for line in lines)
+
+
+def test_the_token(with_token: str, cup: bytes) -> None:
+    with httpx.Client(base_url=with_token, trust_env=False, timeout=60) as stranger:
+        assert stranger.get("/health").json() == {"status": "ok"}
+        paths = ("/api/info", "/api/roles", "/metrics", "/openapi.json", "/docs", "/page.js", "/nothing")
+        answers = [*map(stranger.get, paths), stranger.post("/api/predict", content=cup)]
+        wrong = {"Authorization": "Bearer wrong"}, {"Cookie": "dear_token=wrong"}, {"Authorization": TOKEN}
+        answers += [stranger.get("/api/info", headers=headers) for headers in wrong]
+        for answer in answers:
+            assert (answer.status_code, answer.json()["kind"]) == (401, "token")
+            assert answer.headers["www-authenticate"] == "Bearer"
+        for path in ("/", "/?token=<b>wrong</b>"):
+            login = stranger.get(path)
+            assert (login.status_code, "<form" in login.text, "<b>" in login.text) == (401, True, False)
+        assert stranger.get("/api/info", headers=BEARER).status_code == 200
+        assert stranger.get(f"/api/info?token={TOKEN}").status_code == 401  # only of the page
+        opened = stranger.get(f"/?token={TOKEN}")
+        assert (opened.status_code, opened.headers["location"]) == (303, "./")
+        assert {"HttpOnly", "SameSite=Strict"} <= {*opened.headers["set-cookie"].split("; ")}
+        assert stranger.get("/").content == (STATIC / "index.html").read_bytes()  # by the cookie
+        assert stranger.post("/api/predict", content=cup).status_code == 200
+
+
+def test_the_rate_without_a_page_and_the_end(start_server: Start, cup: bytes) -> None:
+    server, address = start_server("--limits.rate", "6", "--no-page", "--access-log", token=TOKEN)
+    with httpx.Client(base_url=address, trust_env=False, timeout=60, headers=BEARER) as client:
+        assert client.get("/").status_code == 404
+        rows = client.post("/api/batch", files=[("image", ("a.png", cup))] * 8).json()["results"]
+        refused = [row for row in rows if "error" in row]
+        assert 0 < len(refused) < 8
+        for row in refused:
+            assert (row["kind"], row["status"]) == ("rate", 429)
+            assert row["retry_after"] > 0
+        answers = [client.post("/api/predict", content=cup) for _ in range(2)]
+        assert (answers[-1].status_code, answers[-1].json()["kind"]) == (429, "rate")
+        assert 0 < int(answers[-1].headers["retry-after"]) <= 60
+        assert client.get("/health").status_code == 200
+        wrong = [client.get("/api/info", headers={"Authorization": "Bearer x"}) for _ in range(7)]
+        assert [answer.status_code for answer in wrong] == [401] * 6 + [429]
+    server.send_signal(signal.SIGTERM)
+    assert server.wait(10) == 0
+    assert server.stderr is not None
+    log = server.stderr.read()
+    assert re.search(r"^\d{4}-\S+Z POST /api/batch 200 \d+ ms$", log, flags=re.MULTILINE)
+    assert re.search(r"^\S+ POST /api/predict 429 \d+ ms$", log, flags=re.MULTILINE)
+    assert TOKEN not in log
+
+
+@pytest.mark.parametrize("options", ["--host 0.0.0.0", "--port 70000", "--token a;b", "--origin clip"])
+def test_what_cannot_be_served(served: Path, options: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("DEAR_TOKEN", raising=False)
+    assert main(["serve", str(served / "DIR"), *options.split()]) == 2

@@ -56,10 +56,10 @@ SOURCE = """class Loss:
 MUTANT = {
     "file": "losses.py",
     "function": "Loss.of",
-    "change": "arithmetic",
     "line": "return one * other + 1 if one > 0 else 1 - other * one",
-    "ordinal": 1,  # after the sum
+    "nth": 0,
     "old": "one * other",
+    "new": "one / other",
 }
 
 

@@ -1,35 +1,58 @@
-"""The adapter bundle: a folder with everything of an adapted model except its backbone."""
+"""The adapter bundle: a folder with everything of an adapted model except its backbone.
 
+It may come from a stranger: nothing in it is executed, and its settings, names, tensors and backbone are
+checked before they are used.
+"""
+
+import json
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path, PureWindowsPath
 from typing import Annotated, Any, NotRequired, Self, TypedDict
 
+import huggingface_hub  # loads its parts when they are used
 import torch
+from safetensors.torch import save
 from torch import Tensor
 
-from dear.adapters import bundle_files as files
-from dear.adapters.bundle_config import CONFIG, SCHEMA, Metrics, Training, check_unchanged, is_hub_id
+from dear import __version__
+from dear.adapters.bundle_config import (
+    ADAPTER,
+    CARD,
+    CONFIG,
+    LIBRARY,
+    SCHEMA,
+    Metrics,
+    Training,
+    check_writable,
+    config_hash,
+    is_hub_id,
+    read_config,
+)
 from dear.adapters.model_card import model_card, without_folders
 from dear.adapters.results import verdict
+from dear.backbone import hub
 from dear.backbone.choice import is_published, may_be_folder
 from dear.backbone.clip import Clip, Identity, tensors_hash
 from dear.backbone.load import folder_for, load_clip, named_weights
-from dear.data.dataset import fingerprint
 from dear.data.images.hashes import HASH_BYTES
 from dear.data.settings import checked_templates
 from dear.data.sources.listing import require_distinct
-from dear.errors import BundleError, DataError, DearError, listing
+from dear.errors import BundleError, DataError, DearError, first_line, listing, printable
+from dear.limits import LimitError
 from dear.methods.base import Method
 from dear.methods.declaration import MethodSettings
 from dear.methods.registry import METHODS, build_method, known_method
 from dear.reading.files import ReadingError, expanded
-from dear.reading.typed import Range, shown, typed
+from dear.reading.tensors import read_tensors
+from dear.reading.typed import Range, typed
 from dear.roles.table import RoleTable
 from dear.training.seeding import generator
+from dear.writing import output_folder
 
 TEMPERATURES = Range(1e-6, 1e6)  # calibration returns those from 0.01 to 100
+FLOATS = {torch.float16, torch.bfloat16, torch.float32, torch.float64}
 
 
 class Backbone(TypedDict):
@@ -101,49 +124,30 @@ class Bundle:
         return f"the bundle {self.source}" if self.source else f"the bundle of {self.method}"
 
     @property
-    def verdict(self) -> str:
-        """What its measurements on test images mean, in lines as `dear fit` prints them."""
-        sentences = self._verdict()
-        if self.metrics and not sentences:
-            return "What was measured cannot be read: measure it again with `dear eval`."
-        if not sentences:
-            return "Not tested: no image was left for testing."
-        return "\n  ".join([f"On {self.training['test_images']} test images:", *sentences])
-
-    def _verdict(self) -> list[str]:
-        """The sentences, the most important first; none without measurements that can be read."""
+    def findings(self) -> list[str]:
+        """What its measurements on test images mean, in sentences; empty if it was not tested."""
         try:
             return verdict(self.metrics, self.training["test_images"]) if self.metrics else []
-        except (LookupError, TypeError, ValueError, ArithmeticError):  # a file may hold anything
+        except (LookupError, TypeError, ValueError, ArithmeticError):  # a stranger's file may hold anything
             return []
+
+    @property
+    def verdict(self) -> str:
+        """The findings in lines, as `dear fit` prints them."""
+        if not self.findings:
+            return "Not tested: no image was left for testing."
+        return "\n  ".join([f"On {self.training['test_images']} test images:", *self.findings])
 
     def __repr__(self) -> str:
         details = ("Most confused", "Probabilities")
-        measured = (
-            " ".join(line for line in self._verdict() if not line.startswith(details)) or "Not measured."
-        )
-        return f"<{self.title}: {self.method} on {self.weights}, {len(self.classes)} classes. {measured}>"
+        measured = " ".join(line for line in self.findings if not line.startswith(details))
+        about = f"{self.title}: {self.method} on {self.weights}, {len(self.classes)} classes."
+        return f"<{about} {measured or 'Not measured.'}>"
 
     @property
     def parameters(self) -> int:
         """How many numbers were learned, or stored of the training images."""
         return sum(tensor.numel() for tensor in self.tensors.values())
-
-    @property
-    def features_identity(self) -> str:
-        """Hash of what image features depend on: the backbone's weights, the method, its parameters, settings
-        and roles, and the resizing of pictures. Classes, templates and temperature are left out.
-        """
-        heads = () if self.roles is None else self.roles.heads
-        roles = [repr((head.layer, head.head, head.role, head.attribute)) for head in heads]
-        return fingerprint(
-            self.weights.sha256,
-            self.method,
-            repr(sorted(asdict(self.settings).items())),
-            tensors_hash(dict(self.tensors)),
-            *(() if self.roles is None else self.roles.attributes),
-            *roles,
-        )
 
     def load_backbone(self, device: str | torch.device = "cpu", pretrained: str | None = None) -> Clip:
         """The bundle's backbone, its identity checked; ``pretrained`` gives another location of its weights,
@@ -151,14 +155,6 @@ class Bundle:
 
         Raises WeightsError, UnknownNameError, BundleError.
         """
-        for key, path in (("model", self.model), ("pretrained", self.pretrained or "")):
-            try:
-                expanded(path)
-            except ReadingError as error:
-                raise BundleError(
-                    f"{self.title}: its backbone.{key} is {shown(path)}, a folder of a user whom this machine"
-                    " lacks."
-                ) from error
         model = self.model
         if may_be_folder(model) and may_be_folder(self.weights.model):
             model = folder_for(model, pretrained, self.title)
@@ -169,21 +165,12 @@ class Bundle:
         return clip
 
     def check(self, clip: Clip) -> None:
-        """Raise BundleError unless the backbone is the one that the bundle was fitted on, and has the heads
-        of its role table.
-        """
+        """Raise BundleError unless the backbone is the one that the bundle was fitted on."""
         if clip.identity != self.weights:
             raise BundleError(
                 f"this bundle was fitted on {self.weights}, but the backbone here is {clip.identity}: its "
                 "weights, configuration or tokenizer differ. Give the right weights with --pretrained."
             )
-        tower = clip.image
-        for head in () if self.roles is None else self.roles.heads:
-            if tower.access == "heads" and not (head.layer <= tower.depth and head.head < tower.heads):
-                raise BundleError(
-                    f"{self.title}: its role table has layer {head.layer} head {head.head}, but {self.model} "
-                    f"has {tower.depth} layers of {tower.heads} heads."
-                )
 
     def build(self, clip: Clip) -> Method:
         """The adapted method on its backbone, its classes set. Raises BundleError if they do not fit: before
@@ -191,22 +178,20 @@ class Bundle:
         """
         self.check(clip)
         if METHODS[self.method].module is None:
-            self._with_room(clip.outline())
-        method = self._with_room(clip)
+            self._build_empty(clip.outline())
+        method = self._build_empty(clip)
         with torch.no_grad():  # into parameters whose memory is aligned, unlike that of a file's tensors
             for name, parameter in method.stored_tensors().items():
                 parameter.copy_(self.tensors[name])
         return method
 
-    def _with_room(self, clip: Clip) -> Method:
+    def _build_empty(self, clip: Clip) -> Method:
         """The method, into which the tensors fit. On an outline those whose size depends on the classes may
         be missing. Raises BundleError.
         """
-        is_outline = clip.image.projection.is_meta
+        is_outline, weights = clip.image.projection.is_meta, generator(0, "parameters")
         try:
-            method = build_method(
-                self.method, clip, generator(0, "parameters"), roles=self.roles, settings=self.settings
-            )
+            method = build_method(self.method, clip, weights, roles=self.roles, settings=self.settings)
             if is_outline:
                 method.classnames = self.classes
             else:
@@ -214,40 +199,43 @@ class Bundle:
             method.make_room(self.tensors)
         except (DearError, TypeError, ValueError, RuntimeError, IndexError, ArithmeticError) as error:
             raise BundleError(f"{self.title} cannot be built: {error}") from error
-        parameters, tensors = method.stored_tensors(), self.tensors
-        common = parameters.keys() & tensors.keys()
-        mismatches = {
-            "lacks the tensors": parameters.keys() - tensors.keys(),
-            "has the unknown tensors": set() if is_outline else tensors.keys() - parameters.keys(),
-            "has wrong shapes for the tensors": {
-                name for name in common if parameters[name].shape != tensors[name].shape
-            },
-            "has other kinds of numbers in the tensors": {
-                name for name in common if not _alike(parameters[name].dtype, tensors[name].dtype)
-            },
-        }
-        for mismatch, names in mismatches.items():
-            if names:
-                raise BundleError(
-                    f"the adapter of {self.title} {mismatch} {listing(sorted(names), 5)}: it does not match "
-                    f"{self.method} with these settings. Fit it again with `dear fit`."
-                )
+        expected, stored = method.stored_tensors(), self.tensors
+        unfit = set(expected) - set(stored) if is_outline else set(expected) ^ set(stored)
+        unfit |= {name for name in {*expected} & {*stored} if not _fits(stored[name], expected[name])}
+        if unfit:
+            raise BundleError(
+                f"the adapter of {self.title} does not match {self.method} with these settings: its tensors "
+                f"{listing(sorted(unfit), 5)} are missing, unknown, or of another shape or kind of numbers. "
+                "Fit it again with `dear fit`."
+            )
         return method
 
-    def predict(self, images: Any, top: int = 5, classes: Sequence[str] | None = None) -> Any:
-        """`Predictor.predict` with these images, for a single call: each loads the backbone again."""
-        from dear.adapters.predictor import Predictor  # which needs this module
-
-        return Predictor(self).predict(images, top, classes)
-
     def save_pretrained(self, folder: Path | str) -> Path:
-        """Write the bundle into a folder, each file atomically; other files there stay.
-
-        Raises OutputError for a folder with other contents, or one that cannot be written to.
+        """Write the bundle into a folder, each file atomically; other files there stay. Raises OutputError
+        for a folder with other contents, or one that cannot be written to.
         """
         path = expanded(folder).resolve()
-        files.write(path, self.tensors, self.config(), self.model_card(path.name))
+        check_writable(path)
+        self._write(path, path.name)
         return path
+
+    def _write(self, folder: Path, title: str) -> None:
+        tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in self.tensors.items()}
+        adapter = {
+            "file": ADAPTER,
+            "sha256": tensors_hash(tensors),
+            "shapes": {name: [*tensor.shape] for name, tensor in tensors.items()},
+            "parameters": self.parameters,
+        }
+        library = {"name": LIBRARY, "version": __version__}
+        # Names of files may not be valid Unicode: the hash is of what is read again.
+        config = json.loads(_json(self.config() | {"library": library, "adapter": adapter}))
+        files = {
+            ADAPTER: save(tensors, metadata={"format": "pt"}),
+            CARD: model_card(self, title).encode(errors="backslashreplace"),
+            CONFIG: _json(config | {"sha256": config_hash(config)}),
+        }
+        output_folder(folder, files, "the bundle", "choose another folder.")
 
     @classmethod
     def from_pretrained(
@@ -258,19 +246,21 @@ class Bundle:
         token: str | bool | None = None,
         cache_dir: Path | str | None = None,
     ) -> Self:
-        """Read a bundle from a folder or, given OWNER/NAME, from the hub. No code in it is executed.
-
-        Raises BundleError for a bundle that is missing, damaged or of another schema.
+        """Read a bundle from a folder or, given OWNER/NAME, from the hub. No code in it is executed. Raises
+        BundleError for a bundle that is missing, damaged or of another schema.
         """
         folder = expanded(folder_or_hub_id)
         if not folder.exists() and is_hub_id(str(folder_or_hub_id)):
-            folder = files.download(
-                str(folder_or_hub_id), revision=revision, token=token, cache_dir=cache_dir
-            )
-        config, tensors = files.read(folder)
-        bundle = cls._from_config(config, tensors, folder / CONFIG)
-        check_unchanged(config, folder / CONFIG)
-        return bundle
+            folder = _download(str(folder_or_hub_id), revision, token=token, cache_dir=cache_dir)
+        config, path = read_config(folder), folder / ADAPTER
+        try:
+            tensors = read_tensors(path, "bundle_bytes")
+        except ReadingError as error:
+            raise BundleError(f"{path}: {error.reason}: copy the bundle again.") from error
+        adapter = config.get("adapter")
+        if not isinstance(adapter, dict) or tensors_hash(tensors) != adapter.get("sha256"):
+            raise BundleError(f"{path} was changed after {CONFIG} (its hash differs): copy the bundle again.")
+        return cls._from_config(config, tensors, folder / CONFIG)
 
     def without_paths(self) -> "Bundle":
         """The bundle without the paths on this machine of its backbone's folder or file."""
@@ -294,31 +284,34 @@ class Bundle:
         revision: str | None = None,
         commit_message: str = "Upload the adapter",
     ) -> str:
-        """Upload the bundle to a repository of the hub, created if missing. A backbone's folder is named
-        without the path to it.
-
-        Returns the commit's address. Raises BundleError with the hub's reason.
+        """Upload the bundle to a repository of the hub, created if missing, and return the commit's address.
+        A backbone's folder is named without the path to it. Raises BundleError with the hub's reason.
         """
-        bundle = self.without_paths()
-        with tempfile.TemporaryDirectory() as temporary:
-            folder = Path(temporary) / "bundle"
-            files.write(folder, bundle.tensors, bundle.config(), bundle.model_card(repo_id))
-            return files.upload(
-                folder, repo_id, private=private, token=token, revision=revision, message=commit_message
-            )
+        with tempfile.TemporaryDirectory() as folder:
+            self.without_paths()._write(Path(folder), repo_id)
+            try:
+                hub.require_answer()
+                client = huggingface_hub.HfApi(token=token, library_name=LIBRARY)
+                client.create_repo(repo_id, private=private, exist_ok=True)
+                commit = client.upload_folder(
+                    repo_id=repo_id, folder_path=folder, commit_message=commit_message, revision=revision
+                )
+            except Exception as error:  # the network and the hub share no exception class
+                raise BundleError(
+                    f"cannot upload to https://huggingface.co/{repo_id} ({first_line(error)}). Check the "
+                    "name and that you are logged in (`hf auth login`), or copy the folder yourself."
+                ) from error
+        return printable(str(commit))
 
     def config(self) -> dict[str, Any]:
         """The contents of config.json, without the entry about the adapter's file."""
         roles = None if self.roles is None else replace(self.roles, evidence={}).to_json()
+        weights = asdict(self.weights)
         return {
             "schema": SCHEMA,
             "method": self.method,
             "settings": asdict(self.settings),
-            "backbone": {
-                "model": self.model,
-                "pretrained": self.pretrained,
-                "weights": asdict(self.weights),
-            },
+            "backbone": {"model": self.model, "pretrained": self.pretrained, "weights": weights},
             "classes": [*self.classes],
             **({"keys": [*self.keys]} if self.keys else {}),
             "templates": [*self.templates],
@@ -329,29 +322,21 @@ class Bundle:
             **({"image_hashes": self.image_hashes.hex()} if self.image_hashes else {}),
         }
 
-    def model_card(self, title: str) -> str:
-        """The model card in Markdown, with YAML front matter as the hub reads it."""
-        return model_card(self.config(), self.parameters, title)
-
     @classmethod
     def _from_config(cls, content: dict[str, Any], tensors: Mapping[str, Tensor], file: Path) -> Self:
+        """The bundle of a configuration. Raises BundleError that names the first wrong key."""
         try:
             config = typed(content, Config, file)
-            backbone, roles = config["backbone"], config["roles"]
-            method = known_method(config["method"])
-            keys = tuple(config.get("keys", ()))
-            if keys and len(keys) != len(config["classes"]):
-                raise BundleError(f"it has {len(keys)} keys for {len(config['classes'])} classes.")
-            if len({*keys}) < len(keys):
-                raise BundleError("it has a key of two classes.")
+            backbone, roles, keys = config["backbone"], config["roles"], tuple(config.get("keys", ()))
+            if keys and not len(keys) == len({*keys}) == len(config["classes"]):
+                raise DataError("it has a key twice, or not as many keys as classes.")
             hashes = config.get("image_hashes", "")
             if len(hashes) % (2 * HASH_BYTES) or {*hashes} - {*"0123456789abcdef"}:
-                raise BundleError(f"image_hashes is not a row of {2 * HASH_BYTES} hexadecimal digits each.")
+                raise DataError(f"image_hashes is not a row of {2 * HASH_BYTES} hexadecimal digits each.")
+            method = known_method(config["method"])
             settings = typed(config["settings"], METHODS[method].settings, file, "settings")
             if settings != settings.without_files():
-                raise BundleError(
-                    f"{listing(settings.paths, 5)} of its settings name files, which no bundle does."
-                )
+                raise DataError(f"{listing(settings.paths, 5)} of its settings name files, as no bundle may.")
             return cls(
                 method=method,
                 settings=settings,
@@ -374,11 +359,6 @@ class Bundle:
             raise BundleError(f"{file} is not the configuration of a bundle: {reason}") from error
 
 
-def _alike(*dtypes: torch.dtype) -> bool:
-    """True for the same dtype, and for floating-point numbers of any precision that models are run with."""
-    return len({*dtypes}) == 1 or {*dtypes} <= {torch.float16, torch.bfloat16, torch.float32, torch.float64}
-
-
 def distinct(classes: Iterable[str], source: str = "the classes") -> tuple[str, ...]:
     """Class names as a tuple. Raises DataError for an empty list, a duplicate or an empty name."""
     names = tuple(classes)
@@ -386,3 +366,31 @@ def distinct(classes: Iterable[str], source: str = "the classes") -> tuple[str, 
         raise DataError(f"{source}: there are no classes. Give at least one name.")
     require_distinct(source, names, names)
     return names
+
+
+def _json(config: Mapping[str, Any]) -> bytes:
+    text = json.dumps(config, indent=1, allow_nan=False, ensure_ascii=False)
+    return f"{text}\n".encode(errors="replace")
+
+
+def _fits(stored: Tensor, expected: Tensor) -> bool:
+    """True for the same shape and dtype, or floating-point numbers of any precision that models run with."""
+    same_kind = stored.dtype == expected.dtype or {stored.dtype, expected.dtype} <= FLOATS
+    return stored.shape == expected.shape and same_kind
+
+
+def _download(repository: str, revision: str | None, **options: Any) -> Path:
+    """The folder in the hub's cache with a bundle, both files of one commit. Raises BundleError."""
+    options |= {"title": f"the bundle {repository}", "size_limit": "bundle_bytes", "library_name": LIBRARY}
+    try:
+        for file in (CONFIG, ADAPTER):
+            path = hub.fetch(repository, (file,), revision=revision, **options)
+            revision = hub.commit_of(path)
+    except (hub.ContentError, LimitError) as error:
+        raise BundleError(str(error)) from error
+    except DearError as error:
+        raise BundleError(
+            f"there is no folder {repository}, and the hub repository of that name is unavailable "
+            f"({first_line(error)}). Check the name, or copy the bundle here."
+        ) from error
+    return path.parent

@@ -1,4 +1,4 @@
-"""The configuration file of a bundle, read and checked without torch."""
+"""The folder of a bundle, looked at without torch: commands refuse a wrong one at once."""
 
 import hashlib
 import json
@@ -8,38 +8,36 @@ from pathlib import Path
 from shlex import quote
 from typing import Annotated, Any, NotRequired, TypedDict
 
-from dear.errors import BundleError
+from dear.errors import BundleError, OutputError
 from dear.reading.files import ReadingError, expanded
 from dear.reading.plain import read_json
 from dear.reading.typed import Number, Range, Share, typed
-from dear.writing import UNFINISHED
+from dear.writing import UNFINISHED, others, try_place
 
 CONFIG, ADAPTER, CARD = "config.json", "adapter.safetensors", "README.md"
 LIBRARY = "dear-vlm"
 SCHEMA = 2
 """The number of the structure of bundles; no other is read."""
+ImageCount = Annotated[int, Range(0, 2**31)]
 
 
 class Epoch(TypedDict):
-    """What a bundle holds of an epoch."""
+    """What config.json holds of an epoch."""
 
     epoch: Annotated[int, Range(1, 2**31)]
     loss: Number
     val: NotRequired[Share]
 
 
-ImageCount = Annotated[int, Range(0, 2**31)]
-
-
 class Training(TypedDict, total=False):
-    """The facts of the training that are drawn or computed with."""
+    """The facts of the training in config.json that are drawn or computed with."""
 
     epochs: list[Epoch]
     test_images: ImageCount
 
 
 class Metrics(TypedDict, total=False):
-    """The measurements that are computed with."""
+    """The measurements in config.json that are computed with."""
 
     accuracy: Share
     top5: Share
@@ -53,8 +51,7 @@ class Metrics(TypedDict, total=False):
 
 def check_bundle(folder_or_hub_id: Path | str) -> None:
     """Raise the BundleError of `Bundle.from_pretrained` for a folder that is missing or holds no bundle of
-    this schema. A command calls it first, so that these errors come before torch is loaded; nothing is
-    downloaded.
+    this schema. Nothing is downloaded.
     """
     folder = expanded(folder_or_hub_id)
     if folder.exists() or not is_hub_id(str(folder_or_hub_id)):
@@ -62,7 +59,7 @@ def check_bundle(folder_or_hub_id: Path | str) -> None:
 
 
 def read_config(folder: Path) -> dict[str, Any]:
-    """The configuration of a bundle. Raises BundleError."""
+    """The configuration of a bundle, as it was written. Raises BundleError."""
     path = folder / CONFIG
     if not folder.exists():
         raise BundleError(
@@ -77,17 +74,18 @@ def read_config(folder: Path) -> dict[str, Any]:
         config = typed(read_json(path), dict[str, Any], path)
     except ReadingError as error:
         raise BundleError(f"{path} cannot be read ({error.reason}): copy the bundle again.") from error
-    library = config.get("library")
-    if (
-        not isinstance(library, dict)
-        or library.get("name") != LIBRARY
-        or type(config.get("schema")) is not int
-    ):
+    library, schema = config.get("library"), config.get("schema")
+    if not isinstance(library, dict) or library.get("name") != LIBRARY or type(schema) is not int:
         raise BundleError(f"{folder} is not a bundle of dear: its {CONFIG} belongs to another program.")
-    if config["schema"] != SCHEMA:
+    if schema != SCHEMA:
         raise BundleError(
-            f"{folder} is a bundle of schema {config['schema']}, this version reads {SCHEMA}: fit it again "
-            f"with `dear fit`, or use it with {LIBRARY}=={str(library.get('version'))[:40]}, which wrote it."
+            f"{folder} is a bundle of schema {schema}, this version reads {SCHEMA}: fit it again with "
+            f"`dear fit`, or use it with {LIBRARY}=={str(library.get('version'))[:40]}, which wrote it."
+        )
+    if config.get("sha256") != config_hash(config):
+        raise BundleError(
+            f"{path} was changed after the bundle was written (its hash differs): copy the bundle again, or "
+            "change it in Python: `dataclasses.replace(bundle, classes=...).save_pretrained(FOLDER)`."
         )
     return config
 
@@ -98,15 +96,28 @@ def config_hash(config: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(others, sort_keys=True).encode()).hexdigest()
 
 
-def check_unchanged(config: Mapping[str, Any], path: Path) -> None:
-    """Raise BundleError for a configuration that does not have its own hash."""
-    if config.get("sha256") != config_hash(config):
-        raise BundleError(
-            f"{path} was changed after the bundle was written (its hash differs): copy the bundle again, or "
-            "change it in Python: `dataclasses.replace(bundle, classes=...).save_pretrained(FOLDER)`."
-        )
-
-
 def is_hub_id(name: str) -> bool:
     """True for a name of the form of a hub repository, OWNER/NAME."""
     return re.fullmatch(r"[\w-][\w.-]*/[\w.-]+", name) is not None
+
+
+def check_writable(folder: Path, *, overwrite: bool = True) -> None:
+    """Raise OutputError for a path where a bundle cannot be written: a file, a folder with other contents, a
+    path where no folder can be created, or, unless ``overwrite``, a folder that holds a bundle.
+    """
+    try:
+        if folder.exists():
+            if not folder.is_dir():
+                raise OutputError(f"{folder} is a file: a bundle is a folder. Choose another path.")
+            if others(folder) and not (folder / ADAPTER).is_file():
+                raise OutputError(
+                    f"{folder} holds files that are not a bundle's: choose an empty or a new folder."
+                )
+            if not overwrite and (folder / CONFIG).is_file():
+                raise OutputError(
+                    f"{folder} already holds a bundle: give --overwrite (in Python overwrite=True) to "
+                    "replace it, or another folder with --out."
+                )
+        try_place(folder)
+    except OSError as error:
+        raise OutputError(f"cannot write the bundle {folder}: {error}. Choose another folder.") from error

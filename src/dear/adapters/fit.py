@@ -1,22 +1,24 @@
-"""Fit an adapter to a data set, and make its bundle, in one call."""
+"""Fit an adapter to a data set, and make its bundle, in one call. `fit` is the steps below it, in order."""
 
+from collections.abc import Collection, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from dear.adapters.bundle import Bundle, distinct
-from dear.adapters.bundle_files import check_writable
-from dear.adapters.calibration import best_temperature, calibration_images
+from dear.adapters.bundle_config import check_writable
 from dear.adapters.predictor import Predictor
+from dear.adapters.results import FEWEST
 from dear.adapters.scoring import evaluate_bundle, unseen
-from dear.backbone.choice import backbone_or_default, warn_of_toy
+from dear.backbone.choice import BackboneName, backbone_or_default, warn_of_toy
 from dear.backbone.clip import Clip, fill
 from dear.backbone.load import find_weights, load_clip
-from dear.data.dataset import Dataset
+from dear.data.dataset import Dataset, Images
 from dear.data.fewshot import Subset, draw_few, uneven
 from dear.data.images.hashes import image_hashes
 from dear.data.loading import held_notes, load_dataset, of_world
@@ -28,6 +30,7 @@ from dear.evaluation.metrics import METRICS
 from dear.evaluation.plan import Plan, Select
 from dear.evaluation.predictions import predict
 from dear.evaluation.protocols.few_shot import FewShot
+from dear.evaluation.resolve import ResolvedRun
 from dear.evaluation.run_context import RunContext
 from dear.evaluation.trial import (
     Trial,
@@ -49,6 +52,7 @@ from dear.training.settings import TrainOptions
 from dear.writing import UNFINISHED
 
 CURVE = ("epoch", "loss", "val")  # entries of each epoch in a bundle
+COLDEST, HOTTEST, BISECTIONS = 1e-2, 1e2, 60  # of the temperature
 
 
 def fit(
@@ -95,121 +99,190 @@ def fit(
 
     Returns the bundle. Raises DearError, before training where possible.
     """
-    unfinished = None
     if out is not None and not isinstance(out, str | Path):
         raise SettingsError(
             f"out is a {type(out).__name__}, not a folder: images and labels are a pair, as in "
             "fit((images, labels))."
         )
-    if out is not None:
-        check_writable(expanded(out), overwrite=overwrite)
-        unfinished = expanded(out) / UNFINISHED
-    method = known_method(method or _method_of(settings))
-    plan = Plan(method, settings=settings)
+    folder = None if out is None else expanded(out)
+    if folder is not None:
+        check_writable(folder, overwrite=overwrite)
+    plan = Plan(known_method(method or _method_of(settings)), settings=settings)
+    if isinstance(data, str | Path):  # before its images are read
+        find_weights(*backbone_or_default(model, pretrained, world=of_world([str(data)])))
     with ExitStack() as stack:
         report = progress if progress is not None else stack.enter_context(Steps())
-        if isinstance(data, str | Path):  # before its images are read
-            find_weights(*backbone_or_default(model, pretrained, world=of_world([str(data)])))
         with held_notes():
-            images = data if isinstance(data, Dataset) else load_dataset(data, dataset)
-            distinct(images.classnames, images.name)
-            if len(images.classnames) == 1:
-                warn(f"{images.name}: it has a single class, so every image will be {images.classnames[0]!r}")
-            few, count = _with_shots(images, shots)
-            picked = draw_few(few, count, seed)[0].indices if plan.trains else ()
-            if shots is None and picked:
-                labels = images.train.labels[[*picked]].tolist()
-                if warning := uneven(labels, few.classnames):
-                    warn(f"{images.name}: {warning}")
-            trained_on = range(len(images.train)) if plan.unlabelled else picked
-            calibration = calibration_images(images, trained_on, calibrate)
-            few_images = Subset(images.train, torch.tensor([*trained_on], dtype=torch.int64))
-            fitted_on = filter(None, (few_images, calibration, images.val if select == "val" else None))
-            hashes = b"".join(sorted({digest for part in fitted_on for digest in image_hashes(part)}))
-            images, _ = unseen(images, "test", hashes)
-            model, pretrained = backbone_or_default(model, pretrained, world=images.world)
-            warn_of_toy(model, world=images.world)
-            clip = load_clip(model, pretrained, device=device)
-            (dataset or DataSettings()).require_short_side(clip.image_size)
-            check_towers(method, clip)
-            table = _roles(clip, roles, images, report) if plan.needs_roles else None
+            images = prepare_data(data, dataset, plan, shots, seed, calibrate, select)
+            name, clip = resolve_backbone(model, pretrained, device, images, plan, dataset)
+            table = resolve_roles(clip, roles, images.dataset, report) if plan.needs_roles else None
             context = RunContext(clip, table, train or TrainOptions(), select)
-            run = context.resolve(FewShot(), [few], plan, seed=seed, shots=count)
-            check_prompts(
-                context, run, few.classnames[find_longest_name(clip, few.classnames)], few.templates
-            )
-            clip.check_prompts(few.classnames, [fill(part, few.classnames) for part in few.templates])
-            run.settings.check_classes(few.classnames, few.classnames)
-            settings = run.settings.without_files()
-        training = _Training(report, teacher=run.teacher is not None)
-        checkpoint = unfinished and run.file(unfinished, ".pt")
-        if checkpoint and checkpoint.parent.is_dir():
-            require_files(checkpoint)
-            states = [path.name.startswith(checkpoint.stem) for path in checkpoint.parent.iterdir()]
-            if states and not any(states):
-                warn(f"{out}: an unfinished fit with other options is replaced")
-        trial = _trained(Trial(context, run, checkpoint, training))
-        bundle = Bundle(
-            method=method,
-            settings=settings,
-            model=model,
-            pretrained=pretrained,
-            weights=clip.identity,
-            roles=run.roles,
-            classes=images.classnames,
-            templates=images.templates,
-            tensors={name: _stored(tensor) for name, tensor in trial.method.stored_tensors().items()},
-            keys=() if tuple(map(with_spaces, images.keys)) == images.classnames else images.keys,
-            training={
-                "data": images.name,
-                "data_identity": images.identity,
-                "shots": "all" if shots is None else shots,
-                "train_images": len(picked),
-                **({"unlabelled_images": len(trained_on)} if plan.unlabelled else {}),
-                "test_images": len(images.test),
-                "seed": seed,
-                "epoch": trial.epoch_tested,
-                "seconds": sum(epoch["seconds"] for epoch in trial.all_epochs),
-                "epochs": [{key: epoch[key] for key in CURVE if key in epoch} for epoch in trial.epochs],
-                "train": asdict(run.training),
-                "set_by_user": context.set_by_user(plan),
-                **({} if run.teacher is None else {"teacher": teacher_facts(run.teacher)}),
-                "environment": environment(),
-            },
-            image_hashes=hashes,
-        )
-        if calibration is not None:
-            held_out = predict(trial.method, calibration, precision=run.training.precision)
-            temperature = best_temperature(held_out.logits.float(), held_out.labels)
-            training_facts = {**bundle.training, "calibration_images": len(calibration)}
-            bundle = replace(bundle, temperature=temperature, training=training_facts)
-        if len(images.test):
-            measured = asdict(
-                evaluate_bundle(Predictor(bundle, clip=clip), images, cautious=False, progress=report)
-            )
-            bundle = replace(
-                bundle, metrics={name: value for name, value in measured.items() if name in METRICS}
-            )
-    if out is not None:
-        bundle.save_pretrained(out)
-    if checkpoint is not None:
-        remove_checkpoints(checkpoint)
-        for state in checkpoint.parent.glob("*.pt"):  # of fits with other options
-            state.unlink()
-        with suppress(OSError):  # there is none, or one that was set aside
-            checkpoint.parent.rmdir()
+            run = resolve_run(context, images, plan, seed)
+        trial = train_adapter(context, run, folder, report)
+        bundle = make_bundle(trial, images, name, "all" if shots is None else shots)
+        bundle = calibrate_bundle(bundle, trial, images.calibration)
+        bundle = measure(bundle, clip, images.dataset, report)
+    save(bundle, folder, trial.checkpoint)
     if verbose:
-        print(bundle.verdict, *[f"{method} is {FIT_REASON}."] * (method == FIT_METHOD), sep="\n")
+        print(bundle.verdict, *[f"{plan.method} is {FIT_REASON}."] * (plan.method == FIT_METHOD), sep="\n")
     return bundle
 
 
-def _method_of(settings: MethodSettings | None) -> str:
-    """The method that takes settings of this type, or the default one."""
-    takers = (name for name, declared in METHODS.items() if declared.settings is type(settings))
-    return FIT_METHOD if settings is None else next(takers, FIT_METHOD)
+@dataclass(frozen=True)
+class FitImages:
+    """A data set and the images of it that a bundle is fitted on.
+
+    Attributes:
+        dataset: The data set, without test images that the bundle is fitted on.
+        source: The same as it is trained on.
+        shots: How many images of each class are picked from it.
+        picked: The training images, as indices.
+        trained_on: How many images it is trained on: more than picked where none needs a label.
+        calibration: The images that the temperature is fitted on; None if it is not.
+        hashes: Those of all images that the bundle is fitted on, in one.
+    """
+
+    dataset: Dataset
+    source: Dataset
+    shots: int
+    picked: Sequence[int]
+    trained_on: int
+    calibration: Images | None
+    hashes: bytes
 
 
-class _Training:
+def prepare_data(
+    data: Any,
+    settings: DataSettings | None,
+    plan: Plan,
+    shots: int | None,
+    seed: int,
+    calibrate: bool | None,
+    select: Select,
+) -> FitImages:
+    """Read the data set, pick the images to train and calibrate on, and leave them out of the test."""
+    dataset = data if isinstance(data, Dataset) else load_dataset(data, settings)
+    distinct(dataset.classnames, dataset.name)
+    if len(dataset.classnames) == 1:
+        warn(f"{dataset.name}: it has a single class, so every image will be {dataset.classnames[0]!r}")
+    source, count = _with_shots(dataset, shots)
+    picked = draw_few(source, count, seed)[0].indices if plan.trains else ()
+    if shots is None and picked:
+        labels = dataset.train.labels[[*picked]].tolist()
+        if warning := uneven(labels, source.classnames):
+            warn(f"{dataset.name}: {warning}")
+    trained_on = range(len(dataset.train)) if plan.unlabelled else picked
+    calibration = calibration_images(dataset, trained_on, calibrate)
+    trained = Subset(dataset.train, torch.tensor([*trained_on], dtype=torch.int64))
+    fitted_on = filter(None, (trained, calibration, dataset.val if select == "val" else None))
+    hashes = b"".join(sorted({digest for part in fitted_on for digest in image_hashes(part)}))
+    dataset, _ = unseen(dataset, "test", hashes)
+    return FitImages(dataset, source, count, picked, len(trained_on), calibration, hashes)
+
+
+def _with_shots(dataset: Dataset, shots: int | None) -> tuple[Dataset, int]:
+    """The data set and the number of shots that select the requested number of images of each class."""
+    if shots is not None:
+        if shots < 1:
+            raise SettingsError(f"shots is {shots}: it must be at least 1; omit it to use all images.")
+        return dataset, shots
+    if not len(dataset.train):
+        raise DataError(f"{dataset.name} has no training images: it can only be tested on.")
+    return replace(dataset, allow_fewer=True), int(torch.bincount(dataset.train.labels).max())
+
+
+def calibration_images(dataset: Dataset, picked: Collection[int], calibrate: bool | None) -> Images | None:
+    """Images to calibrate on: validation images, else the unused training images; None if that is not asked
+    for, or without being asked if there are fewer than `FEWEST`.
+    """
+    if calibrate is False:
+        return None
+    held_out = dataset.val
+    if held_out is None or not len(held_out):
+        unused = sorted({*range(len(dataset.train))} - {*picked})
+        held_out = Subset(dataset.train, torch.tensor(unused)) if unused else None
+    if calibrate is None:
+        return None if held_out is None or len(held_out) < FEWEST else held_out
+    if held_out is None:
+        raise DataError(
+            f"{dataset.name} has no validation images, and all training images are used for training: "
+            "there is nothing to calibrate on. Add a val/ folder, or limit the training images with --shots."
+        )
+    return held_out
+
+
+def resolve_backbone(
+    model: str | None,
+    pretrained: str | None,
+    device: str,
+    images: FitImages,
+    plan: Plan,
+    settings: DataSettings | None,
+) -> tuple[BackboneName, Clip]:
+    """Load the named backbone, or the default one for the data, and check that the method runs on it."""
+    name = backbone_or_default(model, pretrained, world=images.dataset.world)
+    warn_of_toy(name.model, world=images.dataset.world)
+    clip = load_clip(*name, device=device)
+    (settings or DataSettings()).require_short_side(clip.image_size)
+    check_towers(plan.method, clip)
+    return name, clip
+
+
+def resolve_roles(clip: Clip, roles: Path | str | None, dataset: Dataset, report: Progress) -> RoleTable:
+    """The requested role table, the packaged one, or one from the training images. If there is none, raises
+    RoleTableError, which says how long it takes to discover one.
+    """
+    if str(roles) == DISCOVER:
+        return discover_at_hand(clip, dataset, report)
+    try:
+        return role_table(clip, roles)
+    except RoleTableError as error:
+        if roles is not None:
+            raise
+        try:
+            minutes = max(1, round(seconds_at_hand(clip, dataset) / 60))
+            advice = f"--roles {DISCOVER} finds one from the {len(dataset.train)} training images"
+            advice += f" (about {minutes} min here)"
+        except DataError as too_few:
+            advice = str(too_few).removesuffix(".")
+        raise RoleTableError(
+            f"no role table is known for {clip.identity}{known_by_name(clip.identity)}: {advice}; --method "
+            f"{WITHOUT} needs none."
+        ) from error
+
+
+def resolve_run(context: RunContext, images: FitImages, plan: Plan, seed: int) -> ResolvedRun:
+    """Resolve all settings of the training, and check that the class names and settings can be used."""
+    run = context.resolve(FewShot(), [images.source], plan, seed=seed, shots=images.shots)
+    names, templates = images.source.classnames, images.source.templates
+    check_prompts(context, run, names[find_longest_name(context.clip, names)], templates)
+    context.clip.check_prompts(names, [fill(template, names) for template in templates])
+    run.settings.check_classes(names, names)
+    run.settings.without_files()
+    return run
+
+
+def train_adapter(context: RunContext, run: ResolvedRun, out: Path | None, report: Progress) -> Trial:
+    """Train on all classes, from the last checkpoint in ``out`` if there is one. A damaged checkpoint is set
+    aside, and the training starts over.
+    """
+    checkpoint = out and run.file(out / UNFINISHED, ".pt")
+    if checkpoint and checkpoint.parent.is_dir():
+        require_files(checkpoint)
+        states = [path.name.startswith(checkpoint.stem) for path in checkpoint.parent.iterdir()]
+        if states and not any(states):
+            warn(f"{out}: an unfinished fit with other options is replaced")
+    trial = Trial(context, run, checkpoint, _TrainingReport(report, teacher=run.teacher is not None))
+    classes = range(len(trial.source.classnames))
+    try:
+        trial.train(classes)
+    except CheckpointError as error:
+        set_aside(error.path)
+        trial.train(classes)
+    return trial
+
+
+class _TrainingReport:
     """Reports the steps of a training, and before them those of its teacher."""
 
     def __init__(self, report: Progress, *, teacher: bool) -> None:
@@ -224,52 +297,99 @@ class _Training:
             self.name = "training"
 
 
-def _trained(trial: Trial) -> Trial:
-    """The trial, trained on all classes. A damaged checkpoint is set aside, and the training starts over."""
-    classes = range(len(trial.source.classnames))
-    try:
-        trial.train(classes)
-    except CheckpointError as error:
-        set_aside(error.path)
-        trial.train(classes)
-    return trial
+def make_bundle(trial: Trial, images: FitImages, name: BackboneName, shots: int | str) -> Bundle:
+    """The bundle of a trained method, not yet calibrated or measured."""
+    run, dataset = trial.run, images.dataset
+    return Bundle(
+        method=run.plan.method,
+        settings=run.settings.without_files(),
+        model=name.model,
+        pretrained=name.pretrained,
+        weights=trial.context.clip.identity,
+        roles=run.roles,
+        classes=dataset.classnames,
+        templates=dataset.templates,
+        tensors={name: _to_stored(tensor) for name, tensor in trial.method.stored_tensors().items()},
+        keys=() if tuple(map(with_spaces, dataset.keys)) == dataset.classnames else dataset.keys,
+        training={
+            "data": dataset.name,
+            "data_identity": dataset.identity,
+            "shots": shots,
+            "train_images": len(images.picked),
+            **({"unlabelled_images": images.trained_on} if run.plan.unlabelled else {}),
+            "test_images": len(dataset.test),
+            "seed": run.seed,
+            "epoch": trial.epoch_tested,
+            "seconds": sum(epoch["seconds"] for epoch in trial.all_epochs),
+            "epochs": [{key: epoch[key] for key in CURVE if key in epoch} for epoch in trial.epochs],
+            "train": asdict(run.training),
+            "set_by_user": trial.context.set_by_user(run.plan),
+            **({} if run.teacher is None else {"teacher": teacher_facts(run.teacher)}),
+            "environment": environment(),
+        },
+        image_hashes=images.hashes,
+    )
 
 
-def _roles(clip: Clip, roles: Path | str | None, images: Dataset, report: Progress) -> RoleTable:
-    """The requested role table, the packaged one, or one from the training images. If there is none, raises
-    RoleTableError, which says how long it takes to discover one.
-    """
-    if str(roles) == DISCOVER:
-        return discover_at_hand(clip, images, report)
-    try:
-        return role_table(clip, roles)
-    except RoleTableError as error:
-        if roles is not None:
-            raise
-        try:
-            minutes = max(1, round(seconds_at_hand(clip, images) / 60))
-            advice = f"--roles {DISCOVER} finds one from the {len(images.train)} training images"
-            advice += f" (about {minutes} min here)"
-        except DataError as too_few:
-            advice = str(too_few).removesuffix(".")
-        raise RoleTableError(
-            f"no role table is known for {clip.identity}{known_by_name(clip.identity)}: {advice}; --method "
-            f"{WITHOUT} needs none."
-        ) from error
-
-
-def _with_shots(images: Dataset, shots: int | None) -> tuple[Dataset, int]:
-    """The data set and the number of shots that select the requested number of images of each class."""
-    if shots is not None:
-        if shots < 1:
-            raise SettingsError(f"shots is {shots}: it must be at least 1; omit it to use all images.")
-        return images, shots
-    if not len(images.train):
-        raise DataError(f"{images.name} has no training images: it can only be tested on.")
-    return replace(images, allow_fewer=True), int(torch.bincount(images.train.labels).max())
-
-
-def _stored(tensor: Tensor) -> Tensor:
+def _to_stored(tensor: Tensor) -> Tensor:
     """A copy for a bundle, which is used in float32 even if it was trained in float16."""
     dtype = torch.float32 if tensor.dtype == torch.float16 else tensor.dtype
     return tensor.detach().to(dtype, copy=True)
+
+
+def calibrate_bundle(bundle: Bundle, trial: Trial, images: Images | None) -> Bundle:
+    """The bundle with the best temperature for these images; as it is without any."""
+    if images is None:
+        return bundle
+    held_out = predict(trial.method, images, precision=trial.run.training.precision)
+    temperature = best_temperature(held_out.logits.float(), held_out.labels)
+    return replace(
+        bundle, temperature=temperature, training={**bundle.training, "calibration_images": len(images)}
+    )
+
+
+def best_temperature(logits: Float[Tensor, "item class"], labels: Int[Tensor, "item"]) -> float:
+    """The temperature between 0.01 and 100 whose softmax(logits / T) has the lowest negative log-likelihood.
+
+    The loss is convex in b = 1 / T, and its slope is the mean over items of E_p[z] - z_y: bisection over log
+    b. If every item is classified correctly there is no best T, for none contradicts any confidence, and T is
+    1. Source: Guo et al., ICML 2017, section 4.2.
+    """
+    if bool((logits.argmax(dim=1) == labels).all()):
+        return 1.0
+    scores = logits.double()
+    of_labels = scores.gather(1, labels[:, None]).mean()
+    low, high = torch.tensor(1 / HOTTEST).double().log(), torch.tensor(1 / COLDEST).double().log()
+    for _ in range(BISECTIONS):
+        middle = (low + high) / 2
+        probabilities = (scores * middle.exp()).softmax(dim=1)
+        slope = (probabilities * scores).sum(dim=1).mean() - of_labels
+        low, high = (low, middle) if slope > 0 else (middle, high)
+    return float((-(low + high) / 2).exp())
+
+
+def measure(bundle: Bundle, clip: Clip, dataset: Dataset, report: Progress) -> Bundle:
+    """The bundle with its metrics on the test images, if there are any."""
+    if not len(dataset.test):
+        return bundle
+    scores = evaluate_bundle(Predictor(bundle, clip=clip), dataset, cautious=False, progress=report)
+    metrics = {name: value for name, value in asdict(scores).items() if name in METRICS}
+    return replace(bundle, metrics=metrics)
+
+
+def save(bundle: Bundle, out: Path | None, checkpoint: Path | None) -> None:
+    """Write the bundle, and remove the checkpoints of its training and of those that it replaces."""
+    if out is None or checkpoint is None:
+        return
+    bundle.save_pretrained(out)
+    remove_checkpoints(checkpoint)
+    for state in checkpoint.parent.glob("*.pt"):  # of fits with other options
+        state.unlink()
+    with suppress(OSError):  # there is none, or one that was set aside
+        checkpoint.parent.rmdir()
+
+
+def _method_of(settings: MethodSettings | None) -> str:
+    """The method that takes settings of this type, or the default one."""
+    takers = (name for name, declared in METHODS.items() if declared.settings is type(settings))
+    return FIT_METHOD if settings is None else next(takers, FIT_METHOD)

@@ -1,6 +1,7 @@
 """The encoder of an image index by the features of a bundle."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from functools import cached_property
 from typing import Any
 
@@ -9,6 +10,8 @@ from jaxtyping import Float, UInt8
 from torch import Tensor
 
 from dear.adapters.predictor import Predictor
+from dear.backbone.clip import tensors_hash
+from dear.data.dataset import fingerprint
 from dear.data.images.transforms import to_unit
 from dear.errors import SettingsError
 
@@ -30,7 +33,19 @@ class BundleEncoder:
 
     @cached_property
     def identity(self) -> str:
-        return self.predictor.bundle.features_identity
+        """Hash of what image features depend on: the backbone's weights, the method, its parameters, settings
+        and roles, and the resizing of pictures. Classes, templates and temperature are left out.
+        """
+        bundle, roles = self.predictor.bundle, self.predictor.bundle.roles
+        heads = roles.heads if roles else ()
+        return fingerprint(
+            bundle.weights.sha256,
+            bundle.method,
+            repr(sorted(asdict(bundle.settings).items())),
+            tensors_hash(dict(bundle.tensors)),
+            *(roles.attributes if roles else ()),
+            *(repr((head.layer, head.head, head.role, head.attribute)) for head in heads),
+        )
 
     @torch.no_grad()
     def images(self, views: UInt8[Tensor, "batch 3 size size"]) -> Float[Tensor, "batch feature embed"]:

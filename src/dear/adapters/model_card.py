@@ -6,25 +6,27 @@ import json
 import shlex
 from collections.abc import Mapping
 from pathlib import PureWindowsPath
-from typing import Any
+from typing import TYPE_CHECKING
 
+import huggingface_hub  # loads its parts when they are used
+
+from dear.adapters.bundle_config import LIBRARY
+from dear.adapters.results import shown_metrics
 from dear.backbone.choice import CARD as CARD_OF_TINY
 from dear.backbone.choice import TINY, may_be_folder
-from dear.errors import printable
+from dear.errors import listing, printable
+
+if TYPE_CHECKING:
+    from dear.adapters.bundle import Bundle
 
 LISTED_CLASSES = 20
-METRICS = {"gained": "right, but wrong zero-shot (images)", "lost": "wrong, but right zero-shot (images)"}
 SIGNS = {ord(sign): f"\\{sign}" for sign in "\\`*_[]|~#:@!&$"} | {ord("<"): "&lt;", ord(">"): "&gt;"}
 MARKS = {code: f"\\u{code:04x}" for code in (0x061C, 0x200E, 0x200F, 0xFEFF)}
 """Marks of direction that a terminal ignores, but a web page does not."""
 
 CARD = """\
 ---
-library_name: dear-vlm
-pipeline_tag: image-classification
-tags:
-- clip
-- {method}
+{front_matter}
 ---
 # {title}
 
@@ -34,7 +36,7 @@ it is loaded by name and its tensors are checked against those used in training.
 ```python
 import dear
 
-predictor = dear.Predictor(dear.Bundle.from_pretrained({quoted}))
+predictor = dear.Predictor({quoted})
 print(predictor.predict(["image.jpg"])[0].best)
 ```
 
@@ -54,42 +56,49 @@ Probabilities are softmax(logits / {temperature:g}){calibrated}.
 """
 
 
-def model_card(config: Mapping[str, Any], parameters: int, title: str) -> str:
-    """The card of a bundle with this ``config.json`` and number of trained parameters."""
-    training, roles, backbone = config["training"], config["roles"], config["backbone"]
-    weights, classes = backbone["weights"], config["classes"]
-    unlisted = len(classes) - LISTED_CLASSES
-    settings = ", ".join(f"{name} {value}" for name, value in config["settings"].items())
+def model_card(bundle: "Bundle", title: str) -> str:
+    """The card in Markdown, with YAML front matter as the hub reads it."""
+    roles, weights, backbone = bundle.roles, bundle.weights, _code(without_folders(bundle.weights.model))
     of_training = {
-        key: value
-        for key, value in training.items()
-        if not isinstance(value, list) and value is not None and (key, value) != ("seconds", 0)
+        _literal(key.replace("_", " ")): _literal(f"{value:.4g}" if isinstance(value, float) else str(value))
+        for key, value in bundle.training.items()
+        if value is not None and not isinstance(value, list | Mapping)
     }
-    facts = {
-        "backbone": f"{_code(without_folders(weights['model']))}, weights {_code(weights['pretrained'])}",
-        "sha256 of the backbone's tensors": _code(weights["sha256"]),
-        "trained parameters": f"{parameters:,}",
-        "settings": _literal(settings) or "none",
-        "role table": "none"
-        if roles is None
-        else _literal(f"{roles['source']}; attributes {', '.join(roles['attributes'])}"),
-        "templates": " · ".join(map(_code, config["templates"])),
+    facts = of_training | {
+        "backbone": f"{backbone}, weights {_code(weights.pretrained)}",
+        "sha256 of the backbone's tensors": _code(weights.sha256),
+        "trained parameters": f"{bundle.parameters:,}",
+        "settings": _literal(listing([f"{name} {value}" for name, value in vars(bundle.settings).items()])),
+        "role table": _literal(
+            f"{roles.source}; attributes {listing(roles.attributes)}" if roles else "none"
+        ),
+        "templates": " · ".join(map(_code, bundle.templates)),
     }
-    facts |= {name: value for name, value in _named(of_training).items() if name not in facts}
+    findings = [_literal(line) for line in bundle.findings]
+    metrics = shown_metrics(bundle.metrics, 2)
+    measured = [
+        f"Tested on {_literal(str(bundle.training.get('data')))}:",
+        "",
+        *findings,
+        "",
+        _table(metrics),
+    ]
     return CARD.format(
+        front_matter=huggingface_hub.ModelCardData(
+            library_name=LIBRARY, pipeline_tag="image-classification", tags=["clip", bundle.method]
+        ).to_yaml(),
         title=_literal(title),
         quoted=json.dumps(_printed(title), ensure_ascii=False),
         argument=shlex.quote(_printed(title)),
-        method=_printed(config["method"]),
-        backbone=_code(without_folders(weights["model"])),
-        count=len(classes),
-        caution=f"\n> {CARD_OF_TINY}\n" if backbone["model"] == TINY else "",
-        facts=_rows(facts),
-        classes=", ".join(map(_literal, classes[:LISTED_CLASSES]))
-        + (f" ... and {unlisted} more" if unlisted > 0 else ""),
-        measured=_measured(config),
-        temperature=config["temperature"],
-        calibrated="" if config["temperature"] == 1 else ", set on images that it was not trained on",
+        method=_printed(bundle.method),
+        backbone=backbone,
+        count=len(bundle.classes),
+        caution=f"\n> {CARD_OF_TINY}\n" if bundle.model == TINY else "",
+        facts="\n".join(f"| {key} | {value} |" for key, value in facts.items()),
+        classes=listing([*map(_literal, bundle.classes)], LISTED_CLASSES),
+        measured="\n".join(measured) if metrics else "Not tested.",
+        temperature=bundle.temperature,
+        calibrated="" if bundle.temperature == 1 else ", set on images that it was not trained on",
     )
 
 
@@ -101,38 +110,9 @@ def without_folders(model: str) -> str:
     return name if may_be_folder(name) else f"./{name}"  # no architecture
 
 
-def _measured(config: Mapping[str, Any]) -> str:
-    """The metrics as a table, or that there are none."""
-    training, metrics = config["training"], dict(config["metrics"])
-    if not metrics:
-        return "Not tested."
-    if isinstance(pairs := metrics.get("confusions"), list):
-        metrics["confusions"] = ", ".join(map(_confusion, pairs)) or "none"
-    where = f" on {_literal(str(training['test_images']))} test images" if "test_images" in training else ""
-    where += f" of {_literal(str(training['data']))}" if "data" in training else ""
-    rows = _rows(_named({str(METRICS.get(name, name)): value for name, value in metrics.items()}))
-    return f"Measured{where}:\n\n| metric | value |\n| --- | --- |\n{rows}\n\nAccuracies are fractions."
-
-
-def _confusion(pair: Any) -> str:
-    """A confusion in words; a bundle of a stranger may hold anything."""
-    return "{} as {} ({})".format(*pair) if isinstance(pair, list) and len(pair) == 3 else str(pair)
-
-
-def _rows(values: Mapping[str, Any]) -> str:
-    return "\n".join(
-        f"| {key} | {f'{value:.4g}' if isinstance(value, float) else value} |"
-        for key, value in values.items()
-    )
-
-
-def _named(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Values that are no mappings, by their keys in words; Markdown shows all but numbers literally."""
-    return {
-        _literal(key.replace("_", " ")): value if isinstance(value, int | float) else _literal(str(value))
-        for key, value in values.items()
-        if not isinstance(value, Mapping)
-    }
+def _table(values: Mapping[str, str]) -> str:
+    rows = [f"| {name} | {value} |" for name, value in values.items()]
+    return "\n".join(["| metric | value |", "| --- | --- |", *rows])
 
 
 def _printed(text: str) -> str:

@@ -8,7 +8,6 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from dear.backbone.injection import Injection
-from dear.limits import at_most
 
 GROUP_WORTH = 2**19
 """Padding tokens x width squared above which prompts of one length are computed in a separate group."""
@@ -30,11 +29,9 @@ class DeferredTokens:
     stored: Float[Tensor, "class token width"] | None = field(default=None, repr=False)
 
     def all(self, device: torch.device) -> Float[Tensor, "class token width"]:
-        """The tokens of all prompts. Raises LimitError for too many."""
+        """The tokens of all prompts."""
         if self.stored is not None:
             return self.stored
-        where = f"{self.prompts:,} prompts, the longest of {self.length} tokens"
-        at_most("training_prompts", self.prompts * self.length * self.width, where)
         tokens = self.compute(torch.arange(self.prompts, device=device), self.length)
         if torch.is_grad_enabled():
             self.stored = tokens
@@ -66,7 +63,7 @@ class TextTrunk:
 
     @property
     def tokens(self) -> Float[Tensor, "class token width"]:
-        """All tokens. Raises LimitError for too many that are not stored."""
+        """All tokens."""
         return self.source.all(self.end.device) if isinstance(self.source, DeferredTokens) else self.source
 
     @property

@@ -32,10 +32,8 @@ def opened(path: Path) -> Iterator[BinaryIO]:
             raise ReadingError(path, "it is a folder" if path.is_dir() else "it is not a regular file")
         file = path.open("rb")
     except (OSError, ValueError) as error:  # a name with a zero byte is a ValueError
-        why = (error.strerror if isinstance(error, OSError) else None) or str(error)
-        if isinstance(error, PermissionError):
-            why = "no permission to read it"
-        raise ReadingError(path, why, missing=isinstance(error, FileNotFoundError)) from error
+        reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
+        raise ReadingError(path, reason, missing=isinstance(error, FileNotFoundError)) from error
     with file:
         yield file
 
@@ -63,17 +61,12 @@ def decoded(path: object, content: bytes) -> str:
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise ReadingError(
-            path,
-            f"it is not in UTF-8 (byte {error.start} is {error.object[error.start]:#04x}): "
-            "save it in UTF-8, for example with `iconv -t UTF-8`",
-        ) from error
+        reason = f"it is not in UTF-8 (byte {error.start}): save it in UTF-8, as `iconv -t UTF-8` does"
+        raise ReadingError(path, reason) from error
 
 
 def file_size(path: Path) -> int | None:
-    """Bytes of a regular file; None if there is none of this name, or none can have it. Raises ReadingError
-    without permission to look.
-    """
+    """Bytes of a regular file; None if there is none of this name. Raises ReadingError if that is unknown."""
     try:
         status = path.stat()
     except PermissionError as error:
@@ -94,9 +87,7 @@ def expanded(path: str | Path) -> Path:
 
 
 def walk_folders(top: Path) -> Iterator[tuple[Path, list[str], list[str]]]:
-    """Each folder, before those in it, with the names of its folders and files; one that the caller removes
-    from the list is not entered, nor is a link. Raises DataError for a folder that cannot be read.
-    """
+    """`os.walk`, which raises DataError for a folder that cannot be read."""
 
     def refuse(error: OSError) -> None:
         raise DataError(f"cannot read the folder {error.filename}: {error.strerror}.") from error

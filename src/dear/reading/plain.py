@@ -5,15 +5,13 @@ import json
 import re
 from collections import Counter
 from pathlib import Path
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
 import yaml
 
 from dear.reading.files import ReadingError, decoded, read_bytes
 
 QUOTES: Final = "Is there a quotation mark that is not closed?"
-NO_MAXIMUM: Final = int(1e30)
-"""How transformers writes that a text may have any length. It counts as the largest integer of 64 bits."""
 
 
 def split_list(text: str) -> list[str]:
@@ -34,8 +32,8 @@ def read_json(path: Path, *, file_names: bool = False) -> Any:
 
 def parse_json(content: bytes | str, where: object, *, file_names: bool = False) -> Any:
     """The value of a JSON text; with ``file_names``, names of files that are not UTF-8 are read as Python
-    writes them, "caf\\udce9". Raises ReadingError for invalid JSON, duplicate keys, NaN and Infinity,
-    integers beyond 64 bits, and half of a character that has two.
+    writes them, "caf\\udce9". Raises ReadingError for invalid JSON, duplicate keys, NaN, Infinity and half of
+    a character that has two.
     """
     text = content if isinstance(content, str) else decoded(where, content)
     try:
@@ -43,9 +41,6 @@ def parse_json(content: bytes | str, where: object, *, file_names: bool = False)
         if "\\ud" in text.lower():
             errors = "surrogateescape" if file_names else "strict"
             json.dumps(value, ensure_ascii=False).encode(errors=errors)
-    except UnicodeEncodeError as error:
-        half = error.object[error.start]
-        raise ReadingError(where, f"a text holds half of a character, {half!r}") from error
     except RecursionError as error:
         raise ReadingError(where, "it is nested too deeply") from error
     except ValueError as error:
@@ -56,25 +51,19 @@ def parse_json(content: bytes | str, where: object, *, file_names: bool = False)
 def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     mapping = dict(pairs)
     if len(mapping) < len(pairs):
-        ((key, _),) = Counter(key for key, _ in pairs).most_common(1)
-        raise ValueError(f"the key {key[:40]!r} appears twice in one object")
+        raise ValueError(f"the key {_most_common(key for key, _ in pairs)} appears twice in one object")
     return mapping
 
 
-def _whole(digits: str) -> int:
-    value = int(digits)
-    if value == NO_MAXIMUM:
-        return 2**63 - 1
-    if abs(value) >= 2**63:
-        raise ValueError("an integer is beyond 64 bits")
-    return value
+def _most_common(keys: Any) -> str:
+    return repr(Counter(keys).most_common(1)[0][0][:40])
 
 
-def _no_number(name: str) -> NoReturn:
+def _refuse(name: str) -> Any:
     raise ValueError(f"{name} is not a finite number")
 
 
-_JSON: Final = json.JSONDecoder(parse_int=_whole, parse_constant=_no_number, object_pairs_hook=_unique_keys)
+_JSON: Final = json.JSONDecoder(parse_constant=_refuse, object_pairs_hook=_unique_keys)
 
 
 def read_yaml(path: Path, *, as_text: bool = False) -> Any:
@@ -84,15 +73,11 @@ def read_yaml(path: Path, *, as_text: bool = False) -> Any:
     text = decoded(path, read_bytes(path))
     try:
         return yaml.load(text, _TextLoader if as_text else _Loader)
-    except yaml.MarkedYAMLError as error:  # its text quotes a line of the file
-        mark = error.problem_mark
+    except Exception as error:  # PyYAML has no class for `!!int ''` or 2026-13-45
+        problem, mark = getattr(error, "problem", None) or error, getattr(error, "problem_mark", None)
         place = f" in line {mark.line + 1}, column {mark.column + 1}" if mark else ""
-        raise ReadingError(path, f"it is not readable YAML: {error.problem}{place}") from error
-    except RecursionError as error:
-        raise ReadingError(path, "it is nested too deeply") from error
-    except (yaml.YAMLError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
-        # PyYAML's own for a text that its tag does not fit: `!!int ''`, `!!timestamp never`, 2026-13-45.
-        raise ReadingError(path, f"it is not readable YAML: {' '.join(str(error).split())[:300]}") from error
+        reason = f"it is not readable YAML: {' '.join(str(problem).split())[:300]}{place}"
+        raise ReadingError(path, reason) from error
 
 
 class _Loader(yaml.SafeLoader):
@@ -101,10 +86,8 @@ class _Loader(yaml.SafeLoader):
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         keys = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
         if len({*keys}) < len(keys):
-            ((key, _),) = Counter(keys).most_common(1)
-            raise yaml.constructor.ConstructorError(
-                None, None, f"the key {key[:40]!r} appears twice", node.start_mark
-            )
+            problem = f"the key {_most_common(keys)} appears twice"
+            raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark)
         return super().construct_mapping(node, deep)
 
 

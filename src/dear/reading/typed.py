@@ -18,7 +18,6 @@ from typing import Annotated, Any, Literal, NotRequired, Required, TypeVar, Unio
 from dear.errors import likely, listing
 from dear.reading.files import ReadingError
 
-MOST_FLOAT = sys.float_info.max
 LONGEST = 40  # characters of a text in a message
 Fitted = TypeVar("Fitted")
 WORDS: Mapping[Any, str] = {
@@ -75,16 +74,15 @@ def in_utf8(text: str) -> bool:
 
 
 class _Misfit(Exception):
-    """The problem with the value of a key; ``kind`` if the value itself is not of that type."""
+    """The problem with the value of a key; ``is_kind`` if that value itself is of another kind."""
 
-    def __init__(self, key: str, problem: str, kind: Any = None) -> None:
-        self.key, self.kind = key, kind
+    def __init__(self, key: str, problem: str, *, is_kind: bool = False) -> None:
+        self.is_kind = is_kind
         super().__init__(f"{f'its {key}' if key else 'it'} {problem}")
 
 
 def _fit(value: Any, kind: Any, key: str) -> Any:
-    origin, inner = get_origin(kind), get_args(kind)
-    plain = origin or kind
+    origin, inner = get_origin(kind) or kind, get_args(kind)
     if kind is Any:
         return value
     if origin is Annotated:
@@ -92,50 +90,48 @@ def _fit(value: Any, kind: Any, key: str) -> Any:
         if all(bounds.minimum <= fitted <= bounds.maximum for bounds in inner[1:]):
             return fitted
     elif origin in (Union, types.UnionType):
-        return _fit_any(value, kind, key)
+        for choice in inner:
+            try:
+                return _fit(value, choice, key)
+            except _Misfit as error:
+                if not error.is_kind:  # says more than that the value is none of the choices
+                    raise
     elif origin is Literal:
         if any(value == choice and type(value) is type(choice) for choice in inner):
             return value
     elif is_dataclass(kind) or typing.is_typeddict(kind):
         if isinstance(value, dict):
             return _fit_keys(value, kind, key)
-    elif plain in (dict, Mapping):
+    elif origin in (dict, Mapping):
         if isinstance(value, dict) and all(isinstance(name, str) for name in value):
-            of = inner[1] if inner else Any
-            return {name: _fit(entry, of, _below(key, name)) for name, entry in value.items()}
-    elif plain in (list, tuple, Sequence):
+            return {
+                name: _fit(entry, (inner or [Any])[-1], _below(key, name)) for name, entry in value.items()
+            }
+    elif origin in (list, tuple, Sequence):
         if isinstance(value, list | tuple):
-            return _fit_list(value, kind, key)
-    elif kind is float and type(value) in (int, float):
-        if abs(value) <= MOST_FLOAT:
+            return _fit_list(value, origin, inner or (Any,), key)
+    elif kind is float:
+        if type(value) in (int, float) and abs(value) <= sys.float_info.max:
             return float(value)
+    elif kind is int:
+        if type(value) is int and abs(value) < 2**63:
+            return value
     elif kind is Path:
         if isinstance(value, str) and value:
             return Path(value)
-    elif isinstance(value, kind) and (kind is bool or not isinstance(value, bool)):
+    elif isinstance(value, kind):
         return value
-    raise _Misfit(key, f"is {shown(value)}: it must be {_in_words(kind)}", kind)
+    raise _Misfit(key, f"is {shown(value)}: it must be {_in_words(kind)}", is_kind=True)
 
 
-def _fit_any(value: Any, kind: Any, key: str) -> Any:
-    within: _Misfit | None = None
-    for choice in get_args(kind):
-        try:
-            return _fit(value, choice, key)
-        except _Misfit as error:
-            if error.key != key or error.kind is None:  # says more than that the value is not null either
-                within = error
-    raise within or _Misfit(key, f"is {shown(value)}: it must be {_in_words(kind)}", kind)
-
-
-def _fit_list(value: Sequence[Any], kind: Any, key: str) -> Any:
-    inner = get_args(kind) or (Any,)
-    fixed = get_origin(kind) is tuple and inner[-1] is not ...
-    if fixed and len(value) != len(inner):
-        raise _Misfit(key, f"has {len(value)} values: it must have {len(inner)}")
-    kinds = inner if fixed else inner[:1] * len(value)
+def _fit_list(value: Sequence[Any], origin: Any, inner: tuple[Any, ...], key: str) -> Any:
+    kinds = inner[:1] * len(value)
+    if origin is tuple and inner[-1] is not ...:
+        kinds = inner
+    if len(value) != len(kinds):
+        raise _Misfit(key, f"has {len(value)} values: it must have {len(kinds)}")
     entries = [_fit(entry, of, f"{key}[{n}]") for n, (entry, of) in enumerate(zip(value, kinds, strict=True))]
-    return tuple(entries) if get_origin(kind) is tuple else entries
+    return tuple(entries) if origin is tuple else entries
 
 
 def _fit_keys(value: dict[Any, Any], kind: Any, key: str) -> Any:
@@ -147,9 +143,8 @@ def _fit_keys(value: dict[Any, Any], kind: Any, key: str) -> Any:
     if unknown := [name for name in value if not isinstance(name, str) or (closed and name not in hints)]:
         nearest = likely(str(unknown[0])[:LONGEST], hints)
         hint = f" (did you mean {nearest!r}?)" if nearest else ""
-        raise _Misfit(
-            key, f"has the unknown key {shown(unknown[0])}{hint}; known are {listing([*hints], 12)}"
-        )
+        known = listing([*hints], 12)
+        raise _Misfit(key, f"has the unknown key {shown(unknown[0])}{hint}; known are {known}")
     fitted = {name: _fit(entry, hints.get(name, Any), _below(key, name)) for name, entry in value.items()}
     return kind(**fitted) if closed else fitted
 
@@ -159,9 +154,9 @@ def _keys(kind: Any) -> tuple[dict[str, Any], frozenset[str]]:
     """The types of the keys, and which keys are required."""
     hints = typing.get_type_hints(kind, include_extras=True)
     if typing.is_typeddict(kind):
+        marks = (Required, NotRequired)
         bare = {
-            name: get_args(hint)[0] if get_origin(hint) in (Required, NotRequired) else hint
-            for name, hint in hints.items()
+            name: get_args(hint)[0] if get_origin(hint) in marks else hint for name, hint in hints.items()
         }
         return bare, kind.__required_keys__
     keys = [key for key in fields(kind) if key.init]

@@ -1,5 +1,5 @@
-"""A figure of a page: an SVG with deterministic bytes and text in the page's own colour; its files for a
-paper, as SVG and PNG, its numbers as CSV, and LaTeX that includes it; colours and axes that figures share.
+"""A figure of a page: an SVG with deterministic bytes and text in the page's own colour; colours and axes
+that figures share.
 """
 
 import html
@@ -19,7 +19,6 @@ from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch
 
 from dear.errors import printable
-from dear.report.grid import Rows, csv_file, latex_text
 
 # Drawn in this colour and written as currentColor: it turns light on a dark page.
 INK = "#010203"
@@ -27,8 +26,6 @@ PAGE_FONT = "system-ui, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
 # A wide figure shrinks to at most this share of its size, then scrolls; smaller text would be illegible.
 SMALLEST = 0.65
 LARGER = 1.25  # its text is then as large as the page's
-DPI = 200
-LARGEST = 50_000_000  # pixels of a PNG
 MARKS = 2000
 """Bars, cells or points of a figure. More take minutes to lay out and are illegible."""
 # Okabe and Ito's palette, suited to colour-blind readers; yellow, hard to see on white, comes last.
@@ -55,14 +52,6 @@ _STYLE: dict[str, Any] = {
 UNDRAWN = r"Glyph \d+|Matplotlib currently does not support"
 """How matplotlib's warnings of characters in names begin for which it has no picture."""
 
-LATEX = r"""\begin{{figure}}
-\centering
-\includegraphics[width=\linewidth]{{{name}.png}}
-\caption{{{caption}}}
-\label{{fig:{label}}}
-\end{{figure}}
-"""
-
 
 @dataclass(frozen=True)
 class Drawing:
@@ -73,14 +62,12 @@ class Drawing:
         description: What it shows, for readers who cannot see it.
         size: Width and height in inches.
         paint: Draws into the empty figure.
-        data: The numbers shown, the names of their columns first; empty if a table of the report has them.
     """
 
     name: str
     description: str
     size: tuple[float, float]
     paint: Callable[[Figure], None]
-    data: Rows = ()
 
     @cached_property
     def svg(self) -> str:
@@ -100,15 +87,6 @@ class Drawing:
         """The SVG as a file: black on white, whatever shows it."""
         return self.svg.replace('style="', 'style="color: #000; background: #fff; ', 1)
 
-    def png(self) -> bytes:
-        """The figure in black on white, at 200 dots per inch, or fewer if it is large."""
-        stream = io.BytesIO()
-        dpi = min(DPI, math.sqrt(LARGEST / math.prod(self.size)))
-        with _drawing(_STYLE):
-            options: dict[str, Any] = {"facecolor": "white", "metadata": {"Software": None}}
-            self._painted().savefig(stream, format="png", dpi=dpi, **options)
-        return stream.getvalue()
-
     def _painted(self) -> Figure:
         figure = Figure(figsize=self.size, layout="constrained")
         self.paint(figure)
@@ -123,45 +101,16 @@ def _drawing(look: Mapping[str, Any]) -> Iterator[None]:
         yield
 
 
-@dataclass(frozen=True)
-class Omission:
-    """A figure that a page has no room for. In a template it becomes a sentence that says so.
-
-    Attributes:
-        figure: What it would show ("the gain by data set").
-        elsewhere: Where its numbers are.
-    """
-
-    figure: str
-    elsewhere: str = "its numbers are in the tables"
-
-    def __html__(self) -> str:
-        """The sentence as HTML."""
-        limit = f"more than {MARKS:,} marks would not be legible; {self.elsewhere}."
-        return f'<p class="soft">The figure of {html.escape(self.figure)} is left out: {limit}</p>'
-
-
 def drawable(*counts: int) -> bool:
-    """False for so many rows, columns, panels ... that their product is more than a figure holds. Such a
-    figure is left out: an `Omission` stands there.
+    """False for so many rows, columns, panels ... that their product is more than a figure holds; it is then
+    left out.
     """
     return math.prod(counts) <= MARKS
 
 
 def figure_files(drawings: Iterable[Drawing]) -> dict[str, bytes]:
-    """The contents of the files by name, which begins with "figure-"; the caption is the description."""
-    files: dict[str, bytes] = {}
-    for drawing in drawings:
-        name = f"figure-{drawing.name}"
-        text = LATEX.format(name=name, caption=latex_text(drawing.description), label=drawing.name)
-        files |= {
-            f"{name}.svg": drawing.standalone().encode(),
-            f"{name}.png": drawing.png(),
-            f"{name}.tex": text.encode(),
-        }
-        if drawing.data:
-            files[f"{name}.csv"] = csv_file(drawing.data)
-    return files
+    """The SVGs by file name, which begins with "figure-"."""
+    return {f"figure-{drawing.name}.svg": drawing.standalone().encode() for drawing in drawings}
 
 
 def _for_page(text: str, name: str, description: str, width: float) -> str:

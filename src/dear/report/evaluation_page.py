@@ -20,14 +20,7 @@ from dear.evaluation.metrics import Bin, expected_error
 from dear.report.drawing import INK, NEUTRAL, PALETTE, Drawing, concept_styles, figure_files, plain_axes
 from dear.report.grid import csv_file
 from dear.report.html import render_page
-from dear.report.mistakes import (
-    CONFUSION_COLUMNS,
-    MISTAKE_COLUMNS,
-    MistakesSection,
-    confusion_rows,
-    mistake_rows,
-    shortened,
-)
+from dear.report.mistakes import MistakesSection, mistakes_tables, shortened
 from dear.writing import output_folder, try_place
 
 PAGE = "evaluation.html"
@@ -113,19 +106,13 @@ def check_folder(folder: Path) -> None:
 
 
 def write_evaluation_page(folder: Path, evaluation: Evaluation) -> tuple[Path, ...]:
-    """Write the page, ``evaluation.html``, its tables as CSV, Markdown and LaTeX, and its figures as SVG,
-    PNG, LaTeX and CSV; all files or none. Returns them, the page first. Raises OutputError.
+    """Write the page, ``evaluation.html``, its tables as CSV and its figures as SVG; all files or none.
+    Returns them, the page first. Raises OutputError.
     """
     figures = evaluation.figures()
-    contents: dict[str, bytes] = {
-        PAGE: evaluation_html(evaluation, figures).encode(),
-        **evaluation.mistakes.classes.files(),
-        "mistakes.csv": csv_file([MISTAKE_COLUMNS, *mistake_rows(evaluation.mistakes.mistakes)]),
-        **figure_files(figures.values()),
-    }
-    if evaluation.mistakes.matrix is None:
-        rows = confusion_rows(evaluation.mistakes.mistakes)
-        contents["confusions.csv"] = csv_file([CONFUSION_COLUMNS, *rows])
+    tables = mistakes_tables(evaluation.mistakes.mistakes)
+    contents = {PAGE: evaluation_html(evaluation, figures).encode()}
+    contents |= {name: csv_file(table) for name, table in tables.items()} | figure_files(figures.values())
     return output_folder(folder, contents, "the page", "choose another --out.")
 
 
@@ -171,9 +158,8 @@ def reliability_diagram(bins: Sequence[Bin]) -> Drawing:
     text = (
         f"Accuracy by confidence, calibration error {100 * expected_error(bins):.1f}%. {'; '.join(points)}."
     )
-    data: list[list[object]] = [["confidence above", "up to", "images", "mean confidence", "accuracy"]]
-    data += [[bin.low, bin.high, bin.images, bin.confidence, bin.accuracy] for bin in bins]
-    return Drawing("reliability", text, (5.2, 4.4), paint, data)
+
+    return Drawing("reliability", text, (5.2, 4.4), paint)
 
 
 def learning_curve(epochs: Sequence[Mapping[str, Any]]) -> Drawing:
@@ -197,12 +183,8 @@ def learning_curve(epochs: Sequence[Mapping[str, Any]]) -> Drawing:
     text = f"Loss from {losses[0]:.3f} in epoch {numbers[0]} to {losses[-1]:.3f} in epoch {numbers[-1]}"
     if validated:
         text += f"; validation accuracy from {validated[0][1]:.1f}% to {validated[-1][1]:.1f}%"
-    data: list[list[object]] = [["epoch", "loss", "validation accuracy"]]
-    data += [
-        [number, loss, epoch.get("val", "")]
-        for number, loss, epoch in zip(numbers, losses, epochs, strict=True)
-    ]
-    return Drawing("learning", f"{text}.", (7.2 if validated else 4.6, 2.8), paint, data)
+
+    return Drawing("learning", f"{text}.", (7.2 if validated else 4.6, 2.8), paint)
 
 
 def attention_figure(title: str, picture: Image.Image, heads: Sequence[HeadAttention], name: str) -> Drawing:
@@ -264,13 +246,7 @@ def feature_map(
         handles, names = figure.axes[0].get_legend_handles_labels()
         figure.legend(handles, names, loc="outside lower center", ncols=3, fontsize=9, markerscale=1.8)
 
-    data: list[list[object]] = [["feature", "class", "x", "y"]]
-    data += [
-        [name, classes[label], *point]
-        for name, plane in points.items()
-        for label, point in zip(labels, plane.tolist(), strict=True)
-    ]
     keys = len(frequent) + bool(rare)
     size = (2.5 * min(len(points), ACROSS) + 0.3, 2.5 * down + 0.22 * -(-keys // 3) + 0.3)
     text = f"Maps of {len(labels)} images by the features {', '.join(points)}, coloured by class."
-    return Drawing("features", text, size, paint, data)
+    return Drawing("features", text, size, paint)

@@ -1,4 +1,4 @@
-"""The report of a folder of records: HTML, and each table as Markdown, LaTeX and CSV."""
+"""The report of a folder of records: HTML, its tables as CSV, LaTeX and Markdown, its figures as SVG."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -12,10 +12,10 @@ from dear.limits import LimitError
 from dear.reading.files import ReadingError, walk_folders
 from dear.reading.plain import read_json
 from dear.report.drawing import figure_files
-from dear.report.grid import Grid, markdown_text
+from dear.report.grid import Grid, csv_file, markdown_text
 from dear.report.html import report_page
 from dear.report.protocols import report_of, tables_of
-from dear.report.records import Record, protocol, readable, weights_of
+from dear.report.records import Record, protocol, readable, runs_frame, weights_of
 from dear.report.run_mistakes import mistakes_files
 from dear.writing import output_folder
 
@@ -130,8 +130,9 @@ def write_folder_report(
     tables = tuple(tables_of(runs))
     page = report_page(title=title, records=records, notes=notes_of(tables), mistakes_of=mistakes_of)
     contents = {PAGE: page.text.encode()}
-    for grid in tables:
-        contents |= grid.files()
+    contents |= {f"{grid.name}.csv": grid.to_csv() for grid in tables}
+    contents["report.csv"] = csv_file(runs_frame(runs))
+    contents["report.tex"] = "\n".join(grid.to_latex() for grid in tables).encode()
     markdown = "\n".join(grid.to_markdown() for grid in tables)
     contents["report.md"] = f"# {markdown_text(title)}\n\n{markdown}".encode()
     contents |= mistakes_files(runs) | figure_files(page.drawings)

@@ -1,13 +1,12 @@
-"""A table of numbers, mostly percentages, with labelled rows and columns; as Markdown, LaTeX or CSV."""
+"""A table of numbers, mostly percentages, with labelled rows and columns: for the console, as Markdown, LaTeX
+and CSV. Light to import: pandas is loaded when a file is written.
+"""
 
-import csv
-import io
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cache
 from statistics import fmean, stdev
-from typing import Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
@@ -16,20 +15,17 @@ from rich.table import Table as RichTable
 
 from dear.errors import printable
 
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
 DECIMALS = 2
 """Of the numbers in tables; numbers that are the same as shown are ties."""
 SEEDS, INTERVAL = "sd over seeds", "half of 95% interval"
 """What stands after ± in a table."""
+MISSING = "–"
 FORMULA = re.compile(r"(^|[;\t\n])(?=\s*[=+\-@\uff1d\uff0b\uff0d\uff20])|^(?=\t)")
 """Where a cell begins that a spreadsheet takes for a formula; it takes full-width signs too."""
-EMPHASIS = re.compile(r"(?<![^\W_])_|_(?![^\W_])")
-"""Underscores that Markdown may take for emphasis: not those within a word."""
-WITH_NEIGHBOURS = re.compile(r":(?=//)|(?<=www)\.|&(?=[#a-z])", re.IGNORECASE)
-"""Signs that Markdown may take for those of an address or of an entity, such as &lt;."""
-MISSING = "–"
 Mark = Literal["best", "second"]
-Rows = Sequence[Sequence[object]]
-"""The rows of a file, the names of its columns first."""
 
 
 @dataclass(frozen=True)
@@ -71,13 +67,18 @@ class GridRow:
     cells: tuple[Cell | None, ...]
     published: bool = False
 
+    @property
+    def title(self) -> str:
+        """The label as shown."""
+        return f"{self.label} (published)" if self.published else self.label
+
 
 @dataclass(frozen=True)
 class Grid:
     """A table.
 
     Attributes:
-        name: Base name of its files.
+        name: Base name of its file.
         corner: Heading of the row labels.
         notes: Notes printed below it.
         spread: What stands after ± in its cells.
@@ -91,56 +92,59 @@ class Grid:
     notes: tuple[str, ...] = ()
     spread: str = SEEDS
 
+    def row(self, label: str) -> dict[str, Cell | None]:
+        """The cells of a row by column."""
+        return next(
+            dict(zip(self.columns, row.cells, strict=True)) for row in self.rows if row.label == label
+        )
+
     def to_markdown(self) -> str:
         """Title, table and notes; the best in bold, the second in italics."""
-        head = [[*map(markdown_text, (self.corner, *self.columns))], ["---", *("---:" for _ in self.columns)]]
-        body = [
-            [markdown_text(_label(row)), *(_marked(cell, "**", "*") for cell in row.cells)]
-            for row in self.rows
-        ]
-        lines = [f"| {' | '.join(line)} |" for line in head + body]
+        signs = {"best": "**", "second": "*", None: ""}
+        lines = [[*map(markdown_text, (self.corner, *self.columns))], ["---", *["---:"] * len(self.columns)]]
+        for row in self.rows:
+            cells = [MISSING if c is None else f"{signs[c.mark]}{c}{signs[c.mark]}" for c in row.cells]
+            lines.append([markdown_text(row.title), *cells])
+        table = [f"| {' | '.join(line)} |" for line in lines]
         notes = [f"\n{markdown_text(note)}" for note in self.notes]
-        return "\n".join([f"### {markdown_text(self.title)}\n", *lines, *notes]) + "\n"
+        return "\n".join([f"### {markdown_text(self.title)}\n", *table, *notes]) + "\n"
 
     def to_latex(self) -> str:
         """A booktabs tabular in a table environment; the best in bold, the second underlined."""
-        body = [
-            " & ".join(
-                [latex_text(_label(row)), *(_latex_cell(cell) for cell in row.cells)],
-            )
-            + r" \\"
-            for row in self.rows
-        ]
-        columns = " & ".join(latex_text(name) for name in (self.corner, *self.columns)) + r" \\"
-        align = "l" + "r" * len(self.columns)
-        caption = latex_text(" ".join([f"{self.title}.", *self.notes]))
-        return "\n".join(
-            [
-                r"\begin{table}", r"\centering", rf"\caption{{{caption}}}", rf"\label{{tab:{self.name}}}",
-                rf"\begin{{tabular}}{{{align}}}",
-                r"\toprule", columns, r"\midrule", *body, r"\bottomrule",
-                r"\end{tabular}", r"\end{table}", "",
-            ]
-        )  # fmt: skip
+        from pandas import DataFrame, Index
 
-    def to_csv(self) -> str:
+        table = DataFrame(
+            [[_latex_cell(cell) for cell in row.cells] for row in self.rows],
+            index=[latex_text(row.title) for row in self.rows],
+            columns=Index([*map(latex_text, self.columns)], name=latex_text(self.corner)),
+        )
+        text: str = table.style.to_latex(
+            hrules=True,
+            position_float="centering",
+            column_format="l" + "r" * len(self.columns),
+            caption=latex_text(" ".join([f"{self.title}.", *self.notes])),
+            label=f"tab:{self.name}",
+        )
+        return text
+
+    def to_csv(self) -> bytes:
         """One line per row, with a column of spreads and one of seeds after each column of numbers. The
         header says what the spreads are.
         """
-        names = [f"{name}{part}" for name in self.columns for part in ("", f", {self.spread}", " seeds")]
-        rows: list[Sequence[object]] = [[*map(csv_text, [self.corner, "published", *names])]]
-        for row in self.rows:
-            numbers: list[object] = []
-            for cell in row.cells:
-                spread = "" if cell is None or cell.spread is None else f"{cell.spread:.4f}"
-                numbers += ["", "", ""] if cell is None else [f"{cell.mean:.4f}", spread, cell.seeds]
-            rows.append([csv_text(row.label), "yes" if row.published else "no", *numbers])
-        return _csv(rows)
+        from pandas import DataFrame
 
-    def files(self) -> dict[str, bytes]:
-        """The table as Markdown, LaTeX and CSV, by file name."""
-        texts = {"md": self.to_markdown(), "tex": self.to_latex(), "csv": self.to_csv()}
-        return {f"{self.name}.{suffix}": text.encode() for suffix, text in texts.items()}
+        columns: dict[str, Any] = {
+            self.corner: [row.label for row in self.rows],
+            "published": ["yes" if row.published else "no" for row in self.rows],
+        }
+        table = DataFrame(columns)
+        for number, name in enumerate(self.columns):
+            cells = [row.cells[number] for row in self.rows]
+            table[name] = [cell and cell.mean for cell in cells]
+            table[f"{name}, {self.spread}"] = [cell and cell.spread for cell in cells]
+            table[f"{name} seeds"] = [cell and cell.seeds for cell in cells]
+            table[f"{name} seeds"] = table[f"{name} seeds"].astype("Int64")
+        return csv_file(table, "%.4f")
 
     def render(self, console: Console) -> None:
         """Print the table for people."""
@@ -149,7 +153,7 @@ class Grid:
         for name in self.columns:
             printed.add_column(_escaped(name), justify="right")
         for row in self.rows:
-            printed.add_row(_escaped(_label(row)), *map(rich_cell, row.cells))
+            printed.add_row(_escaped(row.title), *map(rich_cell, row.cells))
         console.print(printed)
         for note in self.notes:
             console.print(printable(note), markup=False)
@@ -187,28 +191,18 @@ def marked(rows: Sequence[GridRow]) -> tuple[GridRow, ...]:
     return tuple(row if row.published else replace(row, cells=with_marks(row.cells)) for row in rows)
 
 
-def _label(row: GridRow) -> str:
-    return f"{row.label} (published)" if row.published else row.label
-
-
-def _marked(cell: Cell | None, best: str, second: str) -> str:
-    if cell is None:
-        return MISSING
-    sign = {"best": best, "second": second, None: ""}[cell.mark]
-    return f"{sign}{cell}{sign}"
-
-
 def _latex_cell(cell: Cell | None) -> str:
     if cell is None:
         return "--"
-    value = rf"\textbf{{{cell.value}}}" if cell.mark == "best" else cell.value
-    value = rf"\underline{{{cell.value}}}" if cell.mark == "second" else value
-    return value if cell.margin is None else rf"{value} {{\footnotesize$\pm${cell.margin}}}"
+    value = {"best": rf"\textbf{{{cell.value}}}", "second": rf"\underline{{{cell.value}}}", None: cell.value}
+    margin = "" if cell.margin is None else rf" {{\footnotesize$\pm${cell.margin}}}"
+    return f"{value[cell.mark]}{margin}"
 
 
-LATEX = {sign: "\\" + sign for sign in "&%$#_{}"} | {
-    "\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"\textless{}",
-    ">": r"\textgreater{}", "–": "--", "±": r"$\pm$", "−": "$-$",
+LATEX = {ord(sign): "\\" + sign for sign in "&%$#_{}"} | {
+    ord("\\"): r"\textbackslash{}", ord("~"): r"\textasciitilde{}", ord("^"): r"\textasciicircum{}",
+    ord("<"): r"\textless{}", ord(">"): r"\textgreater{}", ord("–"): "--", ord("±"): r"$\pm$",
+    ord("−"): "$-$",
 }  # fmt: skip
 
 
@@ -216,17 +210,13 @@ def latex_text(text: str) -> str:
     """Text escaped for LaTeX, on one line. At the beginning of a row a bracket or an asterisk would belong to
     the command before it.
     """
-    line = "".join(LATEX.get(sign, sign) for sign in printable(" ".join(text.split())))
+    line = printable(" ".join(text.split())).translate(LATEX)
     return f"{{}}{line}" if line.startswith(("[", "*")) else line
 
 
 def markdown_text(text: str) -> str:
-    """Text escaped for one line of Markdown, shown literally: no link, image, HTML, formula, emphasis or
-    column.
-    """
-    signs = {ord(sign): f"\\{sign}" for sign in "\\`*[]|~$@"}
-    line = printable(" ".join(text.split())).translate(signs)
-    return WITH_NEIGHBOURS.sub(r"\\\g<0>", EMPHASIS.sub(r"\\_", line)).replace("<", "&lt;")
+    """Text escaped for one line of Markdown, shown literally."""
+    return re.sub(r"([\\`*\[\]|~$<]|(?<![^\W_])_|_(?![^\W_]))", r"\\\1", printable(" ".join(text.split())))
 
 
 def csv_text(text: str) -> str:
@@ -236,25 +226,9 @@ def csv_text(text: str) -> str:
     return FORMULA.sub(lambda start: f"{start[0]}'", printable(text, lines=True))
 
 
-def csv_file(rows: Rows) -> bytes:
-    """Rows as CSV; fractions with six digits, no text that a spreadsheet takes for a formula."""
-    escaped = cache(csv_text)  # a name stands in many rows
-
-    def cell(value: object) -> object:
-        if isinstance(value, float):
-            return f"{value:.6g}"
-        return escaped(value) if isinstance(value, str) else value
-
-    return _csv_bytes([*map(cell, row)] for row in rows)
-
-
-def _csv(rows: Rows) -> str:
-    return _csv_bytes(rows).decode()
-
-
-def _csv_bytes(rows: Iterable[Sequence[object]]) -> bytes:
-    content = io.BytesIO()
-    with io.TextIOWrapper(content, encoding="utf-8", newline="") as stream:
-        csv.writer(stream, lineterminator="\n").writerows(rows)
-        stream.flush()
-        return content.getvalue()
+def csv_file(table: "DataFrame", decimals: str = "%.6g") -> bytes:
+    """A table as CSV, its text by `csv_text`."""
+    safe = table.map(lambda value: csv_text(value) if isinstance(value, str) else value)
+    safe.columns = [csv_text(name) for name in table.columns]
+    text: str = safe.to_csv(index=False, float_format=decimals, lineterminator="\n")
+    return text.encode()

@@ -23,8 +23,6 @@ from dear.report.records import (
     distinct,
     distinct_by_key,
     grouped,
-    mean_curves,
-    mean_fusion_weights,
     method_label,
     protocol,
     readable,
@@ -33,7 +31,7 @@ from dear.report.records import (
 )
 from dear.report.roles_plots import head_role_map
 from dear.report.run_mistakes import mistakes_page
-from dear.report.training_plots import fusion_heat_map, training_curves
+from dear.report.training_plots import fusion_heat_map, mean_curves, mean_fusion_weights, training_curves
 from dear.roles.settings import CoreMask
 from dear.writing import output_file
 

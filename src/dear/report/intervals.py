@@ -1,11 +1,11 @@
-"""Intervals: Student's t for the mean of few values; shares of images, and their differences, on one set."""
+"""Intervals: Student's t for the mean of few values; shares of images, and their differences, on one set.
+scipy is loaded when the first is computed.
+"""
 
 import math
 from collections.abc import Sequence
-from functools import cache
-from statistics import NormalDist, fmean, stdev
+from statistics import NormalDist, fmean
 
-STEPS = 2000
 LEVEL = 0.95
 """Level of every interval."""
 FEWEST = 3
@@ -14,9 +14,10 @@ FEWEST = 3
 
 def half_width(values: Sequence[float], level: float = LEVEL) -> float | None:
     """Half the width of the t interval of the mean; None with fewer than `FEWEST` values."""
-    if len(values) < FEWEST:
-        return None
-    return t_quantile(0.5 + level / 2, len(values) - 1) * stdev(values) / math.sqrt(len(values))
+    from scipy.stats import sem, t
+
+    count = len(values)
+    return float(t.ppf(0.5 + level / 2, count - 1) * sem(values)) if count >= FEWEST else None
 
 
 def paired(one: Sequence[float], other: Sequence[float]) -> tuple[float, float | None]:
@@ -27,9 +28,10 @@ def paired(one: Sequence[float], other: Sequence[float]) -> tuple[float, float |
 
 def share_interval(hits: int, of: int) -> tuple[float, float]:
     """The interval of a share, at `LEVEL`. Source: Wilson, JASA 22 (1927)."""
-    z = NormalDist().inv_cdf(0.5 + LEVEL / 2)
-    centre, spread = hits + z * z / 2, z * math.sqrt(hits * (of - hits) / of + z * z / 4)
-    return max(0.0, (centre - spread) / (of + z * z)), min(1.0, (centre + spread) / (of + z * z))
+    from scipy.stats import binomtest
+
+    interval = binomtest(hits, of).proportion_ci(LEVEL, method="wilson")
+    return float(interval.low), float(interval.high)
 
 
 def gain_interval(gained: int, lost: int, of: int) -> tuple[float, float]:
@@ -41,25 +43,3 @@ def gain_interval(gained: int, lost: int, of: int) -> tuple[float, float]:
     mean = (gained - lost) / items
     spread = z * math.sqrt((gained + lost + 1) - (gained - lost) ** 2 / items) / items
     return max(-1.0, mean - spread), min(1.0, mean + spread)
-
-
-@cache
-def t_quantile(p: float, degrees: int) -> float:
-    """The p-quantile (p > 0.5) of Student's t, to about six digits: Simpson's rule and bisection."""
-    low, high = 0.0, 1.0
-    while _above(high, degrees) > 1 - p:
-        high *= 2
-    for _ in range(60):
-        middle = (low + high) / 2
-        low, high = (middle, high) if _above(middle, degrees) > 1 - p else (low, middle)
-    return (low + high) / 2
-
-
-def _above(t: float, degrees: int) -> float:
-    """P(T > t): the integral over the angle with tan(angle) = t / sqrt(degrees), whose range is finite."""
-    start, end = math.atan(t / math.sqrt(degrees)), math.pi / 2
-    width = (end - start) / STEPS
-    heights = [math.cos(start + i * width) ** (degrees - 1) for i in range(STEPS + 1)]
-    total = heights[0] + heights[-1] + 4 * sum(heights[1:-1:2]) + 2 * sum(heights[2:-1:2])
-    whole = math.lgamma(0.5) + math.lgamma(degrees / 2) - math.lgamma((degrees + 1) / 2)
-    return total * width / 3 / math.exp(whole)

@@ -18,7 +18,6 @@ from dear.report.drawing import (
     NEUTRAL,
     PALETTE,
     Drawing,
-    Omission,
     drawable,
     plain_axes,
 )
@@ -47,13 +46,13 @@ class Costs:
     seconds: float | None
 
 
-def averages_down(table: Table) -> Drawing | Omission | None:
+def averages_down(table: Table) -> Drawing | None:
     """The table's averages for many methods: methods down, a panel a measure; None if no method has one."""
     averages = _averages(table)
     if not averages:
         return None
     if not drawable(len(averages), len(MEASURES)):
-        return Omission("the averages")
+        return None
 
     def paint(figure: Figure) -> None:
         panels = figure.subplots(1, len(MEASURES), sharey=True)
@@ -126,9 +125,8 @@ def _averages_drawing(
         f"{method}: " + ", ".join(f"{MEASURE_TITLES[m]} {entry[m].mean:.1f}" for m in MEASURES)
         for method, entry in averages
     )
-    data: list[list[object]] = [["method", *(MEASURE_TITLES[m] for m in MEASURES)]]
-    data += [[method, *(entry[m].mean for m in MEASURES)] for method, entry in averages]
-    return Drawing("bars", f"Average accuracy in percent. {words}.", size, paint, data)
+
+    return Drawing("bars", f"Average accuracy in percent. {words}.", size, paint)
 
 
 def gains(table: Table, reference: str) -> dict[str, dict[str, float]]:
@@ -143,7 +141,7 @@ def gains(table: Table, reference: str) -> dict[str, dict[str, float]]:
     return by_method
 
 
-def gain_bars(table: Table, reference: str) -> Drawing | Omission | None:
+def gain_bars(table: Table, reference: str) -> Drawing | None:
     """A panel a method: its gain in HM over the reference, by data set, all on one scale; None if no method
     has a data set in common with the reference.
     """
@@ -152,7 +150,7 @@ def gain_bars(table: Table, reference: str) -> Drawing | Omission | None:
     if not by_method:
         return None
     if not drawable(len(by_method), max(len(titles), PANEL)):
-        return Omission(f"the gain over {reference} by data set")
+        return None
     across = min(ACROSS, len(by_method))
     down = -(-len(by_method) // across)
 
@@ -181,13 +179,8 @@ def gain_bars(table: Table, reference: str) -> Drawing | Omission | None:
     )
     longest = max(map(len, titles))
     size = (0.075 * longest + 1.75 * across + 0.3, down * (0.17 * len(titles) + 0.42) + 0.5)
-    rows: list[list[object]] = [["method", "data set", f"points of HM over {reference}"]]
-    rows += [
-        [method, title, value] for method, by_title in by_method.items() for title, value in by_title.items()
-    ]
-    return Drawing(
-        "gains", f"Gain in HM over {reference} by data set, in points. {words}.", size, paint, rows
-    )
+
+    return Drawing("gains", f"Gain in HM over {reference} by data set, in points. {words}.", size, paint)
 
 
 def costs_compared(methods: Sequence[Costs]) -> dict[str, dict[str, tuple[float, float]]]:
@@ -200,7 +193,7 @@ def costs_compared(methods: Sequence[Costs]) -> dict[str, dict[str, tuple[float,
     return {title: points for title, points in points_of.items() if len(points) > 1}
 
 
-def cost_plot(methods: Sequence[Costs], reference: str | None) -> Drawing | Omission | None:
+def cost_plot(methods: Sequence[Costs], reference: str | None) -> Drawing | None:
     """Average HM against trained parameters and seconds of a run, each on a logarithmic scale; a method
     without parameters is a line. None for fewer than two methods with a cost.
     """
@@ -208,7 +201,7 @@ def cost_plot(methods: Sequence[Costs], reference: str | None) -> Drawing | Omis
     if not points_of:
         return None
     if not drawable(len(methods), PANEL):
-        return Omission("the accuracy against costs")
+        return None
     line = next((costs for costs in methods if costs.method == reference), None)
 
     def paint(figure: Figure) -> None:
@@ -233,14 +226,12 @@ def cost_plot(methods: Sequence[Costs], reference: str | None) -> Drawing | Omis
         + (f", {costs.seconds:,.1f} seconds" if costs.seconds is not None else "")
         for costs in methods
     )
-    data: list[list[object]] = [["method", "average HM (%)", "trained parameters", "seconds per run"]]
-    data += [[costs.method, costs.hm, costs.parameters, costs.seconds] for costs in methods]
+
     return Drawing(
         "costs",
         f"Average HM against costs. {words}.",
         (5.4 if len(points_of) == 1 else 9.4, max(4.0, 0.13 * len(methods))),
         paint,
-        data,
     )
 
 

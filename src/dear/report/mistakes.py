@@ -4,14 +4,15 @@ the scores by class, the most confident mistakes. The report of runs and the pag
 
 import base64
 import io
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import astuple, dataclass
 from typing import Any
 
 import numpy as np
 from jaxtyping import Int
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
+from pandas import DataFrame
 from PIL import Image
 from torch import Tensor
 
@@ -26,9 +27,6 @@ THUMBNAIL = 112  # pixels
 NUMBERED = 20  # classes up to which the counts stand in the cells of the matrix
 NAMED = 60  # classes up to which their names stand beside the matrix
 MOST_DRAWN = 1000  # classes up to which there is a matrix: its memory grows with their square
-CLASS_COLUMNS = ("class", "images", "accuracy", "precision", "F1")
-CONFUSION_COLUMNS = ("class", "prediction", "images")
-MISTAKE_COLUMNS = ("file", "prediction", "probability", "class", "class_probability")
 
 
 @dataclass(frozen=True)
@@ -132,12 +130,8 @@ def confusion_map(
     worst = sorted(pairs, reverse=True)[:3]
     words = "; ".join(f"{classes[y]} taken for {classes[x]}: {n}" for n, y, x in worst) or "no confusion"
     diagonal = f"{int(images.trace())} of {int(images.sum())} images are on the diagonal"
-    data = [
-        ["class \\ prediction", *classes],
-        *([label, *row.tolist()] for label, row in zip(classes, images, strict=True)),
-    ]
     size = (side + 0.085 * longest + 0.6, side + 0.085 * longest + 0.5)
-    return Drawing(name, f"Confusion matrix: {diagonal}. Most frequent: {words}.", size, paint, data)
+    return Drawing(name, f"Confusion matrix: {diagonal}. Most frequent: {words}.", size, paint)
 
 
 def classes_grid(scores: Sequence[ClassScore], worst: int | None = None) -> Grid:
@@ -174,25 +168,23 @@ def mean_f1(scores: Sequence[ClassScore]) -> float:
     return sum(score.f1 for score in scores) / len(scores)
 
 
-def class_rows(scores: Iterable[ClassScore]) -> list[list[object]]:
-    """Rows of a file with the columns `CLASS_COLUMNS`; scores are fractions."""
-    return [[score.name, score.images, score.accuracy, score.precision, score.f1] for score in scores]
-
-
-def confusion_rows(mistakes: Mistakes) -> list[list[object]]:
-    """Rows of a file with the columns `CONFUSION_COLUMNS`; a class with itself has its correct images."""
+def mistakes_tables(mistakes: Mistakes) -> dict[str, DataFrame]:
+    """The scores of the classes (fractions), all confusions (a class with itself has its correct images) and
+    the most confident mistakes, by file name.
+    """
     names = mistakes.classes
     correct = [(label, label, images) for label, images in enumerate(mistakes.correct) if images]
-    rows = sorted([*correct, *mistakes.confusions])
-    return [[names[label], names[prediction], images] for label, prediction, images in rows]
-
-
-def mistake_rows(mistakes: Mistakes) -> list[list[object]]:
-    """Rows of a file with the columns `MISTAKE_COLUMNS`."""
-    names = mistakes.classes
-    return [
-        [m.title, names[m.prediction], m.confidence, names[m.label], m.probability] for m in mistakes.examples
+    confusions = [(names[a], names[b], n) for a, b, n in sorted([*correct, *mistakes.confusions])]
+    examples = [
+        (m.title, names[m.prediction], m.confidence, names[m.label], m.probability) for m in mistakes.examples
     ]
+    columns = {
+        "classes.csv": ["class", "images", "accuracy", "precision", "F1"],
+        "confusions.csv": ["class", "prediction", "images"],
+        "mistakes.csv": ["file", "prediction", "probability", "class", "class_probability"],
+    }
+    rows: tuple[list[Any], ...] = [*map(astuple, mistakes.class_scores())], confusions, examples
+    return {name: DataFrame(of, columns=columns[name]) for name, of in zip(columns, rows, strict=True)}
 
 
 def data_url(picture: Image.Image, image_format: str, **options: Any) -> str:

@@ -1,9 +1,9 @@
 """Run records as the report reads them: check which may stand in one table, group, average over seeds."""
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dear.data.sources.benchmarks import benchmarks
 from dear.data.world.names import task_names
@@ -14,12 +14,14 @@ from dear.methods.registry import METHODS
 from dear.reading.typed import shown
 from dear.training.settings import TrainSettings
 
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
 Record = Mapping[str, Any]
 
 HALVES = ("base", "novel")
 AVERAGE = "Average"
 """Title of the row or column that is the mean of the data sets: no data set has it alone."""
-MOST_PASSES = 10  # until the names are added to titles
 CHANCE = "chance"
 """Label of a row or column: the accuracy of guessing among the candidate classes."""
 TUNED = "tuned on targets"
@@ -150,30 +152,25 @@ def _data_sets(record: Record) -> list[Mapping[str, Any]]:
 
 
 def _with_distinct_titles(records: Sequence[Record]) -> list[Record]:
-    """The records with the name added, once, to each title that several data sets share or that is the
-    average's, to tell rows apart.
+    """The records with the name added to each title that several data sets share or that is the average's, to
+    tell rows apart.
 
     Raises DataError if two titles with their names are the same.
     """
+    names: dict[str, set[str]] = {}
+    for dataset in (dataset for record in records for dataset in _data_sets(record)):
+        names.setdefault(_title(dataset), set()).add(_name(dataset))
     by_use = {
-        (_name(dataset), _title(dataset)): _title(dataset)
-        for record in records
-        for dataset in _data_sets(record)
+        (name, title): f"{title} ({name})" if len(of_title) > 1 or title == AVERAGE else title
+        for title, of_title in names.items()
+        for name in of_title
     }
-    for _ in range(MOST_PASSES):  # a title with its name may be that of another data set
-        names: dict[str, set[str]] = {}
-        for (name, _), title in by_use.items():
-            names.setdefault(title, set()).add(name)
-        shared = [use for use, title in by_use.items() if len(names[title]) > 1 or title == AVERAGE]
-        unnamed = [(name, title) for name, title in shared if by_use[name, title] == title]
-        if not unnamed:
-            break
-        by_use |= {(name, title): f"{title} ({name})" for name, title in unnamed}
-    if shared:
-        title = by_use[shared[0]]
-        raise DataError(
-            f"two data sets are both called {shown(title)}; rename one, or report them separately"
-        )
+    owners: dict[str, str] = {}
+    for (name, _), title in by_use.items():
+        if owners.setdefault(title, name) != name:
+            raise DataError(
+                f"two data sets are both called {shown(title)}; rename one, or report them separately"
+            )
 
     def titled(dataset: Mapping[str, Any]) -> Mapping[str, Any]:
         title = by_use[_name(dataset), _title(dataset)]
@@ -201,7 +198,6 @@ def checked(records: Iterable[Record]) -> list[Record]:
     """The records of one protocol as a list, after checking that they can be combined in one table.
 
     Raises:
-        LimitError: for too many methods times data sets times numbers of shots.
         DataError: if there are none; for another schema version, or several protocols; if weights or the
             source of a transfer differ; if one data set has two identities, or one method several numbers of
             shots (unless the table has a column for each), settings, teachers, role tables or rules for the
@@ -354,34 +350,37 @@ def distinct_by_key(mappings: Sequence[Mapping[str, Any]]) -> dict[str, list[Any
     }
 
 
-def mean_fusion_weights(records: Iterable[Record]) -> dict[str, dict[str, float]]:
-    """Data set title -> feature -> fusion weight (a fraction), averaged over seeds, for runs with any."""
-    means = {}
-    for runs in grouped(records, data_set).values():
-        by_run: list[Mapping[str, float]] = [w for run in runs if (w := run.get("fusion_weights"))]
-        if by_run:
-            sums: dict[str, float] = {}
-            for feature, weight in (item for weights in by_run for item in weights.items()):
-                sums[feature] = sums.get(feature, 0.0) + weight
-            means[data_set_title(runs[0])] = {feature: total / len(by_run) for feature, total in sums.items()}
-    return means
-
-
-def mean_curves(records: Iterable[Record], measure: str = "loss") -> dict[str, list[float]]:
-    """Data set title -> a measure of each epoch ("loss", or "val": accuracy on validation images), averaged
-    over seeds; runs without it are left out.
+def runs_frame(records: Iterable[Record]) -> "DataFrame":
+    """The accuracies of some runs as one long table: a row for each run, part of its results ("base",
+    "targets NAME", "joint novel" ...) and metric; values are fractions.
     """
-    means = {}
-    for runs in grouped(records, data_set).values():
-        curves: list[Sequence[Mapping[str, float]]] = [
-            epochs
-            for run in runs
-            if (epochs := (run.get("train") or {}).get("epochs") or [])
-            and all(measure in epoch for epoch in epochs)
-        ]
-        if curves:
-            means[data_set_title(runs[0])] = [
-                sum(float(epoch[measure]) for epoch in of_runs) / len(curves)
-                for of_runs in zip(*curves, strict=False)
-            ]
-    return means
+    from pandas import DataFrame
+
+    rows = [
+        {
+            "protocol": protocol(record),
+            "method": str(part_of(record, "method")),
+            "variant": record.get("variant"),
+            "backbone": part_of(record, "weights").get("model"),
+            "weights": part_of(record, "weights").get("pretrained"),
+            "data set": data_set(record),
+            "classes": class_count(record),
+            "seed": record.get("seed"),
+            "shots": record.get("shots"),
+            "part": part,
+            "metric": metric,
+            "value": value,
+        }
+        for record in records
+        for part, metric, value in _shares(record["results"])
+    ]
+    return DataFrame(rows)
+
+
+def _shares(results: Mapping[str, Any], *path: str) -> Iterator[tuple[str, str, float]]:
+    """Part, metric and value of all numbers in a record's results; accuracies of classes are left out."""
+    for name, value in results.items():
+        if isinstance(value, Mapping) and name not in ("per_class", "precision", "chance"):
+            yield from _shares(value, *path, name)
+        elif path and isinstance(value, int | float):
+            yield " ".join(path), name, float(value)

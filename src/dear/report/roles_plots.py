@@ -18,7 +18,6 @@ from dear.report.drawing import (
     NEUTRAL,
     PALETTE,
     Drawing,
-    Omission,
     cell_axes,
     concept_styles,
     draw_cell,
@@ -61,9 +60,8 @@ def head_role_map(table: Mapping[str, Any]) -> Drawing:
 
     rows = -(-(len(attributes) + len(ROLE_COLORS)) // 4)
     size = (max(0.9 + width * len(columns), 5.2), 0.8 + 0.56 * len(layers) + 0.24 * rows)
-    data: list[list[object]] = [["layer", "head", "role", "attribute"]]
-    data += [[head["layer"], head["head"], head["role"], head.get("attribute") or ""] for head in heads]
-    return Drawing("roles", _role_words(heads), size, paint, data)
+
+    return Drawing("roles", _role_words(heads), size, paint)
 
 
 def _head_cell(head: Mapping[str, Any], colors: Mapping[str, str]) -> tuple[str, str, str]:
@@ -96,7 +94,7 @@ def _role_words(heads: Sequence[Mapping[str, Any]]) -> str:
     return f"Role of each attention head. {words}."
 
 
-def concept_map(table: Mapping[str, Any]) -> Drawing | Omission | None:
+def concept_map(table: Mapping[str, Any]) -> Drawing | None:
     """Heads as bars of their distribution over concepts: layers down, heads across. None without."""
     heads = [head for head in table["heads"] if head.get("share")]
     if not heads:
@@ -107,7 +105,7 @@ def concept_map(table: Mapping[str, Any]) -> Drawing | Omission | None:
     hatches = {concept: None if marker == MARKERS[0] else "////" for concept, (_, marker) in styles.items()}
     concepts = [concept for concept in order if any(head["share"].get(concept) for head in heads)]
     if not drawable(len(heads), -(-len(concepts) // CHEAP)):
-        return Omission("the concepts of the heads", "its numbers are in the role table")
+        return None
     layers = sorted({int(head["layer"]) for head in heads})
     columns = range(max(int(head["head"]) for head in heads) + 1)
 

@@ -7,13 +7,15 @@ The reader can name others (``dear report --mistakes-of``); all numbers are in t
 """
 
 import re
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
 import torch
+from pandas import DataFrame, concat
 from PIL import Image
 
 from dear.data.images.decode import as_image, decode
@@ -25,16 +27,7 @@ from dear.evaluation.mistakes import RECORDED_MISTAKES, Mistakes, content_hash, 
 from dear.evaluation.schema import Mistake
 from dear.report.drawing import Drawing
 from dear.report.grid import csv_file
-from dear.report.mistakes import (
-    CLASS_COLUMNS,
-    CONFUSION_COLUMNS,
-    MISTAKE_COLUMNS,
-    MistakesSection,
-    class_rows,
-    confusion_rows,
-    mistake_rows,
-    mistakes_section,
-)
+from dear.report.mistakes import MistakesSection, mistakes_section, mistakes_tables
 from dear.report.records import (
     Record,
     data_set,
@@ -54,8 +47,6 @@ WORST = 50
 """Classes that the table of a part shows, the worst."""
 SHORT_SIDE, LONGEST = 256, 768
 """Pixels of the shorter side of a picture, and at most of the longer one."""
-LARGEST = 2**26
-"""Bytes of a file whose picture is shown: a record may name any file, and each is hashed."""
 MAX_PICTURES = 512
 """Pictures that are remembered: more than a page shows."""
 PART_TITLES = {
@@ -117,42 +108,18 @@ class RunMistakes:
         return mistakes_section(self.mistakes, pictures, name, most_drawn=MAX_DRAWN, worst=WORST)
 
 
-@dataclass(frozen=True)
-class _File:
-    """A file in one state: equal under all its paths."""
-
-    path: Path = field(compare=False)
-    device: int
-    inode: int
-    size: int
-    modified: int
-
-
-def _tested(path: Path, sha256: str | None) -> Image.Image | None:
-    """The picture of a file if it has this content and is not too large for a page."""
-    try:
-        status = path.stat()
-    except (OSError, ValueError):  # a name with a zero byte is a ValueError
-        return None
-    if status.st_size > LARGEST:
-        return None
-    file = _File(path, status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
-    content, picture = _picture(file)
-    return picture if content == sha256 else None
-
-
 @lru_cache(MAX_PICTURES)
-def _picture(file: _File) -> tuple[str | None, Image.Image | None]:
-    """The hash of a file and its picture, read once: records may name one again and again, each time with
-    another hash.
-    """
+def _tested(path: Path, sha256: str | None) -> Image.Image | None:
+    """The picture of a file if it still has this content."""
     try:
-        content = read_image(file.path)
-        image = as_image(decode(file.path, SHORT_SIDE, content))
+        content = read_image(path)
+        if content_hash(content) != sha256:
+            return None
+        image = as_image(decode(path, SHORT_SIDE, content))
     except DearError:
-        return None, None
+        return None
     image.thumbnail((LONGEST, LONGEST))
-    return content_hash(content), image
+    return image
 
 
 @cache
@@ -347,18 +314,12 @@ def _matrix_name(runs: RunMistakes, names: set[str]) -> str:
 
 def mistakes_files(records: Sequence[Record]) -> dict[str, bytes]:
     """Tables of all mistakes as CSV by file name; none if no record has any."""
-    parts = mistakes_by_part(records)
-    if not parts:
-        return {}
-    first = ["data set", "protocol", "part", "method", "shots", "seeds"]
-    classes: list[list[object]] = [[*first, *CLASS_COLUMNS]]
-    confusions: list[list[object]] = [[*first, *CONFUSION_COLUMNS]]
-    examples: list[list[object]] = [[*first, *MISTAKE_COLUMNS]]
-    for runs in parts:
-        start = [runs.title, runs.protocol, runs.part, runs.method, runs.shots, runs.seeds]
-        mistakes = runs.mistakes
-        classes += [[*start, *row] for row in class_rows(mistakes.class_scores())]
-        confusions += [[*start, *row] for row in confusion_rows(mistakes)]
-        examples += [[*start, *row] for row in mistake_rows(mistakes)]
-    tables = {"classes.csv": classes, "confusions.csv": confusions, "mistakes.csv": examples}
-    return {name: csv_file(rows) for name, rows in tables.items()}
+    tables = defaultdict[str, list[DataFrame]](list)
+    for runs in mistakes_by_part(records):
+        facts = {
+            "data set": runs.title, "protocol": runs.protocol, "part": runs.part, "method": runs.method,
+            "shots": runs.shots, "seeds": runs.seeds,
+        }  # fmt: skip
+        for name, table in mistakes_tables(runs.mistakes).items():
+            tables[name].append(DataFrame([facts] * len(table), columns=[*facts]).join(table))
+    return {name: csv_file(concat(parts)) for name, parts in tables.items()}

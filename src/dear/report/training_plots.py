@@ -1,6 +1,6 @@
 """Figures of one method: its fusion weights and its training."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
@@ -11,19 +11,19 @@ from dear.report.drawing import (
     HEAT,
     PALETTE,
     Drawing,
-    Omission,
     cell_axes,
     draw_cell,
     drawable,
     plain_axes,
 )
+from dear.report.records import Record, data_set, data_set_title, grouped
 
 POINTS = 20_000
 """Epochs of all curves of a figure: more take seconds to draw, and their numbers megabytes."""
 PANEL = 20  # marks that take as long to draw as an empty panel or a legend's entry
 
 
-def fusion_heat_map(weights: Mapping[str, Mapping[str, float]]) -> Drawing | Omission:
+def fusion_heat_map(weights: Mapping[str, Mapping[str, float]]) -> Drawing | None:
     """Fusion weights in percent: data sets (keys) down, features across; the shade is proportional to the
     root.
     """
@@ -31,7 +31,7 @@ def fusion_heat_map(weights: Mapping[str, Mapping[str, float]]) -> Drawing | Omi
     if not features:
         raise DataError("there are no fusion weights to draw")
     if not drawable(len(features), len(weights)):
-        return Omission("the fusion weights", "its numbers are in the records")
+        return None
 
     def paint(figure: Figure) -> None:
         axes = cell_axes(figure, features, list(weights), "", "")
@@ -48,21 +48,20 @@ def fusion_heat_map(weights: Mapping[str, Mapping[str, float]]) -> Drawing | Omi
     )
     label_width = 0.5 + 0.085 * max(map(len, weights))
     size = (label_width + 0.68 * len(features), 0.6 + 0.36 * len(weights))
-    rows: list[list[object]] = [["data set", "feature", "weight"]]
-    rows += [[title, feature, value] for title, row in weights.items() for feature, value in row.items()]
-    return Drawing("fusion", f"Fusion weights in percent. {words}.", size, paint, rows)
+
+    return Drawing("fusion", f"Fusion weights in percent. {words}.", size, paint)
 
 
 def training_curves(
     losses: Mapping[str, Sequence[float]], validated: Mapping[str, Sequence[float]] | None = None
-) -> Drawing | Omission:
+) -> Drawing | None:
     """The mean loss of each epoch (counted from 1), one thin line per data set; beside it the accuracy on
     validation images (a fraction) of the data sets where it was measured.
     """
     if not any(losses.values()):
         raise DataError("no run has a training curve to draw")
     if not drawable(len(losses), PANEL) or sum(map(len, losses.values())) > POINTS:
-        return Omission("the training loss", "its numbers are in the records")
+        return None
     panels = {"loss": losses}
     if validated:
         panels["validation accuracy (%)"] = {
@@ -96,12 +95,39 @@ def training_curves(
 
     ends = "; ".join(f"{title} {curve[0]:.2f} to {curve[-1]:.2f}" for title, curve in losses.items() if curve)
     size = (7.6 if len(panels) > 1 else 5.6, 2.8 + 0.2 * -(-len(losses) // 3))
-    rows: list[list[object]] = [["measure", "data set", "epoch", "value"]]
-    rows += [
-        [measure, title, epoch, value]
-        for measure, curves in panels.items()
-        for title, curve in curves.items()
-        for epoch, value in enumerate(curve, start=1)
-    ]
+
     text = f"Training loss from the first to the last epoch: {ends}."
-    return Drawing("training", text, size, paint, rows)
+    return Drawing("training", text, size, paint)
+
+
+def mean_fusion_weights(records: Iterable[Record]) -> dict[str, dict[str, float]]:
+    """Data set title -> feature -> fusion weight (a fraction), averaged over seeds, for runs with any."""
+    means = {}
+    for runs in grouped(records, data_set).values():
+        by_run: list[Mapping[str, float]] = [w for run in runs if (w := run.get("fusion_weights"))]
+        if by_run:
+            sums: dict[str, float] = {}
+            for feature, weight in (item for weights in by_run for item in weights.items()):
+                sums[feature] = sums.get(feature, 0.0) + weight
+            means[data_set_title(runs[0])] = {feature: total / len(by_run) for feature, total in sums.items()}
+    return means
+
+
+def mean_curves(records: Iterable[Record], measure: str = "loss") -> dict[str, list[float]]:
+    """Data set title -> a measure of each epoch ("loss", or "val": accuracy on validation images), averaged
+    over seeds; runs without it are left out.
+    """
+    means = {}
+    for runs in grouped(records, data_set).values():
+        curves: list[Sequence[Mapping[str, float]]] = [
+            epochs
+            for run in runs
+            if (epochs := (run.get("train") or {}).get("epochs") or [])
+            and all(measure in epoch for epoch in epochs)
+        ]
+        if curves:
+            means[data_set_title(runs[0])] = [
+                sum(float(epoch[measure]) for epoch in of_runs) / len(curves)
+                for of_runs in zip(*curves, strict=False)
+            ]
+    return means

@@ -104,7 +104,7 @@ class Prompts(TypedDict, total=False):
 class TokenizerSettings(TypedDict, total=False):
     """The keys of `tokenizer_config.json` that are read here."""
 
-    model_max_length: int
+    model_max_length: float  # 1e30 for any
     do_lower_case: bool | None
     strip_accents: bool | None
     tokenize_chinese_chars: bool | None
@@ -266,7 +266,7 @@ def _load(source: str) -> SentenceModel:
     longest = settings.get("max_seq_length") or lengths.get("model_max_length", WIDEST)
     tokenizer = read_tokenizer(
         words_file, lengths_file, words=config["vocab_size"], clean="whitespace",
-        context=max(2, min(longest, config["max_position_embeddings"])),
+        context=max(2, int(min(longest, config["max_position_embeddings"]))),
         strip_sep_token=False,
     )  # fmt: skip
     for key, (text, normalized) in STEPS.items():

@@ -98,16 +98,7 @@ def train(
         warn(note)
     skips_sync = method.several_backwards and fabric.world_size > 1
     if checkpoint is not None:
-        history, best = load_checkpoint(
-            checkpoint,
-            method,
-            optimizer,
-            run,
-            epoch_steps=steps,
-            run_steps=of_run,
-            selects=validate is not None,
-            precision=fabric.strategy.precision,
-        )
+        history, best = load_checkpoint(checkpoint, method, optimizer, run, fabric.strategy.precision)
     progress(TrainingStep(min(len(history) * steps, of_run), of_run, len(history), epochs))
     for epoch in range(len(history), epochs):
         start, rates = time.perf_counter(), _rates(settings, epoch, steps, of_run)
@@ -161,7 +152,7 @@ def train(
         history.append(entry | {"seconds": time.perf_counter() - start})
         if checkpoint is not None and fabric.is_global_zero:
             scaling = fabric.strategy.precision.state_dict()
-            save_checkpoint(checkpoint, method, optimizer, run, history, best, steps=done, scaling=scaling)
+            save_checkpoint(checkpoint, method, optimizer, run, history, best, scaling=scaling)
         fabric.log_dict({f"{label}/{name}": value for name, value in entry.items()}, step=epoch + 1)
         progress(TrainingStep(done, of_run, epoch + 1, epochs, ends_epoch=True, losses=means))
     if best is not None:

@@ -136,6 +136,6 @@ def test_fit_takes_images_in_memory(classifier: DearClassifier) -> None:
     assert (bundle.classes, bundle.training["data"]) == (("house", "sea", "tree"), "images")
     assert (bundle.training["train_images"], bundle.training["test_images"]) == (9, 3)
     assert 0 <= bundle.metrics["accuracy"] <= 1
-    prediction: Any = bundle.predict(noise()[0])
+    prediction: Any = Predictor(bundle).predict(noise()[0])
     assert isinstance(prediction, Prediction)
     assert torch.get_default_dtype() == torch.float32

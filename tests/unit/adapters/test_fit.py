@@ -10,8 +10,8 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from dear.adapters.bundle import Bundle
-from dear.adapters.calibration import best_temperature
-from dear.adapters.fit import fit
+from dear.adapters.fit import best_temperature, fit
+from dear.adapters.model_card import model_card
 from dear.adapters.predictor import Predictor
 from dear.adapters.results import summary
 from dear.adapters.scoring import evaluate_bundle
@@ -207,8 +207,8 @@ def test_the_backbone_follows_the_data(monkeypatch: pytest.MonkeyPatch, small_cl
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         predictor.predict(picture)  # fit has said it
-    assert "**Not for photographs.**" in toy.model_card("toy")
-    assert "Not for photographs" not in real.model_card("real")
+    assert "**Not for photographs.**" in model_card(toy, "toy")
+    assert "Not for photographs" not in model_card(real, "real")
 
 
 def test_steps_are_reported(roles: Path) -> None:

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from dear.adapters.fit import fit
+from dear.adapters.model_card import model_card
 from dear.backbone.clip import Clip
 from dear.cli.fit import Fitted, render
 from dear.cli.output import PrintableConsole
@@ -16,52 +17,64 @@ from tests.unit.serving.small import small_predictor
 from tests.unit.training.world import noise_dataset
 
 METRICS: dict[str, Any] = {
-    "accuracy": 0.75, "gained": 6, "lost": 1, "confusions": [["cup", "big|pizza", 4], ["ant", "bee", 1]],
+    "accuracy": 0.75, "zero_shot": 0.25, "chance": 0.1, "calibration_error": 0.05, "gained": 7, "lost": 1,
+    "confusions": [["cup", "big|pizza", 4], ["ant", "bee", 1]],
 }  # fmt: skip
 
 
-def test_metrics_in_words(small_clip: Clip) -> None:
+def test_what_was_measured_in_words(small_clip: Clip) -> None:
     bundle = small_predictor(small_clip).bundle
-    training = {"data": "pets", "test_images": 12, "seconds": 0, "epoch": None, "seed": 0}
-    card = replace(bundle, metrics=METRICS, training=training).model_card("mine").splitlines()
+    training = {"data": "pets", "test_images": 12, "epoch": None, "seed": 0}
+    card = model_card(replace(bundle, metrics=METRICS, training=training), "mine").splitlines()
     for line in (
-        "Measured on 12 test images of pets:",
-        "| confusions | cup as big\\|pizza (4), ant as bee (1) |",
-        "| right, but wrong zero-shot (images) | 6 |",
-        "| wrong, but right zero-shot (images) | 1 |",
+        "Tested on pets:",
+        r"Most confused\: cup as big\|pizza (4), ant as bee (1).",
+        "| accuracy | 75.00% |",
         "| seed | 0 |",
     ):
         assert line in card
-    assert not [line for line in card if line.startswith(("| seconds", "| epoch"))]
+    assert not [line for line in card if line.startswith("| epoch")]
 
 
 def test_no_fact_of_a_stranger_replaces_one_of_the_card(small_clip: Clip) -> None:
     bundle = small_predictor(small_clip).bundle
     training = {"backbone": "ViT-L-14", "sha256 of the backbone's tensors": "0" * 64, "role_table": "mine"}
-    card = replace(bundle, training=training).model_card("mine")
+    card = model_card(replace(bundle, training=training), "mine")
     assert f"| sha256 of the backbone's tensors | `{bundle.weights.sha256}` |" in card
     assert not [text for text in ("ViT-L-14", "0" * 64, "| mine |") if text in card]
 
 
-@pytest.mark.parametrize("odd", ["abc", 7, [[1]], [["a", "b"]], [7], None])
-def test_confusions_of_a_stranger_may_be_anything(odd: Any, small_clip: Clip) -> None:
-    bundle = replace(small_predictor(small_clip).bundle, metrics={"confusions": odd})
-    assert "| confusions |" in bundle.model_card("mine")
-
-
-@pytest.mark.parametrize("where", ["a metric", "a list", "test_images", "a list of images", "sha256"])
+@pytest.mark.parametrize("where", ["data", "a list", "test_images", "sha256", "confusions"])
 def test_no_fact_of_a_stranger_is_markup(where: str, small_clip: Clip) -> None:
     bundle = small_predictor(small_clip).bundle
     text = "`x\n\n<script>alert(1)</script> [a](javascript:alert(1))\n# Forged"
-    metrics = METRICS | {"x": {"a metric": text, "a list": [text]}.get(where, 0)}
-    training = {
-        "data": "pets",
-        "test_images": {"test_images": text, "a list of images": [text]}.get(where, 1),
-    }
+    metrics = METRICS | ({"confusions": [[text, "b", 1]]} if where == "confusions" else {})
+    training = {"data": "pets", "test_images": 12} | {where: [text] if where == "a list" else text}
     weights = replace(bundle.weights, sha256=text if where == "sha256" else "0")
-    card = replace(bundle, metrics=metrics, training=training, weights=weights).model_card("mine")
-    assert "alert" in card
+    card = model_card(replace(bundle, metrics=metrics, training=training, weights=weights), "mine")
+    assert ("alert" in card) == (where != "a list")
     assert not [mark for mark in ("<script>", "[a](", "\n# Forged") if mark in card]
+
+
+def test_names_appear_literally(small_clip: Clip) -> None:
+    classes = (
+        "<script>alert(1)</script>", "[free](javascript:alert)", "https://evil.example", "www.evil.example",
+        "a\u202egnp.exe", "\u200fmark", "# title\n# more", "a|b", "*bold* ![x](y)",
+    )  # fmt: skip
+    bundle = replace(small_predictor(small_clip).bundle, classes=classes, templates=("a `{}` | <b>",))
+    card = model_card(bundle, 'x"); import os #\n![a](b)`')
+    # In CommonMark a backslash before a sign of ASCII makes it literal.
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;" in card
+    assert r"\[free\](javascript\:alert)" in card
+    assert r"https\://evil.example, www\.evil.example" in card
+    assert r"a\\u202egnp.exe" in card
+    assert r"\# title\\n\# more, a\|b, \*bold\* \!\[x\](y)" in card
+    assert r"a \`{}\` \| &lt;b&gt;" in card
+    assert not {"\u202e", "\u200f"} & {*card}
+    assert "<script" not in card
+    lines = card.splitlines()
+    assert r'predictor = dear.Predictor("x\"); import os #\\n![a](b)`")' in lines
+    assert lines.count("```") == 2
 
 
 def test_a_fit_without_test_images_says_so(
@@ -72,9 +85,9 @@ def test_a_fit_without_test_images_says_so(
     untested = replace(data, test=Subset(data.test, torch.empty(0, dtype=torch.int64)))
     bundle = fit(untested, method="zero-shot")
     assert (bundle.metrics, bundle.training["test_images"]) == ({}, 0)
-    card = bundle.model_card("mine")
+    card = model_card(bundle, "mine")
     assert "\nNot tested.\n" in card
-    assert "Measured" not in card
+    assert "Tested" not in card
     render(result(metrics={}, verdict=[], test_images=0), PrintableConsole(width=200))
     assert "Not tested: no image was left for testing." in capsys.readouterr().out
 

@@ -131,11 +131,17 @@ def test_no_path_of_this_machine_is_published(
     roles = RoleTable("by hand", bundle.weights, ("color",), heads)
     bundle, published = replace(bundle, roles=roles), dict[str, str]()
 
-    def upload(folder: Path, *_: Any, **__: Any) -> str:
-        published.update({file.name: file.read_text() for file in folder.glob("*.[jm]*")})
-        return "address"
+    class Client:
+        def __init__(self, **_: Any) -> None: ...
 
-    monkeypatch.setattr("dear.adapters.bundle_files.upload", upload)
+        def create_repo(self, *_: Any, **__: Any) -> None: ...
+
+        def upload_folder(self, *, folder_path: str, **_: Any) -> str:
+            published.update({file.name: file.read_text() for file in Path(folder_path).glob("*.[jm]*")})
+            return "address"
+
+    monkeypatch.setattr(hub, "require_answer", lambda: None)
+    monkeypatch.setattr("huggingface_hub.HfApi", Client)
     bundle.push_to_hub("someone/cards")
     assert {*published} == {CARD, CONFIG}
     for text in published.values():

@@ -21,7 +21,6 @@ from dear.cli.main import dispatch, main, split_name
 from dear.cli.registry import COMMANDS, Command
 from dear.errors import DataError
 from dear.reading.files import expanded
-from tests.unit.cli.forks import run_each
 from tests.unit.cli.sample import python, sample
 
 
@@ -285,13 +284,6 @@ def test_a_reader_that_goes_away_is_no_error() -> None:
     )
     done = python(code=code)
     assert (done.returncode, done.stderr) == (141, "")
-
-
-def test_help_does_not_import_torch() -> None:
-    commands = [["--help"], *([*name.split(), "--help"] for name in COMMANDS)]
-    for words, end in zip(commands, run_each(commands), strict=True):
-        assert end.code == 0, (words, end.output)
-        assert not {"torch", "open_clip", "matplotlib", "lightning_fabric"} & end.modules, words
 
 
 def test_models_that_are_refused_are_no_error(

@@ -19,7 +19,7 @@ from tests.unit.training.world import noise_dataset
     ("changes", "reason"),
     [
         ({"seed": -1}, "its seed is -1: it must be a whole number of at least 0"),
-        ({"seed": 2**63}, "an integer is beyond 64 bits"),
+        ({"seed": 2**63}, "seed is 9223372036854775808: it must be a whole number"),
     ],
 )
 def test_what_no_record_may_hold_is_refused_before_a_run(

@@ -105,7 +105,7 @@ def test_what_it_says_is_what_is_run(tmp_path: Path) -> None:
         (GOOD.replace("runs/x", "null"), "its out is None: it must be a path"),
         (GOOD.replace("mixed-paints", "''"), "a data set's name is empty"),
         (GOOD.replace("mixed-paints", "2020-99-99"), "not readable YAML: month must be in 1..12"),
-        (GOOD.replace("[3, 5]", "[3, 99999999999999999999]"), "the seed is 99999999999999999999"),
+        (GOOD.replace("[3, 5]", "[3, 99999999999999999999]"), "is 99999999999999999999: it must be"),
         ("protocol: cross-dataset\nout: x\nsource: tags\ndata: [tags]\n", "is both the source and a target"),
         ("protocol: ablation\nout: x\nof: 5\n", r"its of\[0\] is 5: it must be text"),
         ("protocol: ablation\nout: x\nof: [[mask]]\n", r"its of\[0\] is .'mask'.: it must be text"),

@@ -1,4 +1,4 @@
-"""The files that a recipe names: where they are looked for."""
+"""The recipes of the repository, and where the files that a recipe names are looked for."""
 
 import os
 from pathlib import Path
@@ -9,9 +9,22 @@ from dear.cli.help import descriptions
 from dear.errors import DearError
 from dear.evaluation.recipe import RecipeError, load_recipe, load_recipes
 from dear.methods.atprompt import AtPromptSettings
-from dear.methods.registry import METHODS
+from dear.methods.mmrl import MmrlSettings
+from dear.methods.mmrlpp import MmrlPlusSettings
+from dear.methods.promptsrc import PromptSrcSettings
+from dear.methods.registry import METHODS, option_groups
 from dear.methods.tac import TacSettings
+from dear.training.settings import TrainOptions
 
+ROOT = Path(__file__).parents[3]
+
+STATED = ("optimizer", "lr", "batch", "warmup_epochs", "warmup_lr", "weight_decay")
+# What other methods have for each data set, or for 20 epochs, is one value for 10.
+UNIFORM = {
+    "promptsrc": PromptSrcSettings(average_mean=7.5, average_std=1),
+    "mmrl": MmrlSettings(regularisation="uniform"),
+    "mmrl++": MmrlPlusSettings(regularisation="uniform"),
+}
 GOOD = "protocol: few-shot\nout: runs/x\ndata: mixed-paints\n"
 
 
@@ -91,3 +104,27 @@ def test_a_recipe_whose_name_marks_no_folder(tmp_path: Path, name: bytes) -> Non
     for given in (path, tmp_path):
         with pytest.raises(RecipeError, match="its name is not in UTF-8, or begins or ends with a space"):
             load_recipes(given)
+
+
+@pytest.mark.parametrize("group", [group for group in option_groups() if group != "dear"])
+def test_each_method_has_a_recipe_that_says_its_defaults(group: str) -> None:
+    """The recipe states the published settings, and how the authors train in full; so do the defaults."""
+    method = option_groups()[group]
+    experiment = load_recipe(ROOT / "recipes" / "methods" / f"{group}.yaml")
+    kind = METHODS[method].settings
+    (plan,) = experiment.plans
+    assert plan.method == method
+    assert plan.settings == kind()
+    published = TrainOptions().over(kind.training)
+    assert experiment.train.over({}) == published
+    length = "steps_per_shot" if published.steps_per_shot else "epochs"
+    assert all(getattr(experiment.train, name) is not None for name in (*STATED, length))
+
+
+@pytest.mark.parametrize("recipe", ["all", "alone", "uniform"])
+def test_recipes_of_all_methods(recipe: str) -> None:
+    experiment = load_recipe(ROOT / "recipes" / "methods" / f"{recipe}.yaml")
+    able = [name for name, one in METHODS.items() if one.open_vocabulary]  # base-to-novel has other classes
+    assert [plan.method for plan in experiment.plans] == able
+    changed = {plan.method: plan.settings for plan in experiment.plans if plan.settings}
+    assert changed == (UNIFORM if recipe == "uniform" else {})

@@ -48,15 +48,16 @@ def test_all_that_is_written(tmp_path: Path) -> None:
         "base-to-novel", "base-to-novel-methods", "base-to-novel-paired", "cross-dataset",
         "domain-generalization", "few-shot", "ablation-loss",
     ]  # fmt: skip
-    wanted = {f"{name}.{kind}" for name in names for kind in ("md", "tex", "csv")} | {
-        "report.html",
-        "report.md",
-    }
+    wanted = {f"{name}.csv" for name in names} | {"report.html", "report.md", "report.csv", "report.tex"}
     figures = ("bars", "costs", "few-shot", "fusion", "gains", "roles", "training")
-    wanted |= {f"figure-{name}.{kind}" for name in figures for kind in ("svg", "png", "tex", "csv")}
+    wanted |= {f"figure-{name}.svg" for name in figures}
     assert {path.name for path in (tmp_path / "report").iterdir()} == wanted
     assert {path.name for path in made.files} == wanted
     assert "| CE | 70.00 | 50.00 |" in (tmp_path / "report" / "report.md").read_text()
+    with (tmp_path / "report" / "report.csv").open(newline="") as file:
+        runs = [tuple(row.values()) for row in csv.DictReader(file)]
+    facts = ("zero-shot", "", "tiny", "world", "tools", "2", "1", "16")
+    assert ("base-to-novel", *facts, "novel", "accuracy", "0.5") in runs
     page = made.html.read_text()
     assert "All &lt;of&gt; it" in page
     for name in names[1:]:
@@ -212,7 +213,7 @@ def test_names_are_no_formulas_and_titles_no_markdown(tmp_path: Path) -> None:
     title = "A `b` *c* [d](e:f)\n![g](h) <i>|j\\"
     write_folder_report(tmp_path, title=title)
     first = (tmp_path / "report/report.md").read_text().splitlines()[0]
-    assert first == r"# A \`b\` \*c\* \[d\](e:f) !\[g\](h) &lt;i>\|j" + 2 * "\\"
+    assert first == r"# A \`b\` \*c\* \[d\](e:f) !\[g\](h) \<i>\|j" + 2 * "\\"
     with (tmp_path / "report/base-to-novel.csv").open(newline="") as file:
         labels = [line[0] for line in csv.reader(file)]
     assert labels[1:3] == ['\'=HYPERLINK("x"): chance', '\'=HYPERLINK("x"): dear']
@@ -221,7 +222,7 @@ def test_names_are_no_formulas_and_titles_no_markdown(tmp_path: Path) -> None:
 @pytest.mark.parametrize("first", "=+-@\t")
 def test_a_cell_that_begins_like_a_formula(first: str) -> None:
     grid = Grid("x", "x", f"{first}corner", (f"{first}column",), (GridRow(f"{first}row", (Cell(-3.0),)),))
-    lines = [*csv.reader(io.StringIO(grid.to_csv(), newline=""))]
+    lines = [*csv.reader(io.StringIO(grid.to_csv().decode(), newline=""))]
     assert lines[0][0::2] == [f"'{first}corner", f"'{first}column", f"'{first}column seeds"]
     assert (lines[1][0], lines[1][2]) == (f"'{first}row", "-3.0000")
     assert csv_text(f"a{first}\r") == f"a{first}\\x0d"

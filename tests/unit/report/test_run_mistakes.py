@@ -2,7 +2,6 @@
 
 import csv
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,6 @@ from PIL import Image
 from dear.data.world.tasks import load_task
 from dear.errors import DataError
 from dear.evaluation.mistakes import content_hash
-from dear.report import run_mistakes as module
 from dear.report.folder import write_folder_report
 from dear.report.html import report_page
 from dear.report.run_mistakes import mistakes_by_part, mistakes_page
@@ -183,25 +181,6 @@ def test_pictures_are_shown_while_they_are_what_was_tested(tmp_path: Path) -> No
     assert "2 images are not shown" in " ".join(page.split())
 
 
-def test_a_picture_is_read_once_and_no_longer_than_a_page_needs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A record of 60 kB named one of 120 megapixels 384 times, each of which took 2 s."""
-    path = tmp_path / "long.png"
-    Image.new("RGB", (300, 9000), (10, 200, 30)).save(path)
-    read, seen = module.read_image, list[Path]()
-    monkeypatch.setattr(module, "read_image", lambda path: seen.append(path) or read(path))
-    example = wrong(0, 0.9, file="long.png", sha256=content_hash(path.read_bytes()))
-    mistakes = [part([[0, 1, 1]], [4, 3, 3], folder=str(tmp_path), examples=[example])]
-    for run in mistakes_by_part(
-        [record("tools", name, 0.7, 0.5, mistakes=mistakes) for name in ("coop", "tac")]
-    ):
-        picture = run.tested[0].picture(run.mistakes.examples[0])
-        assert picture is not None
-        assert picture.size == (48, 768)
-    assert seen == [path]
-
-
 def test_pictures_of_the_world_are_drawn_again() -> None:
     images = load_task("mixed-paints").test
     for identity, count in ((images.identity, 1), ("world/mixed-paints/test/seed43/v0/0", 0)):
@@ -233,23 +212,3 @@ def test_a_part_has_its_mistakes_once(tmp_path: Path) -> None:
     runs = put(tmp_path / "runs", record("tools", "coop", 0.7, 0.5, mistakes=[FIRST, FIRST]))
     with pytest.raises(DataError, match=r"its mistakes\[1\]\.part is \[.*\]: each names a part, once"):
         write_folder_report(runs)
-
-
-class Counted(list[dict[str, str]]):
-    """A list that counts how often it is read."""
-
-    readings = 0
-
-    def __iter__(self) -> Iterator[dict[str, str]]:
-        self.readings += 1
-        return super().__iter__()
-
-
-def test_the_targets_of_a_record_are_read_once_for_all_its_parts() -> None:
-    """A record of 6.5 MB, with 95,000 targets and 990 parts, took a report 54 s."""
-    targets = Counted([{"name": "toys", "title": "Toys"}, {"name": "pets"}])
-    parts = [FIRST | {"part": ["targets", name]} for name in ("toys", "pets", "cars")]
-    run = record("tools", "coop", 0.7, 0.5, targets=targets, mistakes=[FIRST, *parts])
-    by_part = [(runs.dataset, runs.title) for runs in mistakes_by_part([run])]
-    assert by_part == [("tools", "Tools"), ("toys", "Toys"), ("pets", "pets"), ("cars", "cars")]
-    assert targets.readings == 1

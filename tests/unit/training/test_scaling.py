@@ -12,7 +12,7 @@ from lightning_fabric.plugins import MixedPrecision
 
 from dear.backbone.clip import Clip, tensors_hash
 from dear.progress import TrainingStep
-from dear.training.checkpoint import CheckpointError, read_state, write_state
+from dear.training.checkpoint import read_state
 from dear.training.loop import train
 from dear.training.settings import TrainSettings
 from tests.unit.training.world import few, small_dear
@@ -85,37 +85,3 @@ def test_its_scale_and_count_are_in_the_checkpoint(small_clip: Clip, tmp_path: P
     assert len(json.loads(state["history"])) == 2
     assert state["scaling"]["scale"] == 2.0**11  # doubled after the fifth step of 2 x 3
     assert state["scaling"]["_growth_tracker"] == 2 * STEPS - 5
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"scale": 0.0},
-        {"scale": float("nan")},
-        {"scale": "2"},
-        {"_growth_tracker": 5},
-        {"_growth_tracker": -1},
-        {"growth_factor": 3.0},
-        {"more": 1},
-        None,
-    ],
-)
-def test_the_state_of_no_scaler_is_refused(
-    change: dict[str, Any] | None, small_clip: Clip, tmp_path: Path
-) -> None:
-    path = tmp_path / "c"
-    with pytest.raises(KeyboardInterrupt):
-        train(
-            small_dear(small_clip),
-            few(),
-            SETTINGS,
-            seed=1,
-            checkpoint=path,
-            fabric=scaled(),
-            progress=stop_after(1),
-        )
-    state = read_state(path)
-    state["scaling"] = {} if change is None else state["scaling"] | change
-    write_state(path, state)
-    with pytest.raises(CheckpointError, match="grad"):
-        train(small_dear(small_clip), few(), SETTINGS, seed=1, checkpoint=path, fabric=scaled())

@@ -130,7 +130,7 @@ def require_keys(source: str, keys: Sequence[str], names: Sequence[str] | None =
     not in UTF-8; LimitError for too many or too long ones.
     """
     names = keys if names is None else names
-    at_most("classes", len(names), source)
+    at_most("prompts", len(names), source)
     at_most("class_name", max(map(len, names), default=0), source)
     for key, name in zip(keys, names, strict=True):
         if name != without_surrogates(name):  # an undecodable byte of a file name

@@ -10,7 +10,7 @@ from importlib import import_module
 from typing import Any, ClassVar
 
 from dear.evaluation.protocols import PROTOCOLS, protocol_class
-from dear.report.drawing import Drawing, Omission
+from dear.report.drawing import Drawing
 from dear.report.grid import Grid
 from dear.report.records import Record, protocol, readable
 
@@ -19,7 +19,7 @@ from dear.report.records import Record, protocol, readable
 class Figure:
     """A figure above a table of the page; ``name`` is its text alternative, for screen readers."""
 
-    drawing: Drawing | Omission
+    drawing: Drawing | None
     name: str
     caption: str
 

@@ -7,7 +7,7 @@ from typing import Any
 from matplotlib.figure import Figure as Canvas
 
 from dear.errors import DataError
-from dear.report.drawing import DASHES, NEUTRAL, PALETTE, Drawing, Omission, drawable, plain_axes
+from dear.report.drawing import DASHES, NEUTRAL, PALETTE, Drawing, drawable, plain_axes
 from dear.report.grid import Cell, Grid, GridRow, marked
 from dear.report.protocols import Figure, ProtocolReport
 from dear.report.records import (
@@ -84,7 +84,7 @@ def few_shot_grid(records: Iterable[Record]) -> Grid:
     )
 
 
-def few_shot_plot(curves: Curves) -> Drawing | Omission:
+def few_shot_plot(curves: Curves) -> Drawing | None:
     """Accuracy in percent by shots, the average first; 0 shots is a horizontal line. Raises DataError if
     there is none.
     """
@@ -94,7 +94,7 @@ def few_shot_plot(curves: Curves) -> Drawing | Omission:
     methods = list(dict.fromkeys(method for title in titles for method in curves[title]))
     shots_of_all = {n for title in titles for curve in curves[title].values() for n in curve}
     if not drawable(len(titles), max(len(methods) * len(shots_of_all), PANEL)):
-        return Omission("the accuracy by shots")
+        return None
     colored = [m for m in methods if any(set(curves[title].get(m, {})) - {0} for title in titles)]
     down = -(-len(titles) // ACROSS)
 
@@ -140,16 +140,10 @@ def few_shot_plot(curves: Curves) -> Drawing | Omission:
         )
         for title in titles
     )  # fmt: skip
-    rows: list[list[object]] = [["data set", "method", "images per class", "accuracy (%)", "±"]]
-    rows += [
-        [title, method, n, cell.mean, "" if cell.spread is None else cell.spread]
-        for title in titles
-        for method, curve in curves[title].items()
-        for n, cell in curve.items()
-    ]
+
     text = f"Accuracy in percent by images per class. {words}."
     size = (7.6, 0.4 + 2.1 * down + 0.22 * -(-len(methods) // 4))
-    return Drawing("few-shot", text, size, paint, rows)
+    return Drawing("few-shot", text, size, paint)
 
 
 class FewShotReport(ProtocolReport):
