@@ -16,7 +16,6 @@ import torch
 from jaxtyping import UInt8
 from torch import Tensor
 
-from dear.backbone.preprocess import Preprocess
 from dear.data.images.decode import decode
 from dear.data.images.formats import SUFFIXES, read_image
 from dear.data.images.photos import in_parallel
@@ -163,7 +162,17 @@ def _encode(
     before = store.rows
 
     def read(path: str) -> tuple[Entry, UInt8[Tensor, "3 size size"] | None]:
-        return _read(folder, path, encoder.preprocess)
+        """A file's entry and, if readable, its test view. The stamp is taken before reading."""
+        stamp, file = _stamp_of(folder / path), folder / path
+        try:
+            if stamp is None:
+                raise DataError(f"{file} disappeared while the folder was read.")
+            content = read_image(file)
+            view = eval_view(decode(file, data=content), encoder.preprocess)
+        except DataError as error:
+            reason = str(error).encode("utf-8", "backslashreplace").decode()  # a name need not be UTF-8
+            return Entry(path, stamp or (-1, -1), reason=reason), None
+        return Entry(path, stamp, hashlib.sha256(content).hexdigest()), view
 
     for start in range(0, len(paths), CHUNK):
         chunk = paths[start : start + CHUNK]
@@ -184,22 +193,6 @@ def _encode(
             store.set(rows=store.rows + len(views))
         progress("encoding images", start + len(chunk), len(paths))
     return store.rows - before
-
-
-def _read(
-    folder: Path, path: str, preprocess: Preprocess
-) -> tuple[Entry, UInt8[Tensor, "3 size size"] | None]:
-    """A file's entry and, if readable, its test view. The stamp is taken before reading."""
-    stamp = _stamp_of(folder / path)
-    try:
-        if stamp is None:
-            raise DataError(f"{folder / path} disappeared while the folder was read.")
-        content = read_image(folder / path)
-        view = eval_view(decode(folder / path, data=content), preprocess)
-    except DataError as error:
-        reason = str(error).encode("utf-8", "backslashreplace").decode()  # a name need not be UTF-8
-        return Entry(path, stamp or (-1, -1), reason=reason), None
-    return Entry(path, stamp, hashlib.sha256(content).hexdigest()), view
 
 
 def _stamp_of(path: Path) -> Stamp | None:

@@ -7,6 +7,7 @@ import json
 import os
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -179,31 +180,33 @@ class Index:
             from pyarrow import parquet
         except ImportError as error:
             raise SettingsError(f"Parquet requires pyarrow: {installation('datasets')}.") from error
-        embed = self.metadata["embed"]
-        types = {"path": pa.string(), "class": pa.string(), "size": pa.int64(), "mtime": pa.int64()}
-        types |= {"sha256": pa.string()}
-        types |= {f"vector_{name}": pa.list_(pa.float32(), embed) for name in self.features}
-        schema = pa.schema(types, metadata={"dear": json.dumps(self.metadata)})
-        files = 0
-        with output_file(path) as file, parquet.ParquetWriter(file, schema) as writer:
+        files, embed = 0, self.metadata["embed"]
+        facts = {"dear": json.dumps(self.metadata)}
+        with output_file(path) as file, ExitStack() as stack:
+            writer = None
             for store in self.stores:
-                with store.reading():
-                    listed = store.ask(
-                        "SELECT path, size, mtime, sha256, row FROM files WHERE row IS NOT NULL ORDER BY row"
-                    )
-                    while part := listed.fetchmany(EXPORTED_AT_ONCE):
-                        names, sizes, mtimes, hashes, rows = zip(*part, strict=True)
-                        paths = [name.decode("utf-8", "replace") for name in names]
-                        classes = [os.path.basename(os.path.dirname(name)) for name in paths]
-                        vectors = [
-                            pa.FixedSizeListArray.from_arrays(
-                                store.vectors[name][[*rows]].astype(np.float32).ravel(), embed
-                            )
-                            for name in self.features
-                        ]
-                        columns = [paths, classes, sizes, mtimes, hashes, *vectors]
-                        writer.write_batch(pa.record_batch([*map(pa.array, columns)], schema=schema))
-                        files += len(part)
+                stack.enter_context(store.reading())
+                listed = store.ask(
+                    "SELECT path, size, mtime, sha256, row FROM files WHERE row >= 0 ORDER BY row"
+                )
+                while part := listed.fetchmany(EXPORTED_AT_ONCE):
+                    names, sizes, mtimes, hashes, rows = zip(*part, strict=True)
+                    paths = [name.decode("utf-8", "replace") for name in names]
+                    classes = [os.path.basename(os.path.dirname(name)) for name in paths]
+                    columns = {
+                        "path": paths,
+                        "class": classes,
+                        "size": sizes,
+                        "mtime": mtimes,
+                        "sha256": hashes,
+                    }
+                    for name, stored in store.vectors.items():
+                        numbers = stored[[*rows]].astype(np.float32).ravel()
+                        columns[f"vector_{name}"] = pa.FixedSizeListArray.from_arrays(numbers, embed)
+                    table = pa.table(columns, metadata=facts)
+                    writer = writer or stack.enter_context(parquet.ParquetWriter(file, table.schema))
+                    writer.write_table(table)
+                    files += len(part)
         return files
 
 
@@ -231,10 +234,8 @@ def list_shards(folder: Path) -> list[Path]:
 
 def pair_weights(by: Sequence[str], weights: Sequence[float] | None) -> dict[str, float]:
     """Features and weights from the two lists of a command. Raises SettingsError."""
-    if not by:
-        raise SettingsError("there is no feature to compare by: name at least one, for example class.")
-    if len(set(by)) < len(by):
-        raise SettingsError(f"a feature appears twice in {', '.join(by)}.")
+    if not by or len(set(by)) < len(by):
+        raise SettingsError(f"there is no feature to compare by, or one twice: {', '.join(by)}.")
     if weights is not None and len(weights) != len(by):
         raise SettingsError(
             f"{len(weights)} weights for {len(by)} features ({', '.join(by)}): give one weight per feature."

@@ -1,4 +1,4 @@
-"""A contact sheet: a query and its neighbours as one PNG."""
+"""A contact sheet: a query and its neighbors as one PNG."""
 
 import hashlib
 from bisect import bisect_right
@@ -12,27 +12,24 @@ from PIL import Image, ImageDraw, ImageFont, ImageOps
 from dear.data.images.decode import as_image, decode
 from dear.data.images.formats import read_image
 from dear.errors import DataError, OutputError
-from dear.reading.files import file_size
 from dear.retrieval.results import Hit
 from dear.writing import output_file
 
 SIDE, GAP, LINE = 160, 8, 14  # pixels: cell of a picture, gap between cells, height of a line of text
-LARGEST = 2**26  # bytes of a file that is shown: an index may name any, again and again
 INK, PAPER, MISSING = "#1b1f24", "#ffffff", "#d5d9de"
 
 
 class SheetRow(NamedTuple):
-    """A row of the sheet: the query's title and its neighbours."""
+    """A row of the sheet: the query's title and its neighbors."""
 
     title: str
     hits: Sequence[Hit]
 
 
 def contact_sheet(query: Path | None, title: str, rows: Sequence[SheetRow], folder: Path) -> Image.Image:
-    """The query (a picture or, without one, its text), then a row of neighbours for each search.
+    """The query (a picture or, without one, its text), then a row of neighbors for each search.
 
-    A picture that can no longer be read, or whose content is not the one that the index knows, is a grey
-    cell: the index of a stranger may name any picture of this machine.
+    A picture that can no longer be read, or was changed since it was indexed, is a gray cell.
     """
     columns = max((len(row.hits) for row in rows), default=1) or 1
     cell, head = SIDE + 2 * LINE + GAP, LINE + GAP
@@ -70,8 +67,6 @@ def save_sheet(sheet: Image.Image, path: Path) -> None:
 def _thumbnail(path: Path, sha256: str | None = None) -> Image.Image:
     """A picture in a cell; with a hash only the content that has it."""
     try:
-        if (file_size(path) or 0) > LARGEST:
-            raise DataError(f"{path} is too large for a cell.")
         content = read_image(path)
         if sha256 is not None and hashlib.sha256(content).hexdigest() != sha256:
             raise DataError(f"{path} was changed since it was indexed.")

@@ -117,6 +117,8 @@ class Store:
         try:
             status = (self.folder / FILE).stat()
             if self._state[:2] != (file := (status.st_ino, status.st_mtime_ns)):
+                if self._state:
+                    self.close()
                 # A server reads from several threads, one at a time.
                 self.database = sqlite3.connect(
                     self.folder / FILE, timeout=30, isolation_level=None, check_same_thread=False
