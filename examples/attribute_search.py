@@ -13,7 +13,6 @@ from pathlib import Path
 from PIL import Image
 
 import dear
-from dear.retrieval.sheet import SheetRow, contact_sheet, save_sheet
 
 SEARCHES = {
     "class": {"class": 1.0},
@@ -37,13 +36,10 @@ def main(bundle: Path, images: Path, work: Path) -> None:
     print(f"{built.files} images by {', '.join(built.features)}")
     index = dear.open_index(work / "index")
     query = min(path for path in images.rglob("*") if path.suffix in (".png", ".jpg", ".jpeg"))
-    rows = [
-        SheetRow(f"by {name}", index.query_image(encoder, query, weights))
-        for name, weights in SEARCHES.items()
-    ]
-    for row in rows:
-        print(f"{row.title}:", *(f"{hit.path} {hit.score:.2f}" for hit in row.hits[:5]))
-    save_sheet(contact_sheet(query, query.name, rows, images), Path("search.png"))
+    rows = {f"by {name}": index.query_image(encoder, query, weights) for name, weights in SEARCHES.items()}
+    for title, hits in rows.items():
+        print(f"{title}:", *(f"{hit.path} {hit.score:.2f}" for hit in hits[:5]))
+    dear.contact_sheet(query, query.name, rows, images).save("search.png")
 
 
 if __name__ == "__main__":

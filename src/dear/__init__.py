@@ -32,6 +32,7 @@ _HOME = {
     "TrainOptions": "dear.training.settings",
     "TrainSettings": "dear.training.settings",
     "build_index": "dear.retrieval.build",
+    "contact_sheet": "dear.retrieval.sheet",
     "discover": "dear.roles.discover",
     "encoder_for": "dear.retrieval.encoder",
     "evaluate_bundle": "dear.adapters.scoring",
@@ -85,6 +86,7 @@ if TYPE_CHECKING:
     from dear.retrieval.encoder import encoder_for as encoder_for
     from dear.retrieval.index import Index as Index
     from dear.retrieval.index import open_index as open_index
+    from dear.retrieval.sheet import contact_sheet as contact_sheet
     from dear.roles.discover import discover as discover
     from dear.roles.packaged import role_table as role_table
     from dear.roles.phrases import load_pool as load_pool

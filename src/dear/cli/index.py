@@ -188,7 +188,7 @@ def command_query(
     if not text and not os.path.exists(query):
         raise DataError(f"there is no image {query}: check the path, or give --text to search by a text.")
     from dear.retrieval.index import open_index, pair_weights
-    from dear.retrieval.sheet import SheetRow, check_sheet, contact_sheet, save_sheet
+    from dear.retrieval.sheet import check_sheet, contact_sheet, save_sheet
 
     mixed = pair_weights(by, weights)
     if sheet is not None:
@@ -206,8 +206,8 @@ def command_query(
         hits = opened.query_image(encoder, Path(query), mixed, count=count, itself=itself, words=worded)
     if sheet is not None:
         title = " + ".join(f"{weight:g} {name}" for name, weight in mixed.items())
-        row = SheetRow(f"by {title}", hits)
-        save_sheet(contact_sheet(None if text else Path(query), query, [row], opened.folder), sheet)
+        image, rows = None if text else Path(query), {f"by {title}": hits}
+        save_sheet(contact_sheet(image, query, rows, opened.folder), sheet)
     return Neighbours(query, opened.folder, mixed, hits, sheet)
 
 

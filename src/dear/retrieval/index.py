@@ -172,7 +172,7 @@ class Index:
 
         Each readable file is a row: ``path``, ``class`` (the name of the folder that it is in), ``size``,
         ``mtime`` (nanoseconds), ``sha256``, and for each feature a ``vector_NAME`` of float32. The facts of
-        the model are in the file's metadata, as JSON under "dear". Raises SettingsError without pyarrow,
+        the model are in the file's metadata, as JSON under "index". Raises SettingsError without pyarrow,
         OutputError.
         """
         try:
@@ -181,7 +181,7 @@ class Index:
         except ImportError as error:
             raise SettingsError(f"Parquet requires pyarrow: {installation('datasets')}.") from error
         files, embed = 0, self.metadata["embed"]
-        facts = {"dear": json.dumps(self.metadata)}
+        facts = {"index": json.dumps(self.metadata)}
         with output_file(path) as file, ExitStack() as stack:
             writer = None
             for store in self.stores:

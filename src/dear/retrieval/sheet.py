@@ -2,10 +2,9 @@
 
 import hashlib
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import ceil
 from pathlib import Path
-from typing import NamedTuple
 
 from PIL import Image, ImageDraw, ImageFont, ImageOps
 
@@ -19,19 +18,14 @@ SIDE, GAP, LINE = 160, 8, 14  # pixels: cell of a picture, gap between cells, he
 INK, PAPER, MISSING = "#1b1f24", "#ffffff", "#d5d9de"
 
 
-class SheetRow(NamedTuple):
-    """A row of the sheet: the query's title and its neighbors."""
-
-    title: str
-    hits: Sequence[Hit]
-
-
-def contact_sheet(query: Path | None, title: str, rows: Sequence[SheetRow], folder: Path) -> Image.Image:
-    """The query (a picture or, without one, its text), then a row of neighbors for each search.
+def contact_sheet(
+    query: Path | None, title: str, rows: Mapping[str, Sequence[Hit]], folder: Path
+) -> Image.Image:
+    """The query (a picture or, without one, its text), then a row of neighbors for each search, by its title.
 
     A picture that can no longer be read, or was changed since it was indexed, is a gray cell.
     """
-    columns = max((len(row.hits) for row in rows), default=1) or 1
+    columns = max(map(len, rows.values()), default=1) or 1
     cell, head = SIDE + 2 * LINE + GAP, LINE + GAP
     top = head + (SIDE + GAP if query else 0)
     sheet = Image.new("RGB", (GAP + columns * (SIDE + GAP), top + len(rows) * (head + cell)), PAPER)
@@ -39,10 +33,10 @@ def contact_sheet(query: Path | None, title: str, rows: Sequence[SheetRow], fold
     pen.text((GAP, GAP // 2), _short(title, columns * SIDE), fill=INK, font=_font())
     if query:
         sheet.paste(_thumbnail(query), (GAP, head))
-    for number, row in enumerate(rows):
+    for number, (row_title, hits) in enumerate(rows.items()):
         y = top + number * (head + cell)
-        pen.text((GAP, y), _short(row.title, columns * SIDE), fill=INK, font=_font())
-        for column, hit in enumerate(row.hits):
+        pen.text((GAP, y), _short(row_title, columns * SIDE), fill=INK, font=_font())
+        for column, hit in enumerate(hits):
             x = GAP + column * (SIDE + GAP)
             sheet.paste(_thumbnail(folder / hit.path, hit.sha256), (x, y + head))
             pen.text((x, y + head + SIDE), f"{hit.score:.3f}", fill=INK, font=_font())

@@ -264,7 +264,7 @@ def test_parquet_has_every_file_and_its_vectors(tmp_path: Path, shard: str | Non
     index, file = open_index(out), tmp_path / "out" / "index.parquet"
     assert index.export_parquet(file) == 9
     table = parquet.read_table(file)
-    assert json.loads(table.schema.metadata[b"dear"])["identity"] == "plain"
+    assert json.loads(table.schema.metadata[b"index"])["identity"] == "plain"
     rows = {row["path"]: row for row in table.to_pylist()}
     assert rows.keys() == {str(path.relative_to(folder)) for path in folder.rglob("*.png")} - {"broken.png"}
     wide = rows["wide/green.png"]
