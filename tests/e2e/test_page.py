@@ -19,7 +19,7 @@ import pytest
 from dear.adapters.index_encoder import BundleEncoder
 from dear.backbone.clip import Clip
 from dear.retrieval.build import build_index
-from dear.retrieval.query import Index
+from dear.retrieval.index import open_index
 from dear.serving.examples import Example
 from dear.serving.limits import Limits
 from dear.serving.middleware import Rate
@@ -65,7 +65,7 @@ def service(small_clip: Clip, tmp_path: Path) -> Service:
         (folder / f"{seed}.png").write_bytes(png(picture(seed)))
     build_index(BundleEncoder(predictor), folder, tmp_path / "index")
     shown = [Example(f"shade {seed}", png(picture(seed))) for seed in (3, 5)]
-    return Service(predictor, Limits(upload=1), Index.open(tmp_path / "index"), "shades", shown)
+    return Service(predictor, Limits(upload=1), open_index(tmp_path / "index"), "shades", shown)
 
 
 Open = Callable[..., Any]

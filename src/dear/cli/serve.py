@@ -61,7 +61,7 @@ def command(
     check_bundle(bundle)
     from dear.adapters.predictor import Predictor  # loads torch: what can be refused without it is
     from dear.cli.output import progress_console
-    from dear.retrieval.query import open_index
+    from dear.retrieval.index import open_index
     from dear.serving.server import address, end_at_once, listen, require_app, run, trusted_hosts
 
     require_app()

@@ -24,7 +24,7 @@ from dear.errors import DataError, DearError
 from dear.limits import LimitError, at_most
 from dear.reading.files import file_size
 from dear.retrieval.encoder import HeadEncoder
-from dear.retrieval.query import Searchable, weights_of
+from dear.retrieval.index import Index, pair_weights
 from dear.retrieval.results import Hit
 from dear.serving.examples import Example, encode_png
 from dear.serving.limits import Limits, Refused
@@ -103,7 +103,7 @@ class Service:
         self,
         predictor: Predictor,
         limits: Limits = DEFAULTS,
-        index: Searchable | None = None,
+        index: Index | None = None,
         name: str = "",
         examples: Sequence[Example] = (),
     ) -> None:
@@ -172,7 +172,7 @@ class Service:
         """
         if self.index is None:
             raise Refused(404, "not-found", "this server has no index of images: start it with --index DIR.")
-        shares, query = weights_of(by, weights), hashlib.sha256(data).hexdigest()
+        shares, query = pair_weights(by, weights), hashlib.sha256(data).hexdigest()
         features = await self._searches.submit(await self.decode(data))
         queries = dict(zip((self._heads or self.predictor).features, features, strict=True))
         async with self._search:

@@ -18,7 +18,7 @@ from dear.backbone.clip import Clip
 from dear.errors import DataError
 from dear.retrieval.build import build_index
 from dear.retrieval.encoder import encoder_for
-from dear.retrieval.query import open_index
+from dear.retrieval.index import open_index
 from dear.serving.examples import load_examples
 from dear.serving.limits import Limits
 from dear.serving.service import Service
@@ -152,7 +152,7 @@ def test_what_an_index_says_of_this_machine_stays_here(
         raise DataError("the index /home/somebody/photos.index is damaged")
 
     client = serve(folder)
-    monkeypatch.setattr("dear.retrieval.query.Index.query", query)
+    monkeypatch.setattr("dear.retrieval.index.Index.query", query)
     answer = client.post("/api/neighbours", content=QUERY)
     assert (answer.status_code, answer.json()["kind"], "somebody" in answer.text) == (503, "server", False)
     without = TestClient(create_app(Service(predictor)), base_url="http://a")
