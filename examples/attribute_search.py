@@ -13,6 +13,9 @@ from pathlib import Path
 from PIL import Image
 
 import dear
+from dear.adapters.index_encoder import BundleEncoder
+from dear.data.dataset import Dataset
+from dear.retrieval.sheet import contact_sheet
 
 SEARCHES = {
     "class": {"class": 1.0},
@@ -21,7 +24,7 @@ SEARCHES = {
 }
 
 
-def world_images(task: dear.Dataset, place: Path, every: int = 10) -> Path:
+def world_images(task: Dataset, place: Path, every: int = 10) -> Path:
     """Write some test pictures of a world task as files."""
     place.mkdir()
     for number in range(0, len(task.test), every):
@@ -31,7 +34,7 @@ def world_images(task: dear.Dataset, place: Path, every: int = 10) -> Path:
 
 
 def main(bundle: Path, images: Path, work: Path) -> None:
-    encoder = dear.BundleEncoder(dear.Predictor(bundle))
+    encoder = BundleEncoder(dear.Predictor(bundle))
     built = dear.build_index(encoder, images, work / "index")
     print(f"{built.files} images by {', '.join(built.features)}")
     index = dear.open_index(work / "index")
@@ -39,7 +42,7 @@ def main(bundle: Path, images: Path, work: Path) -> None:
     rows = {f"by {name}": index.query_image(encoder, query, weights) for name, weights in SEARCHES.items()}
     for title, hits in rows.items():
         print(f"{title}:", *(f"{hit.path} {hit.score:.2f}" for hit in hits[:5]))
-    dear.contact_sheet(query, query.name, rows, images).save("search.png")
+    contact_sheet(query, query.name, rows, images).save("search.png")
 
 
 if __name__ == "__main__":
