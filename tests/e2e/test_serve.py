@@ -8,6 +8,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
 import dear
 from dear.cli.main import main
