@@ -22,10 +22,8 @@ import numpy as np
 import torch
 
 from dear.cli.main import prepare
-from dear.retrieval.catalogue import Catalogue, Entry
-from dear.retrieval.query import Index
-from dear.retrieval.scan import Stamp
-from dear.retrieval.vectors import Vectors
+from dear.retrieval.index import open_index
+from dear.retrieval.storage import Entry, Store
 
 CHUNK = 16_384  # rows written at a time
 FOUND = 10
@@ -34,23 +32,21 @@ FOUND = 10
 def fill(folder: Path, rows: int, embed: int, features: int) -> None:
     """An index of vectors without images."""
     facts = {"identity": "", "features": names(features), "embed": embed, "folder": "", "model": ""}
-    catalogue, vectors = Catalogue.create(folder, facts), Vectors(folder / "vectors-1", features, embed)
     generator = torch.Generator().manual_seed(0)
-    for start in range(0, rows, CHUNK):
-        count = min(CHUNK, rows - start)
-        vectors.write(start, unit(torch.randn(count, features, embed, generator=generator)))
-        with catalogue.change():
-            entries = (
-                Entry(f"{row}.jpg", Stamp(0, 0), f"{row:064x}", row) for row in range(start, start + count)
-            )
-            catalogue.put(entries)
-            catalogue.set(rows=start + count, searchable_rows=start + count)
-    catalogue.close()
+    with Store.writing(folder, facts) as store:
+        for start in range(0, rows, CHUNK):
+            count = min(CHUNK, rows - start)
+            store.write(start, unit(torch.randn(count, features, embed, generator=generator)))
+            with store.change():
+                numbers = range(start, start + count)
+                store.put(Entry(f"{row}.jpg", (0, 0), f"{row:064x}", row) for row in numbers)
+                store.set(rows=start + count)
+        store.finish()
 
 
 def measure(folder: Path, rows: int, embed: int, features: int, queries: int) -> dict[str, Any]:
     """Run the queries one after the other."""
-    index = Index.open(folder)
+    index = open_index(folder)
     vectors = unit(torch.randn(queries, embed, generator=torch.Generator().manual_seed(1)))
     row: dict[str, Any] = {"rows": rows, "embed": embed, "features": features}
     row["vectors MB"] = round(sum(path.stat().st_size for path in folder.glob("*/*.f16")) / 1e6)

@@ -15,8 +15,7 @@ from PIL import Image
 import dear
 from dear.adapters.index_encoder import BundleEncoder
 from dear.data.dataset import Dataset
-from dear.retrieval.query import Index, by_image
-from dear.retrieval.sheet import SheetRow, contact_sheet, save_sheet
+from dear.retrieval.sheet import contact_sheet
 
 SEARCHES = {
     "class": {"class": 1.0},
@@ -38,14 +37,12 @@ def main(bundle: Path, images: Path, work: Path) -> None:
     encoder = BundleEncoder(dear.Predictor(bundle))
     built = dear.build_index(encoder, images, work / "index")
     print(f"{built.files} images by {', '.join(built.features)}")
-    index = Index.open(work / "index")
-    query = images / min(index.catalogue.stamps())
-    rows = [
-        SheetRow(f"by {name}", by_image(index, encoder, query, weights)) for name, weights in SEARCHES.items()
-    ]
-    for row in rows:
-        print(f"{row.title}:", *(f"{hit.path} {hit.score:.2f}" for hit in row.hits[:5]))
-    save_sheet(contact_sheet(query, query.name, rows, images), Path("search.png"))
+    index = dear.open_index(work / "index")
+    query = min(path for path in images.rglob("*") if path.suffix in (".png", ".jpg", ".jpeg"))
+    rows = {f"by {name}": index.query_image(encoder, query, weights) for name, weights in SEARCHES.items()}
+    for title, hits in rows.items():
+        print(f"{title}:", *(f"{hit.path} {hit.score:.2f}" for hit in hits[:5]))
+    contact_sheet(query, query.name, rows, images).save("search.png")
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from .methods.base import Method as Method
 from .methods.declaration import MethodSettings as MethodSettings
 from .methods.registry import register as register
 from .retrieval.build import build_index as build_index
-from .retrieval.query import open_index as open_index
+from .retrieval.index import open_index as open_index
 from .roles.discover import discover as discover
 from .roles.packaged import role_table as role_table
 from .roles.table import RoleTable as RoleTable

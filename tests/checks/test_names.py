@@ -29,7 +29,7 @@ ALLOWED = {
     "cli/models.py": "the package's name, beside its version",
     "evaluation/environment.py": "the package's name, beside its version",
     "adapters/export.py": "the package's name, beside its version",
-    "serving/pages.py": "the package's name, beside its version",
+    "serving/app.py": "the package's name, beside its version",
     # Rules of the few-shot pick are called dear and coop, after the code bases.
     "data/dataset.py": "a rule of the few-shot pick",
     "data/fewshot.py": "a rule of the few-shot pick",

@@ -18,8 +18,7 @@ from tests.standin_hub import CHUNK, StandIn
 pytest.importorskip("fastapi", reason="the extra `app` is not installed")
 from fastapi.testclient import TestClient
 
-from dear.serving.api import create_app
-from dear.serving.limits import Limits
+from dear.serving.app import create_app
 from dear.serving.service import Service
 
 REPOSITORY, FILE = "laion/CLIP-ViT-B-16-laion2B-s34B-b88K", "open_clip_model.safetensors"
@@ -90,7 +89,7 @@ def test_fit_predict_and_serve(
     predictor = Predictor(out)
     [prediction] = predictor.predict([image])
     assert f'"{prediction.best.name}"' in answer
-    with TestClient(create_app(Service(predictor, Limits(wait=0))), base_url="http://127.0.0.1") as client:
+    with TestClient(create_app(Service(predictor)), base_url="http://127.0.0.1") as client:
         served_answer = client.post("/api/predict?top=1", content=image.read_bytes())
     assert served_answer.status_code == 200
     assert f'"{prediction.best.name}"' in served_answer.text

@@ -19,9 +19,10 @@ import pytest
 from dear.adapters.index_encoder import BundleEncoder
 from dear.backbone.clip import Clip
 from dear.retrieval.build import build_index
-from dear.retrieval.query import Index
+from dear.retrieval.index import open_index
 from dear.serving.examples import Example
-from dear.serving.limits import Limits, Rate
+from dear.serving.limits import Limits
+from dear.serving.middleware import Rate
 from dear.serving.server import listen
 from dear.serving.service import Service
 from tests.unit.serving.small import bomb, picture, png, small_predictor
@@ -41,12 +42,9 @@ def serving(service: Service, token: str | None = None) -> Iterator[str]:
     """A server in a thread, as the command runs it; its address."""
     import uvicorn
 
-    from dear.serving.api import create_app
-    from dear.serving.connection import Connection
+    from dear.serving.app import create_app
 
-    http = partial(Connection, limits=service.limits)
-    config = uvicorn.Config(create_app(service, token=token, page=True), http=http, log_level="error")  # type: ignore[arg-type]
-    server = uvicorn.Server(config)
+    server = uvicorn.Server(uvicorn.Config(create_app(service, token=token, page=True), log_level="error"))
     opened: socket.socket = listen("127.0.0.1", 0, None)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [opened]}, daemon=True)
     thread.start()
@@ -67,7 +65,7 @@ def service(small_clip: Clip, tmp_path: Path) -> Service:
         (folder / f"{seed}.png").write_bytes(png(picture(seed)))
     build_index(BundleEncoder(predictor), folder, tmp_path / "index")
     shown = [Example(f"shade {seed}", png(picture(seed))) for seed in (3, 5)]
-    return Service(predictor, Limits(upload=1), Index.open(tmp_path / "index"), "shades", shown)
+    return Service(predictor, Limits(upload=1), open_index(tmp_path / "index"), "shades", shown)
 
 
 Open = Callable[..., Any]
@@ -173,8 +171,7 @@ def test_several_pictures_become_a_table(
 ) -> None:
     """Each has its row, errors too, while the server asks to wait; names are text there and in the CSV."""
     service.limits = replace(service.limits, images=3, rate=14)
-    quick = partial(Rate, clock=lambda: 20 * time.monotonic())  # a minute takes three seconds
-    monkeypatch.setattr("dear.serving.api.Rate", quick)
+    monkeypatch.setattr("dear.serving.app.Rate", partial(Rate, seconds=3))
     names = [*NAMES, *(f"{number}.png" for number in range(19))]
     predictions = service.predictor.predict(map(picture, range(24)), top=2)
     wanted = [prediction.best for prediction in predictions]
@@ -222,7 +219,7 @@ def test_several_pictures_become_a_table(
         assert float(rows[1][2]) == pytest.approx(wanted[0].probability, abs=1e-6)
         assert float(rows[1][4]) == pytest.approx(predictions[0].top[1].probability, abs=1e-6)
 
-        page.wait_for_timeout(3000)  # a full bucket of work
+        page.wait_for_timeout(3000)  # a new window of the rate
         page.click("#many tbody tr:nth-child(3) button")  # one of them by itself
         page.wait_for_selector("#result details[open]")
         assert page.locator("#result details[open] .name").inner_text().startswith(wanted[0].name)
@@ -336,8 +333,8 @@ class Foreign(BaseHTTPRequestHandler):
 def test_a_web_page_of_another_server_gets_nothing(
     service: Service, browse: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    taken = list[bytes]()
-    monkeypatch.setattr(service, "take", taken.append)
+    decoded = list[bytes]()
+    monkeypatch.setattr(service, "decode", decoded.append)
     post = """async (address) => {
         const form = new FormData();
         form.append("image", new Blob(["x"]));
@@ -349,7 +346,7 @@ def test_a_web_page_of_another_server_gets_nothing(
         page.evaluate(post, address)
         foreign.shutdown()
     assert [*page.asked][-1] == f"{address}api/predict"
-    assert taken == []
+    assert decoded == []
 
 
 def test_the_door_asks_for_the_token(service: Service, browse: Open) -> None:

@@ -12,7 +12,7 @@ from safetensors.torch import save
 from dear.backbone.choice import REAL
 from dear.backbone.load import build_random, load_clip
 from dear.cli.main import main
-from dear.retrieval.catalogue import Catalogue
+from dear.retrieval.storage import Store
 from tests.e2e.test_default_backbone import FILE, REPOSITORY, SMALL
 from tests.standin_hub import StandIn
 
@@ -53,6 +53,6 @@ def test_an_index_names_the_tag(published: str, photos: Path, tmp_path: Path) ->
     out = tmp_path / "index"
     words = ["index", "build", "--features", "heads", str(photos / "images"), "--out", str(out)]
     assert main([*words, "--device", "cpu"]) == 0
-    with closing(Catalogue.open(out)) as catalogue:
-        heads = catalogue.metadata()["heads"]
+    with closing(Store(out)) as store:
+        heads = store.metadata["heads"]
     assert (heads["model"], heads["pretrained"], heads["sha256"]) == (*REAL, published)

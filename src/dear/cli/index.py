@@ -1,4 +1,4 @@
-"""`dear index`: build, merge and search an index of images."""
+"""`dear index`: build, search and export an index of images."""
 
 import os
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ def command_build(
     features: Literal["bundle", "heads"] = "bundle",
     model: str | None = None,
     roles: Path | None = None,
-    out: Path | None = None,
+    out: Path = Path("index"),
     shard: str | None = None,
     pretrained: str | None = None,
     device: Literal["auto", "cpu", "cuda"] = "auto",
@@ -47,9 +47,9 @@ def command_build(
             laion2b_s34b_b88k from the hub.
         roles: Role table, with --features heads: a file, discovered, ground-truth or published. By default
             the package's table for these weights.
-        out: Folder of the index. By default index in the current folder.
+        out: Folder of the index.
         shard: Index a part of the files, such as 3/8 for the third of eight, in a folder below --out. `dear
-            index query` searches all shards together; `dear index merge` makes them one index.
+            index query` searches all shards together.
         pretrained: Location of the backbone's weights, if they have moved; with --features heads the weights:
             an open_clip tag, a local file, or random:SEED.
         device: Where to compute; auto uses the GPU if there is one.
@@ -57,23 +57,21 @@ def command_build(
         workers: Threads that decode images; 0 means one per processor, at most 8.
     """
     from dear.adapters.bundle_config import check_bundle
-    from dear.backbone.choice import backbone_or_default, check_model, warn_of_toy
+    from dear.backbone.choice import backbone_or_default, check_model, is_local, warn_of_toy
     from dear.cli.progress import StepProgress
     from dear.data.settings import DataSettings
 
-    out = out or Path("index")
     bundle, folder = _sources(sources, features, model, roles)
     if bundle is None:
         check_model(model)
     else:
         check_bundle(bundle)
     from dear.retrieval.build import build_index  # loads torch: what can be refused without it is
-    from dear.retrieval.scan import Shard
 
-    part = None if shard is None else Shard.parse(shard)
-    threads = DataSettings(workers=workers).threads
+    encoder: Encoder
     with StepProgress() as progress:
-        encoder: Encoder
+        work: dict[str, Any] = {"batch": batch, "progress": progress}
+        work["threads"] = DataSettings(workers=workers).threads
         if bundle is None:
             from dear.backbone.load import load_clip
             from dear.retrieval.encoder import encoder_for
@@ -81,51 +79,35 @@ def command_build(
 
             backbone = backbone_or_default(model, pretrained, world=False)
             warn_of_toy(backbone.model, world=False)
-            clip = load_clip(*backbone, device=device)
-            encoder = encoder_for(
-                clip,
-                role_table(clip, roles),
-                folder,
-                out,
-                pretrained=_weights(*backbone),
-                threads=threads,
-                batch=batch,
-                progress=progress,
-            )
+            clip, weights = load_clip(*backbone, device=device), backbone.pretrained
+            if weights is not None and is_local(backbone.model, weights):  # a tag is no path
+                weights = _absolute(weights)
+            encoder = encoder_for(clip, role_table(clip, roles), folder, out, pretrained=weights, **work)
         else:
             from dear.adapters.index_encoder import BundleEncoder
             from dear.adapters.predictor import Predictor
 
             encoder = BundleEncoder(Predictor(bundle, device, pretrained=pretrained))
-        return build_index(
-            encoder,
-            folder,
-            out,
-            model="" if bundle is None else _absolute(bundle),
-            shard=part,
-            threads=threads,
-            batch=batch,
-            progress=progress,
-        )
+        return build_index(encoder, folder, out, model=_absolute(bundle or ""), shard=shard, **work)
 
 
 def _sources(
     sources: list[str], features: str, model: str | None, roles: Path | None
 ) -> tuple[str | None, Path]:
     """The bundle, if there is to be one, and the folder of images. Raises SettingsError."""
+    given = ", ".join(sources)
     if features == "heads":
         if len(sources) > 1:
             raise SettingsError(
-                "--features heads takes no bundle, only the folder of images (here: "
-                f"{', '.join(sources)}). Give the backbone with --model and --pretrained."
+                f"--features heads takes no bundle, only the folder of images (here: {given}). Give the "
+                "backbone with --model and --pretrained."
             )
         return None, Path(sources[0])
     if model is not None or roles is not None:
         raise SettingsError("--model and --roles are for --features heads: a bundle has its own backbone.")
     if len(sources) != 2:
         raise SettingsError(
-            f"give a bundle and a folder of images (here: {', '.join(sources)}), or a folder alone with "
-            "--features heads."
+            f"give a bundle and a folder of images (here: {given}), or a folder alone with --features heads."
         )
     return sources[0], Path(sources[1])
 
@@ -133,14 +115,7 @@ def _sources(
 def _absolute(name: str) -> str:
     """An existing path from the root, for queries to find it from anywhere; any other name as it is."""
     path = expanded(name)
-    return str(path.resolve()) if path.exists() else name
-
-
-def _weights(model: str, pretrained: str | None) -> str | None:
-    """The same for weights: a tag is no path, whatever the current folder holds."""
-    from dear.backbone.choice import is_local
-
-    return _absolute(pretrained) if pretrained is not None and is_local(model, pretrained) else pretrained
+    return str(path.resolve()) if name and path.exists() else name
 
 
 def render_build(result: Built, console: Console) -> None:
@@ -159,39 +134,6 @@ def render_build(result: Built, console: Console) -> None:
         console.print(f"{len(result.broken)} files cannot be read and were skipped:", markup=False)
         for reason in result.broken.values():
             console.print(f"  {printable(reason)}", markup=False, soft_wrap=True)
-
-
-def command_merge(
-    shards: Path,
-    *,
-    out: Path | None = None,
-) -> Built:
-    """Merge all shards of an index into one, the same as one build of the whole folder makes.
-
-    Nothing is encoded again: vectors are copied. The shards stay. `dear index build` with the same --out
-    updates the merged index.
-
-    Args:
-        shards: Folder of the shards: the --out of `dear index build --shard`.
-        out: Folder of the merged index. By default index in the current folder.
-    """
-    from dear.cli.progress import StepProgress
-    from dear.retrieval.shards import merge_index
-
-    out = out or Path("index")
-    if expanded(out).resolve() == expanded(shards).resolve():
-        raise SettingsError(f"{out} is the folder of the shards: name another one for the index with --out.")
-    with StepProgress() as progress:
-        return merge_index(shards, out, progress=progress)
-
-
-def render_merge(result: Built, console: Console) -> None:
-    """Show what was made."""
-    console.print(f"{result.files} images in {result.index}, {result.rows} rows", markup=False)
-    features = printable(", ".join(result.features))
-    console.print(f"features: {features}", markup=False)
-    if result.broken:
-        console.print(f"{len(result.broken)} files could not be read by the builds.", markup=False)
 
 
 @dataclass(frozen=True)
@@ -245,10 +187,10 @@ def command_query(
     """
     if not text and not os.path.exists(query):
         raise DataError(f"there is no image {query}: check the path, or give --text to search by a text.")
-    from dear.retrieval.query import by_image, by_text, open_index, weights_of
-    from dear.retrieval.sheet import SheetRow, check_sheet, contact_sheet, save_sheet
+    from dear.retrieval.index import open_index, pair_weights
+    from dear.retrieval.sheet import check_sheet, contact_sheet, save_sheet
 
-    mixed = weights_of(by, weights)
+    mixed = pair_weights(by, weights)
     if sheet is not None:
         check_sheet(sheet)
     opened = open_index(index)
@@ -259,13 +201,13 @@ def command_query(
     encoder = _index_encoder(opened.metadata, bundle, pretrained, device)
     opened.check(encoder)
     if text:
-        hits = by_text(opened, encoder, query, mixed, count=count)
+        hits = opened.query_text(encoder, query, mixed, count=count)
     else:
-        hits = by_image(opened, encoder, Path(query), mixed, count=count, itself=itself, words=worded)
+        hits = opened.query_image(encoder, Path(query), mixed, count=count, itself=itself, words=worded)
     if sheet is not None:
         title = " + ".join(f"{weight:g} {name}" for name, weight in mixed.items())
-        row = SheetRow(f"by {title}", hits)
-        save_sheet(contact_sheet(None if text else Path(query), query, [row], opened.folder), sheet)
+        image, rows = None if text else Path(query), {f"by {title}": hits}
+        save_sheet(contact_sheet(image, query, rows, opened.folder), sheet)
     return Neighbours(query, opened.folder, mixed, hits, sheet)
 
 
@@ -282,11 +224,39 @@ def render_query(result: Neighbours, console: Console) -> None:
         console.print(f"contact sheet: {result.sheet}", markup=False)
 
 
+@dataclass(frozen=True)
+class Exported:
+    """An index as Parquet."""
+
+    file: Path
+    files: int
+
+
+def command_export(index: Path, file: Path) -> Exported:
+    """Write an index as a Parquet file, which DuckDB, LanceDB, Qdrant and other databases read.
+
+    It has a row for each readable file: path, class (the name of its folder), size, mtime, sha256, and a
+    vector_NAME of float32 for each feature. Parquet requires the extra `datasets`.
+
+    Args:
+        index: Folder made by `dear index build`; with --shard, that of all shards or of one.
+        file: The Parquet file.
+    """
+    from dear.retrieval.index import open_index
+
+    return Exported(file, open_index(index).export_parquet(file))
+
+
+def render_export(result: Exported, console: Console) -> None:
+    """Show what was written."""
+    console.print(f"{result.files} images in {result.file}", markup=False)
+
+
 def _index_encoder(
     metadata: dict[str, Any], bundle: str | None, pretrained: str | None, device: str
 ) -> "Encoder":
     """The encoder that an index was built with, loaded again. Raises SettingsError for a bundle where none
-    belongs, and what loading raises.
+    belongs, BundleError if the index names none or one that is gone, and what loading raises.
     """
     if (heads := metadata.get("heads")) is not None:
         from dear.backbone.choice import may_be_folder
@@ -303,7 +273,11 @@ def _index_encoder(
     from dear.adapters.index_encoder import BundleEncoder
     from dear.adapters.predictor import Predictor
 
-    return BundleEncoder(Predictor(bundle or _index_bundle(metadata["model"]), device, pretrained=pretrained))
+    model = metadata["model"]
+    if not (bundle or model) or (not bundle and Path(model).is_absolute() and not Path(model).exists()):
+        fault = f"is no longer at {model}" if model else "is not named in it"
+        raise BundleError(f"the bundle of the index {fault}: give its folder with --bundle.")
+    return BundleEncoder(Predictor(bundle or model, device, pretrained=pretrained))
 
 
 def _words_by_feature(pairs: list[str]) -> dict[str, str]:
@@ -315,11 +289,3 @@ def _words_by_feature(pairs: list[str]) -> dict[str, str]:
             raise SettingsError(f"words {pair!r}: give each feature once, as NAME=TEXT, such as color=red.")
         texts[name.strip()] = text.strip()
     return texts
-
-
-def _index_bundle(model: str) -> str:
-    """The bundle that an index names. Raises BundleError if it names none, or a folder that is gone."""
-    if not model or (Path(model).is_absolute() and not Path(model).exists()):
-        fault = f"is no longer at {model}" if model else "is not named in it"
-        raise BundleError(f"the bundle of the index {fault}: give its folder with --bundle.")
-    return model

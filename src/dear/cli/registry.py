@@ -51,7 +51,7 @@ GROUPS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "export": ("export:command", "Export an adapted model to ONNX or torch.export."),
         "serve": ("serve:command", "Serve a bundle: a web page and an HTTP API."),
         "index build": ("index:command_build", "Index a folder of images by class and attributes."),
-        "index merge": ("index:command_merge", "Merge the shards of an index into one index."),
+        "index export": ("index:command_export", "Write an index as a Parquet file."),
         "index query": ("index:command_query", "Search an index by image or by text."),
     },
     "compare: run methods against each other": {

@@ -26,7 +26,7 @@ class Naming:
         attributes: Core attributes by name, such as color,shape,texture,object,location. By default
             --settings.k of them are chosen.
         settings: Settings of the step from phrases to roles.
-        sentence_model: Folder or hub name of a sentence model like BERT. By default all-MiniLM-L6-v2.
+        sentence_model: Folder or hub name of a model of sentence-transformers. By default all-MiniLM-L6-v2.
         out: File of the role table. By default roles.json in the current folder.
         html: File of the table's page. By default beside the table.
     """

@@ -2,7 +2,6 @@
 
 import atexit
 import os
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -12,25 +11,7 @@ from rich.console import Console
 from dear.reading.files import expanded
 from dear.serving.limits import Limits
 
-TOKEN = "DEAR_TOKEN"
-
-
-@dataclass(frozen=True)
-class RequestLimits:
-    """The limits of the server that have an option; `dear.serving.limits` has all.
-
-    Attributes:
-        upload: Size of an uploaded file, in MiB.
-        megapixels: Size of a picture, read from its header before its pixels are unpacked.
-        rate: Units of work (a request with a body, a further image or megapixel, ten new class names) that
-            one client (address) may ask for per minute, and at once; 0 for no limit.
-        batch: Images that go through the model at once.
-    """
-
-    upload: float = Limits.upload
-    megapixels: float = Limits.megapixels
-    rate: int = Limits.rate
-    batch: int = Limits.batch
+TOKEN, DEFAULTS = "DEAR_TOKEN", Limits()
 
 
 @dataclass(frozen=True)
@@ -55,7 +36,7 @@ def command(
     access_log: bool = False,
     pretrained: str | None = None,
     device: Literal["auto", "cpu", "cuda"] = "auto",
-    limits: RequestLimits = RequestLimits(),
+    limits: Limits = DEFAULTS,
 ) -> Served:
     """Serve a bundle until Ctrl-C: a page for people, and /api for programs (docs/use.md).
 
@@ -76,56 +57,33 @@ def command(
         limits: Limits of requests.
     """
     from dear.adapters.bundle_config import check_bundle
-    from dear.serving.memory import return_freed_memory
 
-    return_freed_memory()
     check_bundle(bundle)
     from dear.adapters.predictor import Predictor  # loads torch: what can be refused without it is
     from dear.cli.output import progress_console
-    from dear.retrieval.query import open_index
-    from dear.serving.examples import examples_of
-    from dear.serving.server import address, checked_origin, listen, require_app, run
-    from dear.serving.service import Service
+    from dear.retrieval.index import open_index
+    from dear.serving.server import address, end_at_once, listen, require_app, run, trusted_hosts
 
     require_app()
-    bounds = Limits(**vars(limits), bodies=max(Limits.bodies, limits.upload))
+    from dear.serving.app import create_app
+    from dear.serving.examples import load_examples
+    from dear.serving.service import Service
+
     token = token or os.environ.get(TOKEN) or None
-    origin = checked_origin(origin)
-    socket = listen(host, port, token)
-    url = address(socket, host)
-
-    def ready() -> None:
-        link = f"{url}?token=..." if token else url
-        progress_console().print(
-            f"serving {bundle} at {link} (press Ctrl-C to stop)", markup=False, soft_wrap=True
-        )
-
+    hosts, socket = trusted_hosts(host, origin), listen(host, port, token)
     with socket:
+        name = expanded(bundle).resolve().name if expanded(bundle).exists() else bundle
         predictor = Predictor(bundle, device, pretrained=pretrained)
-        path = expanded(bundle)
-        name = path.resolve().name if path.exists() else bundle
-        pictures = examples_of(predictor.bundle, examples) if page else ()
-        service = Service(predictor, bounds, None if index is None else open_index(index), name, pictures)
-        run(
-            service,
-            socket,
-            host=host,
-            token=token,
-            page=page,
-            origin=origin,
-            access_log=access_log,
-            ready=ready,
-        )
+        shown = load_examples(predictor.bundle, examples) if page else ()
+        service = Service(predictor, limits, open_index(index) if index else None, name, shown)
+        app = create_app(service, token=token, hosts=hosts, origin=origin, page=page, access_log=access_log)
+        url, hint = address(socket, host), "?token=..." if token else ""
+        text = f"serving {bundle} at {url}{hint} (press Ctrl-C to stop)"
+        progress_console().print(text, markup=False, soft_wrap=True)
+        run(app, socket, limits.connections)
     # Unloading torch takes Python seconds at exit; do not make whoever stopped the server wait for it.
     atexit.register(end_at_once)
-    return Served(url, service.batches.items, service.batches.batches)
-
-
-def end_at_once() -> None:
-    """End the process at once, after flushing all output."""
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(0)
+    return Served(url, service.batches.images, service.batches.batches)
 
 
 def render(result: Served, console: Console) -> None:

@@ -19,7 +19,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, TypedDict
 
 import torch
 from jaxtyping import Float, UInt8
@@ -35,9 +35,9 @@ from dear.data.images.photos import in_parallel
 from dear.data.images.transforms import eval_view, to_unit
 from dear.errors import DataError, RoleTableError, SettingsError
 from dear.progress import Progress, silent
-from dear.retrieval.catalogue import Catalogue
-from dear.retrieval.facts import HeadFacts
-from dear.retrieval.scan import scan, shards_in
+from dear.retrieval.build import scan
+from dear.retrieval.index import list_shards
+from dear.retrieval.storage import Store
 from dear.roles.table import Head, RoleTable
 
 CLASS = "class"
@@ -47,6 +47,31 @@ CONVENTION: Literal["exact"] = "exact"
 """In the public convention contributions hold shares of constants too, which the heads do not write."""
 SAME = 1e-5
 """Distance from the mean, as a share of the length, up to which images do not differ in an attribute."""
+
+
+class HeadFacts(TypedDict):
+    """How the features of heads in an index were made.
+
+    Attributes:
+        model, pretrained: The CLIP, as arguments of `load_clip`.
+        sha256: Of its tensors.
+        table: The source of the role table.
+        heads: The heads (layer, head) of each attribute that has any.
+        left_out: The attributes that have none.
+        convention: That of the contributions.
+        mean: What each attribute's sum is centered by, as (attribute, embed), and of how many images it is
+            the mean.
+    """
+
+    model: str
+    pretrained: str | None
+    sha256: str
+    table: str
+    heads: dict[str, list[Head]]
+    left_out: list[str]
+    convention: Literal["exact"]
+    mean: list[list[float]]
+    images: int
 
 
 class Encoder(Protocol):
@@ -78,7 +103,7 @@ class Encoder(Protocol):
 
     @property
     def facts(self) -> Mapping[str, Any]:
-        """What an index records of the encoder beyond these: keys of `dear.retrieval.facts.Facts`."""
+        """What an index records of the encoder beyond these."""
 
     def images(self, views: UInt8[Tensor, "batch 3 size size"]) -> Float[Tensor, "batch feature embed"]:
         """Unit features of test views in 8 bits."""
@@ -273,17 +298,17 @@ def encoder_for(
     if batch < 1 or threads < 1:
         raise SettingsError(f"batch is {batch} and threads {threads}: both must be at least 1.")
     heads = _require_heads(clip, table)
-    built = next((index for index in (out, *shards_in(out).values()) if Catalogue.exists(index)), None)
+    built = next((index for index in (out, *list_shards(out)) if Store.exists(index)), None)
     if built is None:
         views = _sample(folder, out, clip.preprocess, threads, batch, progress)
         return HeadEncoder(clip, head_facts(clip, table, views, pretrained=pretrained))
-    with closing(Catalogue.open(built)) as catalogue:
-        facts = catalogue.metadata().get("heads")
+    with closing(Store(built)) as store:
+        facts = store.metadata.get("heads")
     if facts is None:
         raise DataError(
             f"the index {out} holds features of a bundle, not of heads: choose another with --out."
         )
-    if {name: [*owned] for name, owned in heads.items()} != facts["heads"]:
+    if {name: [*map(list, owned)] for name, owned in heads.items()} != facts["heads"]:  # JSON has lists
         raise DataError(
             f"the index {out} was built with other heads, those of the role table {facts['table']!r}: give "
             "that table with --roles, or choose another folder with --out."

@@ -1,39 +1,30 @@
-"""A contact sheet: a query and its neighbours as one PNG."""
+"""A contact sheet: a query and its neighbors as one PNG."""
 
 import hashlib
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import ceil
 from pathlib import Path
-from typing import NamedTuple
 
 from PIL import Image, ImageDraw, ImageFont, ImageOps
 
 from dear.data.images.decode import as_image, decode, read_image
 from dear.errors import DataError, OutputError
-from dear.reading.files import file_size
 from dear.retrieval.results import Hit
 from dear.writing import output_file
 
 SIDE, GAP, LINE = 160, 8, 14  # pixels: cell of a picture, gap between cells, height of a line of text
-LARGEST = 2**26  # bytes of a file that is shown: an index may name any, again and again
 INK, PAPER, MISSING = "#1b1f24", "#ffffff", "#d5d9de"
 
 
-class SheetRow(NamedTuple):
-    """A row of the sheet: the query's title and its neighbours."""
+def contact_sheet(
+    query: Path | None, title: str, rows: Mapping[str, Sequence[Hit]], folder: Path
+) -> Image.Image:
+    """The query (a picture or, without one, its text), then a row of neighbors for each search, by its title.
 
-    title: str
-    hits: Sequence[Hit]
-
-
-def contact_sheet(query: Path | None, title: str, rows: Sequence[SheetRow], folder: Path) -> Image.Image:
-    """The query (a picture or, without one, its text), then a row of neighbours for each search.
-
-    A picture that can no longer be read, or whose content is not the one that the index knows, is a grey
-    cell: the index of a stranger may name any picture of this machine.
+    A picture that can no longer be read, or was changed since it was indexed, is a gray cell.
     """
-    columns = max((len(row.hits) for row in rows), default=1) or 1
+    columns = max(map(len, rows.values()), default=1) or 1
     cell, head = SIDE + 2 * LINE + GAP, LINE + GAP
     top = head + (SIDE + GAP if query else 0)
     sheet = Image.new("RGB", (GAP + columns * (SIDE + GAP), top + len(rows) * (head + cell)), PAPER)
@@ -41,10 +32,10 @@ def contact_sheet(query: Path | None, title: str, rows: Sequence[SheetRow], fold
     pen.text((GAP, GAP // 2), _short(title, columns * SIDE), fill=INK, font=_font())
     if query:
         sheet.paste(_thumbnail(query), (GAP, head))
-    for number, row in enumerate(rows):
+    for number, (row_title, hits) in enumerate(rows.items()):
         y = top + number * (head + cell)
-        pen.text((GAP, y), _short(row.title, columns * SIDE), fill=INK, font=_font())
-        for column, hit in enumerate(row.hits):
+        pen.text((GAP, y), _short(row_title, columns * SIDE), fill=INK, font=_font())
+        for column, hit in enumerate(hits):
             x = GAP + column * (SIDE + GAP)
             sheet.paste(_thumbnail(folder / hit.path, hit.sha256), (x, y + head))
             pen.text((x, y + head + SIDE), f"{hit.score:.3f}", fill=INK, font=_font())
@@ -69,8 +60,6 @@ def save_sheet(sheet: Image.Image, path: Path) -> None:
 def _thumbnail(path: Path, sha256: str | None = None) -> Image.Image:
     """A picture in a cell; with a hash only the content that has it."""
     try:
-        if (file_size(path) or 0) > LARGEST:
-            raise DataError(f"{path} is too large for a cell.")
         content = read_image(path)
         if sha256 is not None and hashlib.sha256(content).hexdigest() != sha256:
             raise DataError(f"{path} was changed since it was indexed.")

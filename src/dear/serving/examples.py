@@ -1,10 +1,8 @@
-"""Example images for the page: of a task of the Attribute World, or of a folder that the server's user names.
-
-A bundle has none of its training images; the page shows photographs only of a folder that the user names.
-"""
+"""Example images for the page: of a task of the Attribute World, or of a folder that the user names."""
 
 import io
 import random
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,9 +18,7 @@ from dear.errors import DataError, SettingsError
 
 MAX_EXAMPLES = 8
 SIDE, LONGEST = 512, 1024
-"""Pixels of the short side to which larger pictures of a folder are reduced, and at most of the long one: a
-long answer stays in memory while a client does not read it.
-"""
+"""Pixels of the short side to which larger pictures of a folder are reduced, and at most of the long one."""
 
 
 @dataclass(frozen=True)
@@ -33,55 +29,50 @@ class Example:
     png: bytes
 
 
-def png_of(image: Image.Image) -> bytes:
+def encode_png(image: Image.Image) -> bytes:
     """An image as the bytes of a PNG file."""
     stream = io.BytesIO()
     image.save(stream, "PNG")
     return stream.getvalue()
 
 
-def examples_of(bundle: Bundle, folder: Path | None = None) -> tuple[Example, ...]:
+def load_examples(bundle: Bundle, folder: Path | None = None) -> tuple[Example, ...]:
     """Up to eight images, of a folder (searched recursively) or else of the bundle's world task; none for a
     bundle of other data.
 
     Raises SettingsError for a folder that does not exist, DataError for one without readable images.
     """
-    return _of_task(bundle) if folder is None else _of_folder(folder)
+    return _take_from_task(bundle) if folder is None else _take_from_folder(folder)
 
 
-def _of_task(bundle: Bundle) -> tuple[Example, ...]:
+def _take_from_task(bundle: Bundle) -> tuple[Example, ...]:
     """A test image of each of up to eight classes, evenly spread."""
     name = bundle.training.get("data")
-    if name not in task_names():
-        return ()
-    task = load_dataset(name)
-    if task.identity != bundle.training.get("data_identity"):
-        return ()  # a user's folder of the same name
-    labels = task.test.labels.cpu()
+    task = load_dataset(name) if name in task_names() else None
+    if task is None or task.identity != bundle.training.get("data_identity"):
+        return ()  # it may be a user's folder of the same name
     count = min(MAX_EXAMPLES, len(task.classnames))
     classes = [at * len(task.classnames) // count for at in range(count)]
-    first_images = [int((labels == label).nonzero()[0]) for label in classes]
-    pictures = task.test.load(torch.tensor(first_images))
+    rows = [task.test.labels.tolist().index(label) for label in classes]
+    images = map(as_image, task.test.load(torch.tensor(rows)))
     return tuple(
-        Example(task.classnames[label], png_of(as_image(picture)))
-        for label, picture in zip(classes, pictures, strict=True)
+        Example(task.classnames[label], encode_png(image))
+        for label, image in zip(classes, images, strict=True)
     )
 
 
-def _of_folder(folder: Path) -> tuple[Example, ...]:
+def _take_from_folder(folder: Path) -> tuple[Example, ...]:
     if not folder.is_dir():
         raise SettingsError(f"--examples {folder} is no folder: give a folder of images.")
     paths, examples = image_files(folder), list[Example]()
     for path in random.Random(0).sample(paths, len(paths)):  # not all of the first class
-        try:
-            name = path.relative_to(folder).with_suffix("").as_posix()
-            image = as_image(decode(path, SIDE))
-        except DataError:
-            continue
-        image.thumbnail((LONGEST, LONGEST))
-        examples.append(Example(name, png_of(image)))
         if len(examples) == MAX_EXAMPLES:
             break
+        with suppress(DataError):
+            image = as_image(decode(path, SIDE))
+            image.thumbnail((LONGEST, LONGEST))
+            name = path.relative_to(folder).with_suffix("").as_posix()
+            examples.append(Example(name, encode_png(image)))
     if not examples:
         raise DataError(f"--examples {folder}: none of its images can be read.")
     return tuple(examples)

@@ -1,214 +1,222 @@
-"""Checks before every request: host, origin, token, rate, size and time; and what a page may load."""
+"""What surrounds every request: the checks of origin, token, rate and size, headers for browsers, metrics."""
 
 import asyncio
 import hmac
-import json
-import re
-from urllib.parse import parse_qs
+import math
+import sys
+import time
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from pathlib import Path
 
+from limits import RateLimitItemPerSecond
+from limits.storage import MemoryStorage
+from limits.strategies import MovingWindowRateLimiter
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+from starlette.datastructures import MutableHeaders
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from dear.serving.bodies import Bodies
-from dear.serving.limits import FORM_ROOM, Limits, Rate, Refused, check_upload
+from dear.serving.limits import MIB, Limits, Refused
+from dear.serving.service import Batcher
 
 COOKIE = "dear_token"
 OPEN = frozenset(["/page.css", "/health"])
 """Paths that need no token, besides the login form: its style, and the sign that the server answers."""
-HEADER_BYTES = 2**15  # of all names and values of a request
-HOST = re.compile(r"(?:\[([0-9a-f]*:[0-9a-f:.]*)\]|([^\[\]:@/?#\s]+))(?::[0-9]{1,5})?")
-"""The Host header in lower case: an IPv6 address in brackets or a name, and a port if any."""
+LOGIN = Path(__file__).with_name("static") / "login.html"
+FORM_ROOM = MIB // 8  # bytes around the files of a form
+METHODS = frozenset(["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"])
+SECONDS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)  # upper bounds of the buckets of durations
 # Only files of this server and images that the page creates; text never becomes code or markup.
-POLICY = "; ".join(
-    (
-        "default-src 'none'",
-        "script-src 'self'",
-        "style-src 'self'",
-        "img-src 'self' data: blob:",
-        "connect-src 'self'",
-        "base-uri 'none'",
-        "form-action 'self'",
-        "frame-ancestors 'none'",
-        "require-trusted-types-for 'script'",
-        "trusted-types 'none'",
-    )
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; "
+    "connect-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; "
+    "require-trusted-types-for 'script'; trusted-types 'none'"
 )
-BUG = "internal server error, see the server's log; other requests may succeed."
+POLICY_OF_DOCS = (
+    "default-src 'none'; script-src 'self' 'unsafe-inline'; style-src 'self' 'unsafe-inline'; "
+    "img-src 'self' data:; connect-src 'self'; frame-ancestors 'none'"
+)
 HEADERS = {
-    "content-security-policy": POLICY,
     "cross-origin-opener-policy": "same-origin",
     "cross-origin-resource-policy": "same-origin",
     "referrer-policy": "no-referrer",
     "x-content-type-options": "nosniff",
 }
-LOGIN = """<!doctype html><html lang="en"><meta charset="utf-8"><title>dear</title>
-<meta name="viewport" content="width=device-width"><meta name="color-scheme" content="light dark">
-<link rel="icon" href="data:,"><link rel="stylesheet" href="page.css">
-<body class="door"><h1>dear</h1><form><label>Token
-<input type="password" name="token" autocomplete="current-password" autofocus required></label>
-<button>Open</button></form><p role="alert">{}</p>"""
 
 
-class SecurityMiddleware:
-    """ASGI middleware. Refusals are one JSON object with "error" and "kind"; without the token, the page is
-    replaced by a form that asks for it.
+class Rate:
+    """What each client may do ``limit`` times in a window of ``seconds``; 0 for no limit."""
 
-    A token is sent as "Authorization: Bearer TOKEN", in a cookie, or as ?token= of the page, which sets the
-    cookie. ``hosts`` are the accepted names in the Host header, so that no web page reaches a local server
-    under another name (DNS rebinding); None accepts all. A request made by a web page names that page's
-    Origin, which must be this server's or ``origin``.
+    def __init__(self, limit: int, seconds: int = 60) -> None:
+        self.limit, self._window = limit, RateLimitItemPerSecond(max(1, limit), seconds)
+        self._limiter = MovingWindowRateLimiter(MemoryStorage())
+
+    def take(self, client: str, *, only_check: bool = False) -> None:
+        """Count something that a client does. Raises Refused (429)."""
+        allow = self._limiter.test if only_check else self._limiter.hit
+        if self.limit and not allow(self._window, client):
+            reset = self._limiter.get_window_stats(self._window, client).reset_time
+            wait = max(1, math.ceil(reset - time.time()))
+            raise Refused(429, "rate", f"more than {self.limit} a minute: try again in {wait} s.", wait)
+
+
+class Guard:
+    """ASGI middleware. A token is sent as "Authorization: Bearer TOKEN", in a cookie, or as ?token= of the
+    page, which sets the cookie; without it the page is replaced by a form that asks for it. A request made by
+    a web page names that page's Origin, which must be this server's or ``origin``.
     """
 
     def __init__(
-        self,
-        app: ASGIApp,
-        limits: Limits,
-        rate: Rate,
-        token: str | None,
-        hosts: frozenset[str] | None,
-        origin: str | None = None,
+        self, app: ASGIApp, limits: Limits, rate: Rate, token: str | None, origin: str | None
     ) -> None:
-        self.app, self.limits, self.token, self.hosts, self.origin = app, limits, token, hosts, origin
-        self.rate, self.bodies = rate, Bodies(limits)
+        self.app, self.limits, self.rate, self.token = app, limits, rate, token
+        self.origin = (origin or "").lower().rstrip("/")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "lifespan":
+        if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        if scope["type"] != "http":  # there are no websockets
-            await send({"type": "websocket.close", "code": 1008})
-            return
-        started = ended = False
+        request, size = Request(scope), 0
 
-        async def answer(message: Message) -> None:
-            nonlocal started, ended
+        async def receive_bounded() -> Message:
+            nonlocal size
+            message = await receive()
+            size += len(message.get("body", b""))
+            self._check_size(size)
+            return message
+
+        async def send_secured(message: Message) -> None:
             if message["type"] == "http.response.start":
-                started = True
-                message["headers"] = [*message.get("headers", ()), *_encoded(HEADERS)]
-            ended = message["type"] == "http.response.body" and not message.get("more_body", False)
+                policy = POLICY_OF_DOCS if scope["path"] == "/docs" else POLICY
+                MutableHeaders(scope=message).update(HEADERS | {"content-security-policy": policy})
             await send(message)
 
-        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
         try:
-            if sum(len(name) + len(value) for name, value in scope["headers"]) > HEADER_BYTES:
-                raise Refused(431, f"the headers take more than {HEADER_BYTES:,} bytes: send fewer cookies.")
-            self._check_host(headers)
-            self._check_origin(headers)
-            if not await self._authorized(scope, headers, answer):
-                return
-            if scope["method"] not in ("GET", "HEAD"):
-                self.rate.take(client_of(scope))
-            self._check_length(headers)
-            with self.bodies.body() as body:
-                await self.app(_without_cookies(scope), self.bodies.counted(body, receive), answer)
+            self._check_origin(request)
+            response = self._check_token(request)
+            self._check_size(int(request.headers.get("content-length", 0)))
         except Refused as refused:
-            if not started:
-                await respond(answer, refused)
-        except asyncio.CancelledError:  # the server is stopping, and the grace period is over
-            if not started:
-                await respond(answer, Refused(503, "the server is stopping: try again later."))
-            elif not ended:
-                await send({"type": "http.response.body"})
-        except Exception:  # a bug, which only the log describes
-            if not started:
-                await respond(answer, Refused(500, BUG))
-            raise
+            response = respond(refused)
+        await (response or self.app)(scope, receive_bounded, send_secured)
 
-    def _check_host(self, headers: dict[str, str]) -> None:
-        host = HOST.fullmatch(headers.get("host", "").lower()[:300])
-        if self.hosts is not None and (host is None or (host[1] or host[2]) not in self.hosts):
-            raise Refused(421, "this server only answers to localhost: open it under that name.")
+    def _check_size(self, size: int) -> None:
+        if size > self.limits.upload_bytes + FORM_ROOM:
+            raise Refused(413, "too-large", f"the upload is larger than {self.limits.upload:g} MiB.")
 
-    def _check_origin(self, headers: dict[str, str]) -> None:
-        origin = headers.get("origin", "").lower()
-        if not origin or origin == self.origin:
-            return
+    def _check_origin(self, request: Request) -> None:
         # Behind a TLS proxy the scheme differs; the name and port are those that the page was loaded from.
-        scheme, _, host = origin.partition("://")
-        if scheme not in ("http", "https") or host != headers.get("host", "").lower():
-            raise Refused(
-                403,
-                "the request comes from another server's web page: behind a proxy, give its address with "
-                "--origin.",
+        origin, host = (request.headers.get(name, "").lower() for name in ("origin", "host"))
+        if origin and origin not in (self.origin, f"http://{host}", f"https://{host}"):
+            message = (
+                "the request comes from another web page: behind a proxy, give its address with --origin."
             )
+            raise Refused(403, "origin", message)
 
-    async def _authorized(self, scope: Scope, headers: dict[str, str], send: Send) -> bool:
-        """True if the request may proceed; otherwise it has been answered. Wrong tokens are limited per
-        client, and after too many of them no token is checked.
+    def _check_token(self, request: Request) -> Response | None:
+        """The answer to the login form or to a visitor of the page without a token; None if the request may
+        proceed. Raises Refused (401, and 429 after too many wrong tokens).
         """
-        if self.token is None or scope["path"] in OPEN:
-            return True
-        is_login = scope["method"] == "GET" and scope["path"] == "/"
-        query = parse_qs(scope["query_string"].decode("latin-1")) if is_login else {}
-        query_token = query.get("token", [""])[0]
-        tokens = [token for token in (_bearer(headers), _cookie(headers)) if token]
-        bucket = f"login {client_of(scope)}"
-        if tokens or query_token:
-            self.rate.check(bucket)
-        if any(map(self._is_token, tokens)):
-            return True
-        if query_token and self._is_token(query_token):
-            # SameSite keeps other pages from using it; the redirect removes the token from the address.
-            cookie = f"{COOKIE}={self.token}; HttpOnly; SameSite=Strict; Path=/"
-            await _send(send, 303, b"", {"location": "./", "set-cookie": cookie})
-            return False
-        if tokens or query_token:
-            self.rate.take(bucket)
+        path, client = request.url.path, f"login {client_of(request)}"
+        if self.token is None or path in OPEN:
+            return None
+        is_login = request.method == "GET" and path == "/"
+        in_address = request.query_params.get("token", "") if is_login else ""
+        scheme, _, bearer = request.headers.get("authorization", "").partition(" ")
+        tokens = [bearer.strip() if scheme.lower() == "bearer" else "", request.cookies.get(COOKIE, "")]
+        if in_address or any(tokens):
+            self.rate.take(client, only_check=True)
+            if any(map(self._is_token, tokens)):
+                return None
+            if self._is_token(in_address):
+                # SameSite keeps other pages from using it; the redirect removes the token from the address.
+                cookie = f"{COOKIE}={self.token}; HttpOnly; SameSite=Strict; Path=/"
+                return RedirectResponse("./", 303, {"set-cookie": cookie, "cache-control": "no-store"})
+            self.rate.take(client)
         if not is_login:
-            raise Refused(401, "a token is required: send it as 'Authorization: Bearer TOKEN'.", BEARER)
-        page = LOGIN.format("Wrong token." if query_token else "")
-        await _send(send, 401, page.encode(), {"content-type": "text/html; charset=utf-8"})
-        return False
+            raise Refused(401, "token", "a token is required: send it as 'Authorization: Bearer TOKEN'.")
+        page = LOGIN.read_text(encoding="utf-8").format("Wrong token." if in_address else "")
+        return HTMLResponse(page, 401, {"cache-control": "no-store"})
 
     def _is_token(self, text: str) -> bool:
         return hmac.compare_digest(text.encode(), (self.token or "").encode())
 
-    def _check_length(self, headers: dict[str, str]) -> None:
-        """Refuse a body that declares too large a size."""
-        declared = headers.get("content-length", "")
-        size = int(declared[:20]) if declared[:20].isascii() and declared[:20].isdigit() else 0
-        check_upload(max(0, size - FORM_ROOM), self.limits)
+
+class Metrics(Collector):
+    """What is counted, in Prometheus' form. Nothing in it is chosen by a client: routes are templates."""
+
+    def __init__(self, batches: Batcher) -> None:
+        self.batches, self.registry = batches, CollectorRegistry()
+        what, labels = "Requests answered, refused ones too.", ("method", "route", "status")
+        self.requests = Counter("dear_requests", what, labels, registry=self.registry)
+        what = "Seconds from a request's head to the end of its answer."
+        self.seconds = Histogram(
+            "dear_request_seconds", what, ("route",), buckets=SECONDS, registry=self.registry
+        )
+        self.running = Gauge("dear_requests_running", "Requests under way.", registry=self.registry)
+        self.registry.register(self)
+
+    def collect(self) -> Iterable[Metric]:
+        """The counts of the model's batches."""
+        batches = self.batches
+        yield CounterMetricFamily("dear_images", "Images that went through the model.", batches.images)
+        yield CounterMetricFamily("dear_batches", "Batches that went through the model.", batches.batches)
+        yield GaugeMetricFamily("dear_images_waiting", "Images that wait for the model.", batches.waiting)
+
+    def text(self) -> bytes:
+        """All metrics in Prometheus' text format."""
+        return generate_latest(self.registry)
 
 
-def client_of(scope: Scope) -> str:
-    """A client's address, by which its work is counted."""
-    return str(scope["client"][0]) if scope["client"] else ""
+class Observer:
+    """ASGI middleware around all others: it counts each request and, with ``log``, writes a line about it."""
+
+    def __init__(self, app: ASGIApp, metrics: Metrics, log: bool) -> None:
+        self.app, self.metrics, self.log = app, metrics, log
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        status, start = 0, time.perf_counter()
+
+        async def send_watched(message: Message) -> None:
+            nonlocal status
+            status = message.get("status", status)
+            await send(message)
+
+        try:
+            with self.metrics.running.track_inprogress():
+                await self.app(scope, receive, send_watched)
+        except asyncio.CancelledError:  # the server stops, and its grace is over
+            if not status:
+                stopping = Refused(503, "busy", "the server is stopping: try again later.")
+                await respond(stopping)(scope, receive, send_watched)
+        finally:
+            seconds = time.perf_counter() - start
+            method = scope["method"] if scope["method"] in METHODS else "other"
+            route = getattr(scope.get("route"), "path", "other")
+            self.metrics.requests.labels(method, route, str(status)).inc()
+            self.metrics.seconds.labels(route).observe(seconds)
+            if self.log:
+                now = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
+                line = f"{now} {method} {route} {status} {1000 * seconds:.0f} ms"
+                print(line, file=sys.stderr, flush=True)
 
 
-def _bearer(headers: dict[str, str]) -> str:
-    scheme, _, value = headers.get("authorization", "").strip().partition(" ")
-    return value.strip() if scheme.lower() == "bearer" else ""
+def client_of(request: Request) -> str:
+    """A client's address, by which its requests are counted."""
+    return request.client.host if request.client else ""
 
 
-def _without_cookies(scope: Scope) -> Scope:
-    """The scope for the app, whose framework parses cookies for every route: Python's own parser takes
-    seconds for 60 kB of escapes in quotes. Only the check of the token reads a cookie.
-    """
-    headers = [(name, value) for name, value in scope["headers"] if name != b"cookie"]
-    return {**scope, "headers": headers}
-
-
-def _cookie(headers: dict[str, str]) -> str:
-    for part in headers.get("cookie", "").split(";"):
-        name, _, value = part.partition("=")
-        if name.strip() == COOKIE:
-            return value.strip()
-    return ""
-
-
-BEARER = {"WWW-Authenticate": "Bearer"}
-
-
-async def respond(send: Send, refused: Refused) -> None:
-    """Send a refusal as JSON."""
-    body = json.dumps({"error": str(refused), "kind": refused.kind}, ensure_ascii=False)
-    await _send(send, refused.status, body.encode(), {"content-type": "application/json", **refused.headers})
-
-
-async def _send(send: Send, status: int, body: bytes, headers: dict[str, str]) -> None:
-    all_headers = _encoded({**headers, "content-length": str(len(body)), "cache-control": "no-store"})
-    await send({"type": "http.response.start", "status": status, "headers": all_headers})
-    await send({"type": "http.response.body", "body": body})
-
-
-def _encoded(headers: dict[str, str]) -> list[tuple[bytes, bytes]]:
-    return [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]
+def respond(refused: Refused) -> JSONResponse:
+    """The answer to a refused request."""
+    headers = {"cache-control": "no-store"}
+    if refused.status == 401:
+        headers["www-authenticate"] = "Bearer"
+    if refused.retry_after is not None:
+        headers["retry-after"] = str(refused.retry_after)
+    return JSONResponse({"error": str(refused), "kind": refused.kind}, refused.status, headers)

@@ -1,21 +1,27 @@
 """Listen on a port, and run the API and the page there."""
 
+import os
 import re
 import signal
 import socket
+import sys
 import threading
-from collections.abc import Callable
-from functools import partial
+from contextlib import suppress
 from importlib.util import find_spec
 from ipaddress import ip_address
-from urllib.parse import urlsplit
+from typing import TYPE_CHECKING
 
 from dear.errors import OutputError, SettingsError, installation
-from dear.serving.service import CLOSING_SECONDS, Service
 
-BACKLOG = 1024
-MODULES = ("fastapi", "prometheus_client", "python_multipart", "uvicorn")  # of the extra `app`
-WORKER = "AnyIO worker thread"  # name of the framework's worker threads
+if TYPE_CHECKING:
+    from fastapi import FastAPI
+
+MODULES = ("fastapi", "fastapi_offline", "limits", "prometheus_client", "python_multipart", "uvicorn")
+"""Of the extra `app`."""
+LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
+GRACE = 2  # seconds that running requests have once the server is to stop
+LAST_RESORT = 3.0  # seconds after which the process ends, whatever it computes
+HEAD_BYTES = 2**14  # of a request line with its headers
 
 
 def require_app() -> None:
@@ -33,8 +39,8 @@ def is_loopback(host: str) -> bool:
 
 
 def listen(host: str, port: int, token: str | None) -> socket.socket:
-    """A socket listening on an address. Raises SettingsError for an invalid address or one that others can
-    reach without a token, OutputError if it is unavailable.
+    """A socket listening on an address. Raises SettingsError for one that others can reach without a token,
+    OutputError if it is unavailable.
     """
     if not is_loopback(host) and not token:
         raise SettingsError(
@@ -44,24 +50,14 @@ def listen(host: str, port: int, token: str | None) -> socket.socket:
         raise SettingsError("a token may contain only letters, digits and . _ ~ -")
     if not 0 <= port < 2**16:
         raise SettingsError(f"port is {port}: it must be between 0 and 65535.")
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        family, kind, protocol, _, target = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        return socket.create_server((host, port), family=family)
     except (OSError, UnicodeError) as error:
-        raise SettingsError(
-            f"there is no host {host!r} ({getattr(error, 'strerror', error)}): give a name or an address of "
-            "this machine with --host."
-        ) from error
-    try:
-        opened = socket.socket(family, kind, protocol)
-        opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        opened.bind(target)
-        opened.listen(BACKLOG)
-    except OSError as error:
         raise OutputError(
-            f"cannot listen on {host}:{port} ({error.strerror or error}): another program may be using "
-            "the port. Choose another with --port."
+            f"cannot listen on {host}:{port} ({getattr(error, 'strerror', error)}): give an address of this "
+            "machine with --host, and a port that no other program uses with --port."
         ) from error
-    return opened
 
 
 def address(opened: socket.socket, host: str) -> str:
@@ -70,77 +66,57 @@ def address(opened: socket.socket, host: str) -> str:
     return f"http://{name}:{opened.getsockname()[1]}/"
 
 
-def run(
-    service: Service,
-    opened: socket.socket,
-    *,
-    host: str,
-    token: str | None,
-    page: bool,
-    origin: str | None = None,
-    access_log: bool = False,
-    ready: Callable[[], None] = lambda: None,
-) -> None:
-    """Serve until the process is stopped by Ctrl-C or SIGTERM; ``ready`` is called once it answers. Must be
-    called in the main thread, and may end the process if running work does not finish in time.
+def trusted_hosts(host: str, origin: str | None) -> tuple[str, ...] | None:
+    """The names under which a server answers, so that no web page reaches a local one by a name of its own;
+    None, for any, if others can reach it. Raises SettingsError for an origin that is none.
+    """
+    match = re.fullmatch(
+        r"https?://([^/?#@:\s]+)(:\d+)?/?", "http://localhost" if origin is None else origin.lower()
+    )
+    if match is None:
+        raise SettingsError(f"origin is {origin!r}: it must be like https://clip.example, without a path.")
+    return (*LOOPBACK, host.lower(), match[1]) if is_loopback(host) else None
+
+
+def run(app: "FastAPI", opened: socket.socket, connections: int) -> None:
+    """Serve until the process is stopped by Ctrl-C or SIGTERM. Must be called in the main thread, and ends
+    the process if running work does not finish in time.
     """
     import uvicorn
 
-    from dear.serving.api import LOOPBACK, create_app
-    from dear.serving.connection import AT_ONCE, GRACE, Connection, Server, end_at_once
-    from dear.serving.metrics import log_access
+    last_resort = threading.Timer(LAST_RESORT, end_at_once)
+    last_resort.daemon = True
 
-    if access_log:
-        log_access()
-    hosts = LOOPBACK | {host.lower()} | ({urlsplit(origin).hostname or ""} if origin else set())
-    app = create_app(
-        service, token=token, hosts=hosts if is_loopback(host) else None, origin=origin, page=page
-    )
+    class Server(uvicorn.Server):
+        async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+            last_resort.start()
+            await super().shutdown(sockets)
+
     config = uvicorn.Config(
         app,
-        http=partial(Connection, limits=service.limits),  # type: ignore[arg-type]
+        http="h11",
         ws="none",
-        log_level="warning",
+        lifespan="off",
+        log_level="error",
         access_log=False,
         server_header=False,
         proxy_headers=False,  # rates are per address, so clients must not name themselves by a header
+        limit_concurrency=connections + 1,  # uvicorn counts the new one too
         timeout_graceful_shutdown=GRACE,
-        backlog=AT_ONCE,
+        h11_max_incomplete_event_size=HEAD_BYTES,
     )
-
-    def queueing() -> None:
-        opened.listen(BACKLOG)  # asyncio has made the system's queue as short
-        ready()
-
-    server = Server(config, queueing)
     # After a graceful stop uvicorn raises again the signal that it was stopped by.
     handler = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        server.run(sockets=[opened])
-    except KeyboardInterrupt:
-        pass
+        with suppress(KeyboardInterrupt):
+            Server(config).run(sockets=[opened])
     finally:
-        server.last_resort.cancel()
+        last_resort.cancel()
         signal.signal(signal.SIGTERM, handler)
-    if not (service.close() and _threads_ended()):
-        end_at_once()
 
 
-def _threads_ended() -> bool:
-    """True once no request thread runs: Python would wait for it at exit."""
-    workers = [thread for thread in threading.enumerate() if thread.name == WORKER]
-    for worker in workers:
-        worker.join(CLOSING_SECONDS)
-        if worker.is_alive():
-            return False
-    return True
-
-
-def checked_origin(text: str | None) -> str | None:
-    """The origin that browsers send for a public address. Raises SettingsError."""
-    if text is None:
-        return None
-    match = re.fullmatch(r"(https?://[^/?#@\s]+)/?", text.lower(), re.ASCII)
-    if match is None:
-        raise SettingsError(f"origin is {text!r}: it must be like https://clip.example, without a path.")
-    return match[1]
+def end_at_once() -> None:
+    """End the process at once, after flushing all output."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)

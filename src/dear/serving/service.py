@@ -1,64 +1,109 @@
-"""The operations of the HTTP API and the page on images: one model, its queues, one index."""
+"""The operations of the HTTP API and the page on images: one model, its batches, one index."""
 
+import asyncio
 import hashlib
 import logging
-import threading
-import time
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from functools import lru_cache
 from pathlib import Path
+from typing import TypeVar
 
 import torch
+from fastapi.concurrency import run_in_threadpool
 from jaxtyping import Float
+from PIL import Image
 from torch import Tensor
 
 from dear.adapters.attention import attention_maps
 from dear.adapters.index_encoder import BundleEncoder
 from dear.adapters.predictor import Predictor, Vocabulary
 from dear.adapters.results import Candidate
-from dear.data.images.decode import decode
+from dear.data.images.decode import FORMATS, as_image, decode, open_image, read_image
 from dear.data.images.transforms import eval_view, to_unit
-from dear.errors import DataError
-from dear.limits import at_most
+from dear.errors import DataError, DearError
+from dear.limits import LimitError, at_most
+from dear.reading.files import file_size
 from dear.retrieval.encoder import HeadEncoder
-from dear.retrieval.query import Searchable, weights_of
+from dear.retrieval.index import Index, pair_weights
 from dear.retrieval.results import Hit
-from dear.roles.table import RoleTable
-from dear.serving.examples import Example
-from dear.serving.limits import Limits, Refused, check_picture
-from dear.serving.queues import Batcher, Turns
-from dear.serving.thumbnails import Thumbnails
+from dear.serving.examples import Example, encode_png
+from dear.serving.limits import Limits, Refused
 
-MAX_RESULTS = 100
 MOST_COPIES = 20
-"""Files that a result names beside its first: more would be in memory while a request waits."""
+"""Files that a result names beside its first."""
 PROMPTS, PROMPTS_ON_GPU = 16, 64
-"""Prompts of new class names that go through the text tower at a time: fixed, as digits may depend on them.
-Each time is short, for other names that wait; more prompts are quicker on a GPU only.
-"""
-CLOSING_SECONDS = 0.5  # that running work has to finish once no request waits for it
+"""Prompts of new class names that go through the text tower at a time: fixed, as digits may depend on it."""
+DECODERS = 2  # images decoded at a time, as each takes up to a gigabyte
+WAIT = 0.005  # seconds that a batch waits for more images
+SIDE, LONGEST = 160, 640
+"""Pixels of the shorter side of a thumbnail, and at most of the longer one."""
+DEFAULTS = Limits()
+THUMBNAILS = 128  # that are kept in memory
+
+Result = TypeVar("Result")
 
 
-@dataclass(frozen=True)
-class Upload:
-    """An accepted image: preprocessed for the model, and its bytes' SHA-256."""
+class Batcher:
+    """Puts images that arrive together through ``work`` in one batch of up to ``size``, under a lock.
 
-    pixels: Float[Tensor, "3 size size"]
-    sha256: str
+    Attributes:
+        images, batches, largest: Images and batches so far, and the size of the largest batch.
+    """
+
+    def __init__(
+        self, work: Callable[[Sequence[Tensor]], Sequence[Tensor]], size: int, lock: asyncio.Lock
+    ) -> None:
+        self.work, self.size, self.lock = work, size, lock
+        self.images = self.batches = self.largest = 0
+        self._queue = list[tuple[Tensor, asyncio.Future[Tensor]]]()
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def waiting(self) -> int:
+        """The number of images that wait."""
+        return len(self._queue)
+
+    async def submit(self, pixels: Tensor) -> Tensor:
+        """The result of an image, computed with the next batch."""
+        future: asyncio.Future[Tensor] = asyncio.get_running_loop().create_future()
+        self._queue.append((pixels, future))
+        if self._task is None:
+            self._task = asyncio.create_task(self._run())
+        return await future
+
+    async def _run(self) -> None:
+        while self._queue:
+            if len(self._queue) < self.size:
+                await asyncio.sleep(WAIT)
+            async with self.lock:
+                batch, self._queue = self._queue[: self.size], self._queue[self.size :]
+                results: Sequence[Tensor | Exception]
+                try:
+                    results = await run_in_threadpool(self.work, [pixels for pixels, _ in batch])
+                    self.images, self.batches = self.images + len(batch), self.batches + 1
+                    self.largest = max(self.largest, len(batch))
+                except Exception as error:
+                    results = [error] * len(batch)
+            for (_, future), result in zip(batch, results, strict=True):
+                if future.cancelled():
+                    continue
+                if isinstance(result, Exception):
+                    future.set_exception(result)
+                else:
+                    future.set_result(result)
+        self._task = None
 
 
 class Service:
-    """Thread-safe operations: images are decoded a few at a time, the image tower's work is serialised, and
-    features are computed in batches. New class names are encoded in a thread of their own, and hold up
-    nothing else.
+    """A bundle and an index, for requests of one event loop: a lock for the model, one for new class names
+    and one for the index, images in batches, and two places for decoding.
     """
 
     def __init__(
         self,
         predictor: Predictor,
-        limits: Limits,
-        index: Searchable | None = None,
+        limits: Limits = DEFAULTS,
+        index: Index | None = None,
         name: str = "",
         examples: Sequence[Example] = (),
     ) -> None:
@@ -66,181 +111,134 @@ class Service:
         the index is of another bundle or, with features of heads, of another backbone.
         """
         self.predictor, self.limits, self.index = predictor, limits, index
-        self.examples = tuple(examples)
-        self.name = name or predictor.bundle.method
+        self.name, self.examples = name or predictor.bundle.method, tuple(examples)
         self._prompts = PROMPTS if predictor.clip.logit_scale.device.type == "cpu" else PROMPTS_ON_GPU
+        self._model, self._names, self._search = asyncio.Lock(), asyncio.Lock(), asyncio.Lock()
+        self._decoders = asyncio.Semaphore(DECODERS)
+        self._thumbnail = lru_cache(THUMBNAILS)(self._make_thumbnail)
+        self.batches = self._searches = Batcher(self._encode, limits.batch, self._model)
         self._heads: HeadEncoder | None = None
         if index is not None:
             if (heads := index.metadata.get("heads")) is not None:
                 self._heads = HeadEncoder(predictor.clip, heads)
-            index.check(BundleEncoder(predictor) if self._heads is None else self._heads)
-        self._model, self._searching = threading.Lock(), threading.Lock()
-        self._decoding = threading.Semaphore(limits.decoders)
-        self._thumbnails = Thumbnails(limits)
-        self._ended: bool | None = None
-        self.batches = self._batcher(self._encode)
-        # Never all requests in progress wait for names.
-        self._names: Turns[list[tuple[Candidate, ...]]] = Turns(max(1, limits.waiting // 2))
-        self._searches = self.batches if self._heads is None else self._batcher(self._encode_heads)
+                self._searches = Batcher(self._encode_heads, limits.batch, self._model)
+            index.check(self._heads or BundleEncoder(predictor))
 
-    def _batcher(self, work: Callable[[Sequence[Tensor]], Sequence[Tensor]]) -> Batcher[Tensor, Tensor]:
-        bounds = self.limits
-        room = bounds.waiting + bounds.batch  # an image a request, and those that batches may have beyond
-        return Batcher(work, max_batch=bounds.batch, wait=bounds.wait / 1000, waiting=room)
+    async def decode(self, data: bytes) -> Float[Tensor, "3 size size"]:
+        """Check and decode an image, as the model takes it. Raises Refused: 413, 415, 422."""
+        return await self._decoding(self._decode, data)
 
-    @property
-    def roles(self) -> RoleTable | None:
-        return self.predictor.bundle.roles
+    async def _decoding(self, work: Callable[..., Result], *arguments: object) -> Result:
+        async with self._decoders:
+            return await run_in_threadpool(work, *arguments)
 
-    @property
-    def attributes(self) -> tuple[str, ...]:
-        """The names of the method's learned tokens: the attributes, without those that own no head."""
-        method = self.predictor.method
-        return tuple(name for name in method.layout.tokens_by_name if name not in method.unowned)
+    def _decode(self, data: bytes) -> Float[Tensor, "3 size size"]:
+        check_picture(data, self.limits)
+        try:
+            picture = decode(Path("upload"), data=data)
+        except DataError as error:
+            reason = str(error).removeprefix("cannot read the image upload: ")
+            raise Refused(422, "image", f"the image is broken: {reason}") from None
+        return to_unit(eval_view(picture, self.predictor.clip.preprocess))
 
-    def take(self, data: bytes, charge: Callable[[int], None] = lambda _: None) -> Upload:
-        """Check and decode an image; ``charge`` is called with its number of pixels before they are unpacked,
-        and may refuse them. Raises Refused: 413, 415, and 422 for a broken image.
+    async def vocabulary(self, classes: Sequence[str] | None) -> Vocabulary:
+        """The bundle's classes, or others. Raises LimitError, DataError, SettingsError for names that cannot
+        be scored.
         """
-        with self._decoding:  # headers too: opening a file takes memory of its own
-            charge(check_picture(data, self.limits))
-            try:
-                picture = decode(Path("upload"), data=data)
-            except DataError as error:
-                reason = str(error).removeprefix("cannot read the image upload: ")
-                raise Refused(422, f"the image is broken: {reason}") from None
-            view = to_unit(eval_view(picture, self.predictor.clip.preprocess))
-        return Upload(view, hashlib.sha256(data).hexdigest())
+        names = tuple(classes or self.predictor.classes)
+        known = self.predictor.cached_vocabulary(names)
+        if known is not None:
+            return known
+        per_image = self.predictor.method.text_depends_on_image
+        at_most("request_classes_per_image" if per_image else "request_classes", len(names), "the request")
+        at_most("class_name", max(map(len, names)), "the request")
+        async with self._names:
+            encoding = self.predictor.encoding(names, self._prompts)
+            return await run_in_threadpool(lambda: next(filter(None, encoding)))
 
-    def features(self, upload: Upload) -> Future[Float[Tensor, "feature embed"]]:
-        """Its unit features, computed with the next batch. Raises Refused (503)."""
-        return self.batches.submit(upload.pixels)
+    async def predict(self, data: bytes, vocabulary: Vocabulary, top: int) -> tuple[Candidate, ...]:
+        """The best classes of an image. Raises Refused."""
+        features = await self.batches.submit(await self.decode(data))
+        image = features[None].to(vocabulary.text)
+        async with self._model:
+            [candidates] = await run_in_threadpool(self.predictor.candidates, image, vocabulary, top)
+        return candidates
 
-    def search_features(self, upload: Upload) -> Future[Float[Tensor, "feature embed"]]:
-        """The same for the features that the index has, which may be those of heads."""
-        return self._searches.submit(upload.pixels)
-
-    def vocabulary(self, names: tuple[str, ...]) -> Vocabulary | None:
-        """Classes that can be scored at once: the bundle's, or others that are cached; None if their names
-        must be encoded first. Raises LimitError, DataError, SettingsError for names that cannot be.
-        """
-        vocabulary = self.predictor.cached_vocabulary(names)
-        if vocabulary is None:
-            per_image = self.predictor.method.text_depends_on_image
-            at_most(
-                "request_classes_per_image" if per_image else "request_classes", len(names), "the request"
-            )
-            at_most("class_name", max(map(len, names)), "the request")
-            self.predictor.check_names(names)
-        return vocabulary
-
-    def classify(
-        self, features: Float[Tensor, "feature embed"], vocabulary: Vocabulary, top: int = 5
-    ) -> tuple[Candidate, ...]:
-        """The best classes of a vocabulary."""
-        with self._model:
-            return self._candidates(features, vocabulary, top)
-
-    def classify_new(
-        self,
-        features: Sequence[Float[Tensor, "feature embed"]],
-        names: tuple[str, ...],
-        top: int = 5,
-        *,
-        client: str,
-    ) -> Future[list[tuple[Candidate, ...]]]:
-        """For each image the best of classes whose names are encoded first, in turn with other clients'.
-        Refused (503) if too many wait, DataError, LimitError.
-        """
-        steps = len(self.predictor.pieces(names, self._prompts)) + max(0, len(features) - 1)
-        return self._names.submit(client, self._encoding(features, names, top), steps)
-
-    def _encoding(
-        self, features: Sequence[Float[Tensor, "feature embed"]], names: tuple[str, ...], top: int
-    ) -> Iterator[list[tuple[Candidate, ...]] | None]:
-        """A step for each piece of the names, and for each image after the first."""
-        by_image = list[tuple[Candidate, ...]]()
-        for vocabulary in self.predictor.encoding(names, self._prompts):
-            if vocabulary is None:
-                yield None
-                continue
-            for image in features:
-                if by_image:
-                    yield None
-                by_image.append(self._candidates(image, vocabulary, top))
-            yield by_image
-
-    def _candidates(
-        self, features: Float[Tensor, "feature embed"], vocabulary: Vocabulary, top: int
-    ) -> tuple[Candidate, ...]:
-        return self.predictor.candidates(features[None].to(vocabulary.text), vocabulary, top)[0]
-
-    def neighbours(
-        self,
-        features: Float[Tensor, "feature embed"],
-        by: Sequence[str],
-        weights: Sequence[float] | None = None,
-        count: int = 8,
-        without: str | None = None,
+    async def neighbours(
+        self, data: bytes, by: Sequence[str], weights: Sequence[float] | None, count: int
     ) -> list[Hit]:
-        """The nearest images of the index by some of an image's `search_features`. Raises Refused: 404
-        without an index, 503 if it can no longer be read.
+        """The nearest images of the index. Raises Refused: as `decode`, 404 without an index, 503 if it
+        can no longer be read.
         """
-        check_count("count", count)
         if self.index is None:
-            raise Refused(404, "this server has no index of images: start it with --index DIR.")
-        names = self.predictor.features if self._heads is None else self._heads.features
-        queries = dict(zip(names, features, strict=True))
-        shares = weights_of(by, weights)
-        with self._searching:
+            raise Refused(404, "not-found", "this server has no index of images: start it with --index DIR.")
+        shares, query = pair_weights(by, weights), hashlib.sha256(data).hexdigest()
+        features = await self._searches.submit(await self.decode(data))
+        queries = dict(zip((self._heads or self.predictor).features, features, strict=True))
+        async with self._search:
             try:
-                return self.index.query(queries, shares, count=count, without=without, copies=MOST_COPIES)
+                return await run_in_threadpool(
+                    self.index.query, queries, shares, count=count, without=query, copies=MOST_COPIES
+                )
             except DataError as error:  # the message names folders of this machine
                 logging.getLogger(__name__).warning("%s", error)
-                message = "the index cannot be read now; see the server's log."
-                raise Refused(503, message, kind="server") from None
+                raise Refused(503, "server", "the index cannot be read now: see the log.") from None
 
-    def attention(self, upload: Upload, layer: int, head: int) -> dict[str, Float[Tensor, "row column"]]:
+    async def attention(
+        self, pixels: Float[Tensor, "3 size size"], layer: int, head: int
+    ) -> dict[str, Float[Tensor, "row column"]]:
         """The attention of a head to the patches, by the attending token. Raises SettingsError."""
-        with self._model:
-            return attention_maps(self.predictor.method, upload.pixels, layer, head)
+        async with self._model:
+            return await run_in_threadpool(attention_maps, self.predictor.method, pixels, layer, head)
 
-    def thumbnail(self, name: str, sha256: str) -> bytes | None:
-        """A small PNG of a file of the index; None if it can no longer be read, was changed since or is too
-        large.
-
-        Only a file with the content that the index knows: an index of a stranger may name any folder of this
-        machine, whose pictures clients would see.
+    async def thumbnail(self, hit: Hit) -> bytes | None:
+        """A small PNG of a file of the index; None if it can no longer be read, was changed since or could
+        not be uploaded.
         """
         assert self.index is not None
-        with self._decoding:
-            return self._thumbnails.of(self.index.folder / name, sha256)
+        try:
+            return await self._decoding(self._thumbnail, self.index.folder / hit.path, hit.sha256)
+        except DearError:
+            return None
 
-    def close(self) -> bool:
-        """Stop accepting work; returns whether all running work has ended within a moment."""
-        if self._ended is None:
-            deadline = time.monotonic() + CLOSING_SECONDS
-            ended = [batcher.close(CLOSING_SECONDS) for batcher in {self.batches, self._searches}]
-            ended.append(self._names.close(max(0.0, deadline - time.monotonic())))
-            locks: list[threading.Lock | threading.Semaphore] = [self._model, self._searching]
-            for lock in [*locks, *[self._decoding] * self.limits.decoders]:
-                ended.append(lock.acquire(timeout=max(0.0, deadline - time.monotonic())))
-            self._ended = all(ended)
-        return self._ended
+    def _make_thumbnail(self, path: Path, sha256: str) -> bytes:
+        """Only of a file with the content that the index knows: it may name any folder of this machine."""
+        if (file_size(path) or 0) > self.limits.upload_bytes:
+            raise DataError(f"{path} is too large.")
+        content = read_image(path)
+        if hashlib.sha256(content).hexdigest() != sha256:
+            raise DataError(f"{path} was changed.")
+        check_picture(content, self.limits)
+        image = as_image(decode(path, SIDE, content))
+        image.thumbnail((LONGEST, LONGEST))  # a picture may be 16 times as long as it is wide
+        return encode_png(image)
 
     @torch.no_grad()
     def _encode(self, pixels: Sequence[Tensor]) -> Sequence[Tensor]:
-        with self._model:
-            return [*self.predictor.encode(torch.stack([*pixels])).cpu()]
+        return [*self.predictor.encode(torch.stack([*pixels])).cpu()]
 
     @torch.no_grad()
     def _encode_heads(self, pixels: Sequence[Tensor]) -> Sequence[Tensor]:
         assert self._heads is not None
-        with self._model:
-            return [*self._heads.of_views(torch.stack([*pixels])).cpu()]
+        return [*self._heads.of_views(torch.stack([*pixels])).cpu()]
 
 
-def check_count(name: str, value: int) -> None:
-    """Raise Refused (400) for a number of results that is out of range."""
-    if not 1 <= value <= MAX_RESULTS:
-        raise Refused(400, f"{name} is {value}: it must be between 1 and {MAX_RESULTS}.")
+def check_picture(data: bytes, limits: Limits) -> None:
+    """Check a file by its header alone. Raises Refused: 400 if it is empty, 415 if it is not an image in a
+    supported format, 413 if it is too large or has too many pixels.
+    """
+    if not data:
+        raise Refused(400, "image", "the file is empty: send an image.")
+    if len(data) > limits.upload_bytes:
+        raise Refused(413, "too-large", f"the upload is larger than {limits.upload:g} MiB, the limit.")
+    try:
+        with open_image(data) as file:
+            megapixels = file.width * file.height / 1e6
+    except (LimitError, Image.DecompressionBombError) as error:
+        raise Refused(413, "too-large", f"the image is too large: {error}") from None
+    except Exception:  # Pillow's exceptions for a broken header differ from format to format
+        message = f"the file is not an image in a supported format: send {FORMATS}."
+        raise Refused(415, "image", message) from None
+    if megapixels > limits.megapixels:
+        message = f"the image has {megapixels:.1f} megapixels, the limit is {limits.megapixels:g}."
+        raise Refused(413, "too-large", message)

@@ -73,7 +73,7 @@ class Exploit:
 @pytest.mark.parametrize(
     "saved",
     [{"a": Exploit()}, torch.zeros(3), [torch.zeros(3)], {"a": 3}, {}, {"state_dict": {"a": 3}}, "hello"],
-    ids=str,
+    ids=["code", "tensor", "list", "number", "empty", "nested", "text"],
 )
 def test_a_checkpoint_that_is_no_state_dict(
     tmp_path: Path, write: Any, saved: object, capsys: pytest.CaptureFixture[str]

@@ -1,6 +1,8 @@
 """Indexes of folders: what is found, what a second build does, what is refused."""
 
+import json
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,14 +12,13 @@ import pytest
 from dear.errors import DataError, OutputError, SettingsError, UnknownNameError
 from dear.retrieval import build
 from dear.retrieval.build import build_index
-from dear.retrieval.database import only_writer
-from dear.retrieval.query import Index, by_image, by_text, weights_of
-from dear.retrieval.vectors import remove
+from dear.retrieval.index import Index, open_index, pair_weights
+from dear.retrieval.storage import Store
 from tests.unit.retrieval.solid import SHADES, Plain, gallery, paint
 
 
 def paths(index: Path, query: Path, weights: dict[str, float], **options: object) -> list[str]:
-    hits = by_image(Index.open(index), Plain(), query, weights, **options)  # type: ignore[arg-type]
+    hits = open_index(index).query_image(Plain(), query, weights, **options)  # type: ignore[arg-type]
     return [hit.path for hit in hits]
 
 
@@ -29,7 +30,7 @@ def test_neighbours_by_each_feature(tmp_path: Path) -> None:
     # Red's cosine is 1 with the other red one, 0.89 with orange, 0 with green and blue.
     assert paths(out, red, {"color": 1}, count=3) == ["wide/red.png", "orange.png", "wide/orange.png"]
     assert sorted(paths(out, red, {"class": 1}, count=3)) == ["blue.png", "green.png", "orange.png"]
-    mixed = by_image(Index.open(out), Plain(), red, {"class": 3, "color": 1}, count=2)
+    mixed = open_index(out).query_image(Plain(), red, {"class": 3, "color": 1}, count=2)
     # Orange square: (3 * 1 + 0.894) / 4; wide red: (3 * cos of (20, 20) and (20, 40) + 1) / 4.
     assert [hit.path for hit in mixed] == ["orange.png", "wide/red.png"]
     assert mixed[0].score == pytest.approx((3 + 0.8933) / 4, abs=1e-3)
@@ -44,7 +45,7 @@ def test_the_query_is_left_out_unless_wanted_and_a_negative_weight_drives_away(t
     assert paths(out, red, {"color": 1, "class": 1}, count=1, itself=True) == ["red.png"]
     assert "red.png" not in paths(out, red, {"color": 1}, count=8)
     assert set(paths(out, red, {"class": 1, "color": -1}, count=2)) == {"blue.png", "green.png"}
-    hits = by_text(Index.open(out), Plain(), "green", {"color": 1}, count=2)
+    hits = open_index(out).query_text(Plain(), "green", {"color": 1}, count=2)
     assert {hit.path for hit in hits} == {"green.png", "wide/green.png"}
 
 
@@ -62,7 +63,7 @@ def test_a_second_build_encodes_only_what_is_new(tmp_path: Path) -> None:
     assert (built.added, built.changed, built.removed, built.unchanged) == (3, 2, 1, 5)
     assert built.encoded == encoder.seen == 2  # the wide green and the wide orange; the copy shares its row
     assert (built.files, built.rows) == (10, 10)  # 8 old rows, of which the green square's is dead, and 2
-    found = by_image(Index.open(out), Plain(), folder / "wide" / "red.png", {"color": 1}, count=4)
+    found = open_index(out).query_image(Plain(), folder / "wide" / "red.png", {"color": 1}, count=4)
     assert found[0].path == "moved.png"
     assert ("copy.png", ("new.png",)) in [(hit.path, hit.copies) for hit in found]
 
@@ -144,24 +145,17 @@ def test_broken_images_are_told_and_the_rest_is_done(tmp_path: Path) -> None:
     assert sorted(build_index(Plain(), folder, out).broken) == ["text.jpg"]
 
 
-def test_nothing_is_left_where_nothing_can_be_read(tmp_path: Path) -> None:
-    folder, there = tmp_path / "images", tmp_path / "there"
+def test_a_folder_without_a_readable_image(tmp_path: Path) -> None:
+    folder, out = tmp_path / "images", tmp_path / "index"
     folder.mkdir()
-    there.mkdir()
-    (there / "vectors-old").mkdir()  # not ours
     (folder / "text.jpg").write_text("not an image")
-    for out in (tmp_path / "index", there):
-        with pytest.raises(DataError, match="has no readable image"):
+    for _ in range(2):
+        with pytest.raises(DataError, match=r"has no readable image.*text\.jpg"):
             build_index(Plain(), folder, out)
-    assert not (tmp_path / "index").exists()
-    assert [path.name for path in there.iterdir()] == ["vectors-old"]
+        with pytest.raises(DataError, match="is empty"):
+            open_index(out)
     paint(folder / "red.png", "red", 20)
-    assert build_index(Plain(), folder, there).partly
-    (folder / "red.png").unlink()
-    with pytest.raises(DataError, match="has no readable image"):
-        build_index(Plain(), folder, there)  # what was an index stays one
-    with pytest.raises(DataError, match="is empty"):
-        Index.open(there)
+    assert build_index(Plain(), folder, out).partly
 
 
 def test_what_is_refused(tmp_path: Path) -> None:
@@ -170,7 +164,7 @@ def test_what_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="another bundle"):
         build_index(Plain("other"), folder, out)
     with pytest.raises(DataError, match="another bundle"):
-        Index.open(out).check(Plain("other"))
+        open_index(out).check(Plain("other"))
     before = sorted(folder.iterdir())
     with pytest.raises(SettingsError, match="is the folder of the images"):
         build_index(Plain(), folder, folder / ".")
@@ -182,17 +176,17 @@ def test_what_is_refused(tmp_path: Path) -> None:
         build_index(Plain(), tmp_path / "empty", tmp_path / "new")
     assert not (tmp_path / "new").exists()
     with pytest.raises(DataError, match="is not an index"):
-        Index.open(tmp_path / "new")
-    index = Index.open(out)
+        open_index(tmp_path / "new")
+    index = open_index(out)
     query = dict(zip(("class", "color"), Plain().images([np_picture()])[0], strict=True))
     with pytest.raises(UnknownNameError, match="Did you mean 'color'"):
         index.query(query, {"colour": 1})
     with pytest.raises(SettingsError, match="positive weight"):
         index.query(query, {"color": -1})
-    assert Index.open(out).shares({"class": 1e308, "color": -1e308}) == {"class": 0.5, "color": -0.5}
+    assert open_index(out).shares({"class": 1e308, "color": -1e308}) == {"class": 0.5, "color": -0.5}
     with pytest.raises(SettingsError, match="2 weights for 1"):
-        weights_of(["color"], [1, 2])
-    with only_writer(out), pytest.raises(OutputError, match="another process"):
+        pair_weights(["color"], [1, 2])
+    with Store.writing(out, {}), pytest.raises(OutputError, match="another process"):
         build_index(Plain(), folder, out)
 
 
@@ -202,17 +196,85 @@ def np_picture() -> object:
     return torch.from_numpy(np.full((3, 20, 20), 7, dtype=np.uint8))
 
 
-def test_what_is_not_of_the_index_stays(tmp_path: Path) -> None:
-    """Old folders of vectors are removed: their own files, and nothing behind links."""
+def found(index: Index, query: Path, **options: int) -> set[str]:
+    hits = index.query_image(Plain(), query, {"color": 1}, **{"count": 100} | options)
+    return {hit.path for hit in hits}
+
+
+def test_an_opened_index_follows_builds(tmp_path: Path) -> None:
     folder, out = gallery(tmp_path / "images"), tmp_path / "index"
-    for name in ("vectors-2024", "vectors-7", "vectors-\u00b2", "elsewhere"):
-        (out / name).mkdir(parents=True)
-        (out / name / "0.f16").write_bytes(b"old")
-    (out / "vectors-2024" / "thesis.txt").write_text("mine")
     build_index(Plain(), folder, out)
-    assert [path.name for path in (out / "vectors-2024").iterdir()] == ["thesis.txt"]
-    assert not (out / "vectors-7").exists()
-    assert (out / "vectors-\u00b2" / "0.f16").exists()
-    (out / "vectors-8").symlink_to(out / "elsewhere")
-    remove(out / "vectors-8")
-    assert (out / "elsewhere" / "0.f16").exists()
+    index, query = open_index(out), paint(tmp_path / "query.png", "red", 60)
+    everything = {str(path.relative_to(folder)) for path in folder.rglob("*.png")}
+    assert found(index, query) == everything
+    (folder / "blue.png").unlink()  # too few to be thrown out
+    assert build_index(Plain(), folder, out).rows == 8
+    everything.remove("blue.png")
+    assert found(index, query) == everything
+
+    paint(folder / "new.png", "orange", 60)
+    (folder / "green.png").unlink()
+    during = list[set[str]]()
+
+    def ask(_step: str, _done: int, _of: int) -> None:  # in the middle of a build
+        during.append(found(index, query))
+
+    assert build_index(Plain(), folder, out, progress=ask).rows == 7  # a new generation
+    assert during == [everything | {"new.png"}]  # removed files go last
+    assert found(index, query) == everything - {"green.png"} | {"new.png"}
+
+
+def test_an_opened_index_that_is_removed_and_made_anew(tmp_path: Path) -> None:
+    folder, out = gallery(tmp_path / "images"), tmp_path / "index"
+    build_index(Plain(), folder, out)
+    index, query = open_index(out), paint(tmp_path / "query.png", "red", 60)
+    shutil.rmtree(out)
+    with pytest.raises(DataError, match="index is no longer there: build it again"):
+        found(index, query)
+    (folder / "blue.png").unlink()
+    build_index(Plain(), folder, out)
+    assert found(index, query) == {str(path.relative_to(folder)) for path in folder.rglob("*.png")}
+    shutil.rmtree(out)
+    build_index(Plain("other"), folder, out)
+    with pytest.raises(DataError, match="was replaced by another"):
+        found(index, query)
+
+
+def test_numbers_out_of_range(tmp_path: Path) -> None:
+    folder, out = gallery(tmp_path / "images"), tmp_path / "index"
+    build_index(Plain(), folder, out)
+    index = open_index(out)
+    assert len(found(index, folder / "red.png", count=300_000_000)) == 7
+    for count in (0, -1):
+        with pytest.raises(SettingsError, match="count"):
+            found(index, folder / "red.png", count=count)
+    with pytest.raises(SettingsError, match="no feature to compare by"):
+        pair_weights([], None)
+    with pytest.raises(SettingsError, match="at least 1"):
+        build_index(Plain(), folder, out, batch=0)
+
+
+@pytest.mark.parametrize("shard", [None, "1/1"])
+def test_parquet_has_every_file_and_its_vectors(tmp_path: Path, shard: str | None) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet", reason="the extra `datasets` is not installed")
+    folder, out = gallery(tmp_path / "images"), tmp_path / "index"
+    paint(folder / "wide" / "copy.png", "red", 20)
+    (folder / "broken.png").write_bytes(b"no image")
+    build_index(Plain(), folder, out, shard=shard)
+    index, file = open_index(out), tmp_path / "out" / "index.parquet"
+    assert index.export_parquet(file) == 9
+    table = parquet.read_table(file)
+    assert json.loads(table.schema.metadata[b"index"])["identity"] == "plain"
+    rows = {row["path"]: row for row in table.to_pylist()}
+    assert rows.keys() == {str(path.relative_to(folder)) for path in folder.rglob("*.png")} - {"broken.png"}
+    wide = rows["wide/green.png"]
+    assert (wide["class"], rows["red.png"]["class"]) == ("wide", "")
+    assert wide["size"] == (folder / "wide" / "green.png").stat().st_size
+    # Twice as wide as high: 1 and 2 over the root of 5.
+    assert wide["vector_class"] == pytest.approx([0.4472, 0.8944, 0, 0, 0], abs=1e-3)
+    assert wide["vector_color"] == pytest.approx([0, 1, 0, 0, 0], abs=1e-3)
+    assert rows["red.png"]["sha256"] == rows["wide/copy.png"]["sha256"]
+    hits = index.query_image(Plain(), folder / "orange.png", {"color": 1}, count=20, itself=True)
+    for hit in hits:  # the cosines of what was written are the scores
+        a, b = (np.asarray(rows[path]["vector_color"]) for path in ("orange.png", hit.path))
+        assert a @ b / np.linalg.norm(a) / np.linalg.norm(b) == pytest.approx(hit.score, abs=1e-3)

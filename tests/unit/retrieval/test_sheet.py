@@ -9,7 +9,7 @@ from PIL import Image, ImageFont
 
 from dear.errors import OutputError
 from dear.retrieval.results import Hit
-from dear.retrieval.sheet import GAP, LINE, SIDE, SheetRow, _font, _short, contact_sheet, save_sheet
+from dear.retrieval.sheet import GAP, LINE, SIDE, _font, _short, contact_sheet, save_sheet
 from tests.unit.retrieval.solid import SHADES, gallery
 
 
@@ -20,7 +20,7 @@ def hit(folder: Path, name: str, score: float) -> Hit:
 def test_pictures_in_rows(tmp_path: Path) -> None:
     folder = gallery(tmp_path / "images")
     hits = [hit(folder, "green.png", 0.9), hit(folder, "blue.png", 0.8), Hit("gone.png", 0.7, {})]
-    rows = [SheetRow("by color", hits), SheetRow("by shape", hits[1:])]
+    rows = {"by color": hits, "by shape": hits[1:]}
     save_sheet(contact_sheet(folder / "red.png", "red.png", rows, folder), tmp_path / "out" / "sheet.png")
     with Image.open(tmp_path / "out" / "sheet.png") as sheet:
         head, cell = LINE + GAP, SIDE + 2 * LINE + GAP
@@ -39,12 +39,11 @@ def test_pictures_in_rows(tmp_path: Path) -> None:
 
 
 def test_a_picture_that_the_index_does_not_know_is_not_shown(tmp_path: Path) -> None:
-    """The index of a stranger may name any folder and file of this machine, and a picture there."""
+    """It was changed since it was indexed."""
     folder = gallery(tmp_path / "images")
     known = hit(folder, "green.png", 0.9)
-    sheet = contact_sheet(
-        None, "red", [SheetRow("by color", [known, replace(known, path="blue.png")])], folder
-    )
+    rows = {"by color": [known, replace(known, path="blue.png")]}
+    sheet = contact_sheet(None, "red", rows, folder)
     y = 2 * (LINE + GAP) + SIDE // 2
     across = [GAP + SIDE // 2, GAP + SIDE // 2 + SIDE + GAP]
     assert [sheet.getpixel((x, y)) for x in across] == [SHADES["green"], (213, 217, 222)]

@@ -1,0 +1,221 @@
+"""A search compares all rows: the same as a slow loop over numbers says. Damage is told in one line."""
+
+import math
+import shutil
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from dear.errors import DataError, OutputError
+from dear.retrieval import storage
+from dear.retrieval.build import build_index
+from dear.retrieval.index import Index, best_rows, open_index
+from dear.retrieval.storage import FILE, Entry, Store
+from tests.unit.retrieval.solid import Plain, gallery
+
+ROWS, EMBED, NAMES = 103, 11, ("class", "color", "shape")
+REMOVED = (0, 7, 50, 102)
+DOUBLE = ((3, 20), (3, 99), (41, 64))  # the second row of a pair repeats the first
+FACTS = {"identity": "x", "features": [*NAMES], "embed": EMBED, "folder": "", "model": ""}
+
+
+def unit(rows: np.ndarray) -> np.ndarray:
+    units: np.ndarray = rows / np.linalg.norm(rows, axis=-1, keepdims=True)
+    return units
+
+
+def drawn() -> tuple[np.ndarray, dict[str, Tensor]]:
+    """Rows (row, feature, embed) and a query for each feature."""
+    generator = np.random.default_rng(5)
+    rows = unit(generator.standard_normal((ROWS, len(NAMES), EMBED))).astype(np.float32)
+    for first, second in DOUBLE:
+        rows[second] = rows[first]
+    queries = unit(generator.standard_normal((len(NAMES), EMBED))).astype(np.float32)
+    return rows, dict(zip(NAMES, map(torch.from_numpy, queries), strict=True))
+
+
+def index_of(folder: Path, rows: np.ndarray) -> Index:
+    """An index of these rows, without images; a row's file has its number."""
+    with Store.writing(folder, FACTS) as store:
+        store.write(0, torch.from_numpy(rows))
+        with store.change():
+            files = (row for row in range(len(rows)) if row not in REMOVED)
+            store.put(Entry(str(row), (0, 0), f"{row:064x}", row) for row in files)
+            store.set(rows=len(rows), completed=True)
+    return open_index(folder)
+
+
+def by_loops(
+    rows: np.ndarray, queries: dict[str, Tensor], weights: dict[str, float]
+) -> list[tuple[int, float]]:
+    """Rows and scores, best first, of equal ones the first row: number by number, in double precision."""
+    stored = rows.astype(np.float16).tolist()
+    total = sum(abs(weight) for weight in weights.values())
+    scored = []
+    for row in range(len(rows)):
+        if row in REMOVED:
+            continue
+        score = 0.0
+        for name, weight in weights.items():
+            vector, query = stored[row][NAMES.index(name)], queries[name].tolist()
+            dot = sum(a * b for a, b in zip(vector, query, strict=True))
+            score += weight / total * dot / math.sqrt(sum(a * a for a in vector))
+        scored.append((row, score))
+    return sorted(scored, key=lambda pair: (-pair[1], pair[0]))
+
+
+@pytest.mark.parametrize("rows_at_once", [1, 17, 1000])
+@pytest.mark.parametrize(
+    "weights", [{"class": 1.0}, {"shape": 2.0, "class": 1.0, "color": 0.5}, {"color": 3.0, "shape": -2.0}]
+)
+@pytest.mark.parametrize("count", [1, 10, 500])
+def test_a_search_is_exact(
+    tmp_path: Path, weights: dict[str, float], rows_at_once: int, count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(storage, "AT_ONCE", rows_at_once * EMBED + 3)
+    rows, queries = drawn()
+    hits = index_of(tmp_path, rows).query(queries, weights, count=count)
+    expected = by_loops(rows, queries, weights)[:count]
+    assert [int(hit.path) for hit in hits] == [row for row, _ in expected]
+    assert [hit.score for hit in hits] == pytest.approx([score for _, score in expected], abs=1e-6)
+    for name in weights:
+        alone = dict(by_loops(rows, queries, {name: 1.0}))
+        assert [hit.by[name] for hit in hits] == pytest.approx([alone[int(h.path)] for h in hits], abs=1e-6)
+
+
+def test_equal_rows_have_equal_scores_wherever_they_are(tmp_path: Path) -> None:
+    """Products of matrices round differently in the last rows of a block."""
+    row, query = torch.nn.functional.normalize(torch.randn(2, 512), dim=-1)
+    scores = []
+    for rows in (1, 2, 7, 4099):
+        with Store.writing(tmp_path / f"{rows}", FACTS | {"features": ["class"], "embed": 512}) as store:
+            store.write(0, row.expand(rows, 1, 512))
+            with store.change():
+                store.set(rows=rows)
+        scores.append(Store(tmp_path / f"{rows}").scores("class", query))
+    assert len(torch.cat(scores).unique()) == 1
+
+
+def test_the_best_rows_of_many_ties() -> None:
+    scores = np.asarray([0.5, 0.9, 0.5, 0.5, 0.1, 0.5, 0.9])
+    candidates = np.asarray([True, True, True, False, True, True, True])
+    expected = [1, 6, 0, 2, 5, 4]
+    for count in range(1, 9):
+        assert best_rows(scores, candidates, count).tolist() == expected[:count]
+    assert best_rows(scores, np.zeros(7, dtype=bool), 3).tolist() == []
+
+
+def test_a_removed_half_goes_and_the_other_answers_as_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An index that was opened before sees the new rows, and the old ones if copying is cut off."""
+    rows, queries = drawn()
+    index = index_of(tmp_path, rows)
+    removed = {row for row in range(ROWS) if row % 2}
+    want = [hit for hit in index.query(queries, count=ROWS) if int(hit.path) not in removed]
+
+    def kill(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with Store.writing(tmp_path, FACTS) as store:
+        with store.change():
+            store.remove(map(str, removed))
+        with monkeypatch.context() as patch:
+            patch.setattr(np, "array_split", kill)
+            with pytest.raises(KeyboardInterrupt):
+                store.finish()
+    assert index.query(queries, count=ROWS) == want
+    with Store.writing(tmp_path, FACTS) as store:
+        store.finish()
+    assert index.query(queries, count=ROWS) == want
+    assert index.rows == len(want) == 49  # of 52 even numbers, but for those removed before
+    assert [path.name for path in tmp_path.glob("vectors-*")] == ["vectors-2"]
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, 0.0, 0.94, 1.06])
+def test_vectors_that_are_no_unit_vectors(tmp_path: Path, value: float) -> None:
+    """Neither written nor, in a damaged file, compared; even those of a removed file."""
+    rows, queries = drawn()
+    index, path = index_of(tmp_path / "index", rows), tmp_path / "index" / "vectors-1" / "1.f16"
+    np.memmap(path, "<f2", "r+", shape=(ROWS, EMBED))[102] *= value
+    assert index.query(queries, {"class": 1.0})
+    with pytest.raises(DataError, match=r"1\.f16 holds rows that are not unit vectors"):
+        index.query(queries)
+    with pytest.raises(DataError, match="not finite"):
+        index.query(queries | {"class": torch.full((EMBED,), math.nan)}, {"class": 1.0})
+    rows[58, 1] *= value
+    with pytest.raises(DataError, match="not of length 1"):
+        index_of(tmp_path / "other", rows)
+
+
+def cut(out: Path) -> None:
+    (out / "vectors-1" / "0.f16").write_bytes(b"\0" * 79)  # of 80: eight rows of five float16
+
+
+def scramble(out: Path) -> None:
+    """Every page but the first, which holds the header and the schema."""
+    data = (out / FILE).read_bytes()
+    (out / FILE).write_bytes(data[:4096] + b"\xa5" * (len(data) - 4096))
+
+
+def change(out: Path, statement: str) -> None:
+    with closing(sqlite3.connect(out / FILE)) as database, database:
+        database.execute(statement)
+
+
+@pytest.mark.parametrize(
+    ("damage", "why"),
+    [
+        (lambda out: (out / "vectors-1" / "0.f16").unlink(), r"0\.f16"),
+        (cut, "is damaged"),
+        (scramble, "malformed"),
+        (lambda out: (out / FILE).write_bytes(b"no database" * 999), "not a database"),
+        (lambda out: change(out, "UPDATE facts SET value = '8,' WHERE key = 'rows'"), "is damaged"),
+        (lambda out: change(out, "DELETE FROM facts WHERE key = 'embed'"), "embed"),
+        (lambda out: change(out, "UPDATE files SET row = 8 WHERE path = 'red.png'"), "is damaged"),
+        (lambda out: change(out, "UPDATE facts SET value = '3' WHERE key = 'schema'"), "another version"),
+    ],
+)
+def test_damage_is_told_in_one_line_and_what_it_says_helps(
+    tmp_path: Path, damage: Callable[[Path], None], why: str
+) -> None:
+    folder, out = gallery(tmp_path / "images"), tmp_path / "index"
+    build_index(Plain(), folder, out)
+    change(out, "UPDATE files SET path = CAST(path AS TEXT) WHERE path = CAST('red.png' AS BLOB)")
+    damage(out)
+    for work in (lambda: open_index(out), lambda: build_index(Plain(), folder, out)):
+        with pytest.raises(
+            DataError, match=rf"the index .*{why}.*remove it and run `dear index build`"
+        ) as told:
+            work()
+        assert "\n" not in str(told.value)
+    shutil.rmtree(out)
+    assert build_index(Plain(), folder, out).files == 8
+
+
+def test_a_place_that_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(OutputError, match="file"):
+        build_index(Plain(), gallery(tmp_path / "images"), tmp_path / "file")
+    assert (tmp_path / "file").read_text() == "mine"
+
+
+def test_another_distance_is_one_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder, out = gallery(tmp_path / "images"), tmp_path / "index"
+    build_index(Plain(), folder, out)
+
+    def negative_square(rows: Tensor, _lengths: object, query: Tensor) -> Tensor:
+        return -((rows - query) ** 2).sum(dim=1)
+
+    monkeypatch.setattr(storage, "similarity", negative_square)
+    hits = open_index(out).query_image(Plain(), folder / "red.png", {"color": 1})
+    scores = {hit.path: hit.score for hit in hits}
+    # Unit vectors of red and of green, blue are a right angle apart: their squared distance is 2.
+    assert scores["wide/red.png"] == pytest.approx(0, abs=1e-5)
+    assert scores["green.png"] == scores["wide/blue.png"] == pytest.approx(-2, abs=2e-3)
