@@ -1,9 +1,10 @@
 """`dear data`: which data sets there are, and what is in them."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from shlex import quote
+from typing import Any
 
 from rich.console import Console
 
@@ -13,36 +14,7 @@ from dear.data.settings import DataSettings
 from dear.errors import SettingsError, UnknownNameError, printable
 
 
-@dataclass(frozen=True)
-class Benchmark:
-    """A benchmark: its folder, its contents, and how to get it.
-
-    Attributes:
-        images: Images of each split, as published.
-        there: True if its image folder is under the root; None without a root.
-        download: True if torchvision can fetch it.
-    """
-
-    name: str
-    title: str
-    folder: str
-    classes: int
-    images: dict[str, int]
-    template: str
-    there: bool | None
-    download: bool
-
-
-@dataclass(frozen=True)
-class DataList:
-    """The benchmarks, the root they were searched in, and the tasks of the Attribute World."""
-
-    root: Path | None
-    benchmarks: list[Benchmark]
-    tasks: list[str]
-
-
-def command_list(*, root: Path | None = None) -> DataList:
+def command_list(*, root: Path | None = None) -> dict[str, Any]:
     """List the data sets that are known by name. Any folder, CSV, JSONL or zip of images works too.
 
     Args:
@@ -53,34 +25,34 @@ def command_list(*, root: Path | None = None) -> DataList:
 
     folder = DataSettings(root=root).data_root()
     rows = [
-        Benchmark(
-            b.name,
-            b.title,
-            b.folder,
-            b.classes,
-            dict(b.published),
-            b.template,
-            there=None if folder is None else (folder / b.folder / b.images).is_dir(),
-            download=b.download is not None,
-        )
+        {
+            "name": b.name,
+            "title": b.title,
+            "folder": b.folder,
+            "classes": b.classes,
+            "images": dict(b.published),
+            "template": b.template,
+            "there": None if folder is None else (folder / b.folder / b.images).is_dir(),
+            "download": b.download is not None,
+        }
         for b in benchmarks().values()
     ]
-    return DataList(folder, rows, [*task_names()])
+    return {"root": folder, "benchmarks": rows, "tasks": [*task_names()]}
 
 
-def render_list(result: DataList, console: Console) -> None:
+def render_list(result: dict[str, Any], console: Console) -> None:
     """Show the benchmarks as a table, and the names of the tasks."""
     yes = {True: "yes", False: "no", None: None}
-    rows = [
-        (b.name, b.folder, b.classes, *(b.images.get(p) for p in ("train", "val", "test")), yes[b.there],
-         "torchvision" if b.download else "by hand", b.template)
-        for b in result.benchmarks
-    ]  # fmt: skip
+    rows = []
+    for b in result["benchmarks"]:
+        counts = [b["images"].get(part) for part in ("train", "val", "test")]
+        get = "torchvision" if b["download"] else "by hand"
+        rows.append([b["name"], b["folder"], b["classes"], *counts, yes[b["there"]], get, b["template"]])
     columns = ("name", "folder", "classes", "train", "val", "test", "on disk", "get", "template")
     console.print(table(None, columns, rows), markup=False)
-    where = f"searched in {result.root}" if result.root else "no root: give --root or set DEAR_DATA"
+    where = f"searched in {result['root']}" if result["root"] else "no root: give --root or set DEAR_DATA"
     console.print(f"Benchmarks: {where}. Images as published.", markup=False)
-    console.print(f"Tasks of the Attribute World: {', '.join(result.tasks)}", markup=False)
+    console.print(f"Tasks of the Attribute World: {', '.join(result['tasks'])}", markup=False)
 
 
 def command_get(name: str, *, root: Path | None = None) -> Fetched:
@@ -114,7 +86,8 @@ def render_get(result: Fetched, console: Console) -> None:
     console.print("\n".join(map(printable, lines)), markup=False, soft_wrap=True)
 
 
-MOST_LINES, MOST_NAMES = 10, 1000  # of a list, and of classes, that are shown
+MOST_LINES = 10
+MOST_NAMES, LONGEST_NAME = 1000, 100  # of classes, and letters of one, that are shown
 
 
 def command_check(
@@ -189,9 +162,12 @@ def _named_classes(result: Check) -> list[str]:
 
 
 def _shortened(names: Sequence[str]) -> str:
-    """The first names, and how many more there are."""
+    """The first names, long ones shortened, and how many more there are."""
     more = len(names) - MOST_NAMES
-    return ", ".join(names[:MOST_NAMES]) + (f" ... and {more:,} more (--json has all)" if more > 0 else "")
+    first = [
+        name if len(name) <= LONGEST_NAME else f"{name[:LONGEST_NAME]}..." for name in names[:MOST_NAMES]
+    ]
+    return ", ".join(first) + (f" ... and {more:,} more (--json has all)" if more > 0 else "")
 
 
 def _listed(what: str, lines: list[str]) -> list[str]:

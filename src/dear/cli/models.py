@@ -3,10 +3,9 @@ installation has.
 """
 
 import platform
-from collections import Counter
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
@@ -44,14 +43,12 @@ def command_models(*, names: list[str] | None = None) -> Tried:
     from dear.backbone.catalogue import list_architectures, try_architecture
     from dear.methods.registry import methods_on
 
-    console, models = progress_console(), []
-    with console.status("building"):
-        for name in dict.fromkeys(names or list_architectures()):
-            models.append(try_architecture(name))
-    counts = Counter(model.works for model in models)
+    with progress_console().status("building"):
+        models = [try_architecture(name) for name in dict.fromkeys(names or list_architectures())]
     accesses = dict.fromkeys((m.image, m.text) for m in models if m.image and m.text)
     methods = {f"{image}, {text}": methods_on(image, text) for image, text in accesses if image and text}
-    return Tried(version("open_clip_torch"), counts[True], counts[False], models, methods)
+    works = sum(model.works for model in models)
+    return Tried(version("open_clip_torch"), works, len(models) - works, models, methods)
 
 
 def render_models(result: Tried, console: Console) -> None:
@@ -67,43 +64,31 @@ def render_models(result: Tried, console: Console) -> None:
         console.print(f"{access} (of images, of texts): {', '.join(methods)}", markup=False)
 
 
-@dataclass(frozen=True)
-class Info:
-    """Versions, devices and threads. A package that is not installed has no version."""
-
-    dear: str
-    python: str
-    system: str
-    packages: dict[str, str | None]
-    devices: list[str]
-    threads: int
-
-
-def command_info() -> Info:
+def command_info() -> dict[str, Any]:
     """Show versions, devices and threads: what to put into a bug report."""
     import torch
 
     gpus = [f"cuda:{i} ({torch.cuda.get_device_name(i)})" for i in range(torch.cuda.device_count())]
-    devices = ["cpu", *gpus, *(["mps"] if torch.backends.mps.is_available() else [])]
-    return Info(
-        dear=__version__,
-        python=platform.python_version(),
-        system=f"{platform.system()} {platform.machine()}",
-        packages={name: _version(name) for name in PACKAGES},
-        devices=devices,
-        threads=torch.get_num_threads(),
-    )
+    return {
+        "dear": __version__,
+        "python": platform.python_version(),
+        "system": f"{platform.system()} {platform.machine()}",
+        "packages": {name: _version(name) for name in PACKAGES},
+        "devices": ["cpu", *gpus, *(["mps"] if torch.backends.mps.is_available() else [])],
+        "threads": torch.get_num_threads(),
+    }
 
 
-def render_info(result: Info, console: Console) -> None:
+def render_info(result: dict[str, Any], console: Console) -> None:
     """Show the information as a table."""
-    rows: list[tuple[str, object]] = [(name, getattr(result, name)) for name in ("dear", "python", "system")]
-    rows += [(name, installed or "not installed") for name, installed in result.packages.items()]
-    rows += [("devices", ", ".join(result.devices)), ("threads", result.threads)]
+    packages = {name: installed or "not installed" for name, installed in result["packages"].items()}
+    shown = {**result, "devices": ", ".join(result["devices"]), **packages}
+    rows = [(name, value) for name, value in shown.items() if name != "packages"]
     console.print(table(None, ("what", "value"), rows))
 
 
 def _version(name: str) -> str | None:
+    """The version of a package, None if it is not installed."""
     try:
         return version(name)
     except PackageNotFoundError:

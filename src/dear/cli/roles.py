@@ -89,18 +89,11 @@ def _render_heads(roles: dict[str, Any], console: Console, phrases: int) -> None
     rows = [[layer, *(cells.get((layer, head), "") for head in numbers)] for layer in layers]
     console.print(rich_table("Role and dominant concept by layer and head", ["", *map(str, numbers)], rows))
     if phrases and any(h["phrases"] for h in heads):
-        rows = [
-            [
-                h["layer"],
-                h["head"],
-                SHORT[h["role"]],
-                h["concept"],
-                share_mark(HeadRole(h["layer"], h["head"], h["role"], share=h["share"])),
-                h["entropy"],
-                " · ".join(h["phrases"][:phrases]),
-            ]
-            for h in heads
-        ]
+        rows = []
+        for h in heads:
+            share = share_mark(HeadRole(h["layer"], h["head"], h["role"], share=h["share"]))
+            row = [h["layer"], h["head"], SHORT[h["role"]], h["concept"], share, h["entropy"]]
+            rows.append([*row, " · ".join(h["phrases"][:phrases])])
         columns = ["layer", "head", "role", "concept", "share", "entropy", "first phrases"]
         console.print(rich_table(f"Heads (entropy in {UNIT})", columns, rows))
     if clusters := roles["evidence"].get("clusters"):

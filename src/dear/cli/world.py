@@ -3,6 +3,7 @@
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 
@@ -113,48 +114,30 @@ def render_demo(result: Demo, console: Console) -> None:
     console.print(f"\nReport: {result.report}\n\n{NEXT}", markup=False)
 
 
-@dataclass(frozen=True)
-class Task:
-    """A task: an example of its classes, its template, and how its images differ from pretraining."""
-
-    name: str
-    classes: int
-    example: str
-    template: str
-    shift: str
-    own: str
-    habits: str
-
-
-@dataclass(frozen=True)
-class Tasks:
-    """The requested tasks."""
-
-    tasks: list[Task]
-
-
-def command_tasks(*, tasks: list[str] | None = None) -> Tasks:
+def command_tasks(*, tasks: list[str] | None = None) -> dict[str, list[dict[str, Any]]]:
     """List the tasks of the Attribute World: classes, template, shift against pretraining, looks of classes.
 
     Args:
         tasks: Tasks by name. By default all.
     """
-    from dear.data.world.tasks import task_names
+    from dear.data.world.tasks import load_task, task_names
 
-    return Tasks([_describe(name) for name in tasks or task_names()])
+    rows = []
+    for task in map(load_task, tasks or task_names()):
+        row = {
+            "name": task.name,
+            "classes": len(task.classnames),
+            "example": task.classnames[0],
+            "template": task.template,
+            "shift": ", ".join(f"{kind} {strength:g}" for kind, strength in task.test.shift),
+            "own": ", ".join(f"{kind} to {max(values):g}" for kind, values in task.test.class_shifts),
+            "habits": ", ".join(f"{factor} {share:g}" for factor, _, share in task.test.habits),
+        }
+        rows.append(row)
+    return {"tasks": rows}
 
 
-def _describe(name: str) -> Task:
-    from dear.data.world.tasks import load_task
-
-    task = load_task(name)
-    shift = ", ".join(f"{kind} {strength:g}" for kind, strength in task.test.shift)
-    own = ", ".join(f"{kind} to {max(strengths):g}" for kind, strengths in task.test.class_shifts)
-    habits = ", ".join(f"{factor} {share:g}" for factor, _, share in task.test.habits)
-    return Task(name, len(task.classnames), task.classnames[0], task.template, shift, own, habits)
-
-
-def render_tasks(result: Tasks, console: Console) -> None:
-    """Show the tasks as a table."""
+def render_tasks(result: dict[str, list[dict[str, Any]]], console: Console) -> None:
+    """Show how images of each task differ from those of pretraining."""
     columns = ("task", "classes", "a class", "template", "shift", "own shifts", "habits")
-    console.print(table(None, columns, [tuple(vars(task).values()) for task in result.tasks]))
+    console.print(table(None, columns, [tuple(task.values()) for task in result["tasks"]]))
