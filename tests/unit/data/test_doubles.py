@@ -2,7 +2,6 @@
 
 import shlex
 import shutil
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -123,18 +122,6 @@ def test_uneven_classes(tmp_path: Path, settings: DataSettings) -> None:
     folder = class_folders(tmp_path / "mine", {"ant": 4, "bee": 15})
     (told, _copies) = check_dataset(str(folder), settings).warnings
     assert told.startswith("train: the classes are uneven, from 3 (ant) to 10 images (bee)")
-
-
-def test_of_many_names_some_are_shown(
-    folder: Path, settings: DataSettings, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """25,000 of 1,000 letters took as long to print as to read."""
-    check = check_dataset(str(folder), settings)
-    names = ["x" * 1000, *(f"n{number}" for number in range(1, 1200))]
-    render(replace(check, classnames=names, keys=names), PrintableConsole(width=200))
-    (line,) = (line for line in capsys.readouterr().out.splitlines() if line.startswith("class names"))
-    assert line.startswith(f"class names: {'x' * 100}..., n1, n2, ")
-    assert line.endswith(", n999 ... and 200 more (--json has all)")
 
 
 def test_limits_of_images_are_those_in_force(
