@@ -12,7 +12,6 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-import numpy as np
 from PIL import Image, ImageFile, TiffImagePlugin, UnidentifiedImageError
 
 from dear.errors import DataError, first_line
@@ -136,6 +135,7 @@ def as_picture(image: Image.Image, short_side: int | None = None) -> "Picture":
     image = _convert_to_rgb(_make_upright(image))
     if short_side is not None:
         image = _reduce(image, short_side)
+    import numpy as np
     import torch  # the other functions need none of it
 
     return torch.from_numpy(np.array(image)).permute(2, 0, 1).contiguous()
@@ -171,6 +171,8 @@ def _convert_to_rgb(image: Image.Image) -> Image.Image:
         numbers = "floating-point" if image.mode == "F" else "32-bit or signed"
         raise ValueError(f"{numbers} pixels have no agreed range; save it with 8 or 16 bits")
     if image.mode.startswith("I"):  # Pillow's own conversion would clip at 255
+        import numpy as np  # so that help does without
+
         levels: Any = np.asarray(image)
         if 0 < levels.max() < DARK:
             raise ValueError(
