@@ -320,7 +320,7 @@ def test_from_the_hub(folder: Path, tmp_path: Path, standin: StandIn) -> None:
         "v2" in path or COMMIT in path for _, path, _ in standin.requests if path.startswith("/someone/")
     )
     standin.faults.corrupt = True
-    with pytest.raises(BundleError, match=f"{ADAPTER} was damaged"):
+    with pytest.raises(BundleError, match=f"{ADAPTER} was damaged on the way"):
         Bundle.from_pretrained("someone/cards", cache_dir=tmp_path / "cache")
 
 
