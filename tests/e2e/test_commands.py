@@ -34,7 +34,7 @@ def check_does(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], object
     ("words", "kind", "name"),
     [
         (["inof"], "UnknownNameError", "info"),
-        (["data", "chekc"], "UnknownNameError", "check"),
+        (["data", "chekk"], "UnknownNameError", "check"),
         (["fit", "photos", "--out", "b", "--shoots", "1"], "UsageError", "--shots"),
         (["fit", "photos", "--out", "b", "--select", "vla"], "UsageError", "val"),
         (["fit", "photos", "--out", "b", "--method", "deer"], "UnknownNameError", "dear"),
