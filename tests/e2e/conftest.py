@@ -28,6 +28,19 @@ from tests.unit.training.world import role_table
 Start = Callable[..., tuple[subprocess.Popen[str], str]]
 
 
+def write_signs(folder: Path, *, train: int, test: int) -> Path:
+    """Pictures of three classes of a world task as a folder, so many of each to train and to test on."""
+    task = load_task("street-signs")
+    for part, images, count in (("train", task.train, train), ("test", task.test, test)):
+        for label in (0, 7, 13):
+            class_folder = folder / part / task.classnames[label].replace(" ", "_")
+            class_folder.mkdir(parents=True)
+            indices = (images.labels == label).nonzero().flatten()[:count]
+            for number, picture in enumerate(images.load(indices)):
+                Image.fromarray(picture.permute(1, 2, 0).numpy()).save(class_folder / f"{number}.png")
+    return folder
+
+
 @pytest.fixture
 def photos(tmp_path: Path) -> Path:
     """A data set in CoOp's layout: 4 classes, 2 images each to train on and 1 to test on, in one plain

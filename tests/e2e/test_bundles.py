@@ -15,13 +15,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from PIL import Image
 
 import dear
 from dear.cli.main import main
-from dear.data.world.tasks import load_task
+from tests.e2e.conftest import write_signs
 
-CLASSES = (0, 7, 13)
 REFUSAL = {"error", "kind"}
 """The keys of a refusal with --json."""
 STORED = Path(__file__).parents[1] / "unit/stored/bundle"
@@ -44,15 +42,7 @@ Run = Callable[..., tuple[str, str]]
 @pytest.fixture(scope="module")
 def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Pictures of three classes of a world task as a folder: three each to train on, two to test on."""
-    folder, task = tmp_path_factory.mktemp("photos") / "signs", load_task("street-signs")
-    for part, images, each in (("train", task.train, 3), ("test", task.test, 2)):
-        for label in CLASSES:
-            place = folder / part / task.classnames[label].replace(" ", "_")
-            place.mkdir(parents=True)
-            chosen = (images.labels == label).nonzero().flatten()[:each]
-            for number, picture in enumerate(images.load(chosen)):
-                Image.fromarray(picture.permute(1, 2, 0).numpy()).save(place / f"{number}.png")
-    return folder
+    return write_signs(tmp_path_factory.mktemp("photos") / "signs", train=3, test=2)
 
 
 def fit_words(photos: Path, out: Path) -> list[str]:

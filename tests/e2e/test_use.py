@@ -19,9 +19,9 @@ import dear
 from dear.adapters.bundle_config import config_hash
 from dear.cli.main import main
 from dear.data.world.tasks import load_task
+from tests.e2e.conftest import write_signs
 
 CALTECH = Path(__file__).parents[2] / "../shared/data/caltech-101"
-CLASSES = (0, 7, 13)
 FRESH = """
 import sys, torch, dear
 torch.set_num_threads(1)
@@ -34,15 +34,7 @@ torch.save(predictor.logits(pixels), sys.argv[2])
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Pictures of three classes of a world task as a folder: two each to train on, three to test on."""
-    folder, task = tmp_path_factory.mktemp("world") / "signs", load_task("street-signs")
-    for part, images, each in (("train", task.train, 2), ("test", task.test, 3)):
-        for label in CLASSES:
-            place = folder / part / task.classnames[label].replace(" ", "_")
-            place.mkdir(parents=True)
-            chosen = (images.labels == label).nonzero().flatten()[:each]
-            for number, picture in enumerate(images.load(chosen)):
-                Image.fromarray(picture.permute(1, 2, 0).numpy()).save(place / f"{number}.png")
-    return folder
+    return write_signs(tmp_path_factory.mktemp("world") / "signs", train=2, test=3)
 
 
 @pytest.fixture(scope="module")

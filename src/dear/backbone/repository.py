@@ -116,7 +116,8 @@ class Repository:
     def has_tokenizer(self) -> bool:
         """True if it has a tokenizer that is not CLIP's. Raises ReadingError for a file that is none."""
         file = self.find_if_any(tokenizer_file.FILE) or self.find_if_any(tokenizer_file.WORDS)
-        return file is not None and not tokenizer_file.is_clips(file)
+        settings = self.find_if_any(tokenizer_file.SETTINGS)
+        return file is not None and not tokenizer_file.is_clips(file, settings)
 
 
 def find_repository(model: str, named_by: str = "") -> Repository | None:

@@ -64,6 +64,9 @@ class Settings(TypedDict, total=False):
     pad_token: str | Special | None
     sep_token: str | Special | None
     padding_side: Literal["left", "right"]
+    added_tokens_decoder: dict[str, Special]
+    additional_special_tokens: list[str | Special] | None
+    extra_special_tokens: list[str | Special] | dict[str, str | Special] | None
 
 
 @dataclass(frozen=True)
@@ -162,10 +165,10 @@ def read_tokenizer(
     library cannot use it.
     """
     content, rust = _read(file)
-    settings: Settings = (
-        {} if settings_file is None else typed(read_json(settings_file), Settings, settings_file)
-    )
+    settings = _read_settings(settings_file)
     model, added = content["model"], content["added_tokens"]
+    if missing := _list_added(settings) - {token.get("content") for token in added}:
+        raise ReadingError(file, f"{SETTINGS} beside it adds the token {shown(min(missing))}, which it lacks")
     pad_token = _content(settings.get("pad_token"))
     names_of_pad = PADDING.get(model["type"], []) if pad_token is None else [pad_token]
     pads = [number for token in names_of_pad if (number := rust.token_to_id(token)) is not None]
@@ -211,6 +214,19 @@ def _read(file: Path) -> tuple[dict[str, Any], Any]:
     return content | {"model": kind | model, "added_tokens": added}, rust
 
 
+def _read_settings(file: Path | None) -> Settings:
+    return {} if file is None else typed(read_json(file), Settings, file)
+
+
+def _list_added(settings: Settings) -> set[str]:
+    """The tokens that settings add, which `tokenizer.json` has too where transformers wrote it."""
+    extra = settings.get("extra_special_tokens") or ()
+    tokens: list[str | Special] = [*settings.get("added_tokens_decoder", {}).values()]
+    tokens += settings.get("additional_special_tokens") or ()
+    tokens += extra.values() if isinstance(extra, dict) else extra
+    return {str(_content(token)) for token in tokens}
+
+
 def _special_ids(rust: Any, file: Path) -> tuple[list[int], list[int]]:
     """The ids of the special tokens that are put before and after a text. Raises ReadingError."""
     with _one_line_errors(file):
@@ -239,10 +255,12 @@ def _content(token: str | Special | None) -> str | None:
     return token["content"] if isinstance(token, dict) else token
 
 
-def is_clips(file: Path) -> bool:
-    """True if a `tokenizer.json`, or the `vocab.json` of older models, gives the ids of CLIP's own tokenizer.
-    Raises ReadingError.
+def is_clips(file: Path, settings_file: Path | None = None) -> bool:
+    """True if a `tokenizer.json`, or the `vocab.json` of older models, gives the ids of CLIP's own tokenizer,
+    and its settings add no token. Raises ReadingError.
     """
+    if _list_added(_read_settings(settings_file)) - CLIPS_SPECIAL.keys():
+        return False
     clips = open_clip.SimpleTokenizer()
     words = {word: number for word, number in clips.encoder.items() if number not in CLIPS_SPECIAL.values()}
     words |= CLIPS_SPECIAL

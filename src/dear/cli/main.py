@@ -162,11 +162,11 @@ def load_app(words: Sequence[str]) -> App:
     """The application, with the command that the words name and its settings of methods."""
     app = build_app()
     app.meta.suppress_keyboard_interrupt = False  # main has an exit code for it
-    chosen = load_command(app, words)
-    if (command := chosen.default_command) is not None:
+    leaf = load_command(app, words)
+    if (command := leaf.default_command) is not None:
         methods = expand_methods(named_methods(words, command))
         only = methods if {*app.help_flags} & {*words} else METHODS
-        chosen.default_command = with_method_settings(command, only)
+        leaf.default_command = with_method_settings(command, only)
 
     @app.meta.default
     def launch(
@@ -234,8 +234,8 @@ def _one_line_errors() -> Iterator[None]:
     except UnicodeEncodeError as error:
         raise UsageError(f"{error.object!r} is not in UTF-8.") from None
     except UnknownCommandError as error:
-        known = [name for name in error.app or () if not name.startswith("-")]
-        raise UnknownNameError("command", (error.unused_tokens or [""])[0], known) from None
+        names = [name for name in error.app or () if not name.startswith("-")]
+        raise UnknownNameError("command", (error.unused_tokens or [""])[0], names) from None
     except CycloptsError as error:
         message = " ".join(str(error).replace(STDIN, "-").split())
         if isinstance(error, UnknownOptionError) and "Did you mean" not in message:

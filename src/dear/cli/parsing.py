@@ -105,13 +105,13 @@ def named_methods(words: Sequence[str], command: Callable[..., Any]) -> list[str
 def with_method_settings(command: Callable[..., Any], methods: Collection[str]) -> Callable[..., Any]:
     """The command with an option for each setting of some methods, in place of `**settings`."""
     signature = inspect.signature(command)
-    own = [
+    named = [
         parameter for parameter in signature.parameters.values() if parameter.kind != parameter.VAR_KEYWORD
     ]
-    if len(own) == len(signature.parameters):
+    if len(named) == len(signature.parameters):
         return command
     hints = get_type_hints(command, include_extras=True)
-    parameters = [parameter.replace(annotation=hints[parameter.name]) for parameter in own]
+    parameters = [parameter.replace(annotation=hints[parameter.name]) for parameter in named]
     for prefix, method in option_groups().items():
         if method not in methods:
             continue

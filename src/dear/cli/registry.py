@@ -120,13 +120,13 @@ def build_app() -> App:
     app["--help"].group = app["--version"].group = OF_EVERY_COMMAND
     for number, (heading, commands) in enumerate(GROUPS.items()):
         group = Group(heading, sort_key=number)
-        for name, (path, summary) in commands.items():
+        for place, (name, (path, summary)) in enumerate(commands.items()):
             parent, _, last = name.rpartition(" ")
             if parent and parent not in app:
                 names = (name.split()[1] for name in commands if name.startswith(f"{parent} "))
-                app.command(App(name=parent, help=", ".join(names), group=group))
+                app.command(App(name=parent, help=", ".join(names), group=group, sort_key=place))
             (app[parent] if parent else app).command(
-                f"dear.cli.{path}", name=last, help=summary, group=None if parent else group
+                f"dear.cli.{path}", name=last, help=summary, group=None if parent else group, sort_key=place
             )
     return app
 

@@ -43,7 +43,7 @@ class Naming:
         return self.html or self.out.with_suffix(".html")
 
     @property
-    def chosen(self) -> RoleSettings:
+    def role_settings(self) -> RoleSettings:
         """The settings with the chosen attributes."""
         return replace(self.settings, attributes=self.attributes or self.settings.attributes)
 
@@ -154,7 +154,7 @@ def command_discover(
             layers=layer_numbers,
             rank=rank,
             top=phrases_a_head,
-            settings=naming.chosen,
+            settings=naming.role_settings,
             sentence_model=naming.sentence_model,
             keep=contributions,
             facts={"data": data or "scenes of the Attribute World"},
@@ -214,7 +214,7 @@ def command_assign(
             heads,
             Identity(model, pretrained, ""),
             source=f"assigned from {spans.name}",
-            settings=naming.chosen,
+            settings=naming.role_settings,
             sentence_model=naming.sentence_model,
             facts={"spans": spans.name, "layers": list(layer_numbers)},
         )

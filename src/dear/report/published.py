@@ -57,15 +57,6 @@ def base_to_novel() -> dict[tuple[str, str], dict[str, float]]:
 
 
 @cache
-def other_averages() -> dict[str, dict[str, float]]:
-    """Method by our name -> base, novel, hm: averages over the 11 data sets of methods that the paper's table
-    lacks.
-    """
-    rows = json.loads(_text("averages.json"))["rows"]
-    return {row["method"]: {name: row[name] for name in ("base", "novel", "hm")} for row in rows}
-
-
-@cache
 def transfer(protocol: str) -> dict[str, dict[str, float]]:
     """Method by the paper's name -> data set -> percent, for cross-dataset or domain-generalization."""
     rows = _rows(protocol.replace("-", "_"))

@@ -154,10 +154,10 @@ def create_app(
             raise Refused(404, "not-found", "this bundle has no head roles.")
         return table.to_json()
 
-    one = describe_body(IMAGE, {"image/*": {"schema": IMAGE}})
-    several = describe_body({"type": "array", "items": IMAGE})
+    image_body = describe_body(IMAGE, {"image/*": {"schema": IMAGE}})
+    images_body = describe_body({"type": "array", "items": IMAGE})
 
-    @app.post("/api/predict", openapi_extra=one)
+    @app.post("/api/predict", openapi_extra=image_body)
     async def predict(sent: One, top: Number = 5, classes: str | None = None) -> Prediction:
         """The best classes with probability, logit and evidence; among the classes in the query or a form,
         comma-separated, if there are any.
@@ -165,7 +165,7 @@ def create_app(
         vocabulary = await service.vocabulary(split_words(sent[1] if classes is None else classes))
         return Prediction(top=await service.predict(sent[0], vocabulary, top))
 
-    @app.post("/api/batch", openapi_extra=several, response_model_exclude_unset=True)
+    @app.post("/api/batch", openapi_extra=images_body, response_model_exclude_unset=True)
     async def batch(
         request: Request, sent: Several, top: Number = 5, classes: str | None = None
     ) -> Predictions:
@@ -192,7 +192,7 @@ def create_app(
 
         return Predictions(results=await asyncio.gather(*map(answer, range(len(sent.images)), sent.images)))
 
-    @app.post("/api/neighbours", openapi_extra=one, response_model_exclude_unset=True)
+    @app.post("/api/neighbours", openapi_extra=image_body, response_model_exclude_unset=True)
     async def neighbours(
         sent: One, by: str = "class", weights: str | None = None, count: Number = 8, thumbnails: bool = False
     ) -> Neighbours:
@@ -206,7 +206,7 @@ def create_app(
             row.thumbnail = base64.b64encode(picture).decode() if picture else None
         return Neighbours(neighbours=rows)
 
-    @app.post("/api/attention", openapi_extra=one, response_class=Response)
+    @app.post("/api/attention", openapi_extra=image_body, response_class=Response)
     async def attention(
         sent: One, layer: int, head: int, token: str = "class", png: bool = False
     ) -> Response:

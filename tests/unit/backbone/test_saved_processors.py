@@ -141,6 +141,28 @@ def test_a_tokenizer_of_as_many_words_as_clips(tmp_path: Path) -> None:
     assert other.tokenize(["dog"])[0, 1] == plain.tokenize(["cat"])[0, 1]
 
 
+@pytest.mark.parametrize("name", ["tokenizer.json", "vocab.json"])
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"additional_special_tokens": ["dog"]},
+        {"extra_special_tokens": {"x": "dog"}},
+        {"added_tokens_decoder": {"320": {"content": "dog"}}},
+    ],
+)
+def test_tokens_that_settings_add_to_clips(name: str, tmp_path: Path, change: dict[str, Any]) -> None:
+    """transformers takes "dog" for another id then."""
+    saved(tmp_path, "CLIP")
+    words = clips() if name == "tokenizer.json" else clips()["model"]["vocab"]
+    (tmp_path / name).write_text(json.dumps(words))
+    settings = {"added_tokens_decoder": {"49406": {"content": "<|startoftext|>"}}, "extra_special_tokens": []}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings))
+    assert load_clip(str(tmp_path)).tokenize(["dog"])[0, 1] == 1929
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings | change))
+    with pytest.raises(WeightsError, match="'dog'" if name == "tokenizer.json" else r"tokenizer\.json"):
+        load_clip(str(tmp_path))
+
+
 def test_older_words_without_a_tokenizer(tmp_path: Path) -> None:
     saved(tmp_path, "CLIP")
     plain, words = load_clip(str(tmp_path)), clips()["model"]["vocab"]
