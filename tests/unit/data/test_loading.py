@@ -166,3 +166,15 @@ class TestNamesAndPaths:
         data = load(table, settings)
         assert (data.name, len(data.train), len(data.test)) == ("own-food101", 0, 2)
         assert "can only be tested on" in data.notes[0]
+
+
+@pytest.mark.parametrize("name", ["{}/phtos", "{}/photos.cvs", "phtos"])
+def test_a_misspelt_path_suggests_what_lies_beside(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "photos").mkdir()
+    (tmp_path / "photos.csv").touch()
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(DataError, match=r"Did you mean .*photos(\.csv)?\?") as caught:
+        load_dataset(name.format(tmp_path))
+    assert "caltech" not in str(caught.value)
