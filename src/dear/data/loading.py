@@ -11,7 +11,7 @@ import torch
 
 from dear.data.dataset import Dataset, Images, assemble
 from dear.data.fewshot import Subset
-from dear.data.image_check import broken_images
+from dear.data.image_check import broken_images, duplicate_warnings, same_images
 from dear.data.images.memory import HeldImages
 from dear.data.images.photos import PhotoImages
 from dear.data.names import FILES, missing_error, path_of
@@ -135,6 +135,9 @@ def photographs(listing: Listing, settings: DataSettings, read: ReadImage | None
         warn(f"{listing.name}: {note}")
     if len(listing.keys) == 1:
         warn(f"{listing.name}: {single_class(listing)}")
+    if read is None and not listing.benchmark:
+        for repeated in duplicate_warnings(listing, same_images(listing, settings.threads)):
+            warn(f"{listing.name}: {repeated}")
     photos = dict[str, Images]()
     for part, rows in listing.splits.items():
         short_side = None if part == "test" else settings.short_side
