@@ -41,7 +41,8 @@ class DataSettings:
         allow_fewer: Take all images of a class that has fewer images than shots.
         balance: Repeat the images of such a class, each as often as the others or once more, so that every
             class has as many shots.
-        broken: What to do with unreadable images: stop, or skip (all images are checked first).
+        broken: What to do with unreadable images: stop, or skip and name them (all images are checked
+            first). By default fit and eval skip them, and all else stops.
         short_side: Reduce larger training images to this short side, in pixels, when they are read: more of
             them stay in memory, and large photographs train faster. By default they are used as they are, as
             test images always are.
@@ -60,7 +61,7 @@ class DataSettings:
     sampling: Sampling = "dear"
     allow_fewer: bool = False
     balance: bool = False
-    broken: Literal["stop", "skip"] = "stop"
+    broken: Literal["stop", "skip"] | None = None
     short_side: int | None = None
     cache: Path | None = None
     workers: int = 0

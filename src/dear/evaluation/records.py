@@ -11,7 +11,7 @@ from typing import Any, NotRequired, TypedDict
 
 from dear.errors import DataError, OutputError
 from dear.evaluation.protocols import PROTOCOLS
-from dear.evaluation.schema import SCHEMA, MistakesEntry, Record, check_scores
+from dear.evaluation.schema import SCHEMA, Record
 from dear.reading.files import ReadingError
 from dear.reading.plain import parse_json, read_json
 from dear.reading.typed import shown, typed
@@ -99,24 +99,6 @@ def _check(record: Record) -> None:
         table = typed(roles["table"], Table, "", "roles.table")
         if evidence := table.get("evidence"):
             typed(evidence, Evidence, "", "roles.table.evidence")
-    parts = set[tuple[str | int, ...]]()
-    for at, entry in enumerate(record.get("mistakes", [])):
-        part = tuple(entry["part"])
-        if not part or part in parts:
-            raise DataError(f"its mistakes[{at}].part is {shown(entry['part'])}: each names a part, once")
-        parts.add(part)
-        check_scores(record, *part)
-        _check_mistakes(entry, f"its mistakes[{at}]")
     for at, epoch in enumerate(record.get("train", {}).get("epochs", [])):
         if "loss" not in epoch:
             raise DataError(f"its train.epochs[{at}] lacks the key 'loss'")
-
-
-def _check_mistakes(entry: MistakesEntry, what: str) -> None:
-    count = len(entry["classes"])
-    if any(len(counts) != count for counts in (entry["images"], entry["correct"], entry["predicted"])):
-        raise DataError(f"{what} has counts of another number of classes than {count}")
-    labels = [label for *pair, _ in entry["confusions"] for label in pair]
-    labels += [label for example in entry["examples"] for label in (example.label, example.prediction)]
-    if any(label >= count for label in labels):
-        raise DataError(f"{what} names class {max(labels)} of {count}, counted from 0")
