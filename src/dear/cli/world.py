@@ -88,7 +88,8 @@ def command_demo(
         for method in USUAL:
             for dataset in datasets:
                 run = context.resolve(BaseToNovel(), [dataset], Plan(method), seed=seed, shots=SHOTS)
-                records.append(run_one(context, run, out=folder, start_over=start_over, progress=progress))
+                record = run_one(context, run, out=folder, start_over=start_over, progress=progress)
+                records.append(record | {"predictions": run.file(folder, ".npz")})
             lap(f"base-to-novel, {method}")
     task = [load_dataset(RETRIEVAL_TASK)]
     run = context.resolve(Retrieval(), task, Plan(DEFAULT_METHOD), seed=seed, shots=SHOTS)

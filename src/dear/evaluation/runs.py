@@ -20,6 +20,7 @@ from dear.data.loading import load_dataset
 from dear.errors import DataError
 from dear.evaluation.experiment import Experiment, Run
 from dear.evaluation.plan import Plan
+from dear.evaluation.predictions import save_predictions
 from dear.evaluation.protocols.base import Protocol
 from dear.evaluation.protocols.base_to_novel import BaseToNovel
 from dear.evaluation.records import make_folder, read_record
@@ -41,7 +42,7 @@ from dear.roles.table import RoleTable
 from dear.training.checkpoint import CheckpointError, set_aside
 from dear.training.settings import TrainOptions
 from dear.training.trunks import origin, view_cache
-from dear.writing import UNFINISHED, write_json
+from dear.writing import UNFINISHED, output_file, write_json
 
 RunProgress = Callable[[str, TrainingStep | None], None]
 """Called with the name of a run after each step of its training, and with None at its end."""
@@ -62,7 +63,7 @@ class Runner:
         self._contexts: dict[tuple[BackboneName, Path | None], RunContext] = {}
         self._context: tuple[Experiment, RunContext] | None = None
         self._datasets: tuple[Experiment, tuple[str, ...], list[Dataset]] | None = None
-        self._records: dict[str, dict[str, Any]] = {}
+        self._records: dict[str, tuple[dict[str, Any], Path | None]] = {}
 
     def context(self, experiment: Experiment) -> RunContext:
         """The context of an experiment; experiments with the same model share the model and all caches.
@@ -215,15 +216,15 @@ def run_one(
     run: ResolvedRun,
     *,
     out: Path | None = None,
-    records: dict[str, dict[str, Any]] | None = None,
+    records: dict[str, tuple[dict[str, Any], Path | None]] | None = None,
     start_over: bool = False,
     progress: RunProgress = silent,
 ) -> dict[str, Any]:
-    """Make a run and write its record into ``out``, or read the existing record.
+    """Make a run and write its record and its predictions (.npz) into ``out``, or read the existing record.
 
     An interrupted run resumes from its checkpoint in ``out``/unfinished; with ``start_over`` a damaged
-    checkpoint is set aside and the run starts over. ``records`` holds records by the keys of their runs: a
-    run in it is copied. Raises DataError for data sets that the protocol cannot run on.
+    checkpoint is set aside and the run starts over. ``records`` holds records and their files by the keys of
+    their runs: a run in it is copied. Raises DataError for data sets that the protocol cannot run on.
     """
     records = {} if records is None else records
     path = None if out is None else run.file(out)
@@ -233,7 +234,8 @@ def run_one(
     if path is not None and path.exists():
         record = read_record(path, key=run.key, variant=run.plan.variant)
     else:
-        record = records.get(run.key, {}) | {"variant": run.plan.variant}
+        record, earlier = records.get(run.key, ({}, None))
+        record, predictions = record | {"variant": run.plan.variant}, {}
         if run.key not in records:
             run.protocol.check_plan(run.plan)
             run.protocol.check_data(run.source, run.targets)
@@ -253,12 +255,17 @@ def run_one(
                     context.fabric.barrier()
                 trial = begin()
                 results = run.protocol.run(trial)
-            record = run_record(trial, results)
+            record, predictions = run_record(trial, results), trial.predictions
         if path is not None and context.main:
+            if predictions:
+                save_predictions(path.with_suffix(".npz"), predictions)
+            elif earlier is not None and earlier.with_suffix(".npz").exists():
+                with output_file(path.with_suffix(".npz")) as file:
+                    file.write(earlier.with_suffix(".npz").read_bytes())
             write_json(path, record)
     if checkpoint is not None and context.main:  # even with a record: a process may have ended in between
         remove_checkpoints(checkpoint)
-    records[run.key] = record
+    records[run.key] = record, path
     progress(run.name, None)
     return record
 

@@ -2,18 +2,13 @@
 report uses it too.
 """
 
-from dataclasses import dataclass
-from typing import Annotated, Any, NotRequired, TypedDict
+from typing import Any, NotRequired, TypedDict
 
-from dear.errors import DataError, without_surrogates
-from dear.reading.typed import Count, Number, Range, Share
+from dear.errors import DataError
+from dear.reading.typed import Number
 
 SCHEMA = 2
 """The number of the structure of records; no other is read."""
-
-MOST_IMAGES = 10**12
-"""Of a class or a confusion: the sums of many records stay within 64 bits."""
-ImageCount = Annotated[int, Range(0, MOST_IMAGES)]
 
 
 class DatasetSummary(TypedDict):
@@ -28,48 +23,6 @@ class Weights(TypedDict):
     """Identity of the backbone."""
 
     sha256: str
-
-
-@dataclass(frozen=True)
-class Mistake:
-    """A misclassified image.
-
-    Attributes:
-        index: Its number among the test images of its data set.
-        label, prediction: Its class and the predicted one, numbers in the list of classes.
-        confidence: Probability of the prediction.
-        probability: That of the image's own class.
-        file: The image file, if it has one, within the folder of its data set.
-        sha256: 16 hexadecimal digits of the hash of its content, in records of runs.
-    """
-
-    index: Count
-    label: Count
-    prediction: Count
-    confidence: Share
-    probability: Share
-    file: str | None = None
-    sha256: str | None = None
-
-    @property
-    def title(self) -> str:
-        """The file, or the number of the image counted from 1."""
-        return without_surrogates(self.file or f"image {self.index + 1}")
-
-
-class MistakesEntry(TypedDict):
-    """The mistakes in a part of the results; counts by class, in the order of ``classes``."""
-
-    part: list[str | int]
-    classes: list[str]
-    images: list[ImageCount]
-    correct: list[ImageCount]
-    predicted: list[ImageCount]
-    confusions: list[tuple[Count, Count, Annotated[int, Range(1, MOST_IMAGES)]]]
-    left_out: ImageCount
-    identity: NotRequired[str]
-    folder: NotRequired[str]
-    examples: list[Mistake]
 
 
 class Record(TypedDict):
@@ -95,7 +48,6 @@ class Record(TypedDict):
     train: NotRequired[dict[str, Any]]
     selection: NotRequired[dict[str, Any]]
     results: dict[str, Any]
-    mistakes: NotRequired[list[MistakesEntry]]
     fusion_weights: NotRequired[dict[str, Number] | None]
     trainable_parameters: NotRequired[int]
     seconds: NotRequired[dict[str, Number]]

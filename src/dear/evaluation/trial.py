@@ -15,8 +15,7 @@ from dear.data.fewshot import ClassSubset, Pick, Unlabelled, draw_few
 from dear.errors import DataError, OutputError, SettingsError
 from dear.evaluation.environment import environment, peak, start_counting
 from dear.evaluation.metrics import JointScores, Scores, evaluate, measure
-from dear.evaluation.mistakes import RECORDED_MISTAKES, find_mistakes, record_entry
-from dear.evaluation.predictions import Predictions, predict, predict_jointly
+from dear.evaluation.predictions import ImagePredictions, Predictions, predict, predict_jointly
 from dear.evaluation.resolve import ResolvedRun
 from dear.evaluation.run_context import RunContext
 from dear.evaluation.schema import SCHEMA
@@ -37,7 +36,7 @@ class Trial:
         epochs: What was logged of each epoch.
         epoch_tested: The epoch in whose state it is; None if it takes no steps.
         teacher: The training of its teacher, which comes before its own; None without one.
-        mistakes: What it gets wrong, by part of the results, as in the record.
+        predictions: Those of each test image, by part of the results (such as base, or targets/NAME).
         test_seconds: Seconds spent in `test` and `test_jointly`.
     """
 
@@ -62,7 +61,7 @@ class Trial:
         self.epochs: list[dict[str, Any]] = []
         self.epoch_tested: int | None = None
         self.teacher: Trial | None = None
-        self.mistakes: list[dict[str, Any]] = []
+        self.predictions: dict[str, ImagePredictions] = {}
         self.test_seconds = 0.0
         self._classes: tuple[tuple[str, ...], tuple[str, ...]] | None = None
         self._kept: dict[tuple[int, ...], Predictions] = {}
@@ -141,7 +140,7 @@ class Trial:
         keep_features: bool = False,
     ) -> dict[str, Any]:
         """Scores on the test images of some classes, among these classes; ``novel`` as in `predict`. The
-        mistakes go into the record if ``part`` names the keys of the scores in the results. With
+        predictions are kept if ``part`` names the keys of the scores in the results. With
         ``keep_features`` the images can be tested jointly with others afterwards.
         """
         started = time.perf_counter()
@@ -163,8 +162,7 @@ class Trial:
         scores = measure(predictions, Scores)
         self.test_seconds += time.perf_counter() - started
         if part:
-            mistakes = find_mistakes(predictions, images, RECORDED_MISTAKES, torch.float32)
-            self.mistakes.append(record_entry(part, mistakes, dataset.test))
+            self.predictions["/".join(map(str, part))] = ImagePredictions.of(predictions, images)
         return asdict(scores)
 
     def test_jointly(self, *parts: Sequence[int]) -> list[dict[str, Any]]:
@@ -251,7 +249,6 @@ def run_record(trial: Trial, results: Mapping[str, Any]) -> dict[str, Any]:
         "train": {"epochs": trial.epochs},
         "selection": {"rule": run.select, "epoch": trial.epoch_tested},
         "results": dict(results),
-        "mistakes": trial.mistakes,
         "fusion_weights": method.fusion_weights(),
         "trainable_parameters": sum(p.numel() for p in method.trainable),
         "seconds": {

@@ -20,7 +20,7 @@ from dear.evaluation.metrics import Bin, expected_error
 from dear.report.drawing import INK, NEUTRAL, PALETTE, Drawing, concept_styles, figure_files, plain_axes
 from dear.report.grid import csv_file
 from dear.report.html import render_page
-from dear.report.mistakes import MistakesSection, mistakes_tables, shortened
+from dear.report.mistakes import MistakesSection, shortened
 from dear.writing import output_folder, try_place
 
 PAGE = "evaluation.html"
@@ -110,7 +110,7 @@ def write_evaluation_page(folder: Path, evaluation: Evaluation) -> tuple[Path, .
     Returns them, the page first. Raises OutputError.
     """
     figures = evaluation.figures()
-    tables = mistakes_tables(evaluation.mistakes.mistakes)
+    tables = evaluation.mistakes.mistakes.tables()
     contents = {PAGE: evaluation_html(evaluation, figures).encode()}
     contents |= {name: csv_file(table) for name, table in tables.items()} | figure_files(figures.values())
     return output_folder(folder, contents, "the page", "choose another --out.")

@@ -39,7 +39,8 @@ class FolderReport:
 
 
 def read_folder(folder: Path) -> list[Record]:
-    """All run records in a folder and its subfolders.
+    """All run records in a folder and its subfolders, each with the path of its ``predictions`` if there are
+    any.
 
     A file with the name of a run's record must be one. Any other file is a record if it holds a JSON object
     with the number of a schema and the name of a protocol, and is ignored if it cannot be read, such as a
@@ -84,7 +85,8 @@ def _record_in(path: Path) -> Record | None:
     except (DataError, LimitError) as error:
         reason = str(error).rstrip(".")
         raise DataError(f"{path}: {reason}. {remedy}") from error
-    return record
+    predictions = path.with_suffix(".npz")
+    return record | {"predictions": predictions} if predictions.exists() else record
 
 
 def of_weights(records: Sequence[Record], sha: str | None) -> list[Record]:

@@ -86,12 +86,12 @@ def user_data_only(records: Iterable[Record]) -> bool:
     """True if all data sets are the user's: neither tasks of the Attribute World nor benchmarks, for which
     there is something published to compare with.
     """
-    return not any(_is_public(run, dataset) for run in records for dataset in _data_sets(run))
+    return not any(_is_public(dataset) for run in records for dataset in _data_sets(run))
 
 
 def public_data_only(records: Iterable[Record]) -> bool:
     """True if no data set is the user's."""
-    return all(_is_public(run, dataset) for run in records for dataset in _data_sets(run))
+    return all(_is_public(dataset) for run in records for dataset in _data_sets(run))
 
 
 def benchmarks_only(records: Iterable[Record]) -> bool:
@@ -99,13 +99,13 @@ def benchmarks_only(records: Iterable[Record]) -> bool:
     return all(str(dataset.get("name")) in benchmarks() for run in records for dataset in _data_sets(run))
 
 
-def _is_public(record: Record, dataset: Mapping[str, Any]) -> bool:
+def _is_public(dataset: Mapping[str, Any]) -> bool:
     """True for a task of the Attribute World or a benchmark; tasks have no files, so a folder named like one
     is the user's.
     """
     name = str(dataset.get("name"))
     if name in task_names():
-        return not any(entry.get("folder") for entry in record.get("mistakes") or ())
+        return "left_out" not in dataset
     return name in benchmarks()
 
 

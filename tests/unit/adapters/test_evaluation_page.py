@@ -48,10 +48,8 @@ def test_the_numbers_are_those_of_the_scores(predictor: Predictor, toys: Dataset
     mistakes = found.mistakes.mistakes
     assert int(mistakes.matrix().sum()) == scores.images == count
     assert int(mistakes.matrix().trace()) == round(scores.accuracy * count)
-    assert mistakes.matrix().sum(dim=1).tolist() == [EACH] * len(CLASSES)
-    assert {score.name: score.accuracy for score in mistakes.class_scores()} == pytest.approx(
-        scores.per_class
-    )
+    assert mistakes.matrix().sum(axis=1).tolist() == [EACH] * len(CLASSES)
+    assert dict(mistakes.class_scores()[["class", "accuracy"]].to_numpy()) == pytest.approx(scores.per_class)
     assert expected_error(found.bins) == pytest.approx(scores.calibration_error)
     assert sum(bin.images for bin in found.bins) == count
     assert found.epochs == ({"epoch": 1, "loss": 2.0},)
@@ -75,10 +73,10 @@ def test_mistakes_are_the_wrong_answers_by_confidence(predictor: Predictor, toys
         before[mistake[2:]] += 1
     expected = [mistake for *_, mistake in sorted(ranked)]
     mistakes = found.mistakes.mistakes
-    shown = [(m.confidence, m.title, mistakes.classes[m.prediction]) for m in mistakes.examples]
+    shown = mistakes.tables()["mistakes.csv"][["probability", "file", "prediction"]].itertuples(index=False)
     for one, other in zip(shown, expected[:24], strict=True):
         assert one[0] == pytest.approx(other[0], abs=1e-6)
-        assert one[1:] == other[1:]
+        assert tuple(one[1:]) == other[1:]
 
 
 def test_attention_is_shown_beside_plain_clips(predictor: Predictor, toys: Dataset) -> None:

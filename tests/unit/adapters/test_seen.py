@@ -31,6 +31,7 @@ from dear.data.settings import DataSettings
 from dear.errors import DataError
 from dear.evaluation.experiment import Experiment
 from dear.evaluation.plan import Plan
+from dear.evaluation.predictions import list_parts, load_predictions
 from dear.evaluation.protocols.base import Protocol
 from dear.evaluation.protocols.few_shot import FewShot
 from dear.evaluation.protocols.transfer import CrossDataset
@@ -167,9 +168,11 @@ class TestRun:
             records = self.run(tmp_path / "out", FewShot(), (str(apart),))
         for record in records:
             assert record["dataset"]["left_out"] == 2
-            assert record["mistakes"][0]["images"] == [4, 4, 4]
-            assert not any("copy" in example["file"] for example in record["mistakes"][0]["examples"])
-            assert read_record(next((tmp_path / "out").glob(f"*{record['method']}*.json"))) == record
+            path = next((tmp_path / "out").glob(f"*{record['method']}*.json"))
+            assert read_record(path) == record
+            tested = load_predictions(path.with_suffix(".npz"), "all")
+            assert np.bincount(tested.labels).tolist() == [4, 4, 4]
+            assert not any("copy" in file for file in tested.paths)
         (again,) = run_all(small_clip, [load_dataset(apart)], [Plan("zero-shot")], protocol=FewShot())
         assert again["results"] == records[0]["results"]
 
@@ -179,7 +182,8 @@ class TestRun:
             (record,) = self.run(tmp_path / "out", CrossDataset(source=str(apart)), (str(folder),))
         assert record["dataset"]["left_out"] == 2
         assert [target["left_out"] for target in record["targets"]] == [12]
-        assert [sum(entry["images"]) for entry in record["mistakes"]] == [12, 18]
+        (path,) = (tmp_path / "out").glob("*.npz")
+        assert [len(load_predictions(path, part).labels) for part in list_parts(path)] == [12, 18]
 
     def test_a_benchmark_keeps_its_split(self, apart: Path) -> None:
         data = replace(load_dataset(apart), benchmark=True)
@@ -231,8 +235,8 @@ class TestEval:
         scores, page = measure_bundle(predictor, data)
         assert any(note.startswith("21 of 30 images, which") for note in page.notes)
         seen = {*np.frombuffer(predictor.bundle.image_hashes, "S8").tolist()}
-        for mistake in page.mistakes.mistakes.examples:
-            assert mistake.file == data.test.paths[mistake.index]  # type: ignore[attr-defined]
+        for mistake in page.mistakes.mistakes.examples.itertuples():
+            assert mistake.file == data.test.paths[mistake.image]  # type: ignore[attr-defined]
             assert hash_of((folder / str(mistake.file)).read_bytes()) not in seen
         assert scores.images == 9
 
