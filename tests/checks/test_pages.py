@@ -10,7 +10,7 @@ from dear.adapters import bundle_config
 from dear.evaluation import schema as records
 from dear.evaluation.predictions import ImagePredictions
 from dear.evaluation.protocols import PROTOCOLS
-from dear.evaluation.recipe import AblationRecipe, ProtocolRecipe
+from dear.evaluation.recipe import Recipe
 from dear.roles import table as tables
 
 ROOT = Path(__file__).parents[2]
@@ -39,7 +39,7 @@ def test_the_page_has_every_field_of_records_and_no_other() -> None:
 
 
 def test_the_page_has_the_keys_of_recipes_and_no_other() -> None:
-    kinds = (ProtocolRecipe, AblationRecipe, *PROTOCOLS.values())
+    kinds = (Recipe, *PROTOCOLS.values())
     keys = {field.name for kind in kinds for field in dataclasses.fields(kind)}
     assert first_column("docs/reproduce.md", "key | what | default") == keys
 

@@ -3,7 +3,6 @@ machines that make them. Options, recipes and Python all build an `Experiment`. 
 commands and recipes can be checked without loading torch.
 """
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
@@ -11,19 +10,20 @@ from pathlib import Path
 from typing import Any, Literal
 
 from dear.backbone.choice import BackboneName, Precision, backbone_or_default
-from dear.data.settings import DataSettings, checked_seed
+from dear.data.settings import DataSettings
 from dear.errors import DataError, SettingsError
 from dear.evaluation.plan import Plan, Select
 from dear.evaluation.protocols.base import Protocol
 from dear.evaluation.resolve import Training, file_part, resolve_settings
-from dear.reading.files import expanded
 from dear.reading.typed import shown
 from dear.training.settings import TrainOptions, TrainSettings
 
 WORLD, WORLD_LARGE = "world", "world-large"
-MOST_JOBS = 1000  # processes
 """Stand in a list of data sets for the twelve small downstream tasks of the Attribute World, and for those
 with many classes."""
+MOST_JOBS = 1000  # processes
+MOST_SEED = 2**63 - 1
+"""Records hold no larger number."""
 
 
 @dataclass(frozen=True)
@@ -114,10 +114,16 @@ class Experiment(RunOptions):
         if "" in (self.model, self.pretrained):
             raise SettingsError("the name of the model or of its weights is empty: omit it, or give one.")
         self.protocol.check_shots(self.shots)
-        _require_apart(self.plans)
         for seed in self.seeds:
-            checked_seed(seed)
+            if not 0 <= seed <= MOST_SEED:
+                raise SettingsError(f"the seed is {shown(seed)}: it must be from 0 to {MOST_SEED}.")
+        names = dict[tuple[str, str], Plan]()
         for plan in self.plans:
+            if plan != names.setdefault((plan.method, file_part(plan.variant or "")), plan):
+                raise SettingsError(
+                    f"two of the methods are called {plan.method} ({shown(plan.variant)}) in names of files, "
+                    "which have the letters and digits of English alone: give each a label of its own."
+                )
             self.protocol.check_plan(plan)
             self._training(plan)
 
@@ -168,38 +174,12 @@ class Experiment(RunOptions):
         return list(dict.fromkeys(runs))
 
 
-def _require_apart(plans: Sequence[Plan]) -> None:
-    """Raise SettingsError for two labels of a method with one name in files: the record of one would be read
-    as that of the other.
-    """
-    labels = dict[tuple[str, str], str]()
-    for plan in plans:
-        label = plan.label or ""
-        if label != (other := labels.setdefault((plan.method, file_part(label)), label)):
-            raise SettingsError(
-                f"the labels {shown(other)} and {shown(label)} of {plan.method} are the same in names of "
-                "files, which have the letters and digits of English alone: change one."
-            )
-
-
 def data_names(names: Sequence[str]) -> tuple[str, ...]:
     """Data sets by name, each once; "world" and "world-large" stand for their tasks."""
     from dear.data.world.names import downstream_names
 
     sets = {WORLD: downstream_names(), WORLD_LARGE: downstream_names(size="large")}
-    distinct = dict[str, str]()
-    for dataset in chain.from_iterable(sets.get(name, [name]) for name in names):
-        distinct.setdefault(_location(dataset), dataset)
-    return tuple(distinct.values())
-
-
-def _location(name: str) -> str:
-    """The same for all ways to write the path of one data set; a name without folders stands for itself."""
-    from dear.data.sources.huggingface import PREFIX
-
-    kind = PREFIX if name.startswith(PREFIX) else ""
-    path = expanded(name.removeprefix(kind))
-    return kind + os.path.realpath(path) if os.sep in name and os.path.exists(path) else name
+    return tuple(dict.fromkeys(chain.from_iterable(sets.get(name, [name]) for name in names)))
 
 
 @dataclass(frozen=True)

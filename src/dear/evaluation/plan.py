@@ -4,7 +4,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from dear.methods.registry import METHODS, check_settings, known_method
+from dear.errors import SettingsError
+from dear.methods.registry import METHODS, check_settings, known_method, methods_with_roles
 
 if TYPE_CHECKING:
     from dear.roles.table import RoleTable
@@ -38,9 +39,16 @@ class Plan:
     label: str | None = None
 
     def __post_init__(self) -> None:
-        """Raise SettingsError for settings that are not of the method's dataclass."""
+        """Raise SettingsError for settings that are not of the method's dataclass, or of head roles that the
+        method does not have.
+        """
         if self.settings is not None:
             check_settings(self.method, self.settings)
+        of_roles = {"role_variant": self.role_variant != "roles", "quantile": self.quantile is not None}
+        of_roles["attributes"] = self.attributes is not None
+        for name in [name for name, is_set in of_roles.items() if is_set and not self.needs_roles]:
+            applies = f"{name} applies to {' or '.join(methods_with_roles())}"
+            raise SettingsError(f"{self.method} has no head roles: {applies}.")
 
     @property
     def variant(self) -> str | None:

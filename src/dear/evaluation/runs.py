@@ -23,7 +23,7 @@ from dear.evaluation.plan import Plan
 from dear.evaluation.predictions import save_predictions
 from dear.evaluation.protocols.base import Protocol
 from dear.evaluation.protocols.base_to_novel import BaseToNovel
-from dear.evaluation.records import check_facts, make_folder, read_record
+from dear.evaluation.records import make_folder, read_record
 from dear.evaluation.resolve import ResolvedRun, Training
 from dear.evaluation.run_context import RunContext
 from dear.evaluation.trial import (
@@ -32,7 +32,6 @@ from dear.evaluation.trial import (
     find_longest_name,
     remove_checkpoints,
     require_files,
-    run_facts,
     run_record,
     validation_images,
 )
@@ -205,7 +204,6 @@ def check_methods(experiment: Experiment, context: RunContext, datasets: Sequenc
         for run in {run.settings: run for run in runs}.values():  # most are the same for all data sets
             check_prompts(context, run, longest, [template])
         for run in runs:
-            check_facts(run_facts(context, run))
             class_names = run.source.classnames
             tested_on = class_names if protocol.trained_on is None else [name for name, _ in names]
             run.settings.check_classes(
@@ -241,7 +239,6 @@ def run_one(
         if run.key not in records:
             run.protocol.check_plan(run.plan)
             run.protocol.check_data(run.source, run.targets)
-            check_facts(run_facts(context, run))
             context.cache.begin(run.source.identity)
             share = context.keep or run.protocol.trained_on is not None
             of_run = partial(progress, run.name)

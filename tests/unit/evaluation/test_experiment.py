@@ -24,8 +24,8 @@ GOOD = Experiment(protocol=CrossDataset(), out=Path("out"), data=("tags",), plan
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"seeds": (1, 2**64)}, f"the seed is {2**64}: it must be from -{2**63} to {2**64 - 1}"),
-        ({"seeds": (-(2**63) - 1,)}, "the seed is -"),
+        ({"seeds": (1, 2**63)}, f"the seed is {2**63}"),
+        ({"seeds": (-1,)}, "the seed is -1"),
         ({"seeds": ()}, "there is no seed"),
         ({"data": ("tags", "source")}, "source is both the source and a target"),
         ({"data": ("tags", "")}, "a data set's name is empty"),
@@ -40,10 +40,6 @@ GOOD = Experiment(protocol=CrossDataset(), out=Path("out"), data=("tags",), plan
 def test_an_experiment_that_cannot_be(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(DearError, match=message):
         replace(GOOD, **changes)
-
-
-def test_the_seeds_that_torch_takes() -> None:
-    assert replace(GOOD, seeds=(-(2**63), 2**64 - 1)).seeds == (-(2**63), 2**64 - 1)
 
 
 @pytest.mark.parametrize(
