@@ -61,8 +61,9 @@ def command(
         data: A folder of images, a CSV or JSONL file, a zip, a benchmark or a task by name.
         out: Folder of the bundle.
         method: Method: `dear methods` lists them.
-        model: Backbone: an open_clip architecture, or tiny. If not given, ViT-B-16 with laion2b_s34b_b88k,
-            which is fetched from the hub once (about 600 MB); for a task of the Attribute World, tiny.
+        model: Backbone: an open_clip architecture, lite or tiny. If not given, ViT-B-16 with
+            laion2b_s34b_b88k, which is fetched from the hub once (about 600 MB); for a task of the Attribute
+            World, tiny.
         pretrained: Weights: an open_clip tag, a local file, or random:SEED.
         roles: Role table of these weights: a file (JSON), discovered, ground-truth or published. discover
             finds one from the training images first. By default the package's table, if it has one.

@@ -35,6 +35,8 @@ class DataSettings:
         split_seed: Seed of the split made for a data set that has none.
         test_share: Share of each class used for testing in that split, for images without any split: 0 for
             none, which `dear fit` trains on all of, 1 for all, where nothing is trained on.
+        least_train: Images that this split leaves of each class to train on, though fewer remain to test on;
+            `dear fit` sees to it that there are as many as shots.
         layout: What the folders in a folder of images are: classes, or domains (art_painting, photo) with
             folders of classes in them; auto for domains if they hold the same folders.
         sampling: Few-shot rule: dear (fewer shots are a subset of more) or coop (as in the CoOp code base).
@@ -57,6 +59,7 @@ class DataSettings:
     label: str | None = None
     split_seed: int = 1
     test_share: float = 0.3
+    least_train: int = 1
     layout: Layout = "auto"
     sampling: Sampling = "dear"
     allow_fewer: bool = False
@@ -69,6 +72,8 @@ class DataSettings:
     def __post_init__(self) -> None:
         if not 0 <= self.test_share <= 1:
             raise SettingsError(f"test_share is {self.test_share}: it must be from 0 to 1.")
+        if self.least_train < 1:
+            raise SettingsError(f"least_train is {self.least_train}: it must be at least 1.")
         if self.short_side is not None and self.short_side < 1:
             raise SettingsError(f"short_side is {self.short_side}: it must be at least 1.")
         if not 0 <= self.workers <= MOST_THREADS:

@@ -15,7 +15,7 @@ from dear.evaluation.run_context import RunContext
 from dear.evaluation.schema import harmonic_mean
 from dear.evaluation.trial import Trial
 from dear.methods.registry import METHODS, build_method
-from dear.report.comparison import joint_grid
+from dear.report.base_to_novel import joint_grid
 from dear.training.settings import TrainSettings
 from tests.unit.report.samples import record
 from tests.unit.training.world import noise_dataset, role_table
