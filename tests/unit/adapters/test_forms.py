@@ -13,7 +13,6 @@ from torch.utils.data import DataLoader, Dataset
 from dear.adapters.predictor import Predictor
 from dear.adapters.results import Prediction
 from dear.backbone.clip import Clip
-from dear.data.loading import load_dataset
 from dear.errors import DataError
 from tests.contract.test_methods import CLASSES, OTHERS, images
 from tests.unit.adapters.test_bundle import fitted
@@ -158,16 +157,6 @@ def test_grey_has_no_axis_of_channels(predictor: Predictor, tmp_path: Path) -> N
         assert predictor.predict(image).top == expected
 
 
-def test_a_warning_is_at_the_line_of_the_caller(paths: list[Path], tmp_path: Path) -> None:
-    """Through several calls of the package: the note on a folder without splits."""
-    for number, path in enumerate(paths[:4]):
-        (tmp_path / "data" / "ab"[number % 2]).mkdir(parents=True, exist_ok=True)
-        path.rename(tmp_path / "data" / "ab"[number % 2] / path.name)
-    with pytest.warns(UserWarning, match="split") as caught:
-        load_dataset(tmp_path / "data")
-    assert {Path(warning.filename).name for warning in caught} == {Path(__file__).name}
-
-
 def test_numbers_of_the_models_size_stay_as_they_are(predictor: Predictor) -> None:
     """Not rounded to 8 bits: what `preprocess` gives is taken again."""
     views = images()
@@ -204,15 +193,3 @@ def test_what_is_no_image_is_refused_in_one_line(predictor: Predictor, image: An
         with pytest.raises(DataError, match=message) as caught:
             use(image)
         assert "\n" not in str(caught.value)
-
-
-def test_a_bundle_is_read_by_its_folder(
-    make_small_clip: MakeClip, monkeypatch: pytest.MonkeyPatch, paths: list[Path], tmp_path: Path
-) -> None:
-    bundle, _ = fitted("dear", clip := make_small_clip())
-    monkeypatch.setattr("dear.adapters.bundle.folder_for", lambda model, *_: model)
-    monkeypatch.setattr("dear.adapters.bundle.load_clip", lambda *_args, **_options: clip)
-    expected = Predictor(bundle).predict(paths[0], top=2, classes=OTHERS)
-    bundle.save_pretrained(tmp_path / "mine")
-    read = Predictor.from_pretrained(tmp_path / "mine", "cpu", precision="32-true")
-    assert read.predict(paths[0], top=2, classes=OTHERS) == expected
