@@ -1,7 +1,6 @@
 """The page of a bundle: its numbers are those of the scores, its mistakes the most confident ones."""
 
 import warnings
-from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
@@ -53,30 +52,6 @@ def test_the_numbers_are_those_of_the_scores(predictor: Predictor, toys: Dataset
     assert expected_error(found.bins) == pytest.approx(scores.calibration_error)
     assert sum(bin.images for bin in found.bins) == count
     assert found.epochs == ({"epoch": 1, "loss": 2.0},)
-
-
-def test_mistakes_are_the_wrong_answers_by_confidence(predictor: Predictor, toys: Dataset) -> None:
-    _, found = measure_bundle(predictor, toys)
-    paths = [toys.test.folder / path for path in toys.test.paths]  # type: ignore[attr-defined]
-    wrong = []
-    for path, label in zip(paths, toys.test.labels.tolist(), strict=True):
-        best = predictor.predict([path])[0].best
-        if best.name != toys.classnames[label]:
-            title = str(path.relative_to(toys.test.folder))  # type: ignore[attr-defined]
-            wrong.append((best.probability, title, best.name, label))
-    assert wrong, "the bundle is right on noise"
-    wrong.sort(reverse=True)
-    before = Counter[tuple[str, int]]()  # the first of each confusion, then the second of each, ...
-    ranked = []
-    for mistake in wrong:
-        ranked.append((before[mistake[2:]], -mistake[0], mistake[:3]))
-        before[mistake[2:]] += 1
-    expected = [mistake for *_, mistake in sorted(ranked)]
-    mistakes = found.mistakes.mistakes
-    shown = mistakes.tables()["mistakes.csv"][["probability", "file", "prediction"]].itertuples(index=False)
-    for one, other in zip(shown, expected[:24], strict=True):
-        assert one[0] == pytest.approx(other[0], abs=1e-6)
-        assert tuple(one[1:]) == other[1:]
 
 
 def test_a_core_head_for_each_attribute_the_largest_share_the_last_of_equals(predictor: Predictor) -> None:

@@ -1,10 +1,8 @@
 """Predictions: evidence that sums to the score, any classes by name, unreadable images among good ones."""
 
-import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -158,27 +156,6 @@ def test_classes_that_cannot_be_scored(make_small_clip: MakeClip) -> None:
     with pytest.raises(SettingsError, match="search by an image"):
         BundleEncoder(Predictor(specific, clip=clip)).texts(["sea"])
     assert table(clip).attributes == ("color", "object")
-
-
-def test_the_next_batch_is_read_during_the_computation_of_one(
-    make_small_clip: MakeClip, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    predictor = Predictor(fitted("zero-shot", clip := make_small_clip())[0], clip=clip)
-    third, read, encode = threading.Event(), predictor._read, predictor.encode
-    images = pictures()[:4]
-
-    def reading(image: Any) -> Any:
-        if image is images[2]:
-            third.set()
-        return read(image)
-
-    def encoding(pixels: Any) -> Any:
-        assert third.wait(60), "the second batch waits for the first"
-        return encode(pixels)
-
-    monkeypatch.setattr(predictor, "_read", reading)
-    monkeypatch.setattr(predictor, "encode", encoding)
-    assert len([*predictor.predict_each(images, batch=2)]) == 4
 
 
 def test_unreadable_images_among_good_ones(make_small_clip: MakeClip, tmp_path: Path) -> None:
