@@ -58,6 +58,29 @@ def test_onnx_classifier_without_a_word_of_the_exporter(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.png", "m.onnx"]
 
 
+@pytest.mark.long
+def test_the_code_in_the_guide_gives_the_predictors_classes(
+    make_small_clip: MakeClip,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    pytest.importorskip("onnxscript", reason="the extra export is not installed")
+    one = predictor("dear", make_small_clip)
+    export(one, tmp_path / "classifier.onnx", with_classes=True)
+    noise = torch.randint(0, 256, (20, 26, 3), generator=torch.Generator().manual_seed(2))
+    Image.fromarray(noise.byte().numpy()).save(tmp_path / "a.png")
+    text = GUIDE.read_text(encoding="utf-8").partition("With onnxruntime")[2]
+    code = text.partition("```python\n")[2].partition("```")[0].replace("a.jpg", "a.png")
+    monkeypatch.chdir(tmp_path)
+    exec(compile(code, str(GUIDE), "exec"), {})
+    shown = [line.rsplit(" ", 1) for line in capsys.readouterr().out.splitlines()]
+    [wanted] = one.predict([tmp_path / "a.png"], top=3)
+    assert [name for name, _ in shown] == [best.name for best in wanted.top]
+    for (_, share), best in zip(shown, wanted.top, strict=True):
+        assert float(share) == pytest.approx(best.probability, abs=1e-4)
+
+
 def test_program_of_the_tower(make_small_clip: MakeClip, tmp_path: Path) -> None:
     one = predictor("dear", make_small_clip)
     done = export(one, tmp_path / "m.pt2", form="torch-export")
