@@ -1,4 +1,7 @@
-"""Fit an adapter to a data set, and make its bundle, in one call. `fit` is the steps below it, in order."""
+"""Fit an adapter to a data set, and make its bundle, in one call. `fit` is the steps below it, in order.
+
+A step that chooses the plan goes between `resolve_backbone` and `resolve_run`.
+"""
 
 from collections.abc import Collection, Sequence
 from contextlib import ExitStack, suppress
@@ -14,7 +17,7 @@ from dear.adapters.bundle import Bundle, distinct
 from dear.adapters.bundle_config import check_writable
 from dear.adapters.predictor import Predictor
 from dear.adapters.results import FEWEST
-from dear.adapters.scoring import evaluate_bundle, unseen
+from dear.adapters.scoring import score, unseen
 from dear.backbone.choice import BackboneName, backbone_or_default, warn_of_toy
 from dear.backbone.clip import Clip, fill
 from dear.backbone.load import find_weights, load_clip
@@ -113,12 +116,13 @@ def fit(
         report = progress if progress is not None else stack.enter_context(Steps())
         with held_notes():
             images = prepare_data(data, dataset, plan, shots, seed, calibrate, select)
-            name, clip = resolve_backbone(model, pretrained, device, images, plan, dataset)
+            name, clip = resolve_backbone(model, pretrained, device, images.dataset, dataset)
+            check_towers(plan.method, clip)
             table = resolve_roles(clip, roles, images.dataset, report) if plan.needs_roles else None
             context = RunContext(clip, table, train or TrainOptions(), select)
             run = resolve_run(context, images, plan, seed)
         trial = train_adapter(context, run, folder, report)
-        bundle = make_bundle(trial, images, name, "all" if shots is None else shots)
+        bundle = make_bundle(trial, images, name)
         bundle = calibrate_bundle(bundle, trial, images.calibration)
         bundle = measure(bundle, clip, images.dataset, report)
     save(bundle, folder, trial.checkpoint)
@@ -134,7 +138,7 @@ class FitImages:
     Attributes:
         dataset: The data set, without test images that the bundle is fitted on.
         source: The same as it is trained on.
-        shots: How many images of each class are picked from it.
+        shots: How many images of each class are picked from it; all if ``every``.
         picked: The training images, as indices.
         trained_on: How many images it is trained on: more than picked where none needs a label.
         calibration: The images that the temperature is fitted on; None if it is not.
@@ -144,6 +148,7 @@ class FitImages:
     dataset: Dataset
     source: Dataset
     shots: int
+    every: bool
     picked: Sequence[int]
     trained_on: int
     calibration: Images | None
@@ -164,30 +169,23 @@ def prepare_data(
     distinct(dataset.classnames, dataset.name)
     if len(dataset.classnames) == 1:
         warn(f"{dataset.name}: it has a single class, so every image will be {dataset.classnames[0]!r}")
-    source, count = _with_shots(dataset, shots)
-    picked = draw_few(source, count, seed)[0].indices if plan.trains else ()
-    if shots is None and picked:
-        labels = dataset.train.labels[[*picked]].tolist()
-        if warning := uneven(labels, source.classnames):
-            warn(f"{dataset.name}: {warning}")
+    if shots is not None and shots < 1:
+        raise SettingsError(f"shots is {shots}: it must be at least 1; omit it to use all images.")
+    every, labels, source = shots is None, dataset.train.labels, dataset
+    if shots is None:
+        if not len(dataset.train):
+            raise DataError(f"{dataset.name} has no training images: it can only be tested on.")
+        source, shots = replace(dataset, allow_fewer=True), int(torch.bincount(labels).max())
+    picked = draw_few(source, shots, seed)[0].indices if plan.trains else ()
+    if every and picked and (warning := uneven(labels[[*picked]].tolist(), source.classnames)):
+        warn(f"{dataset.name}: {warning}")
     trained_on = range(len(dataset.train)) if plan.unlabelled else picked
     calibration = calibration_images(dataset, trained_on, calibrate)
     trained = Subset(dataset.train, torch.tensor([*trained_on], dtype=torch.int64))
     fitted_on = filter(None, (trained, calibration, dataset.val if select == "val" else None))
     hashes = b"".join(sorted({digest for part in fitted_on for digest in image_hashes(part)}))
     dataset, _ = unseen(dataset, "test", hashes)
-    return FitImages(dataset, source, count, picked, len(trained_on), calibration, hashes)
-
-
-def _with_shots(dataset: Dataset, shots: int | None) -> tuple[Dataset, int]:
-    """The data set and the number of shots that select the requested number of images of each class."""
-    if shots is not None:
-        if shots < 1:
-            raise SettingsError(f"shots is {shots}: it must be at least 1; omit it to use all images.")
-        return dataset, shots
-    if not len(dataset.train):
-        raise DataError(f"{dataset.name} has no training images: it can only be tested on.")
-    return replace(dataset, allow_fewer=True), int(torch.bincount(dataset.train.labels).max())
+    return FitImages(dataset, source, shots, every, picked, len(trained_on), calibration, hashes)
 
 
 def calibration_images(dataset: Dataset, picked: Collection[int], calibrate: bool | None) -> Images | None:
@@ -211,19 +209,13 @@ def calibration_images(dataset: Dataset, picked: Collection[int], calibrate: boo
 
 
 def resolve_backbone(
-    model: str | None,
-    pretrained: str | None,
-    device: str,
-    images: FitImages,
-    plan: Plan,
-    settings: DataSettings | None,
+    model: str | None, pretrained: str | None, device: str, dataset: Dataset, settings: DataSettings | None
 ) -> tuple[BackboneName, Clip]:
-    """Load the named backbone, or the default one for the data, and check that the method runs on it."""
-    name = backbone_or_default(model, pretrained, world=images.dataset.world)
-    warn_of_toy(name.model, world=images.dataset.world)
+    """Load the named backbone, or the default one for the data."""
+    name = backbone_or_default(model, pretrained, world=dataset.world)
+    warn_of_toy(name.model, world=dataset.world)
     clip = load_clip(*name, device=device)
     (settings or DataSettings()).require_short_side(clip.image_size)
-    check_towers(plan.method, clip)
     return name, clip
 
 
@@ -289,7 +281,7 @@ class _TrainingReport:
             self.name = "training"
 
 
-def make_bundle(trial: Trial, images: FitImages, name: BackboneName, shots: int | str) -> Bundle:
+def make_bundle(trial: Trial, images: FitImages, name: BackboneName) -> Bundle:
     """The bundle of a trained method, not yet calibrated or measured."""
     run, dataset = trial.run, images.dataset
     return Bundle(
@@ -301,12 +293,17 @@ def make_bundle(trial: Trial, images: FitImages, name: BackboneName, shots: int 
         roles=run.roles,
         classes=dataset.classnames,
         templates=dataset.templates,
-        tensors={name: _to_stored(tensor) for name, tensor in trial.method.stored_tensors().items()},
+        tensors={
+            name: tensor.detach().to(  # used in float32 even if trained in float16
+                torch.float32 if tensor.dtype == torch.float16 else tensor.dtype, copy=True
+            )
+            for name, tensor in trial.method.stored_tensors().items()
+        },
         keys=() if tuple(map(with_spaces, dataset.keys)) == dataset.classnames else dataset.keys,
         training={
             "data": dataset.name,
             "data_identity": dataset.identity,
-            "shots": shots,
+            "shots": "all" if images.every else images.shots,
             "train_images": len(images.picked),
             **({"unlabelled_images": images.trained_on} if run.plan.unlabelled else {}),
             "test_images": len(dataset.test),
@@ -321,12 +318,6 @@ def make_bundle(trial: Trial, images: FitImages, name: BackboneName, shots: int 
         },
         image_hashes=images.hashes,
     )
-
-
-def _to_stored(tensor: Tensor) -> Tensor:
-    """A copy for a bundle, which is used in float32 even if it was trained in float16."""
-    dtype = torch.float32 if tensor.dtype == torch.float16 else tensor.dtype
-    return tensor.detach().to(dtype, copy=True)
 
 
 def calibrate_bundle(bundle: Bundle, trial: Trial, images: Images | None) -> Bundle:
@@ -364,7 +355,7 @@ def measure(bundle: Bundle, clip: Clip, dataset: Dataset, report: Progress) -> B
     """The bundle with its metrics on the test images, if there are any."""
     if not len(dataset.test):
         return bundle
-    scores = evaluate_bundle(Predictor(bundle, clip=clip), dataset, cautious=False, progress=report)
+    scores, _ = score(Predictor(bundle, clip=clip), dataset, progress=report)
     metrics = {name: value for name, value in asdict(scores).items() if name in METRICS}
     return replace(bundle, metrics=metrics)
 

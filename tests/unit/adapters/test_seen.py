@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from PIL import Image
 
 from dear.adapters.bundle import Bundle
@@ -23,7 +22,6 @@ from dear.adapters.scoring import evaluate_bundle
 from dear.backbone.clip import Clip
 from dear.cli.main import main
 from dear.data.dataset import Dataset
-from dear.data.fewshot import Subset
 from dear.data.image_check import leave_out_copies
 from dear.data.images.photos import image_hashes
 from dear.data.loading import load_dataset
@@ -37,7 +35,7 @@ from dear.evaluation.protocols.few_shot import FewShot
 from dear.evaluation.protocols.transfer import CrossDataset
 from dear.evaluation.records import read_record
 from dear.evaluation.runs import Runner, run_all, run_one
-from tests.unit.serving.small import picture, small_predictor
+from tests.unit.serving.small import picture
 from tests.unit.training.world import CLASSES, noise_dataset
 
 EACH = 10
@@ -102,16 +100,6 @@ class TestHashes:
         for form in (arrays, [Image.fromarray(array) for array in arrays]):
             data = load_dataset((form, ["a", "b", "a"]), DataSettings(test_share=1.0))
             assert image_hashes(data.test) == wanted
-
-    def test_parts_of_parts(self, folder: Path) -> None:
-        images = all_of(folder).test
-        every = image_hashes(images)
-        part = Subset(Subset(images, torch.tensor([7, 5, 3])), torch.tensor([2, 0]))
-        assert image_hashes(part) == [every[3], every[7]]
-        assert image_hashes(part, [1]) == [every[7]]
-
-    def test_the_attribute_world_has_none(self) -> None:
-        assert image_hashes(noise_dataset().train) == []
 
 
 class TestFit:
@@ -198,12 +186,6 @@ class TestRun:
 
 
 class TestEval:
-    def test_the_same_folder_gives_the_same_test_images(self, folder: Path) -> None:
-        bundle = fitted(folder)
-        scores = evaluate_bundle(Predictor(bundle), all_of(folder))
-        assert (scores.images, scores.left_out, bundle.training["test_images"]) == (9, 21, 9)
-        assert scores.per_class == bundle.metrics["per_class"]
-
     def test_new_images_in_the_same_folders_are_all_tested(self, folder: Path) -> None:
         predictor = Predictor(fitted(folder))
         add(folder, 50, 4)
@@ -211,17 +193,6 @@ class TestEval:
             scores = evaluate_bundle(predictor, all_of(folder))
         assert (scores.images, scores.left_out) == (21, 21)
         assert evaluate_bundle(predictor, load_dataset(folder), split="train").left_out == 0
-
-    def test_arrays_are_known_again(self, small_clip: Clip) -> None:
-        arrays = [np.asarray(picture(number)) for number in range(6)]
-        predictor = small_predictor(small_clip)
-        memory = image_hashes(load_dataset((arrays[:2], ["house"] * 2), DataSettings(test_share=1.0)).test)
-        predictor.bundle = replace(predictor.bundle, image_hashes=b"".join(memory))
-        with pytest.warns(UserWarning, match="2 of 6"):
-            scores = evaluate_bundle(
-                predictor, load_dataset((arrays, ["house"] * 6), DataSettings(test_share=1.0))
-            )
-        assert (scores.images, scores.left_out) == (4, 2)
 
     def test_training_images_alone_are_refused(self, folder: Path) -> None:
         predictor = Predictor(fitted(folder))
