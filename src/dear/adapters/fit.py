@@ -27,10 +27,9 @@ from dear.data.sources.listing import with_spaces
 from dear.errors import DataError, RoleTableError, SettingsError, warn
 from dear.evaluation.environment import environment
 from dear.evaluation.metrics import METRICS
-from dear.evaluation.plan import Plan, Select
 from dear.evaluation.predictions import predict
 from dear.evaluation.protocols.few_shot import FewShot
-from dear.evaluation.resolve import ResolvedRun
+from dear.evaluation.resolve import MethodSetup, ResolvedRun, Select
 from dear.evaluation.run_context import RunContext
 from dear.evaluation.trial import (
     Trial,
@@ -106,24 +105,24 @@ def fit(
     folder = None if out is None else expanded(out)
     if folder is not None:
         check_writable(folder, overwrite=overwrite)
-    plan = Plan(known_method(method or _method_of(settings)), settings=settings)
+    setup = MethodSetup(known_method(method or _method_of(settings)), settings=settings)
     if isinstance(data, str | Path):  # before its images are read
         find_weights(*backbone_or_default(model, pretrained, world=of_world([str(data)])))
     with ExitStack() as stack:
         report = progress if progress is not None else stack.enter_context(Steps())
         with held_notes():
-            images = prepare_data(data, dataset, plan, shots, seed, calibrate, select)
-            name, clip = resolve_backbone(model, pretrained, device, images, plan, dataset)
-            table = resolve_roles(clip, roles, images.dataset, report) if plan.needs_roles else None
+            images = prepare_data(data, dataset, setup, shots, seed, calibrate, select)
+            name, clip = resolve_backbone(model, pretrained, device, images, setup, dataset)
+            table = resolve_roles(clip, roles, images.dataset, report) if setup.declared.needs_roles else None
             context = RunContext(clip, table, train or TrainOptions(), select)
-            run = resolve_run(context, images, plan, seed)
+            run = resolve_run(context, images, setup, seed)
         trial = train_adapter(context, run, folder, report)
         bundle = make_bundle(trial, images, name, "all" if shots is None else shots)
         bundle = calibrate_bundle(bundle, trial, images.calibration)
         bundle = measure(bundle, clip, images.dataset, report)
     save(bundle, folder, trial.checkpoint)
     if verbose:
-        print(bundle.verdict, *[f"{plan.method} is {FIT_REASON}."] * (plan.method == FIT_METHOD), sep="\n")
+        print(bundle.verdict, *[f"{setup.method} is {FIT_REASON}."] * (setup.method == FIT_METHOD), sep="\n")
     return bundle
 
 
@@ -153,7 +152,7 @@ class FitImages:
 def prepare_data(
     data: Any,
     settings: DataSettings | None,
-    plan: Plan,
+    setup: MethodSetup,
     shots: int | None,
     seed: int,
     calibrate: bool | None,
@@ -165,12 +164,12 @@ def prepare_data(
     if len(dataset.classnames) == 1:
         warn(f"{dataset.name}: it has a single class, so every image will be {dataset.classnames[0]!r}")
     source, count = _with_shots(dataset, shots)
-    picked = draw_few(source, count, seed)[0].indices if plan.trains else ()
+    picked = draw_few(source, count, seed)[0].indices if setup.declared.trains else ()
     if shots is None and picked:
         labels = dataset.train.labels[[*picked]].tolist()
         if warning := uneven(labels, source.classnames):
             warn(f"{dataset.name}: {warning}")
-    trained_on = range(len(dataset.train)) if plan.unlabelled else picked
+    trained_on = range(len(dataset.train)) if setup.declared.unlabelled else picked
     calibration = calibration_images(dataset, trained_on, calibrate)
     trained = Subset(dataset.train, torch.tensor([*trained_on], dtype=torch.int64))
     fitted_on = filter(None, (trained, calibration, dataset.val if select == "val" else None))
@@ -215,7 +214,7 @@ def resolve_backbone(
     pretrained: str | None,
     device: str,
     images: FitImages,
-    plan: Plan,
+    setup: MethodSetup,
     settings: DataSettings | None,
 ) -> tuple[BackboneName, Clip]:
     """Load the named backbone, or the default one for the data, and check that the method runs on it."""
@@ -223,7 +222,7 @@ def resolve_backbone(
     warn_of_toy(name.model, world=images.dataset.world)
     clip = load_clip(*name, device=device)
     (settings or DataSettings()).require_short_side(clip.image_size)
-    check_towers(plan.method, clip)
+    check_towers(setup.method, clip)
     return name, clip
 
 
@@ -244,9 +243,9 @@ def resolve_roles(clip: Clip, roles: Path | str | None, dataset: Dataset, report
         ) from error
 
 
-def resolve_run(context: RunContext, images: FitImages, plan: Plan, seed: int) -> ResolvedRun:
+def resolve_run(context: RunContext, images: FitImages, setup: MethodSetup, seed: int) -> ResolvedRun:
     """Resolve all settings of the training, and check that the class names and settings can be used."""
-    run = context.resolve(FewShot(), [images.source], plan, seed=seed, shots=images.shots)
+    run = context.resolve(FewShot(), [images.source], setup, seed=seed, shots=images.shots)
     names, templates = images.source.classnames, images.source.templates
     check_prompts(context, run, names[find_longest_name(context.clip, names)], templates)
     context.clip.check_prompts(names, [fill(template, names) for template in templates])
@@ -293,7 +292,7 @@ def make_bundle(trial: Trial, images: FitImages, name: BackboneName, shots: int 
     """The bundle of a trained method, not yet calibrated or measured."""
     run, dataset = trial.run, images.dataset
     return Bundle(
-        method=run.plan.method,
+        method=run.setup.method,
         settings=run.settings.without_files(),
         model=name.model,
         pretrained=name.pretrained,
@@ -308,14 +307,14 @@ def make_bundle(trial: Trial, images: FitImages, name: BackboneName, shots: int 
             "data_identity": dataset.identity,
             "shots": shots,
             "train_images": len(images.picked),
-            **({"unlabelled_images": images.trained_on} if run.plan.unlabelled else {}),
+            **({"unlabelled_images": images.trained_on} if run.setup.declared.unlabelled else {}),
             "test_images": len(dataset.test),
             "seed": run.seed,
             "epoch": trial.epoch_tested,
             "seconds": sum(epoch["seconds"] for epoch in trial.all_epochs),
             "epochs": [{key: epoch[key] for key in CURVE if key in epoch} for epoch in trial.epochs],
             "train": asdict(run.training),
-            "set_by_user": trial.context.set_by_user(run.plan),
+            "set_by_user": trial.context.set_by_user(run.setup),
             **({} if run.teacher is None else {"teacher": teacher_facts(run.teacher)}),
             "environment": environment(),
         },

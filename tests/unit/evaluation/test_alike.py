@@ -11,9 +11,9 @@ from dear.data.loading import load_dataset
 from dear.data.settings import DataSettings
 from dear.errors import DataError
 from dear.evaluation.experiment import Experiment
-from dear.evaluation.plan import Plan
 from dear.evaluation.protocols.few_shot import FewShot
 from dear.evaluation.protocols.transfer import CrossDataset
+from dear.evaluation.resolve import MethodSetup
 from dear.evaluation.runs import check_data
 
 
@@ -29,7 +29,7 @@ def test_the_record_of_one_is_not_that_of_the_other(tmp_path: Path) -> None:
     """The second was taken for run already."""
     data = {name: frames(tmp_path / name / "frames", level) for name, level in (("a", 10), ("b", 200))}
     assert data["a"].identity == data["b"].identity
-    experiment = Experiment(protocol=FewShot(), plans=(Plan("zero-shot"),), data=("a", "b"))
+    experiment = Experiment(protocol=FewShot(), methods=(MethodSetup("zero-shot"),), data=("a", "b"))
     with pytest.raises(DataError, match=r"^a and b have the same paths, labels, sizes of files and class"):
         check_data(experiment, data)
     check_data(experiment, {"a": data["a"], "b": data["a"]})
@@ -41,6 +41,6 @@ def test_two_data_sets_of_one_name(tmp_path: Path) -> None:
     data["b"] = replace(data["b"], identity="another")
     for protocol in (FewShot(), CrossDataset("a")):
         targets = ("a", "b") if protocol.trained_on is None else ("b",)
-        experiment = Experiment(protocol=protocol, plans=(Plan("zero-shot"),), data=targets)
+        experiment = Experiment(protocol=protocol, methods=(MethodSetup("zero-shot"),), data=targets)
         with pytest.raises(DataError, match=r"^a and b are both called photos, by which reports"):
             check_data(experiment, data)

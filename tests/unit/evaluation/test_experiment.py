@@ -8,12 +8,12 @@ import pytest
 
 from dear.errors import DearError
 from dear.evaluation.experiment import Experiment, Machines
-from dear.evaluation.plan import Plan
 from dear.evaluation.protocols.retrieval import Retrieval
 from dear.evaluation.protocols.transfer import CrossDataset
+from dear.evaluation.resolve import MethodSetup
 from dear.training.settings import TrainOptions
 
-GOOD = Experiment(protocol=CrossDataset(), out=Path("out"), data=("tags",), plans=(Plan("dear"),))
+GOOD = Experiment(protocol=CrossDataset(), out=Path("out"), data=("tags",), methods=(MethodSetup("dear"),))
 
 
 @pytest.mark.parametrize(
@@ -27,7 +27,7 @@ GOOD = Experiment(protocol=CrossDataset(), out=Path("out"), data=("tags",), plan
         ({"protocol": CrossDataset("")}, "a data set's name is empty"),
         ({"shots": (1, 2)}, "cross-dataset takes a single number of shots"),
         ({"shots": (0,)}, "each must be at least 1"),
-        ({"protocol": Retrieval(), "plans": (Plan("coop"),)}, "coop has no attribute features"),
+        ({"protocol": Retrieval(), "methods": (MethodSetup("coop"),)}, "coop has no attribute features"),
         ({"train": TrainOptions(epochs=0)}, "epochs is 0"),
         ({"train": TrainOptions(view_seed=1, view_cache=float("inf"))}, "view_cache is inf"),
     ],

@@ -45,7 +45,7 @@ def test_three_ways_to_the_same_experiment(tmp_path: Path, monkeypatch: pytest.M
 
     from_python = dear.Experiment(
         protocol=protocol_class("cross-dataset")(source="badges"),  # type: ignore[call-arg]
-        plans=(dear.Plan("coop", settings=CoOpSettings(tokens=7)),),
+        methods=(dear.MethodSetup("coop", settings=CoOpSettings(tokens=7)),),
         data=("tags", "mixed-paints"),
         seeds=(3, 5),
         shots=(4,),
@@ -63,7 +63,7 @@ def test_three_ways_to_the_same_experiment(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_what_is_not_given_comes_from_the_protocol() -> None:
-    few_shot = dear.Experiment(protocol=protocol_class("few-shot")(), plans=(dear.Plan("dear"),))
+    few_shot = dear.Experiment(protocol=protocol_class("few-shot")(), methods=(dear.MethodSetup("dear"),))
     assert (few_shot.shots, few_shot.seeds, few_shot.out) == ((1, 2, 4, 8, 16), (1,), Path("runs/few-shot"))
     assert len(few_shot.data) == 12
     assert {field.name for field in fields(RunOptions)} <= {field.name for field in fields(few_shot)}
