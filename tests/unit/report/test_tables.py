@@ -130,10 +130,10 @@ def test_seeds_with_other_teachers_are_refused(change: dict) -> None:
         ({"shots": 4}, "numbers of shots"),
         ({"dataset": {"name": "tools", "identity": "other"}}, "different data"),
         ({"results": {"novel": {"accuracy": 0.5}}}, r"lacks 'results\.base'"),
-        ({"results": {"base": {"accuracy": 83.1}, "novel": {"accuracy": 0.5}}}, "base.accuracy"),
+        ({"results": {"base": {"accuracy": 83.1}, "novel": {"accuracy": 0.5}}}, "base accuracy"),
         (
             {"results": {"base": {"accuracy": float("nan")}, "novel": {"accuracy": 0.5}}},
-            "base.accuracy",
+            "base accuracy",
         ),
     ],
 )
