@@ -120,8 +120,8 @@ class Experiment(RunOptions):
         for setup in self.methods:
             if setup != names.setdefault((setup.method, file_part(setup.variant or "")), setup):
                 raise SettingsError(
-                    f"two of the methods are called {setup.method} ({shown(setup.variant)}) in names of files, which "
-                    "have the letters and digits of English alone: give each a label of its own."
+                    f"two of the methods are called {setup.method} ({shown(setup.variant)}) in names of "
+                    "files, which have the letters and digits of English alone: label each differently."
                 )
             self.protocol.check_method(setup.declared)
             self._training(setup)

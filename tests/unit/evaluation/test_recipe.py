@@ -73,7 +73,6 @@ ABLATION = "protocol: ablation\nout: x\n"
         (GOOD + "of: mask\n", "unknown key 'of'"),
         (GOOD + "train: {batch: 3}\n", "the key 'train' appears twice"),
         (GOOD + "dataset: {workers: 1000000}\n", "workers is 1000000"),
-        (GOOD + "dataset: {sampling: foo}\n", "sampling is 'foo'"),
         (GOOD + "model: ''\n", "model or of its weights is empty"),
         (GOOD.replace("beta", "betta"), r"settings has the unknown key 'betta' \(did you mean 'beta'"),
         (GOOD.replace("label", "labell"), r"unknown key 'labell' \(did you mean 'label'"),
@@ -83,19 +82,15 @@ ABLATION = "protocol: ablation\nout: x\n"
         (GOOD.replace("few-shot", "fewshot"), "unknown protocol 'fewshot'. Did you mean 'few-shot'"),
         (GOOD.replace("few-shot", "cross-dataset"), "single number of shots"),
         (GOOD.replace("out: runs/x\n", ""), "lacks the key 'out'"),
-        (GOOD.replace("runs/x", "null"), "out is None"),
         (GOOD.replace("mixed-paints", "''"), "name is empty"),
-        (GOOD.replace("[mixed-paints, stamped-tiles]", "[]"), "no data set"),
         (GOOD.replace("method: dear", "method: deer"), "unknown method 'deer'. Did you mean 'dear'"),
         (GOOD.replace("- zero-shot", "- mmrlpp"), r"prefix of options of the method mmrl\+\+"),
         (GOOD.replace("beta: 0.5", "beta: much"), "beta is 'much': it must be a number"),
         (GOOD.replace("beta: 0.5", "beta: 1.5"), "beta is 1.5"),
         (GOOD.replace("beta: 0.5", "first: true"), "first is True: it must be a whole number"),
-        (GOOD.replace("beta: 0.5", "fusion_loss: foo"), "fusion_loss is 'foo'"),
         (GOOD.replace("[3, 5]", "[3, five]"), r"seeds\[1\] is 'five'"),
         (GOOD.replace("[3, 5]", "[3, 99999999999999999999]"), "is 99999999999999999999"),
         (GOOD.replace("1e-2", f"1{'0' * 320}"), r"train\.lr is 10+\.\.\.0+: it must be a number"),
-        (GOOD.replace("label: soft", "quantile: x"), "quantile is 'x'"),
         (GOOD.replace("label: soft", "role_variant: soft"), "role_variant is .soft."),
         (GOOD.replace("- zero-shot", "- {method: coop, role_variant: shuffled}"), "coop has no head roles"),
         (GOOD.replace("- zero-shot", "- {method: dear, label: soft+}"), "two of the methods are called dear"),
@@ -231,16 +226,8 @@ def test_the_packaged_recipes_can_be_read(path: Path) -> None:
 
 
 def test_an_ablation_changes_one_thing_each() -> None:
-    assert set(ablations()) == {
-        "mask",
-        "mask-form",
-        "loss",
-        "inference",
-        "quantile",
-        "attributes",
-        "beta",
-        "first",
-    }
+    names = "mask mask-form loss inference quantile attributes beta first"
+    assert [*ablations()] == names.split()
     setups = ablation_setups(ablations(), DearSettings(tokens=3), without=["K = 7"])
     assert len(setups) == len(set(setups)) == 1 + 3 + 1 + 2 + 4 + 1 + 5 + 3
     assert all(setup.settings is None or setup.settings.tokens == 3 for setup in setups)
@@ -254,12 +241,7 @@ def test_an_ablation_changes_one_thing_each() -> None:
 
 @pytest.mark.parametrize(
     ("name", "settings"),
-    [
-        ("beta", DearSettings(beta=0.5)),
-        ("beta", DearSettings(beta=0.9)),  # the default
-        ("first", DearSettings(first=10)),
-        ("loss", DearSettings(lambda_fusion=0.1)),
-    ],
+    [("beta", DearSettings(beta=0.9)), ("loss", DearSettings(lambda_fusion=0.1))],  # 0.9 is the default
 )
 def test_no_setting_that_the_ablation_varies(name: str, settings: DearSettings) -> None:
     """The row of DeAR as it is would show the runs of another one."""
@@ -291,19 +273,14 @@ def test_sets_of_tasks_by_one_name() -> None:
         ("data: [mixed-paints, photos]", ("ViT-B-16", "laion2b_s34b_b88k")),
         ("data: [photos]\npretrained: mine.pt", ("ViT-B-16", "mine.pt")),
         ("data: [photos]\nmodel: tiny", ("tiny", None)),
+        ("data: [mixed-paints]\nsource: source", ("tiny", None)),
+        ("data: [mixed-paints]\nsource: ImageNet", ("ViT-B-16", "laion2b_s34b_b88k")),
     ],
 )
 def test_the_backbone_follows_the_data(lines: str, wanted: tuple[str, str | None], tmp_path: Path) -> None:
-    one = load_recipe(written(tmp_path, f"protocol: few-shot\nout: x\n{lines}\n"))
+    protocol = "cross-dataset" if "source" in lines else "few-shot"
+    one = load_recipe(written(tmp_path, f"protocol: {protocol}\nout: x\n{lines}\n"))
     assert one.backbone == wanted
-
-
-def test_the_source_of_a_transfer_counts_too(tmp_path: Path) -> None:
-    text = "protocol: cross-dataset\nout: x\ndata: [mixed-paints]\nsource: {}\n"
-    sources = {name: load_recipe(written(tmp_path, text.format(name))) for name in ("source", "ImageNet")}
-    assert {name: one.backbone.model for name, one in sources.items()} == {
-        "source": "tiny", "ImageNet": "ViT-B-16",
-    }  # fmt: skip
 
 
 def test_where_a_recipe_finds_files(tmp_path: Path) -> None:

@@ -24,8 +24,6 @@ from dear.evaluation.trial import Trial
 from dear.methods.promptkd import PromptKdSettings
 from dear.methods.promptsrc import PromptSrcSettings
 from dear.progress import TrainingStep
-from dear.report.protocols import tables_of
-from dear.report.records import method_label
 from dear.training import loop
 from dear.training.settings import TrainOptions, TrainSettings
 from dear.writing import UNFINISHED
@@ -73,18 +71,6 @@ def test_the_teacher_sees_labels_and_the_student_images(
     assert record["seconds"]["train"] == pytest.approx(sum(epoch["seconds"] for epoch in both))
     assert set(record["results"]["base"]["per_class"]) == {*EVERY[:2]}
     assert set(record["results"]["novel"]["per_class"]) == {*EVERY[2:]}
-
-
-def test_halves_are_scored_among_their_own_classes(small_clip: Clip) -> None:
-    context = RunContext(small_clip, training=TRAINING)
-    data = noise_dataset()
-    trial = Trial(context, context.resolve(PROTOCOLS["base-to-novel"](), [data], SETUP, seed=1, shots=2))
-    trial.train(range(2))
-    assert trial.method.classnames == EVERY
-    assert not trial.method.training
-    for classes in (range(2), range(2, 4), range(4)):
-        trial.test(data, classes)
-        assert trial.method.classnames == tuple(EVERY[label] for label in classes)
 
 
 def test_labels_of_novel_classes_change_nothing(small_clip: Clip) -> None:
@@ -174,30 +160,6 @@ def test_an_interrupted_run_goes_on(stopped: int, small_clip: Clip, tmp_path: Pa
     assert not [*(tmp_path / UNFINISHED).iterdir()]
 
 
-def test_tables_say_who_saw_unlabelled_images(small_clip: Clip) -> None:
-    records = run(small_clip, [MethodSetup("zero-shot"), SETUP])
-    assert [record["transductive"] for record in records] == [False, True]
-    label = "promptkd (sees unlabelled images of all classes)"
-    assert [method_label(record) for record in records] == ["zero-shot", label]
-    assert any(row.label.endswith(label) for row in tables_of(records)[0].rows)
-    old = [{key: value for key, value in records[0].items() if key not in ("transductive", "teacher")}]
-    assert tables_of(old)[0].rows
-
-
-@pytest.mark.parametrize("name", PROTOCOLS)
-def test_protocols_that_keep_images_for_later_refuse(name: str) -> None:
-    protocol = PROTOCOLS[name]()
-    if name in ("base-to-novel", "few-shot"):
-        assert "promptkd" in protocol.methods()
-        return
-    assert "promptkd" not in protocol.methods()
-    if name != "retrieval":  # which asks for features of attributes first
-        with pytest.raises(
-            SettingsError, match=f"unlabelled images of all classes .* {name} does not give it"
-        ):
-            protocol.check_method(SETUP.declared)
-
-
 def test_a_bundle_holds_the_teachers_features(tmp_path: Path) -> None:
     options = TrainOptions(epochs=2)
     data = noise_dataset()
@@ -217,3 +179,11 @@ def test_a_bundle_holds_the_teachers_features(tmp_path: Path) -> None:
         predictor.logits(views, ["sea"])
     with pytest.raises(DearError, match="nothing to calibrate on"):  # the student has seen all images
         fit(data, calibrate=True, **given)
+
+
+def test_protocols_that_keep_images_for_later_refuse() -> None:
+    assert [name for name in PROTOCOLS if "promptkd" in PROTOCOLS[name]().methods()] == [
+        "base-to-novel", "few-shot",
+    ]  # fmt: skip
+    with pytest.raises(SettingsError, match="unlabelled images"):
+        PROTOCOLS["cross-dataset"]().check_method(SETUP.declared)
