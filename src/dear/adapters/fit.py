@@ -260,8 +260,8 @@ def train_adapter(context: RunContext, run: ResolvedRun, out: Path | None, repor
     """
     checkpoint = out and run.file(out / UNFINISHED, ".pt")
     if checkpoint and checkpoint.parent.is_dir():
-        states = [path.name.startswith(checkpoint.stem) for path in checkpoint.parent.iterdir()]
-        if states and not any(states):
+        names = [path.name for path in checkpoint.parent.iterdir()]
+        if names and not any(name.startswith(checkpoint.stem) for name in names):
             warn(f"{out}: an unfinished fit with other options is replaced")
     trial = Trial(context, run, checkpoint, _TrainingReport(report, teacher=run.teacher is not None))
     classes = range(len(trial.source.classnames))

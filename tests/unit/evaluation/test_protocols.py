@@ -86,8 +86,7 @@ def test_transfer_trains_once_and_tests_everywhere(small_clip: Clip, monkeypatch
     assert alone["results"]["targets"]["toys"] == one["results"]["targets"]["toys"]
 
 
-@pytest.mark.parametrize("protocol", [CrossDataset(), DomainGeneralization()])
-@pytest.mark.parametrize("name", ["mmrl", "mmrl++"])
+@pytest.mark.parametrize(("name", "protocol"), [("mmrl", CrossDataset()), ("mmrl++", DomainGeneralization())])
 def test_mmrl_scores_other_data_sets_by_the_class_feature(
     name: str, protocol: Protocol, small_clip: Clip
 ) -> None:

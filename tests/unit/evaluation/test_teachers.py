@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 import torch
 
-from dear.adapters.bundle import Bundle
 from dear.adapters.fit import fit
 from dear.adapters.index_encoder import BundleEncoder
 from dear.adapters.predictor import Predictor
@@ -108,22 +107,6 @@ def test_a_teacher_of_another_backbone(small_clip: Clip) -> None:
     assert isinstance(teacher, torch.nn.Module)
     assert trial.method.text_features().shape == (4, context.of_teacher(other).clip.image.embed_dim)
     assert not any("teacher" in name for name in trial.method.state_dict())
-    bundle = Bundle(
-        method="promptkd",
-        settings=LARGER,
-        model="small",
-        pretrained="random",
-        weights=small_clip.identity,
-        roles=None,
-        classes=EVERY,
-        templates=noise_dataset().templates,
-        tensors={name: one.detach().clone() for name, one in trial.method.stored_tensors().items()},
-    )
-    views = torch.rand(3, 3, 20, 20, generator=torch.Generator().manual_seed(1))
-    with torch.no_grad():
-        features = trial.method.image_features(trial.method.image_trunk(views))
-        want = trial.method.logits(features, trial.method.text_features())
-    assert torch.equal(Predictor(bundle, clip=small_clip).logits(views), want)
 
 
 def test_a_teacher_trains_as_its_authors_do() -> None:
