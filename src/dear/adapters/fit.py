@@ -30,10 +30,9 @@ from dear.data.sources.listing import with_spaces
 from dear.errors import DataError, RoleTableError, SettingsError, warn
 from dear.evaluation.environment import environment
 from dear.evaluation.metrics import METRICS
-from dear.evaluation.plan import Plan, Select
 from dear.evaluation.predictions import predict
 from dear.evaluation.protocols.few_shot import FewShot
-from dear.evaluation.resolve import ResolvedRun
+from dear.evaluation.resolve import MethodSetup, ResolvedRun, Select
 from dear.evaluation.run_context import RunContext
 from dear.evaluation.trial import (
     Trial,
@@ -109,25 +108,25 @@ def fit(
     folder = None if out is None else expanded(out)
     if folder is not None:
         check_writable(folder, overwrite=overwrite)
-    plan = Plan(known_method(method or _method_of(settings)), settings=settings)
+    setup = MethodSetup(known_method(method or _method_of(settings)), settings=settings)
     if isinstance(data, str | Path):  # before its images are read
         find_weights(*backbone_or_default(model, pretrained, world=of_world([str(data)])))
     with ExitStack() as stack:
         report = progress if progress is not None else stack.enter_context(Steps())
         with held_notes():
-            images = prepare_data(data, dataset, plan, shots, seed, calibrate, select)
+            images = prepare_data(data, dataset, setup, shots, seed, calibrate, select)
             name, clip = resolve_backbone(model, pretrained, device, images.dataset, dataset)
-            check_towers(plan.method, clip)
-            table = resolve_roles(clip, roles, images.dataset, report) if plan.needs_roles else None
+            check_towers(setup.method, clip)
+            table = resolve_roles(clip, roles, images.dataset, report) if setup.declared.needs_roles else None
             context = RunContext(clip, table, train or TrainOptions(), select)
-            run = resolve_run(context, images, plan, seed)
+            run = resolve_run(context, images, setup, seed)
         trial = train_adapter(context, run, folder, report)
         bundle = make_bundle(trial, images, name)
         bundle = calibrate_bundle(bundle, trial, images.calibration)
         bundle = measure(bundle, clip, images.dataset, report)
     save(bundle, folder, trial.checkpoint)
     if verbose:
-        print(bundle.verdict, *[f"{plan.method} is {FIT_REASON}."] * (plan.method == FIT_METHOD), sep="\n")
+        print(bundle.verdict, *[f"{setup.method} is {FIT_REASON}."] * (setup.method == FIT_METHOD), sep="\n")
     return bundle
 
 
@@ -158,7 +157,7 @@ class FitImages:
 def prepare_data(
     data: Any,
     settings: DataSettings | None,
-    plan: Plan,
+    setup: MethodSetup,
     shots: int | None,
     seed: int,
     calibrate: bool | None,
@@ -176,10 +175,10 @@ def prepare_data(
         if not len(dataset.train):
             raise DataError(f"{dataset.name} has no training images: it can only be tested on.")
         source, shots = replace(dataset, allow_fewer=True), int(torch.bincount(labels).max())
-    picked = draw_few(source, shots, seed)[0].indices if plan.trains else ()
+    picked = draw_few(source, shots, seed)[0].indices if setup.declared.trains else ()
     if every and picked and (warning := uneven(labels[[*picked]].tolist(), source.classnames)):
         warn(f"{dataset.name}: {warning}")
-    trained_on = range(len(dataset.train)) if plan.unlabelled else picked
+    trained_on = range(len(dataset.train)) if setup.declared.unlabelled else picked
     calibration = calibration_images(dataset, trained_on, calibrate)
     trained = Subset(dataset.train, torch.tensor([*trained_on], dtype=torch.int64))
     fitted_on = filter(None, (trained, calibration, dataset.val if select == "val" else None))
@@ -236,9 +235,9 @@ def resolve_roles(clip: Clip, roles: Path | str | None, dataset: Dataset, report
         ) from error
 
 
-def resolve_run(context: RunContext, images: FitImages, plan: Plan, seed: int) -> ResolvedRun:
+def resolve_run(context: RunContext, images: FitImages, setup: MethodSetup, seed: int) -> ResolvedRun:
     """Resolve all settings of the training, and check that the class names and settings can be used."""
-    run = context.resolve(FewShot(), [images.source], plan, seed=seed, shots=images.shots)
+    run = context.resolve(FewShot(), [images.source], setup, seed=seed, shots=images.shots)
     names, templates = images.source.classnames, images.source.templates
     check_prompts(context, run, names[find_longest_name(context.clip, names)], templates)
     context.clip.check_prompts(names, [fill(template, names) for template in templates])
@@ -253,8 +252,8 @@ def train_adapter(context: RunContext, run: ResolvedRun, out: Path | None, repor
     """
     checkpoint = out and run.file(out / UNFINISHED, ".pt")
     if checkpoint and checkpoint.parent.is_dir():
-        states = [path.name.startswith(checkpoint.stem) for path in checkpoint.parent.iterdir()]
-        if states and not any(states):
+        names = [path.name for path in checkpoint.parent.iterdir()]
+        if names and not any(name.startswith(checkpoint.stem) for name in names):
             warn(f"{out}: an unfinished fit with other options is replaced")
     trial = Trial(context, run, checkpoint, _TrainingReport(report, teacher=run.teacher is not None))
     classes = range(len(trial.source.classnames))
@@ -285,7 +284,7 @@ def make_bundle(trial: Trial, images: FitImages, name: BackboneName) -> Bundle:
     """The bundle of a trained method, not yet calibrated or measured."""
     run, dataset = trial.run, images.dataset
     return Bundle(
-        method=run.plan.method,
+        method=run.setup.method,
         settings=run.settings.without_files(),
         model=name.model,
         pretrained=name.pretrained,
@@ -305,14 +304,14 @@ def make_bundle(trial: Trial, images: FitImages, name: BackboneName) -> Bundle:
             "data_identity": dataset.identity,
             "shots": "all" if images.every else images.shots,
             "train_images": len(images.picked),
-            **({"unlabelled_images": images.trained_on} if run.plan.unlabelled else {}),
+            **({"unlabelled_images": images.trained_on} if run.setup.declared.unlabelled else {}),
             "test_images": len(dataset.test),
             "seed": run.seed,
             "epoch": trial.epoch_tested,
             "seconds": sum(epoch["seconds"] for epoch in trial.all_epochs),
             "epochs": [{key: epoch[key] for key in CURVE if key in epoch} for epoch in trial.epochs],
             "train": asdict(run.training),
-            "set_by_user": trial.context.set_by_user(run.plan),
+            "set_by_user": trial.context.set_by_user(run.setup),
             **({} if run.teacher is None else {"teacher": teacher_facts(run.teacher)}),
             "environment": environment(),
         },

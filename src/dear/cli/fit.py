@@ -10,7 +10,7 @@ from dear.adapters.results import FEWEST
 from dear.backbone.choice import check_model
 from dear.cli.run import collect_settings
 from dear.data.settings import DataSettings
-from dear.evaluation.plan import Select
+from dear.evaluation.resolve import Select
 from dear.methods.declaration import MethodSettings
 from dear.methods.registry import FIT_METHOD, FIT_REASON, known_method
 from dear.training.settings import TrainOptions

@@ -28,12 +28,12 @@ from dear.data.loading import load_dataset
 from dear.data.settings import DataSettings
 from dear.errors import DataError
 from dear.evaluation.experiment import Experiment
-from dear.evaluation.plan import Plan
 from dear.evaluation.predictions import list_parts, load_predictions
 from dear.evaluation.protocols.base import Protocol
 from dear.evaluation.protocols.few_shot import FewShot
 from dear.evaluation.protocols.transfer import CrossDataset
 from dear.evaluation.records import read_record
+from dear.evaluation.resolve import MethodSetup
 from dear.evaluation.runs import Runner, run_all, run_one
 from tests.unit.serving.small import picture
 from tests.unit.training.world import CLASSES, noise_dataset
@@ -143,8 +143,10 @@ class TestRun:
         return tmp_path / "apart"
 
     def run(self, out: Path, protocol: Protocol, data: tuple[str, ...]) -> list[dict[str, Any]]:
-        plans = (Plan("zero-shot"), Plan("linear-probe"))[: 1 + isinstance(protocol, FewShot)]
-        experiment = Experiment(protocol=protocol, plans=plans, data=data, shots=(1,), model="tiny", out=out)
+        setups = (MethodSetup("zero-shot"), MethodSetup("linear-probe"))[: 1 + isinstance(protocol, FewShot)]
+        experiment = Experiment(
+            protocol=protocol, methods=setups, data=data, shots=(1,), model="tiny", out=out
+        )
         runner = Runner("cpu")
         runner.check(experiment)
         return [run_one(**runner.prepared(experiment, run)) for run in experiment.runs()]
@@ -161,7 +163,7 @@ class TestRun:
             tested = load_predictions(path.with_suffix(".npz"), "all")
             assert np.bincount(tested.labels).tolist() == [4, 4, 4]
             assert not any("copy" in file for file in tested.paths)
-        (again,) = run_all(small_clip, [load_dataset(apart)], [Plan("zero-shot")], protocol=FewShot())
+        (again,) = run_all(small_clip, [load_dataset(apart)], [MethodSetup("zero-shot")], protocol=FewShot())
         assert again["results"] == records[0]["results"]
 
     def test_of_the_source_and_of_targets(self, apart: Path, folder: Path, tmp_path: Path) -> None:
