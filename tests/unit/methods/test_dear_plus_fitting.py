@@ -92,7 +92,7 @@ def test_shrinkage_is_where_refits_without_each_image_make_it_likeliest() -> Non
     for shrinkage in SHRINKAGES:
         squares, determinants = list[float](), list[float]()
         for item, label in enumerate(LABELS.tolist()):
-            others, images = torch.arange(len(LABELS)) != item, int((LABELS == label).sum())
+            others, images = torch.arange(len(LABELS)) != item, int((label == LABELS).sum())
             means, covariance, _ = slow(points[others], LABELS[others], shrinkage)
             squares.append(-2 * log_normal(points[item, 0], means[label], images / (images - 1) * covariance))
             determinants.append(float(torch.linalg.slogdet(covariance)[1]))
