@@ -109,10 +109,7 @@ def test_costs_leave_out_what_is_not_known() -> None:
     assert compared(dear=8.0) is None
 
 
-@pytest.mark.parametrize(
-    ("costs", "most"),
-    [((3.9, 20.2), 9), ((17_670.0, 18_100.0), 6), ((5.0, 5.0), 5), ((1.0, 150.0), 12), ((10.0, 3e6), 12)],
-)
+@pytest.mark.parametrize(("costs", "most"), [((3.9, 20.2), 9), ((5.0, 5.0), 5), ((10.0, 3e6), 12)])
 def test_an_axis_of_costs_has_some_numbers(costs: tuple[float, float], most: int) -> None:
     axes = Figure().add_subplot()
     axes.scatter(costs, (60.0, 70.0))

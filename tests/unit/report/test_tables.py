@@ -94,14 +94,6 @@ def test_render_prints_every_number(records: list[dict]) -> None:
     assert "[red]Tools" in text
 
 
-def test_a_table_too_wide_for_the_console_has_a_line_a_method(records: list[dict]) -> None:
-    console = Console(width=50, record=True, file=io.StringIO())
-    base_to_novel_table(records).render(console)
-    text = console.export_text()
-    assert "…" not in text
-    assert ["Average:", "dear", "60.00", "75.00", "66.67"] in [line.split() for line in text.splitlines()]
-
-
 def test_mixed_weights_are_refused(records: list[dict]) -> None:
     records[2]["weights"] = records[2]["weights"] | {"sha256": "cd" * 32}
     with pytest.raises(DataError, match="mix different weights"):
