@@ -67,6 +67,12 @@ class Plan:
         return METHODS[known_method(self.method)].needs_roles
 
     @property
+    def can_lack_roles(self) -> bool:
+        """True if it runs where no role table is known, too, and nothing of it asks for one."""
+        as_found = (self.role_variant, self.quantile, self.attributes) == ("roles", None, None)
+        return METHODS[known_method(self.method)].without_roles and as_found
+
+    @property
     def trains(self) -> bool:
         """True if there is anything to train: a run that does not train uses no training images."""
         return METHODS[known_method(self.method)].trains

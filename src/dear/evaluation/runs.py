@@ -37,7 +37,7 @@ from dear.evaluation.trial import (
 )
 from dear.methods.registry import check_towers, known_method
 from dear.progress import TrainingStep
-from dear.roles.packaged import role_table
+from dear.roles.packaged import find_role_table, role_table
 from dear.roles.table import RoleTable
 from dear.training.checkpoint import CheckpointError, set_aside
 from dear.training.settings import TrainOptions
@@ -85,8 +85,11 @@ class Runner:
         experiment.dataset.require_short_side(shared.clip.image_size)
         for plan in experiment.plans:
             check_towers(known_method(plan.method), shared.clip)
-        if shared.roles is None and any(plan.needs_roles for plan in experiment.plans):
-            shared.roles = role_table(shared.clip, experiment.roles)
+        with_roles = [plan for plan in experiment.plans if plan.needs_roles]
+        if shared.roles is None and with_roles:
+            optional = experiment.roles is None and all(plan.can_lack_roles for plan in with_roles)
+            clip = shared.clip
+            shared.roles = find_role_table(clip) if optional else role_table(clip, experiment.roles)
         views = view_cache(experiment.train, experiment.dataset.cache_folder())
         return replace(shared, training=experiment.train, select=experiment.select, views=views)
 
