@@ -125,7 +125,7 @@ def fit(
             of_known[..., 1:] *= not single
             strengths[0] = fit_strengths([of_known], column, minima)
         if known and single:
-            strengths[0, 1:] = ALONE * strengths[0, 0] * (freedom > 0) / freedom.sum().sqrt()
+            strengths[0, 1:] = ALONE * strengths[0, 0] * (freedom > 0) / freedom.sum().clamp(min=1).sqrt()
         parts = strengths[int(not with_evidence.all())] * terms[2].std(dim=1).mean(dim=0)
     gaussians = means, centre, whitening, freedom
     return Fit(penalty, change, rest, with_evidence, *gaussians, strengths, parts / parts.sum())
