@@ -37,7 +37,6 @@ from dear.evaluation.trial import (
     check_prompts,
     find_longest_name,
     remove_checkpoints,
-    require_files,
     teacher_facts,
 )
 from dear.methods.declaration import MethodSettings
@@ -266,7 +265,6 @@ def train_adapter(context: RunContext, run: ResolvedRun, out: Path | None, repor
     """
     checkpoint = out and run.file(out / UNFINISHED, ".pt")
     if checkpoint and checkpoint.parent.is_dir():
-        require_files(checkpoint)
         states = [path.name.startswith(checkpoint.stem) for path in checkpoint.parent.iterdir()]
         if states and not any(states):
             warn(f"{out}: an unfinished fit with other options is replaced")

@@ -82,8 +82,8 @@ class Plan:
         """True if it trains on the unlabelled training images of all classes."""
         return METHODS[known_method(self.method)].unlabelled
 
-    def table(self, roles: "RoleTable | None") -> "RoleTable | None":
-        """The role table of this plan, before a seed shuffles its roles."""
+    def table(self, roles: "RoleTable | None", seed: int) -> "RoleTable | None":
+        """The role table of a run; shuffled roles are a different permutation for each seed."""
         from dear.roles.entropy import with_attributes, with_quantile
 
         if roles is None or not self.needs_roles:
@@ -92,9 +92,15 @@ class Plan:
             roles = with_attributes(roles, self.attributes)
         if self.quantile is not None:
             roles = with_quantile(roles, self.quantile)
-        if self.role_variant in ("roles", "shuffled"):
-            return roles
-        return roles.uniform("generalization" if self.role_variant == "all-isolated" else "mixed")
+        match self.role_variant:
+            case "roles":
+                return roles
+            case "shuffled":
+                return roles.shuffled(seed)
+            case "all-isolated":
+                return roles.uniform("generalization")
+            case "all-mixed":
+                return roles.uniform("mixed")
 
 
 def expand_all(items: Sequence[Any], methods: Iterable[str] = METHODS) -> list[Any]:

@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Int
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
-from pandas import DataFrame, concat
+from pandas import DataFrame, Series, concat
 from PIL import Image
 
 from dear.errors import without_surrogates
@@ -152,8 +152,9 @@ def _rows(run: ImagePredictions) -> DataFrame:
         "prediction": run.top[:, 0].astype(np.int64),
         "confidence": np.exp(run.logits[:, 0] - run.log_sums),
         "probability": np.exp(run.label_logits - run.log_sums),
-        "file": run.paths if len(run.paths) else "",
-        "folder": str(run.folder),
+        # Paths may not be UTF-8, which pandas' own type of text is.
+        "file": Series(run.paths.tolist() or "", index=range(len(run.labels)), dtype=object),
+        "folder": Series(str(run.folder), index=range(len(run.labels)), dtype=object),
     }
     return DataFrame(columns)
 

@@ -171,14 +171,17 @@ class MistakesPage:
 
 
 def mistakes_page(
-    records: Sequence[Record], main: str, reference: str | None, requested: Sequence[str] = ()
+    parts: Sequence[RunMistakes],
+    records: Sequence[Record],
+    main: str,
+    reference: str | None,
+    requested: Sequence[str] = (),
 ) -> MistakesPage | None:
-    """The mistakes of some runs, or None if no run has predictions. With several numbers of shots, the
-    largest is used.
+    """What the page shows of the mistakes of some records, or None if no run has predictions. With several
+    numbers of shots, the largest is used.
 
-    Raises DataError for a requested method without predictions, and as `mistakes_by_part`.
+    Raises DataError for a requested method without predictions.
     """
-    parts = mistakes_by_part(records)
     methods = distinct(part.method for part in parts)
     if unknown := [method for method in requested if method not in methods]:
         raise DataError(
@@ -227,10 +230,10 @@ def _matrix_name(runs: RunMistakes, names: set[str]) -> str:
     return name
 
 
-def mistakes_files(records: Sequence[Record]) -> dict[str, bytes]:
+def mistakes_files(parts: Iterable[RunMistakes]) -> dict[str, bytes]:
     """Tables of all mistakes as CSV by file name; none if no run has predictions."""
     tables = defaultdict[str, list[DataFrame]](list)
-    for runs in mistakes_by_part(records):
+    for runs in parts:
         facts = {
             "data set": runs.title, "protocol": runs.protocol, "part": runs.part, "method": runs.method,
             "shots": runs.shots, "seeds": runs.seeds,
@@ -238,4 +241,4 @@ def mistakes_files(records: Sequence[Record]) -> dict[str, bytes]:
         for name, table in runs.mistakes.tables().items():
             facts_of_rows = DataFrame([facts] * len(table), columns=[*facts], index=table.index)
             tables[name].append(facts_of_rows.join(table))
-    return {name: csv_file(concat(parts)) for name, parts in tables.items()}
+    return {name: csv_file(concat(of_parts)) for name, of_parts in tables.items()}

@@ -12,7 +12,7 @@ from PIL import Image
 from torch import Tensor
 
 from dear.adapters.index_encoder import BundleEncoder
-from dear.adapters.predictor import Predictor, Vocabulary
+from dear.adapters.predictor import CACHED, Predictor, Vocabulary
 from dear.adapters.results import Prediction, Unreadable
 from dear.backbone import precision
 from dear.backbone.clip import Clip
@@ -70,14 +70,13 @@ def test_of_many_classes_few_images_are_scored_at_once(
 
 
 def test_names_that_are_not_read_to_their_end(make_small_clip: MakeClip) -> None:
-    """Also where the two that become equal are encoded apart."""
     clip = make_small_clip()
     predictor = Predictor(fitted("dear", clip)[0], clip=clip)
     green = " ".join(["green"] * 12)
     with pytest.warns(UserWarning, match=f"class names cut, .*: '{green} sea'"):
         predictor.encode_classes(["sea", f"{green} sea"])
     with pytest.raises(SettingsError, match=f"the same of '{green} sea' as of '{green} tree'"):
-        [*predictor.encoding((f"{green} sea", "house", f"{green} tree"), prompts=1)]
+        predictor.encode_classes([f"{green} sea", "house", f"{green} tree"])
 
 
 def test_evidence_of_dear_is_alpha_times_the_scaled_cosine(make_small_clip: MakeClip) -> None:
@@ -183,21 +182,20 @@ def test_other_classes_by_name(name: str, make_small_clip: MakeClip) -> None:
     assert torch.equal(predictor.logits(images()), before)  # and it still knows its own
 
 
-@pytest.mark.parametrize("name", sorted(METHODS))
-def test_classes_in_pieces_are_the_classes_at_once(name: str, make_small_clip: MakeClip) -> None:
-    clip = make_small_clip(dtype=torch.float64)
-    predictor = Predictor(fitted(name, clip)[0], clip=clip)
-    if not predictor.method.open_vocabulary:
-        return
-    names = ("sea", "red house", "blue", "a tree on the sea", "circle")
-    *waiting, vocabulary = predictor.encoding(names, prompts=2)
-    depends = predictor.method.text_depends_on_image
-    assert waiting == [None] * (0 if depends else 2)
-    cached = not depends and predictor.method.cosine_scores
-    assert predictor.cached_vocabulary(names) is (vocabulary if cached else None)
-    other = Predictor(predictor.bundle, clip=clip)
-    torch.testing.assert_close(vocabulary.text, other.encode_classes(names))
-    torch.testing.assert_close(predictor.logits(images(), names), other.logits(images(), names))
+@pytest.mark.parametrize(
+    ("name", "cached"), [("dear", True), ("coop", True), ("gda", False), ("cocoop", False)]
+)
+def test_text_features_are_kept_where_nothing_else_scores(
+    name: str, cached: bool, make_small_clip: MakeClip
+) -> None:
+    predictor = Predictor(fitted(name, clip := make_small_clip())[0], clip=clip)
+    lists = [("sea", f"a{number}") for number in range(CACHED + 1)]
+    kept = [predictor.vocabulary(names) for names in lists]
+    assert predictor.cached_vocabulary(lists[0]) is None  # the one that was not used for the longest time
+    assert predictor.cached_vocabulary(lists[1]) is (kept[1] if cached else None)
+    predictor.vocabulary(lists[0])
+    assert (predictor.cached_vocabulary(lists[1]) is not None) == cached
+    assert predictor.cached_vocabulary(lists[2]) is None
 
 
 def test_classes_that_cannot_be_scored(make_small_clip: MakeClip) -> None:

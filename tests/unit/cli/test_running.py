@@ -32,4 +32,4 @@ def test_shared_options_are_the_same_in_every_command_of_a_protocol() -> None:
     one, two = (parse("run", name, "--jobs", "2", "--dry-run") for name in ("few-shot", "base-to-novel"))
     assert (one["machines"], one["options"]) == (two["machines"], two["options"])
     assert one["machines"].jobs == 2
-    assert one["start"].dry_run
+    assert one["dry_run"]

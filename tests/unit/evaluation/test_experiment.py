@@ -6,17 +6,12 @@ from typing import Any
 
 import pytest
 
-from dear.backbone.clip import Clip
 from dear.errors import DearError
-from dear.evaluation import runs
 from dear.evaluation.experiment import Experiment, Machines
 from dear.evaluation.plan import Plan
-from dear.evaluation.protocols.base_to_novel import BaseToNovel
 from dear.evaluation.protocols.retrieval import Retrieval
 from dear.evaluation.protocols.transfer import CrossDataset
-from dear.evaluation.run_context import RunContext
 from dear.training.settings import TrainOptions
-from tests.unit.training.world import noise_dataset
 
 GOOD = Experiment(protocol=CrossDataset(), out=Path("out"), data=("tags",), plans=(Plan("dear"),))
 
@@ -55,16 +50,3 @@ def test_an_experiment_that_cannot_be(changes: dict[str, Any], message: str) -> 
 def test_machines_that_cannot_be(machines: dict[str, Any], message: str) -> None:
     with pytest.raises(DearError, match=message):
         Machines(**machines)
-
-
-def test_a_method_is_checked_with_the_longest_template(
-    small_clip: Clip, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """With all, the dry run of 500 methods and 100 templates took minutes."""
-    seen = list[tuple[str, list[str]]]()
-    monkeypatch.setattr(runs, "check_prompts", lambda _, __, name, templates: seen.append((name, templates)))
-    data = replace(noise_dataset("tags"), templates=("a {}", "a photo of a very small {}", "the {}"))
-    experiment = replace(GOOD, protocol=BaseToNovel(), plans=(Plan("coop"), Plan("zero-shot")))
-    runs.check_methods(experiment, RunContext(small_clip), [data])
-    assert {tuple(templates) for _, templates in seen} == {("a photo of a very small {}",)}
-    assert len(seen) == 2

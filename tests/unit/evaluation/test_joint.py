@@ -7,7 +7,6 @@ import torch
 
 from dear.backbone.clip import Clip
 from dear.data.fewshot import base_novel
-from dear.errors import DataError
 from dear.evaluation.metrics import METRICS
 from dear.evaluation.plan import Plan
 from dear.evaluation.predictions import Predictions
@@ -16,7 +15,7 @@ from dear.evaluation.run_context import RunContext
 from dear.evaluation.schema import harmonic_mean
 from dear.evaluation.trial import Trial
 from dear.methods.registry import METHODS, build_method
-from dear.report.comparison import joint_grid
+from dear.report.base_to_novel import joint_grid
 from dear.training.settings import TrainSettings
 from tests.unit.report.samples import record
 from tests.unit.training.world import noise_dataset, role_table
@@ -105,10 +104,3 @@ def test_the_report_averages_over_data_sets() -> None:
     # Base 50, novel 40, their HM 4000 / 90; the HMs of equal halves are these.
     values = [cell.mean for cell in row.cells if cell]
     assert values == pytest.approx([50, 40, 4000 / 90, 50, 25])
-
-
-def test_a_record_with_half_a_joint_result_is_refused() -> None:
-    run = record("tools", "dear", 0.8, 0.6)
-    run["results"]["joint"] = {"base": {"accuracy": 0.5}}
-    with pytest.raises(DataError, match=r"lacks 'results\.joint\.novel'"):
-        BaseToNovel().check_record(run)

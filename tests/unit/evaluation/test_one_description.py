@@ -40,8 +40,8 @@ def test_three_ways_to_the_same_experiment(tmp_path: Path, monkeypatch: pytest.M
     from_recipe = load_recipe(path)
 
     from_options = list[dear.Experiment]()
-    monkeypatch.setattr(run, "run", lambda experiments, *_, **__: from_options.extend(experiments))
-    run.cross_dataset(**parse("run", "cross-dataset", *OPTIONS.split(), "a {}."))
+    monkeypatch.setattr(run, "list_runs", lambda experiments, _: from_options.extend(experiments))
+    run.cross_dataset(**parse("run", "cross-dataset", "--dry-run", *OPTIONS.split(), "a {}."))
 
     from_python = dear.Experiment(
         protocol=protocol_class("cross-dataset")(source="badges"),  # type: ignore[call-arg]

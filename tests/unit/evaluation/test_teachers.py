@@ -13,7 +13,7 @@ from dear.adapters.index_encoder import BundleEncoder
 from dear.adapters.predictor import Predictor
 from dear.backbone.clip import Clip
 from dear.data.dataset import Dataset
-from dear.errors import DearError, SettingsError, UnknownNameError
+from dear.errors import DearError, SettingsError
 from dear.evaluation import trial as adapting
 from dear.evaluation.plan import Plan
 from dear.evaluation.protocols import PROTOCOLS
@@ -192,18 +192,6 @@ def test_protocols_that_keep_images_for_later_refuse(name: str) -> None:
             SettingsError, match=f"unlabelled images of all classes .* {name} does not give it"
         ):
             protocol.check_plan(PLAN)
-
-
-def test_teachers_that_are_refused_before_anything_is_trained(
-    small_clip: Clip, trained: list[tuple[Any, ...]]
-) -> None:
-    with pytest.raises(UnknownNameError, match="unknown backbone 'ViT-X'"):
-        run(small_clip, [Plan("promptkd", settings=PromptKdSettings(teacher="ViT-X"))])
-    with pytest.raises(SettingsError, match=r"promptkd\.teacher is empty"):
-        PromptKdSettings(teacher_pretrained="openai")
-    with pytest.raises(DearError, match="needs weights"):
-        run(small_clip, [Plan("promptkd", settings=PromptKdSettings(teacher="ViT-B-16"))])
-    assert trained == []
 
 
 def test_a_bundle_holds_the_teachers_features(tmp_path: Path) -> None:

@@ -132,7 +132,7 @@ def test_records_without_predictions_are_reported(run: Write, tmp_path: Path) ->
 def test_a_page_of_many_runs_shows_the_methods_that_there_is_room_for(run: Write) -> None:
     def shown(methods: list[str], data: int, *chosen: str) -> list[str]:
         runs = [run(f"data {at}", method, predictions(FIRST)) for at in range(data) for method in methods]
-        found = mistakes_page(runs, "dear", "zero-shot", chosen)
+        found = mistakes_page(mistakes_by_part(runs), runs, "dear", "zero-shot", chosen)
         assert found is not None
         assert {*found.methods} | {*found.hidden} == {*methods}
         return found.methods

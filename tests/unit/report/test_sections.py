@@ -11,7 +11,7 @@ from rich.console import Console
 
 from dear.errors import DataError
 from dear.evaluation.records import check_record
-from dear.report.comparison import paired_grid, published_grid
+from dear.report.base_to_novel import paired_grid, published_grid
 from dear.report.grid import Cell, Grid, GridRow, marked
 from dear.report.protocols import tables_of
 from dear.report.published import base_to_novel, paper_method, slips, slips_of, sources

@@ -5,12 +5,11 @@ import binascii
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
-from typing import Any, ClassVar
+from typing import Any
 
 from dear.errors import DataError
 from dear.evaluation.schema import part_of
 from dear.report.grid import Cell, Grid, GridRow, marked
-from dear.report.protocols import ProtocolReport
 from dear.report.records import Record
 
 # Factors whose name differs from that of the corresponding feature.
@@ -37,27 +36,22 @@ class Panel:
     rows: tuple[tuple[str, str, tuple[Thumbnail, ...]], ...]
 
 
-class RetrievalReport(ProtocolReport):
-    """A section of the page: panels of the first run, and precision averaged over all runs."""
-
-    illustrates: ClassVar[bool] = True
-    section: ClassVar[str | None] = "protocols/retrieval.html.j2"
-
-    def tables(self, records: Sequence[Record]) -> list[Grid]:
-        grid = precision_grid(averaged([part_of(record, "results") for record in records]))
-        return [] if grid is None else [grid]
-
-    def page(self, records: Sequence[Record], main: str, reference: str | None) -> dict[str, Any]:
-        del main, reference
-        mean = averaged([part_of(record, "results") for record in records]) if records else {}
-        return {
-            "panels": panels(mean),
-            "retrievals": int(mean.get("runs") or 1),
-            "precision": precision_grid(mean),
-        }
+def tables(records: Sequence[Record]) -> list[Grid]:
+    """The precision averaged over all runs."""
+    grid = precision_grid(averaged([part_of(record, "results") for record in records]))
+    return [] if grid is None else [grid]
 
 
-REPORT = RetrievalReport()
+def page(records: Sequence[Record]) -> dict[str, Any]:
+    """The variables of the template, also if there are no records: panels of the first run, and the
+    precision.
+    """
+    mean = averaged([part_of(record, "results") for record in records]) if records else {}
+    return {
+        "panels": panels(mean),
+        "retrievals": int(mean.get("runs") or 1),
+        "precision": precision_grid(mean),
+    }
 
 
 def averaged(results: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
