@@ -165,7 +165,13 @@ def prepare_data(
     calibrate: bool | None,
     select: Select,
 ) -> FitImages:
-    """Read the data set, pick the images to train and calibrate on, and leave them out of the test."""
+    """Read the data set, pick the images to train and calibrate on, and leave them out of the test.
+    Unreadable images are skipped, unless the settings say otherwise, and a split that is made here leaves as
+    many images to train on as there are shots.
+    """
+    settings = settings or DataSettings()
+    least = max(settings.least_train, shots or 1)
+    settings = replace(settings, broken=settings.broken or "skip", least_train=least)
     dataset = data if isinstance(data, Dataset) else load_dataset(data, settings)
     distinct(dataset.classnames, dataset.name)
     if len(dataset.classnames) == 1:
