@@ -33,7 +33,7 @@ from tests.unit.backbone.test_whole import COCA, RESNET
 from tests.unit.training.world import noise_dataset
 from tests.views import usual_view
 
-OF_FEATURES = {"zero-shot", "linear-probe", "clip-adapter", "tip-adapter", "taskres", "gda"}
+OF_FEATURES = {"zero-shot", "linear-probe", "clip-adapter", "tip-adapter", "taskres", "gda", "dear+"}
 OF_TEXTS = {"coop", "cocoop", "prograd", "tcp", "atprompt"}
 KINDS = {"resnet": (RESNET, OF_FEATURES | OF_TEXTS), "coca": (COCA, OF_FEATURES)}
 
@@ -55,7 +55,8 @@ def images(clip: Clip) -> torch.Tensor:
 
 
 def make(name: str, clip: Clip) -> Method:
-    method = build_method(name, clip, seeded(1), roles=table(clip), settings=SETTINGS.get(name))
+    roles = table(clip) if METHODS[name].image == "heads" else None
+    method = build_method(name, clip, seeded(1), roles=roles, settings=SETTINGS.get(name))
     method.set_classes(CLASSES, TEMPLATE)
 
     def trunk(_number: int = 0) -> torch.Tensor:
@@ -87,7 +88,7 @@ def test_what_needs_no_more_learns(kind: str, name: str) -> None:
     with torch.no_grad():
         features = method.image_features(trunk)
         scores = method.logits(features, method.text_features())
-    torch.testing.assert_close(features.norm(dim=-1), torch.ones(1, 7))
+    torch.testing.assert_close(features.norm(dim=-1), torch.ones(len(method.features), 7))
     assert scores.shape == (7, 3)
     assert bool(scores.isfinite().all())
     assert state(clip) == before
@@ -112,7 +113,7 @@ def test_every_packaged_method_says_what_it_needs() -> None:
         assert declared.image in ACCESS
         assert declared.text in ACCESS
         if declared.needs_roles:
-            assert declared.image == "heads"
+            assert declared.image == ("features" if declared.without_roles else "heads")
     assert {*methods_on("heads", "layers")} == METHODS.keys()
     assert "promptkd" not in methods_on("heads", "features")  # its teacher changes texts
 

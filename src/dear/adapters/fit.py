@@ -46,7 +46,7 @@ from dear.methods.registry import FIT_METHOD, FIT_REASON, METHODS, check_towers,
 from dear.progress import Progress, Steps, TrainingStep
 from dear.reading.files import expanded
 from dear.roles.discover import DISCOVER, discover_at_hand
-from dear.roles.packaged import WITHOUT, known_by_name, role_table
+from dear.roles.packaged import WITHOUT, find_role_table, known_by_name, role_table
 from dear.roles.table import RoleTable
 from dear.training.checkpoint import CheckpointError, set_aside
 from dear.training.settings import TrainOptions
@@ -117,7 +117,9 @@ def fit(
             images = prepare_data(data, dataset, setup, shots, seed, calibrate, select)
             name, clip = resolve_backbone(model, pretrained, device, images.dataset, dataset)
             check_towers(setup.method, clip)
-            table = resolve_roles(clip, roles, images.dataset, report) if setup.declared.needs_roles else None
+            table = None
+            if setup.declared.needs_roles:
+                table = resolve_roles(clip, roles, images.dataset, setup, report)
             context = RunContext(clip, table, train or TrainOptions(), select)
             run = resolve_run(context, images, setup, seed)
         trial = train_adapter(context, run, folder, report)
@@ -163,7 +165,13 @@ def prepare_data(
     calibrate: bool | None,
     select: Select,
 ) -> FitImages:
-    """Read the data set, pick the images to train and calibrate on, and leave them out of the test."""
+    """Read the data set, pick the images to train and calibrate on, and leave them out of the test.
+    Unreadable images are skipped, unless the settings say otherwise, and a split that is made here leaves as
+    many images to train on as there are shots.
+    """
+    settings = settings or DataSettings()
+    least = max(settings.least_train, shots or 1)
+    settings = replace(settings, broken=settings.broken or "skip", least_train=least)
     dataset = data if isinstance(data, Dataset) else load_dataset(data, settings)
     distinct(dataset.classnames, dataset.name)
     if len(dataset.classnames) == 1:
@@ -218,12 +226,16 @@ def resolve_backbone(
     return name, clip
 
 
-def resolve_roles(clip: Clip, roles: Path | str | None, dataset: Dataset, report: Progress) -> RoleTable:
-    """The requested role table, the packaged one, or one from the training images. Raises RoleTableError if
-    there is none.
+def resolve_roles(
+    clip: Clip, roles: Path | str | None, dataset: Dataset, setup: MethodSetup, report: Progress
+) -> RoleTable | None:
+    """The requested role table, the packaged one, or one from the training images; None for a method that can
+    do without. Raises RoleTableError if there is none.
     """
     if str(roles) == DISCOVER:
         return discover_at_hand(clip, dataset, report)
+    if roles is None and setup.can_lack_roles:
+        return find_role_table(clip)
     try:
         return role_table(clip, roles)
     except RoleTableError as error:

@@ -81,6 +81,12 @@ class MethodSetup:
         """The properties of the method."""
         return METHODS[known_method(self.method)]
 
+    @property
+    def can_lack_roles(self) -> bool:
+        """True if it runs where no role table is known, too, and nothing of it asks for one."""
+        as_found = (self.role_variant, self.quantile, self.attributes) == ("roles", None, None)
+        return self.declared.without_roles and as_found
+
     def table(self, roles: "RoleTable | None", seed: int) -> "RoleTable | None":
         """The role table of a run; shuffled roles are a different permutation for each seed."""
         from dear.roles.entropy import with_attributes, with_quantile

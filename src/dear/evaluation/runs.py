@@ -35,7 +35,7 @@ from dear.evaluation.trial import (
 )
 from dear.methods.registry import check_towers, known_method
 from dear.progress import TrainingStep
-from dear.roles.packaged import role_table
+from dear.roles.packaged import find_role_table, role_table
 from dear.roles.table import RoleTable
 from dear.training.checkpoint import CheckpointError, set_aside
 from dear.training.settings import TrainOptions
@@ -83,8 +83,11 @@ class Runner:
         experiment.dataset.require_short_side(shared.clip.image_size)
         for setup in experiment.methods:
             check_towers(known_method(setup.method), shared.clip)
-        if shared.roles is None and any(setup.declared.needs_roles for setup in experiment.methods):
-            shared.roles = role_table(shared.clip, experiment.roles)
+        with_roles = [setup for setup in experiment.methods if setup.declared.needs_roles]
+        if shared.roles is None and with_roles:
+            optional = experiment.roles is None and all(setup.can_lack_roles for setup in with_roles)
+            clip = shared.clip
+            shared.roles = find_role_table(clip) if optional else role_table(clip, experiment.roles)
         views = view_cache(experiment.train, experiment.dataset.cache_folder())
         return replace(shared, training=experiment.train, select=experiment.select, views=views)
 
