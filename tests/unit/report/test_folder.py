@@ -11,10 +11,9 @@ from typing import Any
 import pytest
 
 from dear.errors import DataError
-from dear.evaluation.plan import Plan
 from dear.evaluation.protocols import PROTOCOLS
 from dear.evaluation.records import is_record_name
-from dear.evaluation.resolve import run_name
+from dear.evaluation.resolve import MethodSetup, run_name
 from dear.report.folder import read_folder, write_folder_report
 from dear.report.grid import Cell, Grid, GridRow, csv_text
 from tests.unit.report.samples import record, report_html, role_table
@@ -110,7 +109,7 @@ def test_hidden_folders_are_not_entered(tmp_path: Path) -> None:
 
 def test_a_record_is_known_by_the_name_that_its_run_gives_it() -> None:
     for protocol, seed in product((PROTOCOLS[name]() for name in PROTOCOLS), (2, -2)):
-        name = run_name(protocol, "cups", Plan("mmrl++"), seed, 16, "0123456789abcdef")
+        name = run_name(protocol, "cups", MethodSetup("mmrl++"), seed, 16, "0123456789abcdef")
         assert is_record_name(f"{name}.json")
         assert not is_record_name(f"{name}.pt")
     assert not is_record_name("cups-mmrl-16shot.json")
