@@ -3,38 +3,18 @@ installation has.
 """
 
 import platform
-from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
-from typing import TYPE_CHECKING, Any
+from importlib.metadata import version
+from typing import Any
 
 from rich.console import Console
 
 from dear import __version__
 from dear.cli.output import progress_console, table
 
-if TYPE_CHECKING:
-    from dear.backbone.catalogue import Verdict
-
 PACKAGES = ("torch", "torchvision", "open_clip_torch", "lightning-fabric", "numpy")
 
 
-@dataclass(frozen=True)
-class Tried:
-    """The architectures that were tried, with the numbers of those that work and of those that are refused.
-
-    Attributes:
-        methods: Those that run on an architecture, by what its image and text tower give
-            ("features, layers").
-    """
-
-    open_clip: str
-    works: int
-    refused: int
-    models: "list[Verdict]"
-    methods: dict[str, list[str]]
-
-
-def command_models(*, names: list[str] | None = None) -> Tried:
+def command_models(*, names: list[str] | None = None) -> dict[str, Any]:
     """Build every open_clip architecture, without memory for its weights, and check what it can be used for.
 
     Args:
@@ -45,22 +25,26 @@ def command_models(*, names: list[str] | None = None) -> Tried:
 
     with progress_console().status("building"):
         models = [try_architecture(name) for name in dict.fromkeys(names or list_architectures())]
-    accesses = dict.fromkeys((m.image, m.text) for m in models if m.image and m.text)
-    methods = {f"{image}, {text}": methods_on(image, text) for image, text in accesses if image and text}
     works = sum(model.works for model in models)
-    return Tried(version("open_clip_torch"), works, len(models) - works, models, methods)
+    return {
+        "open_clip": version("open_clip_torch"),
+        "works": works,
+        "refused": len(models) - works,
+        "models": models,
+        "methods": {
+            f"{m.image}, {m.text}": methods_on(m.image, m.text) for m in models if m.image and m.text
+        },
+    }
 
 
-def render_models(result: Tried, console: Console) -> None:
-    """Show the table and the counts."""
+def render_models(result: dict[str, Any], console: Console) -> None:
+    """Show the table, the counts, and the methods by what the image and the text tower give."""
     rows = [
-        (m.name, m.image or "refused", m.text, m.parameters and round(m.parameters, 1), m.reason or m.kind)
-        for m in result.models
+        (m.name, m.image or "refused", m.text, m.parameters, m.reason or m.kind) for m in result["models"]
     ]
-    columns = ("architecture", "images", "texts", "M parameters", "note")
-    console.print(table(None, columns, rows), markup=False)
-    console.print(f"open_clip {result.open_clip}: {result.works} work, {result.refused} are refused")
-    for access, methods in result.methods.items():
+    console.print(table(None, ("architecture", "images", "texts", "M parameters", "note"), rows))
+    console.print("open_clip {open_clip}: {works} work, {refused} are refused".format_map(result))
+    for access, methods in result["methods"].items():
         console.print(f"{access} (of images, of texts): {', '.join(methods)}", markup=False)
 
 
@@ -73,7 +57,7 @@ def command_info() -> dict[str, Any]:
         "dear": __version__,
         "python": platform.python_version(),
         "system": f"{platform.system()} {platform.machine()}",
-        "packages": {name: _version(name) for name in PACKAGES},
+        "packages": {name: version(name) for name in PACKAGES},
         "devices": ["cpu", *gpus, *(["mps"] if torch.backends.mps.is_available() else [])],
         "threads": torch.get_num_threads(),
     }
@@ -81,15 +65,6 @@ def command_info() -> dict[str, Any]:
 
 def render_info(result: dict[str, Any], console: Console) -> None:
     """Show the information as a table."""
-    packages = {name: installed or "not installed" for name, installed in result["packages"].items()}
-    shown = {**result, "devices": ", ".join(result["devices"]), **packages}
-    rows = [(name, value) for name, value in shown.items() if name != "packages"]
-    console.print(table(None, ("what", "value"), rows))
-
-
-def _version(name: str) -> str | None:
-    """The version of a package, None if it is not installed."""
-    try:
-        return version(name)
-    except PackageNotFoundError:
-        return None
+    shown = {**result, "devices": ", ".join(result["devices"]), **result["packages"]}
+    del shown["packages"]
+    console.print(table(None, ("what", "value"), shown.items()))

@@ -1,11 +1,12 @@
 """Command output: one JSON object or a human-readable rendering on stdout, progress on stderr."""
 
-import dataclasses
 import json
 import math
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from dataclasses import fields, is_dataclass
 from enum import Enum
+from operator import attrgetter
 from pathlib import PurePath
 from typing import Any, TypeVar
 
@@ -24,7 +25,7 @@ JSON_ESCAPES = {code: f"\\u{code:04x}" for code in CONTROLS if code > 0x7E}
 
 
 class PrintableConsole(Console):
-    """A console on which printed text cannot control the terminal; our own colours and bars still work."""
+    """A console on which printed text cannot control the terminal; our own colors and bars still work."""
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
         for segment in super().render(renderable, options):
@@ -62,7 +63,7 @@ def table(title: str | None, columns: Sequence[str], rows: Iterable[Sequence[obj
     """A human-readable table. Columns of numbers are right-aligned.
 
     Floats are shown with two decimals; None and values that are not finite as a dash. Everything else is
-    shown literally: [red] in a folder name is not a colour.
+    shown literally: [red] in a folder name is not a color.
     """
     heading = None if title is None else Text(title, style="table.title")
     grid = Table(title=heading, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
@@ -76,30 +77,22 @@ def table(title: str | None, columns: Sequence[str], rows: Iterable[Sequence[obj
 
 
 def to_jsonable(value: Any) -> Any:
-    """Convert a result to JSON-compatible values.
-
-    A result may contain dataclasses, mappings, lists, tuples, sets (sorted), paths, enums (by value),
-    strings, numbers and None. A float that is not finite becomes null.
+    """A result as JSON's own values. It may contain dataclasses, mappings, lists, tuples, sets (sorted),
+    paths, enums (by value), strings, numbers and None. A float that is not finite becomes null.
 
     Raises:
         TypeError: for anything else, such as a tensor or an array: results contain plain numbers.
     """
-    if value is None or isinstance(value, bool | int | str):
-        return value.value if isinstance(value, Enum) else value
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {field.name: to_jsonable(getattr(value, field.name)) for field in dataclasses.fields(value)}
-    if isinstance(value, Mapping):
-        return {str(key): to_jsonable(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [to_jsonable(item) for item in value]
-    if isinstance(value, set | frozenset):
-        return [to_jsonable(item) for item in sorted(value)]
-    if isinstance(value, PurePath):
-        return str(value)
-    if isinstance(value, Enum):
-        return to_jsonable(value.value)
+    return json.loads(json.dumps(value, default=_plain), parse_constant=lambda _: None)
+
+
+def _plain(value: Any) -> Any:
+    """What stands for a value that JSON does not know."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return {field.name: getattr(value, field.name) for field in fields(value)}
+    for kind, convert in ((Mapping, dict), (Set, sorted), (PurePath, str), (Enum, attrgetter("value"))):
+        if isinstance(value, kind):
+            return convert(value)
     raise TypeError(f"a {type(value).__name__} cannot be written as JSON; put plain numbers into results")
 
 

@@ -4,112 +4,66 @@ terminal, otherwise a line for each finished one and at least every half minute.
 
 import time
 from collections.abc import Callable
-from types import TracebackType
+from datetime import timedelta
 from typing import Self
 
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import TaskID
 
 from dear.cli.output import progress_console
 from dear.errors import printable
-from dear.progress import SPEED_PERIOD, Steps, TrainingStep
+from dear.progress import Steps, TrainingStep
 
 EVERY = 30.0
 """Seconds between lines where stderr is no terminal."""
 
 
-class Lines:
-    """Lines on a console that is no terminal, at least `EVERY` seconds apart."""
-
-    def __init__(self, console: Console, clock: Callable[[], float] = time.monotonic) -> None:
-        self.console, self.clock = console, clock
-        self.last = clock()
-
-    def print(self, text: str) -> None:
-        """Print a line now."""
-        self.last = self.clock()
-        self.console.print(printable(text), markup=False, soft_wrap=True)
-
-    def update(self, text: str, left: float | None) -> None:
-        """Print a line with the seconds left if the last one is long ago."""
-        if not self.console.is_terminal and self.clock() - self.last >= EVERY:
-            self.print(text + (f", {time_text(left)} left" if left is not None else ""))
-
-
-class RunProgress:
-    """A bar on stderr while its context is active, lines if stderr is no terminal. Called with (run, step)
-    after each step of a run's training and with (run, None) at the end of each run.
-    """
-
-    def __init__(self, runs: int, clock: Callable[[], float] = time.monotonic) -> None:
-        self.console = progress_console()
-        self.lines = Lines(self.console, clock)
-        self.bar = Progress(
-            TextColumn("{task.description}", markup=False),
-            BarColumn(),
-            TextColumn("{task.fields[done]}/{task.total}"),
-            TimeElapsedColumn(),
-            TextColumn("left"),
-            TimeRemainingColumn(),
-            console=self.console,
-            speed_estimate_period=SPEED_PERIOD,
-            get_time=clock,
-            disable=not self.console.is_terminal,
-        )
-        self.done, self.runs = 0, runs
-        self.parts = dict[str, float]()  # of the runs under way, the share that is done
-        self.task = self.bar.add_task("starting", total=runs, done=0)
-
-    def __enter__(self) -> Self:
-        self.bar.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.bar.stop()
-
-    def __call__(self, run: str, step: TrainingStep | None) -> None:
-        if step is None:
-            self.parts.pop(run, None)
-            self.done += 1
-        else:
-            self.parts[run] = step.done / step.of
-        completed = self.done + sum(self.parts.values())
-        description = run if step is None else f"{run} {step}"
-        self.bar.update(self.task, description=description, completed=completed, done=self.done)
-        if step is not None:
-            left = self.bar.tasks[0].time_remaining
-            self.lines.update(f"[{self.done}/{self.runs}] {description}", left)
-        elif not self.console.is_terminal:
-            self.lines.print(f"[{self.done}/{self.runs}] {run}")
-
-
 class StepProgress(Steps):
-    """Called with (step, done, of) whenever something is done; a line for each finished step, and in between
-    at least every half minute, if stderr is not a terminal.
-    """
+    """Called with (step, done, of) whenever something is done."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__(progress_console(), clock)
-        self.lines = Lines(self.console, clock)
+        self.clock, self.last = clock, clock()
 
     def __call__(self, step: str, done: int, of: int) -> None:
         super().__call__(step, done, of)
-        if done == of and not self.console.is_terminal:
-            self.lines.print(f"{step}: {done} of {of}")
-        elif done < of:
-            self.lines.update(f"{step}: {done} of {of}", self.bars.tasks[self.tasks[step]].time_remaining)
+        self.print(f"{step}: {done} of {of}", None if done == of else self.tasks[step])
+
+    def print(self, text: str, unfinished: TaskID | None = None) -> None:
+        """Print a line where stderr is no terminal; of an unfinished task with the time left, and only if the
+        last line is long ago.
+        """
+        if self.console.is_terminal or (unfinished is not None and self.clock() - self.last < EVERY):
+            return
+        left = None if unfinished is None else self.bars.tasks[unfinished].time_remaining
+        self.note(text if left is None else f"{text}, {timedelta(seconds=round(left))} left")
 
     def note(self, text: str) -> None:
         """Print a line of its own."""
         if text:
-            self.lines.print(text)
+            self.last = self.clock()
+            self.console.print(printable(text), markup=False, soft_wrap=True)
 
 
-def time_text(seconds: float) -> str:
-    """A duration in its largest unit, such as "4 min"."""
-    for unit, length in (("h", 3600), ("min", 60)):
-        if seconds >= 1.5 * length:
-            return f"{round(seconds / length)} {unit}"
-    return f"{max(1, round(seconds))} s"
+class RunProgress:
+    """One bar for all runs while its context is active. Called with (run, step) after each step of a run's
+    training and with (run, None) at the end of each run.
+    """
+
+    def __init__(self, runs: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self.steps, self.runs, self.done = StepProgress(clock), runs, 0
+        self.task = self.steps.bars.add_task("starting", total=runs)
+        self.parts = dict[str, float]()  # of the runs under way, the share that is done
+
+    def __enter__(self) -> Self:
+        self.steps.bars.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.steps.bars.stop()
+
+    def __call__(self, run: str, step: TrainingStep | None) -> None:
+        self.done += step is None
+        self.parts[run] = 0 if step is None else step.done / step.of
+        text = run if step is None else f"{run} {step}"
+        self.steps.bars.update(self.task, description=text, completed=self.done + sum(self.parts.values()))
+        self.steps.print(f"[{self.done}/{self.runs}] {text}", None if step is None else self.task)

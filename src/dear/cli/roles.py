@@ -1,21 +1,22 @@
-"""`dear roles show`, `compare` and `ablate`, and how the role commands write and show a table."""
+"""`dear roles show`, `compare` and `ablate`."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from rich.console import Console
 
-from dear.cli.output import table as rich_table
+from dear.cli.output import table as grid
 from dear.errors import SettingsError, printable
 from dear.roles.settings import check_table
 
 if TYPE_CHECKING:
     from dear.roles.ablation import LayerCurve
-    from dear.roles.compare import Agreement, Comparison
+    from dear.roles.compare import Comparison
     from dear.roles.pictures import Pictures
     from dear.roles.table import RoleTable
 
+PHRASES = 6  # of a head that are shown
 SHORT = {"core": "core", "other-specialized": "other", "mixed": "mixed", "generalization": "general"}
 
 
@@ -33,8 +34,8 @@ class WrittenTable:
     roles: dict[str, Any]
     out: Path | None
     html: Path | None
-    notes: list[str] = field(default_factory=list)
-    unclear: list[tuple[int, int]] = field(default_factory=list)
+    notes: list[str]
+    unclear: list[tuple[int, int]]
     layers: "LayerCurve | None" = None
 
 
@@ -42,7 +43,6 @@ def write_table(
     table: "RoleTable",
     out: Path | None,
     html: Path | None,
-    *,
     curve: "LayerCurve | None" = None,
     pictures: "Pictures | None" = None,
 ) -> WrittenTable:
@@ -60,62 +60,6 @@ def write_table(
         write_roles_page(html, table.to_json(), curve=curve, pictures=pictures)
     unclear_heads = [(head.layer, head.head) for head in table.heads if unclear(head)]
     return WrittenTable(table.to_json(), out, html, doubts(table, curve), unclear_heads, curve)
-
-
-def render(result: WrittenTable, console: Console, *, phrases: int = 3) -> None:
-    """Show a table: a grid of roles, the heads with their phrases, the concepts, and where the files are."""
-    _render_heads(result.roles, console, phrases)
-    if result.layers is not None:
-        console.print(_layer_table(result.layers))
-    for note in result.notes:
-        console.print(printable(note), markup=False)
-    for name, path in (("Role table", result.out), ("Page", result.html)):
-        if path is not None:
-            console.print(f"{name}: {path}", markup=False)
-
-
-def _render_heads(roles: dict[str, Any], console: Console, phrases: int) -> None:
-    from dear.roles.entropy import UNIT
-    from dear.roles.table import HeadRole
-    from dear.roles.trust import share_mark
-
-    weights = roles["weights"]
-    lines = [roles["source"], f"{weights['model']}/{weights['pretrained']}"]
-    lines.append(f"core attributes: {', '.join(roles['attributes']) or 'none'}")
-    console.print("\n".join(map(printable, lines)) + "\n", markup=False)
-    heads = roles["heads"]
-    layers, numbers = sorted({h["layer"] for h in heads}), sorted({h["head"] for h in heads})
-    cells = {(h["layer"], h["head"]): f"{SHORT[h['role']]}\n{h['concept'] or '–'}" for h in heads}
-    rows = [[layer, *(cells.get((layer, head), "") for head in numbers)] for layer in layers]
-    console.print(rich_table("Role and dominant concept by layer and head", ["", *map(str, numbers)], rows))
-    if phrases and any(h["phrases"] for h in heads):
-        rows = []
-        for h in heads:
-            share = share_mark(HeadRole(h["layer"], h["head"], h["role"], share=h["share"]))
-            row = [h["layer"], h["head"], SHORT[h["role"]], h["concept"], share, h["entropy"]]
-            rows.append([*row, " · ".join(h["phrases"][:phrases])])
-        columns = ["layer", "head", "role", "concept", "share", "entropy", "first phrases"]
-        console.print(rich_table(f"Heads (entropy in {UNIT})", columns, rows))
-    if clusters := roles["evidence"].get("clusters"):
-        rows = [[c["concept"], c["size"], " · ".join(c["exemplars"][:3])] for c in clusters]
-        title = f"{len(clusters)} clusters (DBCV {roles['evidence']['dbcv']:.2f})"
-        console.print(rich_table(title, ("concept", "phrases", "exemplars"), rows))
-
-
-def _layer_table(curve: "LayerCurve") -> object:
-    """The ablation by layer; losses and accuracies in percent."""
-    accuracy = [] if curve.whole is None else ["zero-shot (%)"]
-    columns = ["without heads of layer", "cosine", "lost (%)", *accuracy]
-    columns += ["of it and later ones: cosine", "lost (%)", *accuracy]
-    rows: list[list[object]] = []
-    for layer in curve.layers:
-        rows.append([layer.layer])
-        for part in (layer.alone, layer.onwards):
-            rows[-1] += [part.cosine, 100 * part.lost]
-            rows[-1] += [] if part.accuracy is None else [100 * part.accuracy]
-    unchanged = f"; zero-shot {100 * curve.whole:.1f}% unchanged" if curve.whole is not None else ""
-    title = f"Heads' contributions replaced by their means over {curve.images} images{unchanged}"
-    return rich_table(title, columns, rows)
 
 
 def command_show(
@@ -145,9 +89,53 @@ def command_show(
     return write_table(roles, out, html)
 
 
-def render_show(result: WrittenTable, console: Console) -> None:
-    """Show the table with more of its phrases."""
-    render(result, console, phrases=6)
+def render(result: WrittenTable, console: Console) -> None:
+    """Show a table: a grid of roles, the heads with their phrases, the concepts, and where the files are."""
+    from dear.roles.entropy import UNIT
+    from dear.roles.table import HeadRole
+    from dear.roles.trust import share_mark
+
+    roles, heads, weights = result.roles, result.roles["heads"], result.roles["weights"]
+    lines = [roles["source"], f"{weights['model']}/{weights['pretrained']}"]
+    lines.append(f"core attributes: {', '.join(roles['attributes']) or 'none'}")
+    console.print("\n".join(map(printable, lines)) + "\n", markup=False)
+    layers, numbers = (sorted({head[key] for head in heads}) for key in ("layer", "head"))
+    cells = {(h["layer"], h["head"]): f"{SHORT[h['role']]}\n{h['concept'] or '–'}" for h in heads}
+    rows = [[layer, *(cells.get((layer, head), "") for head in numbers)] for layer in layers]
+    console.print(grid("Role and dominant concept by layer and head", ["", *map(str, numbers)], rows))
+    if any(h["phrases"] for h in heads):
+        rows = []
+        for h in heads:
+            share = share_mark(HeadRole(h["layer"], h["head"], h["role"], share=h["share"]))
+            phrases = " · ".join(h["phrases"][:PHRASES])
+            rows.append([h["layer"], h["head"], SHORT[h["role"]], h["concept"], share, h["entropy"], phrases])
+        columns = ["layer", "head", "role", "concept", "share", "entropy", "first phrases"]
+        console.print(grid(f"Heads (entropy in {UNIT})", columns, rows))
+    if clusters := roles["evidence"].get("clusters"):
+        rows = [[c["concept"], c["size"], " · ".join(c["exemplars"][:3])] for c in clusters]
+        title = f"{len(clusters)} clusters (DBCV {roles['evidence']['dbcv']:.2f})"
+        console.print(grid(title, ("concept", "phrases", "exemplars"), rows))
+    if result.layers is not None:
+        _render_curve(result.layers, console)
+    files = (("Role table", result.out), ("Page", result.html))
+    for line in [*result.notes, *(f"{name}: {path}" for name, path in files if path is not None)]:
+        console.print(printable(line), markup=False)
+
+
+def _render_curve(curve: "LayerCurve", console: Console) -> None:
+    """Show the ablation by layer; losses and accuracies in percent."""
+    measures = ["cosine", "lost (%)", *["zero-shot (%)"] * (curve.whole is not None)]
+    columns = ["without heads of layer", *measures, f"of it and later ones: {measures[0]}", *measures[1:]]
+    rows = []
+    for layer in curve.layers:
+        numbers = [
+            (part.cosine, 100 * part.lost, 100 * (part.accuracy or 0))
+            for part in (layer.alone, layer.onwards)
+        ]
+        rows.append([layer.layer, *(number for part in numbers for number in part[: len(measures)])])
+    unchanged = f"; zero-shot {100 * curve.whole:.1f}% unchanged" if curve.whole is not None else ""
+    title = f"Heads' contributions replaced by their means over {curve.images} images{unchanged}"
+    console.print(grid(title, columns, rows))
 
 
 def command_compare(first: str, second: str, *, heads: bool = False) -> Any:
@@ -172,41 +160,31 @@ def render_compare(result: "Comparison", console: Console) -> None:
     """Show agreement, kappa, confusion and entropies."""
     from dear.roles.entropy import UNIT
 
-    for label, source in (("first: ", result.first), ("second:", result.second)):
-        console.print(f"{label} {printable(source)}", markup=False)
-    console.print()
+    console.print(printable(f"first:  {result.first}"), markup=False)
+    console.print(printable(f"second: {result.second}") + "\n", markup=False)
     for title, labels in (("Dominant concepts", result.concepts), ("Roles", result.roles)):
         kappa = "–" if labels.kappa is None else f"{labels.kappa:.2f}"
         console.print(
             f"{title}: {labels.agree} of {labels.heads} heads agree ({100 * labels.agreement:.1f}%), kappa "
             f"{kappa}; always the second's most frequent: {100 * labels.majority:.1f}%"
         )
-        console.print(confusion(labels))
+        rows = [[label, *row] for label, row in zip(labels.labels, labels.confusion, strict=True)]
+        console.print(grid("first down, second across", ["", *labels.labels], rows))
     for table, entropies in (("second", result.entropy), ("first", result.own_entropy)):
         if entropies:
             words = ", ".join(f"{role} {value:.2f}" for role, value in entropies.items())
-            console.print(
-                f"mean concept entropy ({UNIT}) of the first by the {table}'s role: {words}", markup=False
-            )
+            console.print(f"mean concept entropy ({UNIT}) of the first by the {table}'s role: {words}")
     if result.heads:
-        rows = [
+        pairs = [
             (h.layer, h.head, *_pair(h.first_concept, h.second_concept), *_pair(h.first_role, h.second_role))
             for h in result.heads
         ]
         columns = ("layer", "head", "concept, first", "second", "role, first", "second")
-        console.print(rich_table('Heads ("same": both tables agree)', columns, rows))
+        console.print(grid('Heads ("same": both tables agree)', columns, pairs))
 
 
 def _pair(first: str | None, second: str | None) -> tuple[str, str]:
     return first or "–", "same" if first == second else second or "–"
-
-
-def confusion(labels: "Agreement") -> object:
-    """Heads by the first's label (down) and the second's (across); labels that never occur are omitted."""
-    down = [i for i, row in enumerate(labels.confusion) if any(row)]
-    across = [j for j in range(len(labels.labels)) if any(row[j] for row in labels.confusion)]
-    rows = [[labels.labels[i], *(labels.confusion[i][j] or None for j in across)] for i in down]
-    return rich_table("first down, second across", ["", *(labels.labels[j] for j in across)], rows)
 
 
 @dataclass(frozen=True)
@@ -281,11 +259,9 @@ def command_ablate(
     test = dataset.test if images is None else Subset(dataset.test, spread(len(dataset.test), images))
     text = clip.class_features(dataset.classnames, dataset.templates)
     with StepProgress() as progress:
-        accuracies = mean_ablation(clip, test, text, sets, progress=progress)
+        found = mean_ablation(clip, test, text, sets, progress=progress)
     counts = {name: len(heads_of_set) for name, heads_of_set in sets.items()}
-    return Ablated(
-        dataset.name, accuracies.images, len(dataset.classnames), accuracies.whole, accuracies.ablated, counts
-    )
+    return Ablated(dataset.name, found.images, len(dataset.classnames), found.whole, found.ablated, counts)
 
 
 def render_ablate(result: Ablated, console: Console) -> None:
@@ -293,9 +269,9 @@ def render_ablate(result: Ablated, console: Console) -> None:
     console.print(
         f"{printable(result.data)}: {result.images} test images, {result.classes} classes", markup=False
     )
-    rows: list[list[object]] = [["nothing", 0, 100 * result.whole, 0.0]]
-    rows += [
-        [name, result.heads[name], 100 * accuracy, 100 * (result.whole - accuracy)]
-        for name, accuracy in result.ablated.items()
+    accuracies = {"nothing": result.whole, **result.ablated}
+    rows = [
+        (name, result.heads.get(name, 0), 100 * accuracy, 100 * (result.whole - accuracy))
+        for name, accuracy in accuracies.items()
     ]
-    console.print(rich_table(None, ("mean-ablated", "heads", "zero-shot accuracy (%)", "points lost"), rows))
+    console.print(grid(None, ("mean-ablated", "heads", "zero-shot accuracy (%)", "points lost"), rows))

@@ -1,8 +1,9 @@
 """`dear roles discover` and `dear roles assign`: a role for every attention head."""
 
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from dear.cli.parsing import Flat
 from dear.cli.roles import WrittenTable, render, write_table
@@ -10,10 +11,8 @@ from dear.errors import SettingsError
 from dear.roles.settings import RoleSettings
 
 if TYPE_CHECKING:
-    from dear.data.dataset import Dataset, Images
-    from dear.roles.decompose import Decomposition
+    from dear.data.dataset import Images
     from dear.roles.pictures import Pictures
-    from dear.roles.textspan import Span
 
 __all__ = ["command_assign", "command_discover", "render"]
 
@@ -37,15 +36,19 @@ class Naming:
     out: Path = Path("roles.json")
     html: Path | None = None
 
-    @property
-    def page(self) -> Path:
-        """The file of the page."""
-        return self.html or self.out.with_suffix(".html")
+    def options(self) -> dict[str, Any]:
+        """The arguments of a discovery."""
+        settings = replace(self.settings, attributes=self.attributes or self.settings.attributes)
+        return {"settings": settings, "sentence_model": self.sentence_model}
 
-    @property
-    def role_settings(self) -> RoleSettings:
-        """The settings with the chosen attributes."""
-        return replace(self.settings, attributes=self.attributes or self.settings.attributes)
+    def files(self, *others: Path | None) -> tuple[Path, Path]:
+        """The files of the table and its page. Raises OutputError unless they and others can be written."""
+        from dear.roles.table import make_place
+
+        page = self.html or self.out.with_suffix(".html")
+        for path in filter(None, (self.out, page, *others)):
+            make_place(path)
+        return self.out, page
 
 
 def command_discover(
@@ -106,14 +109,12 @@ def command_discover(
     from dear.roles.discover import discover
     from dear.roles.phrases import GENERAL, WORLD, load_pool
     from dear.roles.pictures import check_count, pictures
-    from dear.roles.table import make_place
     from dear.roles.textspan_format import layer_range, write_textspan
 
     if images < 1:
         raise SettingsError(f"images is {images}: it must be at least 1.")
     check_count(images_a_head)
-    for path in filter(None, (naming.out, naming.page, contributions, spans)):
-        make_place(path)
+    out, page = naming.files(contributions, spans)
     backbone = choice.backbone_or_default(model, pretrained, world=data is None or of_world([data]))
     pool = load_pool(phrases or (WORLD if backbone.model == choice.TINY else GENERAL))
     layer_numbers = layer_range(layers) if layers else None
@@ -125,59 +126,36 @@ def command_discover(
         dataset = None if data is None else load_images(data)
         choice.warn_of_toy(backbone.model, world=dataset is None or dataset.world)
         clip = load_clip(*backbone, device=device)
-    scenes: Images = (
-        WorldScenes(images, clip.image_size)
-        if dataset is None
-        else Subset(dataset.train, spread(len(dataset.train), images))
-    )
+    chosen: Images = WorldScenes(images, clip.image_size)
+    names = [f"scene {number}" for number in range(images)]
+    if dataset is not None:
+        chosen = train = Subset(dataset.train, spread(len(dataset.train), images))
+        names = train.paths or [dataset.classnames[label] for label in train.labels.tolist()]
     with StepProgress() as progress:
         progress.note(pool.notice)
-        of_heads: list[Pictures] = []
-
-        def choose(decomposition: "Decomposition", span: "Span") -> None:
-            """Choose the images that heads respond to while the decomposition of all is in memory."""
-            chosen = pictures(
-                clip,
-                scenes,
-                decomposition,
-                span.first,
-                a_head=images_a_head,
-                name=lambda image: _image_name(dataset, scenes, image),
-                progress=progress,
-            )
-            of_heads.append(chosen)
-
+        shown = list["Pictures"]()
+        choose = partial(
+            pictures, clip, chosen, a_head=images_a_head, name=names.__getitem__, progress=progress
+        )
         table = discover(
             clip,
-            scenes,
+            chosen,
             pool,
             layers=layer_numbers,
             rank=rank,
             top=phrases_a_head,
-            settings=naming.role_settings,
-            sentence_model=naming.sentence_model,
             keep=contributions,
             facts={"data": data or "scenes of the Attribute World"},
-            inspect=choose if images_a_head else None,
+            inspect=(lambda parts, span: shown.append(choose(parts, span.first))) if images_a_head else None,
             progress=progress,
+            **naming.options(),
         )
         labelled = dataset is not None and len(dataset.classnames) > 1
         text = clip.class_features(dataset.classnames, dataset.templates) if dataset and labelled else None
-        curve = layer_curve(clip, scenes, analysed_layers(clip, layer_numbers), text, progress=progress)
+        curve = layer_curve(clip, chosen, analysed_layers(clip, layer_numbers), text, progress=progress)
     if spans is not None:
         write_textspan(spans, {(head.layer, head.head): head.phrases for head in table.heads})
-    return write_table(table, naming.out, naming.page, curve=curve, pictures=next(iter(of_heads), None))
-
-
-def _image_name(dataset: "Dataset | None", images: "Images", image: int) -> str:
-    """The file of an image, or its class; without a data set, the number of a scene."""
-    from dear.data.fewshot import Subset
-
-    if dataset is None or not isinstance(images, Subset):
-        return f"scene {image}"
-    if paths := getattr(dataset.train, "paths", None):
-        return str(paths[int(images.indices[image])])
-    return dataset.classnames[int(images.labels[image])]
+    return write_table(table, out, page, curve, *shown)
 
 
 def command_assign(
@@ -196,27 +174,22 @@ def command_assign(
         model: The architecture that the phrases were found in; recorded in the table, which fits no other.
         pretrained: Its weights.
     """
-    from dear.cli.progress import StepProgress
+    from dear.cli.output import progress_console
     from dear.roles.textspan_format import in_layers, layer_range, read_textspan
 
     heads = read_textspan(spans)
     from dear.backbone.clip import Identity  # loads torch: what can be refused without it is
     from dear.roles.build import build_table
-    from dear.roles.table import make_place
 
-    make_place(naming.out)
-    make_place(naming.page)
+    out, page = naming.files()
     layer_numbers = layer_range(layers) if layers else tuple(sorted({layer for layer, _ in heads}))
     heads = in_layers(heads, layer_numbers)
-    with StepProgress() as progress:
-        progress("concepts", 0, 1)
+    with progress_console().status("concepts"):
         table = build_table(
             heads,
             Identity(model, pretrained, ""),
             source=f"assigned from {spans.name}",
-            settings=naming.role_settings,
-            sentence_model=naming.sentence_model,
             facts={"spans": spans.name, "layers": list(layer_numbers)},
+            **naming.options(),
         )
-        progress("concepts", 1, 1)
-    return write_table(table, naming.out, naming.page)
+    return write_table(table, out, page)
