@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from dear.evaluation.environment import peak, start_counting
-from dear.evaluation.launch import processes
+from dear.evaluation.launch import workers
 
 
 class StandIn:
@@ -30,17 +30,11 @@ def test_the_peak_is_of_the_device_that_computes(monkeypatch: pytest.MonkeyPatch
     assert (peak(second)["gpu"], peak()["gpu"], peak(torch.device("cpu"))["gpu"]) == (7.0, 1.0, None)
 
 
-class NothingToDo:
-    def get(self) -> None:
-        return None
-
-
 @pytest.mark.parametrize(("device", "current"), [("cuda:1", "cuda:1"), ("cpu", None)])
 def test_a_worker_computes_on_its_own_gpu(
     device: str, current: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cuda = StandIn(monkeypatch)
-    monkeypatch.setattr(processes, "use_threads", lambda _: None)
-    monkeypatch.setattr(processes.warnings, "showwarning", processes.warnings.showwarning)
-    processes.work(1, device, 1, NothingToDo(), None)
+    monkeypatch.setattr(workers, "use_threads", lambda _: None)
+    workers.Worker(device, 1)
     assert cuda.current == current
