@@ -1,6 +1,6 @@
 """Fit an adapter to a data set, and make its bundle, in one call. `fit` is the steps below it, in order.
 
-A step that chooses the plan goes between `resolve_backbone` and `resolve_run`.
+A step that chooses the setup goes between `resolve_backbone` and `resolve_run`.
 """
 
 from collections.abc import Collection, Sequence
