@@ -16,8 +16,8 @@ from dear.backbone.clip import Clip
 from dear.backbone.load import build_from
 from dear.backbone.tiny import WordTokenizer, initial_weights_from
 from dear.errors import SettingsError, WeightsError
-from dear.evaluation.plan import Plan
 from dear.evaluation.protocols.few_shot import FewShot
+from dear.evaluation.resolve import MethodSetup
 from dear.evaluation.run_context import RunContext
 from dear.evaluation.runs import run_one
 from dear.methods.atprompt import AtPromptSettings
@@ -140,7 +140,7 @@ def test_a_run_and_its_bundle(name: str, tmp_path: Path) -> None:
     clip = clip_of("resnet")
     context = RunContext(clip, training=TrainOptions(epochs=2, batch=4))
     run = context.resolve(
-        FewShot(), [noise_dataset()], Plan(name, settings=SETTINGS.get(name)), seed=1, shots=2
+        FewShot(), [noise_dataset()], MethodSetup(name, settings=SETTINGS.get(name)), seed=1, shots=2
     )
     record = run_one(context, run, out=tmp_path / "runs")
     assert [len(record["train"]["epochs"]), record["weights"]["sha256"]] == [2, clip.identity.sha256]
