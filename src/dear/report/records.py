@@ -13,7 +13,6 @@ from dear.errors import DataError
 from dear.evaluation.protocols import protocol_class
 from dear.evaluation.schema import SCHEMA, part_of
 from dear.methods.registry import METHODS
-from dear.reading.files import ReadingError
 from dear.reading.typed import shown
 from dear.training.settings import TrainSettings
 
@@ -199,10 +198,9 @@ def checked(records: Iterable[Record]) -> list[Record]:
     check("protocols", protocol, everything)
     kind = protocol_class(protocol(records[0]))()
     for record in records:
-        try:
-            kind.check_record(record)
-        except ReadingError as error:
-            raise DataError(f"{record_title(record)}: {error.reason}") from error
+        for part in kind.scored:
+            if not 0 <= (share := part_of(record, "results", part, "accuracy")) <= 1:
+                raise DataError(f"{record_title(record)}: the {part} accuracy {share!r} is not a fraction")
     check("weights", lambda run: part_of(run, "weights", "sha256"), everything)
     uses = [dataset for record in records for dataset in data_sets_of(record)]
     for name, same in grouped(uses, lambda dataset: dataset["name"]).items():

@@ -15,7 +15,7 @@ import torch
 from dear.evaluation.experiment import Experiment, Machines
 from dear.evaluation.launch import workers
 from dear.evaluation.launch.dispatch import launch
-from dear.evaluation.plan import Plan
+from dear.evaluation.resolve import MethodSetup
 from dear.evaluation.runs import run_all
 from dear.methods.base import Method
 from dear.methods.dear import DearSettings
@@ -30,7 +30,7 @@ from tests.unit.training.world import CLASSES, few, noise_dataset, role_table, s
 
 TRAINING = TrainSettings(epochs=5, batch=3, lr=1e-2)
 SETTINGS = {"prograd": ProGradSettings(tokens=5)}
-DEAR = Plan("dear", settings=DearSettings(first=8))
+DEAR = MethodSetup("dear", settings=DearSettings(first=8))
 
 
 def server() -> ForkServerContext:

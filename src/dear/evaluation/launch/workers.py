@@ -60,7 +60,7 @@ class Worker:
 
     def make(self, experiment: Experiment, run: Run) -> Made:
         """Make a run."""
-        if (name := run.plan.method) not in METHODS and PATH.fullmatch(name):
+        if (name := run.setup.method) not in METHODS and PATH.fullmatch(name):
             register(name)  # as the process that sent the run had
         try:
             with warnings.catch_warnings(record=True) as notes:
@@ -138,7 +138,7 @@ def make_runs(
 
 def _lost(run: Run) -> LostWorkerError:
     return LostWorkerError(
-        f"{run.dataset}, {run.plan.method}: a worker was lost in the middle of this run. Is there enough "
+        f"{run.dataset}, {run.setup.method}: a worker was lost in the middle of this run. Is there enough "
         "memory? Repeat the command to continue, with fewer runs at a time."
     )
 
@@ -155,7 +155,7 @@ def _store(experiment: Experiment, run: Run, record: dict[str, Any], predictions
 
 
 def _file(experiment: Experiment, run: Run, record: Mapping[str, Any]) -> Path:
-    parts = record["dataset"]["name"], run.plan, run.seed, run.shots, record["key"]
+    parts = record["dataset"]["name"], run.setup, run.seed, run.shots, record["key"]
     return experiment.out / f"{run_name(run.protocol, *parts)}.json"
 
 

@@ -21,8 +21,8 @@ from dear.evaluation.experiment import Experiment, Machines
 from dear.evaluation.launch import workers
 from dear.evaluation.launch.dispatch import check_device, launch
 from dear.evaluation.launch.workers import LostWorkerError, Worker, choose_run, make_runs, open_processes
-from dear.evaluation.plan import Plan
 from dear.evaluation.protocols.base_to_novel import BaseToNovel
+from dear.evaluation.resolve import MethodSetup
 from dear.methods.dear import DearSettings
 from dear.training.settings import TrainSettings
 from tests.unit.evaluation.children import launch_and_tell, server
@@ -33,7 +33,7 @@ def experiment(out: Path) -> Experiment:
         protocol=BaseToNovel(),
         out=out,
         data=("mixed-paints",),
-        plans=(Plan("zero-shot"), Plan("dear", "all-mixed", DearSettings(first=12))),
+        methods=(MethodSetup("zero-shot"), MethodSetup("dear", "all-mixed", DearSettings(first=12))),
         shots=(1,),
         train=TrainSettings(epochs=1),
     )
@@ -121,7 +121,7 @@ def test_warnings_of_processes_are_shown_here_each_once(
             Image.new("RGB", (side, side), color).save(folder / part / label / "one.png")
     (folder / "train" / "a" / "odd.txt").write_text("")
     made = replace(
-        experiment(tmp_path / "out"), data=(str(folder),), plans=(Plan("zero-shot"),), model="tiny"
+        experiment(tmp_path / "out"), data=(str(folder),), methods=(MethodSetup("zero-shot"),), model="tiny"
     )
     two = replace(made, seeds=(1, 2))
     with pytest.warns(UserWarning, match="no image suffix") as held:
@@ -192,7 +192,7 @@ def test_a_process_loads_the_model_and_the_data_once(tmp_path: Path, monkeypatch
 
     for load in (runs.load_clip, runs.load_dataset):
         monkeypatch.setattr(runs, load.__name__, counted(load))
-    sweep = replace(experiment(tmp_path), plans=(Plan("zero-shot"),), seeds=(1, 2, 3, 4))
+    sweep = replace(experiment(tmp_path), methods=(MethodSetup("zero-shot"),), seeds=(1, 2, 3, 4))
     worker = Worker("cpu", 1)
     assert [worker.make(sweep, run)[0]["seed"] for run in sweep.runs()] == [1, 2, 3, 4]  # type: ignore[index]
     assert sorted(loads) == ["load_clip", "load_dataset"]
