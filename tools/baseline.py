@@ -40,7 +40,7 @@ RENAMED_WORDS: dict[str, str] = {}
 """A command or option when the baseline was frozen, and what it is called now: {"--old": "--new"}."""
 RENAMED_KEYS: dict[str, str] = {"mistakes": "answers"}
 """A key of a record or of --json now, and what it was called then: {"new": "old"}."""
-BY_RUN = ["results", "train", "selection", "answers", "fewshot", "fusion_weights", "trainable_parameters"]
+BY_RUN = ["results", "train", "selection", "fewshot", "fusion_weights", "trainable_parameters"]
 """Fields of a record that hold what came out: the digits of a run."""
 DROPPED = {"key", "seconds", "peak_memory", "environment", "memory", "created"}
 """Fields of records and of --json that depend on time, memory, machine or code."""
@@ -164,6 +164,8 @@ def report(name: str, files: Path) -> dict[str, Any]:
         }
         record |= {"key": key, "environment": fields | {"device": "cpu"}}
         (timeless / f"{run}-{key[:8]}.json").write_text(json.dumps(record))
+        if (predictions := path.with_suffix(".npz")).exists():
+            shutil.copy(predictions, timeless / f"{run}-{key[:8]}.npz")
     result = outcome(["report", str(timeless), "--out", f"reports/{name}", "--title", name])
     return result | {"files": digests(Path("reports", name), files / "reports" / name)}
 

@@ -8,8 +8,9 @@ from pathlib import Path
 
 from dear.adapters import bundle_config
 from dear.evaluation import schema as records
+from dear.evaluation.predictions import ImagePredictions
 from dear.evaluation.protocols import PROTOCOLS
-from dear.evaluation.recipe import AblationRecipe, ProtocolRecipe
+from dear.evaluation.recipe import Recipe
 from dear.roles import table as tables
 
 ROOT = Path(__file__).parents[2]
@@ -33,12 +34,12 @@ def first_column(page: str, head: str, after: str = "") -> set[str]:
 def test_the_page_has_every_field_of_records_and_no_other() -> None:
     pick = {"fewshot"}  # written by every run, and not in the schema that is read
     assert first_column("docs/reproduce.md", "field | what") == {*records.Record.__annotations__} | pick
-    mistakes = first_column("docs/reproduce.md", "field | what", after="### Mistakes")
-    assert mistakes == {*records.MistakesEntry.__annotations__}
+    predictions = first_column("docs/reproduce.md", "array | what", after="### Predictions")
+    assert predictions == {*ImagePredictions.__annotations__}
 
 
 def test_the_page_has_the_keys_of_recipes_and_no_other() -> None:
-    kinds = (ProtocolRecipe, AblationRecipe, *PROTOCOLS.values())
+    kinds = (Recipe, *PROTOCOLS.values())
     keys = {field.name for kind in kinds for field in dataclasses.fields(kind)}
     assert first_column("docs/reproduce.md", "key | what | default") == keys
 

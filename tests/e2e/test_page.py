@@ -208,12 +208,22 @@ def test_several_pictures_become_a_table(
         assert download.value.suggested_filename == "predictions.csv"
         text = Path(download.value.path()).read_text(encoding="utf-8-sig")
         rows = [*csv.reader(io.StringIO(text, newline=""))]
-        assert rows[0] == ["file", "class", "probability", "class_2", "probability_2", "error"]
+        columns = [
+            "file",
+            "class",
+            "probability",
+            "class_2",
+            "probability_2",
+            "predicted",
+            "checked",
+            "error",
+        ]
+        assert rows[0] == columns
         files_in_csv = [row[0] for row in rows[1:]]
         assert files_in_csv[:2] == ["'" + NAMES[0], NAMES[1]]
         assert files_in_csv[4:7] == ["'" + NAMES[2], "plain.png", "photo  gnp.exe"]
-        assert [row[1] for row in rows[1:] if not row[5]] == [best.name for best in wanted]
-        assert [row[3] for row in rows[1:] if not row[5]] == [other.top[1].name for other in predictions]
+        assert [row[1] for row in rows[1:] if not row[7]] == [best.name for best in wanted]
+        assert [row[3] for row in rows[1:] if not row[7]] == [other.top[1].name for other in predictions]
         assert rows[3][:5] == ["words.jpg", "", "", "", ""]
         assert rows[-1][0] == "17.png (2)"
         assert float(rows[1][2]) == pytest.approx(wanted[0].probability, abs=1e-6)

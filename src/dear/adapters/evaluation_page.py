@@ -12,15 +12,14 @@ from torch import Tensor
 from dear.adapters.attention import attention_maps, overlay
 from dear.adapters.predictor import Predictor
 from dear.adapters.results import BundleScores, shown_metrics
-from dear.adapters.scoring import bundle_scores, images_of, predict_split, unseen
+from dear.adapters.scoring import images_of, score, unseen
 from dear.backbone.choice import warn_of_toy
 from dear.data.dataset import Dataset, Images
 from dear.data.images.decode import as_image
 from dear.data.images.transforms import load_test_views, to_unit
 from dear.errors import installation, without_surrogates
 from dear.evaluation.metrics import reliability
-from dear.evaluation.mistakes import find_mistakes
-from dear.evaluation.predictions import Predictions
+from dear.evaluation.predictions import ImagePredictions, Predictions
 from dear.methods.base import Method
 from dear.methods.registry import frozen_clip
 from dear.report.evaluation_page import (
@@ -31,7 +30,7 @@ from dear.report.evaluation_page import (
     check_folder,
     write_evaluation_page,
 )
-from dear.report.mistakes import mean_f1, mistakes_section
+from dear.report.mistakes import find_mistakes, mistakes_section
 from dear.roles.table import HeadRole, RoleTable
 
 MISTAKES = 24
@@ -73,20 +72,20 @@ def measure_bundle(
     warn_of_toy(bundle.model, world=dataset.world)
     whole = images_of(dataset, split)
     dataset, left_out = unseen(dataset, split, bundle.image_hashes)
-    predictions = predict_split(predictor, dataset, split, own_classes=own_classes, keep_features=True)
+    options = {"split": split, "own_classes": own_classes, "left_out": left_out}
+    scores, predictions = score(predictor, dataset, keep_features=True, **options)
     images = images_of(dataset, split)
-    scores = bundle_scores(predictions, dataset, split, left_out)
-    mistakes = find_mistakes(predictions, images, MISTAKES)
+    mistakes = find_mistakes([ImagePredictions.of(predictions, images)], MISTAKES)
     pictures = [
-        as_image(_view(predictor, whole, mistake.index)).resize((THUMBNAIL, THUMBNAIL))
-        for mistake in mistakes.examples
+        as_image(_view(predictor, whole, index)).resize((THUMBNAIL, THUMBNAIL))
+        for index in mistakes.examples.image
     ]
     attention, no_attention = _attention(predictor, images, predictions)
     features, no_features = _feature_map(predictor.features, predictions)
     epochs = tuple(bundle.training.get("epochs") or ())
     seen = f"{left_out} of {len(whole)} images, which the bundle was fitted on." if left_out else ""
     no_curve = "" if epochs else "The learning curve: the bundle holds none (not trained in epochs)."
-    f1 = f"{100 * mean_f1(mistakes.class_scores()):.1f}%"
+    f1 = f"{100 * mistakes.class_scores().F1.mean():.1f}%"
     evaluation = Evaluation(
         subject=f"{bundle.method} on {bundle.weights}",
         data=dataset.title,

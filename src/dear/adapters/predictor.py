@@ -1,12 +1,10 @@
 """Inference with a bundle: features of images and classes, and predictions with evidence."""
 
 import copy
-import sys
 import threading
-from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Self
@@ -20,23 +18,21 @@ from torch import Tensor
 from dear.adapters.bundle import Bundle, distinct
 from dear.adapters.results import Candidate, Prediction, Unreadable
 from dear.backbone.choice import Precision
-from dear.backbone.clip import Clip, fill
+from dear.backbone.clip import Clip
 from dear.backbone.precision import mixed, precision_for
-from dear.backbone.prompts import require_few
 from dear.data.images.memory import each_image, is_image, picture_of, require_unit
 from dear.data.images.photos import in_parallel
 from dear.data.images.transforms import ahead, eval_view, to_unit
 from dear.data.settings import DataSettings
 from dear.data.sources.objects import listed_images
 from dear.errors import BundleError, DataError, SettingsError
-from dear.limits import limit
 from dear.methods.base import Method
 
 BATCH = 32
 UNOWNED = "rest"
 """Name of the summed evidence of all attributes that own no head. It is about none of them."""
-CACHE = 128 * 2**20
-"""Maximum bytes of text features and class names in a predictor's cache."""
+CACHED = 16
+"""Lists of other classes whose text features a predictor keeps: those that were used last."""
 EVIDENCE = 2**24
 """Values of the evidence for images that are scored together: images times features times classes."""
 
@@ -66,11 +62,6 @@ class Vocabulary:
             text = method.text_features().to(like)
         return cls(tuple(method.classnames), method, text, decoupled, precision)
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the text features and the names."""
-        return self.text.nbytes + sum(map(sys.getsizeof, self.classes))
-
     def image_features(
         self, pixels: Float[Tensor, "batch channel height width"]
     ) -> Float[Tensor, "feature batch embed"]:
@@ -99,7 +90,6 @@ class Predictor:
         classes: The classes it was fitted to, in label order.
         features: Names of the image features: "class", then the attributes.
         unowned: Those features whose attribute owns no head, so that they are not about it.
-        cached_bytes: Bytes of the cached lists of other classes, at most ``CACHE``.
     """
 
     def __init__(
@@ -124,8 +114,7 @@ class Predictor:
         self.unowned = self.method.unowned
         self._vocabulary = Vocabulary.of(self.method, precision_for(self.clip, precision))
         self.require_finite(self._vocabulary.text)
-        self._vocabularies = OrderedDict[tuple[str, ...], Vocabulary]()
-        self.cached_bytes = 0
+        self._vocabularies = dict[tuple[str, ...], Vocabulary]()
         self._caching = threading.Lock()
 
     @classmethod
@@ -286,85 +275,39 @@ class Predictor:
         Raises DataError for an empty list or a duplicate name, SettingsError if the method cannot score
         classes that it was not trained on, LimitError for too many prompts.
         """
-        names = (
-            self.classes if classes is None else (classes,) if isinstance(classes, str) else tuple(classes)
-        )
-        cached = self.cached_vocabulary(names)
-        return cached or next(filter(None, self.encoding(names, limit("prompts"))))
+        if isinstance(classes, str):
+            classes = (classes,)
+        names = self.classes if classes is None else tuple(classes)
+        return self.cached_vocabulary(names) or self._encode_names(names)
 
     def cached_vocabulary(self, names: tuple[str, ...]) -> Vocabulary | None:
         """The classes by name if they need not be encoded: the bundle's, or of a cached list."""
         if names == self.classes:
             return self._vocabulary
         with self._caching:
-            vocabulary = self._vocabularies.get(names)
+            vocabulary = self._vocabularies.pop(names, None)
             if vocabulary is not None:
-                self._vocabularies.move_to_end(names)
+                self._vocabularies[names] = vocabulary  # now the last
             return vocabulary
 
-    def check_names(self, names: Sequence[str]) -> None:
-        """Raise what `vocabulary` raises for these classes, without encoding them."""
+    @torch.no_grad()
+    def _encode_names(self, names: tuple[str, ...]) -> Vocabulary:
+        """Encode classes, and cache them if the method scores with their text features alone."""
         distinct(names)
         if not self.method.open_vocabulary:
             raise SettingsError(
                 f"this bundle's {self.method.name} cannot score classes that it was not trained on: omit "
                 "the classes."
             )
-        require_few(names, self.bundle.templates)
-        self.clip.check_prompts(names, [fill(template, names) for template in self.bundle.templates])
-
-    @property
-    def _stays_set(self) -> bool:
-        """True if the method must stay set to classes that it scores: text features are not all it uses."""
-        return self.method.text_depends_on_image or not self.method.cosine_scores
-
-    @property
-    def _in_pieces(self) -> bool:
-        """True if classes can be encoded apart: the method uses their text features alone, learned or
-        frozen.
-        """
-        return not self._stays_set or self.method.keeps_text_tower
-
-    def pieces(self, names: tuple[str, ...], prompts: int) -> list[tuple[str, ...]]:
-        """The classes in lists of up to ``prompts`` prompts each, of a class at least; in one list if the
-        method scores with more than their text features.
-        """
-        size = max(1, prompts // len(self.bundle.templates)) if self._in_pieces else len(names)
-        return [names[first : first + size] for first in range(0, len(names), size)]
-
-    @torch.no_grad()
-    def encoding(self, names: tuple[str, ...], prompts: int) -> Iterator[Vocabulary | None]:
-        """Encode classes a piece at a time, as `pieces` says: yields None after each piece but the last, and
-        then the vocabulary, which is cached. Raises as `check_names`.
-        """
-        self.check_names(names)
-        decoupled = self.method.novel_decoupled and not {*names} <= {*self.classes}
-        texts = list[Tensor]()
-        for piece in self.pieces(names, prompts):
-            if texts:
-                yield None
-            method = copy.copy(self.method)  # shares all parameters, but not the classes
-            method.set_classes(piece, self.bundle.templates)
-            frozen = self._stays_set and self._in_pieces
-            texts.append(
-                method.frozen_text if frozen else Vocabulary.of(method, self._vocabulary.precision).text
-            )
-        text = texts[0] if len(texts) == 1 else torch.cat(texts)
-        if not self._stays_set:
-            method = self.method  # the prompts of the copy are not needed, and much larger than the features
-        elif self._in_pieces:
-            method.set_encoded(names, text)
-            text = Vocabulary.of(method, self._vocabulary.precision).text
-        vocabulary = Vocabulary(names, method, text, decoupled, self._vocabulary.precision)
-        if not self._stays_set:
-            self._cache(vocabulary)
-        yield vocabulary
-
-    def _cache(self, vocabulary: Vocabulary) -> None:
-        with self._caching:
-            replaced = self._vocabularies.pop(vocabulary.classes, None)
-            self._vocabularies[vocabulary.classes] = vocabulary
-            self.cached_bytes += vocabulary.nbytes - (replaced.nbytes if replaced else 0)
-            while self.cached_bytes > CACHE:
-                _, oldest = self._vocabularies.popitem(last=False)
-                self.cached_bytes -= oldest.nbytes
+        method = copy.copy(self.method)  # shares all parameters, but not the classes
+        method.set_classes(names, self.bundle.templates)
+        decoupled = method.novel_decoupled and not {*names} <= {*self.classes}
+        vocabulary = Vocabulary.of(method, self._vocabulary.precision, decoupled=decoupled)
+        if not method.text_depends_on_image and method.cosine_scores:
+            # Without the prompts of the copy, which are much larger than the features.
+            vocabulary = replace(vocabulary, method=self.method)
+            with self._caching:
+                self._vocabularies[names] = vocabulary
+                while len(self._vocabularies) > CACHED:
+                    del self._vocabularies[next(iter(self._vocabularies))]
+        return vocabulary

@@ -5,12 +5,13 @@ Light to import, so that commands can show them without loading torch.
 import csv
 import json
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from io import TextIOWrapper
 from pathlib import Path
 from typing import Any, Literal
 
+from dear.data.sources.table import CHECKED, PREDICTED
 from dear.errors import DataError, OutputError, SettingsError, listing, printable
 from dear.reading.files import expanded
 from dear.report.grid import csv_text
@@ -68,27 +69,24 @@ class PredictionsFile:
         return bool(self.unreadable)
 
 
-def write_predictions(
-    out: Path | str,
-    results: Iterable[Prediction | Unreadable],
-    report: Callable[[Prediction | Unreadable], None] = lambda _: None,
-) -> PredictionsFile:
-    """Write what `Predictor.predict_each` yields, all of it or nothing. Only a batch is in memory at a time;
-    ``report`` is called with each result.
+def write_predictions(out: Path | str, results: Iterable[Prediction | Unreadable]) -> PredictionsFile:
+    """Write what `Predictor.predict_each` yields, all of it or nothing. Only a batch is in memory at a time.
 
     A .csv has one row per image: file, class and probability (a fraction) of the best class, then class_2,
-    probability_2 and so on; files below its folder are named from there, so that `load_dataset` reads it as
-    labelled images. A .jsonl has one object per image, with the evidence. Unreadable images are left out.
-    Raises SettingsError for another suffix, DataError if no image can be read, OutputError.
+    probability_2 and so on, predicted (the best class again) and checked (empty); files below its folder are
+    named from there. `load_dataset` reads the rows whose class was changed since, or whose cell checked was
+    filled in, as labelled images. A .jsonl has one object per image, with the evidence. Unreadable images are
+    left out. Raises SettingsError for another suffix, DataError if no image can be read, OutputError.
     """
     out = expanded(out)
     check_table(out)
     images, unreadable = 0, list[Unreadable]()
     with output_file(out) as file:
-        text = TextIOWrapper(file, "utf-8", "surrogateescape", newline="")  # file names keep their bytes
+        # File names keep their bytes; the mark at the beginning tells spreadsheets that it is UTF-8.
+        kind = "utf-8" if out.suffix.lower() == ".jsonl" else "utf-8-sig"
+        text = TextIOWrapper(file, kind, "surrogateescape", newline="")
         rows = csv.writer(text, lineterminator="\n")
         for result in results:
-            report(result)
             if isinstance(result, Unreadable):
                 unreadable.append(result)
                 continue
@@ -97,9 +95,9 @@ def write_predictions(
             else:
                 if not images:
                     others = [f"{name}_{n + 1}" for n in range(1, len(result.top)) for name in RANKED]
-                    rows.writerow(["file", *RANKED, *others])
+                    rows.writerow(["file", *RANKED, *others, PREDICTED, CHECKED])
                 best = [cell for one in result.top for cell in (csv_text(one.name), one.probability)]
-                rows.writerow([_csv_path(result.image or "", out), *best])
+                rows.writerow([_csv_path(result.image or "", out), *best, best[0], ""])
             images += 1
         if not images:
             reason = f": {unreadable[0].reason}" if unreadable else "."

@@ -8,7 +8,8 @@ from dear.backbone import openclip
 from dear.errors import UnknownNameError, warn
 from dear.reading.files import expanded
 
-TINY = "tiny"
+TINY, LITE = "tiny", "lite"
+"""The CLIP in the package, and the stand-in for photographs that pip brings (`dear.backbone.lite`)."""
 HUB = "hf-hub:"
 RANDOM = "random:"
 """The beginning of a name of weights that are drawn from a seed."""
@@ -72,8 +73,8 @@ def weights_name(model: str, pretrained: str | None) -> str | None:
 
 
 def is_architecture(model: str) -> bool:
-    """True for the name of an architecture, in open_clip's or OpenAI's spelling, or of the tiny CLIP."""
-    return model == TINY or architecture(model) in architectures()
+    """True for the name of an architecture, in open_clip's or OpenAI's spelling, or of `tiny` or `lite`."""
+    return model in (TINY, LITE) or architecture(model) in architectures()
 
 
 def may_be_folder(model: str) -> bool:
@@ -111,7 +112,7 @@ def architectures() -> list[str]:
 
 def unknown_model(model: str) -> UnknownNameError:
     """The error for a name that no backbone has."""
-    return UnknownNameError("backbone", model, [TINY, *architectures()], most=MAX_LISTED)
+    return UnknownNameError("backbone", model, [TINY, LITE, *architectures()], most=MAX_LISTED)
 
 
 def warn_of_toy(model: str, *, world: bool) -> None:

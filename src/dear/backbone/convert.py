@@ -25,8 +25,11 @@ CUSTOM_TEXT = (names.CUSTOM_CLIP_CLASS, names.COCA_CLASS)
 
 def to_towers(model: nn.Module) -> tuple[VisionTower, TextTower]:
     """The image and text tower of an open_clip model. Raises WeightsError as `require_fit` does, and for
-    embeddings of different widths.
+    embeddings of different widths. A model that is not open_clip's builds its own.
     """
+    if (build := getattr(model, "build_towers", None)) is not None:
+        image, text = build()
+        return image, text
     require_fit(model)
     text = TextTower(_text(model)) if _maps_text(model) else WholeTextTower(_text(model))
     if not _maps_image(model):

@@ -10,9 +10,9 @@ from typing import Any, cast
 import torch
 from torch import nn
 
-from dear.backbone import from_transformers, hub, tiny
+from dear.backbone import from_transformers, hub, lite, tiny
 from dear.backbone import openclip as open_clip
-from dear.backbone.choice import RANDOM, architecture, unknown_model, weights_name
+from dear.backbone.choice import LITE, RANDOM, architecture, unknown_model, weights_name
 from dear.backbone.clip import Clip, Tokenizer
 from dear.backbone.convert import count_patches, require_fit
 from dear.backbone.device import find_device, set_threads
@@ -40,9 +40,9 @@ def load_clip(
     """Load a frozen CLIP in float32. No code of a file is run.
 
     Args:
-        model: "tiny" (the CLIP in the package), an open_clip architecture name, ``OWNER/NAME`` or
-            ``hf-hub:OWNER/NAME``, a repository of the hub in open_clip's or transformers' format, or a folder
-            with the files of one.
+        model: "tiny" (the CLIP in the package), "lite" (a stand-in for photographs), the name of an
+            architecture of open_clip, ``OWNER/NAME`` or ``hf-hub:OWNER/NAME``, a repository of the hub in
+            open_clip's or transformers' format, or a folder with the files of one.
         pretrained: An open_clip tag, a local file (.pt, .pth, .bin, .safetensors) or ``random:SEED``. For
             "tiny": a folder written by ``tools/pretrain.py``, ``random:SEED``, or None for the weights in the
             package. For a repository: None for its own weights, a local file or ``random:SEED``.
@@ -103,6 +103,8 @@ def folder_for(model: str, pretrained: str | None, named_by: str) -> str:
 def _load(model: str, pretrained: str | None, named_by: str) -> Clip:
     if model == tiny.NAME:
         return _load_tiny(pretrained)
+    if model == LITE:
+        return _load_lite(pretrained)
     if (source := find_repository(model, named_by)) is not None:
         return _load_repository(source, pretrained)
     return _load_architecture(architecture(model), pretrained)
@@ -272,6 +274,13 @@ def _load_tiny(pretrained: str | None) -> Clip:
                 f"no {file} in {folder}: weights for the tiny CLIP are a folder written by tools/pretrain.py."
             )
     return tiny.load(folder)
+
+
+def _load_lite(pretrained: str | None) -> Clip:
+    if pretrained is not None:
+        raise WeightsError(f"lite brings its weights: leave {shown(pretrained)} out.")
+    network = lite.Lite()
+    return _build_clip(network, network.tokenizer, LITE, "pip", network.preprocess, {})
 
 
 def _seed(pretrained: str) -> int:

@@ -68,7 +68,7 @@ def download(name: str, pretrained: str, tag: dict[str, Any]) -> Path:
         address = f"{constants.ENDPOINT}/{repository}/resolve/main/{wanted}" if repository else tag.get("url")
         is_default = (name, pretrained) == REAL
         about = f" ({SIZE}, {LICENCE} licence)" if is_default else ""
-        instead = "; --model tiny is only for trying things out" if is_default else ""
+        instead = "; without a hub, --model lite takes its weights from pip packages" if is_default else ""
         raise WeightsError(
             f"cannot download {name}/{pretrained} ({first_line(error.__cause__ or error)}). On another "
             f"machine download {address}{about}, name it {local}, and give its local path here: "

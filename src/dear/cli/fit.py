@@ -10,7 +10,7 @@ from dear.adapters.results import FEWEST
 from dear.backbone.choice import check_model
 from dear.cli.run import collect_settings
 from dear.data.settings import DataSettings
-from dear.evaluation.plan import Select
+from dear.evaluation.resolve import Select
 from dear.methods.declaration import MethodSettings
 from dear.methods.registry import FIT_METHOD, FIT_REASON, known_method
 from dear.training.settings import TrainOptions
@@ -36,7 +36,7 @@ class Fitted:
 
 def command(
     data: str,
-    *,
+    *more: str,
     out: Path,
     method: str = FIT_METHOD,
     model: str | None = None,
@@ -59,10 +59,13 @@ def command(
 
     Args:
         data: A folder of images, a CSV or JSONL file, a zip, a benchmark or a task by name.
+        more: Further ones, added to the first, as a table of corrections: an image has the class that the
+            last of them gives it.
         out: Folder of the bundle.
         method: Method: `dear methods` lists them.
-        model: Backbone: an open_clip architecture, or tiny. If not given, ViT-B-16 with laion2b_s34b_b88k,
-            which is fetched from the hub once (about 600 MB); for a task of the Attribute World, tiny.
+        model: Backbone: an open_clip architecture, lite or tiny. If not given, ViT-B-16 with
+            laion2b_s34b_b88k, which is fetched from the hub once (about 600 MB); for a task of the Attribute
+            World, tiny.
         pretrained: Weights: an open_clip tag, a local file, or random:SEED.
         roles: Role table of these weights: a file (JSON), discovered, ground-truth or published. discover
             finds one from the training images first. By default the package's table, if it has one.
@@ -83,13 +86,14 @@ def command(
 
     method = known_method(method)
     settings_by_method = collect_settings([method], settings)
-    check_name(data, dataset)
+    for source in (data, *more):
+        check_name(source, dataset)
     check_model(model)
     from dear.adapters.fit import fit  # loads torch: what can be refused without it is
 
     with StepProgress() as progress:
         bundle = fit(
-            data,
+            [data, *more] if more else data,
             out,
             method=method,
             model=model,

@@ -1,6 +1,7 @@
 """`dear methods`: the methods, with their papers, needs, protocols and settings."""
 
 import ast
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from importlib.util import find_spec
 from inspect import cleandoc
@@ -22,49 +23,10 @@ Start with {FIT_METHOD}, as dear fit does; docs/choose.md says when to take anot
 
 
 @dataclass(frozen=True)
-class Setting:
-    """A setting of a method: its option, its default and the values that it takes, in words.
-
-    Attributes:
-        other_defaults: Values that it has instead of the default where it is not given, and in which runs.
-    """
-
-    option: str
-    type: str
-    default: Any
-    other_defaults: list[tuple[Any, str]]
-    allowed: str
-    about: str
-
-
-@dataclass(frozen=True)
-class MethodDescription:
-    """A method.
-
-    Attributes:
-        title: Its name in print.
-        paper: Authors and venue, as far as its module says.
-        arxiv: Number of the paper, or the year and month of one that is not on arXiv.
-        about: What it learns.
-        extra: What it needs besides a few labelled images of each class, or cannot do.
-        protocols: The protocols that can run it.
-    """
-
-    name: str
-    title: str
-    paper: str
-    arxiv: str
-    about: str
-    extra: list[str]
-    protocols: list[str]
-    settings: list[Setting]
-
-
-@dataclass(frozen=True)
 class MethodList:
-    """The methods; ``details`` shows their settings with what they mean."""
+    """The methods (`describe`); ``details`` shows their settings with what they mean."""
 
-    methods: list[MethodDescription]
+    methods: list[dict[str, Any]]
     details: bool = False
 
 
@@ -78,26 +40,29 @@ def command(*, methods: list[str] | None = None) -> MethodList:
     return MethodList([describe(METHODS[name]) for name in names], details=methods is not None)
 
 
-def describe(method: Declaration) -> MethodDescription:
-    """A method in words, without loading its code."""
+def describe(method: Declaration) -> dict[str, Any]:
+    """A method in words, without loading its code; ``arxiv`` is the number of its paper, or the year and
+    month of one that is not on arXiv.
+    """
     title, paper, about = _read_docstring(method.home)
     extras = {
         "Needs no training images.": not method.trains,
-        "Needs a role table of the backbone.": method.needs_roles,
+        "Needs a role table of the backbone.": method.needs_roles and not method.without_roles,
+        "Takes the image feature as a whole where no role table is known.": method.without_roles,
         "Trains on unlabelled images of all classes.": method.unlabelled,
         f"Trains a teacher first, {method.teacher}.": method.teacher is not None,
         "Scores only the classes that it was trained on.": not method.open_vocabulary,
     }
-    return MethodDescription(
-        method.name,
-        title or method.name,
-        paper,
-        method.arxiv,
-        about,
-        [extra for extra, needed in extras.items() if needed],
-        [name for name, protocol in PROTOCOLS.items() if method.name in protocol().methods()],
-        _settings(method),
-    )
+    return {
+        "name": method.name,
+        "title": title or method.name,
+        "paper": paper,
+        "arxiv": method.arxiv,
+        "about": about,
+        "extra": [extra for extra, needed in extras.items() if needed],
+        "protocols": [name for name, protocol in PROTOCOLS.items() if method.name in protocol().methods()],
+        "settings": _settings(method),
+    }
 
 
 def _read_docstring(home: str) -> tuple[str, str, str]:
@@ -116,24 +81,26 @@ def _read_docstring(home: str) -> tuple[str, str, str]:
     return title, paper.removesuffix(")"), about
 
 
-def _settings(method: Declaration) -> list[Setting]:
+def _settings(method: Declaration) -> list[dict[str, Any]]:
+    """Each setting: its option, default and allowed values, and which runs have another default."""
     kind = method.settings
     hints, described = get_type_hints(kind), descriptions(kind)
     settings = []
-    for item in fields(kind):
-        hint = hints[item.name]
-        allowed = kind.bounds.get(item.name, ANY)[0]
+    for name, default in ((item.name, item.default) for item in fields(kind)):
+        hint = hints[name]
+        allowed = kind.bounds.get(name, ANY)[0]
         if get_origin(hint) is Literal:
             allowed = f"one of {', '.join(map(str, get_args(hint)))}"
-        setting = Setting(
-            f"--{method.folder}.{item.name}".replace("_", "-"),
-            str(getattr(hint, "__name__", hint)).replace("typing.", ""),
-            item.default,
-            list_other_defaults(kind, item.name),
-            allowed,
-            described.get(item.name, ""),
+        settings.append(
+            {
+                "option": f"--{method.folder}.{name}".replace("_", "-"),
+                "type": str(getattr(hint, "__name__", hint)).replace("typing.", ""),
+                "default": default,
+                "other_defaults": list_other_defaults(kind, name),
+                "allowed": allowed,
+                "about": described.get(name, ""),
+            }
         )
-        settings.append(setting)
     return settings
 
 
@@ -151,22 +118,22 @@ def render(result: MethodList, console: Console) -> None:
     console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
-def _in_words(method: MethodDescription, details: bool) -> str:
-    number = f"arXiv {method.arxiv}" if "." in method.arxiv else f"not on arXiv, 20{method.arxiv[:2]}"
-    paper = ", ".join(filter(None, [method.paper, method.arxiv and number]))
-    runs = "all" if len(method.protocols) == len(PROTOCOLS) else ", ".join(method.protocols)
-    lines = [_wrap(f"{method.name}: {method.title}" + (f" ({paper})" if paper else ""), 0)]
-    lines += [_wrap(f"{method.about[:1].upper()}{method.about[1:]}")] if method.about else []
-    lines += [_wrap(part) for part in [*method.extra, f"Protocols: {runs or 'none'}."]]
-    if method.settings and not details:
-        prefix = method.settings[0].option.partition(".")[0]
-        names = ", ".join(setting.option.removeprefix(f"{prefix}.") for setting in method.settings)
-        lines.append(_wrap(f"Settings {prefix}.*: {names}."))
-    for setting in method.settings if details else ():
-        allowed = f"; {setting.allowed}" if setting.allowed else ""
-        others = "".join(f"; {_plain(value)} {scope}" for value, scope in setting.other_defaults)
-        lines.append(_wrap(f"{setting.option} (default {_plain(setting.default)}{others}{allowed})"))
-        lines.append(_wrap(setting.about, 8))
+def _in_words(method: Mapping[str, Any], details: bool) -> str:
+    arxiv, about, settings = method["arxiv"], method["about"], method["settings"]
+    number = f"arXiv {arxiv}" if "." in arxiv else f"not on arXiv, 20{arxiv[:2]}"
+    paper = ", ".join(filter(None, [method["paper"], arxiv and number]))
+    runs = "all" if len(method["protocols"]) == len(PROTOCOLS) else ", ".join(method["protocols"])
+    lines = [_wrap(f"{method['name']}: {method['title']}" + (f" ({paper})" if paper else ""), 0)]
+    lines += [_wrap(f"{about[:1].upper()}{about[1:]}")] if about else []
+    lines += [_wrap(part) for part in [*method["extra"], f"Protocols: {runs or 'none'}."]]
+    if settings and not details:
+        options = [setting["option"].partition(".") for setting in settings]
+        lines.append(_wrap(f"Settings {options[0][0]}.*: {', '.join(name for *_, name in options)}."))
+    for setting in settings if details else ():
+        notes = [f"default {_plain(setting['default'])}"]
+        notes += [f"{_plain(value)} {scope}" for value, scope in setting["other_defaults"]]
+        notes += [setting["allowed"]] if setting["allowed"] else []
+        lines += [_wrap(f"{setting['option']} ({'; '.join(notes)})"), _wrap(setting["about"], 8)]
     return "\n".join(lines)
 
 

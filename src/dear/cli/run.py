@@ -13,18 +13,18 @@ from rich.console import Console
 from dear.cli.output import table
 from dear.cli.parsing import Flat
 from dear.errors import SettingsError, printable
-from dear.evaluation.ablations import METHOD, ablation_plans, ablations
+from dear.evaluation.ablations import METHOD, ablation_setups, ablations
 from dear.evaluation.experiment import Experiment, Machines, RunOptions
-from dear.evaluation.plan import Plan, RoleVariant, expand_all
 from dear.evaluation.protocols import protocol_class
 from dear.evaluation.protocols.base_to_novel import BaseToNovel
-from dear.evaluation.recipe import load_recipes, restrict
+from dear.evaluation.recipe import expand_all, load_recipes, restrict
+from dear.evaluation.resolve import MethodSetup, RoleVariant
 from dear.methods.declaration import MethodSettings
 from dear.methods.registry import METHODS, USUAL, known_method, methods_with_roles, option_groups
 from dear.report.grid import Grid
 
 if TYPE_CHECKING:
-    from dear.evaluation.launch.dispatch import PlannedRun
+    from dear.cli.progress import RunProgress
 
 MAX_ROWS = 300
 """Runs that a dry run prints; a table of more takes longer than finding them."""
@@ -37,21 +37,10 @@ Args:
         suit the protocol.
     role_variant: Variants of the role table to run DeAR with. By default roles, the unchanged table; the
         other three are the paper's ablations of its mask.
+    dry_run: List the runs without making them.
+    start_over: Set a damaged checkpoint aside and start its run over. Without it that is an error.
     settings: Settings of the methods, such as --dear.beta or --coop.tokens.
 """
-
-
-@dataclass(frozen=True)
-class Start:
-    """How runs are started.
-
-    Attributes:
-        dry_run: List the runs without making them.
-        start_over: Set a damaged checkpoint aside and start its run over. Without it that is an error.
-    """
-
-    dry_run: bool = False
-    start_over: bool = False
 
 
 @dataclass(frozen=True)
@@ -66,7 +55,7 @@ class Summary:
     tables: list[Grid]
     records: list[Path]
     runs: int
-    planned: list["PlannedRun"] = field(default_factory=list)
+    planned: list[Any] = field(default_factory=list)
     earlier: int = 0
     why: str | None = None
 
@@ -79,10 +68,7 @@ class Summary:
 def protocol_command(name: str) -> Callable[..., Summary]:
     """The command of a protocol, built from its class: the docstring is the help, the fields are options."""
     kind = protocol_class(name)
-    if fields(kind):
-        hint: Any = Annotated[kind, Parameter(name="*")]
-    else:
-        hint = Annotated[kind, Parameter(parse=False)]
+    hint: Any = Annotated[kind, Parameter(name="*") if fields(kind) else Parameter(parse=False)]
 
     def command(
         *,
@@ -90,15 +76,23 @@ def protocol_command(name: str) -> Callable[..., Summary]:
         methods: list[str] | None = None,
         role_variant: list[RoleVariant] | None = None,
         options: Flat[RunOptions] = RunOptions(),  # noqa: B008 (frozen)
-        start: Flat[Start] = Start(),
+        dry_run: bool = False,
+        start_over: bool = False,
         machines: Flat[Machines] = Machines(),  # noqa: B008
         **settings: MethodSettings,
     ) -> Summary:
-        plans = make_plans(methods, settings, role_variant, protocol.methods())
-        if methods is None:
-            plans = tuple(filter(protocol.fits, plans))
-        experiment = Experiment(protocol=protocol, plans=plans, start_over=start.start_over, **vars(options))
-        return run([experiment], machines, dry_run=start.dry_run)
+        suitable = protocol.methods()
+        named = (
+            [name for name in USUAL if name in suitable] if methods is None else expand_all(methods, suitable)
+        )
+        setups = make_setups(named, settings, role_variant)
+        experiment = Experiment(protocol=protocol, methods=setups, start_over=start_over, **vars(options))
+        if dry_run:
+            return list_runs([experiment], machines)
+        launch, progress, earlier = prepare([experiment])
+        with progress:
+            records = launch([experiment], machines, progress)
+        return summarize([experiment], records, earlier)
 
     about = cleandoc(kind.__doc__ or "").partition("\n\nAttributes:")[0]
     command.__doc__ = f"{about}\n{OF_A_PROTOCOL}"
@@ -116,7 +110,8 @@ def command_ablation(
     of: list[str] | None = None,
     without: list[str] | None = None,
     options: Flat[RunOptions] = RunOptions(),  # noqa: B008 (frozen)
-    start: Flat[Start] = Start(),
+    dry_run: bool = False,
+    start_over: bool = False,
     machines: Flat[Machines] = Machines(),  # noqa: B008
     **settings: MethodSettings,
 ) -> Summary:
@@ -128,12 +123,19 @@ def command_ablation(
     Args:
         of: Ablations: mask, loss, inference, quantile, attributes, beta, first. By default all.
         without: Rows to leave out, by label, for example 'K = 7', which needs seven known concepts.
+        dry_run: List the runs without making them.
+        start_over: Set a damaged checkpoint aside and start its run over. Without it that is an error.
         settings: Settings of DeAR, such as --dear.tokens; not those that a chosen ablation varies.
     """
-    plans = ablation_plans(ablations() if of is None else of, settings[METHOD], without=without or ())
+    setups = ablation_setups(ablations() if of is None else of, settings[METHOD], without=without or ())
     options = replace(options, out=options.out or Path("runs/ablation"))
-    experiment = Experiment(protocol=BaseToNovel(), plans=plans, start_over=start.start_over, **vars(options))
-    return run([experiment], machines, dry_run=start.dry_run)
+    experiment = Experiment(protocol=BaseToNovel(), methods=setups, start_over=start_over, **vars(options))
+    if dry_run:
+        return list_runs([experiment], machines)
+    launch, progress, earlier = prepare([experiment])
+    with progress:
+        records = launch([experiment], machines, progress)
+    return summarize([experiment], records, earlier)
 
 
 def command_recipe(
@@ -143,7 +145,8 @@ def command_recipe(
     methods: list[str] | None = None,
     seeds: list[int] | None = None,
     out: Path | None = None,
-    start: Flat[Start] = Start(),
+    dry_run: bool = False,
+    start_over: bool = False,
     machines: Flat[Machines] = Machines(),  # noqa: B008
 ) -> Summary:
     """Run a recipe (YAML), or all recipes of a folder; what they share is computed once.
@@ -157,21 +160,31 @@ def command_recipe(
         methods: Only these of the recipe's methods.
         seeds: Seeds to use instead of the recipe's.
         out: Another output folder: each recipe writes to a subfolder with the name of its own folder.
+        dry_run: List the runs without making them.
+        start_over: Set a damaged checkpoint aside and start its run over. Without it that is an error.
     """
     experiments = restrict(load_recipes(path, out), data=data, methods=methods, seeds=seeds)
-    experiments = [replace(experiment, start_over=start.start_over) for experiment in experiments]
-    return run(experiments, machines, dry_run=start.dry_run)
-
-
-def run(experiments: Sequence[Experiment], machines: Machines, *, dry_run: bool) -> Summary:
-    """Make the runs of some experiments, or with ``dry_run`` only list them."""
-    folders = [experiment.out for experiment in experiments]
+    experiments = [replace(experiment, start_over=start_over) for experiment in experiments]
     if dry_run:
-        from dear.evaluation.launch.dispatch import planned_runs
+        return list_runs(experiments, machines)
+    launch, progress, earlier = prepare(experiments)
+    with progress:
+        records = launch(experiments, machines, progress)
+    return summarize(experiments, records, earlier)
 
-        planned, why = planned_runs(experiments, machines)
-        return Summary([], folders, len(planned), planned, why=why)
 
+def list_runs(experiments: Sequence[Experiment], machines: Machines) -> Summary:
+    """The runs of some experiments, which are not made."""
+    from dear.evaluation.launch.dispatch import planned_runs
+
+    planned, why = planned_runs(experiments, machines)
+    return Summary([], [experiment.out for experiment in experiments], len(planned), planned, why=why)
+
+
+def prepare(experiments: Sequence[Experiment]) -> tuple[Callable[..., Any], "RunProgress", set[Path]]:
+    """The function that launches experiments, a progress bar of their runs, and the records that are in their
+    folders before. Names of models and data sets are checked before torch is loaded. Raises DearError.
+    """
     from dear.backbone.choice import check_model
     from dear.data.names import check_name
 
@@ -180,35 +193,41 @@ def run(experiments: Sequence[Experiment], machines: Machines, *, dry_run: bool)
         for name in filter(None, (*experiment.data, experiment.protocol.trained_on)):
             check_name(name, experiment.dataset)
     from dear.cli.progress import RunProgress
-    from dear.evaluation.launch.dispatch import first_process, launch  # loads torch
-    from dear.report.protocols import tables_of
+    from dear.evaluation.launch.dispatch import launch
 
     runs = sum(len(experiment.runs()) for experiment in experiments)
-    before = _records_in(folders)
-    with RunProgress(runs) as progress:
-        records = launch(experiments, machines, progress)
+    return launch, RunProgress(runs), _records_in(experiments)
+
+
+def summarize(
+    experiments: Sequence[Experiment], records: Sequence[Sequence[dict[str, Any]]], earlier: set[Path]
+) -> Summary:
+    """The tables of all runs. Exits in all processes but the first of data parallel training."""
+    from dear.evaluation.launch.dispatch import first_process
+    from dear.report.protocols import tables_of
+
     if not first_process():
         raise SystemExit(0)
     tables = [grid for part in records for grid in tables_of(part)]
-    return Summary(tables, folders, runs, earlier=max(0, runs - len(_records_in(folders) - before)))
+    runs, written = sum(map(len, records)), len(_records_in(experiments) - earlier)
+    folders = [experiment.out for experiment in experiments]
+    return Summary(tables, folders, runs, earlier=max(0, runs - written))
 
 
-def _records_in(folders: Sequence[Path]) -> set[Path]:
-    return {path for folder in folders for path in folder.glob("*.json")}
+def _records_in(experiments: Sequence[Experiment]) -> set[Path]:
+    return {path for experiment in experiments for path in experiment.out.glob("*.json")}
 
 
-def make_plans(
-    methods: Sequence[str] | None,
+def make_setups(
+    methods: Sequence[str],
     settings: Mapping[str, MethodSettings],
     role_variants: Sequence[RoleVariant] | None = None,
-    available: Sequence[str] = tuple(METHODS),
-) -> tuple[Plan, ...]:
-    """A plan for each method ("all" means each of ``available``; the usual ones if none is named), and for a
-    method with head roles a plan for each of the given variants of its role table. ``settings`` are the
-    methods' settings by option group. Raises UnknownNameError for an unknown method, LimitError for too many
-    plans, SettingsError for settings of a method that is not run.
+) -> tuple[MethodSetup, ...]:
+    """A setup for each method, and for one with head roles a setup for each of the given variants of its role
+    table. ``settings`` are the methods' settings by option group. Raises UnknownNameError for an unknown
+    method, SettingsError for settings of a method that is not run.
     """
-    names = [known_method(name) for name in (USUAL if methods is None else expand_all(methods, available))]
+    names = [known_method(name) for name in methods]
     if role_variants is not None and not {*methods_with_roles()} & {*names}:
         raise SettingsError(
             f"--role-variant applies to {' or '.join(methods_with_roles())}, which is not run: "
@@ -216,7 +235,7 @@ def make_plans(
         )
     by_method = collect_settings(names, settings)
     return tuple(
-        Plan(name, variant, by_method.get(name))
+        MethodSetup(name, variant, by_method.get(name))
         for name in names
         for variant in (role_variants if role_variants and METHODS[name].needs_roles else ("roles",))
     )

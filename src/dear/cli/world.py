@@ -60,21 +60,26 @@ def command_demo(
     from dear.data.world.tasks import downstream_names
     from dear.evaluation.experiment import Experiment, Machines
     from dear.evaluation.launch.dispatch import launch
-    from dear.evaluation.plan import Plan
     from dear.evaluation.protocols.base_to_novel import BaseToNovel
     from dear.evaluation.protocols.retrieval import Retrieval
+    from dear.evaluation.resolve import MethodSetup
     from dear.methods.registry import DEFAULT_METHOD, USUAL
     from dear.report.base_to_novel import base_to_novel_table
+    from dear.report.folder import read_folder
     from dear.report.html import write_report
     from dear.roles.packaged import named_table
 
     options: dict[str, Any] = {"model": "tiny", "roles": roles, "seeds": (seed,), "shots": (SHOTS,)}
     options["start_over"] = start_over
-    folder, plans, names = out / "records", tuple(map(Plan, USUAL)), tuple(tasks or downstream_names())
-    base = Experiment(protocol=BaseToNovel(), plans=plans, data=names, out=folder, **options)
+    folder, methods, names = (
+        out / "records",
+        tuple(map(MethodSetup, USUAL)),
+        tuple(tasks or downstream_names()),
+    )
+    base = Experiment(protocol=BaseToNovel(), methods=methods, data=names, out=folder, **options)
     retrieval = Experiment(
         protocol=Retrieval(),
-        plans=(Plan(DEFAULT_METHOD),),
+        methods=(MethodSetup(DEFAULT_METHOD),),
         data=(RETRIEVAL_TASK,),
         out=out / "retrieval",
         **options,
@@ -84,10 +89,11 @@ def command_demo(
         records, retrieved = launch([base, retrieval], Machines(device="cpu"), progress)
     seconds, table = time.perf_counter() - start, named_table(str(roles or "discovered"))
     notes = (*NOTES, f"Head roles: {table.source}.")
+    with_predictions = {record["key"]: record for record in read_folder(out)}
     report = write_report(
         out / "report.html",
         title="DeAR on the Attribute World",
-        records=[*records, *retrieved],
+        records=[with_predictions[record["key"]] for record in [*records, *retrieved]],
         role_table=table.to_json(),
         notes=notes,
     )

@@ -33,7 +33,7 @@ def broken_images(
         if not os.path.isfile(file):  # unlike Path.is_file, also false for a name that no file can have
             return f"the image {path} does not exist"
         try:
-            decode(file)
+            decode(file, coarse=True)
         except DataError as error:
             return str(error).replace(str(file), path)
         return None

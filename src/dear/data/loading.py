@@ -11,7 +11,7 @@ import torch
 
 from dear.data.dataset import Dataset, Images, assemble
 from dear.data.fewshot import Subset
-from dear.data.image_check import broken_images
+from dear.data.image_check import broken_images, duplicate_warnings, same_images
 from dear.data.images.memory import HeldImages
 from dear.data.images.photos import PhotoImages
 from dear.data.names import FILES, missing_error, path_of
@@ -24,6 +24,7 @@ from dear.data.sources.listing import (
     Report,
     Row,
     first_few,
+    join_listings,
     name_wordnet_ids,
     refuse,
     rename,
@@ -42,7 +43,8 @@ from dear.reading.files import expanded
 
 def load_dataset(name_or_path: Any, settings: DataSettings | None = None) -> Dataset:
     """Load a task of the Attribute World, a benchmark, a folder of images, a CSV or JSONL file, a zip, or a
-    Hugging Face data set ("hf:NAME"). Objects are taken too: (images, labels), where images are paths, Pillow
+    Hugging Face data set ("hf:NAME"); of a list of these the later ones are added to the first. Objects are
+    taken too: (images, labels), where images are paths, Pillow
     images, arrays, tensors or bytes; a data frame with columns path and label; a data set of the library
     datasets; torchvision's ImageFolder.
 
@@ -50,6 +52,9 @@ def load_dataset(name_or_path: Any, settings: DataSettings | None = None) -> Dat
     for an unknown name, DataError for a path that does not exist or whose content is invalid.
     """
     settings, tasks = settings or DataSettings(), task_names()
+    if is_several(name_or_path):
+        sources = [read_listing(str(source), settings) for source in name_or_path]
+        return photographs(join_listings(sources), settings)
     if not isinstance(name_or_path, str | Path):
         listing, read = read_object(name_or_path, settings)
         return photographs(_named(listing, settings), settings, read)
@@ -59,6 +64,11 @@ def load_dataset(name_or_path: Any, settings: DataSettings | None = None) -> Dat
         facts = task.name, task.title, task.classnames, settings.templates() or (task.template,)
         return assemble(*facts, task.train, task.val, task.test, settings, world=True)
     return photographs(read_listing(name_or_path, settings, other_names=tasks), settings)
+
+
+def is_several(data: Any) -> bool:
+    """Whether this is a list of names and paths of data sets."""
+    return isinstance(data, list | tuple) and bool(data) and all(isinstance(one, str | Path) for one in data)
 
 
 def load_for_training(
@@ -135,6 +145,9 @@ def photographs(listing: Listing, settings: DataSettings, read: ReadImage | None
         warn(f"{listing.name}: {note}")
     if len(listing.keys) == 1:
         warn(f"{listing.name}: {single_class(listing)}")
+    if read is None and not listing.benchmark:
+        for repeated in duplicate_warnings(listing, same_images(listing, settings.threads)):
+            warn(f"{listing.name}: {repeated}")
     photos = dict[str, Images]()
     for part, rows in listing.splits.items():
         short_side = None if part == "test" else settings.short_side

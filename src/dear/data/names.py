@@ -1,6 +1,7 @@
 """Check that a name or path can be a data set, before anything is loaded: without torch."""
 
 from collections.abc import Iterable
+from difflib import get_close_matches
 from pathlib import Path
 
 from dear.data.settings import DataSettings
@@ -45,10 +46,28 @@ def path_of(name_or_path: str) -> Path:
 
 
 def missing_error(name_or_path: str, other_names: Iterable[str] = ()) -> DearError:
-    """The error for a data set of no benchmark's name and no existing path; it lists ``other_names`` too."""
-    if any(sign in name_or_path for sign in "/\\."):
+    """The error for a data set of no benchmark's name and no existing path: it names what lies beside and has
+    nearly that name, else ``other_names`` too.
+    """
+    beside = _nearest_beside(path_of(name_or_path))
+    if beside or any(sign in name_or_path for sign in "/\\."):
         what = "file" if Path(name_or_path).suffix.lower() in FILES else "folder"
-        return DataError(f"the {what} {name_or_path} does not exist. Check the path of the data set.")
+        hint = f"Did you mean {beside}?" if beside else "Check the path of the data set."
+        return DataError(f"the {what} {name_or_path} does not exist. {hint}")
     error = UnknownNameError("data set", name_or_path, [*other_names, *benchmarks()], MOST_LISTED)
     error.args = (f"{error} No file or folder has that name either.",)
     return error
+
+
+def _nearest_beside(path: Path) -> Path | None:
+    """The folder or data file in the same place whose name is most like this one's, if any is."""
+    try:
+        names = [
+            entry.name
+            for entry in path.parent.iterdir()
+            if not entry.name.startswith(".") and (entry.is_dir() or entry.suffix.lower() in FILES)
+        ]
+    except OSError:
+        return None
+    nearest = get_close_matches(path.name, names, n=1, cutoff=0.75)
+    return path.with_name(nearest[0]) if nearest else None

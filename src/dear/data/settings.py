@@ -35,13 +35,16 @@ class DataSettings:
         split_seed: Seed of the split made for a data set that has none.
         test_share: Share of each class used for testing in that split, for images without any split: 0 for
             none, which `dear fit` trains on all of, 1 for all, where nothing is trained on.
+        least_train: Images that this split leaves of each class to train on, though fewer remain to test on;
+            `dear fit` sees to it that there are as many as shots.
         layout: What the folders in a folder of images are: classes, or domains (art_painting, photo) with
             folders of classes in them; auto for domains if they hold the same folders.
         sampling: Few-shot rule: dear (fewer shots are a subset of more) or coop (as in the CoOp code base).
         allow_fewer: Take all images of a class that has fewer images than shots.
         balance: Repeat the images of such a class, each as often as the others or once more, so that every
             class has as many shots.
-        broken: What to do with unreadable images: stop, or skip (all images are checked first).
+        broken: What to do with unreadable images: stop, or skip and name them (all images are checked
+            first). By default fit and eval skip them, and all else stops.
         short_side: Reduce larger training images to this short side, in pixels, when they are read: more of
             them stay in memory, and large photographs train faster. By default they are used as they are, as
             test images always are.
@@ -56,11 +59,12 @@ class DataSettings:
     label: str | None = None
     split_seed: int = 1
     test_share: float = 0.3
+    least_train: int = 1
     layout: Layout = "auto"
     sampling: Sampling = "dear"
     allow_fewer: bool = False
     balance: bool = False
-    broken: Literal["stop", "skip"] = "stop"
+    broken: Literal["stop", "skip"] | None = None
     short_side: int | None = None
     cache: Path | None = None
     workers: int = 0
@@ -68,6 +72,8 @@ class DataSettings:
     def __post_init__(self) -> None:
         if not 0 <= self.test_share <= 1:
             raise SettingsError(f"test_share is {self.test_share}: it must be from 0 to 1.")
+        if self.least_train < 1:
+            raise SettingsError(f"least_train is {self.least_train}: it must be at least 1.")
         if self.short_side is not None and self.short_side < 1:
             raise SettingsError(f"short_side is {self.short_side}: it must be at least 1.")
         if not 0 <= self.workers <= MOST_THREADS:

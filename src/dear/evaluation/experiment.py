@@ -3,7 +3,6 @@ machines that make them. Options, recipes and Python all build an `Experiment`. 
 commands and recipes can be checked without loading torch.
 """
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
@@ -11,19 +10,19 @@ from pathlib import Path
 from typing import Any, Literal
 
 from dear.backbone.choice import BackboneName, Precision, backbone_or_default
-from dear.data.settings import DataSettings, checked_seed
+from dear.data.settings import DataSettings
 from dear.errors import DataError, SettingsError
-from dear.evaluation.plan import Plan, Select
 from dear.evaluation.protocols.base import Protocol
-from dear.evaluation.resolve import Training, file_part, resolve_settings
-from dear.reading.files import expanded
+from dear.evaluation.resolve import MethodSetup, Select, Training, file_part, resolve_settings
 from dear.reading.typed import shown
 from dear.training.settings import TrainOptions, TrainSettings
 
 WORLD, WORLD_LARGE = "world", "world-large"
-MOST_JOBS = 1000  # processes
 """Stand in a list of data sets for the twelve small downstream tasks of the Attribute World, and for those
 with many classes."""
+MOST_JOBS = 1000  # processes
+MOST_SEED = 2**63 - 1
+"""Records hold no larger number."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +31,7 @@ class Run:
 
     protocol: Protocol
     dataset: str
-    plan: Plan
+    setup: MethodSetup
     seed: int
     shots: int
     targets: tuple[str, ...] = ()
@@ -73,7 +72,7 @@ class RunOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class Experiment(RunOptions):
-    """A protocol over data sets, plans, shots and seeds. What is not given is filled in from the protocol.
+    """A protocol over data sets, methods, shots and seeds. What is not given is filled in from the protocol.
     Raises DearError for settings that do not go together.
 
     Attributes:
@@ -85,7 +84,7 @@ class Experiment(RunOptions):
     """
 
     protocol: Protocol
-    plans: tuple[Plan, ...]
+    methods: tuple[MethodSetup, ...]
     data: tuple[str, ...] = None  # type: ignore[assignment]  # filled in, as are shots and out
     shots: tuple[int, ...] = None  # type: ignore[assignment]
     out: Path = None  # type: ignore[assignment]
@@ -105,7 +104,7 @@ class Experiment(RunOptions):
         self._check()
 
     def _check(self) -> None:
-        for kind, values in {"data set": self.data, "method": self.plans, "seed": self.seeds}.items():
+        for kind, values in {"data set": self.data, "method": self.methods, "seed": self.seeds}.items():
             if not values:
                 raise DataError(f"there is no {kind} to run {self.protocol.name} with.")
         source = self.protocol.trained_on
@@ -114,18 +113,24 @@ class Experiment(RunOptions):
         if "" in (self.model, self.pretrained):
             raise SettingsError("the name of the model or of its weights is empty: omit it, or give one.")
         self.protocol.check_shots(self.shots)
-        _require_apart(self.plans)
         for seed in self.seeds:
-            checked_seed(seed)
-        for plan in self.plans:
-            self.protocol.check_plan(plan)
-            self._training(plan)
+            if not 0 <= seed <= MOST_SEED:
+                raise SettingsError(f"the seed is {shown(seed)}: it must be from 0 to {MOST_SEED}.")
+        names = dict[tuple[str, str], MethodSetup]()
+        for setup in self.methods:
+            if setup != names.setdefault((setup.method, file_part(setup.variant or "")), setup):
+                raise SettingsError(
+                    f"two of the methods are called {setup.method} ({shown(setup.variant)}) in names of "
+                    "files, which have the letters and digits of English alone: label each differently."
+                )
+            self.protocol.check_method(setup.declared)
+            self._training(setup)
 
-    def _training(self, plan: Plan) -> list[TrainSettings]:
-        """The distinct training settings of a plan's runs. Raises SettingsError."""
+    def _training(self, setup: MethodSetup) -> list[TrainSettings]:
+        """The distinct training settings of a setup's runs. Raises SettingsError."""
         trained_on = self.protocol.trained_on
         settings = [
-            resolve_settings(self.protocol, plan, name, shots, self.train)[1]
+            resolve_settings(self.protocol, setup, name, shots, self.train)[1]
             for name in (self.data if trained_on is None else [trained_on])
             for shots in self.shots
         ]
@@ -151,7 +156,7 @@ class Experiment(RunOptions):
     @property
     def precisions(self) -> list[Precision]:
         """The precisions of all runs."""
-        return [settings.precision for plan in self.plans for settings in self._training(plan)]
+        return [settings.precision for setup in self.methods for settings in self._training(setup)]
 
     def runs(self) -> list[Run]:
         """All runs, grouped by data set so that what they share is computed once."""
@@ -159,27 +164,13 @@ class Experiment(RunOptions):
         if (source := self.protocol.trained_on) is not None:
             trained = [(source, self.data)]
         runs = [
-            Run(self.protocol, name, plan, seed, self.protocol.shots_of(plan, shots), targets)
+            Run(self.protocol, name, setup, seed, self.protocol.shots_of(setup.declared, shots), targets)
             for name, targets in trained
             for seed in self.seeds
             for shots in self.shots
-            for plan in self.plans
+            for setup in self.methods
         ]
         return list(dict.fromkeys(runs))
-
-
-def _require_apart(plans: Sequence[Plan]) -> None:
-    """Raise SettingsError for two labels of a method with one name in files: the record of one would be read
-    as that of the other.
-    """
-    labels = dict[tuple[str, str], str]()
-    for plan in plans:
-        label = plan.label or ""
-        if label != (other := labels.setdefault((plan.method, file_part(label)), label)):
-            raise SettingsError(
-                f"the labels {shown(other)} and {shown(label)} of {plan.method} are the same in names of "
-                "files, which have the letters and digits of English alone: change one."
-            )
 
 
 def data_names(names: Sequence[str]) -> tuple[str, ...]:
@@ -187,19 +178,7 @@ def data_names(names: Sequence[str]) -> tuple[str, ...]:
     from dear.data.world.names import downstream_names
 
     sets = {WORLD: downstream_names(), WORLD_LARGE: downstream_names(size="large")}
-    distinct = dict[str, str]()
-    for dataset in chain.from_iterable(sets.get(name, [name]) for name in names):
-        distinct.setdefault(_location(dataset), dataset)
-    return tuple(distinct.values())
-
-
-def _location(name: str) -> str:
-    """The same for all ways to write the path of one data set; a name without folders stands for itself."""
-    from dear.data.sources.huggingface import PREFIX
-
-    kind = PREFIX if name.startswith(PREFIX) else ""
-    path = expanded(name.removeprefix(kind))
-    return kind + os.path.realpath(path) if os.sep in name and os.path.exists(path) else name
+    return tuple(dict.fromkeys(chain.from_iterable(sets.get(name, [name]) for name in names)))
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,15 @@
-"""One pass of a method over labelled images: the logits that all metrics are computed from."""
+"""One pass of a method over labelled images: the logits that all metrics are computed from, and the file of
+predictions beside the record of a run.
+"""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+from zipfile import BadZipFile
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
@@ -11,10 +17,17 @@ from torch import Tensor
 from dear.backbone.choice import Precision
 from dear.backbone.precision import mixed, precision_for
 from dear.data.dataset import Images
+from dear.data.fewshot import Subset
+from dear.data.images.photos import PhotoImages
 from dear.data.images.transforms import load_test_views, prefetch_views, to_unit
+from dear.errors import DataError, without_surrogates
 from dear.methods.base import Method
 from dear.progress import Progress, silent
 from dear.training.trunks import TrunkCache, trunk_facts
+from dear.writing import output_file
+
+MOST_LOGITS, FEWEST_LOGITS = 1_000_000, 10
+"""Logits of a part that are written, and of each of its images at least: of all classes, or the highest."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +65,97 @@ class Predictions:
     def probabilities(self, dtype: torch.dtype = torch.float64) -> Float[Tensor, "item class"]:
         """softmax(logits / temperature)."""
         return (self.logits.to(dtype) / self.temperature).softmax(dim=1)
+
+
+@dataclass(frozen=True)
+class ImagePredictions:
+    """What a classifier predicts for each image of a part of its results; classes are numbers in ``classes``.
+
+    Attributes:
+        classes: The candidate classes.
+        labels: The class of each image.
+        top: The classes with the highest logits, the highest first.
+        logits: The logits of these.
+        label_logits: The logit of the image's own class.
+        log_sums: Logarithm of the sum of exp(logit) over all classes.
+        indices: The numbers of the images among the test images of their data set.
+        paths: The image files within ``folder``; none if the images have no files.
+    """
+
+    classes: np.ndarray
+    labels: Int[np.ndarray, "item"]
+    top: Int[np.ndarray, "item top"]
+    logits: Float[np.ndarray, "item top"]
+    label_logits: Float[np.ndarray, "item"]
+    log_sums: Float[np.ndarray, "item"]
+    indices: Int[np.ndarray, "item"]
+    paths: np.ndarray
+    folder: np.ndarray
+
+    @classmethod
+    def of(cls, predictions: Predictions, images: Images) -> "ImagePredictions":
+        """Those for some images: the test images of a data set, or a `Subset` of them."""
+        logits, labels = predictions.logits.double() / predictions.temperature, predictions.labels
+        indices = torch.arange(len(images))
+        while isinstance(images, Subset):
+            indices, images = images.indices[indices], images.images
+        most = max(FEWEST_LOGITS, MOST_LOGITS // max(len(labels), 1))
+        top = logits.argsort(dim=1, descending=True, stable=True)[:, :most]
+        small = np.min_scalar_type(len(predictions.classes))
+        photos = images if isinstance(images, PhotoImages) else None
+        return cls(
+            classes=np.array(predictions.classes, dtype=str),
+            labels=labels.numpy().astype(small),
+            top=top.numpy().astype(small),
+            logits=logits.gather(1, top).numpy(),
+            label_logits=logits.gather(1, labels[:, None])[:, 0].numpy(),
+            log_sums=logits.logsumexp(dim=1).numpy(),
+            indices=indices.numpy(),
+            paths=np.array([photos.paths[index] for index in indices] if photos else [], dtype=str),
+            folder=np.array(str(photos.folder.resolve()) if photos else "", dtype=str),
+        )
+
+
+def save_predictions(path: Path, parts: Mapping[str, ImagePredictions]) -> None:
+    """Write the predictions of a run, by part of its results, as npz with arrays PART/FIELD
+    (docs/reproduce.md); the same predictions give the same bytes. Raises OutputError.
+    """
+    arrays = {
+        f"{without_surrogates(part)}/{name}": value.astype(np.float32) if "logits" in name else value
+        for part, predictions in parts.items()
+        for name, value in asdict(predictions).items()
+    }
+    with output_file(path) as file:
+        np.savez_compressed(file, **arrays)
+
+
+def list_parts(path: Path) -> list[str]:
+    """The parts of the results in a file of predictions. Raises DataError for a damaged one."""
+    with _opened(path) as arrays:
+        return list(dict.fromkeys(name.rpartition("/")[0] for name in arrays.files))
+
+
+def load_predictions(path: Path, part: str) -> ImagePredictions:
+    """The predictions in a part of the results. Raises DataError for a damaged file."""
+    with _opened(path) as arrays:
+        try:
+            return ImagePredictions(
+                **{name: arrays[f"{part}/{name}"] for name in ImagePredictions.__annotations__}
+            )
+        except (KeyError, ValueError, OSError, BadZipFile) as error:
+            raise _damaged(path) from error
+
+
+def _opened(path: Path) -> "np.lib.npyio.NpzFile[Any]":
+    try:
+        arrays: np.lib.npyio.NpzFile[Any] = np.load(path)
+        return arrays
+    except (ValueError, OSError, BadZipFile, EOFError) as error:
+        raise _damaged(path) from error
+
+
+def _damaged(path: Path) -> DataError:
+    return DataError(f"{path} is damaged: remove it with its record, and run it again.")
 
 
 @torch.no_grad()

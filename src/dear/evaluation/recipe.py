@@ -6,7 +6,7 @@ data: world                      # the twelve tasks, or a list, which may name w
                                  # many classes; for transfer protocols, the targets
 source: source                   # transfer protocols only: the data set to train on
 methods: [zero-shot, dear]       # not with ablation; or all, or {method: dear, settings: {beta: 0.5}, ...}
-of: [mask, loss]                 # ablation only: which ones; `without: [K = 7]` omits rows
+of: [mask, loss]                 # ablation only: which ones, by default all; `without: [K = 7]` omits rows
 seeds: [1, 2, 3]
 shots: 16                        # or a list
 model: ViT-B-16                  # if omitted: tiny for data of the Attribute World, else ViT-B-16 with
@@ -20,26 +20,26 @@ about: {...}                     # free: what the recipe reproduces, from where,
 """
 
 import os
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
 from dear.data.settings import DataSettings
-from dear.errors import DataError, DearError, SettingsError, UnknownNameError
-from dear.evaluation.ablations import ablation_plans, ablations
+from dear.errors import DataError, DearError, UnknownNameError
+from dear.evaluation.ablations import ablation_setups, ablations
 from dear.evaluation.experiment import Experiment, RunOptions
-from dear.evaluation.plan import Plan, expand_all
 from dear.evaluation.protocols import PROTOCOLS
 from dear.evaluation.protocols.base import Protocol
 from dear.evaluation.protocols.base_to_novel import BaseToNovel
+from dear.evaluation.resolve import MethodSetup
 from dear.methods.declaration import MethodSettings
-from dear.methods.registry import METHODS, USUAL, known_method, methods_with_roles
+from dear.methods.registry import METHODS, USUAL, known_method
 from dear.reading.files import ReadingError, expanded
 from dear.reading.plain import read_yaml
-from dear.reading.typed import in_utf8, shown, typed
+from dear.reading.typed import in_utf8, typed
 
+ALL = "all"
 ABLATION = "ablation"
 """Takes the place of a protocol: variants of DeAR, in base-to-novel."""
 LISTS = ("data", "methods", "of", "without", "seeds", "shots")
@@ -52,25 +52,15 @@ class RecipeError(DearError):
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe(RunOptions):
-    """The keys of every recipe; the options of its protocol are keys too."""
+    """The keys of recipes, beside the options of their protocols; ``of`` and ``without`` are those of
+    ablations, which have no ``methods``.
+    """
 
     protocol: str
     out: Path = field()  # needed, unlike the option
     about: dict[str, Any] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, kw_only=True)
-class ProtocolRecipe(Recipe):
-    """The keys of a recipe that compares methods."""
-
     methods: tuple[Any, ...] = USUAL
-
-
-@dataclass(frozen=True, kw_only=True)
-class AblationRecipe(Recipe):
-    """The keys of a recipe of DeAR's ablations."""
-
-    of: tuple[str, ...]
+    of: tuple[str, ...] | None = None
     without: tuple[str, ...] = ()
 
 
@@ -78,90 +68,82 @@ def load_recipes(path: Path, out: Path | None = None) -> list[Experiment]:
     """The experiment of a recipe, or those of all recipes in a folder, sorted by name; ``out`` as in
     `load_recipe`. Raises RecipeError.
     """
-    if path.is_dir():
-        recipes = sorted([*path.glob("*.yaml"), *path.glob("*.yml")])
-        if not recipes:
-            raise RecipeError(f"{path} contains no recipe (*.yaml).")
-        return [load_recipe(recipe, out) for recipe in recipes]
-    return [load_recipe(path, out)]
+    if not path.is_dir():
+        return [load_recipe(path, out)]
+    recipes = sorted([*path.glob("*.yaml"), *path.glob("*.yml")])
+    if not recipes:
+        raise RecipeError(f"{path} contains no recipe (*.yaml).")
+    return [load_recipe(recipe, out) for recipe in recipes]
 
 
 def load_recipe(path: Path, out: Path | None = None) -> Experiment:
     """The experiment of a recipe. With ``out`` its records go to a subfolder of that, with the name of the
     recipe's own folder. Raises RecipeError naming the file and the key.
     """
-    # Its name marks the folder of the runs; readers of a text drop a byte order mark.
-    if not in_utf8(path.stem) or path.stem != path.stem.strip("\ufeff").strip():
-        raise RecipeError(
-            f"{path}: its name is not in UTF-8, or begins or ends with a space or a byte order mark: rename "
-            "it."
-        )
+    if not in_utf8(path.stem):  # it marks the folder of the runs
+        raise RecipeError(f"{path}: its name is not in UTF-8: rename it.")
     try:
-        content = read_yaml(path)
-        if not isinstance(content, dict):
-            raise RecipeError(f"{path} contains no keys; a recipe needs at least protocol and out.")
-        return _experiment(content, path, out)
+        return _experiment(typed(read_yaml(path), dict[str, Any], path), path, out)
     except ReadingError as error:
         raise RecipeError(f"there is no recipe {path}." if error.missing else str(error)) from error
-    except RecipeError:
-        raise
     except DearError as error:
         raise RecipeError(f"{path}: {str(error).removeprefix(f'{path}: ')}") from error
 
 
-def _experiment(content: dict[Any, Any], path: Path, out: Path | None) -> Experiment:
+def _experiment(content: dict[str, Any], path: Path, out: Path | None) -> Experiment:
     """The experiment that a recipe's content describes. Raises ReadingError naming the key, DearError."""
-    protocol = _protocol(content, path)
-    for key in ("data", "source", "model", "pretrained"):
-        _require_user(content.get(key), key)
-    content = {
+    kinds: Mapping[str, type[Protocol]] = {**PROTOCOLS, ABLATION: BaseToNovel}
+    name = typed(content.get("protocol"), str, path, "protocol")
+    if name not in kinds:
+        raise UnknownNameError("protocol", name, kinds)
+    options = [option.name for option in fields(kinds[name])]
+    unused = ("methods",) if name == ABLATION else ("of", "without")
+    known = [*options, *(key.name for key in fields(Recipe) if key.name not in unused)]
+    if unknown := [key for key in content if key not in known]:
+        raise UnknownNameError("key", unknown[0], known)
+    protocol = typed({key: content[key] for key in options if key in content}, kinds[name], path)
+    keys = {
         key: [value] if key in LISTS and not isinstance(value, list) else value
         for key, value in content.items()
-        if key not in {option.name for option in fields(protocol)}
+        if key not in options
     }
-    folder = path.parent
-    recipe: Recipe
-    if content["protocol"] == ABLATION:
-        recipe = ablation = typed(content, AblationRecipe, path)
-        plans = ablation_plans(ablation.of, without=ablation.without)
+    recipe, folder = typed(keys, Recipe, path), path.parent
+    if name == ABLATION:
+        setups = ablation_setups(recipe.of or ablations(), without=recipe.without)
     else:
-        recipe = comparison = typed(content, ProtocolRecipe, path)
-        plans = _plans(comparison.methods, protocol, path)
-    options = {option.name: getattr(recipe, option.name) for option in fields(RunOptions)}
-    options |= {
+        setups = tuple(_setup(item, path) for item in expand_all(recipe.methods, protocol.methods()))
+    run_options = {option.name: getattr(recipe, option.name) for option in fields(RunOptions)} | {
         "out": expanded(recipe.out) if out is None else out / recipe.out.name,
         "roles": recipe.roles and _roles(recipe.roles, folder),
         "dataset": _with_paths(recipe.dataset, folder),
     }
-    return Experiment(protocol=protocol, plans=plans, about=recipe.about | {"recipe": path.stem}, **options)
+    about = recipe.about | {"recipe": path.stem}
+    return Experiment(protocol=protocol, methods=setups, about=about, **run_options)
 
 
-def _protocol(content: Mapping[Any, Any], path: Path) -> Protocol:
-    """The protocol of a recipe, with its options. Raises ReadingError, UnknownNameError, and SettingsError
-    for a key that is another protocol's.
+def _setup(item: Any, path: Path) -> MethodSetup:
+    """The setup that an item of ``methods`` describes, a name or keys."""
+    values = {"method": item} if isinstance(item, str) else typed(item, dict[str, Any], path, "methods")
+    content = values.get("settings")
+    setup = typed({**values, "settings": None}, MethodSetup, path, "methods")
+    setup = replace(setup, method=known_method(setup.method))
+    if content:
+        settings = typed(content, METHODS[setup.method].settings, path, f"methods: {setup.method}.settings")
+        setup = replace(setup, settings=_with_files(settings, path.parent))
+    return setup
+
+
+def expand_all(items: Sequence[Any], methods: Iterable[str] = METHODS) -> list[Any]:
+    """Expand "all" in a list of methods, which are names or mappings with the name under "method". "all"
+    stands for each of ``methods`` that no other item names; the result is then in their order.
     """
-    name = typed(content, dict[str, Any], path).get("protocol")
-    if name is None:
-        raise SettingsError("the key 'protocol' is missing.")
-    typed(name, str, path, "protocol")
-    kinds: dict[str, type[Protocol]] = {**PROTOCOLS, ABLATION: BaseToNovel}
-    if name not in kinds:
-        raise UnknownNameError("protocol", name, kinds)
-    keys = {
-        protocol: [
-            key.name
-            for cls in (kind, AblationRecipe if protocol == ABLATION else ProtocolRecipe)
-            for key in fields(cls)
-        ]
-        for protocol, kind in kinds.items()
-    }
-    for key in content:
-        if key not in keys[name] and any(key in others for others in keys.values()):
-            raise SettingsError(f"the key {key!r} does not apply to the protocol {name}.")
-        if key not in keys[name]:
-            raise UnknownNameError("key", key, keys[name])
-    options = {key.name: content[key.name] for key in fields(kinds[name]) if key.name in content}
-    return typed(options, kinds[name], path)
+    if ALL not in items:
+        return list(items)
+    order = list(methods)
+    names = [item.get("method") if isinstance(item, dict) else item for item in items]
+    pairs = [*zip(names, items, strict=True), *((name, name) for name in order if name not in names)]
+    pairs.sort(key=lambda pair: order.index(pair[0]) if pair[0] in order else len(order))
+    return [item for _, item in pairs if item != ALL]
 
 
 def restrict(
@@ -176,52 +158,28 @@ def restrict(
 
     Raises DataError for a data set or method that none of them has, and if an experiment is left empty.
     """
-    parts = list(experiments)
-    if data is not None:
-        _require_known("data set", data, [name for part in parts for name in part.data])
-        parts = [replace(part, data=_part("data sets", part, part.data, data)) for part in parts]
-    if methods is not None:
-        available = [plan.method for part in parts for plan in part.plans]
-        methods = expand_all(methods, dict.fromkeys(available))
-        _require_known("method", methods, available)
-        for index, part in enumerate(parts):
-            names = _part("methods", part, [plan.method for plan in part.plans], methods)
-            plans = tuple(plan for plan in part.plans if plan.method in names)
-            parts[index] = replace(part, plans=plans)
-    if seeds is not None:
-        parts = [replace(part, seeds=tuple(seeds)) for part in parts]
+    known_data = dict.fromkeys(name for part in experiments for name in part.data)
+    known_methods = dict.fromkeys(setup.method for part in experiments for setup in part.methods)
+    data = [*known_data] if data is None else data
+    methods = [*known_methods] if methods is None else expand_all(methods, known_methods)
+    for kind, names, known in (("data set", data, known_data), ("method", methods, known_methods)):
+        if unknown := [name for name in names if name not in known]:
+            raise DataError(
+                f"no recipe to run has the {kind} {unknown[0]!r}: available are {', '.join(known)}."
+            )
+    parts = []
+    for part in experiments:
+        kept = [name for name in part.data if name in data]
+        setups = [setup for setup in part.methods if setup.method in methods]
+        if not kept or not setups:
+            own = dict.fromkeys(setup.method for setup in part.methods)
+            raise DataError(
+                f"the recipe {part.recipe} has none of the data sets and methods: it has "
+                f"{', '.join(part.data)} and {', '.join(own)}."
+            )
+        chosen = part.seeds if seeds is None else tuple(seeds)
+        parts.append(replace(part, data=tuple(kept), methods=tuple(setups), seeds=chosen))
     return parts
-
-
-def _require_known(kind: str, names: Sequence[str], available: Sequence[str]) -> None:
-    for name in names:
-        if name not in available:
-            listing = ", ".join(dict.fromkeys(available))
-            raise DataError(f"no recipe to run has the {kind} {name!r}: available are {listing}.")
-
-
-def _part(
-    kind: str, experiment: Experiment, available: Sequence[str], names: Sequence[str]
-) -> tuple[str, ...]:
-    part = tuple(name for name in available if name in names)
-    if not part:
-        title = f"the recipe {experiment.recipe}" if experiment.recipe else experiment.protocol.name
-        raise DataError(
-            f"{title} has none of the {kind} {', '.join(names)}: it has "
-            f"{', '.join(dict.fromkeys(available))}."
-        )
-    return part
-
-
-def _require_user(value: Any, key: str) -> None:
-    """Raise SettingsError for a name, or one in a list, that begins with ~ and names neither a user nor a
-    file here.
-    """
-    for name in value if isinstance(value, list) else [value]:
-        try:
-            expanded(name if isinstance(name, str) else "")
-        except ReadingError as error:
-            raise SettingsError(f"the key {key!r} is {shown(name)}: {error.reason}.") from error
 
 
 def _roles(path: Path, folder: Path) -> Path:
@@ -236,13 +194,7 @@ def _with_paths(settings: DataSettings, folder: Path) -> DataSettings:
     if settings.classnames is not None:
         settings = replace(settings, classnames=folder / expanded(settings.classnames))
     if settings.template is not None and "{" not in settings.template:  # a file of templates
-        file = folder / expanded(settings.template)
-        if "{" in str(file):
-            raise SettingsError(
-                f"the key 'dataset.template' is {shown(settings.template)} in a folder with {{ in its name, "
-                "by which a template is told from a file: rename the folder."
-            )
-        settings = replace(settings, template=str(file))
+        settings = replace(settings, template=str(folder / expanded(settings.template)))
     return settings
 
 
@@ -253,38 +205,5 @@ def _with_files(settings: MethodSettings, folder: Path) -> MethodSettings:
         value = getattr(settings, setting.name)
         if setting.name in settings.paths and value != setting.default:
             file = str(folder / expanded(value))
-            files[setting.name] = (
-                file if os.sep in file else os.path.join(".", file)
-            )  # no word, as "templates"
+            files[setting.name] = file if os.sep in file else os.path.join(".", file)  # no word: "templates"
     return settings.with_values(**files)
-
-
-def _plans(items: Sequence[Any], protocol: Protocol, path: Path) -> tuple[Plan, ...]:
-    plans = tuple(
-        _plan(item, path, f"methods[{items.index(item)}]" if item in items else "methods")
-        for item in expand_all(items, protocol.methods())
-    )
-    for (method, variant), times in Counter((plan.method, plan.variant) for plan in plans).items():
-        if times > 1:
-            name = f"{method} ({variant})" if variant else method
-            raise SettingsError(f"{times} items of 'methods' are called {name}: give all but one a label.")
-    return plans
-
-
-def _plan(item: Any, path: Path, key: str) -> Plan:
-    values = dict(item) if isinstance(item, dict) else {"method": item} if isinstance(item, str) else item
-    raw_settings = values.pop("settings", None) if isinstance(item, dict) else None
-    plan = typed(values, Plan, path, key)
-    plan = replace(plan, method=known_method(plan.method))
-    if raw_settings is not None:
-        settings = typed(raw_settings, METHODS[plan.method].settings, path, f"{key}.settings")
-        settings = _with_files(settings, path.parent)
-        plan = replace(plan, settings=settings if raw_settings else None)
-    for name in ("role_variant", "quantile", "attributes"):
-        if isinstance(item, dict) and name in item and not plan.needs_roles:
-            methods = " or ".join(methods_with_roles())
-            raise SettingsError(f"{plan.method} has no head roles: the key {name!r} applies to {methods}.")
-    rows = [row.label for ablation in ablations().values() for row in ablation.rows]
-    if plan.label and plan.label in rows:
-        raise SettingsError(f"the label {plan.label!r} is that of an ablation row: choose another.")
-    return plan

@@ -1,21 +1,16 @@
-"""Run records: one JSON object per run, written atomically (docs/reproduce.md). Every part is checked
-once, when it is read, so that other code can rely on it. Light to import.
-"""
+"""Run records: one JSON object per run, written atomically (docs/reproduce.md). Light to import."""
 
-import json
 import os
 import re
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NotRequired, TypedDict
+from typing import Any
 
 from dear.errors import DataError, OutputError
 from dear.evaluation.protocols import PROTOCOLS
-from dear.evaluation.schema import SCHEMA, MistakesEntry, Record, check_scores
+from dear.evaluation.schema import SCHEMA, Record, part_of
 from dear.reading.files import ReadingError
-from dear.reading.plain import parse_json, read_json
+from dear.reading.plain import read_json
 from dear.reading.typed import shown, typed
-from dear.roles.table import Evidence, HeadRole
 
 RECORD_NAME = re.compile(r"-\d+shot-seed-?\d+-[0-9a-f]{8}\.json\Z")
 """The end of the name that `dear.evaluation.resolve.run_name` gives to a record."""
@@ -36,40 +31,20 @@ def make_folder(folder: Path) -> None:
         raise OutputError(f"cannot write to {folder}: no permission. Choose another place with --out.")
 
 
-def read_record(path: Path, **of: str | None) -> dict[str, Any]:
+def read_record(path: Path, **expected: str | None) -> dict[str, Any]:
     """Read a record. Raises DataError for a damaged file, another schema, or a record with another key or
-    variant than that ``of`` the run.
+    variant than ``expected``.
     """
     try:
         record = typed(read_json(path, file_names=True), dict[str, Any], path)
         check_record(record)
-        for name, value in of.items():
+        for name, value in expected.items():
             if record.get(name) != value:
                 raise DataError(f"it is that of another run, whose {name} is {shown(record.get(name))}")
     except DataError as error:
         reason = error.reason if isinstance(error, ReadingError) else str(error).rstrip(".")
         raise DataError(f"{path} is not a run record: {reason}. Remove it and run it again.") from error
     return record
-
-
-def check_facts(facts: Mapping[str, Any]) -> None:
-    """Raise DataError, before a run begins, if a record with what is known of it could not be read."""
-    try:
-        record = parse_json(json.dumps({**facts, "results": {}}), "it")
-        _check(typed(record, Record, ""))
-    except DataError as error:
-        reason = error.reason if isinstance(error, ReadingError) else str(error).rstrip(".")
-        run = f"{shown(facts['method'])} on {shown(facts['dataset']['name'])}"
-        raise DataError(f"{run} would leave a record that cannot be read: {reason}. Change that.") from error
-
-
-class Table(TypedDict):
-    """The parts of a role table that are plotted."""
-
-    heads: list[HeadRole]
-    attributes: NotRequired[list[str]]
-    source: NotRequired[str]
-    evidence: NotRequired[dict[str, Any]]
 
 
 def check_record(record: dict[str, Any]) -> None:
@@ -81,42 +56,12 @@ def check_record(record: dict[str, Any]) -> None:
             f"it has schema {shown(record.get('schema'))}, this version reads schema {SCHEMA}: "
             "report it with the version of dear that wrote it"
         )
-    if "protocol" not in record:
-        raise DataError("the run record lacks 'protocol'")
-    name = record["protocol"]
-    if not isinstance(name, str) or name not in PROTOCOLS:
+    name = part_of(record, "protocol")
+    if name not in [*PROTOCOLS]:
         raise DataError(f"its protocol {shown(name)} is not one of {', '.join(PROTOCOLS)}")
     try:
-        _check(typed(record, Record, ""))
-        PROTOCOLS[name]().check_record(record)
+        typed(record, Record, "")
     except ReadingError as error:
         raise DataError(error.reason) from None
-
-
-def _check(record: Record) -> None:
-    roles = record.get("roles")
-    if roles is not None and "table" in roles:
-        table = typed(roles["table"], Table, "", "roles.table")
-        if evidence := table.get("evidence"):
-            typed(evidence, Evidence, "", "roles.table.evidence")
-    parts = set[tuple[str | int, ...]]()
-    for at, entry in enumerate(record.get("mistakes", [])):
-        part = tuple(entry["part"])
-        if not part or part in parts:
-            raise DataError(f"its mistakes[{at}].part is {shown(entry['part'])}: each names a part, once")
-        parts.add(part)
-        check_scores(record, *part)
-        _check_mistakes(entry, f"its mistakes[{at}]")
-    for at, epoch in enumerate(record.get("train", {}).get("epochs", [])):
-        if "loss" not in epoch:
-            raise DataError(f"its train.epochs[{at}] lacks the key 'loss'")
-
-
-def _check_mistakes(entry: MistakesEntry, what: str) -> None:
-    count = len(entry["classes"])
-    if any(len(counts) != count for counts in (entry["images"], entry["correct"], entry["predicted"])):
-        raise DataError(f"{what} has counts of another number of classes than {count}")
-    labels = [label for *pair, _ in entry["confusions"] for label in pair]
-    labels += [label for example in entry["examples"] for label in (example.label, example.prediction)]
-    if any(label >= count for label in labels):
-        raise DataError(f"{what} names class {max(labels)} of {count}, counted from 0")
+    for part in PROTOCOLS[name].scored:
+        part_of(record, "results", part, "accuracy")

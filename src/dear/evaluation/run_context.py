@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
+from types import MappingProxyType
 from typing import Any, Self
 
 import torch
@@ -12,9 +13,8 @@ from dear.backbone.clip import Clip
 from dear.backbone.load import load_clip, named_weights
 from dear.backbone.precision import half, precision_for
 from dear.data.dataset import Dataset
-from dear.evaluation.plan import Plan, Select
 from dear.evaluation.protocols.base import Protocol
-from dear.evaluation.resolve import ResolvedRun, Training, resolve_settings
+from dear.evaluation.resolve import MethodSetup, ResolvedRun, Select, Training, resolve_settings
 from dear.methods.base import Method
 from dear.methods.declaration import Published
 from dear.methods.registry import METHODS, frozen_clip
@@ -37,11 +37,9 @@ class RunContext:
         fabric: Where to train; one process on the model's device if None.
         keep: Keep the states of methods trained on base classes, for later tests.
         trained: States of trained methods: those trained on a whole data set, teachers, and those kept.
-        halves: Copies of models with weights in float16, by model, made when a run asks for one.
-        clips: Backbones of teachers, by name and weights.
         named_by: The recipe that names the models; "" if the user does.
-        unadapted: The frozen backbones as methods, by model, with the classes that each was set to last.
-        tables: Role tables of plans, by `roles` and what plans change in it.
+        clips: Copies of models in float16, by model, and the backbones of teachers, by name and weights.
+        unadapted: Frozen backbones as methods, by model and classes.
     """
 
     clip: Clip
@@ -54,12 +52,8 @@ class RunContext:
     keep: bool = False
     trained: dict[str, tuple[dict[str, torch.Tensor], list[dict[str, Any]]]] = field(default_factory=dict)
     named_by: str = ""
-    halves: dict[Clip, Clip] = field(default_factory=dict)
-    clips: dict[tuple[str, str | None], Clip] = field(default_factory=dict)
-    unadapted: dict[Clip, tuple[Method, tuple[tuple[str, ...], tuple[str, ...]]]] = field(
-        default_factory=dict
-    )
-    tables: dict[tuple[Any, ...], RoleTable | None] = field(default_factory=dict)
+    clips: dict[Clip | tuple[str, str | None], Clip] = field(default_factory=dict)
+    unadapted: dict[tuple[Any, ...], Method] = field(default_factory=dict)
 
     @property
     def main(self) -> bool:
@@ -70,83 +64,72 @@ class RunContext:
         """The model in the type of weights that a precision has."""
         if precision != HALF:
             return self.clip
-        if self.clip not in self.halves:
-            self.halves[self.clip] = half(self.clip)
-        return self.halves[self.clip]
+        if self.clip not in self.clips:
+            self.clips[self.clip] = half(self.clip)
+        return self.clips[self.clip]
 
     def frozen(self, classnames: Sequence[str], templates: Sequence[str], precision: str) -> Method:
         """The frozen backbone as a method, set to these classes."""
-        clip, classes = self.clip_in(precision), (tuple(classnames), tuple(templates))
-        method, before = self.unadapted.get(clip) or (frozen_clip(clip), None)
-        if before != classes:
-            method.set_classes(*classes)
-        self.unadapted[clip] = method, classes
-        return method
+        clip = self.clip_in(precision)
+        key = clip, tuple(classnames), tuple(templates)
+        if key not in self.unadapted:
+            self.unadapted[key] = frozen_clip(clip)
+            self.unadapted[key].set_classes(classnames, templates)
+        return self.unadapted[key]
 
     def resolve(
-        self, protocol: Protocol, datasets: Sequence[Dataset], plan: Plan, *, seed: int, shots: int = 16
-    ) -> ResolvedRun:
-        """Resolve a run on some data sets, the one that is trained on first. Raises UnknownNameError
-        for the method, SettingsError and, for the backbone of a teacher, as `load_clip` does.
-        """
-        run = self._resolve(protocol, datasets, plan, seed, shots, self.clip, {})
-        if (teacher := METHODS[plan.method].teacher) is None:
-            return run
-        clip, published = self.of_teacher(run).clip, run.settings.teacher_training
-        return replace(
-            run, teacher=self._resolve(protocol, datasets, Plan(teacher), seed, shots, clip, published)
-        )
-
-    def _resolve(
         self,
         protocol: Protocol,
         datasets: Sequence[Dataset],
-        plan: Plan,
+        setup: MethodSetup,
+        *,
         seed: int,
-        shots: int,
-        clip: Clip,
-        published: Published,
+        shots: int = 16,
+        published: Published = MappingProxyType({}),
     ) -> ResolvedRun:
-        """A run without its teacher; ``published`` replaces training settings of the method's authors."""
+        """Resolve a run on some data sets, the one that is trained on first; ``published`` replaces training
+        settings of the method's authors. Raises UnknownNameError for the method, SettingsError and, for the
+        backbone of a teacher, as `load_clip` does.
+        """
         source = datasets[0].name
-        method, training = resolve_settings(protocol, plan, source, shots, self.training, published)
-        return ResolvedRun(
+        method, training = resolve_settings(protocol, setup, source, shots, self.training, published)
+        run = ResolvedRun(
             protocol,
-            plan,
+            setup,
             seed,
             shots,
             tuple(datasets),
             method.settings.for_data(source),
-            replace(training, precision=precision_for(clip, training.precision)),
+            replace(training, precision=precision_for(self.clip, training.precision)),
             self.select,
-            self._table(plan, seed),
-            asdict(clip.identity),
+            setup.table(self.roles, seed),
+            asdict(self.clip.identity),
             method.rows,
         )
+        if (teacher := METHODS[setup.method].teacher) is None:
+            return run
+        options: dict[str, Any] = {
+            "seed": seed, "shots": shots, "published": run.settings.teacher_training
+        }  # fmt: skip
+        return replace(
+            run, teacher=self.of_teacher(run).resolve(protocol, datasets, MethodSetup(teacher), **options)
+        )
 
-    def set_by_user(self, plan: Plan) -> dict[str, list[str]]:
-        """The names of the settings of a plan's method, and of its training, that the user set."""
+    def set_by_user(self, setup: MethodSetup) -> dict[str, list[str]]:
+        """The names of the settings of a setup's method, and of its training, that the user set."""
         training = vars(self.training).items()
         is_complete = isinstance(self.training, TrainSettings)
         return {
-            "method": sorted(plan.settings.set_by_user) if plan.settings else [],
+            "method": sorted(setup.settings.set_by_user) if setup.settings else [],
             "train": sorted(name for name, value in training if is_complete or value is not None),
         }
 
-    def _table(self, plan: Plan, seed: int) -> RoleTable | None:
-        """The role table of a run; shuffled roles are a different permutation for each seed."""
-        key = id(self.roles), plan.needs_roles, plan.role_variant, plan.quantile, plan.attributes
-        if key not in self.tables:  # once for all seeds: a stranger's table may take long
-            self.tables[key] = plan.table(self.roles)
-        table = self.tables[key]
-        return table.shuffled(seed) if table is not None and plan.role_variant == "shuffled" else table
-
     def of_teacher(self, run: ResolvedRun) -> Self:
         """The context that the teacher of a run's method is trained in. Raises as `load_clip` does."""
-        model, _ = key = run.settings.teacher_backbone()
+        model, weights = key = run.settings.teacher_backbone()
         if not model:
             return self
         if key not in self.clips:
-            weights, device = named_weights(*key, self.named_by), self.clip.image.projection.device
+            weights, device = named_weights(model, weights, self.named_by), self.clip.image.projection.device
             self.clips[key] = load_clip(model, weights, device=device, named_by=self.named_by)
         return replace(self, clip=self.clips[key])

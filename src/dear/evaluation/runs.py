@@ -19,34 +19,33 @@ from dear.data.image_check import leave_out_copies
 from dear.data.loading import load_dataset
 from dear.errors import DataError
 from dear.evaluation.experiment import Experiment, Run
-from dear.evaluation.plan import Plan
+from dear.evaluation.predictions import save_predictions
 from dear.evaluation.protocols.base import Protocol
 from dear.evaluation.protocols.base_to_novel import BaseToNovel
-from dear.evaluation.records import check_facts, make_folder, read_record
-from dear.evaluation.resolve import ResolvedRun, Training
+from dear.evaluation.records import make_folder, read_record
+from dear.evaluation.resolve import MethodSetup, ResolvedRun, Training
 from dear.evaluation.run_context import RunContext
 from dear.evaluation.trial import (
     Trial,
     check_prompts,
     find_longest_name,
     remove_checkpoints,
-    require_files,
-    run_facts,
     run_record,
     validation_images,
 )
 from dear.methods.registry import check_towers, known_method
 from dear.progress import TrainingStep
-from dear.roles.packaged import role_table
+from dear.roles.packaged import find_role_table, role_table
 from dear.roles.table import RoleTable
 from dear.training.checkpoint import CheckpointError, set_aside
 from dear.training.settings import TrainOptions
 from dear.training.trunks import origin, view_cache
-from dear.writing import UNFINISHED, write_json
+from dear.writing import UNFINISHED, output_file, write_json
 
 RunProgress = Callable[[str, TrainingStep | None], None]
 """Called with the name of a run after each step of its training, and with None at its end."""
-Load = Callable[[str], Dataset]
+Records = dict[str, tuple[dict[str, Any], Path | None]]
+"""Records of runs, and their files, by key."""
 
 
 def silent(_run: str, _step: TrainingStep | None) -> None:
@@ -61,14 +60,13 @@ class Runner:
         self._load = lru_cache(maxsize=2)(load_dataset)
         self._leave_out_copies = lru_cache(maxsize=2)(leave_out_copies)
         self._contexts: dict[tuple[BackboneName, Path | None], RunContext] = {}
+        # Of the last experiment and run: there may be thousands of runs in a row.
         self._context: tuple[Experiment, RunContext] | None = None
         self._datasets: tuple[Experiment, tuple[str, ...], list[Dataset]] | None = None
-        self._records: dict[str, dict[str, Any]] = {}
+        self._records: Records = {}
 
     def context(self, experiment: Experiment) -> RunContext:
-        """The context of an experiment; experiments with the same model share the model and all caches.
-        It is the same for all runs, of which there may be thousands.
-        """
+        """The context of an experiment; experiments with the same model share the model and all caches."""
         if self._context is None or self._context[0] is not experiment:
             self._context = experiment, self._make_context(experiment)
         return self._context[1]
@@ -83,20 +81,15 @@ class Runner:
             self._contexts[model] = RunContext(clip, fabric=self.fabric, named_by=named_by)
         shared = self._contexts[model]
         experiment.dataset.require_short_side(shared.clip.image_size)
-        for plan in experiment.plans:
-            check_towers(known_method(plan.method), shared.clip)
-        if shared.roles is None and any(plan.needs_roles for plan in experiment.plans):
-            shared.roles = role_table(shared.clip, experiment.roles)
+        for setup in experiment.methods:
+            check_towers(known_method(setup.method), shared.clip)
+        with_roles = [setup for setup in experiment.methods if setup.declared.needs_roles]
+        if shared.roles is None and with_roles:
+            optional = experiment.roles is None and all(setup.can_lack_roles for setup in with_roles)
+            clip = shared.clip
+            shared.roles = find_role_table(clip) if optional else role_table(clip, experiment.roles)
         views = view_cache(experiment.train, experiment.dataset.cache_folder())
         return replace(shared, training=experiment.train, select=experiment.select, views=views)
-
-    def load(self, experiment: Experiment) -> Load:
-        """The function that loads the data sets that an experiment trains on, by name."""
-        return partial(self._load, settings=experiment.dataset)
-
-    def load_target(self, experiment: Experiment) -> Load:
-        """The same for data sets that it only tests on: all images, where a data set has no split."""
-        return partial(self._load, settings=replace(experiment.dataset, test_share=1.0))
 
     def check(self, experiment: Experiment) -> None:
         """Check an experiment before anything is computed. Raises DearError."""
@@ -107,36 +100,40 @@ class Runner:
         check_methods(experiment, context, [*datasets.values()])
 
     def load_all(self, experiment: Experiment) -> dict[str, Dataset]:
-        """The data sets of an experiment by name. Raises DearError for one that is unavailable."""
-        load, source = self.load(experiment), experiment.protocol.trained_on
+        """The data sets of an experiment by name, the one that all others are tested on after, if there is
+        one, last. Raises DearError for one that is unavailable.
+        """
+        source = experiment.protocol.trained_on
         if source is None:
-            return {name: self._leave_out_copies(load(name), load(name)) for name in experiment.data}
-        tested, trained_on = self.load_target(experiment), load(source)
-        datasets = {**{name: tested(name) for name in experiment.data}, source: trained_on}
-        return {name: self._leave_out_copies(dataset, trained_on) for name, dataset in datasets.items()}
+            return {name: self._load_for(experiment, name, name) for name in experiment.data}
+        return {name: self._load_for(experiment, name, source) for name in (*experiment.data, source)}
+
+    def _load_for(self, experiment: Experiment, name: str, source: str) -> Dataset:
+        """A data set that is tested on after training on the source, without copies of the source's images.
+        If it is not the source and has no split, it is tested on as a whole.
+        """
+        trained_on, settings = self._load(source, experiment.dataset), experiment.dataset
+        dataset = trained_on if name == source else self._load(name, replace(settings, test_share=1.0))
+        return self._leave_out_copies(dataset, trained_on)
+
+    def datasets(self, experiment: Experiment, run: Run) -> list[Dataset]:
+        """The data sets of a run, the one that is trained on first."""
+        names, loaded = (run.dataset, *run.targets), self._datasets
+        if loaded is None or loaded[0] is not experiment or loaded[1] != names:
+            datasets = [self._load_for(experiment, name, run.dataset) for name in names]
+            loaded = self._datasets = experiment, names, datasets
+        return loaded[2]
 
     def resolve(self, experiment: Experiment, run: Run) -> ResolvedRun:
         """A run of an experiment with everything that its results depend on."""
         datasets, context = self.datasets(experiment, run), self.context(experiment)
-        return context.resolve(run.protocol, datasets, run.plan, seed=run.seed, shots=run.shots)
-
-    def datasets(self, experiment: Experiment, run: Run) -> list[Dataset]:
-        """The data sets of a run, the one that is trained on first; loaded once for the runs in a row that
-        share them.
-        """
-        names, loaded = (run.dataset, *run.targets), self._datasets
-        if loaded is None or loaded[0] is not experiment or loaded[1] != names:
-            source, target = self.load(experiment)(names[0]), self.load_target(experiment)
-            datasets = [source, *map(target, names[1:])]
-            datasets = [self._leave_out_copies(dataset, source) for dataset in datasets]
-            loaded = self._datasets = experiment, names, datasets
-        return loaded[2]
+        return context.resolve(run.protocol, datasets, run.setup, seed=run.seed, shots=run.shots)
 
     def existing(self, experiment: Experiment, run: Run) -> dict[str, Any] | None:
         """The record of a run that has been made; None if there is none."""
         resolved = self.resolve(experiment, run)
         path = resolved.file(experiment.out)
-        return read_record(path, key=resolved.key, variant=run.plan.variant) if path.exists() else None
+        return read_record(path, key=resolved.key, variant=run.setup.variant) if path.exists() else None
 
     def prepared(self, experiment: Experiment, run: Run) -> dict[str, Any]:
         """The arguments of `run_one` for a run of an experiment, whose record is copied if another experiment
@@ -159,7 +156,7 @@ def check_data(experiment: Experiment, datasets: Mapping[str, Dataset]) -> None:
     Raises DataError.
     """
     protocol, source = experiment.protocol, experiment.protocol.trained_on
-    locations, identities = dict[str, tuple[str, str]](), dict[str, tuple[str, str]]()
+    identities = dict[str, tuple[str, str]]()
     for name in experiment.data if source is None else [source, *experiment.data]:
         dataset = datasets[name]
         earlier, identity = identities.setdefault(dataset.name, (name, dataset.identity))
@@ -168,21 +165,24 @@ def check_data(experiment: Experiment, datasets: Mapping[str, Dataset]) -> None:
                 f"{earlier} and {name} are both called {dataset.name}, by which reports tell data sets "
                 "apart: rename one of them."
             )
+    locations = dict[str, tuple[str, str]]()
     for name in experiment.data if source is None else [source]:  # each has its own records
-        location, _ = origin(datasets[name].test, torch.empty(0, dtype=torch.int64))
-        earlier, its_location = locations.setdefault(datasets[name].identity, (name, location))
+        dataset = datasets[name]
+        location, _ = origin(dataset.test, torch.empty(0, dtype=torch.int64))
+        earlier, its_location = locations.setdefault(dataset.identity, (name, location))
         if location != its_location:
             raise DataError(
                 f"{earlier} and {name} have the same paths, labels, sizes of files and class names, by which "
                 "records tell data sets apart: run each by itself, with its own --out."
             )
-        targets = [] if source is None else [datasets[target] for target in experiment.data]
-        protocol.check_data(datasets[name], targets)
-        if any(plan.trains for plan in experiment.plans):
-            classes = protocol.training_classes(len(datasets[name].classnames))
-            draw_few(datasets[name], max(experiment.shots), experiment.seeds[0], classes)
+        protocol.check_data(
+            dataset, [] if source is None else [datasets[target] for target in experiment.data]
+        )
+        if any(setup.declared.trains for setup in experiment.methods):
+            classes = protocol.training_classes(len(dataset.classnames))
+            draw_few(dataset, max(experiment.shots), experiment.seeds[0], classes)
             if experiment.select == "val":
-                validation_images(datasets[name], classes)
+                validation_images(dataset, classes)
 
 
 def check_methods(experiment: Experiment, context: RunContext, datasets: Sequence[Dataset]) -> None:
@@ -198,13 +198,12 @@ def check_methods(experiment: Experiment, context: RunContext, datasets: Sequenc
     for part in datasets:
         texts = [fill(template, part.classnames) for template in part.templates]
         context.clip.check_prompts(part.classnames, texts)
-    for plan in experiment.plans:
+    for setup in experiment.methods:
         protocol, seed, shots = experiment.protocol, experiment.seeds[0], max(experiment.shots)
-        runs = [context.resolve(protocol, [dataset], plan, seed=seed, shots=shots) for dataset in trained_on]
+        runs = [context.resolve(protocol, [dataset], setup, seed=seed, shots=shots) for dataset in trained_on]
         for run in {run.settings: run for run in runs}.values():  # most are the same for all data sets
             check_prompts(context, run, longest, [template])
         for run in runs:
-            check_facts(run_facts(context, run))
             class_names = run.source.classnames
             tested_on = class_names if protocol.trained_on is None else [name for name, _ in names]
             run.settings.check_classes(
@@ -217,51 +216,55 @@ def run_one(
     run: ResolvedRun,
     *,
     out: Path | None = None,
-    records: dict[str, dict[str, Any]] | None = None,
+    records: Records | None = None,
     start_over: bool = False,
     progress: RunProgress = silent,
 ) -> dict[str, Any]:
-    """Make a run and write its record into ``out``, or read the existing record.
+    """Make a run and write its record and its predictions (.npz) into ``out``, or read the existing record.
 
     An interrupted run resumes from its checkpoint in ``out``/unfinished; with ``start_over`` a damaged
-    checkpoint is set aside and the run starts over. ``records`` holds records by the keys of their runs: a
-    run in it is copied. Raises DataError for data sets that the protocol cannot run on.
+    checkpoint is set aside and the run starts over. ``records`` holds records and their files by the keys of
+    their runs: a run in it is copied. Raises DataError for data sets that the protocol cannot run on.
     """
     records = {} if records is None else records
-    path = None if out is None else run.file(out)
-    checkpoint = None if out is None else run.file(out / UNFINISHED, ".pt")
-    if checkpoint is not None:
-        require_files(checkpoint)
+    path, checkpoint = (None, None) if out is None else (run.file(out), run.file(out / UNFINISHED, ".pt"))
     if path is not None and path.exists():
-        record = read_record(path, key=run.key, variant=run.plan.variant)
-    else:
-        record = records.get(run.key, {}) | {"variant": run.plan.variant}
-        if run.key not in records:
-            run.protocol.check_plan(run.plan)
-            run.protocol.check_data(run.source, run.targets)
-            check_facts(run_facts(context, run))
-            context.cache.begin(run.source.identity)
-            share = context.keep or run.protocol.trained_on is not None
-            of_run = partial(progress, run.name)
-            begin = partial(Trial, context, run, checkpoint, of_run, label=run.name, share=share)
-            trial = begin()
-            try:
-                results = run.protocol.run(trial)
-            except CheckpointError as error:
-                if not start_over:
-                    raise
-                if context.main:
-                    set_aside(error.path)
-                if context.fabric is not None:
-                    context.fabric.barrier()
-                trial = begin()
-                results = run.protocol.run(trial)
-            record = run_record(trial, results)
+        record = read_record(path, key=run.key, variant=run.setup.variant)
+    elif run.key in records:
+        record, earlier = records[run.key]
+        record = record | {"variant": run.setup.variant}
         if path is not None and context.main:
+            if earlier is not None and earlier.with_suffix(".npz").exists():
+                with output_file(path.with_suffix(".npz")) as file:
+                    file.write(earlier.with_suffix(".npz").read_bytes())
+            write_json(path, record)
+    else:
+        run.protocol.check_method(run.setup.declared)
+        run.protocol.check_data(run.source, run.targets)
+        context.cache.begin(run.source.identity)
+        share = context.keep or run.protocol.trained_on is not None
+        report = partial(progress, run.name)
+        make_trial = partial(Trial, context, run, checkpoint, report, label=run.name, share=share)
+        trial = make_trial()
+        try:
+            results = run.protocol.run(trial)
+        except CheckpointError as error:
+            if not start_over:
+                raise
+            if context.main:
+                set_aside(error.path)
+            if context.fabric is not None:
+                context.fabric.barrier()
+            trial = make_trial()
+            results = run.protocol.run(trial)
+        record = run_record(trial, results)
+        if path is not None and context.main:
+            if trial.predictions:
+                save_predictions(path.with_suffix(".npz"), trial.predictions)
             write_json(path, record)
     if checkpoint is not None and context.main:  # even with a record: a process may have ended in between
         remove_checkpoints(checkpoint)
-    records[run.key] = record
+    records[run.key] = record, path
     progress(run.name, None)
     return record
 
@@ -269,7 +272,7 @@ def run_one(
 def run_all(
     clip: Clip,
     datasets: Iterable[Dataset],
-    plans: Sequence[Plan],
+    methods: Sequence[MethodSetup],
     *,
     protocol: Protocol | None = None,
     seeds: Sequence[int] = (1,),
@@ -280,7 +283,7 @@ def run_all(
     start_over: bool = False,
     progress: RunProgress = silent,
 ) -> list[dict[str, Any]]:
-    """Run a protocol (base-to-novel if None) for every data set, seed and plan; returns the records in that
+    """Run a protocol (base-to-novel if None) for every data set, seed and method; returns the records in that
     order.
 
     With ``out`` each record is written there at once, and a run whose record already exists is read instead
@@ -295,12 +298,12 @@ def run_all(
     return [
         run_one(
             context,
-            context.resolve(protocol, [dataset], plan, seed=seed, shots=shots),
+            context.resolve(protocol, [dataset], setup, seed=seed, shots=shots),
             out=out,
             start_over=start_over,
             progress=progress,
         )
         for dataset in datasets
         for seed in seeds
-        for plan in plans
+        for setup in methods
     ]

@@ -2,19 +2,13 @@
 report uses it too.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Annotated, Any, NotRequired, TypedDict
+from typing import Any, NotRequired, TypedDict
 
-from dear.errors import DataError, without_surrogates
-from dear.reading.typed import Count, Number, Range, Share, typed
+from dear.errors import DataError
+from dear.reading.typed import Number
 
 SCHEMA = 2
 """The number of the structure of records; no other is read."""
-
-MOST_IMAGES = 10**12
-"""Of a class or a confusion: the sums of many records stay within 64 bits."""
-ImageCount = Annotated[int, Range(0, MOST_IMAGES)]
 
 
 class DatasetSummary(TypedDict):
@@ -22,172 +16,54 @@ class DatasetSummary(TypedDict):
 
     name: str
     title: NotRequired[str]
-    identity: NotRequired[str]
     classes: NotRequired[list[str]]
-    left_out: NotRequired[Count]
 
 
 class Weights(TypedDict):
     """Identity of the backbone."""
 
     sha256: str
-    model: NotRequired[str]
-    pretrained: NotRequired[str]
-
-
-class Roles(TypedDict):
-    """The source of a run's roles; the table is as written by `dear.roles.table`."""
-
-    source: str
-    table: NotRequired[dict[str, Any]]
-
-
-class Train(TypedDict):
-    """What was logged of each epoch."""
-
-    epochs: NotRequired[list[dict[str, Number]]]
-
-
-class Teacher(TypedDict):
-    """The teacher that a method learned from, and how it was trained."""
-
-    method: str
-    settings: NotRequired[dict[str, Any]]
-    weights: Weights
-    train: NotRequired[Train]
-
-
-class Selection(TypedDict):
-    """How the tested epoch was selected."""
-
-    rule: NotRequired[str]
-    epoch: NotRequired[int | None]
-
-
-class Seconds(TypedDict, total=False):
-    """Wall clock."""
-
-    train: Number
-    test: Number
-
-
-class Memory(TypedDict, total=False):
-    """Peak memory, in MiB."""
-
-    resident: Number | None
-    gpu: Number | None
-
-
-@dataclass(frozen=True)
-class Mistake:
-    """A misclassified image.
-
-    Attributes:
-        index: Its number among the test images of its data set.
-        label, prediction: Its class and the predicted one, numbers in the list of classes.
-        confidence: Probability of the prediction.
-        probability: That of the image's own class.
-        file: The image file, if it has one, within the folder of its data set.
-        sha256: 16 hexadecimal digits of the hash of its content, in records of runs.
-    """
-
-    index: Count
-    label: Count
-    prediction: Count
-    confidence: Share
-    probability: Share
-    file: str | None = None
-    sha256: str | None = None
-
-    @property
-    def title(self) -> str:
-        """The file, or the number of the image counted from 1."""
-        return without_surrogates(self.file or f"image {self.index + 1}")
-
-
-class MistakesEntry(TypedDict):
-    """The mistakes in a part of the results; counts by class, in the order of ``classes``."""
-
-    part: list[str | int]
-    classes: list[str]
-    images: list[ImageCount]
-    correct: list[ImageCount]
-    predicted: list[ImageCount]
-    confusions: list[tuple[Count, Count, Annotated[int, Range(1, MOST_IMAGES)]]]
-    left_out: ImageCount
-    identity: NotRequired[str]
-    folder: NotRequired[str]
-    examples: list[Mistake]
-
-
-class Settings(TypedDict, total=False):
-    """The settings of the method and of its training, among others."""
-
-    method: dict[str, Any]
-    train: dict[str, Any]
-
-
-class SetByUser(TypedDict):
-    """The names of the settings that the user set; the others are as published for the run."""
-
-    method: list[str]
-    train: list[str]
 
 
 class Record(TypedDict):
-    """A run record. The contents of the results depend on the protocol."""
+    """A run record (docs/reproduce.md says what each field holds). The results depend on the protocol."""
 
     schema: int
     protocol: str
     key: NotRequired[str]
     method: str
     variant: NotRequired[str | None]
-    settings: NotRequired[Settings]
-    set_by_user: NotRequired[SetByUser]
+    settings: NotRequired[dict[str, Any]]
+    set_by_user: NotRequired[dict[str, list[str]]]
     published: NotRequired[list[str]]
-    tuned_on_targets: NotRequired[dict[str, dict[str, Any]]]
+    tuned_on_targets: NotRequired[dict[str, Any]]
     dataset: DatasetSummary
     targets: NotRequired[list[DatasetSummary]]
     weights: Weights
     transductive: NotRequired[bool]
-    teacher: NotRequired[Teacher | None]
-    roles: NotRequired[Roles | None]
-    seed: Count
-    shots: NotRequired[Count]
-    train: NotRequired[Train]
-    selection: NotRequired[Selection]
+    teacher: NotRequired[dict[str, Any] | None]
+    roles: NotRequired[dict[str, Any] | None]
+    seed: int
+    shots: NotRequired[int]
+    train: NotRequired[dict[str, Any]]
+    selection: NotRequired[dict[str, Any]]
     results: dict[str, Any]
-    mistakes: NotRequired[list[MistakesEntry]]
     fusion_weights: NotRequired[dict[str, Number] | None]
-    trainable_parameters: NotRequired[Count]
-    seconds: NotRequired[Seconds]
-    peak_memory: NotRequired[Memory]
+    trainable_parameters: NotRequired[int]
+    seconds: NotRequired[dict[str, Number]]
+    peak_memory: NotRequired[dict[str, Number | None]]
     environment: NotRequired[dict[str, str | int]]
-
-
-class Scores(TypedDict):
-    """Accuracies in a part of the results, fractions."""
-
-    accuracy: Share
-    decoupled: NotRequired[Share | None]
-    per_class: NotRequired[dict[str, Share] | None]
 
 
 def part_of(record: Any, *path: str | int) -> Any:
     """The value in a record at a path of keys and indices. Raises DataError naming the first missing key."""
+    value = record
     for depth, key in enumerate(path, start=1):
-        # Not below 0: a value would have as many paths as there are ways to count its lists.
-        is_index = isinstance(record, list) and isinstance(key, int) and 0 <= key < len(record)
-        if not is_index and not (isinstance(record, Mapping) and key in record):
-            raise DataError(f"the run record lacks {'.'.join(map(str, path[:depth]))!r}")
-        record = record[key]
-    return record
-
-
-def check_scores(record: Any, *path: str | int) -> None:
-    """Raise DataError if there are no accuracies at a path of the results."""
-    where = ".".join(map(str, ("results", *path)))
-    typed(part_of(record, "results", *path), Scores, "", where)
+        try:
+            value = value[key]
+        except (KeyError, IndexError, TypeError):
+            raise DataError(f"the run record lacks {'.'.join(map(str, path[:depth]))!r}") from None
+    return value
 
 
 def harmonic_mean(base: float, novel: float) -> float:

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +12,10 @@ from dear.backbone.choice import HALF
 from dear.backbone.clip import Clip, fill
 from dear.data.dataset import Dataset
 from dear.data.fewshot import ClassSubset, Pick, Unlabelled, draw_few
-from dear.errors import DataError, OutputError, SettingsError
+from dear.errors import DataError, SettingsError
 from dear.evaluation.environment import environment, peak, start_counting
 from dear.evaluation.metrics import JointScores, Scores, evaluate, measure
-from dear.evaluation.mistakes import RECORDED_MISTAKES, find_mistakes, record_entry
-from dear.evaluation.predictions import Predictions, predict, predict_jointly
+from dear.evaluation.predictions import ImagePredictions, Predictions, predict, predict_jointly
 from dear.evaluation.resolve import ResolvedRun
 from dear.evaluation.run_context import RunContext
 from dear.evaluation.schema import SCHEMA
@@ -27,45 +26,41 @@ from dear.training.loop import train
 from dear.training.seeding import generator
 
 
+@dataclass(eq=False)
 class Trial:
     """One method in one protocol. A protocol's `run` calls `train` once, then `test` as often as it likes.
+    Making it builds the method, without classes. Raises as `build_untrained`.
 
     Attributes:
         checkpoint: File from which interrupted training resumes, if any.
+        label: Name of the run in loggers.
+        share: Keep the trained state in the context for runs with the same training, or take it from there.
         method: The method; trained once `train` has returned.
         pick: The few-shot images that it was trained on; None if it does not train.
         epochs: What was logged of each epoch.
         epoch_tested: The epoch in whose state it is; None if it takes no steps.
         teacher: The training of its teacher, which comes before its own; None without one.
-        mistakes: What it gets wrong, by part of the results, as in the record.
+        predictions: Those of each test image, by part of the results (such as base, or targets/NAME).
         test_seconds: Seconds spent in `test` and `test_jointly`.
     """
 
-    def __init__(
-        self,
-        context: RunContext,
-        run: ResolvedRun,
-        checkpoint: Path | None = None,
-        progress: OnStep = unreported,
-        *,
-        label: str = "run",
-        share: bool = False,
-    ) -> None:
-        """Build the method, without classes. ``label`` names the run in loggers; with ``share`` the trained
-        state is kept in the context for runs with the same training, or taken from there. Raises as
-        `build_untrained`.
-        """
-        self.context, self.run, self.checkpoint, self.progress = context, run, checkpoint, progress
-        self.label, self.share = label, share
-        self.method = build_untrained(context, run)
-        self.pick: Pick | None = None
-        self.epochs: list[dict[str, Any]] = []
-        self.epoch_tested: int | None = None
-        self.teacher: Trial | None = None
-        self.mistakes: list[dict[str, Any]] = []
-        self.test_seconds = 0.0
+    context: RunContext
+    run: ResolvedRun
+    checkpoint: Path | None = None
+    progress: OnStep = unreported
+    label: str = "run"
+    share: bool = False
+    pick: Pick | None = field(default=None, init=False)
+    epochs: list[dict[str, Any]] = field(default_factory=list, init=False)
+    epoch_tested: int | None = field(default=None, init=False)
+    teacher: "Trial | None" = field(default=None, init=False)
+    predictions: dict[str, ImagePredictions] = field(default_factory=dict, init=False)
+    test_seconds: float = field(default=0.0, init=False)
+
+    def __post_init__(self) -> None:
+        self.method: Method = build_untrained(self.context, self.run)
         self._classes: tuple[tuple[str, ...], tuple[str, ...]] | None = None
-        self._kept: dict[tuple[int, ...], Predictions] = {}
+        self._with_features: dict[tuple[int, ...], Predictions] = {}
 
     @property
     def source(self) -> Dataset:
@@ -90,42 +85,40 @@ class Trial:
         if validation images are asked for and there are none.
         """
         start_counting(self.method.clip.image.projection.device)
-        context, run, method, dataset = self.context, self.run, self.method, self.source
+        run, dataset = self.run, self.source
         if run.teacher is not None:
-            checkpoint = self.checkpoint and _teacher_checkpoint(self.checkpoint)
-            label = f"{self.label}-teacher"
-            above = context.of_teacher(run)
-            self.teacher = Trial(above, run.teacher, checkpoint, self.progress, label=label, share=True)
+            self.teacher = Trial(
+                self.context.of_teacher(run),
+                run.teacher,
+                self.checkpoint and _teacher_checkpoint(self.checkpoint),
+                self.progress,
+                label=f"{self.label}-teacher",
+                share=True,
+            )
             self.teacher.train(classes)
-            method.set_teacher(self.teacher.method)
+            self.method.set_teacher(self.teacher.method)
         others = [label for label in range(len(dataset.classnames)) if label not in classes]
-        labels = [*classes, *(others if run.plan.unlabelled else ())]
-        self._set_classes(dataset, labels)
-        if not run.plan.trains:
+        self._set_classes(dataset, [*classes, *(others if run.setup.declared.unlabelled else ())])
+        if not run.setup.declared.trains:
             return
-        self.pick, few = draw_few(dataset, run.shots, run.seed, classes)
-        key = run.training_key if self.share else None
-        if key is not None and key in context.trained:
-            state, self.epochs = context.trained[key]
-            method.make_room(state)
-            method.load_state_dict(state)
-        else:
+        self.pick, picked = draw_few(dataset, run.shots, run.seed, classes)
+        if not self._load_shared():
             self.epochs = train(
-                method,
-                Unlabelled(dataset.train) if run.plan.unlabelled else few,
+                self.method,
+                Unlabelled(dataset.train) if run.setup.declared.unlabelled else picked,
                 run.training,
                 seed=run.seed,
-                cache=context.cache,
-                views=context.views,
+                cache=self.context.cache,
+                views=self.context.views,
                 checkpoint=self.checkpoint,
-                fabric=context.fabric,
+                fabric=self.context.fabric,
                 validate=self._validation(classes),
                 label=self.label,
                 progress=self.progress,
             )
-            if key is not None:
-                state = {name: tensor.detach().clone() for name, tensor in method.state_dict().items()}
-                context.trained[key] = state, self.epochs
+            if self.share and run.training_key is not None:
+                state = {name: tensor.detach().clone() for name, tensor in self.method.state_dict().items()}
+                self.context.trained[run.training_key] = state, self.epochs
         self.epoch_tested = len(self.epochs) or None
         if run.select == "val" and self.epochs:
             best = max(self.epochs, key=lambda epoch: (epoch["val"], -epoch["epoch"]))
@@ -141,7 +134,7 @@ class Trial:
         keep_features: bool = False,
     ) -> dict[str, Any]:
         """Scores on the test images of some classes, among these classes; ``novel`` as in `predict`. The
-        mistakes go into the record if ``part`` names the keys of the scores in the results. With
+        predictions are kept if ``part`` names the keys of the scores in the results. With
         ``keep_features`` the images can be tested jointly with others afterwards.
         """
         started = time.perf_counter()
@@ -159,12 +152,11 @@ class Trial:
             keep_features=keep_features,
         )
         if keep_features:
-            self._kept[tuple(classes)] = predictions
+            self._with_features[tuple(classes)] = predictions
         scores = measure(predictions, Scores)
         self.test_seconds += time.perf_counter() - started
         if part:
-            mistakes = find_mistakes(predictions, images, RECORDED_MISTAKES, torch.float32)
-            self.mistakes.append(record_entry(part, mistakes, dataset.test))
+            self.predictions["/".join(map(str, part))] = ImagePredictions.of(predictions, images)
         return asdict(scores)
 
     def test_jointly(self, *parts: Sequence[int]) -> list[dict[str, Any]]:
@@ -179,7 +171,7 @@ class Trial:
             [dataset.classnames[label] for label in classes], dataset.templates, precision
         )
         for part in parts:
-            predictions, images = self._kept.pop(tuple(part)), ClassSubset(dataset.test, part)
+            predictions, images = self._with_features.pop(tuple(part)), ClassSubset(dataset.test, part)
             zero_shot = predict(frozen, images, cache=self.context.cache, precision=precision).logits
             joint = predict_jointly(
                 self.method,
@@ -193,6 +185,15 @@ class Trial:
             first += len(part)
         self.test_seconds += time.perf_counter() - started
         return scores
+
+    def _load_shared(self) -> bool:
+        """Take the state from an earlier run with the same training, if there is one."""
+        if not self.share or self.run.training_key not in self.context.trained:
+            return False
+        state, self.epochs = self.context.trained[self.run.training_key]
+        self.method.make_room(state)
+        self.method.load_state_dict(state)
+        return True
 
     def _set_classes(self, dataset: Dataset, labels: Sequence[int]) -> None:
         """Set the method's classes, unless it has them already."""
@@ -209,64 +210,44 @@ class Trial:
         return lambda: evaluate(self.method, images, cache=self.context.cache, precision=precision).accuracy
 
 
-def run_facts(context: RunContext, run: ResolvedRun) -> dict[str, Any]:
-    """What the record of a run says that is known before it begins, without its classes and role table, which
-    were checked when they were read.
-    """
-    return {
-        "schema": SCHEMA,
-        "protocol": run.protocol.name,
-        "method": run.plan.method,
-        "variant": run.plan.variant,
-        "settings": {"method": asdict(run.settings), "train": asdict(run.training)},
-        "set_by_user": context.set_by_user(run.plan),
-        "published": [*run.published],
-        "tuned_on_targets": run.tuned_on_targets,
-        "dataset": _dataset(run.source),
-        "targets": [_dataset(dataset) for dataset in run.targets],
-        "weights": dict(run.weights),
-        "transductive": run.plan.unlabelled,
-        "teacher": None if run.teacher is None else teacher_facts(run.teacher),
-        "roles": None if run.roles is None else {"source": run.roles.source},
-        "seed": run.seed,
-        "shots": run.shots,
-        "environment": environment() | {"device": _device(context)},
-    }
-
-
 def run_record(trial: Trial, results: Mapping[str, Any]) -> dict[str, Any]:
     """The record of a run, from its trial and the results of its protocol."""
-    run, method = trial.run, trial.method
-    facts = run_facts(trial.context, run)
-    machine = facts.pop("environment")
+    context, run, method = trial.context, trial.run, trial.method
+    teacher, roles, pick = trial.teacher, run.roles, trial.pick
     return {
         "schema": SCHEMA,
         "protocol": run.protocol.name,
         "key": run.key,
-        **facts,
-        "dataset": facts["dataset"] | {"classes": [*run.source.classnames]},
-        "teacher": trial.teacher and facts["teacher"] | {"train": {"epochs": trial.teacher.epochs}},
-        "roles": None if run.roles is None else facts["roles"] | {"table": run.roles.to_json()},
-        "fewshot": None if trial.pick is None else trial.pick.to_json(),
+        "method": run.setup.method,
+        "variant": run.setup.variant,
+        "settings": {"method": asdict(run.settings), "train": asdict(run.training)},
+        "set_by_user": context.set_by_user(run.setup),
+        "published": [*run.published],
+        "tuned_on_targets": run.tuned_on_targets,
+        "dataset": _dataset(run.source) | {"classes": [*run.source.classnames]},
+        "targets": [_dataset(dataset) for dataset in run.targets],
+        "weights": dict(run.weights),
+        "transductive": run.setup.declared.unlabelled,
+        "teacher": teacher and teacher_facts(teacher.run) | {"train": {"epochs": teacher.epochs}},
+        "roles": None if roles is None else {"source": roles.source, "table": roles.to_json()},
+        "seed": run.seed,
+        "shots": run.shots,
+        "fewshot": None if pick is None else pick.to_json(),
         "train": {"epochs": trial.epochs},
         "selection": {"rule": run.select, "epoch": trial.epoch_tested},
         "results": dict(results),
-        "mistakes": trial.mistakes,
         "fusion_weights": method.fusion_weights(),
         "trainable_parameters": sum(p.numel() for p in method.trainable),
-        "seconds": {
-            "train": sum(epoch["seconds"] for epoch in trial.all_epochs),
-            "test": trial.test_seconds,
-        },
+        "seconds": {"train": sum(epoch["seconds"] for epoch in trial.all_epochs), "test": trial.test_seconds},
         "peak_memory": peak(method.clip.image.projection.device),
-        "environment": machine,
+        "environment": environment() | {"device": _device(context)},
     }
 
 
 def teacher_facts(run: ResolvedRun) -> dict[str, Any]:
     """How a method's teacher was trained, for a record or a bundle."""
     return {
-        "method": run.plan.method,
+        "method": run.setup.method,
         "settings": {"method": asdict(run.settings), "train": asdict(run.training)},
         "weights": dict(run.weights),
     }
@@ -286,20 +267,8 @@ def _device(context: RunContext) -> str:
 
 def remove_checkpoints(checkpoint: Path) -> None:
     """Remove the checkpoint of a finished run, and that of its teacher's training, where they exist."""
-    for unneeded in (checkpoint, _teacher_checkpoint(checkpoint)):
-        try:
-            unneeded.unlink(missing_ok=True)
-        except OSError as error:
-            raise OutputError(f"cannot remove {unneeded} ({error.strerror}): remove it yourself.") from error
-
-
-def require_files(checkpoint: Path) -> None:
-    """Raise OutputError for a folder in the place of a run's checkpoint or its teacher's, before anything is
-    computed.
-    """
     for path in (checkpoint, _teacher_checkpoint(checkpoint)):
-        if path.is_dir():
-            raise OutputError(f"{path} is a folder: remove it, or choose another --out.")
+        path.unlink(missing_ok=True)
 
 
 def _teacher_checkpoint(checkpoint: Path) -> Path:
@@ -313,7 +282,7 @@ def build_untrained(context: RunContext, run: ResolvedRun) -> Method:
     that cannot train in the precision.
     """
     method = build_method(
-        run.plan.method,
+        run.setup.method,
         context.clip_in(run.training.precision),
         generator(run.seed, "parameters"),
         roles=run.roles,
@@ -321,13 +290,18 @@ def build_untrained(context: RunContext, run: ResolvedRun) -> Method:
     )
     if run.protocol.novel_classes and not method.open_vocabulary:
         raise SettingsError(
-            f"{run.plan.method} with these settings cannot score classes it was not trained on: "
+            f"{run.setup.method} with these settings cannot score classes it was not trained on: "
             "run it with few-shot, or change the settings."
         )
     training = run.training
-    if training.precision == HALF and training.optimizer != "sgd" and run.plan.trains and method.takes_steps:
+    if (
+        training.precision == HALF
+        and training.optimizer != "sgd"
+        and run.setup.declared.trains
+        and method.takes_steps
+    ):
         raise SettingsError(
-            f"{run.plan.method} is trained with {training.optimizer}, whose squares of gradients are too "
+            f"{run.setup.method} is trained with {training.optimizer}, whose squares of gradients are too "
             f"small for float16: use --train.optimizer sgd, or another precision than {HALF}."
         )
     return method

@@ -176,17 +176,6 @@ class Method(nn.Module):
                 "weights are damaged, or too large for their precision."
             )
 
-    @property
-    def keeps_text_tower(self) -> bool:
-        """True if the method changes no layer of the text tower: the frozen text features are all that it
-        has of a class.
-        """
-        return self.text_from > self.clip.text.depth
-
-    def set_encoded(self, classnames: Sequence[str], frozen_text: Float[Tensor, "class embed"]) -> None:
-        """Set classes whose frozen text features are known, in a method that `keeps_text_tower`."""
-        self.classnames, self.frozen_text, self.prompts = tuple(classnames), frozen_text, []
-
     def mean_over_templates(
         self, inject: Injection | None = None, updates: LowRank | None = None
     ) -> Float[Tensor, "class embed"]:

@@ -163,6 +163,7 @@ class Declaration:
         settings: Its settings dataclass; a method without settings has no options.
         trains: Whether it learns from training images, and so needs them and a number of shots.
         needs_roles: Whether it needs a role table of the backbone's heads.
+        without_roles: Whether it also runs, by a rule of its own, where no table is known.
         open_vocabulary: Whether it can score classes that it was not trained on; False if no settings enable
             it: protocols with such classes then refuse it, and "all" does not include it there.
         unlabelled: Whether it trains on the training images of all classes, without their labels, in place of
@@ -180,6 +181,7 @@ class Declaration:
     settings: type[MethodSettings] = MethodSettings
     trains: bool = True
     needs_roles: bool = False
+    without_roles: bool = False
     open_vocabulary: bool = True
     unlabelled: bool = False
     teacher: str | None = None

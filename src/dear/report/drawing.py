@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 from matplotlib import style
 from matplotlib.axes import Axes
@@ -145,11 +145,11 @@ def concept_styles(concepts: Sequence[str]) -> dict[str, tuple[str, str]]:
     }
 
 
-def plain_axes(axes: Axes) -> None:
-    """Axes without a frame, with faint horizontal grid lines."""
+def plain_axes(axes: Axes, grid: Literal["x", "y"] = "y") -> None:
+    """Axes without a frame, with faint grid lines, horizontal ones by default."""
     axes.spines[["top", "right", "left"]].set_visible(False)
     axes.tick_params(axis="y", length=0)
-    axes.grid(axis="y", color=INK, alpha=0.15, linewidth=0.8)
+    axes.grid(axis=grid, color=INK, alpha=0.15, linewidth=0.8)
     axes.set_axisbelow(True)
 
 

@@ -20,7 +20,8 @@ from dear.evaluation.metrics import Bin, expected_error
 from dear.report.drawing import INK, NEUTRAL, PALETTE, Drawing, concept_styles, figure_files, plain_axes
 from dear.report.grid import csv_file
 from dear.report.html import render_page
-from dear.report.mistakes import MistakesSection, mistakes_tables, shortened
+from dear.report.method_plots import training_curves
+from dear.report.mistakes import MistakesSection, shortened
 from dear.writing import output_folder, try_place
 
 PAGE = "evaluation.html"
@@ -84,8 +85,11 @@ class Evaluation:
         """The figures by name, those that there is something for."""
         drawings = [self.mistakes.matrix] if self.mistakes.matrix else []
         drawings.append(reliability_diagram(self.bins))
-        if self.epochs:
-            drawings.append(learning_curve(self.epochs))
+        losses, validated = (
+            [epoch[name] for epoch in self.epochs if name in epoch] for name in ("loss", "val")
+        )
+        if curve := training_curves({"": losses}, {"": validated}, "learning"):
+            drawings.append(curve)
         drawings += [
             attention_figure(example.title, example.picture, example.heads, f"attention-{number}")
             for number, example in enumerate(self.attention, start=1)
@@ -110,7 +114,7 @@ def write_evaluation_page(folder: Path, evaluation: Evaluation) -> tuple[Path, .
     Returns them, the page first. Raises OutputError.
     """
     figures = evaluation.figures()
-    tables = mistakes_tables(evaluation.mistakes.mistakes)
+    tables = evaluation.mistakes.mistakes.tables()
     contents = {PAGE: evaluation_html(evaluation, figures).encode()}
     contents |= {name: csv_file(table) for name, table in tables.items()} | figure_files(figures.values())
     return output_folder(folder, contents, "the page", "choose another --out.")
@@ -160,31 +164,6 @@ def reliability_diagram(bins: Sequence[Bin]) -> Drawing:
     )
 
     return Drawing("reliability", text, (5.2, 4.4), paint)
-
-
-def learning_curve(epochs: Sequence[Mapping[str, Any]]) -> Drawing:
-    """Loss by epoch, and the accuracy on validation images where it is known."""
-    numbers = [int(epoch["epoch"]) for epoch in epochs]
-    losses = [float(epoch["loss"]) for epoch in epochs]
-    validated = [(int(epoch["epoch"]), 100 * float(epoch["val"])) for epoch in epochs if "val" in epoch]
-
-    def paint(figure: Figure) -> None:
-        panels = figure.subplots(1, 2 if validated else 1, squeeze=False)[0]
-        marker = "o" if len(epochs) < 20 else None
-        panels[0].plot(numbers, losses, color=PALETTE[0], marker=marker, markersize=3)
-        panels[0].set(xlabel="epoch", ylabel="loss")
-        if validated:
-            panels[1].plot(*zip(*validated, strict=True), color=PALETTE[2], marker=marker, markersize=3)
-            panels[1].set(xlabel="epoch", ylabel="validation accuracy (%)")
-        for axes in panels:
-            axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-            plain_axes(axes)
-
-    text = f"Loss from {losses[0]:.3f} in epoch {numbers[0]} to {losses[-1]:.3f} in epoch {numbers[-1]}"
-    if validated:
-        text += f"; validation accuracy from {validated[0][1]:.1f}% to {validated[-1][1]:.1f}%"
-
-    return Drawing("learning", f"{text}.", (7.2 if validated else 4.6, 2.8), paint)
 
 
 def attention_figure(title: str, picture: Image.Image, heads: Sequence[HeadAttention], name: str) -> Drawing:

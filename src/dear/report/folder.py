@@ -6,21 +6,18 @@ from pathlib import Path
 from typing import Any
 
 from dear.errors import DataError
-from dear.evaluation.records import check_record, is_record_name
-from dear.evaluation.schema import part_of
+from dear.evaluation.records import is_record_name, read_record
 from dear.limits import LimitError
 from dear.reading.files import ReadingError, walk_folders
 from dear.reading.plain import read_json
 from dear.report.drawing import figure_files
 from dear.report.grid import Grid, csv_file, markdown_text
-from dear.report.html import report_page
-from dear.report.protocols import report_of, tables_of
-from dear.report.records import Record, protocol, readable, runs_frame, weights_of
+from dear.report.html import report_page, split_records
+from dear.report.records import Record, grouped, readable, runs_frame
 from dear.report.run_mistakes import mistakes_files
 from dear.writing import output_folder
 
 PAGE = "report.html"
-PUBLISHED = "Numbers labelled published are the paper's; all others come from the run records."
 SELECTION = (
     "Nothing is selected on test images: the last epoch is tested, or the best on validation images where a "
     "record says so. The exception is what is marked as tuned on targets: there a method's authors chose "
@@ -39,7 +36,8 @@ class FolderReport:
 
 
 def read_folder(folder: Path) -> list[Record]:
-    """All run records in a folder and its subfolders.
+    """All run records in a folder and its subfolders, each with the path of its ``predictions`` if there are
+    any.
 
     A file with the name of a run's record must be one. Any other file is a record if it holds a JSON object
     with the number of a schema and the name of a protocol, and is ignored if it cannot be read, such as a
@@ -66,25 +64,16 @@ def _json_files(folder: Path) -> Iterator[Path]:
 
 def _record_in(path: Path) -> Record | None:
     """The record in a file, None if it is another file. Raises DataError for a damaged record."""
-    must_be_record, remedy = is_record_name(path.name), "Remove it and run it again."
-    try:
-        record: Any = read_json(path, file_names=True)
-    except (ReadingError, LimitError) as error:
-        if not must_be_record:
+    if not is_record_name(path.name):
+        try:
+            content: Any = read_json(path, file_names=True)
+        except (ReadingError, LimitError):
             return None
-        reason = error.reason if isinstance(error, ReadingError) else str(error).rstrip(".")
-        raise DataError(f"{path} is not a run record: {reason}. {remedy}") from error
-    kinds = {"schema": int, "protocol": str}
-    if not (isinstance(record, dict) and all(isinstance(record.get(key), kinds[key]) for key in kinds)):
-        if must_be_record:
-            raise DataError(f"{path} is not a run record: it has no schema and protocol. {remedy}")
-        return None
-    try:
-        check_record(record)
-    except (DataError, LimitError) as error:
-        reason = str(error).rstrip(".")
-        raise DataError(f"{path}: {reason}. {remedy}") from error
-    return record
+        kinds = {"schema": int, "protocol": str}
+        if not isinstance(content, dict) or not all(isinstance(content.get(k), kinds[k]) for k in kinds):
+            return None
+    record, predictions = read_record(path), path.with_suffix(".npz")
+    return record | {"predictions": predictions} if predictions.exists() else record
 
 
 def of_weights(records: Sequence[Record], sha: str | None) -> list[Record]:
@@ -93,12 +82,12 @@ def of_weights(records: Sequence[Record], sha: str | None) -> list[Record]:
     Raises:
         DataError: if there are several and ``sha`` is None, or none begins with ``sha``.
     """
-    records = readable(records)
-    hashes = weights_of(records)
-    matching = [full for full in hashes if full.startswith(sha or "")]
+    by_hash = grouped(readable(records), lambda record: record["weights"]["sha256"])
+    matching = [full for full in by_hash if full.startswith(sha or "")]
     if len(matching) == 1:
-        return [record for record in records if part_of(record, "weights", "sha256") == matching[0]]
-    names = ", ".join(f"{full[:12]} ({_weights_title(records, full)})" for full in hashes)
+        return by_hash[matching[0]]
+    weights = [runs[0]["weights"] for runs in by_hash.values()]
+    names = ", ".join(f"{w['sha256'][:12]} ({w.get('model')}/{w.get('pretrained')})" for w in weights)
     if sha and not matching:
         raise DataError(f"no record has weights {sha!r}: available are {names}.")
     raise DataError(
@@ -122,33 +111,20 @@ def write_folder_report(
         DataError: for records that cannot be combined in one report.
         OutputError: if the output folder cannot be written to.
     """
-    out = out or folder / "report"
     records = of_weights(read_folder(folder), weights)
-    runs = [record for record in records if not report_of(protocol(record)).illustrates]
-    if not runs:
-        raise DataError(f"the records in {folder} are only illustrations, from which no table can be made.")
-    tables = tuple(tables_of(runs))
-    page = report_page(title=title, records=records, notes=notes_of(tables), mistakes_of=mistakes_of)
-    contents = {PAGE: page.text.encode()}
-    contents |= {f"{grid.name}.csv": grid.to_csv() for grid in tables}
-    contents["report.csv"] = csv_file(runs_frame(runs))
-    contents["report.tex"] = "\n".join(grid.to_latex() for grid in tables).encode()
+    runs, _ = split_records(records)
+    page = report_page(title=title, records=records, notes=(SELECTION,), mistakes_of=mistakes_of)
+    tables = page.tables
     markdown = "\n".join(grid.to_markdown() for grid in tables)
-    contents["report.md"] = f"# {markdown_text(title)}\n\n{markdown}".encode()
-    contents |= mistakes_files(runs) | figure_files(page.drawings)
+    contents = {
+        PAGE: page.text.encode(),
+        **{f"{grid.name}.csv": grid.to_csv() for grid in tables},
+        "report.csv": csv_file(runs_frame(runs).drop(columns=["label", "title"])),
+        "report.tex": "\n".join(grid.to_latex() for grid in tables).encode(),
+        "report.md": f"# {markdown_text(title)}\n\n{markdown}".encode(),
+        **mistakes_files(page.mistakes),
+        **figure_files(page.drawings),
+    }
+    out = out or folder / "report"
     files = output_folder(out, contents, "the report", "choose another folder")
     return FolderReport(out / PAGE, files, tables, len(records))
-
-
-def notes_of(tables: Sequence[Grid]) -> tuple[str, ...]:
-    """The notes of a report with these tables: on published numbers only if there are any."""
-    has_published = any(
-        any(row.published for row in grid.rows) or any("published" in name for name in grid.columns)
-        for grid in tables
-    )
-    return (PUBLISHED, SELECTION) if has_published else (SELECTION,)
-
-
-def _weights_title(records: Sequence[Record], sha: str) -> str:
-    weights = next(r["weights"] for r in records if r["weights"]["sha256"] == sha)
-    return f"{weights.get('model')}/{weights.get('pretrained')}"

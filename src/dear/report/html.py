@@ -11,11 +11,12 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from dear.errors import DataError, printable
-from dear.evaluation.protocols import PROTOCOLS
 from dear.evaluation.schema import part_of
 from dear.methods.registry import FROZEN
 from dear.report.drawing import Drawing
-from dear.report.protocols import Figure, appendix_of, by_protocol, report_of
+from dear.report.grid import MISSING, Grid
+from dear.report.method_plots import fusion_heat_map, mean_curves, mean_fusion_weights, training_curves
+from dear.report.protocols import Figure, base_to_novel, by_protocol, parts_of, retrieval, tables_of
 from dear.report.records import (
     Record,
     data_set,
@@ -27,14 +28,15 @@ from dear.report.records import (
     protocol,
     readable,
     settings_of,
-    weights_of,
 )
 from dear.report.roles_plots import head_role_map
-from dear.report.run_mistakes import mistakes_page
-from dear.report.training_plots import fusion_heat_map, mean_curves, mean_fusion_weights, training_curves
+from dear.report.run_mistakes import RunMistakes, mistakes_by_part, mistakes_page
 from dear.roles.settings import CoreMask
 from dear.writing import output_file
 
+MAIN, ILLUSTRATION = "base-to-novel", "retrieval"
+"""The protocol that the page begins with; that whose records appear only in a section of the page."""
+PUBLISHED = "Numbers labelled published are the paper's; all others come from the run records."
 OTHER_TOKENS_READ: dict[CoreMask, str] = {
     "exclusive": ", nor do these read the image (mask form exclusive)",
     "eq9": ", while these do read the image (mask form eq9)",
@@ -44,10 +46,12 @@ OTHER_TOKENS_READ: dict[CoreMask, str] = {
 
 @dataclass(frozen=True)
 class ReportPage:
-    """The text of a report and its figures, in the order of the page."""
+    """The text of a report, its figures, its tables (percent), and the mistakes of all runs."""
 
     text: str
     drawings: tuple[Drawing, ...]
+    tables: tuple[Grid, ...]
+    mistakes: tuple[RunMistakes, ...]
 
 
 def write_report(path: str | os.PathLike[str], **content: Any) -> Path:
@@ -59,6 +63,20 @@ def write_report(path: str | os.PathLike[str], **content: Any) -> Path:
         OutputError: if the file cannot be written; an existing file is then left unchanged.
     """
     return write_html(Path(path), report_page(**content).text)
+
+
+def split_records(records: Iterable[Record]) -> tuple[list[Record], list[Record]]:
+    """The runs among some records, of which tables are made, and the illustrations. Raises DataError if there
+    are no runs, or runs of different weights, which must not be averaged.
+    """
+    everything = readable(records)
+    runs = [record for record in everything if protocol(record) != ILLUSTRATION]
+    if not runs:
+        raise DataError("the records are only illustrations, from which no table can be made")
+    if len(weights := distinct(part_of(record, "weights", "sha256") for record in everything)) > 1:
+        names = ", ".join(sha[:16] for sha in weights)
+        raise DataError(f"the records mix different weights ({names}); report them separately")
+    return runs, [record for record in everything if protocol(record) == ILLUSTRATION]
 
 
 def report_page(
@@ -78,54 +96,43 @@ def report_page(
         timings: Steps and their seconds.
         mistakes_of: The methods whose mistakes are shown; by default those there is room for.
     """
-    everything = readable(records)
-    runs = [record for record in everything if not report_of(protocol(record)).illustrates]
-    if not runs:
-        raise DataError("there are no run records to report, only illustrations")
-    if len(weights := weights_of(everything)) > 1:
-        names = ", ".join(sha[:16] for sha in weights)
-        raise DataError(f"the records mix different weights ({names}); report them separately")
-    groups = by_protocol(everything)
-    first = next((name for name, group in groups.items() if report_of(name).headline(group)), None)
-    by_method = grouped(report_of(first).headline(groups[first]) if first else runs, method_label)
+    runs, illustrations = split_records(records)
+    groups = by_protocol(runs)
+    first = base_to_novel.headline(groups.get(MAIN, []))
+    by_method = grouped(first or runs, method_label)
     main, reference = _main_method(by_method), FROZEN if FROZEN in by_method else None
-    fusion = mean_fusion_weights(by_method[main])
-    losses, validated = (mean_curves(by_method[main], measure) for measure in ("loss", "val"))
     role_table = role_table or role_table_of(runs)
-    variables: dict[str, Any] = {}
-    for name in PROTOCOLS:
-        variables |= report_of(name).page(groups.get(name, []), main, reference)
-    drawings = _drawn(variables.values())
-    figures: dict[str, Figure] = {}
-    blocks: list[dict[str, Any]] = []
-    for name, group in by_protocol(runs).items():
-        report = report_of(name)
-        figures |= report.figures(group)
-        tables = [grid for grid in report.tables(group) if grid.name not in report.tables_in_section]
-        blocks.append({"section": report.section, "grids": tables})
-    blocks.append({"section": None, "grids": appendix_of(runs)})
-    drawings += _drawn(figure.drawing for figure in figures.values())
-    mistakes = mistakes_page(runs, main, reference, mistakes_of)
-    drawings += mistakes.matrices(mistakes_of or [main]) if mistakes else []
+    variables = base_to_novel.page(first, main, reference) | retrieval.page(illustrations)
+    figures: dict[str, Figure] = dict(parts_of("figures", runs))
+    grids = tables_of(runs)
+    if any(row.published for grid in grids for row in grid.rows) or any(
+        "published" in column for grid in grids for column in grid.columns
+    ):
+        notes = [PUBLISHED, *notes]
+    all_mistakes = mistakes_by_part(runs)
+    mistakes = mistakes_page(all_mistakes, runs, main, reference, mistakes_of)
+    losses, validated = (mean_curves(by_method[main], measure) for measure in ("loss", "val"))
     ends = {
-        "fusion": fusion_heat_map(fusion) if fusion else None,
-        "training": training_curves(losses, validated) if losses else None,
+        "fusion": fusion_heat_map(mean_fusion_weights(by_method[main])),
+        "training": training_curves(losses, validated),
         "roles": head_role_map(role_table) if role_table else None,
     }
-    drawings += _drawn(ends.values())
+    drawings = [
+        *variables.values(),
+        *(figure.drawing for figure in figures.values()),
+        *(mistakes.matrices(mistakes_of or [main]) if mistakes else []),
+        *ends.values(),
+    ]
     text = render_page(
         "report.html.j2",
         **variables,
         **ends,
         title=title,
+        missing=MISSING,
         main=main,
         reference=reference,
-        head=report_of(first).head if first else None,
-        blocks=blocks,
+        grids=[grid for grid in grids if grid.name != MAIN],  # which has a section of its own
         figures=figures,
-        illustrations=[
-            section for name in groups if report_of(name).illustrates and (section := report_of(name).section)
-        ],
         validated=bool(validated),
         role_source=_role_source(runs, role_table),
         other_tokens_read=_other_tokens_read(runs),
@@ -139,12 +146,12 @@ def report_page(
             for of_data in grouped(runs, data_set).values()
         ],
     )
-    return ReportPage(text, tuple(drawings))
-
-
-def _drawn(values: Iterable[Any]) -> list[Drawing]:
-    """The figures among some values, without those left out."""
-    return [value for value in values if isinstance(value, Drawing)]
+    return ReportPage(
+        text,
+        tuple(drawing for drawing in drawings if isinstance(drawing, Drawing)),
+        tuple(grids),
+        tuple(all_mistakes),
+    )
 
 
 def role_table_of(records: Sequence[Record]) -> Mapping[str, Any] | None:

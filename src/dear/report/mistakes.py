@@ -5,24 +5,21 @@ the scores by class, the most confident mistakes. The report of runs and the pag
 import base64
 import io
 from collections.abc import Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from jaxtyping import Int
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
-from pandas import DataFrame
+from pandas import DataFrame, Series, concat
 from PIL import Image
-from torch import Tensor
 
-from dear.evaluation.mistakes import ClassScore, Mistakes
-from dear.evaluation.schema import Mistake
+from dear.errors import without_surrogates
+from dear.evaluation.predictions import ImagePredictions
 from dear.report.drawing import HEAT, Drawing
 from dear.report.grid import Cell, Grid, GridRow
 
-FOLDED = 20
-"""Classes above which the table of classes is folded away."""
 THUMBNAIL = 112  # pixels
 NUMBERED = 20  # classes up to which the counts stand in the cells of the matrix
 NAMED = 60  # classes up to which their names stand beside the matrix
@@ -30,16 +27,134 @@ MOST_DRAWN = 1000  # classes up to which there is a matrix: its memory grows wit
 
 
 @dataclass(frozen=True)
-class Thumbnail:
-    """A misclassified image in the gallery: its data URL, its file or number, its prediction and class with
-    their probabilities, and the text for those who cannot see it.
+class Mistakes:
+    """What a classifier gets wrong on labelled images, or several runs on the same images.
+
+    Attributes:
+        classes: The candidate classes.
+        pairs: ``images`` by ``label`` and ``prediction``, which are numbers of classes; the correct ones too.
+        examples: Confident mistakes, the most confident of each confusion first, then the second of each:
+            ``image``, its number among the test images, ``label``, ``prediction``, ``confidence`` (the
+            probability of the prediction), ``probability`` (that of the label), and ``file`` and ``folder``,
+            empty without files.
     """
 
-    url: str
-    title: str
-    prediction: str
-    label: str
-    alt: str
+    classes: tuple[str, ...]
+    pairs: DataFrame
+    examples: DataFrame
+
+    @property
+    def total(self) -> int:
+        """The number of images."""
+        return int(self.pairs.images.sum())
+
+    @property
+    def misclassified(self) -> int:
+        """The number of misclassified images."""
+        return int(self.wrong.images.sum())
+
+    @property
+    def accuracy(self) -> float:
+        """Over all images, a fraction."""
+        return 1 - self.misclassified / max(self.total, 1)
+
+    @property
+    def wrong(self) -> DataFrame:
+        """The pairs of different classes, the most frequent first, with their ``share`` of the label's
+        images.
+        """
+        images = self.pairs.groupby("label").images.transform("sum")
+        pairs = self.pairs.assign(share=self.pairs.images / images)
+        pairs = pairs[pairs.label != pairs.prediction]
+        return pairs.sort_values("images", ascending=False, kind="stable")
+
+    def frequent_pairs(self, most: int = 10) -> list[tuple[str, str, int, float]]:
+        """The most frequent confusions: class, prediction, images, and their share of the class's images."""
+        return [
+            (self.classes[pair.label], self.classes[pair.prediction], pair.images, pair.share)
+            for pair in self.wrong.head(most).itertuples()
+        ]
+
+    def matrix(self) -> Int[np.ndarray, "class class"]:
+        """How many images of each class (rows) are predicted to be of each class (columns)."""
+        counts = np.zeros((len(self.classes), len(self.classes)), dtype=np.int64)
+        counts[self.pairs.label, self.pairs.prediction] = self.pairs.images
+        return counts
+
+    def class_scores(self) -> DataFrame:
+        """The scores of the classes that have images, as fractions: ``accuracy`` is recall, ``precision`` is
+        missing where no image is predicted to be of the class, ``F1`` is their harmonic mean.
+        """
+        pairs, count = self.pairs, len(self.classes)
+        images = np.bincount(pairs.label, pairs.images, count)
+        predicted = np.bincount(pairs.prediction, pairs.images, count)
+        right = pairs[pairs.label == pairs.prediction]
+        correct = np.bincount(right.label, right.images, count)
+        with np.errstate(invalid="ignore"):
+            scores = {
+                "class": self.classes,
+                "images": images.astype(np.int64),
+                "accuracy": correct / images,
+                "precision": correct / predicted,
+                "F1": 2 * correct / (images + predicted),
+            }
+        return DataFrame(scores)[images > 0]
+
+    def tables(self) -> dict[str, DataFrame]:
+        """The scores of the classes, the images by class and prediction, and the most confident mistakes, by
+        file name.
+        """
+        names = np.array(self.classes, dtype=object)
+        pairs, examples = self.pairs, self.examples
+        confusions = {
+            "class": names[pairs.label], "prediction": names[pairs.prediction], "images": pairs.images,
+        }  # fmt: skip
+        mistakes = {
+            "file": [title_of(example) for example in examples.itertuples()],
+            "prediction": names[examples.prediction],
+            "probability": examples.confidence,
+            "class": names[examples.label],
+            "class_probability": examples.probability,
+        }
+        return {
+            "classes.csv": self.class_scores(),
+            "confusions.csv": DataFrame(confusions),
+            "mistakes.csv": DataFrame(mistakes),
+        }
+
+
+def title_of(example: Any) -> str:
+    """The file of an example, or the number of its image counted from 1."""
+    return without_surrogates(example.file or f"image {example.image + 1}")
+
+
+def find_mistakes(runs: Sequence[ImagePredictions], most: int) -> Mistakes:
+    """What runs on the same images get wrong, with ``most`` confident mistakes; an image that several get
+    wrong is in these once, with the most confident.
+    """
+    rows = concat([_rows(run) for run in runs], ignore_index=True)
+    pairs = rows.groupby(["label", "prediction"]).size().reset_index(name="images")
+    wrong = rows[rows.label != rows.prediction].sort_values("confidence", ascending=False, kind="stable")
+    wrong = wrong.drop_duplicates("image")
+    # Without this, one frequent confusion would take all the room.
+    wrong["round"] = wrong.groupby(["label", "prediction"]).cumcount()
+    examples = wrong.sort_values("round", kind="stable").head(most)
+    return Mistakes(tuple(runs[0].classes.tolist()), pairs, examples.drop(columns="round"))
+
+
+def _rows(run: ImagePredictions) -> DataFrame:
+    """A row for each image."""
+    columns = {
+        "image": run.indices,
+        "label": run.labels.astype(np.int64),
+        "prediction": run.top[:, 0].astype(np.int64),
+        "confidence": np.exp(run.logits[:, 0] - run.log_sums),
+        "probability": np.exp(run.label_logits - run.log_sums),
+        # Paths may not be UTF-8, which pandas' own type of text is.
+        "file": Series(run.paths.tolist() or "", index=range(len(run.labels)), dtype=object),
+        "folder": Series(str(run.folder), index=range(len(run.labels)), dtype=object),
+    }
+    return DataFrame(columns)
 
 
 @dataclass(frozen=True)
@@ -47,22 +162,20 @@ class MistakesSection:
     """What a page shows of a classifier's mistakes.
 
     Attributes:
-        matrix: The confusion matrix; None if confusions are left out, or there are many classes.
+        matrix: The confusion matrix; None if there are many classes.
         classes: Scores by class.
-        gallery: The most confident mistakes of different confusions whose images can be read.
+        all_classes: How many classes have scores.
+        gallery: The most confident mistakes of different confusions whose images can be read: each its data
+            ``url``, ``title``, ``prediction`` and ``label`` with their probabilities, and ``alt``.
         unreadable: How many of them cannot.
     """
 
     mistakes: Mistakes
     matrix: Drawing | None
     classes: Grid
-    gallery: list[Thumbnail]
+    all_classes: int
+    gallery: list[dict[str, str]]
     unreadable: int
-
-    @property
-    def folded(self) -> bool:
-        """True if the table of classes is folded away."""
-        return len(self.classes.rows) > FOLDED
 
 
 def mistakes_section(
@@ -76,33 +189,33 @@ def mistakes_section(
     """The section of a classifier's mistakes.
 
     Args:
-        pictures: Those of the most confident mistakes; None for an image that cannot be read.
+        pictures: Those of the examples; None for an image that cannot be read.
         name: The name of the matrix and of its files.
         most_drawn: Classes up to which the matrix is drawn.
         worst: How many classes have a row, if not all.
     """
-    drawn = not mistakes.left_out and len(mistakes.classes) <= most_drawn
+    drawn, scores = len(mistakes.classes) <= most_drawn, mistakes.class_scores()
     gallery = [
-        _thumbnail(mistake, picture, mistakes.classes)
-        for mistake, picture in zip(mistakes.examples, pictures, strict=True)
+        _thumbnail(example, picture, mistakes.classes)
+        for example, picture in zip(mistakes.examples.itertuples(), pictures, strict=True)
         if picture is not None
     ]
     return MistakesSection(
         mistakes,
         confusion_map(mistakes.matrix(), mistakes.classes, name) if drawn else None,
-        classes_grid(mistakes.class_scores(), worst),
+        classes_grid(scores, worst),
+        len(scores),
         gallery,
         len(pictures) - len(gallery),
     )
 
 
 def confusion_map(
-    counts: Int[Tensor, "class class"], classes: Sequence[str], name: str = "confusion"
+    images: Int[np.ndarray, "class class"], classes: Sequence[str], name: str = "confusion"
 ) -> Drawing:
     """The confusion matrix: classes down, predictions across; the shade is the root of the share of the row,
     so that rare confusions are seen.
     """
-    images = counts.numpy()
     shares = images / np.maximum(images.sum(axis=1, keepdims=True), 1)
     count = len(classes)
     shade = np.empty((count, count, 4))
@@ -134,26 +247,24 @@ def confusion_map(
     return Drawing(name, f"Confusion matrix: {diagonal}. Most frequent: {words}.", size, paint)
 
 
-def classes_grid(scores: Sequence[ClassScore], worst: int | None = None) -> Grid:
+def classes_grid(scores: DataFrame, worst: int | None = None) -> Grid:
     """Accuracy, precision and F1 by class, the worst F1 first, and their means over all classes; ``worst`` is
     how many classes have a row if not all.
     """
 
     def row(label: str, images: int, *shares: float | None) -> GridRow:
-        percent = (None if share is None else Cell(100 * share) for share in shares)
+        percent = (None if share is None or np.isnan(share) else Cell(100 * share) for share in shares)
         return GridRow(label, (Cell(images, decimals=0), *percent))
 
-    ordered = sorted(scores, key=lambda score: (score.f1, score.name))
-    mean_accuracy = sum(score.accuracy for score in scores) / len(scores)
-    total = sum(score.images for score in scores)
+    ordered = scores.sort_values(["F1", "class"]).head(len(scores) if worst is None else worst)
     return Grid(
         "classes",
         "Accuracy by class",
         "Class",
         ("Images", "Accuracy", "Precision", "F1"),
         (
-            row("Mean of the classes", total, mean_accuracy, None, mean_f1(scores)),
-            *(row(s.name, s.images, s.accuracy, s.precision, s.f1) for s in ordered[:worst]),
+            row("Mean of the classes", scores.images.sum(), scores.accuracy.mean(), None, scores.F1.mean()),
+            *(row(*of_class) for of_class in ordered.itertuples(index=False, name=None)),
         ),
         (
             "Percent. Accuracy: share of a class's images that are classified correctly (recall); precision: "
@@ -161,30 +272,6 @@ def classes_grid(scores: Sequence[ClassScore], worst: int | None = None) -> Grid
             "F1 first.",
         ),
     )
-
-
-def mean_f1(scores: Sequence[ClassScore]) -> float:
-    """The mean of the classes (macro F1), a fraction."""
-    return sum(score.f1 for score in scores) / len(scores)
-
-
-def mistakes_tables(mistakes: Mistakes) -> dict[str, DataFrame]:
-    """The scores of the classes (fractions), all confusions (a class with itself has its correct images) and
-    the most confident mistakes, by file name.
-    """
-    names = mistakes.classes
-    correct = [(label, label, images) for label, images in enumerate(mistakes.correct) if images]
-    confusions = [(names[a], names[b], n) for a, b, n in sorted([*correct, *mistakes.confusions])]
-    examples = [
-        (m.title, names[m.prediction], m.confidence, names[m.label], m.probability) for m in mistakes.examples
-    ]
-    columns = {
-        "classes.csv": ["class", "images", "accuracy", "precision", "F1"],
-        "confusions.csv": ["class", "prediction", "images"],
-        "mistakes.csv": ["file", "prediction", "probability", "class", "class_probability"],
-    }
-    rows: tuple[list[Any], ...] = [*map(astuple, mistakes.class_scores())], confusions, examples
-    return {name: DataFrame(of, columns=columns[name]) for name, of in zip(columns, rows, strict=True)}
 
 
 def data_url(picture: Image.Image, image_format: str, **options: Any) -> str:
@@ -199,17 +286,17 @@ def shortened(name: str, most: int = 26) -> str:
     return name if len(name) <= most else f"{name[: most - 1]}…"
 
 
-def _thumbnail(mistake: Mistake, picture: Image.Image, classes: Sequence[str]) -> Thumbnail:
+def _thumbnail(example: Any, picture: Image.Image, classes: Sequence[str]) -> dict[str, str]:
     small = picture.copy()
     small.thumbnail((THUMBNAIL, THUMBNAIL))
-    prediction, label = classes[mistake.prediction], classes[mistake.label]
-    return Thumbnail(
-        data_url(small, "JPEG", quality=80),
-        mistake.title,
-        f"{prediction} {_percent(mistake.confidence)}",
-        f"{label} {_percent(mistake.probability)}",
-        f"{label} taken for {prediction}",
-    )
+    prediction, label = classes[example.prediction], classes[example.label]
+    return {
+        "url": data_url(small, "JPEG", quality=80),
+        "title": title_of(example),
+        "prediction": f"{prediction} {_percent(example.confidence)}",
+        "label": f"{label} {_percent(example.probability)}",
+        "alt": f"{label} taken for {prediction}",
+    }
 
 
 def _percent(share: float) -> str:

@@ -96,6 +96,11 @@ def slips_of(table: str, numbers: Iterable[tuple[str, str]]) -> list[Slip]:
     ]
 
 
+def slip_notes(table: str, numbers: Iterable[tuple[str, str]]) -> list[str]:
+    """A note for each of these slips."""
+    return [f"Slip: {slip}." for slip in slips_of(table, numbers)]
+
+
 def paper_method(method: str, settings: Mapping[str, Any] | None = None) -> str | None:
     """The paper's name for a method that ran with some settings, if it prints one: it may print a method
     with some of its settings only.

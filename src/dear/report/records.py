@@ -1,9 +1,11 @@
-"""Run records as the report reads them: check which may stand in one table, group, average over seeds."""
+"""Run records as the report reads them: their labels, which of them may stand in one table, and all their
+numbers as one long table, from which every other is made.
+"""
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from dear.data.sources.benchmarks import benchmarks
 from dear.data.world.names import task_names
@@ -18,30 +20,14 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 Record = Mapping[str, Any]
+Value = TypeVar("Value")
 
-HALVES = ("base", "novel")
 AVERAGE = "Average"
 """Title of the row or column that is the mean of the data sets: no data set has it alone."""
 CHANCE = "chance"
 """Label of a row or column: the accuracy of guessing among the candidate classes."""
 TUNED = "tuned on targets"
 UNLABELLED = "sees unlabelled images of all classes"
-
-
-def accuracy(record: Record, *part: str | int, read: str = "accuracy") -> float:
-    """The accuracy on a part of the results (base, novel, all, source, targets NAME), as a fraction; ``read``
-    "decoupled" is that of the class feature alone.
-
-    Raises:
-        DataError: if it is missing or not a fraction between 0 and 1.
-    """
-    value = part_of(record, "results", *part, read)
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
-        where = " ".join(map(str, part))
-        raise DataError(
-            f"{record_title(record)}: the {where} {read} {value!r} is not a fraction between 0 and 1"
-        )
-    return float(value)
 
 
 def protocol(record: Record) -> str:
@@ -55,16 +41,11 @@ def method_label(record: Record) -> str:
     """
     remarks = [
         str(record.get("variant") or ""),
-        TUNED if tuned(record) else "",
+        TUNED if record.get("tuned_on_targets") else "",
         UNLABELLED if record.get("transductive") else "",
     ]
     remark, method = ", ".join(filter(None, remarks)), str(part_of(record, "method"))
     return f"{method} ({remark})" if remark else method
-
-
-def tuned(record: Record) -> bool:
-    """True if some targets were tested with settings that the method's authors chose for them."""
-    return bool(record.get("tuned_on_targets"))
 
 
 def data_set(record: Record) -> str:
@@ -72,41 +53,9 @@ def data_set(record: Record) -> str:
     return str(part_of(record, "dataset", "name"))
 
 
-def class_count(record: Record) -> int | None:
-    """How many classes the record's data set has; None for a record that does not say."""
-    return len(part_of(record, "dataset").get("classes") or ()) or None
-
-
 def data_set_title(record: Record) -> str:
     """The data set's display title, or its name."""
     return str(part_of(record, "dataset").get("title") or data_set(record))
-
-
-def user_data_only(records: Iterable[Record]) -> bool:
-    """True if all data sets are the user's: neither tasks of the Attribute World nor benchmarks, for which
-    there is something published to compare with.
-    """
-    return not any(_is_public(run, dataset) for run in records for dataset in _data_sets(run))
-
-
-def public_data_only(records: Iterable[Record]) -> bool:
-    """True if no data set is the user's."""
-    return all(_is_public(run, dataset) for run in records for dataset in _data_sets(run))
-
-
-def benchmarks_only(records: Iterable[Record]) -> bool:
-    """True if all data sets are benchmarks, beside which published numbers can stand."""
-    return all(str(dataset.get("name")) in benchmarks() for run in records for dataset in _data_sets(run))
-
-
-def _is_public(record: Record, dataset: Mapping[str, Any]) -> bool:
-    """True for a task of the Attribute World or a benchmark; tasks have no files, so a folder named like one
-    is the user's.
-    """
-    name = str(dataset.get("name"))
-    if name in task_names():
-        return not any(entry.get("folder") for entry in record.get("mistakes") or ())
-    return name in benchmarks()
 
 
 def record_title(record: Record) -> str:
@@ -114,9 +63,61 @@ def record_title(record: Record) -> str:
     return f"{method_label(record)} on {data_set(record)}, seed {record.get('seed')}"
 
 
-def weights_of(records: Iterable[Record]) -> list[str]:
-    """The distinct weight hashes of the records."""
-    return [str(sha) for sha in distinct(part_of(record, "weights", "sha256") for record in records)]
+def data_sets_of(record: Record) -> list[Mapping[str, Any]]:
+    """What a record says of its data set and of its targets."""
+    return [part_of(record, "dataset"), *(record.get("targets") or ())]
+
+
+def is_public(dataset: Mapping[str, Any]) -> bool:
+    """True for a task of the Attribute World or a benchmark, for which there is something published to
+    compare with; tasks have no files, so a folder named like one is the user's.
+    """
+    name = str(dataset.get("name"))
+    return "left_out" not in dataset if name in task_names() else is_benchmark(dataset)
+
+
+def is_benchmark(dataset: Mapping[str, Any]) -> bool:
+    """True for a benchmark, beside which published numbers can stand."""
+    return str(dataset.get("name")) in benchmarks()
+
+
+def runs_frame(records: Iterable[Record]) -> "DataFrame":
+    """All numbers of some runs as one long table: a row for each run, part of its results ("base",
+    "targets NAME", "joint novel" ...) and metric; values are fractions. ``label`` and ``title`` are those of
+    the method and the data set in other tables.
+    """
+    from pandas import DataFrame
+
+    rows = [
+        {
+            "protocol": protocol(record),
+            "method": str(part_of(record, "method")),
+            "variant": record.get("variant"),
+            "backbone": part_of(record, "weights").get("model"),
+            "weights": part_of(record, "weights").get("pretrained"),
+            "data set": data_set(record),
+            "classes": len(part_of(record, "dataset").get("classes") or ()) or None,
+            "seed": record.get("seed"),
+            "shots": record.get("shots"),
+            "part": part,
+            "metric": metric,
+            "value": value,
+            "label": method_label(record),
+            "title": data_set_title(record),
+        }
+        for record in records
+        for part, metric, value in _shares(record["results"])
+    ]
+    return DataFrame(rows)
+
+
+def _shares(results: Mapping[str, Any], *path: str) -> Iterator[tuple[str, str, float]]:
+    """Part, metric and value of all numbers in a record's results; accuracies of classes are left out."""
+    for name, value in results.items():
+        if isinstance(value, Mapping) and name not in ("per_class", "precision", "chance"):
+            yield from _shares(value, *path, name)
+        elif path and isinstance(value, int | float):
+            yield " ".join(path), name, float(value)
 
 
 def readable(records: Iterable[Record]) -> list[Record]:
@@ -146,91 +147,84 @@ def readable(records: Iterable[Record]) -> list[Record]:
     return sorted(titled, key=lambda record: order.get(record.get("method", ""), len(order)))
 
 
-def _data_sets(record: Record) -> list[Mapping[str, Any]]:
-    """What a record says of its data set and of its targets."""
-    return [part_of(record, "dataset"), *(record.get("targets") or ())]
-
-
 def _with_distinct_titles(records: Sequence[Record]) -> list[Record]:
     """The records with the name added to each title that several data sets share or that is the average's, to
-    tell rows apart.
-
-    Raises DataError if two titles with their names are the same.
+    tell rows apart. Raises DataError if two titles with their names are the same.
     """
-    names: dict[str, set[str]] = {}
-    for dataset in (dataset for record in records for dataset in _data_sets(record)):
-        names.setdefault(_title(dataset), set()).add(_name(dataset))
-    by_use = {
-        (name, title): f"{title} ({name})" if len(of_title) > 1 or title == AVERAGE else title
-        for title, of_title in names.items()
-        for name in of_title
+    used = distinct(
+        (str(d["name"]), str(d.get("title") or d["name"])) for r in records for d in data_sets_of(r)
+    )
+    titles = [title for _, title in used]
+    unique = {
+        (name, title): f"{title} ({name})" if titles.count(title) > 1 or title == AVERAGE else title
+        for name, title in used
     }
-    owners: dict[str, str] = {}
-    for (name, _), title in by_use.items():
-        if owners.setdefault(title, name) != name:
-            raise DataError(
-                f"two data sets are both called {shown(title)}; rename one, or report them separately"
-            )
+    names_of = grouped(unique, lambda use: unique[use])
+    if same := [title for title, uses in names_of.items() if len({name for name, _ in uses}) > 1]:
+        raise DataError(
+            f"two data sets are both called {shown(same[0])}; rename one, or report them separately"
+        )
 
     def titled(dataset: Mapping[str, Any]) -> Mapping[str, Any]:
-        title = by_use[_name(dataset), _title(dataset)]
-        return dataset if title == _title(dataset) else {**dataset, "title": title}
+        title = unique[str(dataset["name"]), str(dataset.get("title") or dataset["name"])]
+        return dataset if title == (dataset.get("title") or dataset["name"]) else {**dataset, "title": title}
 
     return [
         {
             **record,
-            "dataset": titled(part_of(record, "dataset")),
-            "targets": [titled(target) for target in record.get("targets") or ()],
+            "dataset": titled(record["dataset"]),
+            "targets": [*map(titled, record.get("targets") or ())],
         }
         for record in records
     ]
-
-
-def _name(dataset: Mapping[str, Any]) -> str:
-    return str(dataset.get("name"))
-
-
-def _title(dataset: Mapping[str, Any]) -> str:
-    return str(dataset.get("title") or dataset.get("name"))
 
 
 def checked(records: Iterable[Record]) -> list[Record]:
     """The records of one protocol as a list, after checking that they can be combined in one table.
 
     Raises:
-        DataError: if there are none; for another schema version, or several protocols; if weights or the
-            source of a transfer differ; if one data set has two identities, or one method several numbers of
-            shots (unless the table has a column for each), settings, teachers, role tables or rules for the
-            tested epoch; if two records are of the same run.
+        DataError: if there are none; for another schema version, several protocols, or a missing number; if
+            weights or the source of a transfer differ; if one data set has two identities, or one method
+            several numbers of shots (unless the table has a column for each), settings, teachers, role tables
+            or rules for the tested epoch; if two records are of the same run.
     """
     records = readable(records)
-    _check_same(records, protocol, "protocols")
-    kind = protocol_class(protocol(records[0]))
-    _check_same(records, lambda record: part_of(record, "weights", "sha256"), "weights")
-    data_sets = [{"dataset": dataset} for record in records for dataset in _data_sets(record)]
-    _check_same(data_sets, lambda use: use["dataset"].get("identity"), "data", data_set)
-    if kind().trained_on is not None:
-        _check_same(records, data_set, "sources")
-    _check_same(records, _role_source, "role tables", method_label)
-    _check_role_tables(records)
-    _check_same(
-        records, lambda record: (record.get("selection") or {}).get("rule"), "rules of --select", method_label
-    )
-    if not kind.several_shots:
-        _check_same(records, lambda record: record.get("shots"), "numbers of shots", method_label)
-    _check_same(records, lambda record: settings_of(record, "train"), "training", method_label)
-    # A method may be published with other settings for each data set, but not for each seed.
-    for runs in grouped(records, data_set).values():
-        _check_same(runs, lambda record: settings_of(record, "method"), "settings", method_label)
-        _check_same(runs, _teacher, "teachers", method_label)
-    known: set[tuple[str, str, Any, Any]] = set()
+
+    def check(what: str, value: Callable[[Record], Any], group_of: Callable[[Record], Any]) -> None:
+        for group, runs in grouped(records, group_of).items():
+            _check_same(what, [value(run) for run in runs], group[0])
+
+    everything, by_method = lambda _: ("",), lambda run: (method_label(run),)
+    check("protocols", protocol, everything)
+    kind = protocol_class(protocol(records[0]))()
     for record in records:
-        run = (method_label(record), data_set(record), record.get("seed"), record.get("shots"))
-        if run in known:
+        for part in kind.scored:
+            if not 0 <= (share := part_of(record, "results", part, "accuracy")) <= 1:
+                raise DataError(f"{record_title(record)}: the {part} accuracy {share!r} is not a fraction")
+    check("weights", lambda run: part_of(run, "weights", "sha256"), everything)
+    uses = [dataset for record in records for dataset in data_sets_of(record)]
+    for name, same in grouped(uses, lambda dataset: dataset["name"]).items():
+        _check_same("data", [dataset.get("identity") for dataset in same], name)
+    if kind.trained_on is not None:
+        check("sources", data_set, everything)
+    # That of shuffled roles names the seed that they were shuffled with, and has a table for each.
+    check("role tables", lambda run: re.sub(r"\(seed \d+\)", "", str(_source(run))), by_method)
+    with_table = [run for run in records if (run.get("roles") or {}).get("table")]
+    for (label, _), runs in grouped(with_table, lambda run: (method_label(run), _source(run))).items():
+        tables = distinct(run["roles"]["table"] for run in runs)  # equal ones need no closer look
+        _check_same("role tables", map(_roles_by_head, tables), label)
+    check("rules of --select", lambda run: (run.get("selection") or {}).get("rule"), by_method)
+    if not kind.several_shots:
+        check("numbers of shots", lambda run: run.get("shots"), by_method)
+    check("training", lambda run: settings_of(run, "train"), by_method)
+    # A method may be published with other settings for each data set, but not for each seed.
+    check("settings", lambda run: settings_of(run, "method"), _column_and_row)
+    check("teachers", _teacher, _column_and_row)
+    for runs in grouped(records, lambda run: (record_title(run), run.get("shots"))).values():
+        if len(runs) > 1:
             raise DataError(
-                f"two records of one run: {record_title(record)}; remove one, or report them separately"
+                f"two records of one run: {record_title(runs[0])}; remove one, or report them separately"
             )
-        known.add(run)
     return records
 
 
@@ -238,16 +232,21 @@ def settings_of(record: Record, part: str) -> dict[str, Any]:
     """The settings of a record: those of its "method", or of "train". A setting that was added after the run
     has its default, as in the run's key; {} if the record does not tell, or for an unknown method.
     """
-    settings = (record.get("settings") or {}).get(part)
+    settings, method = (record.get("settings") or {}).get(part), METHODS.get(record.get("method", ""))
     if settings is None:
         return {}
-    return {**_defaults(part, record.get("method", "")), **settings}
-
-
-def _defaults(part: str, method: str) -> dict[str, Any]:
     if part == "train":
-        return asdict(TrainSettings())
-    return asdict(METHODS[method].settings()) if method in METHODS else {}
+        return {**asdict(TrainSettings()), **settings}
+    return {**(asdict(method.settings()) if method else {}), **settings}
+
+
+def _column_and_row(record: Record) -> tuple[str, str]:
+    return method_label(record), data_set(record)
+
+
+def _source(record: Record) -> Any:
+    """Where its roles are from."""
+    return (record.get("roles") or {}).get("source")
 
 
 def _teacher(record: Record) -> dict[str, Any]:
@@ -255,54 +254,25 @@ def _teacher(record: Record) -> dict[str, Any]:
     return {key: fact for key, fact in (record.get("teacher") or {}).items() if key != "train"}
 
 
-def _role_source(record: Record) -> str | None:
-    """The source of the roles, ignoring the seed they were shuffled with."""
-    source = (record.get("roles") or {}).get("source")
-    return source and re.sub(r"\(seed \d+\)", "", str(source))
-
-
-def _check_role_tables(records: Sequence[Record]) -> None:
-    """Raise DataError if runs of one method have different role tables of one source, which says neither
-    weights nor data in full. A source that names a seed, as that of shuffled roles, has a table a seed.
-    """
-    with_table = [record for record in records if (record.get("roles") or {}).get("table")]
-    for of_source in grouped(with_table, lambda record: str(record["roles"]["source"])).values():
-        for runs in grouped(of_source, method_label).values():
-            heads = _head_roles(runs[0])
-            others = [run for run in runs if _head_roles(run) != heads]  # equal ones need no closer look
-            _check_same([runs[0], *others], _role_by_head, "role tables", method_label)
-
-
-def _head_roles(record: Record) -> Any:
-    table = record["roles"]["table"]
-    return table.get("attributes"), table.get("heads")
-
-
-def _role_by_head(record: Record) -> dict[str, Any]:
+def _roles_by_head(table: Mapping[str, Any]) -> dict[str, Any]:
     """What a run depends on in its role table: the attributes in order, and each head's role, attribute and
     shares.
     """
-    attributes, heads = _head_roles(record)
-    facts = {"attributes": attributes}
-    for head in heads or ():
-        title = f"layer {head.get('layer')} head {head.get('head')}"
-        facts[title] = " ".join(filter(None, [head.get("role"), head.get("attribute")]))
-        facts[f"the shares of {title}"] = head.get("share") or {}
-    return facts
+    heads = {
+        f"layer {head.get('layer')} head {head.get('head')}": {
+            fact: head.get(fact) or {} for fact in ("role", "attribute", "share")
+        }
+        for head in table.get("heads") or ()
+    }
+    return {"attributes": table.get("attributes"), **heads}
 
 
-def _check_same(
-    records: Sequence[Record],
-    value: Callable[[Record], Any],
-    what: str,
-    group_of: Callable[[Record], str] = lambda _: "",
-) -> None:
-    """Raise DataError if records of one group have different values."""
-    for group, runs in grouped(records, group_of).items():
-        values = distinct(value(run) for run in runs)
-        if len(values) > 1:
-            where, difference = f" of {group}" if group else "", _difference(values)
-            raise DataError(f"the records{where} mix different {what} ({difference}); report them separately")
+def _check_same(what: str, values: Iterable[Any], group: str) -> None:
+    """Raise DataError if the values of a group of records differ."""
+    different = distinct(values)
+    if len(different) > 1:
+        where, difference = f" of {group}" if group else "", _difference(different)
+        raise DataError(f"the records{where} mix different {what} ({difference}); report them separately")
 
 
 def _difference(values: Sequence[Any]) -> str:
@@ -315,72 +285,27 @@ def _difference(values: Sequence[Any]) -> str:
     return ", ".join(str(item)[:40] for item in values)
 
 
-def grouped(records: Iterable[Record], key: Callable[[Record], str]) -> dict[str, list[Record]]:
-    """Records by key, in the order of first appearance."""
-    groups: dict[str, list[Record]] = {}
-    for record in records:
-        groups.setdefault(key(record), []).append(record)
+def grouped(values: Iterable[Value], key: Callable[[Value], Any]) -> dict[Any, list[Value]]:
+    """Values by key, in the order of first appearance."""
+    groups: dict[Any, list[Value]] = {}
+    for value in values:
+        groups.setdefault(key(value), []).append(value)
     return groups
 
 
 def distinct(values: Iterable[Any]) -> list[Any]:
     """The distinct values in order of first appearance; they may be lists and mappings."""
-    unique: dict[Any, Any] = {}
+    unique: list[Any] = []
     for value in values:
-        unique.setdefault(_hashable(value), value)
-    return [*unique.values()]
-
-
-def _hashable(value: Any) -> Any:
-    """A value that is equal to another's if the values are."""
-    if isinstance(value, Mapping):
-        return frozenset((key, _hashable(entry)) for key, entry in value.items())
-    return tuple(map(_hashable, value)) if isinstance(value, list | tuple) else value
+        if value not in unique:
+            unique.append(value)
+    return unique
 
 
 def distinct_by_key(mappings: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
     """Key -> the distinct values that some mappings have, at last None if not all of them have the key."""
-    values: dict[str, list[Any]] = {}
-    for mapping in mappings:
-        for key, value in mapping.items():
-            values.setdefault(key, []).append(value)
+    keys = dict.fromkeys(key for mapping in mappings for key in mapping)
     return {
-        key: distinct([*of_key, *([None] if len(of_key) < len(mappings) else [])])
-        for key, of_key in values.items()
+        key: distinct([m[key] for m in mappings if key in m] + [None] * any(key not in m for m in mappings))
+        for key in keys
     }
-
-
-def runs_frame(records: Iterable[Record]) -> "DataFrame":
-    """The accuracies of some runs as one long table: a row for each run, part of its results ("base",
-    "targets NAME", "joint novel" ...) and metric; values are fractions.
-    """
-    from pandas import DataFrame
-
-    rows = [
-        {
-            "protocol": protocol(record),
-            "method": str(part_of(record, "method")),
-            "variant": record.get("variant"),
-            "backbone": part_of(record, "weights").get("model"),
-            "weights": part_of(record, "weights").get("pretrained"),
-            "data set": data_set(record),
-            "classes": class_count(record),
-            "seed": record.get("seed"),
-            "shots": record.get("shots"),
-            "part": part,
-            "metric": metric,
-            "value": value,
-        }
-        for record in records
-        for part, metric, value in _shares(record["results"])
-    ]
-    return DataFrame(rows)
-
-
-def _shares(results: Mapping[str, Any], *path: str) -> Iterator[tuple[str, str, float]]:
-    """Part, metric and value of all numbers in a record's results; accuracies of classes are left out."""
-    for name, value in results.items():
-        if isinstance(value, Mapping) and name not in ("per_class", "precision", "chance"):
-            yield from _shares(value, *path, name)
-        elif path and isinstance(value, int | float):
-            yield " ".join(path), name, float(value)

@@ -7,13 +7,14 @@ The reader can name others (``dear report --mistakes-of``); all numbers are in t
 """
 
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from pandas import DataFrame, concat
 from PIL import Image
@@ -21,12 +22,11 @@ from PIL import Image
 from dear.data.images.decode import as_image, decode, read_image
 from dear.data.loading import of_world
 from dear.data.world.tasks import WorldImages, load_task
-from dear.errors import DataError, DearError
-from dear.evaluation.mistakes import RECORDED_MISTAKES, Mistakes, content_hash, varied
-from dear.evaluation.schema import Mistake
+from dear.errors import DataError, DearError, without_surrogates
+from dear.evaluation.predictions import list_parts, load_predictions
 from dear.report.drawing import Drawing
 from dear.report.grid import csv_file
-from dear.report.mistakes import MistakesSection, mistakes_section, mistakes_tables
+from dear.report.mistakes import Mistakes, MistakesSection, find_mistakes, mistakes_section
 from dear.report.records import (
     Record,
     data_set,
@@ -37,13 +37,15 @@ from dear.report.records import (
     record_title,
 )
 
+EXAMPLES = 12
+"""Confident mistakes of a part that a page shows."""
 MAX_PARTS = 32
 """Parts of results that a page shows."""
 MAX_DRAWN = 100
 """Classes up to which a matrix is drawn."""
-LONGEST_NAME = 100  # characters of a matrix's name, which its files have too
 WORST = 50
 """Classes that the table of a part shows, the worst."""
+LONGEST_NAME = 100  # characters of a matrix's name, which its files have too
 SHORT_SIDE, LONGEST = 256, 768
 """Pixels of the shorter side of a picture, and at most of the longer one."""
 MAX_PICTURES = 512
@@ -57,37 +59,12 @@ PART_TITLES = {
 }
 
 
-@dataclass(frozen=True)
-class TestedImages:
-    """Where the test images of a record were: the name of the data set, its identity, the folder of its files
-    if it has any.
-    """
-
-    dataset: str
-    identity: str | None
-    folder: str | None
-
-    def picture(self, mistake: Mistake) -> Image.Image | None:
-        """The image of a mistake, if it is still what was tested on: a file of the same content, or the same
-        image of the Attribute World.
-        """
-        if mistake.file is None or self.folder is None:
-            images = _world_images(self.dataset)
-            if images is None or images.identity != self.identity or mistake.index >= len(images):
-                return None
-            return as_image(images.load(torch.tensor([mistake.index]))[0])
-        return _tested(Path(self.folder, mistake.file), mistake.sha256)
-
-
-@dataclass(frozen=True)
-class RunMistakes:
-    """What a method gets wrong on a part of a data set's test images. Counts are sums over seeds; an image
-    that several seeds get wrong is in the mistakes once, with the most confident.
+class RunMistakes(NamedTuple):
+    """What a method gets wrong on a part of a data set's test images. Counts are sums over seeds.
 
     Attributes:
-        dataset: Name of the data set that was tested on.
+        dataset, title: The data set that was tested on.
         shots: Training images for each class.
-        tested: By mistake, where its image was.
     """
 
     protocol: str
@@ -98,23 +75,26 @@ class RunMistakes:
     shots: int
     seeds: int
     mistakes: Mistakes
-    tested: tuple[TestedImages, ...]
 
     def section(self, name: str) -> MistakesSection:
         """The section of the page; ``name`` is that of the matrix."""
-        examples = zip(self.tested, self.mistakes.examples, strict=True)
-        pictures = [images.picture(mistake) for images, mistake in examples]
+        pictures = [self._picture(example) for example in self.mistakes.examples.itertuples()]
         return mistakes_section(self.mistakes, pictures, name, most_drawn=MAX_DRAWN, worst=WORST)
+
+    def _picture(self, example: Any) -> Image.Image | None:
+        """The image of an example: its file if it is still there, or that of the Attribute World."""
+        if example.file:
+            return _read_picture(Path(example.folder, example.file))
+        images = _load_world(self.dataset)
+        if images is None or example.image >= len(images):
+            return None
+        return as_image(images.load(torch.tensor([example.image]))[0])
 
 
 @lru_cache(MAX_PICTURES)
-def _tested(path: Path, sha256: str | None) -> Image.Image | None:
-    """The picture of a file if it still has this content."""
+def _read_picture(path: Path) -> Image.Image | None:
     try:
-        content = read_image(path)
-        if content_hash(content) != sha256:
-            return None
-        image = as_image(decode(path, SHORT_SIDE, content))
+        image = as_image(decode(path, SHORT_SIDE, read_image(path)))
     except DearError:
         return None
     image.thumbnail((LONGEST, LONGEST))
@@ -122,95 +102,41 @@ def _tested(path: Path, sha256: str | None) -> Image.Image | None:
 
 
 @cache
-def _world_images(task: str) -> WorldImages | None:
+def _load_world(task: str) -> WorldImages | None:
     return load_task(task).test if of_world([task]) else None
 
 
-_Group = tuple[str, str, tuple[str, ...], str, int]
-"""Protocol, data set, part, method, shots."""
-
-
 def mistakes_by_part(records: Iterable[Record]) -> list[RunMistakes]:
-    """The mistakes that some records hold, in their order.
+    """The mistakes in the predictions beside some records, in the order of the records.
 
-    Raises DataError for runs of one method with different test images or classes.
+    Raises DataError for a damaged file and for runs of one method on different test images or classes.
     """
-    groups: dict[_Group, tuple[str, list[tuple[Record, Mapping[str, Any]]]]] = {}
+    groups = defaultdict[tuple[Any, ...], list[Record]](list)
     for record in records:
-        titles = {target["name"]: target.get("title") for target in record.get("targets") or ()}
-        for entry in record.get("mistakes") or ():
-            part = tuple(name for name in entry["part"] if isinstance(name, str))
-            shots = record.get("shots") or 0
-            key = (protocol(record), data_set(record), part, method_label(record), shots)
-            # The keys of a target's scores end with its name.
-            title = str(titles.get(part[1]) or part[1]) if len(part) > 1 else data_set_title(record)
-            groups.setdefault(key, (title, []))[1].append((record, entry))
-    return [_over_seeds(*key, *group) for key, group in groups.items()]
+        for part in list_parts(record["predictions"]) if record.get("predictions") else ():
+            key = protocol(record), data_set(record), part, method_label(record), record.get("shots")
+            groups[key].append(record)
+    return [_over_seeds(part, runs) for (_, _, part, *_), runs in groups.items()]
 
 
-def _over_seeds(
-    kind: str,
-    dataset: str,
-    part: Sequence[str],
-    method: str,
-    shots: int,
-    title: str,
-    runs: Sequence[tuple[Record, Mapping[str, Any]]],
-) -> RunMistakes:
-    record, first = runs[0]
-    tested_on = part[1] if len(part) > 1 else dataset
-    entries = [entry for _, entry in runs]
-    if any(entry["classes"] != first["classes"] or entry["images"] != first["images"] for entry in entries):
-        raise DataError(f"{record_title(record)}: another seed was tested on other images or classes")
-    by_seed = [Mistakes.from_record(entry) for entry in entries]
-    pairs: dict[tuple[int, int], int] = {}
-    for label, prediction, count in (confusion for mistakes in by_seed for confusion in mistakes.confusions):
-        pairs[label, prediction] = pairs.get((label, prediction), 0) + count
-    examples = [
-        (TestedImages(tested_on, entry.get("identity"), entry.get("folder")), mistake)
-        for entry, mistakes in zip(entries, by_seed, strict=True)
-        for mistake in mistakes.examples
-    ]
-    by_image: dict[tuple[str | None, int], tuple[TestedImages, Mistake]] = {}
-    for images, mistake in sorted(examples, key=lambda example: -example[1].confidence):
-        by_image.setdefault((images.identity, mistake.index), (images, mistake))
-    by_confusion = [
-        ((images, mistake), (mistake.label, mistake.prediction)) for images, mistake in by_image.values()
-    ]
-    distinct_examples = varied(by_confusion, RECORDED_MISTAKES)
-    confusions = [(label, prediction, count) for (label, prediction), count in pairs.items()]
+def _over_seeds(part: str, runs: Sequence[Record]) -> RunMistakes:
+    predictions = [load_predictions(run["predictions"], part) for run in runs]
+    same = (np.array_equal(predictions[0].labels, other.labels) for other in predictions)
+    if not all(same) or any([*other.classes] != [*predictions[0].classes] for other in predictions):
+        raise DataError(f"{record_title(runs[0])}: another seed was tested on other images or classes")
+    kind_of_part, _, target = part.partition("/")
+    targets = {without_surrogates(str(tested["name"])): tested for tested in runs[0].get("targets") or ()}
+    tested = targets.get(target, {"name": target}) if target else runs[0]["dataset"]
     return RunMistakes(
-        kind,
-        tested_on,
-        title,
-        PART_TITLES.get(part[0], part[0]),
-        method,
-        shots,
+        protocol(runs[0]),
+        tested["name"],
+        str(tested.get("title") or target) if target else data_set_title(runs[0]),
+        PART_TITLES.get(kind_of_part, kind_of_part),
+        method_label(runs[0]),
+        runs[0].get("shots") or 0,
         len(runs),
-        Mistakes(
-            by_seed[0].classes,
-            _sum(mistakes.images for mistakes in by_seed),
-            _sum(mistakes.correct for mistakes in by_seed),
-            _sum(mistakes.predicted for mistakes in by_seed),
-            tuple(sorted(confusions, key=lambda pair: (-pair[2], pair))),
-            sum(mistakes.left_out for mistakes in by_seed),
-            tuple(mistake for _, mistake in distinct_examples),
-        ),
-        tuple(images for images, _ in distinct_examples),
+        find_mistakes(predictions, EXAMPLES),
     )
-
-
-def _sum(counts: Iterable[Sequence[int]]) -> tuple[int, ...]:
-    return tuple(map(sum, zip(*counts, strict=True)))
-
-
-@dataclass(frozen=True)
-class Part:
-    """A part of the results on the page; ``at_shots`` if the runs are of several numbers of shots."""
-
-    runs: RunMistakes
-    at_shots: bool
-    section: MistakesSection
 
 
 @dataclass(frozen=True)
@@ -219,12 +145,14 @@ class MistakesPage:
 
     Attributes:
         datasets: By data set (and protocol, if there are several) the methods, and the parts of each.
+        at_shots: True if the runs are of several numbers of shots.
         methods: The methods shown.
         hidden: The methods that the page has no room for.
-        without: Methods with a record that holds no mistakes.
+        without: Methods with a run that has no predictions beside its record.
     """
 
-    datasets: Mapping[str, Mapping[str, list[Part]]]
+    datasets: Mapping[str, Mapping[str, list[tuple[RunMistakes, MistakesSection]]]]
+    at_shots: bool
     methods: list[str]
     hidden: list[str]
     without: list[str]
@@ -232,76 +160,61 @@ class MistakesPage:
     def matrices(self, methods: Collection[str]) -> list[Drawing]:
         """The confusion matrices of some methods."""
         by_method = (item for parts in self.datasets.values() for item in parts.items())
-        sections = [part.section for method, parts in by_method if method in methods for part in parts]
+        sections = [section for method, parts in by_method if method in methods for _, section in parts]
         return [section.matrix for section in sections if section.matrix is not None]
 
 
 def mistakes_page(
-    records: Sequence[Record], main: str, reference: str | None, requested: Sequence[str] = ()
+    parts: Sequence[RunMistakes],
+    records: Sequence[Record],
+    main: str,
+    reference: str | None,
+    requested: Sequence[str] = (),
 ) -> MistakesPage | None:
-    """The mistakes of some runs, or None if no record has any. With several numbers of shots, the largest is
-    used.
+    """What the page shows of the mistakes of some records, or None if no run has predictions. With several
+    numbers of shots, the largest is used.
 
-    Raises DataError for a requested method without mistakes, and as `mistakes_by_part`.
+    Raises DataError for a requested method without predictions.
     """
-    parts = mistakes_by_part(records)
     methods = distinct(part.method for part in parts)
     if unknown := [method for method in requested if method not in methods]:
         raise DataError(
-            f"no record holds the mistakes of {unknown[0]!r}: "
+            f"no run of {unknown[0]!r} has predictions beside its record: "
             f"those that do are of {', '.join(methods) or 'no method'}."
         )
     if not parts:
         return None
-    most_shots: dict[tuple[str, str, str], int] = {}
+    most_shots = defaultdict[tuple[str, ...], int](int)
     for part in parts:
         key = part.protocol, part.dataset, part.method
-        most_shots[key] = max(most_shots.get(key, 0), part.shots)
-    visible = _visible(
-        [part for part in parts if part.shots == most_shots[part.protocol, part.dataset, part.method]],
-        [methods, [main] if reference is None else [main, reference]],
-        main,
-        requested,
-    )
+        most_shots[key] = max(most_shots[key], part.shots)
+    at_most = [part for part in parts if part.shots == most_shots[part.protocol, part.dataset, part.method]]
+    counts = Counter(part.method for part in at_most)
+    selections = [[*requested]] if requested else [methods, [main, str(reference)]]
+    fitting = [some for some in selections if requested or 0 < sum(counts[m] for m in some) <= MAX_PARTS]
+    selected = fitting[0] if fitting else [main]
+    visible = [part for part in at_most if part.method in selected] or at_most
     several_protocols = len({part.protocol for part in parts}) > 1
-    at_shots = len({part.shots for part in parts}) > 1
     names: set[str] = set()
-    datasets: dict[str, dict[str, list[Part]]] = {}
-    for runs in visible:
+    datasets = defaultdict[str, dict[str, list[tuple[RunMistakes, MistakesSection]]]](dict)
+    for runs in visible if requested else visible[:MAX_PARTS]:
         title = f"{runs.title}, {runs.protocol}" if several_protocols else runs.title
-        section = Part(runs, at_shots, runs.section(_matrix_name(runs, names)))
-        datasets.setdefault(title, {}).setdefault(runs.method, []).append(section)
-    shown = distinct(part.method for part in visible)
+        section = runs.section(_matrix_name(runs, names))
+        datasets[title].setdefault(runs.method, []).append((runs, section))
+    shown = distinct(method for of_title in datasets.values() for method in of_title)
     return MistakesPage(
         datasets,
+        len({part.shots for part in parts}) > 1,
         shown,
         [method for method in methods if method not in shown],
-        distinct(method_label(record) for record in records if not record.get("mistakes")),
+        distinct(method_label(record) for record in records if not record.get("predictions")),
     )
-
-
-def _visible(
-    parts: list[RunMistakes], selections: Sequence[Sequence[str]], main: str, requested: Sequence[str]
-) -> list[RunMistakes]:
-    """The parts of the requested methods, or of the first selection of methods that a page has room for."""
-
-    def parts_of(methods: Sequence[str]) -> list[RunMistakes]:
-        names = {*methods}
-        return [part for part in parts if part.method in names]
-
-    if requested:
-        return parts_of(requested)
-    fitting = [methods for methods in selections if 0 < len(parts_of(methods)) <= MAX_PARTS]
-    return (parts_of(fitting[0] if fitting else [main]) or parts)[:MAX_PARTS]
 
 
 def _matrix_name(runs: RunMistakes, names: set[str]) -> str:
     """The name of a matrix and of its files, which is added to the names in use."""
-    words = (
-        f"confusion {runs.dataset} {runs.part.split()[0]} {runs.method}".replace("++", "pp")
-        .replace("+", "-plus")
-        .lower()
-    )
+    method = runs.method.replace("++", "pp").replace("+", "-plus")
+    words = f"confusion {runs.dataset} {runs.part.split()[0]} {method}".lower()
     name = base = re.sub(r"[^a-z0-9]+", "-", words).strip("-")[:LONGEST_NAME]
     number = 1
     while name in names:
@@ -311,14 +224,15 @@ def _matrix_name(runs: RunMistakes, names: set[str]) -> str:
     return name
 
 
-def mistakes_files(records: Sequence[Record]) -> dict[str, bytes]:
-    """Tables of all mistakes as CSV by file name; none if no record has any."""
+def mistakes_files(parts: Iterable[RunMistakes]) -> dict[str, bytes]:
+    """Tables of all mistakes as CSV by file name; none if no run has predictions."""
     tables = defaultdict[str, list[DataFrame]](list)
-    for runs in mistakes_by_part(records):
+    for runs in parts:
         facts = {
             "data set": runs.title, "protocol": runs.protocol, "part": runs.part, "method": runs.method,
             "shots": runs.shots, "seeds": runs.seeds,
         }  # fmt: skip
-        for name, table in mistakes_tables(runs.mistakes).items():
-            tables[name].append(DataFrame([facts] * len(table), columns=[*facts]).join(table))
-    return {name: csv_file(concat(parts)) for name, parts in tables.items()}
+        for name, table in runs.mistakes.tables().items():
+            facts_of_rows = DataFrame([facts] * len(table), columns=[*facts], index=table.index)
+            tables[name].append(facts_of_rows.join(table))
+    return {name: csv_file(concat(of_parts)) for name, of_parts in tables.items()}

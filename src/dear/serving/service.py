@@ -31,8 +31,6 @@ from dear.serving.limits import Limits, Refused
 
 MOST_COPIES = 20
 """Files that a result names beside its first."""
-PROMPTS, PROMPTS_ON_GPU = 16, 64
-"""Prompts of new class names that go through the text tower at a time: fixed, as digits may depend on it."""
 DECODERS = 2  # images decoded at a time, as each takes up to a gigabyte
 WAIT = 0.005  # seconds that a batch waits for more images
 SIDE, LONGEST = 160, 640
@@ -112,7 +110,6 @@ class Service:
         """
         self.predictor, self.limits, self.index = predictor, limits, index
         self.name, self.examples = name or predictor.bundle.method, tuple(examples)
-        self._prompts = PROMPTS if predictor.clip.logit_scale.device.type == "cpu" else PROMPTS_ON_GPU
         self._model, self._names, self._search = asyncio.Lock(), asyncio.Lock(), asyncio.Lock()
         self._decoders = asyncio.Semaphore(DECODERS)
         self._thumbnail = lru_cache(THUMBNAILS)(self._make_thumbnail)
@@ -153,8 +150,7 @@ class Service:
         at_most("request_classes_per_image" if per_image else "request_classes", len(names), "the request")
         at_most("class_name", max(map(len, names)), "the request")
         async with self._names:
-            encoding = self.predictor.encoding(names, self._prompts)
-            return await run_in_threadpool(lambda: next(filter(None, encoding)))
+            return await run_in_threadpool(self.predictor.vocabulary, names)
 
     async def predict(self, data: bytes, vocabulary: Vocabulary, top: int) -> tuple[Candidate, ...]:
         """The best classes of an image. Raises Refused."""

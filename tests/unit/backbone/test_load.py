@@ -127,7 +127,7 @@ def test_a_local_file_has_the_pixels_on_which_the_tags_agree(
         (NAME, "plain", "https://huggingface.co/someone/prime-clip/resolve/main/open_clip_model.safetensors"),
         (NAME, "quick", "https://huggingface.co/someone/prime/resolve/main/quick.pt"),
         (NAME, "by_url", "file:///nowhere/prime.pt"),
-        (*backbone_or_default(None, None, world=False), "--model tiny is only for trying things out"),
+        (*backbone_or_default(None, None, world=False), "without a hub, --model lite"),
     ],
 )
 def test_a_failed_download_says_which_file_is_wanted(

@@ -54,7 +54,7 @@ class TestBroken:
         with pytest.warns(UserWarning, match="4 of 11 images cannot be read and are skipped") as caught:
             data = self.load(folder, broken="skip")
         assert (data.train.labels.tolist(), data.test.labels.tolist()) == ([0, 1, 1], [0, 0, 1, 1])
-        assert len(caught) == 1
+        assert sum("cannot be read" in str(one.message) for one in caught) == 1
         assert "ant/0.png" in data.notes[0]
         data.train.load(torch.arange(3))
         data.test.load(torch.arange(4))

@@ -10,6 +10,7 @@ from dear.cli.data import render_check as render
 from dear.cli.output import PrintableConsole
 from dear.data.check import check_dataset
 from dear.data.images.decode import FORMATS
+from dear.data.loading import load_dataset
 from dear.data.settings import DataSettings
 from tests.unit.data.photos import class_folders
 
@@ -155,3 +156,11 @@ def test_a_reason_names_the_path_without_its_folder(tmp_path: Path, settings: Da
         "a/0.png": f"cannot read the image a/0.png: it is not an image of a supported format: {FORMATS}.",
         "a/gone.png": "the image a/gone.png does not exist",
     }
+
+
+def test_loading_tells_of_copies_over_classes_and_splits(folder: Path, settings: DataSettings) -> None:
+    for name in ("train/bee/9.png", "test/ant/9.png"):
+        shutil.copy(folder / "train/ant/0.png", folder / name)
+    with pytest.warns(UserWarning, match=r"several classes: .*train/ant/0\.png") as caught:
+        load_dataset(str(folder), settings)
+    assert any("in several splits" in str(one.message) for one in caught)

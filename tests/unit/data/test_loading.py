@@ -166,3 +166,38 @@ class TestNamesAndPaths:
         data = load(table, settings)
         assert (data.name, len(data.train), len(data.test)) == ("own-food101", 0, 2)
         assert "can only be tested on" in data.notes[0]
+
+
+@pytest.mark.parametrize("name", ["{}/phtos", "{}/photos.cvs", "phtos"])
+def test_a_misspelt_path_suggests_what_lies_beside(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "photos").mkdir()
+    (tmp_path / "photos.csv").touch()
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(DataError, match=r"Did you mean .*photos(\.csv)?\?") as caught:
+        load_dataset(name.format(tmp_path))
+    assert "caltech" not in str(caught.value)
+
+
+def test_sources_that_are_added_to_the_first(tmp_path: Path, settings: DataSettings) -> None:
+    """The class of an image is that of its last source; classes are the same by their names."""
+    class_folders(tmp_path / "photos" / "train", {"ant": 2, "sea_horse": 2})
+    class_folders(tmp_path / "photos" / "test", {"ant": 1, "sea_horse": 1})
+    class_folders(tmp_path / "more", {"owl": 2})
+    rows = ["photos/train/ant/1.png,Sea Horse,train", "more/owl/0.png,owl,train", "more/owl/1.png,owl,test"]
+    (tmp_path / "list.csv").write_text("\n".join(["path,label,split", *rows]))
+    with pytest.warns(UserWarning, match="list adds 2 images and changes the class of 1"):
+        data = load_dataset([tmp_path / "photos", str(tmp_path / "list.csv")], settings)
+    assert (data.name, data.classnames) == ("photos", ("ant", "sea horse", "owl"))
+    found = {
+        part: {path: data.classnames[label] for path, label in zip(images.paths, images.labels, strict=True)}
+        for part, images in {"train": data.train, "test": data.test}.items()
+    }
+    assert found["train"] == {
+        "photos/train/ant/0.png": "ant", "photos/train/ant/1.png": "sea horse",
+        "photos/train/sea_horse/0.png": "sea horse", "photos/train/sea_horse/1.png": "sea horse",
+        "more/owl/0.png": "owl",
+    }  # fmt: skip
+    assert len(found["test"]) == 3
+    assert len(data.train.load(torch.arange(5))) == 5

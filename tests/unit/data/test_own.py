@@ -46,6 +46,12 @@ class TestSplit:
         made = {seeded_split(self.ROWS, 0.3, seed, 2)["test"] for seed in range(7)}
         assert len(made) == 7
 
+    @pytest.mark.parametrize(("least", "train"), [(7, (7, 16)), (9, (9, 16)), (16, (9, 16)), (30, (9, 22))])
+    def test_as_many_to_train_on_as_are_asked_for(self, least: int, train: tuple[int, int]) -> None:
+        splits = seeded_split(self.ROWS, 0.3, 1, 2, least)
+        assert tuple(Counter(row.label for row in splits["train"]).values()) == train
+        assert len(splits["train"]) + len(splits["test"]) == 33
+
     def test_both_parts_get_an_image(self) -> None:
         rows = [Row("a/0.png", 0), *(Row(f"b/{number}.png", 1) for number in range(2))]
         for share in (0.01, 0.5, 0.99):

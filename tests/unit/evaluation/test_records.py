@@ -6,11 +6,15 @@ from typing import Any
 
 import pytest
 
+from dear.backbone.clip import Clip
 from dear.errors import DataError, DearError, OutputError
 from dear.evaluation.environment import environment
 from dear.evaluation.records import make_folder, read_record
+from dear.evaluation.resolve import MethodSetup
+from dear.evaluation.runs import run_all
 from dear.evaluation.schema import SCHEMA
 from dear.writing import write_json
+from tests.unit.training.world import noise_dataset
 
 
 def test_a_folder_that_cannot_be(tmp_path: Path) -> None:
@@ -40,7 +44,7 @@ def test_another_schema_is_refused(record: dict[str, int], tmp_path: Path) -> No
         read_record(path)
 
 
-def atomic_write() -> dict[str, Any]:
+def sample() -> dict[str, Any]:
     return {
         "schema": SCHEMA,
         "protocol": "base-to-novel",
@@ -56,25 +60,43 @@ def atomic_write() -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"shots": -1}, "its shots is -1: it must be a whole number of at least 0"),
         ({"seed": True}, "its seed is True: it must be a whole number"),
         ({"protocol": ["few-shot"]}, r"its protocol \['few-shot'\] is not one of"),
         ({"dataset": "tools"}, "its dataset is 'tools': it must be keys and values"),
         ({"targets": [{"title": "x"}]}, r"its targets\[0\] lacks the key 'name'"),
         ({"results": {"base": {"accuracy": 0.5}}}, r"lacks 'results\.novel'"),
-        ({"results": {part: {"accuracy": 50} for part in ("base", "novel")}}, "accuracy is 50.*from 0 to 1"),
-        ({"roles": {"source": "x", "table": {"heads": [{"layer": 0}]}}}, r"heads\[0\] lacks the key 'head'"),
     ],
 )
 def test_a_record_with_a_wrong_value_inside_is_refused(
     changes: dict[str, Any], reason: str, tmp_path: Path
 ) -> None:
     path = tmp_path / "run.json"
-    path.write_text(json.dumps(atomic_write()))
-    assert read_record(path) == atomic_write()
-    path.write_text(json.dumps(atomic_write() | changes))
+    path.write_text(json.dumps(sample()))
+    assert read_record(path) == sample()
+    path.write_text(json.dumps(sample() | changes))
     with pytest.raises(DearError, match=reason):
         read_record(path)
+
+
+def test_the_record_of_another_run_under_a_runs_name(small_clip: Clip, tmp_path: Path) -> None:
+    """It was taken for the run's, so that a table had one seed twice."""
+    options: dict[str, Any] = {"methods": [MethodSetup("zero-shot")], "shots": 1, "out": tmp_path}
+    for seed in (1, 2):
+        run_all(small_clip, [noise_dataset()], seeds=[seed], **options)
+    first, second = sorted(tmp_path.glob("*.json"))
+    first.write_bytes(second.read_bytes())
+    for label in ("a", "b"):  # of one method with one key
+        run_all(
+            small_clip, [noise_dataset()], **options | {"methods": [MethodSetup("zero-shot", label=label)]}
+        )
+    named, other = (next(tmp_path.glob(f"*-{label}-*.json")) for label in "ab")
+    named.write_bytes(other.read_bytes())
+    for changes, field in (
+        ({"methods": [MethodSetup("zero-shot", label="a")]}, "variant"),
+        ({"seeds": [1]}, "key"),
+    ):
+        with pytest.raises(DataError, match=f"another run, whose {field} is"):
+            run_all(small_clip, [noise_dataset()], **options | changes)
 
 
 def test_the_environment_is_plain(tmp_path: Path) -> None:

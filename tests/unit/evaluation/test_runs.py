@@ -11,15 +11,11 @@ import pytest
 from dear.backbone import precision
 from dear.backbone.clip import Clip, Identity
 from dear.data.settings import DataSettings
-from dear.errors import DataError, OutputError
-from dear.evaluation import runs
 from dear.evaluation import trial as protocol
-from dear.evaluation.experiment import Experiment, Machines
-from dear.evaluation.launch.dispatch import planned_runs
-from dear.evaluation.plan import Plan
+from dear.evaluation.experiment import Experiment
 from dear.evaluation.protocols.base_to_novel import BaseToNovel
 from dear.evaluation.protocols.few_shot import FewShot
-from dear.evaluation.resolve import ResolvedRun, run_name
+from dear.evaluation.resolve import MethodSetup, ResolvedRun, run_name
 from dear.evaluation.run_context import RunContext
 from dear.evaluation.runs import Runner, run_all, run_one
 from dear.evaluation.schema import SCHEMA
@@ -32,16 +28,18 @@ from dear.writing import UNFINISHED
 from tests.unit.training.world import CLASSES, Noise, noise_dataset, role_table
 
 SETTINGS, TRAINING = DearSettings(first=8), TrainSettings(epochs=2, batch=3, lr=1e-2)
-ZERO, DEAR = Plan("zero-shot"), Plan("dear", settings=SETTINGS)
+ZERO, DEAR = MethodSetup("zero-shot"), MethodSetup("dear", settings=SETTINGS)
 
 
-def run(clip: Clip, plans: list[Plan], out: Path | None = None, **options: Any) -> list[dict[str, Any]]:
+def run(
+    clip: Clip, setups: list[MethodSetup], out: Path | None = None, **options: Any
+) -> list[dict[str, Any]]:
     given: dict[str, Any] = {
         "shots": 2,
         "training": TRAINING,
         "roles": role_table(clip),
     } | options
-    return run_all(clip, [noise_dataset()], plans, out=out, **given)
+    return run_all(clip, [noise_dataset()], setups, out=out, **given)
 
 
 def numbers(record: dict[str, Any]) -> Any:
@@ -86,22 +84,8 @@ def test_a_record_has_all_its_fields(small_clip: Clip) -> None:
     assert record["results"]["hm"] == pytest.approx(2 * b * n / (b + n) if b * n else 0)
 
 
-def test_zero_shot_is_not_trained(small_clip: Clip, monkeypatch: pytest.MonkeyPatch) -> None:
-    def never(*_args: Any, **_options: Any) -> None:
-        raise AssertionError("zero-shot was trained")
-
-    monkeypatch.setattr(protocol, "train", never)
-    (record,) = run(small_clip, [ZERO])
-    assert record["train"] == {"epochs": []}
-    assert record["fewshot"] is None
-    assert record["fusion_weights"] is None
-    assert record["roles"] is None
-    assert record["trainable_parameters"] == 0
-    with pytest.raises(AssertionError, match="was trained"):
-        run(small_clip, [DEAR])
-
-
 def test_training_sees_base_classes_only(small_clip: Clip, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And zero-shot is not trained."""
     seen: list[Any] = []
 
     def watched(method: Any, images: Any, *_args: Any, **_options: Any) -> list[Any]:
@@ -109,8 +93,11 @@ def test_training_sees_base_classes_only(small_clip: Clip, monkeypatch: pytest.M
         return []
 
     monkeypatch.setattr(protocol, "train", watched)
-    run(small_clip, [DEAR])
+    untrained, _ = run(small_clip, [ZERO, DEAR])
     assert seen == [(tuple(CLASSES[:2]), [0, 0, 1, 1], (4, 3, 23, 29))]
+    assert untrained["train"] == {"epochs": []}
+    assert untrained["trainable_parameters"] == 0
+    assert untrained["fewshot"] is untrained["fusion_weights"] is untrained["roles"] is None
 
 
 def test_the_same_seed_gives_the_same_numbers(small_clip: Clip) -> None:
@@ -123,37 +110,14 @@ def test_the_same_seed_gives_the_same_numbers(small_clip: Clip) -> None:
     assert numbers(alone) == numbers(two)
 
 
-def test_the_masks_are_different_runs(small_clip: Clip, tmp_path: Path) -> None:
-    plans = [Plan("dear", mask, SETTINGS) for mask in ("roles", "shuffled", "all-isolated", "all-mixed")]
-    records = run(small_clip, plans, tmp_path)  # type: ignore[arg-type]
-    assert [record["variant"] for record in records] == [None, "shuffled", "all-isolated", "all-mixed"]
-    losses = [record["train"]["epochs"][0]["loss"] for record in records]
-    assert len(set(losses)) == 4
-    assert len([*tmp_path.glob("*.json")]) == 4
-    assert [record["roles"]["source"].split(",")[0] for record in records] == [
-        "by hand", "shuffled (seed 1)", "all generalization", "all mixed",
-    ]  # fmt: skip
-
-
-def test_shuffled_roles_are_another_deal_for_each_seed(
-    small_clip: Clip, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The table that is shuffled is made once: 40,000 runs over a stranger's table of 12 kB took 63 s."""
-    plan, table, asked = Plan("dear", "shuffled"), role_table(small_clip), list[Plan]()
-    context, of_plan = RunContext(small_clip, table), Plan.table
-
-    def counted(plan: Plan, roles: RoleTable | None) -> RoleTable | None:
-        asked.append(plan)
-        return of_plan(plan, roles)
-
-    monkeypatch.setattr(Plan, "table", counted)
-    deals = [context._table(plan, seed) for seed in range(1, 8)]
-    assert deals == [table.shuffled(seed) for seed in range(1, 8)]
-    assert asked == [plan]
-    assert len({deal.heads[i].role for deal in deals if deal for i in (0,)}) > 1
-    assert context._table(Plan("dear"), 1) is table
-    assert context._table(Plan("dear", "all-mixed"), 1) == table.uniform("mixed")
-    assert RunContext(small_clip)._table(Plan("dear", "all-mixed"), 1) is None
+def test_shuffled_roles_are_another_permutation_for_each_seed(small_clip: Clip) -> None:
+    table = role_table(small_clip)
+    shuffled = [MethodSetup("dear", "shuffled").table(table, seed) for seed in (1, 2)]
+    assert shuffled == [table.shuffled(seed) for seed in (1, 2)]
+    assert shuffled[0] != shuffled[1]
+    assert MethodSetup("dear").table(table, 1) is table
+    assert MethodSetup("dear", "all-mixed").table(table, 1) == table.uniform("mixed")
+    assert MethodSetup("dear").table(None, 1) is MethodSetup("zero-shot").table(table, 1) is None
 
 
 def test_a_run_whose_record_is_there_is_not_repeated(
@@ -192,7 +156,7 @@ def test_a_run_whose_record_is_there_is_not_repeated(
         {"shots": 1}, {"seeds": [2]}, {"training": TrainSettings(epochs=1)},
         {"roles": role_table(small_clip).shuffled(3)},
     ]  # fmt: skip
-    other = Plan("dear", settings=DearSettings(first=8, beta=0.5))
+    other = MethodSetup("dear", settings=DearSettings(first=8, beta=0.5))
     with pytest.raises(AssertionError, match="run again"):
         run(small_clip, [other], tmp_path)
     for options in changed:
@@ -201,55 +165,17 @@ def test_a_run_whose_record_is_there_is_not_repeated(
     assert run(small_clip, [ZERO], tmp_path, roles=role_table(small_clip).shuffled(3)) == again[:1]
 
 
-def test_names_of_files_tell_methods_apart_that_differ_by_a_plus() -> None:
-    names = [
-        run_name(FewShot(), "cups", Plan(method), 2, 16, "0123456789abcdef") for method in ("mmrl", "mmrl++")
-    ]
-    assert names == ["cups-mmrl-16shot-seed2-01234567", "cups-mmrlpp-16shot-seed2-01234567"]
-
-
-def test_a_long_name_of_a_data_set_is_cut() -> None:
-    name = run_name(FewShot(), "c" * 250, Plan("mmrl"), 2, 16, "0123456789abcdef")
-    assert name == "c" * 100 + "-mmrl-16shot-seed2-01234567"
-
-
-def test_a_damaged_record_is_told(small_clip: Clip, tmp_path: Path) -> None:
-    run(small_clip, [ZERO], tmp_path)
-    (path,) = tmp_path.glob("*.json")
-    path.write_text(path.read_text()[:99])
-    with pytest.raises(DataError, match="is not a run record"):
-        run(small_clip, [ZERO], tmp_path)
-
-
-def test_a_place_that_cannot_be_written_is_told_before_anything_is_computed(
-    small_clip: Clip, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "file").write_text("")
-    monkeypatch.setattr(Noise, "load", None)
-    with pytest.raises(OutputError, match="--out"):
-        run(small_clip, [ZERO], tmp_path / "file" / "runs")
-
-
-def test_a_folder_or_a_link_in_the_place_of_a_checkpoint(
-    small_clip: Clip, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It was a traceback after the run had been made."""
-    (record,) = run(small_clip, [ZERO], tmp_path)
-    (path,) = tmp_path.glob("*.json")
-    monkeypatch.setattr(runs, "Trial", lambda *_, **__: pytest.fail("something was computed"))
-    unfinished = tmp_path / UNFINISHED
-    for ending in (".pt", "-teacher.pt"):
-        (unfinished / f"{path.stem}{ending}").mkdir(parents=True)
-        for content in (json.dumps(record), None):
-            path.write_text(content) if content else path.unlink()
-            with pytest.raises(OutputError, match=rf"{path.stem}{ending} is a folder: remove it, or choose"):
-                run(small_clip, [ZERO], tmp_path)
-        (unfinished / f"{path.stem}{ending}").rmdir()
-
-
-def test_too_few_images_for_the_shots(small_clip: Clip) -> None:
-    with pytest.raises(DataError, match="has 3 images, fewer than 5 shots"):
-        run(small_clip, [DEAR], shots=5)
+@pytest.mark.parametrize(
+    ("data", "method", "start"),
+    [
+        ("cups", "mmrl", "cups-mmrl"),
+        ("cups", "mmrl++", "cups-mmrlpp"),
+        ("c" * 250, "mmrl", "c" * 100 + "-mmrl"),
+    ],
+)
+def test_names_of_files(data: str, method: str, start: str) -> None:
+    name = run_name(FewShot(), data, MethodSetup(method), 2, 16, "0123456789abcdef")
+    assert name == f"{start}-16shot-seed2-01234567"
 
 
 def test_the_view_cache_of_the_settings(
@@ -268,7 +194,7 @@ def test_the_view_cache_of_the_settings(
     experiment = Experiment(
         protocol=FewShot(),
         data=("mixed-paints",),
-        plans=(DEAR,),
+        methods=(DEAR,),
         train=TrainOptions(view_seed=3, view_cache=0.5),
         dataset=DataSettings(cache=tmp_path / "own"),
     )
@@ -303,30 +229,12 @@ def test_a_key_stays() -> None:
     keys = []
     for roles in (table, None):
         made = ResolvedRun(
-            FewShot(), Plan("dear"), 1, 4, (replace(noise_dataset(), name="d", identity="i"),),
+            FewShot(), MethodSetup("dear"), 1, 4, (replace(noise_dataset(), name="d", identity="i"),),
             DearSettings(tokens=3), TrainSettings(batch=8), "last", roles, {"model": "m"},
         )  # fmt: skip
         keys += [made.key, replace(made, teacher=made).key]
     assert keys == ["271c60652c818d6d", "7d951d010c339b21", "7839a5240035adb8", "930dd3e86cc44b72"]
     assert table.text == json.dumps(table.to_json(), sort_keys=True)
-
-
-def test_what_runs_share_is_found_once(
-    small_clip: Clip, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The role table as JSON and the check of all methods were made for each run."""
-    table, written, checked = role_table(small_clip), [], []
-    write = RoleTable.to_json
-    monkeypatch.setattr(RoleTable, "to_json", lambda self: written.append(1) or write(self))
-    monkeypatch.setattr(runs, "load_clip", lambda *_, **__: small_clip)
-    monkeypatch.setattr(runs, "role_table", lambda *_: table)
-    monkeypatch.setattr(runs, "check_towers", lambda *_: checked.append(1))
-    experiment = Experiment(
-        protocol=FewShot(), plans=(DEAR,), data=("mixed-paints",), model="tiny", shots=(1, 2, 4),
-        seeds=(1, 2, 3, 4), out=tmp_path,
-    )  # fmt: skip
-    found, why = planned_runs([experiment], Machines("cpu"))
-    assert (len(found), why, written, checked) == (12, None, [], [1])
 
 
 def test_a_new_setting_changes_no_key(small_clip: Clip) -> None:
@@ -338,7 +246,7 @@ def test_a_new_setting_changes_no_key(small_clip: Clip) -> None:
 
     def key(settings: CoOpSettings, **training: Any) -> str:
         context = RunContext(small_clip, training=TrainOptions(**training))
-        run = context.resolve(BaseToNovel(), [noise_dataset()], Plan("coop"), seed=1, shots=2)
+        run = context.resolve(BaseToNovel(), [noise_dataset()], MethodSetup("coop"), seed=1, shots=2)
         return replace(run, settings=settings).key
 
     today = key(CoOpSettings(tokens=3))

@@ -18,12 +18,11 @@ from dear.backbone.clip import Clip
 from dear.backbone.head_contributions import head_contributions
 from dear.errors import RoleTableError
 from dear.evaluation.metrics import evaluate
-from dear.evaluation.plan import Plan
 from dear.evaluation.protocols.base_to_novel import BaseToNovel
-from dear.evaluation.resolve import run_name
+from dear.evaluation.resolve import MethodSetup, run_name
 from dear.evaluation.run_context import RunContext
 from dear.evaluation.runs import run_one
-from dear.methods.base import TrainingImages
+from dear.methods.base import Method, TrainingImages
 from dear.methods.dear_plus import METHOD, DearPlusSettings
 from dear.methods.dear_plus.method import DearPlus, role_shares
 from dear.methods.registry import build_method
@@ -69,8 +68,11 @@ def build(clip: Clip, **options: Any) -> DearPlus:
 
 
 def fitted(clip: Clip, labels: Sequence[int] = (0, 1, 2, 0, 2, 1, 1), **options: Any) -> DearPlus:
+    return fit_on_noise(build(clip, **options), labels)
+
+
+def fit_on_noise(method: Method, labels: Sequence[int]) -> Any:
     """Trained on noise, brighter with the label; views differ by their brightness too."""
-    method = build(clip, **options)
     targets = torch.tensor(labels)
 
     def trunk(view: int = 0) -> Tensor:
@@ -139,8 +141,20 @@ def test_tables_that_do_not_fit_are_refused(small_clip: Clip) -> None:
     build_method("dear+", small_clip, generator, roles=other, settings=settings)
     with pytest.raises(RoleTableError, match="no core attribute"):
         build_method("dear+", small_clip, generator, roles=replace(roles, attributes=()))
-    with pytest.raises(RoleTableError, match="give one with --roles FILE"):
-        build_method("dear+", small_clip, generator)
+
+
+@torch.no_grad()
+def test_without_a_table_the_embedding_is_the_only_attribute(small_clip: Clip) -> None:
+    method = build_method("dear+", small_clip, torch.Generator())
+    method.set_classes(CLASSES, TEMPLATE)
+    assert method.features == ("cls", "image")
+    assert method.image_from == small_clip.image.depth + 1
+    assert method.fingerprint_fields()["roles"] is None
+    fit_on_noise(method, (0, 1, 2, 0, 2, 1, 1))
+    features = method.image_features(method.image_trunk(images(3)))
+    embedding = small_clip.encode_image(small_clip.normalize_pixels(images(3)))
+    torch.testing.assert_close(features[1], normalize(embedding, dim=-1), rtol=0, atol=1e-5)
+    assert method.evidence(features, method.text_features())[1].any()
 
 
 def test_features_hold_everything_else_at_its_mean(small_clip: Clip) -> None:
@@ -157,7 +171,7 @@ def test_features_hold_everything_else_at_its_mean(small_clip: Clip) -> None:
 def test_scores_are_the_exact_sum_of_the_terms(small_clip: Clip) -> None:
     method = fitted(small_clip)
     with torch.no_grad():
-        method.strengths.copy_(torch.tensor([0.5, 0.3, 0.2, 0.0]))
+        method.strengths[:] = torch.tensor([0.5, 0.3, 0.2, 0.0])
         features = method.image_features(method.image_trunk(images(5)))
         text = method.text_features()
         parts = method.evidence(features, text)
@@ -173,7 +187,7 @@ def test_the_terms_are_bayes_factors_of_the_gaussians(small_clip: Clip) -> None:
     """From densities: distances to a class's mean and to the centre, by matrices."""
     method = fitted(small_clip, spread=1.5)
     with torch.no_grad():
-        method.strengths.copy_(torch.tensor([1.0, 1.0, 2.0, 0.0]))
+        method.strengths[:] = torch.tensor([1.0, 1.0, 2.0, 0.0])
     features = method.image_features(method.image_trunk(images(5, seed=5)))
     found, whitening = terms(method), method.whitening[1].double()
     inverse = whitening @ whitening.T
@@ -192,7 +206,7 @@ def test_classes_without_images_have_only_the_class_term(small_clip: Clip) -> No
     """Their scores, and those of the others, depend on no order of classes."""
     method = fitted(small_clip)
     with torch.no_grad():
-        method.strengths.copy_(torch.tensor([0.5, 0.3, 0.2, 0.0]))
+        method.strengths[:] = torch.tensor([0.5, 0.3, 0.2, 0.0])
     before = terms(method)
     method.set_classes(OTHERS, TEMPLATE)
     after = terms(method)
@@ -202,14 +216,29 @@ def test_classes_without_images_have_only_the_class_term(small_clip: Clip) -> No
     torch.testing.assert_close(terms(method), after.flip(2))
 
 
-@pytest.mark.parametrize("labels", [(0, 1, 2), (0, 0, 0, 0, 0, 1, 2, 2), (0, 0, 0), (1, 1, 0, 2)])
-def test_few_and_uneven_images(labels: tuple[int, ...], small_clip: Clip) -> None:
+@pytest.mark.parametrize(
+    ("labels", "with_evidence"),
+    [((0, 1, 2), 3), ((0, 0, 0, 0, 0, 1, 2, 2), 2), ((0, 0, 0), 0), ((1, 1, 0, 2), 3)],
+)
+def test_few_and_uneven_images(labels: tuple[int, ...], with_evidence: int, small_clip: Clip) -> None:
     method = fitted(small_clip, labels)
     assert torch.isfinite(terms(method)).all()
-    counts = torch.bincount(torch.tensor(labels), minlength=3)
-    with_evidence = int((counts >= 2).sum())
-    assert len(method.trained) == (with_evidence if with_evidence > 1 else 0)
-    assert float(method.strengths[0].detach()) > 0
+    assert len(method.trained) == with_evidence
+    assert bool((method.strengths[:, 0] > 0).all())
+
+
+def test_a_class_with_a_name_only_changes_the_strengths(small_clip: Clip) -> None:
+    """Those of the first set score classes that all have evidence, also a part of them."""
+    method = fitted(small_clip)
+    with torch.no_grad():
+        method.strengths[:] = torch.tensor([[1.0, 0.5, 0.4, 0.0], [0.2, 0.05, 0.04, 0.0]])
+    every = terms(method)
+    method.set_classes(CLASSES[:2], TEMPLATE)
+    torch.testing.assert_close(terms(method), every[:, :, :2])
+    method.set_classes([*CLASSES, "sea"], TEMPLATE)
+    with_name = terms(method)
+    torch.testing.assert_close(with_name[0, :, :3], every[0] / 5)
+    torch.testing.assert_close(with_name[1:, :, :3], every[1:] / 10)
 
 
 def test_the_test_view_alone_is_enough(small_clip: Clip) -> None:
@@ -257,11 +286,11 @@ def test_a_bundle_knows_its_classes(
 
 
 def test_a_run_and_its_name(small_clip: Clip) -> None:
-    plan = Plan("dear+", settings=DearPlusSettings(views=1))
+    setup = MethodSetup("dear+", settings=DearPlusSettings(views=1))
     context = RunContext(small_clip, roles=table(small_clip))
-    run = context.resolve(BaseToNovel(), [noise_dataset()], plan, seed=1, shots=2)
+    run = context.resolve(BaseToNovel(), [noise_dataset()], setup, seed=1, shots=2)
     record = run_one(context, run)
     assert set(record["fusion_weights"]) == {"cls", "color", "object", "texture"}
-    name = run_name(BaseToNovel(), "tiles", plan, 1, 2, "0123456789")
+    name = run_name(BaseToNovel(), "tiles", setup, 1, 2, "0123456789")
     assert name == "tiles-dear-plus-2shot-seed1-01234567"
     assert METHOD.folder == "dear_plus"

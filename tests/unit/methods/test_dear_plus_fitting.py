@@ -17,7 +17,7 @@ from dear.methods.dear_plus.fitting import (
     left_out_evidence,
     number_in_class,
 )
-from dear.methods.dear_plus.gaussian import Gaussians
+from dear.methods.dear_plus.gaussian import SHRINKAGES, Gaussians
 from dear.methods.dear_plus.solvers import PRIOR, fit_correction, fit_strengths
 
 LABELS = torch.tensor([0, 2, 1, 0, 2, 2, 1, 3, 0, 1, 3])
@@ -35,7 +35,7 @@ def views(seed: int = 1, apart: float = 0.5) -> Tensor:
     return normalize(apart * centres[LABELS][:, None] + 0.3 * noise, dim=-1)
 
 
-def slow(points: Tensor, labels: Tensor) -> tuple[list[Tensor], Tensor, float]:
+def slow(points: Tensor, labels: Tensor, shrinkage: float = SHRINKAGE) -> tuple[list[Tensor], Tensor, float]:
     """Means by class, shrunk covariance and degrees of freedom, by loops over views."""
     means = [points[labels == label].flatten(0, 1).mean(dim=0) for label in range(CLASSES)]
     scatter, count = torch.zeros(EMBED, EMBED, dtype=torch.float64), 0
@@ -45,8 +45,8 @@ def slow(points: Tensor, labels: Tensor) -> tuple[list[Tensor], Tensor, float]:
             count += 1
     identity = torch.eye(EMBED, dtype=torch.float64)
     within = scatter / count
-    covariance = (1 - SHRINKAGE) * within + SHRINKAGE * within.trace() / EMBED * identity
-    return means, covariance, float(((1 - SHRINKAGE) * torch.linalg.inv(covariance) @ within).trace())
+    covariance = (1 - shrinkage) * within + shrinkage * within.trace() / EMBED * identity
+    return means, covariance, float(((1 - shrinkage) * torch.linalg.inv(covariance) @ within).trace())
 
 
 def log_normal(point: Tensor, mean: Tensor, covariance: Tensor) -> float:
@@ -66,13 +66,12 @@ def test_gaussians_by_loops() -> None:
 
 
 def test_evidence_of_left_out_images_is_that_of_a_fit_without_them() -> None:
-    """Every image in turn; then every other class is taken for one without images."""
+    """Every image in turn, with every other class taken for one without images, then with all known."""
     points, spread = views(), 1.7
     fitted = Gaussians(points, LABELS, CLASSES, SHRINKAGE)
     every = torch.ones(CLASSES, dtype=torch.bool)
     found = left_out_evidence(fitted, points, LABELS, every, spread)
-    for half in (0, 1):
-        known = [label for label in range(CLASSES) if label % 2 != half]
+    for half, known in enumerate(([1, 3], [0, 2], [0, 1, 2, 3])):
         for item in range(len(LABELS)):
             others = torch.arange(len(LABELS)) != item
             means, covariance, freedom = slow(points[others], LABELS[others])
@@ -84,6 +83,37 @@ def test_evidence_of_left_out_images_is_that_of_a_fit_without_them() -> None:
                     factor = log_normal(points[item, 0], means[label], covariance) - background
                     factor += freedom / 2 * math.log(1 + spread)
                 assert float(found[half][item, label]) == pytest.approx(factor, abs=1e-9)
+
+
+def test_shrinkage_is_where_refits_without_each_image_make_it_likeliest() -> None:
+    """By normal densities of every image under the fit without it, at the best of many sizes of C."""
+    points, found = views(apart=0.2), {}
+    sizes = torch.linspace(-3, 5, 4001, dtype=torch.float64).exp()
+    for shrinkage in SHRINKAGES:
+        squares, determinants = list[float](), list[float]()
+        for item, label in enumerate(LABELS.tolist()):
+            others, images = torch.arange(len(LABELS)) != item, int((label == LABELS).sum())
+            means, covariance, _ = slow(points[others], LABELS[others], shrinkage)
+            squares.append(-2 * log_normal(points[item, 0], means[label], images / (images - 1) * covariance))
+            determinants.append(float(torch.linalg.slogdet(covariance)[1]))
+        square, determinant = sum(squares) / len(squares), sum(determinants) / len(determinants)
+        found[shrinkage] = float((-(EMBED * sizes.log() + determinant + square / sizes) / 2).max())
+    fitted = Gaussians(points, LABELS, CLASSES)
+    assert fitted.shrinkage == max(found, key=found.__getitem__)
+    constant = fitted.left_out_likelihood(0.1) - found[0.1]
+    for shrinkage, expected in found.items():
+        assert fitted.left_out_likelihood(shrinkage) - constant == pytest.approx(expected, abs=1e-5)
+
+
+def test_the_covariance_of_single_images_is_that_of_all() -> None:
+    points, labels, spread = views(), torch.arange(len(LABELS)), 1.5
+    fitted = Gaussians(points, labels, len(labels), SHRINKAGE, spread)
+    around = points.flatten(0, 1) - points.mean(dim=(0, 1))
+    total = around.T @ around / len(around)
+    covariance = 0.8 * total + 0.2 * total.trace() / EMBED * torch.eye(EMBED).double()
+    inverse = torch.linalg.inv(covariance / (1 + spread))
+    torch.testing.assert_close(fitted.whitening @ fitted.whitening.T, inverse, rtol=1e-9, atol=1e-9)
+    torch.testing.assert_close(fitted.means, points.mean(dim=1))
 
 
 def test_a_bayes_factor_of_full_freedom_is_that_of_the_normal_densities() -> None:
@@ -115,6 +145,12 @@ def test_views_that_never_differ_say_nothing() -> None:
     distances = fitted.left_out(torch.full((1, CLASSES), 0.25, dtype=torch.float64))
     assert not distances.to_classes.any()
     assert not distances.to_centres.any()
+    for count in (len(LABELS), CLASSES):  # the last with one image a class
+        views, labels = constant[:count], LABELS if count > CLASSES else torch.arange(CLASSES)
+        few = examples(views, drawn(CLASSES, EMBED), labels)
+        found = fit(few, views.unsqueeze(2), [True], DearPlusSettings())
+        assert not found.means.any()
+        assert bool(found.strengths.isfinite().all())
 
 
 def test_the_correction_is_where_the_objective_has_no_slope() -> None:
@@ -171,16 +207,16 @@ def test_class_scores_are_of_a_correction_that_saw_neither_the_class_nor_the_ima
     few = examples(views(), text)
     order = [0, 0, 0, 1, 1, 2, 1, 0, 2, 2, 1]  # of each image within its class, by hand
     assert number_in_class(LABELS).tolist() == order
-    for half, scores in enumerate(class_scores(few, 0.5)):
+    for left_out, scores in zip(([0, 2], [1, 3], []), class_scores(few, 0.5), strict=True):
         for item, label in enumerate(LABELS.tolist()):
-            parity = order[item] % 2 if label % 2 != half else 1 - order[item] % 2
+            parity = 1 - order[item] % 2 if label in left_out else order[item] % 2
             chosen = [
                 other
                 for other in range(len(LABELS))
-                if int(LABELS[other]) % 2 != half and order[other] % 2 != parity
+                if int(LABELS[other]) not in left_out and order[other] % 2 != parity
             ]
             assert item not in chosen
-            assert label not in LABELS[chosen] or label % 2 != half
+            assert label not in LABELS[chosen] or label not in left_out
             present = sorted({*LABELS[chosen].tolist()})
             targets = torch.tensor([present.index(int(LABELS[other])) for other in chosen])
             change = fit_correction(
@@ -223,29 +259,48 @@ def test_noise_has_no_strength_and_what_tells_classes_apart_has() -> None:
     groups[:, :, 0] += centres[labels][:, None]
     frozen = normalize(drawn(len(labels), VIEWS, EMBED, seed=3), dim=-1)
     found = whole(groups, frozen, labels)
-    assert float(found.strengths[1]) > 0.05
-    assert float(found.strengths[2]) < 0.02
+    assert bool((found.strengths[:, 1] > 0.05).all())
+    assert bool((found.strengths[:, 2] < 0.02).all())
     assert float(found.parts.sum()) == pytest.approx(1)
     assert float(found.parts[1]) > 10 * float(found.parts[2])
 
 
-def test_classes_with_one_image_have_no_evidence() -> None:
+def test_evidence_counts_for_more_where_all_classes_have_it() -> None:
+    """The first strengths are those of evidence and class scores of left-out images, all classes known."""
+    groups, frozen = 0.3 * drawn(len(LABELS), VIEWS, 1, EMBED) + views().unsqueeze(2), views(2)
+    found = whole(groups, frozen)
+    few = examples(frozen, normalize(drawn(CLASSES, EMBED, seed=4), dim=-1))
+    features = normalize(groups[:, :, 0] + found.rest[0], dim=-1)
+    every = torch.ones(CLASSES, dtype=torch.bool)
+    evidence = left_out_evidence(
+        Gaussians(features, LABELS, CLASSES, SHRINKAGE), features, LABELS, every, DearPlusSettings().spread
+    )
+    terms = [
+        torch.stack(pair, dim=2) for pair in zip(class_scores(few, found.penalty), evidence, strict=True)
+    ]
+    least = torch.tensor([0.01, 0.0], dtype=torch.float64)
+    torch.testing.assert_close(found.strengths[0], fit_strengths(terms[2:], LABELS, least))
+    torch.testing.assert_close(found.strengths[1], fit_strengths(terms[:2], LABELS, least))
+    assert float(found.strengths[0, 1]) > float(found.strengths[1, 1])
+
+
+def test_a_class_with_one_image_has_no_evidence_among_others_and_has_among_its_like() -> None:
     groups, frozen = 0.3 * drawn(len(LABELS), VIEWS, 2, EMBED), views()
-    labels = torch.tensor([0, 2, 0, 0, 2, 2, 0, 3, 0, 1, 3])
-    found = whole(groups, frozen, labels)
+    found = whole(groups, frozen, torch.tensor([0, 2, 0, 0, 2, 2, 0, 3, 0, 1, 3]))
     assert found.with_evidence.tolist() == [True, False, True, True]
     assert found.means.shape == (3, 2, EMBED)
     alone = whole(groups[:4], frozen[:4], torch.arange(4))
-    assert not alone.with_evidence.any()
-    assert alone.means.shape == (0, 2, EMBED)
-    assert alone.strengths[1:].tolist() == [0, 0]
-    assert torch.isfinite(alone.strengths).all()
+    assert alone.with_evidence.all()
+    ratio = alone.strengths[0, 1:] / alone.strengths[0, 0]
+    torch.testing.assert_close(ratio, (0.5 / alone.freedom.sum().sqrt()).expand(2))
+    assert alone.strengths[1, 1:].tolist() == [0, 0]
+    assert bool((alone.parts > 0).all())
 
 
 def test_an_attribute_without_heads_has_no_evidence() -> None:
     groups = 0.3 * drawn(len(LABELS), VIEWS, 2, EMBED)
     groups[:, :, 1] = 0
     found = whole(groups, views(), carried=1)
-    assert float(found.strengths[2]) == 0
+    assert found.strengths[:, 2].tolist() == [0, 0]
     assert not found.whitening[1].any()
     assert found.rest[1].norm() > 0

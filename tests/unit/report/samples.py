@@ -1,13 +1,18 @@
 """Run records and companions made by hand for the tests of the report."""
 
 import base64
+from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
+from dear.evaluation.predictions import ImagePredictions
 from dear.evaluation.schema import SCHEMA
 from dear.report.html import report_page
 
 PIXEL = base64.b64encode(b"\x89PNG not decoded here").decode()
 FEATURES = ("cls", "color", "shape")
+CLASSES = ["<i>fish</i>", "car", "tree"]
 
 
 def record(
@@ -54,6 +59,22 @@ def record(
         "environment": {"python": "3.11", "code_version": "0123abc"},
     }
     return made | changes
+
+
+def predictions(
+    by_class: Sequence[Sequence[int]], confidence: Sequence[float] | float = 0.9, **changes: Any
+) -> ImagePredictions:
+    """Predictions of images that are in the order of their classes."""
+    labels = np.repeat(range(len(by_class)), [len(predicted) for predicted in by_class])
+    top = np.concatenate([np.array(predicted, dtype=int) for predicted in by_class])[:, None]
+    logits = np.log(np.broadcast_to(np.array(confidence, dtype=float), len(labels)))[:, None]
+    label_logits = np.where(labels == top[:, 0], logits[:, 0], np.log(0.01))
+    facts: dict[str, Any] = {
+        "classes": np.array(CLASSES), "labels": labels, "top": top, "logits": logits,
+        "label_logits": label_logits, "log_sums": np.zeros(len(labels)), "indices": np.arange(len(labels)),
+        "paths": np.array([], dtype=str), "folder": np.array(""),
+    }  # fmt: skip
+    return ImagePredictions(**facts | changes)
 
 
 def records() -> list[dict[str, Any]]:

@@ -7,7 +7,7 @@ import pytest
 
 from dear.errors import DataError
 from dear.methods.registry import METHODS
-from dear.report.comparison import published_grid
+from dear.report.base_to_novel import published_grid
 from dear.report.protocols import tables_of
 from dear.training.settings import TrainSettings
 from tests.unit.report.samples import record, report_html

@@ -26,7 +26,7 @@ def test_an_inference_ablation_that_nobody_asked_for_is_of_public_data_alone() -
     own = ablated("my tools", None, 0.5, 0.5)
     assert "ablation-inference" not in grids([own])
     assert "ablation-inference" not in grids([public, own])
-    named_so = public | {"mistakes": [{"part": ["base"], "folder": "pictures"}]}
+    named_so = public | {"dataset": public["dataset"] | {"left_out": 0}}
     assert "ablation-inference" not in grids([named_so])
 
 

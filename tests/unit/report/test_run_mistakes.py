@@ -1,64 +1,44 @@
-"""The mistakes that records hold, by hand, and how the report shows them."""
+"""What classifiers get wrong, by hand and against scikit-learn, and how the report shows it."""
 
 import csv
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from PIL import Image
 
-from dear.data.world.tasks import load_task
 from dear.errors import DataError
-from dear.evaluation.mistakes import content_hash
+from dear.evaluation.predictions import ImagePredictions, save_predictions
 from dear.report.folder import write_folder_report
 from dear.report.html import report_page
+from dear.report.mistakes import find_mistakes
 from dear.report.run_mistakes import mistakes_by_part, mistakes_page
-from tests.unit.report.samples import record
+from tests.unit.report.samples import CLASSES, predictions, record
 
-CLASSES = ["<i>fish</i>", "car", "tree"]
-
-
-def part(
-    confusions: list[list[int]], correct: list[int], where: str = "base", **changes: Any
-) -> dict[str, Any]:
-    """Mistakes on five images of the first class and three of each other."""
-    predicted = [
-        correct[label] + sum(images for _, prediction, images in confusions if prediction == label)
-        for label in range(3)
-    ]
-    return {
-        "part": [where],
-        "classes": CLASSES,
-        "images": [5, 3, 3],
-        "correct": correct,
-        "predicted": predicted,
-        "confusions": confusions,
-        "left_out": 0,
-        "identity": "gone",
-        "examples": [],
-    } | changes
+FIRST = [0, 0, 0, 1, 1], [1, 1, 2], [2, 2, 2]
+SECOND = [0, 0, 0, 0, 1], [2, 2, 2], [2, 2, 2]
+"""By class, what each of its images is predicted to be."""
+Write = Callable[..., dict[str, Any]]
 
 
-FIRST = part([[0, 1, 2], [1, 2, 1]], [3, 2, 3])
-SECOND = part([[1, 2, 3], [0, 1, 1]], [4, 0, 3])
+@pytest.fixture
+def run(tmp_path: Path) -> Write:
+    """Makes a record in the folder "runs", with predictions beside it."""
+    (tmp_path / "runs").mkdir()
 
+    def write(data: str, method: str, made: ImagePredictions | None = None, **changes: Any) -> dict[str, Any]:
+        path = tmp_path / "runs" / f"{data}-{method}-{changes.get('seed', 1)}.json"
+        of_run = record(data, method, 0.7, 0.5, **changes)
+        path.write_text(json.dumps(of_run))
+        if made is None:
+            return of_run
+        save_predictions(path.with_suffix(".npz"), {"base": made})
+        return of_run | {"predictions": path.with_suffix(".npz")}
 
-def wrong(index: int, confidence: float, **changes: Any) -> dict[str, Any]:
-    return {
-        "index": index,
-        "label": 0,
-        "prediction": 1,
-        "confidence": confidence,
-        "probability": 0.01,
-    } | changes
-
-
-def put(folder: Path, *records: dict[str, Any]) -> Path:
-    folder.mkdir()
-    for at, one in enumerate(records):
-        (folder / f"{at}.json").write_text(json.dumps(one))
-    return folder
+    return write
 
 
 def rows(path: Path) -> list[list[str]]:
@@ -66,46 +46,66 @@ def rows(path: Path) -> list[list[str]]:
         return [*csv.reader(file)]
 
 
-def test_seeds_are_summed_by_hand() -> None:
-    runs = [
-        record("tools", "coop", 0.7, 0.5, seed=1, mistakes=[FIRST]),
-        record("tools", "coop", 0.6, 0.5, seed=2, mistakes=[SECOND]),
-    ]
+def test_seeds_are_summed_by_hand(run: Write) -> None:
+    runs = [run("tools", "coop", predictions(part), seed=seed) for seed, part in ((1, FIRST), (2, SECOND))]
     (one,) = mistakes_by_part(runs)
     assert (one.dataset, one.part, one.method, one.seeds) == ("tools", "base classes", "coop", 2)
     assert one.mistakes.matrix().tolist() == [[7, 3, 0], [0, 2, 4], [0, 0, 6]]
     assert one.mistakes.frequent_pairs() == [("car", "tree", 4, 4 / 6), (CLASSES[0], "car", 3, 0.3)]
-    assert one.mistakes.accuracy == 15 / 22
-    fish, car, tree = one.mistakes.class_scores()
-    assert (fish.accuracy, fish.precision, fish.f1) == (0.7, 1.0, pytest.approx(14 / 17))
-    assert (car.accuracy, car.precision, car.f1) == (2 / 6, 2 / 5, pytest.approx(4 / 11))
-    assert (tree.accuracy, tree.precision, tree.f1) == (1.0, 0.6, 0.75)
+    assert one.mistakes.accuracy == pytest.approx(15 / 22)
+    fish, car, tree = one.mistakes.class_scores().to_numpy().tolist()
+    assert fish == [CLASSES[0], 10, 0.7, 1.0, pytest.approx(14 / 17)]
+    assert car == ["car", 6, 2 / 6, 2 / 5, pytest.approx(4 / 11)]
+    assert tree == ["tree", 6, 1.0, 0.6, 0.75]
+
+
+def test_a_class_that_is_never_predicted_has_no_precision_and_an_f1_of_0() -> None:
+    score, _ = find_mistakes([predictions([[1], [1], []])], 0).class_scores().to_numpy().tolist()
+    assert (score[2], score[4], np.isnan(score[3])) == (0, 0, True)
+
+
+def test_scores_are_those_of_scikit_learn() -> None:
+    metrics = pytest.importorskip("sklearn.metrics", reason="the extra `roles` is not installed")
+    by_class = np.random.default_rng(3).integers(7, size=(7, 31))
+    found = find_mistakes([predictions(by_class, classes=np.array([*"abcdefg"]))], 0)  # type: ignore[arg-type]
+    labels = np.repeat(range(7), 31)
+    expected = metrics.precision_recall_fscore_support(labels, by_class.ravel())
+    assert found.matrix().tolist() == metrics.confusion_matrix(labels, by_class.ravel()).tolist()
+    scores = found.class_scores()[["precision", "accuracy", "F1", "images"]].to_numpy()
+    assert scores == pytest.approx(np.stack(expected, axis=1))
+
+
+def test_the_most_confident_of_each_confusion_come_first() -> None:
+    made = predictions([[0, 1, 1], [0, 2], [1, 1]], [0.99, 0.5, 0.6, 0.4, 0.7, 0.95, 0.9])
+    shown = find_mistakes([made], 5).examples
+    assert shown.image.tolist() == [5, 4, 2, 3, 6]  # tree-car, car-tree, fish-car, car-fish; tree-car again
+    assert shown.confidence.tolist() == pytest.approx([0.95, 0.7, 0.6, 0.4, 0.9])
+    assert shown.probability.tolist() == pytest.approx([0.01] * 5)
+    assert find_mistakes([predictions([[0], [1], [2]])], 5).examples.empty
 
 
 def test_an_image_that_several_seeds_mistake_is_shown_once() -> None:
-    said = [[wrong(4, 0.6), wrong(2, 0.5)], [wrong(4, 0.9)]]
-    runs = [
-        record("tools", "coop", 0.7, 0.5, seed=seed, mistakes=[FIRST | {"examples": some}])
-        for seed, some in enumerate(said, start=1)
+    seeds = [
+        predictions([[0, 0, 1], [1], [1]], confidence) for confidence in (0.6, [0.9, 0.9, 0.7, 0.9, 0.5])
     ]
-    (one,) = mistakes_by_part(runs)
-    assert [(m.title, m.confidence) for m in one.mistakes.examples] == [("image 5", 0.9), ("image 3", 0.5)]
+    assert find_mistakes(seeds, 5).examples[["image", "confidence"]].to_numpy().tolist() == [
+        [2, pytest.approx(0.7)], [4, pytest.approx(0.6)],
+    ]  # fmt: skip
 
 
-def test_runs_on_other_images_are_not_summed() -> None:
-    runs = [record("tools", "coop", 0.7, 0.5, mistakes=[FIRST])]
-    runs += [record("tools", "coop", 0.7, 0.5, seed=2, mistakes=[FIRST | {"images": [6, 3, 3]}])]
+def test_runs_on_other_images_are_not_summed(run: Write) -> None:
+    parts = [[0] * 5, [1] * 3, [2] * 3], [[0] * 6, [1] * 3, [2] * 3]
+    runs = [run("tools", "coop", predictions(part), seed=seed) for seed, part in enumerate(parts, start=1)]
     with pytest.raises(DataError, match="coop on tools, seed 1: another seed was tested on other images"):
         mistakes_by_part(runs)
 
 
-def test_the_report_shows_them_and_has_their_tables(tmp_path: Path) -> None:
-    without = record("tools", "zero-shot", 0.4, 0.5)
-    runs = put(tmp_path / "runs", without, record("tools", "coop", 0.7, 0.5, mistakes=[FIRST]))
-    made = write_folder_report(runs)
-    page = made.html.read_text()
-    assert 'id="mistakes"' in page
-    assert "Runs whose records hold no mistakes: zero-shot." in " ".join(page.split())
+def test_the_report_shows_them_and_has_their_tables(run: Write, tmp_path: Path) -> None:
+    run("tools", "zero-shot")
+    run("tools", "coop", predictions(FIRST))
+    made = write_folder_report(tmp_path / "runs")
+    page = " ".join(made.html.read_text().split())
+    assert "Runs without predictions beside their records: zero-shot." in page
     assert "3 of 11 test images" in page
     assert "base classes 72.7%" in page  # 8 of 11
     assert "<i>fish" not in page
@@ -122,20 +122,17 @@ def test_the_report_shows_them_and_has_their_tables(tmp_path: Path) -> None:
     assert "figure-confusion-tools-base-coop.svg" in {path.name for path in made.files}
 
 
-def test_records_without_mistakes_are_reported(tmp_path: Path) -> None:
-    made = write_folder_report(put(tmp_path / "runs", record("tools", "coop", 0.7, 0.5)))
+def test_records_without_predictions_are_reported(run: Write, tmp_path: Path) -> None:
+    run("tools", "coop")
+    made = write_folder_report(tmp_path / "runs")
     assert 'id="mistakes"' not in made.html.read_text()
     assert not {"classes.csv", "confusions.csv", "mistakes.csv"} & {path.name for path in made.files}
 
 
-def test_a_page_of_many_runs_shows_the_methods_that_there_is_room_for() -> None:
+def test_a_page_of_many_runs_shows_the_methods_that_there_is_room_for(run: Write) -> None:
     def shown(methods: list[str], data: int, *chosen: str) -> list[str]:
-        runs = [
-            record(f"data {at}", method, 0.7, 0.5, mistakes=[part([], [5, 3, 3], "base")])
-            for at in range(data)
-            for method in methods
-        ]
-        found = mistakes_page(runs, "dear", "zero-shot", chosen)
+        runs = [run(f"data {at}", method, predictions(FIRST)) for at in range(data) for method in methods]
+        found = mistakes_page(mistakes_by_part(runs), runs, "dear", "zero-shot", chosen)
         assert found is not None
         assert {*found.methods} | {*found.hidden} == {*methods}
         return found.methods
@@ -145,70 +142,23 @@ def test_a_page_of_many_runs_shows_the_methods_that_there_is_room_for() -> None:
     assert shown(methods, 11) == ["zero-shot", "dear"]  # 33 and 22
     assert shown(methods, 17) == ["dear"]  # 34 and 17
     assert shown(methods, 11, "coop") == ["coop"]
-    with pytest.raises(DataError, match="no record holds the mistakes of 'maple': those that"):
+    with pytest.raises(DataError, match="no run of 'maple' has predictions"):
         shown(methods, 1, "maple")
 
 
-def test_rare_confusions_that_are_left_out_are_told_in_place_of_the_matrix() -> None:
-    runs = [record("tools", "coop", 0.7, 0.5, mistakes=[part([[0, 1, 2]], [3, 2, 3], left_out=1)])]
-    page = report_page(title="x", records=runs).text
-    assert "1 images have rarer confusions" in page
-    assert "Confusion matrix" not in page
-
-
-def test_pictures_are_shown_while_they_are_what_was_tested(tmp_path: Path) -> None:
-    same, changed = tmp_path / "same.png", tmp_path / "changed.png"
-    for path in (same, changed):
-        Image.new("RGB", (7, 11), (10, 200, 30)).save(path)
-    sha = content_hash(same.read_bytes())
-    Image.new("RGB", (7, 11)).save(changed)
-    examples = [
-        wrong(at, 0.9 - at / 10, file=name, sha256=sha)
-        for at, name in enumerate(("same.png", "changed.png", "gone.png"))
-    ]
-    mistakes = [part([[0, 1, 3]], [2, 3, 3], folder=str(tmp_path), examples=examples)]
-    (one,) = mistakes_by_part([record("tools", "coop", 0.7, 0.5, mistakes=mistakes)])
+def test_pictures_are_shown_while_they_are_there(run: Write, tmp_path: Path) -> None:
+    Image.new("RGB", (7, 11), (10, 200, 30)).save(tmp_path / "a.png")
+    files = {"paths": np.array(["a.png", "gone.png", "c.png"]), "folder": np.array(str(tmp_path))}
+    made = run("tools", "coop", predictions([[1, 1], [], [2]], **files))
+    (one,) = mistakes_by_part([made])
     section = one.section("confusion")
-    shown = [(image.title, image.prediction, image.label) for image in section.gallery]
-    assert shown == [("same.png", "car 90%", f"{CLASSES[0]} 1%")]
-    picture = one.tested[0].picture(one.mistakes.examples[0])
-    assert picture is not None
-    assert picture.size == (7, 11)
-    assert picture.getpixel((3, 5)) == (10, 200, 30)
-    assert section.unreadable == 2
-    runs = [record("tools", "coop", 0.7, 0.5, mistakes=mistakes)]
-    page = report_page(title="x", records=runs).text
-    assert "2 images are not shown" in " ".join(page.split())
+    assert [(image["title"], image["prediction"], image["label"]) for image in section.gallery] == [
+        ("a.png", "car 90%", f"{CLASSES[0]} 1%")
+    ]
+    assert section.unreadable == 1
+    assert "1 image is not shown" in " ".join(report_page(title="x", records=[made]).text.split())
 
 
-def test_pictures_of_the_world_are_drawn_again() -> None:
-    images = load_task("mixed-paints").test
-    for identity, count in ((images.identity, 1), ("world/mixed-paints/test/seed43/v0/0", 0)):
-        mistakes = [part([[0, 1, 1]], [4, 3, 3], identity=identity, examples=[wrong(7, 0.5)])]
-        (one,) = mistakes_by_part([record("mixed-paints", "coop", 0.7, 0.5, mistakes=mistakes)])
-        assert len(one.section("confusion").gallery) == count
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"part": ["all"]}, "lacks 'results.all'"),
-        ({"part": []}, "its mistakes[0].part is []: each names a part, once"),
-        ({"images": [5, 3]}, "its mistakes[0] has counts of another number of classes than 3"),
-        ({"confusions": [[0, 3, 1]]}, "its mistakes[0] names class 3 of 3, counted from 0"),
-        ({"confusions": [[0, 1]]}, "its mistakes[0].confusions[0] has 2 values: it must have 3"),
-        ({"examples": [wrong(0, 1.5)]}, "its mistakes[0].examples[0].confidence is 1.5"),
-    ],
-)
-def test_damaged_mistakes_are_named(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
-    runs = put(tmp_path / "runs", record("tools", "coop", 0.7, 0.5, mistakes=[FIRST | changes]))
-    with pytest.raises(DataError) as told:
-        write_folder_report(runs)
-    assert message in str(told.value)
-
-
-def test_a_part_has_its_mistakes_once(tmp_path: Path) -> None:
-    """Twice they counted as two seeds."""
-    runs = put(tmp_path / "runs", record("tools", "coop", 0.7, 0.5, mistakes=[FIRST, FIRST]))
-    with pytest.raises(DataError, match=r"its mistakes\[1\]\.part is \[.*\]: each names a part, once"):
-        write_folder_report(runs)
+def test_pictures_of_the_world_are_drawn_again(run: Write) -> None:
+    (one,) = mistakes_by_part([run("mixed-paints", "coop", predictions(FIRST))])
+    assert len(one.section("confusion").gallery) == 3

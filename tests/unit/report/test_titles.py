@@ -48,18 +48,3 @@ def test_a_data_set_called_average_keeps_its_numbers() -> None:
     assert percent == {"Average (average): dear": 10, "Pets: dear": 90, "Average: dear": 50}
     table = tables_of(runs(("average", "Average"), ("pets", "Pets")))[0]
     assert [row.label for row in table.rows] == ["Average (average): dear", "Pets: dear", "Average: dear"]
-
-
-def test_no_published_average_stands_beside_a_data_set_of_its_name() -> None:
-    names = ("average", "DTD")
-    run = record("tools", "dear", 0.5, 0.5, protocol="cross-dataset")
-    run["targets"] = [{"name": name, "title": name, "identity": name} for name in names]
-    scores = {"accuracy": 0.5, "decoupled": 0.5}
-    run["results"] = {"source": scores, "targets": dict.fromkeys(names, scores)}
-    (transfer,) = tables_of([run])
-    printed = [row for row in transfer.rows if row.published]
-    assert printed
-    assert all(row.cells[1:3] == (None, None) and row.cells[3] for row in printed)
-    run = record("Average", "dear", 0.5, 0.5)
-    run["weights"] |= {"model": "ViT-B-16", "pretrained": "openai"}
-    assert "base-to-novel-published" not in {grid.name for grid in tables_of([run])}

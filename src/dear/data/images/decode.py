@@ -114,16 +114,21 @@ def _count_scans(jpeg: bytes) -> int:
     return scans
 
 
-def decode(path: Path, short_side: int | None = None, data: bytes | None = None) -> "Picture":
+def decode(
+    path: Path, short_side: int | None = None, data: bytes | None = None, *, coarse: bool = False
+) -> "Picture":
     """Decode an image file: rotated by its EXIF orientation, in RGB, transparency on white.
 
     A short side above `short_side` pixels is reduced to it (bicubic, antialiased), and of a picture that is
     more than 16 times as long as it is wide the middle is used. `data` is the file's content if it was read
-    before. Raises DataError with the path and the reason.
+    before; a JPEG that is `coarse` has an eighth of its size, to see quickly whether it can be read. Raises
+    DataError with the path and the reason.
     """
     content = read_image(path) if data is None else data
     try:
         with open_image(content) as file:
+            if coarse:
+                file.draft("RGB", (1, 1))
             return as_picture(file, short_side)
     except Exception as error:  # the exceptions of decoders differ between formats
         raise DataError(f"cannot read the image {path}: {first_line(error).rstrip('.')}.") from error

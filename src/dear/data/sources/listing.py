@@ -90,6 +90,46 @@ class Listing:
         return [*dict.fromkeys(row.path for rows in self.splits.values() for row in rows)]
 
 
+def join_listings(listings: Sequence[Listing]) -> Listing:
+    """Several sources as one data set, named and prompted as the first. Classes are the same by their names;
+    an image that is listed again has the class and the split that its last source gives it.
+    """
+    first = listings[0]
+    folder = Path(os.path.commonpath([os.path.abspath(listing.folder) for listing in listings]))
+    labels = dict[str, int]()
+    for name in (name for listing in listings for name in listing.classnames):
+        labels.setdefault(plain_name(name), len(labels))
+    named = {
+        plain_name(name): (key, name)
+        for listing in reversed(listings)
+        for key, name in zip(listing.keys, listing.classnames, strict=True)
+    }
+    placed, notes = dict[str, tuple[str, int]](), [*first.notes]
+    for listing in listings:
+        before, added, changed = {**placed}, 0, 0
+        for part, rows in listing.splits.items():
+            for row in rows:
+                path = os.path.relpath(listing.folder / row.path, folder)
+                label = labels[plain_name(listing.classnames[row.label])]
+                added += path not in before
+                changed += path in before and before[path][1] != label
+                placed[path] = part, label
+        if listing is not first:
+            told = f"{listing.name} adds {added} images and changes the class of {changed}"
+            notes += [told, *(f"{listing.name}: {note}" for note in listing.notes)]
+    splits = dict[str, tuple[Row, ...]]()
+    for wanted in PARTS:
+        rows = tuple(Row(path, label) for path, (part, label) in placed.items() if part == wanted)
+        if rows or wanted != "val":
+            splits[wanted] = rows
+    keys, names = zip(*(named[name] for name in labels), strict=True)
+    return replace(
+        first, folder=folder, keys=keys, classnames=names, splits=splits, notes=tuple(notes),
+        origin="; ".join(dict.fromkeys(listing.origin for listing in listings)),
+        benchmark=False, standard=False, numbered=False,
+    )  # fmt: skip
+
+
 def single_class(listing: Listing) -> str:
     """A warning of data with one class."""
     return f"there is a single class, {listing.classnames[0]!r}: every image would be predicted as it"

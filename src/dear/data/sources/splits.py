@@ -91,7 +91,7 @@ def make_split(rows: Sequence[Row], settings: DataSettings, classnames: Sequence
         empty, verb = ("train", "test") if share else ("test", "train")
         note = f"the data has no split: all its images are for {verb}ing"
         return Split({empty: (), verb: tuple(rows)}, f"all to {verb} on", (note,))
-    splits = seeded_split(rows, share, settings.split_seed, len(classnames))
+    splits = seeded_split(rows, share, settings.split_seed, len(classnames), settings.least_train)
     listed = {part: [[path, label, classnames[label]] for path, label in splits[part]] for part in splits}
     text = json.dumps(listed, indent=0)
     file = f"split_dear_{name[:LONGEST_NAME]}-{fingerprint(text)}.json"
@@ -104,6 +104,8 @@ def make_split(rows: Sequence[Row], settings: DataSettings, classnames: Sequence
     except OSError:
         record = "its list cannot be written to the cache folder"
     parts = f"{100 * (1 - share):.0f}% for training, {100 * share:.0f}% for testing"
+    if settings.least_train > 1:
+        parts += f", at least {settings.least_train} images for training"
     notes = [f"the data has no split: of each class {parts} (seed {settings.split_seed}; {record})"]
     images = Counter(row.label for row in rows)
     if lone := [name for label, name in enumerate(classnames) if images[label] == 1]:
@@ -113,13 +115,13 @@ def make_split(rows: Sequence[Row], settings: DataSettings, classnames: Sequence
 
 
 def seeded_split(
-    rows: Sequence[Row], test_share: float, seed: int, classes: int
+    rows: Sequence[Row], test_share: float, seed: int, classes: int, least_train: int = 1
 ) -> dict[str, tuple[Row, ...]]:
     """Divide each class's images by the share to test on, rounded.
 
     Images are ordered by a hash of seed and path, so that an image's part does not depend on other classes,
-    the order of the file system or a random generator. Both parts get at least one image of each class; a
-    class of one image has it to train on.
+    the order of the file system or a random generator. Both parts get at least one image of each class, and
+    that to train on ``least_train`` if there are more; a class of one image has it to train on.
     """
 
     def rank(row: Row) -> tuple[bytes, str]:
@@ -132,7 +134,8 @@ def seeded_split(
         rows_by_class[row.label].append(row)
     for members in rows_by_class:
         members.sort(key=rank)
-        end = max(1, min(round((1 - test_share) * len(members)), len(members) - 1))
+        wanted = max(round((1 - test_share) * len(members)), least_train)
+        end = max(1, min(wanted, len(members) - 1))
         train += members[:end]
         test += members[end:]
     return {"train": tuple(train), "test": tuple(test)}

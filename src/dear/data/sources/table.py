@@ -4,8 +4,11 @@ import csv
 import io
 import os
 import re
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import replace
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,7 +26,7 @@ from dear.data.sources.listing import (
 )
 from dear.data.sources.splits import Split, make_split, split_of
 from dear.errors import DataError, DearError, compose
-from dear.reading.files import read_text
+from dear.reading.files import ReadingError, decoded, read_bytes
 from dear.reading.plain import QUOTES, parse_json
 
 SUFFIXES = (".csv", ".tsv", ".jsonl")
@@ -38,6 +41,10 @@ DELIMITER_LINE = re.compile(r'"?sep=([,;\t|])"?[,;\t ]*\r?\n')
 """The line with which Excel says what separates the cells."""
 ESCAPED = re.compile(r"^'(?=[=+\-@])")
 """The apostrophe before a name that a spreadsheet would take for a formula: `dear predict` writes it."""
+PROBABILITY, PREDICTED, CHECKED = "probability", "predicted", "checked"
+"""Columns that `dear predict` writes beside class: rows as they were predicted are not labels."""
+RARE, TYPO = 2, 0.85
+"""A class of so few images whose name is as like that of another is told: it may be mistyped."""
 WHOLE = re.compile(r"(\d{1,15})(?:\.0+)?", re.ASCII)
 NEGATIVE = re.compile(r"-+\d+", re.ASCII)
 
@@ -53,9 +60,13 @@ class Entry(NamedTuple):
 
 def read_table(table: Path, settings: DataSettings, *, report: Report = refuse) -> Listing:
     """Read a table of images. Paths are absolute, or relative to the table's folder. Labels are names or
-    whole numbers. Raises DataError naming the line.
+    whole numbers. Of predictions only the rows that somebody corrected or confirmed are read. Raises
+    DataError naming the line.
     """
-    return listing_of(table, table.parent, _read_entries(table, report), settings, report=report)
+    notes = list[str]()
+    entries = _read_entries(table, report, notes)
+    listing = listing_of(table, table.parent, entries, settings, report=report)
+    return replace(listing, notes=(*listing.notes, *notes, *_typos(entries)))
 
 
 def listing_of(
@@ -118,12 +129,26 @@ def _by_split(table: Path, entries: list[Entry], rows: list[Row]) -> Split:
     return Split(rows_by_part, f"the column split of {table.name}", tuple(notes))
 
 
-def _read_entries(table: Path, report: Report) -> list[Entry]:
-    """The valid lines of a table, in order. An image is listed once."""
+def _typos(entries: list[Entry]) -> Iterator[str]:
+    """A note for each rare label that is nearly that of a larger class."""
+    counts = Counter(entry.label for entry in entries)
+    where = {entry.label: entry.where for entry in reversed(entries)}
+    for label in [label for label, count in counts.items() if count <= RARE and not label.isdecimal()]:
+        larger = [name for name, count in counts.items() if count > max(RARE, counts[label])]
+        if nearest := get_close_matches(label, larger, n=1, cutoff=TYPO):
+            yield f"{where[label]}: the class {label!r} is hardly used: is {nearest[0]!r} meant?"
+
+
+def _read_entries(table: Path, report: Report, notes: list[str]) -> list[Entry]:
+    """The valid lines of a table, in order, with ``notes`` on what was left out. An image is listed once."""
     entries, find = dict[str, Entry](), find_files(table.parent)
     folder, real = (os.path.join(form(table.parent), "") for form in (os.path.abspath, os.path.realpath))
-    for number, row in _rows(table):
+    uses = Counter[str]()
+    for number, row in _rows(table, notes):
         with reporting(report):
+            uses[use := _use_of(row)] += 1
+            if use == UNCHECKED:
+                continue
             entry = _entry(f"{table}, line {number}", row, find)
             path = os.path.abspath(os.path.join(folder, entry.path)).replace("//", "/")  # at the start
             if path.startswith(folder):  # an absolute path may name the same image without links
@@ -131,9 +156,34 @@ def _read_entries(table: Path, report: Report) -> list[Entry]:
             if path in entries:
                 raise DataError(f"{entry.where}: the image {entry.path} is already in {entries[path].where}.")
             entries[path] = entry
+    if uses[UNCHECKED]:
+        told = f"{uses[UNCHECKED]} of its {uses.total()} rows are predictions that nobody checked"
+        if not entries:
+            raise DataError(
+                f"{table}: {told}, not labels. Correct the column class where it is wrong, and write yes in "
+                f"the column {CHECKED} where it is right."
+            )
+        notes.append(
+            f"{told}, and are left out: {uses['corrected']} are corrected, {uses['checked']} checked"
+        )
     if not entries:
         raise DataError(f"{table} lists no images. It needs lines with {COLUMNS}.")
     return [*entries.values()]
+
+
+UNCHECKED = "unchecked"
+
+
+def _use_of(row: Any) -> str:
+    """What the label of a row is: "given", or in a table of predictions corrected, checked or unchecked."""
+    if not isinstance(row, dict) or not {PROBABILITY, PREDICTED} & row.keys():
+        return "given"
+    label, predicted, checked = (
+        (row.get(name) or "").strip() for name in (column(LABELS, row), PREDICTED, CHECKED)
+    )
+    if checked:
+        return "checked"
+    return UNCHECKED if label in ("", predicted) or PREDICTED not in row else "corrected"
 
 
 def _entry(where: str, row: Any, find: Callable[[str], str]) -> Entry:
@@ -143,7 +193,9 @@ def _entry(where: str, row: Any, find: Callable[[str], str]) -> Entry:
     path, label, split = row.get(column(PATHS, row)), row.get(column(LABELS, row)), row.get("split") or ""
     if isinstance(label, int | float) and not isinstance(label, bool):  # a JSON number
         label = str(label)
-    if not (isinstance(path, str) and path and isinstance(label, str) and label.strip()):
+    if isinstance(path, str) and path and isinstance(label, str) and not label.strip():
+        raise DataError(f"{where}: {path} has no label: write its class, or remove the line.")
+    if not (isinstance(path, str) and path and isinstance(label, str)):
         raise DataError(f"{where} needs {COLUMNS}.")
     if not os.path.isabs(path):
         require_inside(where, path)
@@ -160,7 +212,7 @@ def column(names: Sequence[str], columns: Collection[str]) -> str:
 def lists_images(table: Path) -> bool:
     """True for a table whose first line names the two columns: others lie in the zips of competitions too."""
     with suppress(DearError):
-        text = read_text(table)
+        text = _read_text(table, [])
         if table.suffix.lower() == ".jsonl":
             first = parse_json(text.lstrip().partition("\n")[0], table)
             return isinstance(first, dict) and _has_columns(first)
@@ -168,11 +220,24 @@ def lists_images(table: Path) -> bool:
     return False
 
 
-def _rows(table: Path) -> Iterator[tuple[int, Any]]:
+def _read_text(table: Path, notes: list[str]) -> str:
+    """The text of a table in UTF-8 or, with a note, as spreadsheets of Windows save it."""
+    content = read_bytes(table)
+    try:
+        return decoded(table, content)
+    except ReadingError:
+        with suppress(UnicodeDecodeError):
+            text = content.decode("cp1252")
+            notes.append(f"{table.name} is not in UTF-8 and was read as Windows-1252: look at its accents")
+            return text
+        raise
+
+
+def _rows(table: Path, notes: list[str]) -> Iterator[tuple[int, Any]]:
     """Each row with the number of its line: of a CSV file a mapping by column, of a JSONL file the line.
     Raises DataError for a table without the two columns.
     """
-    text = read_text(table)
+    text = _read_text(table, notes)
     if table.suffix.lower() == ".jsonl":
         yield from ((number, line) for number, line in enumerate(text.splitlines(), start=1) if line.strip())
         return

@@ -8,6 +8,7 @@ import signal
 import threading
 from collections.abc import Hashable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any, TypeVar
 
 from dear.backbone.device import use_threads
@@ -17,7 +18,7 @@ from dear.evaluation.launch.processes import LostWorkerError, Waiting, with_meth
 from dear.evaluation.records import read_record
 from dear.evaluation.resolve import run_name
 from dear.evaluation.runs import Runner, RunProgress, run_one
-from dear.writing import write_json
+from dear.writing import output_file, write_json
 
 Job = TypeVar("Job", bound=Hashable)
 TRIES = 4
@@ -35,11 +36,13 @@ class Worker:
         use_threads(threads)
         self.runner = Runner(device)
 
-    def run(self, experiment: Experiment, run: Run) -> dict[str, Any] | str:
-        """The record, or the message of a DearError."""
+    def run(self, experiment: Experiment, run: Run) -> tuple[dict[str, Any], bytes | None] | str:
+        """The record and the file of predictions, or the message of a DearError."""
         try:
-            with_method(run.plan.method)
-            return run_one(**self.runner.prepared(experiment, run))
+            with_method(run.setup.method)
+            record = run_one(**self.runner.prepared(experiment, run))
+            predictions = _file(experiment, run, record, ".npz")
+            return record, predictions.read_bytes() if predictions.exists() else None
         except DearError as error:
             return str(error)
 
@@ -92,32 +95,41 @@ def _collect(
         (ready,), _ = ray.wait([*busy], num_returns=1)
         number, job, worker = busy.pop(ready)
         try:
-            record = ray.get(ready)
+            result = ray.get(ready)
         except ray.exceptions.RayActorError as error:
             if tries[job] >= TRIES:
                 raise LostWorkerError(
-                    f"{tasks[job][1].dataset}, {tasks[job][1].plan.method}: {TRIES} workers were lost in "
+                    f"{tasks[job][1].dataset}, {tasks[job][1].setup.method}: {TRIES} workers were lost in "
                     "this run. Is there enough memory? Repeat the command to continue."
                 ) from error
             waiting.put_back(job)
             idle[number] = hire()
             continue
-        if isinstance(record, str):
-            raise DearError(record)
-        records[job] = _stored(*tasks[job], record)
+        if isinstance(result, str):
+            raise DearError(result)
+        record = records[job] = _stored(*tasks[job], *result)
         idle[number] = worker
         tell(f"{record['dataset']['name']}-{record['method']}", None)
     return records
 
 
-def _stored(experiment: Experiment, run: Run, record: dict[str, Any]) -> dict[str, Any]:
-    """Write a record here, unless the worker has written it to the same folder."""
-    parts = record["dataset"]["name"], run.plan, run.seed, run.shots, record["key"]
-    path = experiment.out / f"{run_name(run.protocol, *parts)}.json"
+def _stored(
+    experiment: Experiment, run: Run, record: dict[str, Any], predictions: bytes | None
+) -> dict[str, Any]:
+    """Write a record and its predictions here, unless the worker has written them to the same folder."""
+    path = _file(experiment, run, record, ".json")
     if path.exists():
         return read_record(path, key=record["key"], variant=record["variant"])
+    if predictions is not None:
+        with output_file(path.with_suffix(".npz")) as file:
+            file.write(predictions)
     write_json(path, record)
     return record
+
+
+def _file(experiment: Experiment, run: Run, record: Mapping[str, Any], ending: str) -> Path:
+    parts = record["dataset"]["name"], run.setup, run.seed, run.shots, record["key"]
+    return experiment.out / f"{run_name(run.protocol, *parts)}{ending}"
 
 
 def _connect(address: str, slots: int | None) -> Any:

@@ -3,52 +3,20 @@ the report query them without torch, which only `run` needs.
 """
 
 import json
-import typing
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from dear.errors import DataError, SettingsError
-from dear.evaluation.plan import Plan
-from dear.evaluation.schema import check_scores
-from dear.methods.registry import METHODS, known_method
+from dear.methods.declaration import Declaration
+from dear.methods.registry import METHODS
 from dear.reading.typed import shown
 
 if TYPE_CHECKING:
     from dear.data.dataset import Dataset
-    from dear.methods.base import Method
-
-
-class Trial(typing.Protocol):
-    """What a protocol trains and tests with: `dear.evaluation.trial.Trial`."""
-
-    @property
-    def source(self) -> "Dataset":
-        """The data set that is trained on."""
-
-    @property
-    def targets(self) -> "tuple[Dataset, ...]":
-        """The other data sets that are tested on."""
-
-    method: "Method"
-
-    def train(self, classes: Sequence[int]) -> None:
-        """Train on a few images of each of these classes."""
-
-    def test(
-        self,
-        dataset: "Dataset",
-        classes: Sequence[int],
-        *,
-        novel: bool = False,
-        part: Sequence[str | int] = (),
-        keep_features: bool = False,
-    ) -> dict[str, Any]:
-        """Scores on the test images of some classes, among these classes."""
-
-    def test_jointly(self, *parts: Sequence[int]) -> list[dict[str, Any]]:
-        """Scores on the test images of each of these lists of classes, among the classes of all lists."""
+    from dear.evaluation.trial import Trial
 
 
 @dataclass(frozen=True)
@@ -83,7 +51,7 @@ class Protocol(ABC):
     scored: ClassVar[tuple[str, ...]] = ()
 
     @abstractmethod
-    def run(self, trial: Trial) -> dict[str, Any]:
+    def run(self, trial: "Trial") -> dict[str, Any]:
         """Train and test one method; returns the results for its record. Nothing is selected on test data."""
 
     @property
@@ -105,35 +73,32 @@ class Protocol(ABC):
         """The classes that are trained on, given the data set's number of classes."""
         return range(classes)
 
-    def shots_of(self, plan: "Plan", shots: int) -> int:
-        """The shots that a plan runs with when ``shots`` are requested."""
-        del plan
+    def shots_of(self, method: Declaration, shots: int) -> int:
+        """The shots that a method runs with when ``shots`` are requested."""
+        del method
         return shots
 
-    def check_plan(self, plan: Plan) -> None:
+    def check_method(self, method: Declaration) -> None:
         """Raise SettingsError for a method that the protocol cannot run."""
-        if plan.unlabelled and not self.unlabelled:
+        if method.unlabelled and not self.unlabelled:
             raise SettingsError(
-                f"{plan.method} trains on unlabelled images of all classes that it is tested on, which "
+                f"{method.name} trains on unlabelled images of all classes that it is tested on, which "
                 f"{self.name} does not give it: run it with base-to-novel or few-shot."
             )
-        if self.novel_classes and not METHODS[known_method(plan.method)].open_vocabulary:
+        if self.novel_classes and not method.open_vocabulary:
             raise SettingsError(
-                f"{plan.method} is bound to its training classes and cannot score classes that it was not "
+                f"{method.name} is bound to its training classes and cannot score classes that it was not "
                 f"trained on, which {self.name} tests: run it with few-shot."
             )
 
-    def fits(self, plan: Plan) -> bool:
-        """True if the protocol can run the method of a plan."""
-        try:
-            self.check_plan(plan)
-        except SettingsError:
-            return False
-        return True
-
     def methods(self) -> list[str]:
         """The methods that it can run: what "all" stands for."""
-        return [name for name in METHODS if self.fits(Plan(name))]
+        suitable = []
+        for name, method in METHODS.items():
+            with suppress(SettingsError):
+                self.check_method(method)
+                suitable.append(name)
+        return suitable
 
     def check_data(self, trained_on: "Dataset", targets: Sequence["Dataset"]) -> None:
         """Raise DataError for data sets that the protocol cannot run on."""
@@ -146,8 +111,3 @@ class Protocol(ABC):
             raise SettingsError(f"shots are {shown([*shots])}: each must be at least 1.")
         if len(shots) > 1 and not self.several_shots:
             raise SettingsError(f"shots are {[*shots]}: {self.name} takes a single number of shots.")
-
-    def check_record(self, record: Mapping[str, Any]) -> None:
-        """Raise DataError for a record that lacks a part of the results, or has one of another shape."""
-        for part in self.scored:
-            check_scores(record, part)

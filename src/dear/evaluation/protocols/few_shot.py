@@ -2,15 +2,14 @@
 section 4.1.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from dear.evaluation.protocols.base import Protocol, Trial
-from dear.evaluation.schema import part_of
+from dear.evaluation.protocols.base import Protocol
+from dear.methods.declaration import Declaration
 
 if TYPE_CHECKING:
-    from dear.evaluation.plan import Plan
+    from dear.evaluation.trial import Trial
 
 
 @dataclass(frozen=True)
@@ -27,15 +26,11 @@ class FewShot(Protocol):
     unlabelled: ClassVar[bool] = True
     scored: ClassVar[tuple[str, ...]] = ("all",)
 
-    def shots_of(self, plan: "Plan", shots: int) -> int:
+    def shots_of(self, method: Declaration, shots: int) -> int:
         """A method that does not train runs with 0 shots."""
-        return shots if plan.trains else 0
+        return shots if method.trains else 0
 
-    def run(self, trial: Trial) -> dict[str, Any]:
+    def run(self, trial: "Trial") -> dict[str, Any]:
         classes = range(len(trial.source.classnames))
         trial.train(classes)
         return {"all": trial.test(trial.source, classes, part=["all"])}
-
-    def check_record(self, record: Mapping[str, Any]) -> None:
-        part_of(record, "shots")
-        super().check_record(record)

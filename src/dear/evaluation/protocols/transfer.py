@@ -5,7 +5,7 @@ classes under a shift. They share the training.
 """
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -14,13 +14,12 @@ from dear.data.sources.benchmarks import named_benchmark
 from dear.data.sources.folder import domains_of, subfolders
 from dear.data.world.names import task_names
 from dear.errors import DataError
-from dear.evaluation.protocols.base import Protocol, Trial
-from dear.evaluation.schema import check_scores, part_of
+from dear.evaluation.protocols.base import Protocol
 from dear.reading.files import expanded
-from dear.reading.typed import typed
 
 if TYPE_CHECKING:
     from dear.data.dataset import Dataset
+    from dear.evaluation.trial import Trial
 
 
 @dataclass(frozen=True)
@@ -47,7 +46,7 @@ class Transfer(Protocol):
     def trained_on(self) -> str | None:
         return self.source
 
-    def run(self, trial: Trial) -> dict[str, Any]:
+    def run(self, trial: "Trial") -> dict[str, Any]:
         classes = range(len(trial.source.classnames))
         trial.train(classes)
         on_source = trial.test(trial.source, classes, part=["source"])
@@ -65,15 +64,6 @@ class Transfer(Protocol):
             raise DataError(f"{self.name} needs at least one data set to test on besides {trained_on.name}.")
         if any(target.identity == trained_on.identity for target in targets):
             raise DataError(f"{trained_on.name} is both the source and a target: remove it from the targets.")
-
-    def check_record(self, record: Mapping[str, Any]) -> None:
-        super().check_record(record)
-        typed(record["results"].get("targets", {}), dict[str, Any], "", "results.targets")
-        names = [target["name"] for target in part_of(record, "targets")]
-        if len({*names}) < len(names):
-            raise DataError("its targets name a data set twice")
-        for name in names:
-            check_scores(record, "targets", name)
 
 
 @dataclass(frozen=True)

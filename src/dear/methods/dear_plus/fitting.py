@@ -19,11 +19,15 @@ DOUBT = 2.0
 """Standard errors over classes by which accuracy on left-out classes may fall before it counts."""
 LEAST_IMAGES = 2
 """Training images that a class needs for evidence: one of them is left out to see what it is worth."""
+ALONE = 0.5
+"""alpha over beta, times the root of the degrees of freedom of all evidence, where none can be left out."""
 LEAST_BETA = 0.01
 """beta never reaches 0, at which classes without images could not be told apart."""
 
-Halves = list[Float[Tensor, "item class"]]
-"""Scores of the training images as if they were new, for each half of the classes that is left out."""
+Scores = list[Float[Tensor, "item class"]]
+"""Scores of the training images as if they were new: without every other class, without the others, and with
+all classes.
+"""
 
 
 @dataclass(frozen=True)
@@ -36,9 +40,10 @@ class Fit:
         rest: m of each attribute.
         with_evidence: The classes with evidence; means are of these, in order.
         means, centre, whitening, freedom: w, mu, W and d of each attribute; zero for those without evidence.
-        strengths: beta, then the alpha of each attribute.
+        strengths: beta, then the alpha of each attribute: where all classes have evidence, and where some
+            have none.
         parts: The share of each term in the scores of training images as if they were new: of the standard
-            deviation over classes.
+            deviation over classes, by those strengths that they are scored with.
     """
 
     penalty: float | None
@@ -49,7 +54,7 @@ class Fit:
     centre: Float[Tensor, "attribute embed"]
     whitening: Float[Tensor, "attribute embed embed"]
     freedom: Float[Tensor, "attribute"]
-    strengths: Float[Tensor, "feature"]
+    strengths: Float[Tensor, "use feature"]
     parts: Float[Tensor, "feature"]
 
 
@@ -78,42 +83,52 @@ def fit(
     settings: DearPlusSettings,
 ) -> Fit:
     """Compute everything. ``groups`` are z_a / |e|; attributes that no head ``carried`` get no evidence."""
-    classes, attributes, embed = examples.classes, groups.shape[2], groups.shape[3]
+    labels, classes, attributes, embed = examples.labels, examples.classes, groups.shape[2], groups.shape[3]
     rest = (examples.frozen.unsqueeze(2) - groups).mean(dim=(0, 1))
     features = by_attribute(groups, rest)
-    penalty, halves = choose_penalty(examples, settings.penalty)
-    change = fit_on(examples, torch.ones_like(examples.labels, dtype=torch.bool), penalty)
-    with_evidence = torch.bincount(examples.labels, minlength=classes) >= LEAST_IMAGES
+    penalty, scores = choose_penalty(examples, settings.penalty)
+    change = fit_on(examples, torch.ones_like(labels, dtype=torch.bool), penalty)
+    images, spread = torch.bincount(labels, minlength=classes), settings.spread
+    single = 2 * int((images >= LEAST_IMAGES).sum()) < classes  # few classes have an image to leave out
+    with_evidence = images >= (1 if single else LEAST_IMAGES)
     if int(with_evidence.sum()) < 2:  # nothing to tell apart
         with_evidence = torch.zeros_like(with_evidence)
-    known = int(with_evidence.sum())
+    known, used = int(with_evidence.sum()), with_evidence[labels]
+    column = (with_evidence.long().cumsum(dim=0) - 1)[labels[used]]
     means, centre = rest.new_zeros(known, attributes, embed), rest.new_zeros(attributes, embed)
     whitening, freedom = rest.new_zeros(attributes, embed, embed), rest.new_zeros(attributes)
-    terms = [[scores] for scores in halves]
-    for index, (of_attribute, has_heads) in enumerate(zip(features, carried, strict=True)):
-        evidence = [torch.zeros_like(scores) for scores in halves]
-        if has_heads and known:
-            column = with_evidence.long().cumsum(dim=0) - 1
-            used = with_evidence[examples.labels]
-            fitted = Gaussians(of_attribute[used], column[examples.labels[used]], known, settings.shrinkage)
-            centre[index] = fitted.means.mean(dim=0)
-            means[:, index] = (fitted.means - centre[index]) @ fitted.whitening
-            whitening[index], freedom[index] = fitted.whitening, fitted.freedom
-            evidence = left_out_evidence(
-                fitted, of_attribute, examples.labels, with_evidence, settings.spread
-            )
-        for of_half, factors in zip(terms, evidence, strict=True):
-            of_half.append(factors)
-    weights = rest.new_zeros(1 + attributes)
-    minima = weights.clone()
-    weights[0], minima[0] = 1, LEAST_BETA
-    parts = weights.clone()
+    terms = [
+        torch.stack([of_class] + attributes * [torch.zeros_like(of_class)], dim=2) for of_class in scores
+    ]
+    for at in range(attributes) if known else ():
+        if not carried[at]:
+            continue
+        of_used = features[at][used], column, known, settings.shrinkage
+        fitted = Gaussians(*of_used, spread if single else None)
+        centre[at] = fitted.means.mean(dim=0)
+        means[:, at] = (fitted.means - centre[at]) @ fitted.whitening
+        whitening[at], freedom[at] = fitted.whitening, fitted.freedom
+        if single:  # of no use for strengths, only for shares
+            distances = fitted.distances(features[at][:, 0], means.new_full((1, known), 1 / known))
+            terms[2][:, with_evidence, 1 + at] = bayes_factors(distances, 0, spread)
+            continue
+        evidence = left_out_evidence(fitted, features[at], labels, with_evidence, spread)
+        for of_setting, factors in zip(terms, evidence, strict=True):
+            of_setting[:, :, 1 + at] = factors
+    strengths = rest.new_zeros(2, 1 + attributes)
+    minima = strengths[0].clone()
+    minima[0], strengths[:, 0], parts = LEAST_BETA, 1, strengths[0].clone()
     if classes > 1:
-        stacked = [torch.stack(of_half, dim=2) for of_half in terms]
-        weights = fit_strengths(stacked, examples.labels, minima)
-        parts = weights * torch.stack(stacked).std(dim=2).mean(dim=(0, 1))
-        parts = parts / parts.sum()
-    return Fit(penalty, change, rest, with_evidence, means, centre, whitening, freedom, weights, parts)
+        strengths[:] = fit_strengths(terms[:2], labels, minima)
+        if known:
+            of_known = terms[2][used][:, with_evidence]
+            of_known[..., 1:] *= not single
+            strengths[0] = fit_strengths([of_known], column, minima)
+        if known and single:
+            strengths[0, 1:] = ALONE * strengths[0, 0] * (freedom > 0) / freedom.sum().clamp(min=1).sqrt()
+        parts = strengths[int(not with_evidence.all())] * terms[2].std(dim=1).mean(dim=0)
+    gaussians = means, centre, whitening, freedom
+    return Fit(penalty, change, rest, with_evidence, *gaussians, strengths, parts / parts.sum())
 
 
 def by_attribute(
@@ -141,9 +156,9 @@ def fit_on(
     return fit_correction(features, targets.repeat_interleave(views), examples.text[present], penalty)
 
 
-def choose_penalty(examples: Examples, penalty: float) -> tuple[float | None, Halves]:
+def choose_penalty(examples: Examples, penalty: float) -> tuple[float | None, Scores]:
     """The penalty, raised if left-out classes ask for it, or None for no correction; and the scores of the
-    class feature for each half of the classes that is left out (`class_scores`).
+    class feature (`class_scores`).
     """
     without = class_scores(examples, None)
     before = left_out_accuracy(without, examples.labels)
@@ -155,31 +170,34 @@ def choose_penalty(examples: Examples, penalty: float) -> tuple[float | None, Ha
     return None, without
 
 
-def class_scores(examples: Examples, penalty: float | None) -> Halves:
-    """f_cls t / tau of each image's test view, for each half of the classes that is left out: every other
-    class. M is from half of the images of the other classes: to score one of these, from the half that it is
-    not in; to score one of a left-out class, from the half of its own parity.
+def absent_classes(classes: int, like: Tensor) -> Bool[Tensor, "setting class"]:
+    """Which classes count as ones without images in each setting: every other one, the others, none."""
+    odd = torch.arange(classes, device=like.device) % 2 == 1
+    return torch.stack([~odd, odd, torch.zeros_like(odd)])
+
+
+def class_scores(examples: Examples, penalty: float | None) -> Scores:
+    """f_cls t / tau of each image's test view, in each setting. M is from half of the images of the classes
+    that are not left out: to score one of these, from the half that it is not in; to score one of a left-out
+    class, from the half of its own parity.
     """
-    order = number_in_class(examples.labels)
-    halves = []
-    for half in (0, 1):
-        left_out = examples.labels % 2 == half
+    labels, order, settings = examples.labels, number_in_class(examples.labels), []
+    for absent in absent_classes(examples.classes, labels):
+        left_out = absent[labels]
         scores = examples.text.new_zeros(len(left_out), examples.classes)
         for part in (0, 1):
             change = fit_on(examples, ~left_out & (order % 2 != part), penalty)
             scored = (order % 2 == part) ^ left_out  # of left-out classes, M has no image at all
             scores[scored] = corrected(examples.frozen[scored, 0], change) @ examples.text.T
-        halves.append(scores)
-    return halves
+        settings.append(scores)
+    return settings
 
 
-def left_out_accuracy(
-    halves: Sequence[Float[Tensor, "item class"]], labels: Int[Tensor, "item"]
-) -> Float[Tensor, "class"]:
-    """The accuracy on the images of each class, as a fraction, in the half that it is left out of."""
-    scores = torch.where((labels % 2 == 0).unsqueeze(1), halves[0], halves[1])
-    correct = (scores.argmax(dim=1) == labels).double()
-    sums = correct.new_zeros(scores.shape[1]).index_add_(0, labels, correct)
+def left_out_accuracy(scores: Scores, labels: Int[Tensor, "item"]) -> Float[Tensor, "class"]:
+    """The accuracy on the images of each class, as a fraction, in the setting that it is left out of."""
+    of_left_out = torch.where((labels % 2 == 0).unsqueeze(1), scores[0], scores[1])
+    correct = (of_left_out.argmax(dim=1) == labels).double()
+    sums = correct.new_zeros(of_left_out.shape[1]).index_add_(0, labels, correct)
     return sums / torch.bincount(labels, minlength=len(sums))
 
 
@@ -189,23 +207,23 @@ def left_out_evidence(
     labels: Int[Tensor, "item"],
     with_evidence: Bool[Tensor, "class"],
     spread: float,
-) -> Halves:
-    """E of each image's test view as if the image were new, for each half of the classes that is left out:
-    these classes, and those without evidence, have 0.
+) -> Scores:
+    """E of each image's test view as if the image were new, in each setting: classes that are left out, and
+    those without evidence, have 0.
     """
     classes, used = with_evidence.nonzero().flatten(), with_evidence[labels]
-    is_known = torch.stack([classes % 2 != half for half in (0, 1)]).to(features.dtype)
-    weights = is_known / is_known.sum(dim=1, keepdim=True).clamp(min=1)
+    is_known = ~absent_classes(len(with_evidence), labels)[:, classes]
+    weights = is_known / is_known.sum(dim=1, keepdim=True).clamp(min=1).to(features.dtype)
     by_row = [(used, fitted.left_out(weights)), (~used, fitted.distances(features[~used, 0], weights))]
-    halves = []
-    for half in (0, 1):
+    settings = []
+    for number, known in enumerate(is_known):
         factors = features.new_zeros(len(labels), len(with_evidence))
         for rows, distances in by_row:
             part = factors.new_zeros(int(rows.sum()), len(with_evidence))
-            part[:, classes] = bayes_factors(distances, half, spread) * is_known[half]
+            part[:, classes] = bayes_factors(distances, number, spread) * known
             factors[rows] = part
-        halves.append(factors)
-    return halves
+        settings.append(factors)
+    return settings
 
 
 def bayes_factors(distances: Distances, centre: int, spread: float) -> Float[Tensor, "item class"]:

@@ -1,9 +1,10 @@
-"""DeAR+ [ours]: the frozen image embedding read by roles of heads, with closed-form evidence by attribute for
-classes that have images, and a small correction of the class feature for all.
+"""DeAR+ [ours]: the frozen image embedding, read by roles of heads where they are known, with closed-form
+evidence by attribute for classes that have images, and a small correction of the class feature for all.
 """
 
 import math
 from collections.abc import Mapping, Sequence
+from itertools import compress
 from typing import Any, Self
 
 import torch
@@ -19,6 +20,9 @@ from dear.methods.dear_plus.fitting import Examples, by_attribute, corrected, fi
 from dear.methods.declaration import MethodSettings
 from dear.methods.shared import name_hashes, require_current_text, require_distinct, rows_by_name
 from dear.roles.table import HeadRole, RoleTable
+
+WHOLE = "image"
+"""The attribute in place of those of a role table: the whole embedding."""
 
 AT_ONCE = 2**24
 """Values of the means of classes that are scored together."""
@@ -37,7 +41,8 @@ class DearPlus(Method):
 
         z_a = sum over heads h of layers J to L of share_h(a) c_h        f_a = u(z_a / |e| + m_a)
 
-    f_a is the image's feature with everything but attribute a held at its mean.
+    f_a is the image's feature with everything but attribute a held at its mean. Without a role table the
+    whole embedding is the only attribute, "image": z = e, m = 0, f = u(e).
 
     Evidence. For a class k with at least two training images, mu_ka is the mean of f_a over all views of
     them, C_a the covariance within classes, shrunk, of d_a effective degrees of freedom, mu_a the mean of
@@ -49,7 +54,8 @@ class DearPlus(Method):
 
     in the d_a dimensions that vary, with f~ = W_a' (f_a - mu_a), w_ka = W_a' (mu_ka - mu_a) and
     W_a W_a' = C_a^-1. It is 0 for a class without images: known classes have an advantage only where the
-    image looks like theirs.
+    image looks like theirs. C is shrunk so that left-out images are likeliest (`Gaussians`). If most classes
+    have one image, all with images get evidence, and (1 + rho) C is the covariance of all images.
 
     Class feature, for all classes. M minimises the cross-entropy of f_0 = u(e) plus a penalty:
 
@@ -61,9 +67,12 @@ class DearPlus(Method):
 
     beta and alpha minimise the cross-entropy of the training images, each in its test view and scored as if
     it were new: mu and C without the image (all its views, in closed form), M from the other half of the
-    images, and twice, each time with every other class taken for one without images. Evidence that does not
-    help gets alpha_a = 0. The penalty is raised, and M dropped in the end, if the class feature classifies
-    the left-out classes worse than the frozen CLIP by two standard errors over classes.
+    images. There are two sets of them. The first is fitted with all classes known and scores classes that
+    all have evidence; the second, fitted twice with every other class taken for one without images, scores
+    classes of which some have none. Evidence that does not help gets alpha_a = 0; where classes have one
+    image, alpha is beta / (2 sqrt(sum of d_a)) in the first and 0 in the second. The penalty is raised, and M
+    dropped in the end, if the class feature classifies the left-out classes worse than the frozen CLIP by two
+    standard errors over classes.
     """
 
     name = "dear+"
@@ -79,52 +88,46 @@ class DearPlus(Method):
     parts: Float[Tensor, "feature"]
     correction: nn.Parameter  # M, embed embed
     means: nn.Parameter  # w, trained attribute embed
-    strengths: nn.Parameter  # beta and alpha, feature
+    strengths: nn.Parameter  # both sets of beta and alpha, set feature
 
     def __init__(
         self,
         clip: Clip,
-        roles: RoleTable,
+        roles: RoleTable | None,
         generator: torch.Generator,
         settings: DearPlusSettings | None = None,
     ) -> None:
         super().__init__(clip, s := settings or DearPlusSettings())
         del generator  # nothing is drawn
-        option = "--dear-plus.roles-from-other-weights"
-        roles.check(clip.identity, allow_other=s.roles_from_other_weights, option=option)
-        if not roles.attributes:
-            raise RoleTableError(
-                f"the role table {roles.source!r} has no core attribute: DeAR+ needs at least one."
-            )
-        self.roles = roles
-        self.features = ("cls", *roles.attributes)
-        self.image_from = span_start(clip.image.depth, s.first)
-        like, embed, count = clip.image.projection, clip.image.embed_dim, len(roles.attributes)
-        shares = role_shares(roles, range(self.image_from, clip.image.depth + 1), clip.image.heads)
-        carried = shares.sum(dim=(0, 1)) > 0
-        self.unowned = tuple(
-            name for name, has_heads in zip(roles.attributes, carried.tolist(), strict=True) if not has_heads
-        )
+        self.roles, like, embed = roles, clip.image.projection, clip.image.embed_dim
+        attributes: tuple[str, ...] = (WHOLE,)
+        if roles is not None:
+            option = "--dear-plus.roles-from-other-weights"
+            roles.check(clip.identity, allow_other=s.roles_from_other_weights, option=option)
+            if not roles.attributes:
+                raise RoleTableError(
+                    f"the role table {roles.source!r} has no core attribute: DeAR+ needs at least one."
+                )
+            attributes = roles.attributes
+            self.image_from = span_start(clip.image.depth, s.first)
+            shares = role_shares(roles, range(self.image_from, clip.image.depth + 1), clip.image.heads)
+            self.unowned = tuple(compress(attributes, (shares.sum(dim=(0, 1)) == 0).tolist()))
+            self.register_buffer("shares", shares.to(like), persistent=False)
+        self.features, count = ("cls", *attributes), len(attributes)
         exact = like.to(torch.promote_types(like.dtype, torch.float32))  # whitening needs more than float16
-        self.register_buffer("shares", shares.to(like), persistent=False)
         self.register_buffer("rest", exact.new_full((count, embed), embed**-0.5))
         self.register_buffer("centre", exact.new_zeros(count, embed))
         self.register_buffer("whitening", exact.new_empty(count, embed, embed).copy_(torch.eye(embed)))
         self.register_buffer("freedom", exact.new_zeros(count))
         self.register_buffer("parts", exact.new_tensor([1.0, *[0.0] * count]))
         self.correction = nn.Parameter(like.new_zeros(embed, embed))
-        self.strengths = nn.Parameter(like.new_ones(1 + count))
+        self.strengths = nn.Parameter(like.new_ones(2, 1 + count))
         self._resize(0)
 
     @classmethod
     def build(
         cls, clip: Clip, generator: torch.Generator, roles: RoleTable | None, settings: MethodSettings | None
     ) -> Self:
-        if roles is None:
-            raise RoleTableError(
-                f"DeAR+ needs a role table for {clip.identity}, but none is known: "
-                "give one with --roles FILE."
-            )
         return cls(clip, roles, generator, settings)  # type: ignore[arg-type]  # checked by build_method
 
     def _resize(self, trained: int) -> None:
@@ -147,6 +150,9 @@ class DearPlus(Method):
         self, trunk: Float[Tensor, "batch token width"]
     ) -> tuple[Float[Tensor, "batch embed"], Float[Tensor, "batch attribute embed"]]:
         """f_0, and z_a / |e| of each attribute, which is not of unit length."""
+        if self.roles is None:
+            frozen = self.frozen_image(trunk)
+            return frozen, frozen.unsqueeze(1)
         embedding, groups = grouped_contributions(self.clip.image, trunk, self.image_from, self.shares)
         length = embedding.norm(dim=-1, keepdim=True)
         return embedding / length, groups / length.unsqueeze(-1)
@@ -163,9 +169,10 @@ class DearPlus(Method):
         return self.frozen_text
 
     def _prepare(self) -> None:
-        """Find which of the current classes have evidence."""
+        """Find which of the current classes have evidence, and so the strengths."""
         rows = rows_by_name(self.trained, self.classnames)
         self.with_evidence, self.row = rows >= 0, rows.clamp(min=0)
+        self.strengths_set = int(not self.with_evidence.all())
         self._prepared_for = self.frozen_text
 
     def evidence(
@@ -180,7 +187,7 @@ class DearPlus(Method):
         of_class = self.clip.scale * image[0] @ text.T
         factors = self._bayes_factors(image[1:]).to(of_class)
         terms = torch.cat([of_class.unsqueeze(0), torch.zeros_like(factors) if decoupled else factors])
-        return self.strengths.view(-1, 1, 1) * terms
+        return self.strengths[self.strengths_set].view(-1, 1, 1) * terms
 
     def logits(
         self, image: ImageFeatures, text: Float[Tensor, "class embed"], *, decoupled: bool = False
@@ -220,7 +227,7 @@ class DearPlus(Method):
             for parts in zip(*(self._read(trunk, images) for trunk in trunks), strict=True)
         )
         text = float(self.clip.scale) * self.frozen_text.double()
-        carried = [name not in self.unowned for name in self.roles.attributes]
+        carried = [name not in self.unowned for name in self.features[1:]]
         result = fit(Examples(frozen, images.labels, text), groups, carried, self.settings)
         self._resize(int(result.with_evidence.sum()))
         self.trained.copy_(name_hashes(self.classnames)[result.with_evidence.cpu()])
@@ -242,7 +249,7 @@ class DearPlus(Method):
         return dict(zip(self.features, self.parts.tolist(), strict=True))
 
     def fingerprint_fields(self) -> dict[str, Any]:
-        return super().fingerprint_fields() | {"roles": self.roles.to_json()}
+        return super().fingerprint_fields() | {"roles": self.roles and self.roles.to_json()}
 
     def stored_tensors(self) -> dict[str, Tensor]:
         """The trained parameters, what whitens the features, and the identities of the classes."""

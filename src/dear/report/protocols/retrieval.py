@@ -1,16 +1,12 @@
 """Retrieval in the report: panels of neighbours, and how often they share a factor with the query."""
 
-import base64
-import binascii
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
-from typing import Any, ClassVar
+from typing import Any
 
-from dear.errors import DataError
 from dear.evaluation.schema import part_of
 from dear.report.grid import Cell, Grid, GridRow, marked
-from dear.report.protocols import ProtocolReport
 from dear.report.records import Record
 
 # Factors whose name differs from that of the corresponding feature.
@@ -37,27 +33,22 @@ class Panel:
     rows: tuple[tuple[str, str, tuple[Thumbnail, ...]], ...]
 
 
-class RetrievalReport(ProtocolReport):
-    """A section of the page: panels of the first run, and precision averaged over all runs."""
-
-    illustrates: ClassVar[bool] = True
-    section: ClassVar[str | None] = "protocols/retrieval.html.j2"
-
-    def tables(self, records: Sequence[Record]) -> list[Grid]:
-        grid = precision_grid(averaged([part_of(record, "results") for record in records]))
-        return [] if grid is None else [grid]
-
-    def page(self, records: Sequence[Record], main: str, reference: str | None) -> dict[str, Any]:
-        del main, reference
-        mean = averaged([part_of(record, "results") for record in records]) if records else {}
-        return {
-            "panels": panels(mean),
-            "retrievals": int(mean.get("runs") or 1),
-            "precision": precision_grid(mean),
-        }
+def tables(records: Sequence[Record]) -> list[Grid]:
+    """The precision averaged over all runs."""
+    grid = precision_grid(averaged([part_of(record, "results") for record in records]))
+    return [] if grid is None else [grid]
 
 
-REPORT = RetrievalReport()
+def page(records: Sequence[Record]) -> dict[str, Any]:
+    """The variables of the template, also if there are no records: panels of the first run, and the
+    precision.
+    """
+    mean = averaged([part_of(record, "results") for record in records]) if records else {}
+    return {
+        "panels": panels(mean),
+        "retrievals": int(mean.get("runs") or 1),
+        "precision": precision_grid(mean),
+    }
 
 
 def averaged(results: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -84,11 +75,7 @@ def averaged(results: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def panels(retrieval: Mapping[str, Any]) -> list[Panel]:
-    """The panels of the retrieval's queries.
-
-    Raises:
-        DataError: if an image is not base64 text.
-    """
+    """The panels of the retrieval's queries."""
     panels = []
     for query in retrieval.get("queries") or ():
         factors = {str(key): str(value) for key, value in (query.get("factors") or {}).items()}
@@ -142,8 +129,4 @@ def _tally(thumbnails: tuple[Thumbnail, ...]) -> str:
 
 
 def _data_uri(image: str) -> str:
-    try:
-        base64.b64decode(image, validate=True)
-    except (binascii.Error, ValueError, TypeError) as error:
-        raise DataError(f"a retrieval image is not base64 text: {error}") from error
     return f"data:image/png;base64,{image}"

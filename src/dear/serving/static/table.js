@@ -147,8 +147,8 @@ export class PictureTable {
 
   download() {
     const cells = ({ top }) => [0, 1].flatMap((rank) => top?.[rank] ? [top[rank].name, top[rank].probability.toFixed(6)] : ["", ""]);
-    const rows = this.rows.filter((row) => row.result).map(({ title, result }) => [title, ...cells(result), result.error || ""]);
-    const header = ["file", "class", "probability", "class_2", "probability_2", "error"];
+    const rows = this.rows.filter((row) => row.result).map(({ title, result }) => [title, ...cells(result), result.top?.[0]?.name || "", "", result.error || ""]);
+    const header = ["file", "class", "probability", "class_2", "probability_2", "predicted", "checked", "error"];
     // The mark at the beginning tells spreadsheets that it is UTF-8.
     const url = URL.createObjectURL(new Blob(["\ufeff" + csv([header, ...rows])], { type: "text/csv" }));
     this.el("a", { href: url, download: "predictions.csv" }).click();

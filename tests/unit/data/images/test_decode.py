@@ -266,3 +266,11 @@ def test_a_damaged_file_is_a_picture_or_one_line(
 def test_pillows_image_and_ours_are_the_same() -> None:
     levels = np.arange(5 * 7 * 3, dtype=np.uint8).reshape(5, 7, 3)
     assert np.array_equal(as_picture(Image.fromarray(levels)).permute(1, 2, 0).numpy(), levels)
+
+
+def test_a_coarse_jpeg_tells_as_well_whether_it_can_be_read() -> None:
+    content = saved("JPEG", (256, 64))
+    assert decode(Path("x"), data=content, coarse=True).shape == (3, 8, 32)
+    for end in (len(content) // 3, len(content) - 200):
+        with pytest.raises(DataError, match="truncated"):
+            decode(Path("x"), data=content[:end], coarse=True)

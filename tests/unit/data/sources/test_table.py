@@ -53,7 +53,7 @@ class TestTable:
     @pytest.mark.parametrize(
         "text",
         [
-            "file,class,probability,class_2,probability_2\na/0.png,ant,0.7,bee,0.3\nb/0.png,bee,0.6,ant,0.4\n",
+            "file,class,probability,checked\na/0.png,ant,0.7,yes\nb/0.png,bee,0.6,x\n",
             "class,file,path,label\nno,no,a/0.png,ant\nno,no,b/0.png,bee\n",  # path and label first
             "path;label\na/0.png;ant\nb/0.png;bee\n",  # of a spreadsheet in Germany
             '{"file": "a/0.png", "class": "ant"}\n{"image": "b/0.png", "label": "bee"}\n',
@@ -111,7 +111,7 @@ class TestTable:
             ("path,label,label\na/0.png,ant,bee\n", "more than one column 'label'. Keep one"),
             ("path,label,split,split\na/0.png,ant,train,test\n", "more than one column 'split'"),
             ("path,label\n", "lists no images"),
-            ("path,label\na/0.png,\n", "line 2 needs path, label"),
+            ("path,label\na/0.png,\n", "line 2: a/0.png has no label"),
             ("path,label\n../x.png,ant\n", r"line 2: the path '../x.png' leads out"),
             ("path,label\na/0.png,0\na/1.png,-1\n", "line 3: label -1 is out of range; labels count"),
             ("path,label\na/0.png,ant\na/0.png,bee\n", "line 3: the image a/0.png is already in .*line 2"),

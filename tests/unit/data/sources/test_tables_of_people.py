@@ -87,3 +87,59 @@ def test_an_apostrophe_before_what_looks_like_a_formula(folder: Path, settings: 
         "./a/0.png": "-ant",
         "b/0.png": "'t Hooft",
     }
+
+
+PREDICTED = """file,class,probability,predicted,checked
+a/0.png,ant,0.9,ant,
+a/1.png,bee,0.5,ant,
+b/0.png,bee,0.8,bee,yes
+b/1.png,'-x,0.4,'-x,
+"""
+
+
+class TestPredictions:
+    def test_only_corrected_and_checked_rows_are_labels(self, folder: Path, settings: DataSettings) -> None:
+        (folder / "list.csv").write_text(PREDICTED)
+        for name in ("a/1.png", "b/1.png"):
+            picture(folder / name)
+        data = load(folder / "list.csv", replace(settings, test_share=0.0))
+        assert data.train.paths == ("a/1.png", "b/0.png")  # type: ignore[attr-defined]
+        assert data.classnames == ("bee",)
+        assert any("2 of its 4 rows" in note and "1 are corrected, 1 checked" in note for note in data.notes)
+
+    @pytest.mark.parametrize(
+        "header", ["file,class,probability", "file,class,predicted", "file,class,probability,predicted"]
+    )
+    def test_as_they_were_predicted(self, folder: Path, settings: DataSettings, header: str) -> None:
+        cells = {"class": "ant", "probability": "0.9", "predicted": "ant"}
+        row = ["a/0.png", *(cells[name] for name in header.split(",")[1:])]
+        (folder / "list.csv").write_text(f"{header}\n{','.join(row)}\n")
+        refused(folder / "list.csv", settings, "1 of its 1 rows are predictions that nobody checked")
+
+
+def test_an_empty_label(folder: Path, settings: DataSettings) -> None:
+    (folder / "list.csv").write_text("path,label\na/0.png,ant\nb/0.png,\n")
+    refused(folder / "list.csv", settings, "line 3: b/0.png has no label")
+
+
+def test_a_class_that_may_be_mistyped(folder: Path, settings: DataSettings) -> None:
+    rows = [(f"a/{number}.png", "sunflower") for number in range(4)] + [
+        ("b/0.png", "sunflwer"),
+        ("b/1.png", "owl"),
+    ]
+    for path, _ in rows:
+        picture(folder / path)
+    text = "".join(f"{path},{label}\n" for path, label in rows)
+    (folder / "list.csv").write_text(f"path,label\n{text}")
+    (note,) = [note for note in load(folder / "list.csv", settings).notes if "hardly used" in note]
+    assert "line 6: the class 'sunflwer'" in note
+    assert "'sunflower'" in note
+
+
+def test_a_table_of_windows(folder: Path, settings: DataSettings) -> None:
+    (folder / "list.csv").write_bytes(f"path,label\na/0.png,{NAME}\nb/0.png,bee\n".encode("cp1252"))
+    data = load(folder / "list.csv", replace(settings, test_share=0.0))
+    assert data.classnames == (NAME, "bee")
+    assert any("Windows-1252" in note for note in data.notes)
+    (folder / "list.csv").write_bytes(b"path,label\na/0.png,\x81\n")  # no letter there
+    refused(folder / "list.csv", settings, "not in UTF-8")

