@@ -142,21 +142,6 @@ def test_transfer_says_what_is_tuned_on_targets_and_never_marks_it() -> None:
     assert "uned on targets" not in grids(records[:1])["cross-dataset"].to_markdown()
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"roles": {"source": "ground truth"}}, "mix different role tables"),
-        ({"selection": {"rule": "val"}}, "mix different rules of --select"),
-    ],
-)
-def test_seeds_of_different_kinds_are_not_averaged(changes: dict[str, Any], message: str) -> None:
-    told = {"roles": {"source": "discovered"}, "selection": {"rule": "last"}}
-    one, other = record("tools", "dear", 0.5, 0.5, **told), record("tools", "dear", 0.7, 0.5, seed=2, **told)
-    assert len(tables_of([one, other])) == 1
-    with pytest.raises(DataError, match=message):
-        tables_of([one, other | changes])
-
-
 def test_sources_of_transfer_are_not_averaged() -> None:
     records = [moved("dear", 0.5, {"toys": 0.2}), moved("dear", 0.9, {"toys": 0.2}, name="cars")]
     records[1]["key"] = "another"
@@ -305,20 +290,6 @@ def test_signs_that_mean_something_elsewhere() -> None:
     assert "A [/b] title" in console.file.getvalue()  # type: ignore[attr-defined]
 
 
-def test_one_label_with_two_settings_is_refused() -> None:
-    records = [
-        record("tools", "dear", 0.5, 0.5),
-        record("tools", "dear", 0.5, 0.5, seed=2, settings={"method": {"beta": 0.1}, "train": {}}),
-    ]
-    with pytest.raises(DataError, match=r"different settings \(beta: 0\.9, 0\.1\)"):
-        tables_of(records)
-    records[1] = record("toys", "dear", 0.5, 0.5, settings={"train": {"epochs": 3}})
-    with pytest.raises(DataError, match="different training"):
-        tables_of(records)
-    records[1] = record("toys", "dear", 0.5, 0.5, settings={"method": {"beta": 0.1}, "train": {}})
-    assert tables_of(records)  # published settings may differ by data set
-
-
 def test_methods_side_by_side_with_what_they_cost() -> None:
     """Medians of 4, 4, 7 and 40 seconds; the most parameters and the highest peak of any run."""
     runs = [
@@ -334,10 +305,3 @@ def test_methods_side_by_side_with_what_they_cost() -> None:
     assert cells(grid, "dear") == ["75.00", "20.00", "31.58", "1,200", "5.5", "1,017"]
     assert cells(grid, "coop") == ["", "", "", "11", "4.0", "77"]
     assert "base-to-novel-methods" not in grids(runs[:4])
-
-
-def test_records_without_costs_have_none() -> None:
-    runs = [record("tools", method, 0.5, 0.5) for method in ("zero-shot", "dear")]
-    for run in runs:
-        del run["seconds"], run["trainable_parameters"]
-    assert cells(grids(runs)["base-to-novel-methods"], "dear")[3:] == ["", "", ""]
