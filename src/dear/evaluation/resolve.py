@@ -1,5 +1,5 @@
-"""Resolve a run's settings once: a `ResolvedRun` holds everything that its results depend on, apart from the
-code. Light to import.
+"""A method with its settings (`MethodSetup`), and a run of it on some data (`ResolvedRun`), which holds
+everything that its results depend on, apart from the code. Light to import.
 """
 
 import hashlib
@@ -27,7 +27,6 @@ RoleVariant = Literal["roles", "all-isolated", "all-mixed", "shuffled"]
 Select = Literal["last", "val"]
 Training = TrainSettings | TrainOptions
 """Training settings: complete ones, or overrides of what each method is published with."""
-
 LONGEST_PART = 100
 """Most letters of a data set's name in a file name, which has at most 255 bytes."""
 

@@ -100,8 +100,8 @@ class Runner:
         check_methods(experiment, context, [*datasets.values()])
 
     def load_all(self, experiment: Experiment) -> dict[str, Dataset]:
-        """The data sets of an experiment by name, the one that all others are tested on after, if there is
-        one, last. Raises DearError for one that is unavailable.
+        """The data sets of an experiment by name, the source of a transfer last. Raises DearError if one
+        is unavailable.
         """
         source = experiment.protocol.trained_on
         if source is None:

@@ -18,7 +18,7 @@ from dear.adapters.bundle_config import ADAPTER, CARD, CONFIG, check_writable, c
 from dear.adapters.predictor import Predictor
 from dear.backbone.clip import Clip, Identity, tensors_hash
 from dear.backbone.load import load_clip
-from dear.errors import BundleError, DataError, OutputError
+from dear.errors import BundleError, DataError, DearError, OutputError
 from dear.methods.base import Method
 from dear.methods.dear import DearSettings
 from dear.methods.registry import METHODS, build_method
@@ -281,6 +281,21 @@ def test_tensors_that_do_not_fit_are_refused(
         replace(bundle, tensors=tensors).build(clip)
 
 
+def test_settings_and_roles_that_do_not_fit_are_refused(make_small_clip: MakeClip) -> None:
+    bundle, _ = fitted("dear", clip := make_small_clip())
+    with pytest.raises(BundleError, match="text_tokens"):
+        replace(bundle, settings=replace(bundle.settings, text_tokens=2)).build(clip)
+    with pytest.raises(BundleError, match="cannot be built: DeAR needs a role table"):
+        replace(bundle, roles=None).build(clip)
+
+
+def test_one_feature_describes_a_class_without_images(make_small_clip: MakeClip) -> None:
+    """The covariance of a single feature is taken as it is, not divided by zero."""
+    bundle, _ = fitted("gda", clip := make_small_clip())
+    one = replace(bundle, tensors={**bundle.tensors, "vectors": bundle.tensors["vectors"][:1]})
+    assert Predictor(one, clip=clip).logits(images(), ["blue square"]).isfinite().all()
+
+
 def test_results_that_are_no_numbers_name_the_bundle(make_small_clip: MakeClip, tmp_path: Path) -> None:
     bundle, _ = fitted("linear-probe", clip := make_small_clip())
     large = {name: torch.full_like(tensor, 3e38) for name, tensor in bundle.tensors.items()}
@@ -328,6 +343,12 @@ def test_without_the_hub(folder: Path) -> None:
         Bundle.from_pretrained(folder).push_to_hub("someone/cards")
     with pytest.raises(BundleError, match="there is no bundle at"):
         Bundle.from_pretrained(folder / "nowhere")
+
+
+@pytest.mark.parametrize("key", ["model", "pretrained"])
+def test_a_home_that_this_machine_lacks_is_refused(folder: Path, key: str) -> None:
+    with pytest.raises(DearError, match=r"~nosuch/x|--pretrained FOLDER"):
+        replace(Bundle.from_pretrained(folder), **{key: "~nosuch/x"}).load_backbone()
 
 
 @pytest.mark.parametrize(

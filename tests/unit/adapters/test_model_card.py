@@ -22,6 +22,28 @@ METRICS: dict[str, Any] = {
 }  # fmt: skip
 
 
+def test_what_was_measured_in_words(small_clip: Clip) -> None:
+    bundle = small_predictor(small_clip).bundle
+    training = {"data": "pets", "test_images": 12, "epoch": None, "seed": 0}
+    card = model_card(replace(bundle, metrics=METRICS, training=training), "mine").splitlines()
+    for line in (
+        "Tested on pets:",
+        r"Most confused\: cup as big\|pizza (4), ant as bee (1).",
+        "| accuracy | 75.00% |",
+        "| seed | 0 |",
+    ):
+        assert line in card
+    assert not [line for line in card if line.startswith("| epoch")]
+
+
+def test_no_fact_of_a_stranger_replaces_one_of_the_card(small_clip: Clip) -> None:
+    bundle = small_predictor(small_clip).bundle
+    training = {"backbone": "ViT-L-14", "sha256 of the backbone's tensors": "0" * 64, "role_table": "mine"}
+    card = model_card(replace(bundle, training=training), "mine")
+    assert f"| sha256 of the backbone's tensors | `{bundle.weights.sha256}` |" in card
+    assert not [text for text in ("ViT-L-14", "0" * 64, "| mine |") if text in card]
+
+
 @pytest.mark.parametrize("where", ["data", "a list", "test_images", "sha256", "confusions"])
 def test_no_fact_of_a_stranger_is_markup(where: str, small_clip: Clip) -> None:
     bundle = small_predictor(small_clip).bundle

@@ -35,17 +35,6 @@ def test_neighbours_by_each_feature(tmp_path: Path) -> None:
     assert mixed[1].by == pytest.approx({"class": 0.9487, "color": 1}, abs=1e-3)
 
 
-def test_the_query_is_left_out_unless_wanted_and_a_negative_weight_drives_away(tmp_path: Path) -> None:
-    folder, out = gallery(tmp_path / "images"), tmp_path / "index"
-    build_index(Plain(), folder, out)
-    red = folder / "red.png"
-    assert paths(out, red, {"color": 1, "class": 1}, count=1, itself=True) == ["red.png"]
-    assert "red.png" not in paths(out, red, {"color": 1}, count=8)
-    assert set(paths(out, red, {"class": 1, "color": -1}, count=2)) == {"blue.png", "green.png"}
-    hits = open_index(out).query_text(Plain(), "green", {"color": 1}, count=2)
-    assert {hit.path for hit in hits} == {"green.png", "wide/green.png"}
-
-
 def test_a_second_build_encodes_only_what_is_new(tmp_path: Path) -> None:
     folder, out = gallery(tmp_path / "images"), tmp_path / "index"
     build_index(Plain(), folder, out)
@@ -191,20 +180,6 @@ def test_an_opened_index_that_is_removed_and_made_anew(tmp_path: Path) -> None:
     build_index(Plain("other"), folder, out)
     with pytest.raises(DataError, match="was replaced by another"):
         found(index, query)
-
-
-def test_numbers_out_of_range(tmp_path: Path) -> None:
-    folder, out = gallery(tmp_path / "images"), tmp_path / "index"
-    build_index(Plain(), folder, out)
-    index = open_index(out)
-    assert len(found(index, folder / "red.png", count=300_000_000)) == 7
-    for count in (0, -1):
-        with pytest.raises(SettingsError, match="count"):
-            found(index, folder / "red.png", count=count)
-    with pytest.raises(SettingsError, match="no feature to compare by"):
-        pair_weights([], None)
-    with pytest.raises(SettingsError, match="at least 1"):
-        build_index(Plain(), folder, out, batch=0)
 
 
 @pytest.mark.parametrize("shard", [None, "1/1"])
