@@ -44,6 +44,7 @@ class Fit:
             have none.
         parts: The share of each term in the scores of training images as if they were new: of the standard
             deviation over classes, by those strengths that they are scored with.
+        left_out: The scores of training images as if they were new, in each setting.
     """
 
     penalty: float | None
@@ -56,6 +57,7 @@ class Fit:
     freedom: Float[Tensor, "attribute"]
     strengths: Float[Tensor, "use feature"]
     parts: Float[Tensor, "feature"]
+    left_out: Scores
 
 
 @dataclass(frozen=True)
@@ -116,11 +118,13 @@ def fit(
     stacked = [torch.stack(of_setting, dim=2) for of_setting in terms]
     alone = ALONE * (freedom > 0) / freedom.sum().sqrt() if single and known else None
     strengths = choose_strengths(stacked, labels, with_evidence, alone)
-    parts = strengths[int(not with_evidence.all())] * stacked[2].std(dim=1).mean(dim=0)
+    use = int(not with_evidence.all())
+    left_out = [part @ strengths[of_use] for part, of_use in zip(stacked, (1, 1, use), strict=True)]
+    parts = strengths[use] * stacked[2].std(dim=1).mean(dim=0)
     if classes == 1 or not parts.sum() > 0:
         parts = torch.eye(1, 1 + attributes, dtype=rest.dtype, device=rest.device)[0]
     gaussians = means, centre, whitening, freedom
-    return Fit(penalty, change, rest, with_evidence, *gaussians, strengths, parts / parts.sum())
+    return Fit(penalty, change, rest, with_evidence, *gaussians, strengths, parts / parts.sum(), left_out)
 
 
 def choose_strengths(
