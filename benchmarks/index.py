@@ -22,8 +22,8 @@ import numpy as np
 import torch
 
 from dear.cli.main import prepare
+from dear.retrieval.build import Entry, append, finish, open_to_write
 from dear.retrieval.index import open_index
-from dear.retrieval.storage import Entry, Store
 
 CHUNK = 16_384  # rows written at a time
 FOUND = 10
@@ -33,15 +33,12 @@ def fill(folder: Path, rows: int, embed: int, features: int) -> None:
     """An index of vectors without images."""
     facts = {"identity": "", "features": names(features), "embed": embed, "folder": "", "model": ""}
     generator = torch.Generator().manual_seed(0)
-    with Store.writing(folder, facts) as store:
+    with open_to_write(folder, facts) as store:
         for start in range(0, rows, CHUNK):
-            count = min(CHUNK, rows - start)
-            store.write(start, unit(torch.randn(count, features, embed, generator=generator)))
-            with store.change():
-                numbers = range(start, start + count)
-                store.put(Entry(f"{row}.jpg", (0, 0), f"{row:064x}", row) for row in numbers)
-                store.set(rows=start + count)
-        store.finish()
+            numbers = range(start, min(start + CHUNK, rows))
+            files = [Entry(f"{row}.jpg", 0, 0, f"{row:064x}", row) for row in numbers]
+            append(store, files, unit(torch.randn(len(files), features, embed, generator=generator)))
+        finish(store)
 
 
 def measure(folder: Path, rows: int, embed: int, features: int, queries: int) -> dict[str, Any]:

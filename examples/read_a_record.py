@@ -16,7 +16,7 @@ def make_records(out: Path) -> Path:
     dear.run_all(
         dear.load_clip("tiny"),
         [dear.load_dataset("street-signs")],
-        [dear.Plan("zero-shot"), dear.Plan("dear")],
+        [dear.MethodSetup("zero-shot"), dear.MethodSetup("dear")],
         shots=1,
         roles=dear.role_table(dear.load_clip("tiny")),
         training=dear.TrainOptions(epochs=1, warmup_epochs=0),

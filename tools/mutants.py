@@ -35,7 +35,7 @@ TESTS = {
     "injection": "unit/backbone/test_towers parity/test_public parity/test_naive",
     "training loop": "unit/training/test_loop unit/training/test_options unit/training/test_trunks",
     "splits": "unit/data/test_fewshot unit/data/test_own",
-    "metrics": "unit/evaluation/test_metrics unit/evaluation/test_mistakes unit/adapters/test_scoring",
+    "metrics": "unit/evaluation/test_metrics unit/evaluation/test_predictions unit/adapters/test_scoring",
     "TEXTSPAN": "unit/roles/test_textspan unit/roles/test_entropy",
     "bundle": "unit/adapters/test_bundle unit/adapters/test_fit",
 }

@@ -16,8 +16,8 @@ from dear.backbone.clip import Clip
 from dear.backbone.load import build_from
 from dear.backbone.tiny import WordTokenizer, initial_weights_from
 from dear.errors import SettingsError, WeightsError
-from dear.evaluation.plan import Plan
 from dear.evaluation.protocols.few_shot import FewShot
+from dear.evaluation.resolve import MethodSetup
 from dear.evaluation.run_context import RunContext
 from dear.evaluation.runs import run_one
 from dear.methods.atprompt import AtPromptSettings
@@ -33,7 +33,7 @@ from tests.unit.backbone.test_whole import COCA, RESNET
 from tests.unit.training.world import noise_dataset
 from tests.views import usual_view
 
-OF_FEATURES = {"zero-shot", "linear-probe", "clip-adapter", "tip-adapter", "taskres", "gda"}
+OF_FEATURES = {"zero-shot", "linear-probe", "clip-adapter", "tip-adapter", "taskres", "gda", "dear+"}
 OF_TEXTS = {"coop", "cocoop", "prograd", "tcp", "atprompt"}
 KINDS = {"resnet": (RESNET, OF_FEATURES | OF_TEXTS), "coca": (COCA, OF_FEATURES)}
 
@@ -55,7 +55,8 @@ def images(clip: Clip) -> torch.Tensor:
 
 
 def make(name: str, clip: Clip) -> Method:
-    method = build_method(name, clip, seeded(1), roles=table(clip), settings=SETTINGS.get(name))
+    roles = table(clip) if METHODS[name].image == "heads" else None
+    method = build_method(name, clip, seeded(1), roles=roles, settings=SETTINGS.get(name))
     method.set_classes(CLASSES, TEMPLATE)
 
     def trunk(_number: int = 0) -> torch.Tensor:
@@ -87,7 +88,7 @@ def test_what_needs_no_more_learns(kind: str, name: str) -> None:
     with torch.no_grad():
         features = method.image_features(trunk)
         scores = method.logits(features, method.text_features())
-    torch.testing.assert_close(features.norm(dim=-1), torch.ones(1, 7))
+    torch.testing.assert_close(features.norm(dim=-1), torch.ones(len(method.features), 7))
     assert scores.shape == (7, 3)
     assert bool(scores.isfinite().all())
     assert state(clip) == before
@@ -112,7 +113,7 @@ def test_every_packaged_method_says_what_it_needs() -> None:
         assert declared.image in ACCESS
         assert declared.text in ACCESS
         if declared.needs_roles:
-            assert declared.image == "heads"
+            assert declared.image == ("features" if declared.without_roles else "heads")
     assert {*methods_on("heads", "layers")} == METHODS.keys()
     assert "promptkd" not in methods_on("heads", "features")  # its teacher changes texts
 
@@ -139,7 +140,7 @@ def test_a_run_and_its_bundle(name: str, tmp_path: Path) -> None:
     clip = clip_of("resnet")
     context = RunContext(clip, training=TrainOptions(epochs=2, batch=4))
     run = context.resolve(
-        FewShot(), [noise_dataset()], Plan(name, settings=SETTINGS.get(name)), seed=1, shots=2
+        FewShot(), [noise_dataset()], MethodSetup(name, settings=SETTINGS.get(name)), seed=1, shots=2
     )
     record = run_one(context, run, out=tmp_path / "runs")
     assert [len(record["train"]["epochs"]), record["weights"]["sha256"]] == [2, clip.identity.sha256]

@@ -260,3 +260,23 @@ def test_photographs_of_caltech(tmp_path: Path, capsys: pytest.CaptureFixture[st
     logits = predictor.logits(torch.stack([predictor.preprocess(path) for path in paths]))
     best = [one["top"][0]["logit"] for one in found["predictions"]]
     assert best == pytest.approx(logits.max(dim=1).values.tolist(), abs=1e-4)
+
+
+def test_a_fit_skips_broken_images_and_takes_corrections(
+    world: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The table is what `dear predict` wrote, with one class corrected."""
+    folder = tmp_path / "signs"
+    shutil.copytree(world, folder)
+    broken, wrong = sorted((folder / "test").rglob("*.png"))[:2]
+    broken.write_bytes(broken.read_bytes()[:200])
+    name = next(path.name for path in (folder / "test").iterdir() if path.name != wrong.parent.name)
+    table = tmp_path / "p.csv"
+    table.write_text(f"file,class,probability,predicted,checked\n{wrong},{name},0.5,{wrong.parent.name},\n")
+    words = ["fit", str(folder), str(table), "--model", "tiny", "--method", "zero-shot"]
+    assert main([*words, "--out", str(tmp_path / "bundle"), "--json"]) == 0
+    told = capsys.readouterr().err
+    assert "cannot be read and are skipped" in told
+    assert "changes the class of 1" in told
+    strict = [*words, "--dataset.broken", "stop", "--out", str(tmp_path / "other")]
+    assert broken.name in refused(strict, capsys)

@@ -14,11 +14,11 @@ from dear.backbone.block import Block
 from dear.errors import SettingsError
 from dear.methods.base import Method
 
-# From least to most attention: dark violet to light yellow, readable in print and for colour-blind people.
+# From least to most attention: dark violet to light yellow, readable in print and for color-blind people.
 RAMP = np.array(
     [[25, 12, 60], [106, 28, 110], [188, 55, 84], [237, 121, 49], [252, 232, 120]], dtype=np.float32
 )
-OPAQUE = 0.65  # opacity of the colours over the picture
+OPAQUE = 0.65  # opacity of the colors over the picture
 
 
 @torch.no_grad()
@@ -78,11 +78,11 @@ def recorded(block: Block) -> Iterator[list[Float[Tensor, "batch head query key"
 def overlay(
     pixels: Float[Tensor, "3 size size"], grid: Float[Tensor, "row column"], side: int = 448
 ) -> Image.Image:
-    """The picture with a head's attention over it; the strongest patch has the lightest colour."""
+    """The picture with a head's attention over it; the strongest patch has the lightest color."""
     picture = Image.fromarray((pixels.permute(1, 2, 0).cpu().numpy() * 255).round().astype(np.uint8))
     level = (grid / grid.max().clamp_min(1e-12)).numpy() * (len(RAMP) - 1)
     low = np.floor(level).astype(int).clip(max=len(RAMP) - 2)
     part = (level - low)[..., None]
-    colours = ((1 - part) * RAMP[low] + part * RAMP[low + 1]).round().astype(np.uint8)
-    heat = Image.fromarray(colours).resize((side, side), Image.Resampling.NEAREST)
+    colors = ((1 - part) * RAMP[low] + part * RAMP[low + 1]).round().astype(np.uint8)
+    heat = Image.fromarray(colors).resize((side, side), Image.Resampling.NEAREST)
     return Image.blend(picture.resize((side, side), Image.Resampling.BICUBIC), heat, OPAQUE)

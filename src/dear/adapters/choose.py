@@ -22,8 +22,8 @@ from dear.backbone.precision import mixed
 from dear.data.dataset import Dataset, Images
 from dear.data.fewshot import draw_few, items_by_class
 from dear.errors import DearError
-from dear.evaluation.plan import Plan
 from dear.evaluation.protocols.few_shot import FewShot
+from dear.evaluation.resolve import MethodSetup
 from dear.evaluation.run_context import RunContext
 from dear.evaluation.trial import Trial
 from dear.methods.base import Method, TrainingImages
@@ -190,8 +190,8 @@ class Judge:
 
     def assess(self, name: str) -> tuple[Candidate, Float[Tensor, "tested"] | None]:
         """A candidate, and its share of correct scores on each tested image; None if it cannot be fitted."""
-        plan = Plan(name, settings=METHODS[name].settings(**(method_class(name).cheap or {})))
-        run = self.context.resolve(FewShot(), [self.dataset], plan, seed=self.seed, shots=self.shots)
+        setup = MethodSetup(name, settings=METHODS[name].settings(**(method_class(name).cheap or {})))
+        run = self.context.resolve(FewShot(), [self.dataset], setup, seed=self.seed, shots=self.shots)
         started = time.perf_counter()
         correct = torch.zeros(
             2, len(self.labels), dtype=torch.float64
@@ -216,10 +216,10 @@ class Judge:
 
     def _leave_out(self, trial: Trial) -> Iterator[LeftOut]:
         """The scores of left-out images in each setting."""
-        method, plan = trial.method, trial.run.plan
+        method, declared = trial.method, trial.run.setup.declared
         if type(method).left_out_scores is not Method.left_out_scores:
             trial.train(range(len(self.dataset.classnames)))
-            self.trained[plan.method] = trial
+            self.trained[trial.run.setup.method] = trial
             if self._is_cached(trial):
                 self._trunk(trial)
             settings = method.left_out_scores()
@@ -230,8 +230,8 @@ class Judge:
         trunk = self._trunk(trial)
         labels = self.labels.to(trunk.device)
         method.set_classes(self.dataset.classnames, self.dataset.templates)
-        for absent, left_out in product(self.absent, self.rounds if plan.trains else [self.tested]):
-            if plan.trains:
+        for absent, left_out in product(self.absent, self.rounds if declared.trains else [self.tested]):
+            if declared.trains:
                 rows = (~left_out & ~absent[self.labels]).nonzero().flatten().to(trunk.device)
                 method.before_training(
                     _with_one_view(trunk[rows], labels[rows], trial.run.training.precision)

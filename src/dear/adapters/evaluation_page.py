@@ -12,7 +12,7 @@ from torch import Tensor
 from dear.adapters.attention import attention_maps, overlay
 from dear.adapters.predictor import Predictor
 from dear.adapters.results import BundleScores, shown_metrics
-from dear.adapters.scoring import bundle_scores, images_of, predict_split, unseen
+from dear.adapters.scoring import images_of, score, unseen
 from dear.backbone.choice import warn_of_toy
 from dear.data.dataset import Dataset, Images
 from dear.data.images.decode import as_image
@@ -72,9 +72,9 @@ def measure_bundle(
     warn_of_toy(bundle.model, world=dataset.world)
     whole = images_of(dataset, split)
     dataset, left_out = unseen(dataset, split, bundle.image_hashes)
-    predictions = predict_split(predictor, dataset, split, own_classes=own_classes, keep_features=True)
+    options = {"split": split, "own_classes": own_classes, "left_out": left_out}
+    scores, predictions = score(predictor, dataset, keep_features=True, **options)
     images = images_of(dataset, split)
-    scores = bundle_scores(predictions, dataset, split, left_out)
     mistakes = find_mistakes([ImagePredictions.of(predictions, images)], MISTAKES)
     pictures = [
         as_image(_view(predictor, whole, index)).resize((THUMBNAIL, THUMBNAIL))

@@ -7,7 +7,6 @@ import logging
 import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from importlib.util import find_spec
 from pathlib import Path
@@ -25,7 +24,7 @@ from dear.backbone.vision import VisionTower
 from dear.errors import ExportError, OutputError, first_line, installation
 from dear.methods.base import Method
 from dear.training.seeding import generator
-from dear.writing import part_of
+from dear.writing import output_file
 
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # before onnxruntime: it reports with the path of Python
 TOLERANCE = 1e-3
@@ -120,31 +119,26 @@ def export(
             "export the tower alone."
         )
     model = Classifier(vocabulary, predictor.bundle.temperature) if with_classes else Tower(vocabulary.method)
-    model.eval()
     outputs = ["logits", "probabilities"] if with_classes else ["features"]
     metadata = _metadata(predictor, vocabulary if with_classes else None, outputs)
-    part = part_of(out)
-    try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        part.unlink(missing_ok=True)  # torch would write through a link
-        write, load = (_write_onnx, _load_onnx) if form == "onnx" else (_write_program, _load_program)
-        write(model, part, predictor.clip.image_size, metadata)
-        checked, difference, same = _check(model, load(part), predictor, [*images])
-        if not difference <= TOLERANCE:
+    write, load = (_to_onnx, _load_onnx) if form == "onnx" else (_to_program, _load_program)
+    content = write(model.eval(), predictor.clip.image_size, metadata)
+    run, checked, difference, same = load(content), 0, 0.0, 0
+    for pixels in _batches(predictor, [*images]):
+        expected, exported = model(pixels)[0], run(pixels)
+        checked += len(pixels)
+        gap = float((expected - exported).abs().max())
+        if not gap <= TOLERANCE:  # NaN is not
             raise ExportError(
-                f"the exported model differs from torch's by {difference:.1e} (allowed: {TOLERANCE:g}) on "
+                f"the exported model differs from torch's by {gap:.1e} (allowed: {TOLERANCE:g}) on "
                 f"{checked} images: nothing was written."
             )
-        part.replace(out)
-    except OSError as error:
-        raise OutputError(f"cannot write {out}: {error}. Choose another file with --out.") from error
-    finally:
-        with suppress(OSError):
-            part.unlink()
-    return Exported(
-        out, form, tuple(outputs), len(vocabulary.classes) if with_classes else None, out.stat().st_size,
-        checked, difference, same if with_classes else None,
-    )  # fmt: skip
+        difference = max(difference, gap)
+        same += int((expected.flatten(1).argmax(dim=1) == exported.flatten(1).argmax(dim=1)).sum())
+    with output_file(out) as file:
+        file.write(content)
+    classes_in, same_best = (len(vocabulary.classes), same) if with_classes else (None, None)
+    return Exported(out, form, tuple(outputs), classes_in, len(content), checked, difference, same_best)
 
 
 def _metadata(predictor: Predictor, vocabulary: Vocabulary | None, outputs: Sequence[str]) -> dict[str, Any]:
@@ -175,19 +169,18 @@ def _trace(model: nn.Module, size: int) -> torch.export.ExportedProgram:
     return program
 
 
-def _write_program(model: nn.Module, path: Path, size: int, metadata: dict[str, Any]) -> None:
-    buffer = io.BytesIO()  # on a full disk torch would abort the process
+def _to_program(model: nn.Module, size: int, metadata: dict[str, Any]) -> bytes:
+    buffer = io.BytesIO()
     torch.export.save(_trace(model, size), buffer, extra_files={METADATA: json.dumps(metadata)})
-    path.write_bytes(buffer.getbuffer())
+    return buffer.getvalue()
 
 
-def _load_program(path: Path) -> Run:
-    with path.open("rb") as file:
-        module = torch.export.load(file).module()
+def _load_program(content: bytes) -> Run:
+    module = torch.export.load(io.BytesIO(content)).module()
     return lambda pixels: module(pixels)[0]
 
 
-def _write_onnx(model: nn.Module, path: Path, size: int, metadata: dict[str, Any]) -> None:
+def _to_onnx(model: nn.Module, size: int, metadata: dict[str, Any]) -> bytes:
     for name in ("onnx", "onnxruntime", "onnxscript"):
         if find_spec(name) is None:
             raise ExportError(
@@ -200,48 +193,28 @@ def _write_onnx(model: nn.Module, path: Path, size: int, metadata: dict[str, Any
             "use --format torch-export."
         )
     options: dict[str, Any] = {"input_names": ["pixels"], "output_names": metadata["outputs"]}
-    try:
-        with _quiet():
-            program: Any = torch.onnx.export(_trace(model, size), dynamo=True, verbose=False, **options)
-        program.model.metadata_props.update({name: json.dumps(value) for name, value in metadata.items()})
-        program.save(str(path), external_data=False)
-    except (ExportError, OSError):
-        raise
-    except Exception as error:
-        raise ExportError(f"torch.onnx cannot export this model: {first_line(error)}") from error
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Context without the exporter's warnings: the export is checked against torch afterwards."""
     before = logging.root.manager.disable
-    logging.disable(logging.WARNING)
+    logging.disable(logging.WARNING)  # the exporter's: what it writes is checked against torch afterwards
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            yield
+            program: Any = torch.onnx.export(_trace(model, size), dynamo=True, verbose=False, **options)
+        program.model.metadata_props.update({name: json.dumps(value) for name, value in metadata.items()})
+        content: bytes = program.model_proto.SerializeToString()
+    except ExportError:
+        raise
+    except Exception as error:
+        raise ExportError(f"torch.onnx cannot export this model: {first_line(error)}") from error
     finally:
         logging.disable(before)
+    return content
 
 
-def _load_onnx(path: Path) -> Run:
+def _load_onnx(content: bytes) -> Run:
     import onnxruntime
 
-    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
     return lambda pixels: torch.from_numpy(session.run(None, {"pixels": pixels.numpy()})[0])
-
-
-def _check(model: nn.Module, run: Run, predictor: Predictor, paths: Sequence[Path]) -> tuple[int, float, int]:
-    """The number of images compared, the largest difference of features or logits, and the number of images
-    with the same best class (meaningless for features).
-    """
-    checked, differences, same = 0, list[Tensor](), 0
-    for pixels in _batches(predictor, paths):
-        expected, exported = model(pixels)[0], run(pixels)
-        checked += len(pixels)
-        differences.append((expected - exported).abs().max())
-        same += int((expected.flatten(1).argmax(dim=1) == exported.flatten(1).argmax(dim=1)).sum())
-    return checked, float(torch.stack(differences).max()), same  # NaN if one of them is
 
 
 def _batches(predictor: Predictor, paths: Sequence[Path]) -> Iterator[Float[Tensor, "batch 3 size size"]]:

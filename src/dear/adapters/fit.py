@@ -1,4 +1,7 @@
-"""Fit an adapter to a data set, and make its bundle, in one call. `fit` is the steps below it, in order."""
+"""Fit an adapter to a data set, and make its bundle, in one call. `fit` is the steps below it, in order.
+
+A step that chooses the plan goes between `resolve_backbone` and `resolve_run`.
+"""
 
 from collections.abc import Collection, Sequence
 from contextlib import ExitStack, suppress
@@ -14,7 +17,7 @@ from dear.adapters.bundle import Bundle, distinct
 from dear.adapters.bundle_config import check_writable
 from dear.adapters.predictor import Predictor
 from dear.adapters.results import FEWEST
-from dear.adapters.scoring import evaluate_bundle, unseen
+from dear.adapters.scoring import score, unseen
 from dear.backbone.choice import BackboneName, backbone_or_default, warn_of_toy
 from dear.backbone.clip import Clip, fill
 from dear.backbone.load import find_weights, load_clip
@@ -27,10 +30,9 @@ from dear.data.sources.listing import with_spaces
 from dear.errors import DataError, RoleTableError, SettingsError, warn
 from dear.evaluation.environment import environment
 from dear.evaluation.metrics import METRICS
-from dear.evaluation.plan import Plan, Select
 from dear.evaluation.predictions import predict
 from dear.evaluation.protocols.few_shot import FewShot
-from dear.evaluation.resolve import ResolvedRun
+from dear.evaluation.resolve import MethodSetup, ResolvedRun, Select
 from dear.evaluation.run_context import RunContext
 from dear.evaluation.trial import (
     Trial,
@@ -44,7 +46,7 @@ from dear.methods.registry import FIT_METHOD, FIT_REASON, METHODS, check_towers,
 from dear.progress import Progress, Steps, TrainingStep
 from dear.reading.files import expanded
 from dear.roles.discover import DISCOVER, discover_at_hand
-from dear.roles.packaged import WITHOUT, known_by_name, role_table
+from dear.roles.packaged import WITHOUT, find_role_table, known_by_name, role_table
 from dear.roles.table import RoleTable
 from dear.training.checkpoint import CheckpointError, set_aside
 from dear.training.settings import TrainOptions
@@ -106,24 +108,27 @@ def fit(
     folder = None if out is None else expanded(out)
     if folder is not None:
         check_writable(folder, overwrite=overwrite)
-    plan = Plan(known_method(method or _method_of(settings)), settings=settings)
+    setup = MethodSetup(known_method(method or _method_of(settings)), settings=settings)
     if isinstance(data, str | Path):  # before its images are read
         find_weights(*backbone_or_default(model, pretrained, world=of_world([str(data)])))
     with ExitStack() as stack:
         report = progress if progress is not None else stack.enter_context(Steps())
         with held_notes():
-            images = prepare_data(data, dataset, plan, shots, seed, calibrate, select)
-            name, clip = resolve_backbone(model, pretrained, device, images, plan, dataset)
-            table = resolve_roles(clip, roles, images.dataset, report) if plan.needs_roles else None
+            images = prepare_data(data, dataset, setup, shots, seed, calibrate, select)
+            name, clip = resolve_backbone(model, pretrained, device, images.dataset, dataset)
+            check_towers(setup.method, clip)
+            table = None
+            if setup.declared.needs_roles:
+                table = resolve_roles(clip, roles, images.dataset, setup, report)
             context = RunContext(clip, table, train or TrainOptions(), select)
-            run = resolve_run(context, images, plan, seed)
+            run = resolve_run(context, images, setup, seed)
         trial = train_adapter(context, run, folder, report)
-        bundle = make_bundle(trial, images, name, "all" if shots is None else shots)
+        bundle = make_bundle(trial, images, name)
         bundle = calibrate_bundle(bundle, trial, images.calibration)
         bundle = measure(bundle, clip, images.dataset, report)
     save(bundle, folder, trial.checkpoint)
     if verbose:
-        print(bundle.verdict, *[f"{plan.method} is {FIT_REASON}."] * (plan.method == FIT_METHOD), sep="\n")
+        print(bundle.verdict, *[f"{setup.method} is {FIT_REASON}."] * (setup.method == FIT_METHOD), sep="\n")
     return bundle
 
 
@@ -134,7 +139,7 @@ class FitImages:
     Attributes:
         dataset: The data set, without test images that the bundle is fitted on.
         source: The same as it is trained on.
-        shots: How many images of each class are picked from it.
+        shots: How many images of each class are picked from it; all if ``every``.
         picked: The training images, as indices.
         trained_on: How many images it is trained on: more than picked where none needs a label.
         calibration: The images that the temperature is fitted on; None if it is not.
@@ -144,6 +149,7 @@ class FitImages:
     dataset: Dataset
     source: Dataset
     shots: int
+    every: bool
     picked: Sequence[int]
     trained_on: int
     calibration: Images | None
@@ -153,41 +159,40 @@ class FitImages:
 def prepare_data(
     data: Any,
     settings: DataSettings | None,
-    plan: Plan,
+    setup: MethodSetup,
     shots: int | None,
     seed: int,
     calibrate: bool | None,
     select: Select,
 ) -> FitImages:
-    """Read the data set, pick the images to train and calibrate on, and leave them out of the test."""
+    """Read the data set, pick the images to train and calibrate on, and leave them out of the test.
+    Unreadable images are skipped, unless the settings say otherwise, and a split that is made here leaves as
+    many images to train on as there are shots.
+    """
+    settings = settings or DataSettings()
+    least = max(settings.least_train, shots or 1)
+    settings = replace(settings, broken=settings.broken or "skip", least_train=least)
     dataset = data if isinstance(data, Dataset) else load_dataset(data, settings)
     distinct(dataset.classnames, dataset.name)
     if len(dataset.classnames) == 1:
         warn(f"{dataset.name}: it has a single class, so every image will be {dataset.classnames[0]!r}")
-    source, count = _with_shots(dataset, shots)
-    picked = draw_few(source, count, seed)[0].indices if plan.trains else ()
-    if shots is None and picked:
-        labels = dataset.train.labels[[*picked]].tolist()
-        if warning := uneven(labels, source.classnames):
-            warn(f"{dataset.name}: {warning}")
-    trained_on = range(len(dataset.train)) if plan.unlabelled else picked
+    if shots is not None and shots < 1:
+        raise SettingsError(f"shots is {shots}: it must be at least 1; omit it to use all images.")
+    every, labels, source = shots is None, dataset.train.labels, dataset
+    if shots is None:
+        if not len(dataset.train):
+            raise DataError(f"{dataset.name} has no training images: it can only be tested on.")
+        source, shots = replace(dataset, allow_fewer=True), int(torch.bincount(labels).max())
+    picked = draw_few(source, shots, seed)[0].indices if setup.declared.trains else ()
+    if every and picked and (warning := uneven(labels[[*picked]].tolist(), source.classnames)):
+        warn(f"{dataset.name}: {warning}")
+    trained_on = range(len(dataset.train)) if setup.declared.unlabelled else picked
     calibration = calibration_images(dataset, trained_on, calibrate)
     trained = Subset(dataset.train, torch.tensor([*trained_on], dtype=torch.int64))
     fitted_on = filter(None, (trained, calibration, dataset.val if select == "val" else None))
     hashes = b"".join(sorted({digest for part in fitted_on for digest in image_hashes(part)}))
     dataset, _ = unseen(dataset, "test", hashes)
-    return FitImages(dataset, source, count, picked, len(trained_on), calibration, hashes)
-
-
-def _with_shots(dataset: Dataset, shots: int | None) -> tuple[Dataset, int]:
-    """The data set and the number of shots that select the requested number of images of each class."""
-    if shots is not None:
-        if shots < 1:
-            raise SettingsError(f"shots is {shots}: it must be at least 1; omit it to use all images.")
-        return dataset, shots
-    if not len(dataset.train):
-        raise DataError(f"{dataset.name} has no training images: it can only be tested on.")
-    return replace(dataset, allow_fewer=True), int(torch.bincount(dataset.train.labels).max())
+    return FitImages(dataset, source, shots, every, picked, len(trained_on), calibration, hashes)
 
 
 def calibration_images(dataset: Dataset, picked: Collection[int], calibrate: bool | None) -> Images | None:
@@ -211,28 +216,26 @@ def calibration_images(dataset: Dataset, picked: Collection[int], calibrate: boo
 
 
 def resolve_backbone(
-    model: str | None,
-    pretrained: str | None,
-    device: str,
-    images: FitImages,
-    plan: Plan,
-    settings: DataSettings | None,
+    model: str | None, pretrained: str | None, device: str, dataset: Dataset, settings: DataSettings | None
 ) -> tuple[BackboneName, Clip]:
-    """Load the named backbone, or the default one for the data, and check that the method runs on it."""
-    name = backbone_or_default(model, pretrained, world=images.dataset.world)
-    warn_of_toy(name.model, world=images.dataset.world)
+    """Load the named backbone, or the default one for the data."""
+    name = backbone_or_default(model, pretrained, world=dataset.world)
+    warn_of_toy(name.model, world=dataset.world)
     clip = load_clip(*name, device=device)
     (settings or DataSettings()).require_short_side(clip.image_size)
-    check_towers(plan.method, clip)
     return name, clip
 
 
-def resolve_roles(clip: Clip, roles: Path | str | None, dataset: Dataset, report: Progress) -> RoleTable:
-    """The requested role table, the packaged one, or one from the training images. Raises RoleTableError if
-    there is none.
+def resolve_roles(
+    clip: Clip, roles: Path | str | None, dataset: Dataset, setup: MethodSetup, report: Progress
+) -> RoleTable | None:
+    """The requested role table, the packaged one, or one from the training images; None for a method that can
+    do without. Raises RoleTableError if there is none.
     """
     if str(roles) == DISCOVER:
         return discover_at_hand(clip, dataset, report)
+    if roles is None and setup.can_lack_roles:
+        return find_role_table(clip)
     try:
         return role_table(clip, roles)
     except RoleTableError as error:
@@ -244,9 +247,9 @@ def resolve_roles(clip: Clip, roles: Path | str | None, dataset: Dataset, report
         ) from error
 
 
-def resolve_run(context: RunContext, images: FitImages, plan: Plan, seed: int) -> ResolvedRun:
+def resolve_run(context: RunContext, images: FitImages, setup: MethodSetup, seed: int) -> ResolvedRun:
     """Resolve all settings of the training, and check that the class names and settings can be used."""
-    run = context.resolve(FewShot(), [images.source], plan, seed=seed, shots=images.shots)
+    run = context.resolve(FewShot(), [images.source], setup, seed=seed, shots=images.shots)
     names, templates = images.source.classnames, images.source.templates
     check_prompts(context, run, names[find_longest_name(context.clip, names)], templates)
     context.clip.check_prompts(names, [fill(template, names) for template in templates])
@@ -261,8 +264,8 @@ def train_adapter(context: RunContext, run: ResolvedRun, out: Path | None, repor
     """
     checkpoint = out and run.file(out / UNFINISHED, ".pt")
     if checkpoint and checkpoint.parent.is_dir():
-        states = [path.name.startswith(checkpoint.stem) for path in checkpoint.parent.iterdir()]
-        if states and not any(states):
+        names = [path.name for path in checkpoint.parent.iterdir()]
+        if names and not any(name.startswith(checkpoint.stem) for name in names):
             warn(f"{out}: an unfinished fit with other options is replaced")
     trial = Trial(context, run, checkpoint, _TrainingReport(report, teacher=run.teacher is not None))
     classes = range(len(trial.source.classnames))
@@ -289,11 +292,11 @@ class _TrainingReport:
             self.name = "training"
 
 
-def make_bundle(trial: Trial, images: FitImages, name: BackboneName, shots: int | str) -> Bundle:
+def make_bundle(trial: Trial, images: FitImages, name: BackboneName) -> Bundle:
     """The bundle of a trained method, not yet calibrated or measured."""
     run, dataset = trial.run, images.dataset
     return Bundle(
-        method=run.plan.method,
+        method=run.setup.method,
         settings=run.settings.without_files(),
         model=name.model,
         pretrained=name.pretrained,
@@ -301,32 +304,31 @@ def make_bundle(trial: Trial, images: FitImages, name: BackboneName, shots: int 
         roles=run.roles,
         classes=dataset.classnames,
         templates=dataset.templates,
-        tensors={name: _to_stored(tensor) for name, tensor in trial.method.stored_tensors().items()},
+        tensors={
+            name: tensor.detach().to(  # used in float32 even if trained in float16
+                torch.float32 if tensor.dtype == torch.float16 else tensor.dtype, copy=True
+            )
+            for name, tensor in trial.method.stored_tensors().items()
+        },
         keys=() if tuple(map(with_spaces, dataset.keys)) == dataset.classnames else dataset.keys,
         training={
             "data": dataset.name,
             "data_identity": dataset.identity,
-            "shots": shots,
+            "shots": "all" if images.every else images.shots,
             "train_images": len(images.picked),
-            **({"unlabelled_images": images.trained_on} if run.plan.unlabelled else {}),
+            **({"unlabelled_images": images.trained_on} if run.setup.declared.unlabelled else {}),
             "test_images": len(dataset.test),
             "seed": run.seed,
             "epoch": trial.epoch_tested,
             "seconds": sum(epoch["seconds"] for epoch in trial.all_epochs),
             "epochs": [{key: epoch[key] for key in CURVE if key in epoch} for epoch in trial.epochs],
             "train": asdict(run.training),
-            "set_by_user": trial.context.set_by_user(run.plan),
+            "set_by_user": trial.context.set_by_user(run.setup),
             **({} if run.teacher is None else {"teacher": teacher_facts(run.teacher)}),
             "environment": environment(),
         },
         image_hashes=images.hashes,
     )
-
-
-def _to_stored(tensor: Tensor) -> Tensor:
-    """A copy for a bundle, which is used in float32 even if it was trained in float16."""
-    dtype = torch.float32 if tensor.dtype == torch.float16 else tensor.dtype
-    return tensor.detach().to(dtype, copy=True)
 
 
 def calibrate_bundle(bundle: Bundle, trial: Trial, images: Images | None) -> Bundle:
@@ -364,7 +366,7 @@ def measure(bundle: Bundle, clip: Clip, dataset: Dataset, report: Progress) -> B
     """The bundle with its metrics on the test images, if there are any."""
     if not len(dataset.test):
         return bundle
-    scores = evaluate_bundle(Predictor(bundle, clip=clip), dataset, cautious=False, progress=report)
+    scores, _ = score(Predictor(bundle, clip=clip), dataset, progress=report)
     metrics = {name: value for name, value in asdict(scores).items() if name in METRICS}
     return replace(bundle, metrics=metrics)
 

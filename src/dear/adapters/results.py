@@ -5,7 +5,7 @@ Light to import, so that commands can show them without loading torch.
 import csv
 import json
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from io import TextIOWrapper
 from pathlib import Path
@@ -69,13 +69,8 @@ class PredictionsFile:
         return bool(self.unreadable)
 
 
-def write_predictions(
-    out: Path | str,
-    results: Iterable[Prediction | Unreadable],
-    report: Callable[[Prediction | Unreadable], None] = lambda _: None,
-) -> PredictionsFile:
-    """Write what `Predictor.predict_each` yields, all of it or nothing. Only a batch is in memory at a time;
-    ``report`` is called with each result.
+def write_predictions(out: Path | str, results: Iterable[Prediction | Unreadable]) -> PredictionsFile:
+    """Write what `Predictor.predict_each` yields, all of it or nothing. Only a batch is in memory at a time.
 
     A .csv has one row per image: file, class and probability (a fraction) of the best class, then class_2,
     probability_2 and so on, predicted (the best class again) and checked (empty); files below its folder are
@@ -92,7 +87,6 @@ def write_predictions(
         text = TextIOWrapper(file, kind, "surrogateescape", newline="")
         rows = csv.writer(text, lineterminator="\n")
         for result in results:
-            report(result)
             if isinstance(result, Unreadable):
                 unreadable.append(result)
                 continue

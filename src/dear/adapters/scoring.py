@@ -28,7 +28,6 @@ def evaluate_bundle(
     *,
     split: str = "test",
     own_classes: bool = True,
-    cautious: bool = True,
     progress: Progress = silent,
 ) -> BundleScores:
     """Score a bundle on a split of a data set: among the bundle's classes, matched with the data set's by
@@ -36,15 +35,49 @@ def evaluate_bundle(
     data set's own.
 
     Test images that the bundle was fitted on are left out, with a warning, and there is one of the tiny CLIP
-    on photographs; ``cautious`` is false where both have been seen to. Raises DataError for a split without
-    (other) images, or a class that the bundle does not have, BundleError for results that are no numbers.
+    on photographs. Raises DataError for a split without (other) images, or a class that the bundle does not
+    have, BundleError for results that are no numbers.
     """
-    left_out = 0
-    if cautious:
-        warn_of_toy(predictor.bundle.model, world=dataset.world)
-        dataset, left_out = unseen(dataset, split, predictor.bundle.image_hashes)
-    predictions = predict_split(predictor, dataset, split, own_classes=own_classes, progress=progress)
-    return bundle_scores(predictions, dataset, split, left_out)
+    warn_of_toy(predictor.bundle.model, world=dataset.world)
+    dataset, left_out = unseen(dataset, split, predictor.bundle.image_hashes)
+    return score(
+        predictor, dataset, split=split, own_classes=own_classes, left_out=left_out, progress=progress
+    )[0]
+
+
+@torch.no_grad()
+def score(
+    predictor: Predictor,
+    dataset: Dataset,
+    *,
+    split: str = "test",
+    own_classes: bool = True,
+    left_out: int = 0,
+    keep_features: bool = False,
+    progress: Progress = silent,
+) -> tuple[BundleScores, Predictions]:
+    """The scores of a bundle on all images of a split, ``left_out`` being those left out of it before, and
+    the predictions that they are computed from, with those of the frozen backbone.
+    """
+    images, bundle = images_of(dataset, split), predictor.bundle
+    vocabulary = predictor.vocabulary(None if own_classes else dataset.classnames)
+    frozen = frozen_clip(predictor.clip)
+    frozen.set_classes(vocabulary.classes, bundle.templates)
+    predictions = predict(
+        vocabulary.method,
+        images,
+        labels=matched_classes(vocabulary.classes, dataset, bundle.keys)[images.labels.cpu()],
+        vocabulary=(vocabulary.classes, vocabulary.text),
+        frozen=frozen,
+        novel=vocabulary.decoupled,
+        precision=vocabulary.precision,
+        temperature=bundle.temperature,
+        keep_features=keep_features,
+        progress=progress,
+    )
+    predictor.require_finite(predictions.logits, predictions.decoupled)
+    facts = {"data": dataset.name, "split": split, "images": len(images), "left_out": left_out}
+    return measure(predictions, BundleScores, classes=len(vocabulary.classes), **facts), predictions
 
 
 def unseen(dataset: Dataset, split: str, hashes: bytes) -> tuple[Dataset, int]:
@@ -64,42 +97,6 @@ def unseen(dataset: Dataset, split: str, hashes: bytes) -> tuple[Dataset, int]:
     warn(f"{dataset.name}: {sum(seen)} of {len(seen)} test images are left out: `dear fit` trained on them")
     test = Subset(dataset.test, torch.tensor(seen).logical_not().nonzero().flatten())
     return replace(dataset, test=test), sum(seen)
-
-
-def bundle_scores(predictions: Predictions, dataset: Dataset, split: str, left_out: int) -> BundleScores:
-    """The scores of a bundle from its predictions for a split."""
-    facts = {"data": dataset.name, "split": split, "images": len(predictions.labels), "left_out": left_out}
-    return measure(predictions, BundleScores, classes=len(predictions.classes), **facts)
-
-
-def predict_split(
-    predictor: Predictor,
-    dataset: Dataset,
-    split: str,
-    *,
-    own_classes: bool = True,
-    keep_features: bool = False,
-    progress: Progress = silent,
-) -> Predictions:
-    """A bundle's predictions for a split, and those of its frozen backbone. Raises as `evaluate_bundle`."""
-    images = images_of(dataset, split)
-    vocabulary = predictor.vocabulary(None if own_classes else dataset.classnames)
-    frozen = frozen_clip(predictor.clip)
-    frozen.set_classes(vocabulary.classes, predictor.bundle.templates)
-    predictions = predict(
-        vocabulary.method,
-        images,
-        labels=matched_classes(vocabulary.classes, dataset, predictor.bundle.keys)[images.labels.cpu()],
-        vocabulary=(vocabulary.classes, vocabulary.text),
-        frozen=frozen,
-        novel=vocabulary.decoupled,
-        precision=vocabulary.precision,
-        temperature=predictor.bundle.temperature,
-        keep_features=keep_features,
-        progress=progress,
-    )
-    predictor.require_finite(predictions.logits, predictions.decoupled)
-    return predictions
 
 
 def images_of(dataset: Dataset, split: str) -> Images:

@@ -38,8 +38,8 @@ def command(
         bundle: Folder of the bundle, or OWNER/NAME on the hub.
         data: A folder of images, a CSV or JSONL file, a zip, a benchmark or a task by name.
         out: Folder of a page: confusion matrix, scores by class, the most confident mistakes, reliability
-            diagram, learning curve, attention and a map of the features. Each figure is also written as SVG,
-            PNG, LaTeX and CSV. By default no page is written.
+            diagram, learning curve, attention and a map of the features. Each figure is also written as SVG.
+            By default no page is written.
         split: Images to score.
         classes: Candidate classes: the bundle's, or the data set's (by name).
         pretrained: Location of the backbone's weights, if they have moved.
@@ -60,6 +60,7 @@ def command(
     loaded = Bundle.from_pretrained(bundle)
     if split == "test" and dataset.test_share == DataSettings.test_share:  # not asked for
         dataset = replace(dataset, test_share=1.0)
+    dataset = replace(dataset, broken=dataset.broken or "skip")
     with held_notes(), progress_console().status("scoring"):
         images = load_dataset(data, dataset)
         predictor = Predictor(loaded, device, pretrained=pretrained)

@@ -10,7 +10,7 @@ from dear.adapters.results import FEWEST
 from dear.backbone.choice import check_model
 from dear.cli.run import collect_settings
 from dear.data.settings import DataSettings
-from dear.evaluation.plan import Select
+from dear.evaluation.resolve import Select
 from dear.methods.declaration import MethodSettings
 from dear.methods.registry import FIT_METHOD, FIT_REASON, known_method
 from dear.training.settings import TrainOptions
@@ -36,7 +36,7 @@ class Fitted:
 
 def command(
     data: str,
-    *,
+    *more: str,
     out: Path,
     method: str = FIT_METHOD,
     model: str | None = None,
@@ -59,6 +59,8 @@ def command(
 
     Args:
         data: A folder of images, a CSV or JSONL file, a zip, a benchmark or a task by name.
+        more: Further ones, added to the first, as a table of corrections: an image has the class that the
+            last of them gives it.
         out: Folder of the bundle.
         method: Method: `dear methods` lists them.
         model: Backbone: an open_clip architecture, lite or tiny. If not given, ViT-B-16 with
@@ -84,13 +86,14 @@ def command(
 
     method = known_method(method)
     settings_by_method = collect_settings([method], settings)
-    check_name(data, dataset)
+    for source in (data, *more):
+        check_name(source, dataset)
     check_model(model)
     from dear.adapters.fit import fit  # loads torch: what can be refused without it is
 
     with StepProgress() as progress:
         bundle = fit(
-            data,
+            [data, *more] if more else data,
             out,
             method=method,
             model=model,

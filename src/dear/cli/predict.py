@@ -6,7 +6,6 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import count
 from pathlib import Path
 from textwrap import wrap
 from typing import Literal
@@ -107,22 +106,19 @@ def command(
     if add_classes:
         names = [*(names or loaded.classes), *add_classes]
     predictor = Predictor(loaded, device, pretrained=pretrained)
-    results = predictor.predict_each(paths, top, names, batch=batch)
     with StepProgress() as progress:
-        number = count(1)
 
-        def report(result: Prediction | Unreadable) -> None:
-            if isinstance(result, Unreadable) and len(paths) > 1:
-                progress.note(f"dear: {result.reason}")
-            if len(paths) > batch:
-                progress("predicting", next(number), len(paths))
+        def predict() -> Iterator[Prediction | Unreadable]:
+            for number, result in enumerate(predictor.predict_each(paths, top, names, batch=batch), start=1):
+                if isinstance(result, Unreadable) and len(paths) > 1:
+                    progress.note(f"dear: {result.reason}")
+                if len(paths) > batch:
+                    progress("predicting", number, len(paths))
+                yield result
 
         if out is not None:
-            return write_predictions(out, results, report)
-        done = list[Prediction | Unreadable]()
-        for result in results:
-            report(result)
-            done.append(result)
+            return write_predictions(out, predict())
+        done = [*predict()]
     predictions = [result for result in done if isinstance(result, Prediction)]
     unreadable = [result for result in done if isinstance(result, Unreadable)]
     if not predictions:

@@ -13,12 +13,12 @@ from rich.console import Console
 from dear.cli.output import table
 from dear.cli.parsing import Flat
 from dear.errors import SettingsError, printable
-from dear.evaluation.ablations import METHOD, ablation_plans, ablations
+from dear.evaluation.ablations import METHOD, ablation_setups, ablations
 from dear.evaluation.experiment import Experiment, Machines, RunOptions
-from dear.evaluation.plan import Plan, RoleVariant, expand_all
 from dear.evaluation.protocols import protocol_class
 from dear.evaluation.protocols.base_to_novel import BaseToNovel
-from dear.evaluation.recipe import load_recipes, restrict
+from dear.evaluation.recipe import expand_all, load_recipes, restrict
+from dear.evaluation.resolve import MethodSetup, RoleVariant
 from dear.methods.declaration import MethodSettings
 from dear.methods.registry import METHODS, USUAL, known_method, methods_with_roles, option_groups
 from dear.report.grid import Grid
@@ -81,10 +81,12 @@ def protocol_command(name: str) -> Callable[..., Summary]:
         machines: Flat[Machines] = Machines(),  # noqa: B008
         **settings: MethodSettings,
     ) -> Summary:
-        plans = make_plans(methods, settings, role_variant, protocol.methods())
-        if methods is None:
-            plans = tuple(filter(protocol.fits, plans))
-        experiment = Experiment(protocol=protocol, plans=plans, start_over=start_over, **vars(options))
+        suitable = protocol.methods()
+        named = (
+            [name for name in USUAL if name in suitable] if methods is None else expand_all(methods, suitable)
+        )
+        setups = make_setups(named, settings, role_variant)
+        experiment = Experiment(protocol=protocol, methods=setups, start_over=start_over, **vars(options))
         if dry_run:
             return list_runs([experiment], machines)
         launch, progress, earlier = prepare([experiment])
@@ -125,9 +127,9 @@ def command_ablation(
         start_over: Set a damaged checkpoint aside and start its run over. Without it that is an error.
         settings: Settings of DeAR, such as --dear.tokens; not those that a chosen ablation varies.
     """
-    plans = ablation_plans(ablations() if of is None else of, settings[METHOD], without=without or ())
+    setups = ablation_setups(ablations() if of is None else of, settings[METHOD], without=without or ())
     options = replace(options, out=options.out or Path("runs/ablation"))
-    experiment = Experiment(protocol=BaseToNovel(), plans=plans, start_over=start_over, **vars(options))
+    experiment = Experiment(protocol=BaseToNovel(), methods=setups, start_over=start_over, **vars(options))
     if dry_run:
         return list_runs([experiment], machines)
     launch, progress, earlier = prepare([experiment])
@@ -216,18 +218,16 @@ def _records_in(experiments: Sequence[Experiment]) -> set[Path]:
     return {path for experiment in experiments for path in experiment.out.glob("*.json")}
 
 
-def make_plans(
-    methods: Sequence[str] | None,
+def make_setups(
+    methods: Sequence[str],
     settings: Mapping[str, MethodSettings],
     role_variants: Sequence[RoleVariant] | None = None,
-    available: Sequence[str] = tuple(METHODS),
-) -> tuple[Plan, ...]:
-    """A plan for each method ("all" means each of ``available``; the usual ones if none is named), and for a
-    method with head roles a plan for each of the given variants of its role table. ``settings`` are the
-    methods' settings by option group. Raises UnknownNameError for an unknown method, LimitError for too many
-    plans, SettingsError for settings of a method that is not run.
+) -> tuple[MethodSetup, ...]:
+    """A setup for each method, and for one with head roles a setup for each of the given variants of its role
+    table. ``settings`` are the methods' settings by option group. Raises UnknownNameError for an unknown
+    method, SettingsError for settings of a method that is not run.
     """
-    names = [known_method(name) for name in (USUAL if methods is None else expand_all(methods, available))]
+    names = [known_method(name) for name in methods]
     if role_variants is not None and not {*methods_with_roles()} & {*names}:
         raise SettingsError(
             f"--role-variant applies to {' or '.join(methods_with_roles())}, which is not run: "
@@ -235,7 +235,7 @@ def make_plans(
         )
     by_method = collect_settings(names, settings)
     return tuple(
-        Plan(name, variant, by_method.get(name))
+        MethodSetup(name, variant, by_method.get(name))
         for name in names
         for variant in (role_variants if role_variants and METHODS[name].needs_roles else ("roles",))
     )

@@ -8,6 +8,7 @@ from typing import Literal
 
 from rich.console import Console
 
+from dear.errors import SettingsError, installation
 from dear.reading.files import expanded
 from dear.serving.limits import Limits
 
@@ -62,10 +63,12 @@ def command(
     from dear.adapters.predictor import Predictor  # loads torch: what can be refused without it is
     from dear.cli.output import progress_console
     from dear.retrieval.index import open_index
-    from dear.serving.server import address, end_at_once, listen, require_app, run, trusted_hosts
+    from dear.serving.server import address, end_at_once, listen, run, trusted_hosts
 
-    require_app()
-    from dear.serving.app import create_app
+    try:
+        from dear.serving.app import create_app
+    except ImportError as error:
+        raise SettingsError(f"serving needs {error.name}: {installation('app')}.") from error
     from dear.serving.examples import load_examples
     from dear.serving.service import Service
 

@@ -61,10 +61,10 @@ def command_demo(
     from dear.cli.progress import RunProgress
     from dear.data.loading import load_dataset
     from dear.data.world.tasks import downstream_names
-    from dear.evaluation.plan import Plan
     from dear.evaluation.protocols.base_to_novel import BaseToNovel
     from dear.evaluation.protocols.retrieval import Retrieval
     from dear.evaluation.records import make_folder
+    from dear.evaluation.resolve import MethodSetup
     from dear.evaluation.run_context import RunContext
     from dear.evaluation.runs import run_one
     from dear.methods.registry import DEFAULT_METHOD, USUAL
@@ -87,12 +87,12 @@ def command_demo(
     with RunProgress(len(datasets) * len(USUAL)) as progress:
         for method in USUAL:
             for dataset in datasets:
-                run = context.resolve(BaseToNovel(), [dataset], Plan(method), seed=seed, shots=SHOTS)
+                run = context.resolve(BaseToNovel(), [dataset], MethodSetup(method), seed=seed, shots=SHOTS)
                 record = run_one(context, run, out=folder, start_over=start_over, progress=progress)
                 records.append(record | {"predictions": run.file(folder, ".npz")})
             lap(f"base-to-novel, {method}")
     task = [load_dataset(RETRIEVAL_TASK)]
-    run = context.resolve(Retrieval(), task, Plan(DEFAULT_METHOD), seed=seed, shots=SHOTS)
+    run = context.resolve(Retrieval(), task, MethodSetup(DEFAULT_METHOD), seed=seed, shots=SHOTS)
     retrieval = run_one(context, run)
     lap("attribute-conditioned retrieval")
     report = out / "report.html"

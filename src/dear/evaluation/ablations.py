@@ -1,4 +1,4 @@
-"""The paper's ablations of DeAR by name: each is a list of plans, with one table row per plan. Light to
+"""The paper's ablations of DeAR by name: each is a list of setups, with one table row per setup. Light to
 import because the report uses it too.
 """
 
@@ -10,7 +10,7 @@ from importlib.resources import files
 from typing import Any, Literal
 
 from dear.errors import SettingsError, UnknownNameError
-from dear.evaluation.plan import Plan
+from dear.evaluation.resolve import MethodSetup
 from dear.methods.declaration import MethodSettings
 from dear.methods.registry import METHODS
 from dear.reading.typed import typed
@@ -25,7 +25,7 @@ class AblationRow:
 
     label: str | None
     shown: str
-    plan: dict[str, Any]
+    setup: dict[str, Any]
     read: Literal["accuracy", "decoupled"] = "accuracy"
 
 
@@ -48,10 +48,10 @@ def ablations() -> dict[str, Ablation]:
     return typed(content, dict[str, Ablation], "ablations.json")
 
 
-def ablation_plans(
+def ablation_setups(
     names: Iterable[str], settings: MethodSettings | None = None, *, without: Iterable[str] = ()
-) -> tuple[Plan, ...]:
-    """DeAR's plans for some ablations, without duplicates; the rows change ``settings`` (DeAR's defaults if
+) -> tuple[MethodSetup, ...]:
+    """DeAR's setups for some ablations, without duplicates; the rows change ``settings`` (DeAR's defaults if
     None), those whose labels are in ``without`` are left out. Raises UnknownNameError for an unknown ablation
     or row, and SettingsError for settings that an ablation varies: its rows would not match their labels.
     """
@@ -61,19 +61,19 @@ def ablation_plans(
         if unknown := [name for name in named if name not in known]:
             raise UnknownNameError(kind, unknown[0], known)
     for name in names:
-        varied = {setting for row in ablations()[name].rows for setting in row.plan.get("settings", {})}
+        varied = {setting for row in ablations()[name].rows for setting in row.setup.get("settings", {})}
         for setting in sorted(varied & settings.set_by_user):
             raise SettingsError(
                 f"{setting} is {getattr(settings, setting)!r}, but the ablation {name} varies it: "
                 "omit the setting or the ablation."
             )
     rows = [row for name in names for row in ablations()[name].rows if row.label not in without]
-    return tuple(dict.fromkeys(_plan(row, settings) for row in rows))
+    return tuple(dict.fromkeys(_setup(row, settings) for row in rows))
 
 
-def _plan(row: AblationRow, settings: MethodSettings) -> Plan:
-    options = dict(row.plan)
+def _setup(row: AblationRow, settings: MethodSettings) -> MethodSetup:
+    options = dict(row.setup)
     values = {name: getattr(settings, name) for name in settings.set_by_user} | options.pop("settings", {})
     label = row.label if row.label and not options else None
     own = typed(values, type(settings), "ablations.json") if values else None
-    return Plan(METHOD, settings=own, label=label, **options)
+    return MethodSetup(METHOD, settings=own, label=label, **options)

@@ -12,9 +12,8 @@ from typing import Any, Literal
 from dear.backbone.choice import BackboneName, Precision, backbone_or_default
 from dear.data.settings import DataSettings
 from dear.errors import DataError, SettingsError
-from dear.evaluation.plan import Plan, Select
 from dear.evaluation.protocols.base import Protocol
-from dear.evaluation.resolve import Training, file_part, resolve_settings
+from dear.evaluation.resolve import MethodSetup, Select, Training, file_part, resolve_settings
 from dear.reading.typed import shown
 from dear.training.settings import TrainOptions, TrainSettings
 
@@ -32,7 +31,7 @@ class Run:
 
     protocol: Protocol
     dataset: str
-    plan: Plan
+    setup: MethodSetup
     seed: int
     shots: int
     targets: tuple[str, ...] = ()
@@ -73,7 +72,7 @@ class RunOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class Experiment(RunOptions):
-    """A protocol over data sets, plans, shots and seeds. What is not given is filled in from the protocol.
+    """A protocol over data sets, methods, shots and seeds. What is not given is filled in from the protocol.
     Raises DearError for settings that do not go together.
 
     Attributes:
@@ -85,7 +84,7 @@ class Experiment(RunOptions):
     """
 
     protocol: Protocol
-    plans: tuple[Plan, ...]
+    methods: tuple[MethodSetup, ...]
     data: tuple[str, ...] = None  # type: ignore[assignment]  # filled in, as are shots and out
     shots: tuple[int, ...] = None  # type: ignore[assignment]
     out: Path = None  # type: ignore[assignment]
@@ -105,7 +104,7 @@ class Experiment(RunOptions):
         self._check()
 
     def _check(self) -> None:
-        for kind, values in {"data set": self.data, "method": self.plans, "seed": self.seeds}.items():
+        for kind, values in {"data set": self.data, "method": self.methods, "seed": self.seeds}.items():
             if not values:
                 raise DataError(f"there is no {kind} to run {self.protocol.name} with.")
         source = self.protocol.trained_on
@@ -117,21 +116,21 @@ class Experiment(RunOptions):
         for seed in self.seeds:
             if not 0 <= seed <= MOST_SEED:
                 raise SettingsError(f"the seed is {shown(seed)}: it must be from 0 to {MOST_SEED}.")
-        names = dict[tuple[str, str], Plan]()
-        for plan in self.plans:
-            if plan != names.setdefault((plan.method, file_part(plan.variant or "")), plan):
+        names = dict[tuple[str, str], MethodSetup]()
+        for setup in self.methods:
+            if setup != names.setdefault((setup.method, file_part(setup.variant or "")), setup):
                 raise SettingsError(
-                    f"two of the methods are called {plan.method} ({shown(plan.variant)}) in names of files, "
-                    "which have the letters and digits of English alone: give each a label of its own."
+                    f"two of the methods are called {setup.method} ({shown(setup.variant)}) in names of "
+                    "files, which have the letters and digits of English alone: label each differently."
                 )
-            self.protocol.check_plan(plan)
-            self._training(plan)
+            self.protocol.check_method(setup.declared)
+            self._training(setup)
 
-    def _training(self, plan: Plan) -> list[TrainSettings]:
-        """The distinct training settings of a plan's runs. Raises SettingsError."""
+    def _training(self, setup: MethodSetup) -> list[TrainSettings]:
+        """The distinct training settings of a setup's runs. Raises SettingsError."""
         trained_on = self.protocol.trained_on
         settings = [
-            resolve_settings(self.protocol, plan, name, shots, self.train)[1]
+            resolve_settings(self.protocol, setup, name, shots, self.train)[1]
             for name in (self.data if trained_on is None else [trained_on])
             for shots in self.shots
         ]
@@ -157,7 +156,7 @@ class Experiment(RunOptions):
     @property
     def precisions(self) -> list[Precision]:
         """The precisions of all runs."""
-        return [settings.precision for plan in self.plans for settings in self._training(plan)]
+        return [settings.precision for setup in self.methods for settings in self._training(setup)]
 
     def runs(self) -> list[Run]:
         """All runs, grouped by data set so that what they share is computed once."""
@@ -165,11 +164,11 @@ class Experiment(RunOptions):
         if (source := self.protocol.trained_on) is not None:
             trained = [(source, self.data)]
         runs = [
-            Run(self.protocol, name, plan, seed, self.protocol.shots_of(plan, shots), targets)
+            Run(self.protocol, name, setup, seed, self.protocol.shots_of(setup.declared, shots), targets)
             for name, targets in trained
             for seed in self.seeds
             for shots in self.shots
-            for plan in self.plans
+            for setup in self.methods
         ]
         return list(dict.fromkeys(runs))
 

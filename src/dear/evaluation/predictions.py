@@ -95,12 +95,15 @@ class ImagePredictions:
     @classmethod
     def of(cls, predictions: Predictions, images: Images) -> "ImagePredictions":
         """Those for some images: the test images of a data set, or a `Subset` of them."""
-        logits, labels = predictions.logits.double() / predictions.temperature, predictions.labels
+        logits, labels = predictions.logits.float() / predictions.temperature, predictions.labels
         indices = torch.arange(len(images))
         while isinstance(images, Subset):
             indices, images = images.indices[indices], images.images
         most = max(FEWEST_LOGITS, MOST_LOGITS // max(len(labels), 1))
-        top = logits.argsort(dim=1, descending=True, stable=True)[:, :most]
+        # In the order of the classes, so that the first of equals comes first.
+        top = logits.topk(min(most, logits.shape[1]), dim=1).indices.sort(dim=1).values
+        top = top.gather(1, logits.gather(1, top).argsort(dim=1, descending=True, stable=True))
+        log_sums = [rows.double().logsumexp(dim=1) for rows in logits.split(4096)]
         small = np.min_scalar_type(len(predictions.classes))
         photos = images if isinstance(images, PhotoImages) else None
         return cls(
@@ -109,7 +112,7 @@ class ImagePredictions:
             top=top.numpy().astype(small),
             logits=logits.gather(1, top).numpy(),
             label_logits=logits.gather(1, labels[:, None])[:, 0].numpy(),
-            log_sums=logits.logsumexp(dim=1).numpy(),
+            log_sums=torch.cat(log_sums).numpy(),
             indices=indices.numpy(),
             paths=np.array([photos.paths[index] for index in indices] if photos else [], dtype=str),
             folder=np.array(str(photos.folder.resolve()) if photos else "", dtype=str),
@@ -121,7 +124,7 @@ def save_predictions(path: Path, parts: Mapping[str, ImagePredictions]) -> None:
     (docs/reproduce.md); the same predictions give the same bytes. Raises OutputError.
     """
     arrays = {
-        f"{without_surrogates(part)}/{name}": value.astype(np.float32) if "logits" in name else value
+        f"{without_surrogates(part)}/{name}": value
         for part, predictions in parts.items()
         for name, value in asdict(predictions).items()
     }

@@ -20,25 +20,26 @@ about: {...}                     # free: what the recipe reproduces, from where,
 """
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
 from dear.data.settings import DataSettings
 from dear.errors import DataError, DearError, UnknownNameError
-from dear.evaluation.ablations import ablation_plans, ablations
+from dear.evaluation.ablations import ablation_setups, ablations
 from dear.evaluation.experiment import Experiment, RunOptions
-from dear.evaluation.plan import Plan, expand_all
 from dear.evaluation.protocols import PROTOCOLS
 from dear.evaluation.protocols.base import Protocol
 from dear.evaluation.protocols.base_to_novel import BaseToNovel
+from dear.evaluation.resolve import MethodSetup
 from dear.methods.declaration import MethodSettings
 from dear.methods.registry import METHODS, USUAL, known_method
 from dear.reading.files import ReadingError, expanded
 from dear.reading.plain import read_yaml
 from dear.reading.typed import in_utf8, typed
 
+ALL = "all"
 ABLATION = "ablation"
 """Takes the place of a protocol: variants of DeAR, in base-to-novel."""
 LISTS = ("data", "methods", "of", "without", "seeds", "shots")
@@ -108,28 +109,41 @@ def _experiment(content: dict[str, Any], path: Path, out: Path | None) -> Experi
     }
     recipe, folder = typed(keys, Recipe, path), path.parent
     if name == ABLATION:
-        plans = ablation_plans(recipe.of or ablations(), without=recipe.without)
+        setups = ablation_setups(recipe.of or ablations(), without=recipe.without)
     else:
-        plans = tuple(_plan(item, path) for item in expand_all(recipe.methods, protocol.methods()))
+        setups = tuple(_setup(item, path) for item in expand_all(recipe.methods, protocol.methods()))
     run_options = {option.name: getattr(recipe, option.name) for option in fields(RunOptions)} | {
         "out": expanded(recipe.out) if out is None else out / recipe.out.name,
         "roles": recipe.roles and _roles(recipe.roles, folder),
         "dataset": _with_paths(recipe.dataset, folder),
     }
     about = recipe.about | {"recipe": path.stem}
-    return Experiment(protocol=protocol, plans=plans, about=about, **run_options)
+    return Experiment(protocol=protocol, methods=setups, about=about, **run_options)
 
 
-def _plan(item: Any, path: Path) -> Plan:
-    """The plan that an item of ``methods`` describes, a name or keys."""
+def _setup(item: Any, path: Path) -> MethodSetup:
+    """The setup that an item of ``methods`` describes, a name or keys."""
     values = {"method": item} if isinstance(item, str) else typed(item, dict[str, Any], path, "methods")
     content = values.get("settings")
-    plan = typed({**values, "settings": None}, Plan, path, "methods")
-    plan = replace(plan, method=known_method(plan.method))
+    setup = typed({**values, "settings": None}, MethodSetup, path, "methods")
+    setup = replace(setup, method=known_method(setup.method))
     if content:
-        settings = typed(content, METHODS[plan.method].settings, path, f"methods: {plan.method}.settings")
-        plan = replace(plan, settings=_with_files(settings, path.parent))
-    return plan
+        settings = typed(content, METHODS[setup.method].settings, path, f"methods: {setup.method}.settings")
+        setup = replace(setup, settings=_with_files(settings, path.parent))
+    return setup
+
+
+def expand_all(items: Sequence[Any], methods: Iterable[str] = METHODS) -> list[Any]:
+    """Expand "all" in a list of methods, which are names or mappings with the name under "method". "all"
+    stands for each of ``methods`` that no other item names; the result is then in their order.
+    """
+    if ALL not in items:
+        return list(items)
+    order = list(methods)
+    names = [item.get("method") if isinstance(item, dict) else item for item in items]
+    pairs = [*zip(names, items, strict=True), *((name, name) for name in order if name not in names)]
+    pairs.sort(key=lambda pair: order.index(pair[0]) if pair[0] in order else len(order))
+    return [item for _, item in pairs if item != ALL]
 
 
 def restrict(
@@ -145,7 +159,7 @@ def restrict(
     Raises DataError for a data set or method that none of them has, and if an experiment is left empty.
     """
     known_data = dict.fromkeys(name for part in experiments for name in part.data)
-    known_methods = dict.fromkeys(plan.method for part in experiments for plan in part.plans)
+    known_methods = dict.fromkeys(setup.method for part in experiments for setup in part.methods)
     data = [*known_data] if data is None else data
     methods = [*known_methods] if methods is None else expand_all(methods, known_methods)
     for kind, names, known in (("data set", data, known_data), ("method", methods, known_methods)):
@@ -156,14 +170,15 @@ def restrict(
     parts = []
     for part in experiments:
         kept = [name for name in part.data if name in data]
-        plans = [plan for plan in part.plans if plan.method in methods]
-        if not kept or not plans:
+        setups = [setup for setup in part.methods if setup.method in methods]
+        if not kept or not setups:
+            own = dict.fromkeys(setup.method for setup in part.methods)
             raise DataError(
                 f"the recipe {part.recipe} has none of the data sets and methods: it has "
-                f"{', '.join(part.data)} and {', '.join(dict.fromkeys(plan.method for plan in part.plans))}."
+                f"{', '.join(part.data)} and {', '.join(own)}."
             )
         chosen = part.seeds if seeds is None else tuple(seeds)
-        parts.append(replace(part, data=tuple(kept), plans=tuple(plans), seeds=chosen))
+        parts.append(replace(part, data=tuple(kept), methods=tuple(setups), seeds=chosen))
     return parts
 
 

@@ -1,5 +1,5 @@
-"""Resolve a run's settings once: a `ResolvedRun` holds everything that its results depend on, apart from the
-code. Light to import.
+"""A method with its settings (`MethodSetup`), and a run of it on some data (`ResolvedRun`), which holds
+everything that its results depend on, apart from the code. Light to import.
 """
 
 import hashlib
@@ -10,23 +10,102 @@ from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
-from dear.evaluation.plan import Plan, Select
+from dear.errors import SettingsError
 from dear.evaluation.protocols.base import Protocol
-from dear.methods.declaration import AsPublished, MethodSettings, Published, apply_published
-from dear.methods.registry import METHODS, known_method
+from dear.methods.declaration import AsPublished, Declaration, MethodSettings, Published, apply_published
+from dear.methods.registry import METHODS, check_settings, known_method, methods_with_roles
 from dear.training.settings import TrainOptions, TrainSettings
 
 if TYPE_CHECKING:
     from dear.data.dataset import Dataset
     from dear.roles.table import RoleTable
 
+RoleVariant = Literal["roles", "all-isolated", "all-mixed", "shuffled"]
+"""The role table unchanged, or one of the paper's ablations of it."""
+Select = Literal["last", "val"]
 Training = TrainSettings | TrainOptions
 """Training settings: complete ones, or overrides of what each method is published with."""
-
 LONGEST_PART = 100
 """Most letters of a data set's name in a file name, which has at most 255 bytes."""
+
+
+@dataclass(frozen=True)
+class MethodSetup:
+    """One method with its settings, to run on each data set and seed.
+
+    Attributes:
+        method: The method's name.
+        role_variant: For methods with head roles, which variant of the role table the mask is built from.
+        settings: The method's settings (its dataclass); its defaults if None.
+        quantile: For methods with head roles, reassign the roles with this share of the heads (percent) at
+            each end.
+        attributes: For methods with head roles, K: the number of core attributes.
+        label: Name of a run with other settings in records and tables, for example "CE + reg".
+    """
+
+    method: str
+    role_variant: RoleVariant = "roles"
+    settings: Any = None
+    quantile: float | None = None
+    attributes: int | None = None
+    label: str | None = None
+
+    def __post_init__(self) -> None:
+        """Raise SettingsError for settings that are not of the method's dataclass, or of head roles that the
+        method does not have.
+        """
+        if self.settings is not None:
+            check_settings(self.method, self.settings)
+        of_roles = {"role_variant": self.role_variant != "roles", "quantile": self.quantile is not None}
+        of_roles["attributes"] = self.attributes is not None
+        for name in [name for name, is_set in of_roles.items() if is_set and not self.declared.needs_roles]:
+            applies = f"{name} applies to {' or '.join(methods_with_roles())}"
+            raise SettingsError(f"{self.method} has no head roles: {applies}.")
+
+    @property
+    def variant(self) -> str | None:
+        """How the run differs from the method as published; None if it does not."""
+        if self.label:
+            return self.label
+        parts = [
+            "" if self.role_variant == "roles" else self.role_variant,
+            "" if self.quantile is None else f"q = {self.quantile:g}%",
+            "" if self.attributes is None else f"K = {self.attributes}",
+        ]
+        return ", ".join(part for part in parts if part) or None
+
+    @property
+    def declared(self) -> Declaration:
+        """The properties of the method."""
+        return METHODS[known_method(self.method)]
+
+    @property
+    def can_lack_roles(self) -> bool:
+        """True if it runs where no role table is known, too, and nothing of it asks for one."""
+        as_found = (self.role_variant, self.quantile, self.attributes) == ("roles", None, None)
+        return self.declared.without_roles and as_found
+
+    def table(self, roles: "RoleTable | None", seed: int) -> "RoleTable | None":
+        """The role table of a run; shuffled roles are a different permutation for each seed."""
+        from dear.roles.entropy import with_attributes, with_quantile
+
+        if roles is None or not self.declared.needs_roles:
+            return None
+        if self.attributes is not None:
+            roles = with_attributes(roles, self.attributes)
+        if self.quantile is not None:
+            roles = with_quantile(roles, self.quantile)
+        match self.role_variant:
+            case "roles":
+                return roles
+            case "shuffled":
+                return roles.shuffled(seed)
+            case "all-isolated":
+                return roles.uniform("generalization")
+            case "all-mixed":
+                return roles.uniform("mixed")
 
 
 @dataclass(frozen=True)
@@ -38,7 +117,7 @@ class ResolvedRun:
         settings: The method's settings for the data set that it trains on.
         training: The training settings: as given, or as published for the method.
         select: Which epoch is tested: the last, or the best on validation images of the training classes.
-        roles: The role table of the plan's variant (shuffled roles are a different permutation for each
+        roles: The role table of the setup's variant (shuffled roles are a different permutation for each
             seed); None for a method without head roles.
         weights: The identity of the backbone.
         published: Names of the published rows that apply, apart from the settings of base-to-novel.
@@ -46,7 +125,7 @@ class ResolvedRun:
     """
 
     protocol: Protocol
-    plan: Plan
+    setup: MethodSetup
     seed: int
     shots: int
     datasets: tuple["Dataset", ...]
@@ -88,7 +167,7 @@ class ResolvedRun:
     @property
     def name(self) -> str:
         """The name of the run's files."""
-        return run_name(self.protocol, self.source.name, self.plan, self.seed, self.shots, self.key)
+        return run_name(self.protocol, self.source.name, self.setup, self.seed, self.shots, self.key)
 
     def file(self, folder: Path, ending: str = ".json") -> Path:
         """The run's file in a folder, its record's by default."""
@@ -97,7 +176,7 @@ class ResolvedRun:
     def _key(self, what: str, datasets: Sequence["Dataset"]) -> str:
         fields = [
             what,
-            self.plan.method,
+            self.setup.method,
             self.seed,
             self.shots,
             self.select,
@@ -121,12 +200,12 @@ def changed_settings(settings: MethodSettings) -> dict[str, Any]:
     return {name: value for name, value in asdict(settings).items() if value != plain[name]}
 
 
-def run_name(protocol: Protocol, dataset: str, plan: Plan, seed: int, shots: int, key: str) -> str:
+def run_name(protocol: Protocol, dataset: str, setup: MethodSetup, seed: int, shots: int, key: str) -> str:
     """The name of a run's files, for example "mixed-paints-dear-all-mixed-16shot-seed1-0123abcd"; reports
     know a record by its end (`dear.evaluation.records.is_record_name`).
     """
-    method = plan.method.replace("++", "pp").replace("+", "-plus")  # as its folder
-    parts = [dataset, method, plan.variant or "", f"{shots}shot", f"seed{seed}", key[:8]]
+    method = setup.method.replace("++", "pp").replace("+", "-plus")  # as its folder
+    parts = [dataset, method, setup.variant or "", f"{shots}shot", f"seed{seed}", key[:8]]
     if protocol.trained_on is not None:
         parts.insert(0, protocol.name)
     return "-".join(map(file_part, filter(None, parts)))
@@ -139,17 +218,17 @@ def file_part(text: str) -> str:
 
 def resolve_settings(
     protocol: Protocol,
-    plan: Plan,
+    setup: MethodSetup,
     dataset: str,
     shots: int,
     training: Training,
     published: Published = MappingProxyType({}),
 ) -> tuple[AsPublished, TrainSettings]:
-    """A plan's method settings as published for a protocol, and its training settings: complete ones
+    """A setup's method settings as published for a protocol, and its training settings: complete ones
     unchanged, otherwise the method's published ones, then ``published``, then the overrides in ``training``.
     Raises SettingsError.
     """
-    settings = plan.settings or METHODS[known_method(plan.method)].settings()
+    settings = setup.settings or METHODS[known_method(setup.method)].settings()
     as_authors = apply_published(settings, protocol.name, dataset, shots)
     return as_authors, training if isinstance(training, TrainSettings) else training.over(
         {**as_authors.training, **published}

@@ -13,9 +13,8 @@ from dear.backbone.clip import Clip
 from dear.backbone.load import load_clip, named_weights
 from dear.backbone.precision import half, precision_for
 from dear.data.dataset import Dataset
-from dear.evaluation.plan import Plan, Select
 from dear.evaluation.protocols.base import Protocol
-from dear.evaluation.resolve import ResolvedRun, Training, resolve_settings
+from dear.evaluation.resolve import MethodSetup, ResolvedRun, Select, Training, resolve_settings
 from dear.methods.base import Method
 from dear.methods.declaration import Published
 from dear.methods.registry import METHODS, frozen_clip
@@ -82,7 +81,7 @@ class RunContext:
         self,
         protocol: Protocol,
         datasets: Sequence[Dataset],
-        plan: Plan,
+        setup: MethodSetup,
         *,
         seed: int,
         shots: int = 16,
@@ -93,35 +92,35 @@ class RunContext:
         backbone of a teacher, as `load_clip` does.
         """
         source = datasets[0].name
-        method, training = resolve_settings(protocol, plan, source, shots, self.training, published)
+        method, training = resolve_settings(protocol, setup, source, shots, self.training, published)
         run = ResolvedRun(
             protocol,
-            plan,
+            setup,
             seed,
             shots,
             tuple(datasets),
             method.settings.for_data(source),
             replace(training, precision=precision_for(self.clip, training.precision)),
             self.select,
-            plan.table(self.roles, seed),
+            setup.table(self.roles, seed),
             asdict(self.clip.identity),
             method.rows,
         )
-        if (teacher := METHODS[plan.method].teacher) is None:
+        if (teacher := METHODS[setup.method].teacher) is None:
             return run
         options: dict[str, Any] = {
             "seed": seed, "shots": shots, "published": run.settings.teacher_training
         }  # fmt: skip
         return replace(
-            run, teacher=self.of_teacher(run).resolve(protocol, datasets, Plan(teacher), **options)
+            run, teacher=self.of_teacher(run).resolve(protocol, datasets, MethodSetup(teacher), **options)
         )
 
-    def set_by_user(self, plan: Plan) -> dict[str, list[str]]:
-        """The names of the settings of a plan's method, and of its training, that the user set."""
+    def set_by_user(self, setup: MethodSetup) -> dict[str, list[str]]:
+        """The names of the settings of a setup's method, and of its training, that the user set."""
         training = vars(self.training).items()
         is_complete = isinstance(self.training, TrainSettings)
         return {
-            "method": sorted(plan.settings.set_by_user) if plan.settings else [],
+            "method": sorted(setup.settings.set_by_user) if setup.settings else [],
             "train": sorted(name for name, value in training if is_complete or value is not None),
         }
 

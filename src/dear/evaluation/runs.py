@@ -19,12 +19,11 @@ from dear.data.image_check import leave_out_copies
 from dear.data.loading import load_dataset
 from dear.errors import DataError
 from dear.evaluation.experiment import Experiment, Run
-from dear.evaluation.plan import Plan
 from dear.evaluation.predictions import save_predictions
 from dear.evaluation.protocols.base import Protocol
 from dear.evaluation.protocols.base_to_novel import BaseToNovel
 from dear.evaluation.records import make_folder, read_record
-from dear.evaluation.resolve import ResolvedRun, Training
+from dear.evaluation.resolve import MethodSetup, ResolvedRun, Training
 from dear.evaluation.run_context import RunContext
 from dear.evaluation.trial import (
     Trial,
@@ -36,7 +35,7 @@ from dear.evaluation.trial import (
 )
 from dear.methods.registry import check_towers, known_method
 from dear.progress import TrainingStep
-from dear.roles.packaged import role_table
+from dear.roles.packaged import find_role_table, role_table
 from dear.roles.table import RoleTable
 from dear.training.checkpoint import CheckpointError, set_aside
 from dear.training.settings import TrainOptions
@@ -82,10 +81,13 @@ class Runner:
             self._contexts[model] = RunContext(clip, fabric=self.fabric, named_by=named_by)
         shared = self._contexts[model]
         experiment.dataset.require_short_side(shared.clip.image_size)
-        for plan in experiment.plans:
-            check_towers(known_method(plan.method), shared.clip)
-        if shared.roles is None and any(plan.needs_roles for plan in experiment.plans):
-            shared.roles = role_table(shared.clip, experiment.roles)
+        for setup in experiment.methods:
+            check_towers(known_method(setup.method), shared.clip)
+        with_roles = [setup for setup in experiment.methods if setup.declared.needs_roles]
+        if shared.roles is None and with_roles:
+            optional = experiment.roles is None and all(setup.can_lack_roles for setup in with_roles)
+            clip = shared.clip
+            shared.roles = find_role_table(clip) if optional else role_table(clip, experiment.roles)
         views = view_cache(experiment.train, experiment.dataset.cache_folder())
         return replace(shared, training=experiment.train, select=experiment.select, views=views)
 
@@ -98,8 +100,8 @@ class Runner:
         check_methods(experiment, context, [*datasets.values()])
 
     def load_all(self, experiment: Experiment) -> dict[str, Dataset]:
-        """The data sets of an experiment by name, the one that all others are tested on after, if there is
-        one, last. Raises DearError for one that is unavailable.
+        """The data sets of an experiment by name, the source of a transfer last. Raises DearError if one
+        is unavailable.
         """
         source = experiment.protocol.trained_on
         if source is None:
@@ -125,13 +127,13 @@ class Runner:
     def resolve(self, experiment: Experiment, run: Run) -> ResolvedRun:
         """A run of an experiment with everything that its results depend on."""
         datasets, context = self.datasets(experiment, run), self.context(experiment)
-        return context.resolve(run.protocol, datasets, run.plan, seed=run.seed, shots=run.shots)
+        return context.resolve(run.protocol, datasets, run.setup, seed=run.seed, shots=run.shots)
 
     def existing(self, experiment: Experiment, run: Run) -> dict[str, Any] | None:
         """The record of a run that has been made; None if there is none."""
         resolved = self.resolve(experiment, run)
         path = resolved.file(experiment.out)
-        return read_record(path, key=resolved.key, variant=run.plan.variant) if path.exists() else None
+        return read_record(path, key=resolved.key, variant=run.setup.variant) if path.exists() else None
 
     def prepared(self, experiment: Experiment, run: Run) -> dict[str, Any]:
         """The arguments of `run_one` for a run of an experiment, whose record is copied if another experiment
@@ -176,7 +178,7 @@ def check_data(experiment: Experiment, datasets: Mapping[str, Dataset]) -> None:
         protocol.check_data(
             dataset, [] if source is None else [datasets[target] for target in experiment.data]
         )
-        if any(plan.trains for plan in experiment.plans):
+        if any(setup.declared.trains for setup in experiment.methods):
             classes = protocol.training_classes(len(dataset.classnames))
             draw_few(dataset, max(experiment.shots), experiment.seeds[0], classes)
             if experiment.select == "val":
@@ -196,9 +198,9 @@ def check_methods(experiment: Experiment, context: RunContext, datasets: Sequenc
     for part in datasets:
         texts = [fill(template, part.classnames) for template in part.templates]
         context.clip.check_prompts(part.classnames, texts)
-    for plan in experiment.plans:
+    for setup in experiment.methods:
         protocol, seed, shots = experiment.protocol, experiment.seeds[0], max(experiment.shots)
-        runs = [context.resolve(protocol, [dataset], plan, seed=seed, shots=shots) for dataset in trained_on]
+        runs = [context.resolve(protocol, [dataset], setup, seed=seed, shots=shots) for dataset in trained_on]
         for run in {run.settings: run for run in runs}.values():  # most are the same for all data sets
             check_prompts(context, run, longest, [template])
         for run in runs:
@@ -227,17 +229,17 @@ def run_one(
     records = {} if records is None else records
     path, checkpoint = (None, None) if out is None else (run.file(out), run.file(out / UNFINISHED, ".pt"))
     if path is not None and path.exists():
-        record = read_record(path, key=run.key, variant=run.plan.variant)
+        record = read_record(path, key=run.key, variant=run.setup.variant)
     elif run.key in records:
         record, earlier = records[run.key]
-        record = record | {"variant": run.plan.variant}
+        record = record | {"variant": run.setup.variant}
         if path is not None and context.main:
             if earlier is not None and earlier.with_suffix(".npz").exists():
                 with output_file(path.with_suffix(".npz")) as file:
                     file.write(earlier.with_suffix(".npz").read_bytes())
             write_json(path, record)
     else:
-        run.protocol.check_plan(run.plan)
+        run.protocol.check_method(run.setup.declared)
         run.protocol.check_data(run.source, run.targets)
         context.cache.begin(run.source.identity)
         share = context.keep or run.protocol.trained_on is not None
@@ -270,7 +272,7 @@ def run_one(
 def run_all(
     clip: Clip,
     datasets: Iterable[Dataset],
-    plans: Sequence[Plan],
+    methods: Sequence[MethodSetup],
     *,
     protocol: Protocol | None = None,
     seeds: Sequence[int] = (1,),
@@ -281,7 +283,7 @@ def run_all(
     start_over: bool = False,
     progress: RunProgress = silent,
 ) -> list[dict[str, Any]]:
-    """Run a protocol (base-to-novel if None) for every data set, seed and plan; returns the records in that
+    """Run a protocol (base-to-novel if None) for every data set, seed and method; returns the records in that
     order.
 
     With ``out`` each record is written there at once, and a run whose record already exists is read instead
@@ -296,12 +298,12 @@ def run_all(
     return [
         run_one(
             context,
-            context.resolve(protocol, [dataset], plan, seed=seed, shots=shots),
+            context.resolve(protocol, [dataset], setup, seed=seed, shots=shots),
             out=out,
             start_over=start_over,
             progress=progress,
         )
         for dataset in datasets
         for seed in seeds
-        for plan in plans
+        for setup in methods
     ]

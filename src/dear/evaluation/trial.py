@@ -98,14 +98,14 @@ class Trial:
             self.teacher.train(classes)
             self.method.set_teacher(self.teacher.method)
         others = [label for label in range(len(dataset.classnames)) if label not in classes]
-        self._set_classes(dataset, [*classes, *(others if run.plan.unlabelled else ())])
-        if not run.plan.trains:
+        self._set_classes(dataset, [*classes, *(others if run.setup.declared.unlabelled else ())])
+        if not run.setup.declared.trains:
             return
         self.pick, picked = draw_few(dataset, run.shots, run.seed, classes)
         if not self._load_shared():
             self.epochs = train(
                 self.method,
-                Unlabelled(dataset.train) if run.plan.unlabelled else picked,
+                Unlabelled(dataset.train) if run.setup.declared.unlabelled else picked,
                 run.training,
                 seed=run.seed,
                 cache=self.context.cache,
@@ -218,16 +218,16 @@ def run_record(trial: Trial, results: Mapping[str, Any]) -> dict[str, Any]:
         "schema": SCHEMA,
         "protocol": run.protocol.name,
         "key": run.key,
-        "method": run.plan.method,
-        "variant": run.plan.variant,
+        "method": run.setup.method,
+        "variant": run.setup.variant,
         "settings": {"method": asdict(run.settings), "train": asdict(run.training)},
-        "set_by_user": context.set_by_user(run.plan),
+        "set_by_user": context.set_by_user(run.setup),
         "published": [*run.published],
         "tuned_on_targets": run.tuned_on_targets,
         "dataset": _dataset(run.source) | {"classes": [*run.source.classnames]},
         "targets": [_dataset(dataset) for dataset in run.targets],
         "weights": dict(run.weights),
-        "transductive": run.plan.unlabelled,
+        "transductive": run.setup.declared.unlabelled,
         "teacher": teacher and teacher_facts(teacher.run) | {"train": {"epochs": teacher.epochs}},
         "roles": None if roles is None else {"source": roles.source, "table": roles.to_json()},
         "seed": run.seed,
@@ -247,7 +247,7 @@ def run_record(trial: Trial, results: Mapping[str, Any]) -> dict[str, Any]:
 def teacher_facts(run: ResolvedRun) -> dict[str, Any]:
     """How a method's teacher was trained, for a record or a bundle."""
     return {
-        "method": run.plan.method,
+        "method": run.setup.method,
         "settings": {"method": asdict(run.settings), "train": asdict(run.training)},
         "weights": dict(run.weights),
     }
@@ -282,7 +282,7 @@ def build_untrained(context: RunContext, run: ResolvedRun) -> Method:
     that cannot train in the precision.
     """
     method = build_method(
-        run.plan.method,
+        run.setup.method,
         context.clip_in(run.training.precision),
         generator(run.seed, "parameters"),
         roles=run.roles,
@@ -290,13 +290,18 @@ def build_untrained(context: RunContext, run: ResolvedRun) -> Method:
     )
     if run.protocol.novel_classes and not method.open_vocabulary:
         raise SettingsError(
-            f"{run.plan.method} with these settings cannot score classes it was not trained on: "
+            f"{run.setup.method} with these settings cannot score classes it was not trained on: "
             "run it with few-shot, or change the settings."
         )
     training = run.training
-    if training.precision == HALF and training.optimizer != "sgd" and run.plan.trains and method.takes_steps:
+    if (
+        training.precision == HALF
+        and training.optimizer != "sgd"
+        and run.setup.declared.trains
+        and method.takes_steps
+    ):
         raise SettingsError(
-            f"{run.plan.method} is trained with {training.optimizer}, whose squares of gradients are too "
+            f"{run.setup.method} is trained with {training.optimizer}, whose squares of gradients are too "
             f"small for float16: use --train.optimizer sgd, or another precision than {HALF}."
         )
     return method

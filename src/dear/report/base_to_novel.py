@@ -7,14 +7,11 @@ from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import TYPE_CHECKING, Any, Literal
 
-from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.markup import escape
-from rich.table import Table as RichTable
 
 from dear.evaluation.schema import harmonic_mean
 from dear.report import published
-from dear.report.grid import INTERVAL, MISSING, Cell, Grid, GridRow, marked, rich_cell
+from dear.report.grid import INTERVAL, MISSING, Cell, Grid, GridRow, marked
 from dear.report.intervals import FEWEST, LEVEL, half_width
 from dear.report.records import (
     AVERAGE,
@@ -91,28 +88,8 @@ class Table:
         return {method: entry for method, entry in entries if entry}
 
     def render(self, console: Console) -> None:
-        """Print the table, the best of a row in bold; one line per method if it would be too wide."""
-        across = self._methods_across()
-        wide = console.measure(across, options=console.options.update(width=10_000)).maximum
-        if wide <= console.width:
-            console.print(across)
-        else:
-            base_to_novel_grid(self).render(console)
-
-    def _methods_across(self) -> RichTable:
-        printed = RichTable(box=SIMPLE_HEAD, pad_edge=False)
-        printed.add_column("\nData set", no_wrap=True)
-        printed.add_column(f"{CHANCE}\nBase / Novel", justify="right", no_wrap=True)
-        for method in self.methods:
-            for measure in MEASURES:
-                above = escape(method) if measure == MEASURES[0] else ""
-                printed.add_column(f"{above}\n{MEASURE_TITLES[measure]}", justify="right", no_wrap=True)
-        for row in self.with_average:
-            if row is self.average:
-                printed.add_section()
-            cells = [rich_cell(cell) for entry in row.entries for cell in cells_of(entry)]
-            printed.add_row(escape(row.title), row.chance_text, *cells)
-        return printed
+        """Print the table, a line per data set and method."""
+        base_to_novel_grid(self).render(console)
 
     def entry(self, method: str, title: str | None = None) -> Entry | None:
         """The numbers of a method on the data set with that title, or on average."""

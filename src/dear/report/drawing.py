@@ -1,4 +1,4 @@
-"""A figure of a page: an SVG with deterministic bytes and text in the page's own colour; colours and axes
+"""A figure of a page: an SVG with deterministic bytes and text in the page's own color; colors and axes
 that figures share.
 """
 
@@ -20,7 +20,7 @@ from matplotlib.patches import FancyBboxPatch
 
 from dear.errors import printable
 
-# Drawn in this colour and written as currentColor: it turns light on a dark page.
+# Drawn in this color and written as currentColor: it turns light on a dark page.
 INK = "#010203"
 PAGE_FONT = "system-ui, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
 # A wide figure shrinks to at most this share of its size, then scrolls; smaller text would be illegible.
@@ -28,7 +28,7 @@ SMALLEST = 0.65
 LARGER = 1.25  # its text is then as large as the page's
 MARKS = 2000
 """Bars, cells or points of a figure. More take minutes to lay out and are illegible."""
-# Okabe and Ito's palette, suited to colour-blind readers; yellow, hard to see on white, comes last.
+# Okabe and Ito's palette, suited to color-blind readers; yellow, hard to see on white, comes last.
 PALETTE = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9", "#F0E442")
 NEUTRAL = "#8A919C"
 HEAT = "#2F86D1"
@@ -114,7 +114,7 @@ def figure_files(drawings: Iterable[Drawing]) -> dict[str, bytes]:
 
 
 def _for_page(text: str, name: str, description: str, width: float) -> str:
-    """Remove what only a standalone file needs, make ids unique, let colour and font follow the page. Names
+    """Remove what only a standalone file needs, make ids unique, let color and font follow the page. Names
     between the tags stay as they are.
     """
     text = re.sub(r"<!--.*?-->\s*", "", text[text.index("<svg") :], flags=re.DOTALL)
@@ -138,7 +138,7 @@ def _for_page(text: str, name: str, description: str, width: float) -> str:
 
 
 def concept_styles(concepts: Sequence[str]) -> dict[str, tuple[str, str]]:
-    """A colour and a marker for each concept; the pairs are distinct for up to 35 concepts."""
+    """A color and a marker for each concept; the pairs are distinct for up to 35 concepts."""
     return {
         concept: (PALETTE[number % len(PALETTE)], MARKERS[number // len(PALETTE) % len(MARKERS)])
         for number, concept in enumerate(concepts)

@@ -25,7 +25,7 @@ from dear.report.mistakes import MistakesSection, shortened
 from dear.writing import output_folder, try_place
 
 PAGE = "evaluation.html"
-COLOURED = 12  # classes with a colour of their own in the map of features
+COLORED = 12  # classes with a color of their own in the map of features
 ACROSS = 3  # panels beside each other
 
 
@@ -192,10 +192,10 @@ def attention_figure(title: str, picture: Image.Image, heads: Sequence[HeadAtten
 def feature_map(
     points: Mapping[str, Float[Tensor, "item 2"]], labels: Sequence[int], classes: Sequence[str]
 ) -> Drawing:
-    """One panel a feature: images as points, coloured by their class; the most frequent classes have a colour
+    """One panel a feature: images as points, colored by their class; the most frequent classes have a color
     of their own.
     """
-    frequent = sorted(label for label, _ in Counter(labels).most_common(COLOURED))
+    frequent = sorted(label for label, _ in Counter(labels).most_common(COLORED))
     styles = concept_styles([classes[label] for label in frequent])
     down = -(-len(points) // ACROSS)
     rare = {*labels} - {*frequent}
@@ -227,5 +227,5 @@ def feature_map(
 
     keys = len(frequent) + bool(rare)
     size = (2.5 * min(len(points), ACROSS) + 0.3, 2.5 * down + 0.22 * -(-keys // 3) + 0.3)
-    text = f"Maps of {len(labels)} images by the features {', '.join(points)}, coloured by class."
+    text = f"Maps of {len(labels)} images by the features {', '.join(points)}, colored by class."
     return Drawing("features", text, size, paint)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from dear.errors import DataError
-from dear.evaluation.records import check_record, is_record_name
+from dear.evaluation.records import is_record_name, read_record
 from dear.limits import LimitError
 from dear.reading.files import ReadingError, walk_folders
 from dear.reading.plain import read_json
@@ -64,25 +64,15 @@ def _json_files(folder: Path) -> Iterator[Path]:
 
 def _record_in(path: Path) -> Record | None:
     """The record in a file, None if it is another file. Raises DataError for a damaged record."""
-    must_be_record, remedy = is_record_name(path.name), "Remove it and run it again."
-    try:
-        record: Any = read_json(path, file_names=True)
-    except (ReadingError, LimitError) as error:
-        if not must_be_record:
+    if not is_record_name(path.name):
+        try:
+            content: Any = read_json(path, file_names=True)
+        except (ReadingError, LimitError):
             return None
-        reason = error.reason if isinstance(error, ReadingError) else str(error).rstrip(".")
-        raise DataError(f"{path} is not a run record: {reason}. {remedy}") from error
-    kinds = {"schema": int, "protocol": str}
-    if not (isinstance(record, dict) and all(isinstance(record.get(key), kinds[key]) for key in kinds)):
-        if must_be_record:
-            raise DataError(f"{path} is not a run record: it has no schema and protocol. {remedy}")
-        return None
-    try:
-        check_record(record)
-    except (DataError, LimitError) as error:
-        reason = str(error).rstrip(".")
-        raise DataError(f"{path}: {reason}. {remedy}") from error
-    predictions = path.with_suffix(".npz")
+        kinds = {"schema": int, "protocol": str}
+        if not isinstance(content, dict) or not all(isinstance(content.get(k), kinds[k]) for k in kinds):
+            return None
+    record, predictions = read_record(path), path.with_suffix(".npz")
     return record | {"predictions": predictions} if predictions.exists() else record
 
 

@@ -92,12 +92,6 @@ class Grid:
     notes: tuple[str, ...] = ()
     spread: str = SEEDS
 
-    def row(self, label: str) -> dict[str, Cell | None]:
-        """The cells of a row by column."""
-        return next(
-            dict(zip(self.columns, row.cells, strict=True)) for row in self.rows if row.label == label
-        )
-
     def to_markdown(self) -> str:
         """Title, table and notes; the best in bold, the second in italics."""
         signs = {"best": "**", "second": "*", None: ""}
@@ -153,7 +147,9 @@ class Grid:
         for name in self.columns:
             printed.add_column(_escaped(name), justify="right")
         for row in self.rows:
-            printed.add_row(_escaped(row.title), *map(rich_cell, row.cells))
+            marks = {"best": "[bold]{}[/bold]"}
+            cells = (MISSING if c is None else marks.get(c.mark or "", "{}").format(c) for c in row.cells)
+            printed.add_row(_escaped(row.title), *cells)
         console.print(printed)
         for note in self.notes:
             console.print(printable(note), markup=False)
@@ -162,13 +158,6 @@ class Grid:
 def _escaped(text: str) -> str:
     """Text on one line in the markup of a terminal."""
     return escape(printable(text))
-
-
-def rich_cell(cell: Cell | None) -> str:
-    """A cell in the markup of a terminal: the best in bold."""
-    if cell is None:
-        return MISSING
-    return f"[bold]{cell}[/bold]" if cell.mark == "best" else str(cell)
 
 
 def marked(rows: Sequence[GridRow]) -> tuple[GridRow, ...]:

@@ -67,15 +67,12 @@ def write_report(path: str | os.PathLike[str], **content: Any) -> Path:
 
 def split_records(records: Iterable[Record]) -> tuple[list[Record], list[Record]]:
     """The runs among some records, of which tables are made, and the illustrations. Raises DataError if there
-    are no runs, or runs of different weights, which must not be averaged.
+    are no runs.
     """
     everything = readable(records)
     runs = [record for record in everything if protocol(record) != ILLUSTRATION]
     if not runs:
         raise DataError("the records are only illustrations, from which no table can be made")
-    if len(weights := distinct(part_of(record, "weights", "sha256") for record in everything)) > 1:
-        names = ", ".join(sha[:16] for sha in weights)
-        raise DataError(f"the records mix different weights ({names}); report them separately")
     return runs, [record for record in everything if protocol(record) == ILLUSTRATION]
 
 

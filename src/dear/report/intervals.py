@@ -4,7 +4,7 @@ scipy is loaded when the first is computed.
 
 import math
 from collections.abc import Sequence
-from statistics import NormalDist, fmean
+from statistics import NormalDist
 
 LEVEL = 0.95
 """Level of every interval."""
@@ -18,12 +18,6 @@ def half_width(values: Sequence[float], level: float = LEVEL) -> float | None:
 
     count = len(values)
     return float(t.ppf(0.5 + level / 2, count - 1) * sem(values)) if count >= FEWEST else None
-
-
-def paired(one: Sequence[float], other: Sequence[float]) -> tuple[float, float | None]:
-    """Mean of the differences one - other, and half the width of its t interval, or None."""
-    differences = [a - b for a, b in zip(one, other, strict=True)]
-    return fmean(differences), half_width(differences)
 
 
 def share_interval(hits: int, of: int) -> tuple[float, float]:

@@ -10,9 +10,7 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.text import Annotation, Text
 from matplotlib.ticker import EngFormatter, LogLocator, MaxNLocator, NullFormatter
-from matplotlib.transforms import Bbox
 from pandas import DataFrame
 
 from dear.report.base_to_novel import MEASURE_TITLES, MEASURES, Entry, Table
@@ -24,6 +22,7 @@ from dear.report.drawing import (
     PALETTE,
     Drawing,
     cell_axes,
+    concept_styles,
     draw_cell,
     drawable,
     plain_axes,
@@ -40,12 +39,6 @@ GAIN, LOSS = PALETTE[0], PALETTE[4]
 COSTS = {"trained parameters": "parameters", "seconds per run": "seconds"}
 NARROW, WIDE = 4.0, 200.0
 """Ratios of costs below which ticks are even numbers, and below which there are several in a decade."""
-ANGLES = 2 * np.pi * np.arange(12) / 12
-DISTANCES = (7, 12, 18, 26, 36, 48, 62, 80, 102, 128, 160)
-"""Distances in points at which a label is tried."""
-OFFSETS = [distance * np.array([np.cos(angle), np.sin(angle)]) for distance in DISTANCES for angle in ANGLES]
-CLOSE = 24  # the first offsets, from which no line has to lead to the point
-MARK = 5  # pixels from the middle of a point that a label leaves free
 
 
 def average_bars(averages: Mapping[str, Entry]) -> Drawing | None:
@@ -149,29 +142,30 @@ def costs_compared(
 
 
 def cost_plot(averages: Mapping[str, Entry], costs: DataFrame, reference: str | None) -> Drawing | None:
-    """Average HM against trained parameters and seconds of a run, each on a logarithmic scale; a method
-    without parameters is a line. None for fewer than two methods with a cost.
+    """Average HM against trained parameters and seconds of a run, each on a logarithmic scale; the
+    reference is a line where it has no parameters. None for fewer than two methods with a cost.
     """
     points_of = costs_compared(averages, costs)
     if not points_of or not drawable(len(averages), PANEL):
         return None
 
+    styles = concept_styles([*averages])
+
     def paint(figure: Figure) -> None:
         panels = figure.subplots(1, len(points_of), squeeze=False)[0]
+        handles: dict[str, Any] = {}
         for axes, (title, points) in zip(panels, points_of.items(), strict=True):
             cost_scale(axes, [cost for cost, _ in points.values()])
-            axes.margins(0.16, 0.14)
-            colors = [NEUTRAL if method == reference else PALETTE[0] for method in points]
-            axes.scatter(*zip(*points.values(), strict=True), s=26, color=colors, zorder=3)
+            axes.margins(0.1, 0.14)
+            for method, (cost, hm) in points.items():
+                color, marker = styles[method]
+                handles[method] = axes.scatter(cost, hm, s=34, color=color, marker=marker, zorder=3)
             if reference and reference in averages and reference not in points:
                 hm = averages[reference]["hm"].mean
-                axes.axhline(hm, color=NEUTRAL, linestyle="--", linewidth=1.2, label=reference)
-                axes.legend(loc="lower right", fontsize=8)
+                axes.axhline(hm, color=styles[reference][0], linestyle="--", linewidth=1.2)
             axes.set(xlabel=title, ylabel="average HM (%)")
             plain_axes(axes)
-        figure.draw_without_rendering()  # settles the layout, in which labels then find their places
-        for axes, points in zip(panels, points_of.values(), strict=True):
-            place_labels(axes, points)
+        figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=5, fontsize=9)
 
     def said(cost: float, decimals: int, name: str) -> str:
         return "" if cost != cost else f", {cost:,.{decimals}f} {name}"
@@ -182,7 +176,7 @@ def cost_plot(averages: Mapping[str, Entry], costs: DataFrame, reference: str | 
         + said(costs.seconds[method], 1, "seconds")
         for method, entry in averages.items()
     )
-    size = (5.4 if len(points_of) == 1 else 9.4, max(4.0, 0.13 * len(averages)))
+    size = (5.4 if len(points_of) == 1 else 9.4, 3.6 + 0.2 * -(-len(averages) // 5))
     return Drawing("costs", f"Average HM against costs. {words}.", size, paint)
 
 
@@ -196,35 +190,6 @@ def cost_scale(axes: Axes, costs: Sequence[float]) -> None:
         axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     axes.xaxis.set_major_formatter(EngFormatter(sep=""))
     axes.xaxis.set_minor_formatter(NullFormatter())
-
-
-def place_labels(axes: Axes, points: Mapping[str, tuple[float, float]]) -> list[Annotation]:
-    """Name points, each name at the nearest place where it covers no other, no point and no edge of the axes,
-    distant ones with a line that leads to the point. The figure's layout must be settled.
-    """
-    inside, pixels = axes.get_window_extent(), axes.figure.dpi / 72
-    marks = {name: axes.transData.transform(point) for name, point in points.items()}
-    occupied = [Bbox([mark - MARK, mark + MARK]) for mark in marks.values()]
-    line = {"arrowstyle": "-", "color": INK, "alpha": 0.45, "linewidth": 0.7, "shrinkA": 0, "shrinkB": 3}
-    labels = []
-    for name, point in sorted(points.items(), key=lambda item: item[1][1]):
-        label = axes.annotate(name, point, (0, 0), textcoords="offset points", fontsize=8, arrowprops=line)
-        label.set_in_layout(False)
-        size = np.array(Text.get_window_extent(label).size) + 3
-        lower = [marks[name] + pixels * o + size * (np.sign(o.round()) - 1) / 2 for o in OFFSETS]
-        boxes = [Bbox([corner, corner + size]) for corner in lower]
-        covered = [
-            box.count_overlaps(occupied) + (not inside.containsx(box.x0)) + (not inside.containsx(box.x1))
-            + (not inside.containsy(box.y0)) + (not inside.containsy(box.y1))
-            for box in boxes
-        ]  # fmt: skip
-        best = covered.index(min(covered))
-        label.set_position(tuple((lower[best] - marks[name]) / pixels))
-        if label.arrow_patch is not None:
-            label.arrow_patch.set_visible(best >= CLOSE)
-        occupied.append(boxes[best])
-        labels.append(label)
-    return labels
 
 
 def few_shot_plot(curves: Mapping[str, Mapping[str, Mapping[int, Cell]]]) -> Drawing | None:

@@ -6,7 +6,7 @@ import base64
 import io
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from jaxtyping import Int
@@ -20,8 +20,6 @@ from dear.evaluation.predictions import ImagePredictions
 from dear.report.drawing import HEAT, Drawing
 from dear.report.grid import Cell, Grid, GridRow
 
-FOLDED = 20
-"""Classes above which the table of classes is folded away."""
 THUMBNAIL = 112  # pixels
 NUMBERED = 20  # classes up to which the counts stand in the cells of the matrix
 NAMED = 60  # classes up to which their names stand beside the matrix
@@ -159,18 +157,6 @@ def _rows(run: ImagePredictions) -> DataFrame:
     return DataFrame(columns)
 
 
-class Thumbnail(NamedTuple):
-    """A misclassified image in the gallery: its data URL, its title, its prediction and class with their
-    probabilities, and the text for those who cannot see it.
-    """
-
-    url: str
-    title: str
-    prediction: str
-    label: str
-    alt: str
-
-
 @dataclass(frozen=True)
 class MistakesSection:
     """What a page shows of a classifier's mistakes.
@@ -178,7 +164,9 @@ class MistakesSection:
     Attributes:
         matrix: The confusion matrix; None if there are many classes.
         classes: Scores by class.
-        gallery: The most confident mistakes of different confusions whose images can be read.
+        all_classes: How many classes have scores.
+        gallery: The most confident mistakes of different confusions whose images can be read: each its data
+            ``url``, ``title``, ``prediction`` and ``label`` with their probabilities, and ``alt``.
         unreadable: How many of them cannot.
     """
 
@@ -186,13 +174,8 @@ class MistakesSection:
     matrix: Drawing | None
     classes: Grid
     all_classes: int
-    gallery: list[Thumbnail]
+    gallery: list[dict[str, str]]
     unreadable: int
-
-    @property
-    def folded(self) -> bool:
-        """True if the table of classes is folded away."""
-        return len(self.classes.rows) > FOLDED
 
 
 def mistakes_section(
@@ -303,17 +286,17 @@ def shortened(name: str, most: int = 26) -> str:
     return name if len(name) <= most else f"{name[: most - 1]}…"
 
 
-def _thumbnail(example: Any, picture: Image.Image, classes: Sequence[str]) -> Thumbnail:
+def _thumbnail(example: Any, picture: Image.Image, classes: Sequence[str]) -> dict[str, str]:
     small = picture.copy()
     small.thumbnail((THUMBNAIL, THUMBNAIL))
     prediction, label = classes[example.prediction], classes[example.label]
-    return Thumbnail(
-        data_url(small, "JPEG", quality=80),
-        title_of(example),
-        f"{prediction} {_percent(example.confidence)}",
-        f"{label} {_percent(example.probability)}",
-        f"{label} taken for {prediction}",
-    )
+    return {
+        "url": data_url(small, "JPEG", quality=80),
+        "title": title_of(example),
+        "prediction": f"{prediction} {_percent(example.confidence)}",
+        "label": f"{label} {_percent(example.probability)}",
+        "alt": f"{label} taken for {prediction}",
+    }
 
 
 def _percent(share: float) -> str:

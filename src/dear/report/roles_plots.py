@@ -33,7 +33,7 @@ CHEAP = 5  # parts of a bar that are drawn as fast as a cell
 
 
 def head_role_map(table: Mapping[str, Any]) -> Drawing:
-    """The heads of a role table: layers down, the last at the bottom; coloured by role or attribute."""
+    """The heads of a role table: layers down, the last at the bottom; colored by role or attribute."""
     heads: Sequence[Mapping[str, Any]] = table["heads"]
     if not heads:
         raise DataError("the role table has no heads; there is nothing to draw")
@@ -65,7 +65,7 @@ def head_role_map(table: Mapping[str, Any]) -> Drawing:
 
 
 def _head_cell(head: Mapping[str, Any], colors: Mapping[str, str]) -> tuple[str, str, str]:
-    """A head's colour, its label, and for a core head the attribute's share, such as "70%", where known."""
+    """A head's color, its label, and for a core head the attribute's share, such as "70%", where known."""
     attribute, role = str(head.get("attribute")), str(head["role"])
     if role == "core" and attribute in colors:
         share = (head.get("share") or {}).get(attribute)
@@ -142,7 +142,7 @@ def concept_map(table: Mapping[str, Any]) -> Drawing | None:
 
 
 def entropy_histogram(table: Mapping[str, Any]) -> Drawing | None:
-    """Concept entropies of all heads, coloured by role, with the two thresholds where known; None if no head
+    """Concept entropies of all heads, colored by role, with the two thresholds where known; None if no head
     has one.
     """
     heads = [head for head in table["heads"] if head.get("entropy") is not None]
@@ -218,7 +218,7 @@ def ablation_curve(curve: LayerCurve) -> Drawing:
 
 
 def phrase_map(table: Mapping[str, Any]) -> Drawing | None:
-    """Phrases on a plane, coloured by concept; the name of each concept is at the median of its phrases. None
+    """Phrases on a plane, colored by concept; the name of each concept is at the median of its phrases. None
     if the table has no map of its phrases.
     """
     points: Sequence[Sequence[Any]] = (table.get("evidence") or {}).get("points") or ()
@@ -250,7 +250,7 @@ def phrase_map(table: Mapping[str, Any]) -> Drawing | None:
 
 
 def concept_order(table: Mapping[str, Any]) -> list[str]:
-    """The core attributes first, which keeps their colours from the map of roles, then concepts by share."""
+    """The core attributes first, which keeps their colors from the map of roles, then concepts by share."""
     total: dict[str, float] = dict.fromkeys(map(str, table.get("attributes") or ()), 0.0)
     core = len(total)
     for head in table["heads"]:

@@ -139,26 +139,20 @@ def _over_seeds(part: str, runs: Sequence[Record]) -> RunMistakes:
     )
 
 
-class Part(NamedTuple):
-    """A part of the results on the page; ``at_shots`` if the runs are of several numbers of shots."""
-
-    runs: RunMistakes
-    at_shots: bool
-    section: MistakesSection
-
-
 @dataclass(frozen=True)
 class MistakesPage:
     """What the page of some runs shows of their mistakes.
 
     Attributes:
         datasets: By data set (and protocol, if there are several) the methods, and the parts of each.
+        at_shots: True if the runs are of several numbers of shots.
         methods: The methods shown.
         hidden: The methods that the page has no room for.
         without: Methods with a run that has no predictions beside its record.
     """
 
-    datasets: Mapping[str, Mapping[str, list[Part]]]
+    datasets: Mapping[str, Mapping[str, list[tuple[RunMistakes, MistakesSection]]]]
+    at_shots: bool
     methods: list[str]
     hidden: list[str]
     without: list[str]
@@ -166,7 +160,7 @@ class MistakesPage:
     def matrices(self, methods: Collection[str]) -> list[Drawing]:
         """The confusion matrices of some methods."""
         by_method = (item for parts in self.datasets.values() for item in parts.items())
-        sections = [part.section for method, parts in by_method if method in methods for part in parts]
+        sections = [section for method, parts in by_method if method in methods for _, section in parts]
         return [section.matrix for section in sections if section.matrix is not None]
 
 
@@ -202,15 +196,15 @@ def mistakes_page(
     visible = [part for part in at_most if part.method in selected] or at_most
     several_protocols = len({part.protocol for part in parts}) > 1
     names: set[str] = set()
-    datasets = defaultdict[str, dict[str, list[Part]]](dict)
+    datasets = defaultdict[str, dict[str, list[tuple[RunMistakes, MistakesSection]]]](dict)
     for runs in visible if requested else visible[:MAX_PARTS]:
         title = f"{runs.title}, {runs.protocol}" if several_protocols else runs.title
-        at_shots = len({part.shots for part in parts}) > 1
-        section = Part(runs, at_shots, runs.section(_matrix_name(runs, names)))
-        datasets[title].setdefault(runs.method, []).append(section)
+        section = runs.section(_matrix_name(runs, names))
+        datasets[title].setdefault(runs.method, []).append((runs, section))
     shown = distinct(method for of_title in datasets.values() for method in of_title)
     return MistakesPage(
         datasets,
+        len({part.shots for part in parts}) > 1,
         shown,
         [method for method in methods if method not in shown],
         distinct(method_label(record) for record in records if not record.get("predictions")),

@@ -16,7 +16,6 @@ projection of texts, are ours.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, Protocol, TypedDict
@@ -302,8 +301,7 @@ def encoder_for(
     if built is None:
         views = _sample(folder, out, clip.preprocess, threads, batch, progress)
         return HeadEncoder(clip, head_facts(clip, table, views, pretrained=pretrained))
-    with closing(Store(built)) as store:
-        facts = store.metadata.get("heads")
+    facts = Store(built).metadata.get("heads")
     if facts is None:
         raise DataError(
             f"the index {out} holds features of a bundle, not of heads: choose another with --out."

@@ -4,17 +4,17 @@ features. Every image is compared, so answers are exact.
 
 import hashlib
 import json
+import math
 import os
-import re
+import sqlite3
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from dear.data.images.decode import decode, read_image
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from dear.retrieval.encoder import Encoder
 
 COPIES = 1000  # files that a hit names beside its first: an index may have any number of one content
-SHARD = r"shard-[1-9][0-9]{0,5}-of-[1-9][0-9]{0,5}"
 EXPORTED_AT_ONCE = 4096  # files
 
 
@@ -77,25 +76,17 @@ class Index:
 
     def shares(self, weights: Mapping[str, float]) -> dict[str, float]:
         """Weights scaled so that their absolute values sum to one. Raises UnknownNameError for a feature that
-        the index does not have; SettingsError if no weight is positive or an attribute owns no head.
+        is not offered, SettingsError if no weight is positive.
         """
         for name in weights:
-            if name in self.offered:
-                continue
-            if name in (*self.features, *self.metadata.get("heads", {}).get("left_out", ())):
-                raise SettingsError(
-                    f"{name} owns no head in the index's role table, so no feature is about it: choose among "
-                    f"{', '.join(self.offered)}."
-                )
-            raise UnknownNameError("feature", name, self.offered)
-        largest = max((abs(weight) for weight in weights.values()), default=0.0)
-        if not any(weight > 0 for weight in weights.values()) or not np.isfinite([*weights.values()]).all():
+            if name not in self.offered:
+                raise UnknownNameError("feature", name, self.offered)
+        total = sum(map(abs, weights.values()))
+        if not (max(weights.values(), default=0) > 0 and total < math.inf):
             raise SettingsError(
                 "no feature has a positive weight: at least one must be above 0, and all must be finite."
             )
-        scaled = {name: weight / largest for name, weight in weights.items()}  # their sum cannot overflow
-        total = sum(map(abs, scaled.values()))
-        return {name: weight / total for name, weight in scaled.items()}
+        return {name: weight / total for name, weight in weights.items()}
 
     def query(
         self,
@@ -115,24 +106,23 @@ class Index:
             copies: How many files each hit names at most beside its first; the others are counted.
 
         Raises:
-            SettingsError, UnknownNameError: as `shares`, and for a count below 1 or negative copies.
+            SettingsError, UnknownNameError: as `shares`, and for a count below 1.
             DataError: for an index that was damaged or removed since it was opened, or a query vector that is
                 not finite.
         """
         shares = self.shares(weights or dict.fromkeys(vectors, 1.0))
-        if count < 1 or copies < 0:
-            raise SettingsError(f"count is {count} and copies is {copies}: at least 1 and 0 are needed.")
+        if count < 1:
+            raise SettingsError(f"count is {count}: it must be at least 1.")
         queries = {name: vectors[name].detach().cpu().float() for name in shares}
         if not all(query.isfinite().all() for query in queries.values()):
             raise DataError("the features of the query are not finite numbers: no image can be near it.")
-        hits = dict[str, Hit]()  # by content
-        for store in self.stores:
-            for hit in _search(store, queries, shares, count, without, copies):
-                same = hits.get(hit.sha256)
-                hits[hit.sha256] = hit if same is None else _merge(same, hit, copies)
-        if len(self.stores) == 1:
-            return [*hits.values()]
-        return sorted(hits.values(), key=lambda hit: (-hit.score, hit.path))[:count]
+        with ExitStack() as stack:
+            databases = [stack.enter_context(store.transaction()) for store in self.stores]
+            found = dict[str, tuple[float, dict[str, float]]]()  # by content
+            for store, database in zip(self.stores, databases, strict=True):
+                found |= _search(store, database, queries, shares, count, without)
+            best = sorted(found.items(), key=lambda item: -item[1][0])[:count]
+            return [_hit(databases, sha256, *scores, copies) for sha256, scores in best]
 
     def query_image(
         self,
@@ -179,30 +169,25 @@ class Index:
             from pyarrow import parquet
         except ImportError as error:
             raise SettingsError(f"Parquet requires pyarrow: {installation('datasets')}.") from error
-        files, embed = 0, self.metadata["embed"]
-        facts = {"index": json.dumps(self.metadata)}
+        files, writer = 0, None
+        question = "SELECT path, size, mtime, sha256, row FROM files WHERE row >= 0 ORDER BY row"
         with output_file(path) as file, ExitStack() as stack:
-            writer = None
             for store in self.stores:
-                stack.enter_context(store.reading())
-                listed = store.ask(
-                    "SELECT path, size, mtime, sha256, row FROM files WHERE row >= 0 ORDER BY row"
-                )
+                listed = stack.enter_context(store.transaction()).execute(question)
                 while part := listed.fetchmany(EXPORTED_AT_ONCE):
                     names, sizes, mtimes, hashes, rows = zip(*part, strict=True)
                     paths = [name.decode("utf-8", "replace") for name in names]
-                    classes = [os.path.basename(os.path.dirname(name)) for name in paths]
-                    columns = {
+                    columns: dict[str, Any] = {
                         "path": paths,
-                        "class": classes,
-                        "size": sizes,
-                        "mtime": mtimes,
-                        "sha256": hashes,
+                        "class": [Path(name).parent.name for name in paths],
                     }
+                    columns |= {"size": sizes, "mtime": mtimes, "sha256": hashes}
                     for name, stored in store.vectors.items():
                         numbers = stored[[*rows]].astype(np.float32).ravel()
-                        columns[f"vector_{name}"] = pa.FixedSizeListArray.from_arrays(numbers, embed)
-                    table = pa.table(columns, metadata=facts)
+                        columns[f"vector_{name}"] = pa.FixedSizeListArray.from_arrays(
+                            numbers, self.metadata["embed"]
+                        )
+                    table = pa.table(columns, metadata={"index": json.dumps(self.metadata)})
                     writer = writer or stack.enter_context(parquet.ParquetWriter(file, table.schema))
                     writer.write_table(table)
                     files += len(part)
@@ -216,8 +201,8 @@ def open_index(folder: Path) -> Index:
     shards = [] if Store.exists(folder) else list_shards(folder)
     if not shards:
         return Index([Store(folder)])
-    count = shards[0].name.rpartition("-")[2]
-    wanted = [folder / f"shard-{number}-of-{count}" for number in range(1, int(count) + 1)]
+    count = int(shards[0].name.rpartition("-")[2])
+    wanted = [folder / f"shard-{number}-of-{count}" for number in range(1, count + 1)]
     if absent := [number for number, path in enumerate(wanted, start=1) if path not in shards]:
         raise DataError(
             f"{folder} lacks {len(absent)} of its {count} shards: build them, such as with --shard "
@@ -228,7 +213,7 @@ def open_index(folder: Path) -> Index:
 
 def list_shards(folder: Path) -> list[Path]:
     """The shards in a folder, by the names that builds give them."""
-    return [path for path in sorted(folder.glob("shard-*-of-*")) if re.fullmatch(SHARD, path.name)]
+    return sorted(folder.glob("shard-*-of-*"))
 
 
 def pair_weights(by: Sequence[str], weights: Sequence[float] | None) -> dict[str, float]:
@@ -244,14 +229,11 @@ def pair_weights(by: Sequence[str], weights: Sequence[float] | None) -> dict[str
 
 def require_same_model(store: Store, encoder: "Encoder") -> None:
     """Raise DataError if a store was built with another model."""
-    metadata = store.metadata
-    if metadata["identity"] != encoder.identity:
-        heads, model = metadata.get("heads"), metadata["model"] or metadata["identity"][:12]
-        of = (
-            f"heads of {heads['model']} by the role table {heads['table']!r}"
-            if heads
-            else f"the bundle {model}"
-        )
+    facts = store.metadata
+    if facts["identity"] != encoder.identity:
+        of = f"the bundle {facts['model'] or facts['identity'][:12]}"
+        if heads := facts.get("heads"):
+            of = f"heads of {heads['model']} by the role table {heads['table']!r}"
         raise DataError(
             f"the index {store.folder} holds features of {of}, which are not comparable with those of "
             "another bundle or model: use that one, or build an index with this one elsewhere."
@@ -259,10 +241,9 @@ def require_same_model(store: Store, encoder: "Encoder") -> None:
 
 
 def best_rows(
-    scores: Float[np.ndarray, "row"], candidates: Bool[np.ndarray, "row"], count: int
+    scores: Float[np.ndarray, "row"], rows: Int[np.ndarray, "candidate"], count: int
 ) -> Int[np.ndarray, "neighbor"]:
-    """The ``count`` candidates of the highest scores, best first; of equal ones the first rows."""
-    rows: Int[np.ndarray, neighbor] = np.flatnonzero(candidates)
+    """The ``count`` of some rows that have the highest scores, best first; of equal ones the first rows."""
     if count < len(rows):
         least = torch.from_numpy(scores[rows]).topk(count).values[-1].item()
         rows = rows[scores[rows] >= least]
@@ -271,34 +252,40 @@ def best_rows(
 
 def _search(
     store: Store,
+    database: sqlite3.Connection,
     queries: Mapping[str, Tensor],
     shares: Mapping[str, float],
     count: int,
     without: str | None,
-    most_copies: int,
-) -> list[Hit]:
-    with store.reading():
-        candidates, excluded = store.live, None if without is None else store.row_of(without)
-        if excluded is not None:
-            candidates = candidates.copy()
-            candidates[excluded] = False
-        by_feature = {name: store.scores(name, query) for name, query in queries.items()}
-        scores = torch.zeros(store.rows, dtype=torch.float64)
-        for name, share in shares.items():
-            scores += share * by_feature[name]
-        hits = []
-        for row in best_rows(scores.numpy(), candidates, count).tolist():
-            (first, *copies), more, sha256 = store.files_of(row, most_copies + 1)
-            by = {name: float(values[row]) for name, values in by_feature.items()}
-            hits.append(Hit(first, float(scores[row]), by, tuple(copies), more, sha256))
-        return hits
+) -> dict[str, tuple[float, dict[str, float]]]:
+    """The best contents of a store: the score of each, and its cosine by feature."""
+    rows = store.used_rows(database)
+    for (row,) in database.execute("SELECT row FROM files WHERE sha256 = ? LIMIT 1", (without,)):
+        rows = rows[rows != row]
+    by_feature = {name: store.scores(name, query) for name, query in queries.items()}
+    scores = torch.zeros(store.rows, dtype=torch.float64)
+    for name, share in shares.items():
+        scores += share * by_feature[name]
+    found = {}
+    for row in best_rows(scores.numpy(), rows, count).tolist():
+        ((sha256,),) = database.execute("SELECT sha256 FROM files WHERE row = ? LIMIT 1", (row,))
+        by = {name: float(values[row]) for name, values in by_feature.items()}
+        found[sha256] = float(scores[row]), by
+    return found
 
 
-def _merge(hit: Hit, same: Hit, most_copies: int) -> Hit:
-    """One hit of two shards' files of one content."""
-    first, *copies = sorted((hit.path, *hit.copies, same.path, *same.copies), key=os.fsencode)
-    more = hit.more_copies + same.more_copies + len(copies[most_copies:])
-    return replace(hit, path=first, copies=tuple(copies[:most_copies]), more_copies=more)
+def _hit(
+    databases: Sequence[sqlite3.Connection], sha256: str, score: float, by: dict[str, float], most_copies: int
+) -> Hit:
+    """A hit with the files of its content in all shards."""
+    files, count = list[bytes](), 0
+    for database in databases:
+        listed = "SELECT path FROM files WHERE sha256 = ? ORDER BY path LIMIT ?"
+        files += [name for (name,) in database.execute(listed, (sha256, most_copies + 1))]
+        ((more,),) = database.execute("SELECT COUNT(*) FROM files WHERE sha256 = ?", (sha256,))
+        count += more
+    first, *copies = map(os.fsdecode, sorted(files)[: most_copies + 1])
+    return Hit(first, score, by, tuple(copies), count - 1 - len(copies), sha256)
 
 
 def _encode_text(encoder: "Encoder", text: str) -> dict[str, Float[Tensor, "embed"]]:

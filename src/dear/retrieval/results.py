@@ -37,15 +37,9 @@ class Built:
 
 @dataclass(frozen=True)
 class Hit:
-    """A neighbor.
+    """A neighbor: its path in the folder, and its score, the weighted mean of the cosines by feature.
 
-    Attributes:
-        path: Relative to the index's folder.
-        score: The weighted mean of ``by``; in [-1, 1].
-        by: The cosine for each requested feature.
-        copies: Other files with the same bytes, of many the first ones.
-        more_copies: How many others there are.
-        sha256: Of these bytes.
+    ``copies`` are other files with the same bytes, of many the first ones; ``more_copies`` counts the rest.
     """
 
     path: str

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from dear.backbone.choice import REAL
 from dear.backbone.clip import Clip, Identity
-from dear.errors import RoleTableError
+from dear.errors import RoleTableError, warn
 from dear.roles.settings import KINDS
 from dear.roles.table import RoleTable
 
@@ -78,6 +78,18 @@ def role_table(clip: Clip, path: Path | str | None = None) -> RoleTable:
         return RoleTable.load(Path(path))
     except RoleTableError as error:
         raise RoleTableError(f"roles: {error}") from error
+
+
+def find_role_table(clip: Clip) -> RoleTable | None:
+    """The package's table for these weights; None, with a warning, if there is none."""
+    try:
+        return role_table(clip)
+    except RoleTableError:
+        warn(
+            f"no role table is known for {clip.identity}: dear+ takes the whole image feature in place of "
+            "attributes"
+        )
+        return None
 
 
 def named_table(name_or_path: str) -> RoleTable:

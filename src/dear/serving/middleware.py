@@ -12,8 +12,8 @@ from pathlib import Path
 from limits import RateLimitItemPerSecond
 from limits.storage import MemoryStorage
 from limits.strategies import MovingWindowRateLimiter
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client.core import CounterMetricFamily, Metric
 from prometheus_client.registry import Collector
 from starlette.datastructures import MutableHeaders
 from starlette.requests import Request
@@ -150,25 +150,16 @@ class Metrics(Collector):
 
     def __init__(self, batches: Batcher) -> None:
         self.batches, self.registry = batches, CollectorRegistry()
-        what, labels = "Requests answered, refused ones too.", ("method", "route", "status")
-        self.requests = Counter("dear_requests", what, labels, registry=self.registry)
+        labels, registry = ("method", "route", "status"), self.registry
+        self.requests = Counter("dear_requests", "Requests answered.", labels, registry=registry)
         what = "Seconds from a request's head to the end of its answer."
-        self.seconds = Histogram(
-            "dear_request_seconds", what, ("route",), buckets=SECONDS, registry=self.registry
-        )
-        self.running = Gauge("dear_requests_running", "Requests under way.", registry=self.registry)
+        self.seconds = Histogram("dear_request_seconds", what, ["route"], buckets=SECONDS, registry=registry)
         self.registry.register(self)
 
     def collect(self) -> Iterable[Metric]:
         """The counts of the model's batches."""
-        batches = self.batches
-        yield CounterMetricFamily("dear_images", "Images that went through the model.", batches.images)
-        yield CounterMetricFamily("dear_batches", "Batches that went through the model.", batches.batches)
-        yield GaugeMetricFamily("dear_images_waiting", "Images that wait for the model.", batches.waiting)
-
-    def text(self) -> bytes:
-        """All metrics in Prometheus' text format."""
-        return generate_latest(self.registry)
+        for name, count in (("images", self.batches.images), ("batches", self.batches.batches)):
+            yield CounterMetricFamily(f"dear_{name}", f"{name.title()} that went through the model.", count)
 
 
 class Observer:
@@ -189,8 +180,7 @@ class Observer:
             await send(message)
 
         try:
-            with self.metrics.running.track_inprogress():
-                await self.app(scope, receive, send_watched)
+            await self.app(scope, receive, send_watched)
         except asyncio.CancelledError:  # the server stops, and its grace is over
             if not status:
                 stopping = Refused(503, "busy", "the server is stopping: try again later.")

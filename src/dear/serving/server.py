@@ -7,27 +7,18 @@ import socket
 import sys
 import threading
 from contextlib import suppress
-from importlib.util import find_spec
 from ipaddress import ip_address
 from typing import TYPE_CHECKING
 
-from dear.errors import OutputError, SettingsError, installation
+from dear.errors import OutputError, SettingsError
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
 
-MODULES = ("fastapi", "fastapi_offline", "limits", "prometheus_client", "python_multipart", "uvicorn")
-"""Of the extra `app`."""
 LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 GRACE = 2  # seconds that running requests have once the server is to stop
 LAST_RESORT = 3.0  # seconds after which the process ends, whatever it computes
 HEAD_BYTES = 2**14  # of a request line with its headers
-
-
-def require_app() -> None:
-    """Raise SettingsError if the extra `app` is not installed."""
-    if any(find_spec(name) is None for name in MODULES):
-        raise SettingsError(f"serving needs {', '.join(MODULES)}: {installation('app')}.")
 
 
 def is_loopback(host: str) -> bool:
@@ -70,10 +61,8 @@ def trusted_hosts(host: str, origin: str | None) -> tuple[str, ...] | None:
     """The names under which a server answers, so that no web page reaches a local one by a name of its own;
     None, for any, if others can reach it. Raises SettingsError for an origin that is none.
     """
-    match = re.fullmatch(
-        r"https?://([^/?#@:\s]+)(:\d+)?/?", "http://localhost" if origin is None else origin.lower()
-    )
-    if match is None:
+    match = re.fullmatch(r"https?://([^/?#@:\s]+)(:\d+)?/?", (origin or "http://localhost").lower())
+    if match is None or origin == "":
         raise SettingsError(f"origin is {origin!r}: it must be like https://clip.example, without a path.")
     return (*LOOPBACK, host.lower(), match[1]) if is_loopback(host) else None
 

@@ -6,7 +6,6 @@ import logging
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import TypeVar
 
 import torch
 from fastapi.concurrency import run_in_threadpool
@@ -22,7 +21,6 @@ from dear.data.images.decode import FORMATS, as_image, decode, open_image, read_
 from dear.data.images.transforms import eval_view, to_unit
 from dear.errors import DataError, DearError
 from dear.limits import LimitError, at_most
-from dear.reading.files import file_size
 from dear.retrieval.encoder import HeadEncoder
 from dear.retrieval.index import Index, pair_weights
 from dear.retrieval.results import Hit
@@ -37,8 +35,6 @@ SIDE, LONGEST = 160, 640
 """Pixels of the shorter side of a thumbnail, and at most of the longer one."""
 DEFAULTS = Limits()
 THUMBNAILS = 128  # that are kept in memory
-
-Result = TypeVar("Result")
 
 
 class Batcher:
@@ -55,11 +51,6 @@ class Batcher:
         self.images = self.batches = self.largest = 0
         self._queue = list[tuple[Tensor, asyncio.Future[Tensor]]]()
         self._task: asyncio.Task[None] | None = None
-
-    @property
-    def waiting(self) -> int:
-        """The number of images that wait."""
-        return len(self._queue)
 
     async def submit(self, pixels: Tensor) -> Tensor:
         """The result of an image, computed with the next batch."""
@@ -113,21 +104,25 @@ class Service:
         self._model, self._names, self._search = asyncio.Lock(), asyncio.Lock(), asyncio.Lock()
         self._decoders = asyncio.Semaphore(DECODERS)
         self._thumbnail = lru_cache(THUMBNAILS)(self._make_thumbnail)
-        self.batches = self._searches = Batcher(self._encode, limits.batch, self._model)
+        self.batches = self._searches = self._batcher(predictor.encode)
         self._heads: HeadEncoder | None = None
         if index is not None:
             if (heads := index.metadata.get("heads")) is not None:
                 self._heads = HeadEncoder(predictor.clip, heads)
-                self._searches = Batcher(self._encode_heads, limits.batch, self._model)
+                self._searches = self._batcher(self._heads.of_views)
             index.check(self._heads or BundleEncoder(predictor))
+
+    def _batcher(self, encode: Callable[[Tensor], Tensor]) -> Batcher:
+        @torch.no_grad()
+        def work(pixels: Sequence[Tensor]) -> Sequence[Tensor]:
+            return [*encode(torch.stack([*pixels])).cpu()]
+
+        return Batcher(work, self.limits.batch, self._model)
 
     async def decode(self, data: bytes) -> Float[Tensor, "3 size size"]:
         """Check and decode an image, as the model takes it. Raises Refused: 413, 415, 422."""
-        return await self._decoding(self._decode, data)
-
-    async def _decoding(self, work: Callable[..., Result], *arguments: object) -> Result:
         async with self._decoders:
-            return await run_in_threadpool(work, *arguments)
+            return await run_in_threadpool(self._decode, data)
 
     def _decode(self, data: bytes) -> Float[Tensor, "3 size size"]:
         check_picture(data, self.limits)
@@ -193,14 +188,13 @@ class Service:
         """
         assert self.index is not None
         try:
-            return await self._decoding(self._thumbnail, self.index.folder / hit.path, hit.sha256)
+            async with self._decoders:
+                return await run_in_threadpool(self._thumbnail, self.index.folder / hit.path, hit.sha256)
         except DearError:
             return None
 
     def _make_thumbnail(self, path: Path, sha256: str) -> bytes:
         """Only of a file with the content that the index knows: it may name any folder of this machine."""
-        if (file_size(path) or 0) > self.limits.upload_bytes:
-            raise DataError(f"{path} is too large.")
         content = read_image(path)
         if hashlib.sha256(content).hexdigest() != sha256:
             raise DataError(f"{path} was changed.")
@@ -208,15 +202,6 @@ class Service:
         image = as_image(decode(path, SIDE, content))
         image.thumbnail((LONGEST, LONGEST))  # a picture may be 16 times as long as it is wide
         return encode_png(image)
-
-    @torch.no_grad()
-    def _encode(self, pixels: Sequence[Tensor]) -> Sequence[Tensor]:
-        return [*self.predictor.encode(torch.stack([*pixels])).cpu()]
-
-    @torch.no_grad()
-    def _encode_heads(self, pixels: Sequence[Tensor]) -> Sequence[Tensor]:
-        assert self._heads is not None
-        return [*self._heads.of_views(torch.stack([*pixels])).cpu()]
 
 
 def check_picture(data: bytes, limits: Limits) -> None:

@@ -4,16 +4,13 @@ import inspect
 import pickle
 import warnings
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from PIL import Image
 
 from dear.adapters.fit import fit
 from dear.adapters.predictor import Predictor
-from dear.adapters.results import Prediction
 from dear.backbone.clip import Clip
 from dear.data.settings import DataSettings
 from dear.methods.coop import CoOpSettings
@@ -124,18 +121,3 @@ def test_its_parameters_are_those_of_fit() -> None:
     names = {*DearClassifier().get_params()} - {"classnames"}
     assert names <= {*inspect.signature(fit).parameters}
     assert DearClassifier().method in METHODS
-
-
-def test_fit_takes_images_in_memory(classifier: DearClassifier) -> None:
-    """30% of each class are tested on, as of a folder."""
-    settings = CoOpSettings(tokens=3)
-    with pytest.warns(UserWarning, match="30% for testing"):
-        bundle = fit(
-            (noise(), LABELS), method="coop", settings=settings, train=ONCE, dataset=classifier.dataset
-        )
-    assert (bundle.classes, bundle.training["data"]) == (("house", "sea", "tree"), "images")
-    assert (bundle.training["train_images"], bundle.training["test_images"]) == (9, 3)
-    assert 0 <= bundle.metrics["accuracy"] <= 1
-    prediction: Any = Predictor(bundle).predict(noise()[0])
-    assert isinstance(prediction, Prediction)
-    assert torch.get_default_dtype() == torch.float32

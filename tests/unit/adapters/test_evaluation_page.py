@@ -1,7 +1,6 @@
 """The page of a bundle: its numbers are those of the scores, its mistakes the most confident ones."""
 
 import warnings
-from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
@@ -55,41 +54,6 @@ def test_the_numbers_are_those_of_the_scores(predictor: Predictor, toys: Dataset
     assert found.epochs == ({"epoch": 1, "loss": 2.0},)
 
 
-def test_mistakes_are_the_wrong_answers_by_confidence(predictor: Predictor, toys: Dataset) -> None:
-    _, found = measure_bundle(predictor, toys)
-    paths = [toys.test.folder / path for path in toys.test.paths]  # type: ignore[attr-defined]
-    wrong = []
-    for path, label in zip(paths, toys.test.labels.tolist(), strict=True):
-        best = predictor.predict([path])[0].best
-        if best.name != toys.classnames[label]:
-            title = str(path.relative_to(toys.test.folder))  # type: ignore[attr-defined]
-            wrong.append((best.probability, title, best.name, label))
-    assert wrong, "the bundle is right on noise"
-    wrong.sort(reverse=True)
-    before = Counter[tuple[str, int]]()  # the first of each confusion, then the second of each, ...
-    ranked = []
-    for mistake in wrong:
-        ranked.append((before[mistake[2:]], -mistake[0], mistake[:3]))
-        before[mistake[2:]] += 1
-    expected = [mistake for *_, mistake in sorted(ranked)]
-    mistakes = found.mistakes.mistakes
-    shown = mistakes.tables()["mistakes.csv"][["probability", "file", "prediction"]].itertuples(index=False)
-    for one, other in zip(shown, expected[:24], strict=True):
-        assert one[0] == pytest.approx(other[0], abs=1e-6)
-        assert tuple(one[1:]) == other[1:]
-
-
-def test_attention_is_shown_beside_plain_clips(predictor: Predictor, toys: Dataset) -> None:
-    _, found = measure_bundle(predictor, toys)
-    assert 1 <= len(found.attention) <= 2
-    assert predictor.bundle.roles is not None
-    wanted = [(one.layer, one.head) for one in core_heads(predictor.bundle.roles)]
-    for example in found.attention:
-        assert [(head.layer, head.head) for head in example.heads] == wanted
-        for head in example.heads:
-            assert [*head.overlays] == ["plain CLIP, class", "adapted, class", "adapted, its attribute"]
-
-
 def test_a_core_head_for_each_attribute_the_largest_share_the_last_of_equals(predictor: Predictor) -> None:
     table = predictor.bundle.roles
     assert table is not None
@@ -102,17 +66,6 @@ def test_a_core_head_for_each_attribute_the_largest_share_the_last_of_equals(pre
     ]
     found = core_heads(replace(table, attributes=("object", "color"), heads=tuple(heads)))
     assert [(one.layer, one.head) for one in found] == [(5, 2), (4, 1)]
-
-
-def test_each_feature_has_a_map_that_depends_on_it_alone(predictor: Predictor, toys: Dataset) -> None:
-    pytest.importorskip("sklearn", reason="the extra `roles` is not installed")
-    _, found = measure_bundle(predictor, toys)
-    assert found.features is not None
-    assert [*found.features.points] == ["class", "color", "object"]
-    shown = [found.mistakes.mistakes.classes[label] for label in found.features.labels.tolist()]
-    assert shown == [toys.classnames[label] for label in toys.test.labels.tolist()]
-    assert all(points.shape == (len(toys.test), 2) for points in found.features.points.values())
-    assert not torch.equal(found.features.points["class"], found.features.points["color"])
 
 
 def test_a_table_of_many_attributes_has_maps_and_attention_of_the_first(

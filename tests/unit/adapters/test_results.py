@@ -43,17 +43,6 @@ def test_one_row_an_image(tmp_path: Path) -> None:
     assert len(rows) == 3
 
 
-def test_a_table_names_files_below_its_folder_from_there(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "work").mkdir()
-    monkeypatch.chdir(tmp_path / "work")
-    names = ["../photos/a.jpg", "b.jpg", "../../c.jpg", str(tmp_path / "d.jpg")]
-    write_predictions("../p.csv", [Prediction(name, (DOG,)) for name in names])
-    rows = [*csv.reader((tmp_path / "p.csv").read_text().splitlines())][1:]
-    assert [row[0] for row in rows] == ["photos/a.jpg", "work/b.jpg", "../../c.jpg", "d.jpg"]
-
-
 def test_a_table_of_names_like_formulas_is_read_again(tmp_path: Path) -> None:
     """It was refused, as an apostrophe stood before the paths, and another before the names of classes."""
     for name in ("=a.png", "-b.png", "@c.png", "d.png"):

@@ -8,7 +8,6 @@ import pytest
 import torch
 from PIL import Image
 
-from dear.adapters.bundle import Bundle
 from dear.adapters.fit import fit
 from dear.adapters.predictor import Predictor
 from dear.adapters.scoring import evaluate_bundle
@@ -49,14 +48,6 @@ def test_folders_have_the_names_that_they_were_fitted_with(bundle: Path) -> None
     strange = replace(unnamed, classnames=("n0", *KEYS[1:]), keys=("n0", *KEYS[1:]))
     with pytest.raises(DataError, match="class 'n0' is not among the bundle's 4 classes"):
         evaluate_bundle(predictor, strange)
-
-
-def test_only_other_names_are_kept(bundle: Path, tmp_path: Path) -> None:
-    kept = Bundle.from_pretrained(bundle)
-    assert '"keys"' in (bundle / "config.json").read_text()
-    assert (
-        '"keys"' not in (replace(kept, keys=()).save_pretrained(tmp_path / "no") / "config.json").read_text()
-    )
 
 
 def test_scores_count_each_image_once_among_the_data_sets_classes(bundle: Path) -> None:

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from PIL import Image
 
 from dear.adapters.bundle import Bundle
@@ -23,21 +22,20 @@ from dear.adapters.scoring import evaluate_bundle
 from dear.backbone.clip import Clip
 from dear.cli.main import main
 from dear.data.dataset import Dataset
-from dear.data.fewshot import Subset
 from dear.data.image_check import leave_out_copies
 from dear.data.images.photos import image_hashes
 from dear.data.loading import load_dataset
 from dear.data.settings import DataSettings
 from dear.errors import DataError
 from dear.evaluation.experiment import Experiment
-from dear.evaluation.plan import Plan
 from dear.evaluation.predictions import list_parts, load_predictions
 from dear.evaluation.protocols.base import Protocol
 from dear.evaluation.protocols.few_shot import FewShot
 from dear.evaluation.protocols.transfer import CrossDataset
 from dear.evaluation.records import read_record
+from dear.evaluation.resolve import MethodSetup
 from dear.evaluation.runs import Runner, run_all, run_one
-from tests.unit.serving.small import picture, small_predictor
+from tests.unit.serving.small import picture
 from tests.unit.training.world import CLASSES, noise_dataset
 
 EACH = 10
@@ -103,16 +101,6 @@ class TestHashes:
             data = load_dataset((form, ["a", "b", "a"]), DataSettings(test_share=1.0))
             assert image_hashes(data.test) == wanted
 
-    def test_parts_of_parts(self, folder: Path) -> None:
-        images = all_of(folder).test
-        every = image_hashes(images)
-        part = Subset(Subset(images, torch.tensor([7, 5, 3])), torch.tensor([2, 0]))
-        assert image_hashes(part) == [every[3], every[7]]
-        assert image_hashes(part, [1]) == [every[7]]
-
-    def test_the_attribute_world_has_none(self) -> None:
-        assert image_hashes(noise_dataset().train) == []
-
 
 class TestFit:
     def test_what_is_stored(self, folder: Path, tmp_path: Path) -> None:
@@ -155,8 +143,10 @@ class TestRun:
         return tmp_path / "apart"
 
     def run(self, out: Path, protocol: Protocol, data: tuple[str, ...]) -> list[dict[str, Any]]:
-        plans = (Plan("zero-shot"), Plan("linear-probe"))[: 1 + isinstance(protocol, FewShot)]
-        experiment = Experiment(protocol=protocol, plans=plans, data=data, shots=(1,), model="tiny", out=out)
+        setups = (MethodSetup("zero-shot"), MethodSetup("linear-probe"))[: 1 + isinstance(protocol, FewShot)]
+        experiment = Experiment(
+            protocol=protocol, methods=setups, data=data, shots=(1,), model="tiny", out=out
+        )
         runner = Runner("cpu")
         runner.check(experiment)
         return [run_one(**runner.prepared(experiment, run)) for run in experiment.runs()]
@@ -173,7 +163,7 @@ class TestRun:
             tested = load_predictions(path.with_suffix(".npz"), "all")
             assert np.bincount(tested.labels).tolist() == [4, 4, 4]
             assert not any("copy" in file for file in tested.paths)
-        (again,) = run_all(small_clip, [load_dataset(apart)], [Plan("zero-shot")], protocol=FewShot())
+        (again,) = run_all(small_clip, [load_dataset(apart)], [MethodSetup("zero-shot")], protocol=FewShot())
         assert again["results"] == records[0]["results"]
 
     def test_of_the_source_and_of_targets(self, apart: Path, folder: Path, tmp_path: Path) -> None:
@@ -198,12 +188,6 @@ class TestRun:
 
 
 class TestEval:
-    def test_the_same_folder_gives_the_same_test_images(self, folder: Path) -> None:
-        bundle = fitted(folder)
-        scores = evaluate_bundle(Predictor(bundle), all_of(folder))
-        assert (scores.images, scores.left_out, bundle.training["test_images"]) == (9, 21, 9)
-        assert scores.per_class == bundle.metrics["per_class"]
-
     def test_new_images_in_the_same_folders_are_all_tested(self, folder: Path) -> None:
         predictor = Predictor(fitted(folder))
         add(folder, 50, 4)
@@ -211,17 +195,6 @@ class TestEval:
             scores = evaluate_bundle(predictor, all_of(folder))
         assert (scores.images, scores.left_out) == (21, 21)
         assert evaluate_bundle(predictor, load_dataset(folder), split="train").left_out == 0
-
-    def test_arrays_are_known_again(self, small_clip: Clip) -> None:
-        arrays = [np.asarray(picture(number)) for number in range(6)]
-        predictor = small_predictor(small_clip)
-        memory = image_hashes(load_dataset((arrays[:2], ["house"] * 2), DataSettings(test_share=1.0)).test)
-        predictor.bundle = replace(predictor.bundle, image_hashes=b"".join(memory))
-        with pytest.warns(UserWarning, match="2 of 6"):
-            scores = evaluate_bundle(
-                predictor, load_dataset((arrays, ["house"] * 6), DataSettings(test_share=1.0))
-            )
-        assert (scores.images, scores.left_out) == (4, 2)
 
     def test_training_images_alone_are_refused(self, folder: Path) -> None:
         predictor = Predictor(fitted(folder))

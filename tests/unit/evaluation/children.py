@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from dear.evaluation.launch.processes import work
-from dear.evaluation.plan import Plan
+from dear.evaluation.resolve import MethodSetup
 from dear.evaluation.runs import run_all
 from dear.methods.base import Method
 from dear.methods.dear import DearSettings
@@ -28,7 +28,7 @@ from tests.unit.training.world import CLASSES, few, noise_dataset, role_table, s
 
 TRAINING = TrainSettings(epochs=5, batch=3, lr=1e-2)
 SETTINGS = {"prograd": ProGradSettings(tokens=5)}
-DEAR = Plan("dear", settings=DearSettings(first=8))
+DEAR = MethodSetup("dear", settings=DearSettings(first=8))
 
 
 def server() -> ForkServerContext:

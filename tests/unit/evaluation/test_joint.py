@@ -8,9 +8,9 @@ import torch
 from dear.backbone.clip import Clip
 from dear.data.fewshot import base_novel
 from dear.evaluation.metrics import METRICS
-from dear.evaluation.plan import Plan
 from dear.evaluation.predictions import Predictions
 from dear.evaluation.protocols.base_to_novel import BaseToNovel
+from dear.evaluation.resolve import MethodSetup
 from dear.evaluation.run_context import RunContext
 from dear.evaluation.schema import harmonic_mean
 from dear.evaluation.trial import Trial
@@ -22,20 +22,20 @@ from tests.unit.training.world import noise_dataset, role_table
 from tests.views import eval_views
 
 TEMPLATES = ["a photo of a {}"]
-PLANS = [
-    Plan("mmrl", settings=METHODS["mmrl"].settings(space=19, alpha=0.1, token_std=1.0)),
-    Plan("cocoop"),
-    Plan("gda"),
-    Plan("zero-shot"),
+SETUPS = [
+    MethodSetup("mmrl", settings=METHODS["mmrl"].settings(space=19, alpha=0.1, token_std=1.0)),
+    MethodSetup("cocoop"),
+    MethodSetup("gda"),
+    MethodSetup("zero-shot"),
 ]
 
 
-@pytest.mark.parametrize("plan", PLANS, ids=lambda plan: plan.method)
-def test_against_a_plain_loop(plan: Plan, small_clip: Clip) -> None:
+@pytest.mark.parametrize("setup", SETUPS, ids=lambda setup: setup.method)
+def test_against_a_plain_loop(setup: MethodSetup, small_clip: Clip) -> None:
     """Each test image among all four classes, encoded alone; MMRL's new classes by the class feature."""
     dataset = noise_dataset()
     context = RunContext(small_clip, role_table(small_clip), TrainSettings(epochs=2, batch=3, lr=1e-2))
-    trial = Trial(context, context.resolve(BaseToNovel(), [dataset], plan, seed=1, shots=2))
+    trial = Trial(context, context.resolve(BaseToNovel(), [dataset], setup, seed=1, shots=2))
     results = trial.run.protocol.run(trial)
     method, (base, novel) = trial.method, base_novel(4)
     names = [dataset.classnames[label] for label in (*base, *novel)]
@@ -51,7 +51,9 @@ def test_against_a_plain_loop(plan: Plan, small_clip: Clip) -> None:
             fused = method.logits(features, text)[0]
             alone = method.logits(features, text, decoupled=True)[0]
             plain = frozen.logits(frozen.image_features(frozen.image_trunk(view)), frozen.text_features())[0]
-        score = {name: alone if plan.method == "mmrl" and at >= 2 else fused for at, name in enumerate(names)}
+        score = {
+            name: alone if setup.method == "mmrl" and at >= 2 else fused for at, name in enumerate(names)
+        }
         by_rule = torch.stack([score[name][at] for at, name in enumerate(names)])
         switched = torch.cat([fused[:2], plain[2:]])
         label = names.index(dataset.classnames[int(dataset.test.labels[item])])
@@ -70,7 +72,7 @@ def test_no_image_is_loaded_again(small_clip: Clip) -> None:
     """Once for each half; the frozen backbone goes on from the trunk."""
     dataset = noise_dataset()
     context = RunContext(small_clip, training=TrainSettings(epochs=1, batch=3))
-    trial = Trial(context, context.resolve(BaseToNovel(), [dataset], PLANS[0], seed=1, shots=2))
+    trial = Trial(context, context.resolve(BaseToNovel(), [dataset], SETUPS[0], seed=1, shots=2))
     trial.run.protocol.run(trial)
     test: Any = dataset.test
     assert test.loads == 2

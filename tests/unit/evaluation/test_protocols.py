@@ -11,11 +11,11 @@ from dear.backbone.clip import Clip
 from dear.data.dataset import Dataset, assemble
 from dear.data.fewshot import Subset
 from dear.errors import DataError, SettingsError
-from dear.evaluation.plan import Plan
 from dear.evaluation.protocols.base import Protocol
 from dear.evaluation.protocols.base_to_novel import BaseToNovel
 from dear.evaluation.protocols.few_shot import FewShot
 from dear.evaluation.protocols.transfer import CrossDataset, DomainGeneralization
+from dear.evaluation.resolve import MethodSetup
 from dear.evaluation.run_context import RunContext
 from dear.evaluation.runs import run_one
 from dear.methods.dear import DearSettings
@@ -26,7 +26,7 @@ from dear.training.settings import TrainSettings
 from tests.unit.training.world import CLASSES, Noise, noise_dataset, role_table
 
 TRAINING = TrainSettings(epochs=3, batch=3, lr=1e-2)
-DEAR = Plan("dear", settings=DearSettings(first=8))
+DEAR = MethodSetup("dear", settings=DearSettings(first=8))
 
 
 def context(clip: Clip, **options: Any) -> RunContext:
@@ -34,9 +34,14 @@ def context(clip: Clip, **options: Any) -> RunContext:
 
 
 def made(
-    context: RunContext, protocol: Protocol, datasets: list[Dataset], plan: Plan = DEAR, *, shots: int = 2
+    context: RunContext,
+    protocol: Protocol,
+    datasets: list[Dataset],
+    setup: MethodSetup = DEAR,
+    *,
+    shots: int = 2,
 ) -> dict[str, Any]:
-    return run_one(context, context.resolve(protocol, datasets, plan, seed=1, shots=shots))
+    return run_one(context, context.resolve(protocol, datasets, setup, seed=1, shots=shots))
 
 
 def other(name: str, labels: list[int]) -> Dataset:
@@ -81,15 +86,14 @@ def test_transfer_trains_once_and_tests_everywhere(small_clip: Clip, monkeypatch
     assert alone["results"]["targets"]["toys"] == one["results"]["targets"]["toys"]
 
 
-@pytest.mark.parametrize("protocol", [CrossDataset(), DomainGeneralization()])
-@pytest.mark.parametrize("name", ["mmrl", "mmrl++"])
+@pytest.mark.parametrize(("name", "protocol"), [("mmrl", CrossDataset()), ("mmrl++", DomainGeneralization())])
 def test_mmrl_scores_other_data_sets_by_the_class_feature(
     name: str, protocol: Protocol, small_clip: Clip
 ) -> None:
     """Their authors' code fuses the two features on the source alone, in both protocols."""
     shifted = other("shifted", [0, 1, 1, 0, 0, 1, 0, 1, 1, 0, 1])
-    plan = Plan(name, settings=METHODS[name].settings(space=19, alpha=0.1, token_std=1.0))
-    record = made(context(small_clip), protocol, [noise_dataset(), shifted], plan)
+    setup = MethodSetup(name, settings=METHODS[name].settings(space=19, alpha=0.1, token_std=1.0))
+    record = made(context(small_clip), protocol, [noise_dataset(), shifted], setup)
     source, target = record["results"]["source"], record["results"]["targets"]["shifted"]
     assert source["accuracy"] != source["decoupled"]
     assert target["accuracy"] == target["decoupled"]
@@ -101,9 +105,9 @@ def test_mmrl_scores_other_data_sets_by_the_class_feature(
 def test_a_run_in_float16(small_clip: Clip) -> None:
     settings = replace(TRAINING, precision="16-true", optimizer="sgd")
     shared = replace(context(small_clip), training=settings)
-    record = made(shared, BaseToNovel(), [noise_dataset()], Plan("coop"))
+    record = made(shared, BaseToNovel(), [noise_dataset()], MethodSetup("coop"))
     exact = made(replace(shared, training=replace(settings, precision="auto")), BaseToNovel(),
-                 [noise_dataset()], Plan("coop"))  # fmt: skip
+                 [noise_dataset()], MethodSetup("coop"))  # fmt: skip
     losses = [[epoch["loss"] for epoch in one["train"]["epochs"]] for one in (record, exact)]
     assert losses[0] == pytest.approx(losses[1], rel=0.02)
     assert losses[0] != losses[1]
@@ -111,8 +115,8 @@ def test_a_run_in_float16(small_clip: Clip) -> None:
     assert small_clip.image.projection.dtype == torch.float32
     adamw = replace(shared, training=replace(settings, optimizer="adamw"))
     with pytest.raises(SettingsError, match=r"coop is trained with adamw, .* use --train.optimizer sgd"):
-        made(adamw, BaseToNovel(), [noise_dataset()], Plan("coop"))
-    made(adamw, BaseToNovel(), [noise_dataset()], Plan("zero-shot"))  # trains nothing
+        made(adamw, BaseToNovel(), [noise_dataset()], MethodSetup("coop"))
+    made(adamw, BaseToNovel(), [noise_dataset()], MethodSetup("zero-shot"))  # trains nothing
 
 
 def test_a_run_tuned_on_targets_says_on_which(small_clip: Clip, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -125,18 +129,18 @@ def test_a_run_tuned_on_targets_says_on_which(small_clip: Clip, monkeypatch: pyt
 
     data = [noise_dataset(), other("EuroSAT", [0, 1]), other("toys", [0, 1]), other("Food101", [0, 1])]
     shared = context(small_clip)
-    off = made(shared, CrossDataset(), data, Plan("mmrl++", settings=kind(space=19)))
+    off = made(shared, CrossDataset(), data, MethodSetup("mmrl++", settings=kind(space=19)))
     assert off["tuned_on_targets"] == {}
     monkeypatch.setattr(MMRLPlus, "text_features", watched)
     settings = kind(space=19, beta_per_target="published")
-    on = made(shared, CrossDataset(), data, Plan("mmrl++", settings=settings))
+    on = made(shared, CrossDataset(), data, MethodSetup("mmrl++", settings=settings))
     assert on["tuned_on_targets"] == {"EuroSAT": {"beta": 0.3}, "Food101": {"beta": 0.3}}
     assert seen[-4:] == [0.9, 0.3, 0.9, 0.3]  # the source, the targets in order
     assert set(seen[:-4]) == {0.9}
     assert on["train"]["epochs"][-1]["loss"] == off["train"]["epochs"][-1]["loss"]
     assert on["results"]["source"] == off["results"]["source"]
     assert on["results"]["targets"]["toys"] == off["results"]["targets"]["toys"]
-    alone = Plan("mmrl++", settings=settings)
+    alone = MethodSetup("mmrl++", settings=settings)
     assert made(shared, BaseToNovel(), data[:1], alone)["tuned_on_targets"] == {}
 
 

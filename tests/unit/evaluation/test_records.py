@@ -9,8 +9,8 @@ import pytest
 from dear.backbone.clip import Clip
 from dear.errors import DataError, DearError, OutputError
 from dear.evaluation.environment import environment
-from dear.evaluation.plan import Plan
 from dear.evaluation.records import make_folder, read_record
+from dear.evaluation.resolve import MethodSetup
 from dear.evaluation.runs import run_all
 from dear.evaluation.schema import SCHEMA
 from dear.writing import write_json
@@ -80,16 +80,21 @@ def test_a_record_with_a_wrong_value_inside_is_refused(
 
 def test_the_record_of_another_run_under_a_runs_name(small_clip: Clip, tmp_path: Path) -> None:
     """It was taken for the run's, so that a table had one seed twice."""
-    options: dict[str, Any] = {"plans": [Plan("zero-shot")], "shots": 1, "out": tmp_path}
+    options: dict[str, Any] = {"methods": [MethodSetup("zero-shot")], "shots": 1, "out": tmp_path}
     for seed in (1, 2):
         run_all(small_clip, [noise_dataset()], seeds=[seed], **options)
     first, second = sorted(tmp_path.glob("*.json"))
     first.write_bytes(second.read_bytes())
     for label in ("a", "b"):  # of one method with one key
-        run_all(small_clip, [noise_dataset()], **options | {"plans": [Plan("zero-shot", label=label)]})
+        run_all(
+            small_clip, [noise_dataset()], **options | {"methods": [MethodSetup("zero-shot", label=label)]}
+        )
     named, other = (next(tmp_path.glob(f"*-{label}-*.json")) for label in "ab")
     named.write_bytes(other.read_bytes())
-    for changes, field in (({"plans": [Plan("zero-shot", label="a")]}, "variant"), ({"seeds": [1]}, "key")):
+    for changes, field in (
+        ({"methods": [MethodSetup("zero-shot", label="a")]}, "variant"),
+        ({"seeds": [1]}, "key"),
+    ):
         with pytest.raises(DataError, match=f"another run, whose {field} is"):
             run_all(small_clip, [noise_dataset()], **options | changes)
 

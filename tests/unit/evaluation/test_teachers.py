@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 import torch
 
-from dear.adapters.bundle import Bundle
 from dear.adapters.fit import fit
 from dear.adapters.index_encoder import BundleEncoder
 from dear.adapters.predictor import Predictor
@@ -15,17 +14,15 @@ from dear.backbone.clip import Clip
 from dear.data.dataset import Dataset
 from dear.errors import DearError, SettingsError
 from dear.evaluation import trial as adapting
-from dear.evaluation.plan import Plan
 from dear.evaluation.protocols import PROTOCOLS
 from dear.evaluation.protocols.few_shot import FewShot
+from dear.evaluation.resolve import MethodSetup
 from dear.evaluation.run_context import RunContext
 from dear.evaluation.runs import run_all
 from dear.evaluation.trial import Trial
 from dear.methods.promptkd import PromptKdSettings
 from dear.methods.promptsrc import PromptSrcSettings
 from dear.progress import TrainingStep
-from dear.report.protocols import tables_of
-from dear.report.records import method_label
 from dear.training import loop
 from dear.training.settings import TrainOptions, TrainSettings
 from dear.writing import UNFINISHED
@@ -34,12 +31,14 @@ from tests.unit.training.world import CLASSES, Noise, noise_dataset
 
 TRAINING = TrainSettings(epochs=2, batch=3, lr=1e-2)
 EVERY = (*CLASSES, "blue square")
-PLAN = Plan("promptkd")
+SETUP = MethodSetup("promptkd")
 LARGER = PromptKdSettings(teacher="tiny", teacher_pretrained="random:3")  # of 48 pixels
 
 
-def run(clip: Clip, plans: list[Plan], data: Dataset | None = None, **options: Any) -> list[dict[str, Any]]:
-    return run_all(clip, [data or noise_dataset()], plans, **{"shots": 2, "training": TRAINING} | options)
+def run(
+    clip: Clip, setups: list[MethodSetup], data: Dataset | None = None, **options: Any
+) -> list[dict[str, Any]]:
+    return run_all(clip, [data or noise_dataset()], setups, **{"shots": 2, "training": TRAINING} | options)
 
 
 @pytest.fixture
@@ -58,7 +57,7 @@ def trained(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
 def test_the_teacher_sees_labels_and_the_student_images(
     small_clip: Clip, trained: list[tuple[Any, ...]]
 ) -> None:
-    (record,) = run(small_clip, [PLAN])
+    (record,) = run(small_clip, [SETUP])
     teacher, student = trained
     assert teacher == ("promptsrc", EVERY[:2], [0, 0, 1, 1])
     assert student == ("promptkd", EVERY, [-1] * 12)
@@ -73,30 +72,18 @@ def test_the_teacher_sees_labels_and_the_student_images(
     assert set(record["results"]["novel"]["per_class"]) == {*EVERY[2:]}
 
 
-def test_halves_are_scored_among_their_own_classes(small_clip: Clip) -> None:
-    context = RunContext(small_clip, training=TRAINING)
-    data = noise_dataset()
-    trial = Trial(context, context.resolve(PROTOCOLS["base-to-novel"](), [data], PLAN, seed=1, shots=2))
-    trial.train(range(2))
-    assert trial.method.classnames == EVERY
-    assert not trial.method.training
-    for classes in (range(2), range(2, 4), range(4)):
-        trial.test(data, classes)
-        assert trial.method.classnames == tuple(EVERY[label] for label in classes)
-
-
 def test_labels_of_novel_classes_change_nothing(small_clip: Clip) -> None:
     data = noise_dataset()
     assert isinstance(data.train, Noise)
     swapped = Noise([0, 1, 2, 3] * 3, 1)
     swapped.labels = torch.tensor([0, 1, 3, 2] * 3)
-    one, two = (run(small_clip, [PLAN], replace(data, train=train))[0] for train in (data.train, swapped))
+    one, two = (run(small_clip, [SETUP], replace(data, train=train))[0] for train in (data.train, swapped))
     assert numbers(one)[:2] == numbers(two)[:2]
 
 
 def test_students_share_a_teacher(small_clip: Clip, trained: list[tuple[Any, ...]]) -> None:
-    two = Plan("promptkd", settings=PromptKdSettings(temperature=2.0), label="T = 2")
-    records = run(small_clip, [PLAN, two])
+    two = MethodSetup("promptkd", settings=PromptKdSettings(temperature=2.0), label="T = 2")
+    records = run(small_clip, [SETUP, two])
     assert [name for name, *_ in trained] == ["promptsrc", "promptkd", "promptkd"]
     assert records[0]["key"] != records[1]["key"]
     assert records[0]["teacher"] == records[1]["teacher"]
@@ -106,7 +93,9 @@ def test_students_share_a_teacher(small_clip: Clip, trained: list[tuple[Any, ...
 def test_a_teacher_of_another_backbone(small_clip: Clip) -> None:
     context = RunContext(small_clip, training=TRAINING)
     own, other = (
-        context.resolve(FewShot(), [noise_dataset()], Plan("promptkd", settings=settings), seed=1, shots=2)
+        context.resolve(
+            FewShot(), [noise_dataset()], MethodSetup("promptkd", settings=settings), seed=1, shots=2
+        )
         for settings in (None, LARGER)
     )
     assert own.teacher is not None
@@ -118,22 +107,6 @@ def test_a_teacher_of_another_backbone(small_clip: Clip) -> None:
     assert isinstance(teacher, torch.nn.Module)
     assert trial.method.text_features().shape == (4, context.of_teacher(other).clip.image.embed_dim)
     assert not any("teacher" in name for name in trial.method.state_dict())
-    bundle = Bundle(
-        method="promptkd",
-        settings=LARGER,
-        model="small",
-        pretrained="random",
-        weights=small_clip.identity,
-        roles=None,
-        classes=EVERY,
-        templates=noise_dataset().templates,
-        tensors={name: one.detach().clone() for name, one in trial.method.stored_tensors().items()},
-    )
-    views = torch.rand(3, 3, 20, 20, generator=torch.Generator().manual_seed(1))
-    with torch.no_grad():
-        features = trial.method.image_features(trial.method.image_trunk(views))
-        want = trial.method.logits(features, trial.method.text_features())
-    assert torch.equal(Predictor(bundle, clip=small_clip).logits(views), want)
 
 
 def test_a_teacher_trains_as_its_authors_do() -> None:
@@ -143,7 +116,7 @@ def test_a_teacher_trains_as_its_authors_do() -> None:
     clip = load_clip("tiny")
     for given, want in ((TrainOptions(), (0.005, 8, 20)), (TrainOptions(epochs=7), (0.005, 8, 7))):
         context = RunContext(clip, training=given)
-        run = context.resolve(PROTOCOLS["base-to-novel"](), [noise_dataset()], PLAN, seed=1)
+        run = context.resolve(PROTOCOLS["base-to-novel"](), [noise_dataset()], SETUP, seed=1)
         assert run.teacher is not None
         training = run.teacher.training
         assert (training.lr, training.batch, training.epochs) == want
@@ -152,7 +125,7 @@ def test_a_teacher_trains_as_its_authors_do() -> None:
 
 @pytest.mark.parametrize("stopped", [1, 3], ids=["in the teacher", "in the student"])
 def test_an_interrupted_run_goes_on(stopped: int, small_clip: Clip, tmp_path: Path) -> None:
-    (whole,) = run(small_clip, [PLAN])
+    (whole,) = run(small_clip, [SETUP])
     epochs = 0
 
     def stop(_run: str, step: TrainingStep | None) -> None:
@@ -162,36 +135,12 @@ def test_an_interrupted_run_goes_on(stopped: int, small_clip: Clip, tmp_path: Pa
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        run(small_clip, [PLAN], out=tmp_path, progress=stop)
+        run(small_clip, [SETUP], out=tmp_path, progress=stop)
     kept = [path.name for path in (tmp_path / UNFINISHED).iterdir()]
     assert len(kept) == (1 if stopped == 1 else 2)
-    (again,) = run(small_clip, [PLAN], out=tmp_path)
+    (again,) = run(small_clip, [SETUP], out=tmp_path)
     assert numbers(again) == numbers(whole)
     assert not [*(tmp_path / UNFINISHED).iterdir()]
-
-
-def test_tables_say_who_saw_unlabelled_images(small_clip: Clip) -> None:
-    records = run(small_clip, [Plan("zero-shot"), PLAN])
-    assert [record["transductive"] for record in records] == [False, True]
-    label = "promptkd (sees unlabelled images of all classes)"
-    assert [method_label(record) for record in records] == ["zero-shot", label]
-    assert any(row.label.endswith(label) for row in tables_of(records)[0].rows)
-    old = [{key: value for key, value in records[0].items() if key not in ("transductive", "teacher")}]
-    assert tables_of(old)[0].rows
-
-
-@pytest.mark.parametrize("name", PROTOCOLS)
-def test_protocols_that_keep_images_for_later_refuse(name: str) -> None:
-    protocol = PROTOCOLS[name]()
-    if name in ("base-to-novel", "few-shot"):
-        assert protocol.fits(PLAN)
-        return
-    assert "promptkd" not in protocol.methods()
-    if name != "retrieval":  # which asks for features of attributes first
-        with pytest.raises(
-            SettingsError, match=f"unlabelled images of all classes .* {name} does not give it"
-        ):
-            protocol.check_plan(PLAN)
 
 
 def test_a_bundle_holds_the_teachers_features(tmp_path: Path) -> None:
@@ -213,3 +162,11 @@ def test_a_bundle_holds_the_teachers_features(tmp_path: Path) -> None:
         predictor.logits(views, ["sea"])
     with pytest.raises(DearError, match="nothing to calibrate on"):  # the student has seen all images
         fit(data, calibrate=True, **given)
+
+
+def test_protocols_that_keep_images_for_later_refuse() -> None:
+    assert [name for name in PROTOCOLS if "promptkd" in PROTOCOLS[name]().methods()] == [
+        "base-to-novel", "few-shot",
+    ]  # fmt: skip
+    with pytest.raises(SettingsError, match="unlabelled images"):
+        PROTOCOLS["cross-dataset"]().check_method(SETUP.declared)

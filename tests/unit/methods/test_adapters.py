@@ -17,10 +17,10 @@ from dear.data.images.transforms import view_numbers
 from dear.errors import BundleError, SettingsError
 from dear.evaluation.experiment import Experiment
 from dear.evaluation.metrics import evaluate
-from dear.evaluation.plan import Plan
 from dear.evaluation.protocols import PROTOCOLS
 from dear.evaluation.protocols.base_to_novel import BaseToNovel
 from dear.evaluation.protocols.few_shot import FewShot
+from dear.evaluation.resolve import MethodSetup
 from dear.evaluation.run_context import RunContext
 from dear.evaluation.runs import run_one
 from dear.methods.base import Method
@@ -200,16 +200,16 @@ class TestMethodsBoundToTheirClasses:
     @pytest.mark.parametrize("name", CLOSED)
     def test_protocols_with_other_classes_refuse_them_before_anything_is_loaded(self, name: str) -> None:
         for protocol in (kind() for kind in PROTOCOLS.values()):
-            assert protocol.fits(Plan(name)) == (name in protocol.methods()) == (protocol.name == "few-shot")
+            assert (name in protocol.methods()) == (protocol.name == "few-shot")
         with pytest.raises(
             SettingsError, match=f"{name} is bound to its training classes.*run it with few-shot"
         ):
-            Experiment(protocol=BaseToNovel(), data=("nowhere",), plans=(Plan(name),))
+            Experiment(protocol=BaseToNovel(), data=("nowhere",), methods=(MethodSetup(name),))
 
     @pytest.mark.parametrize("name", CLOSED)
     def test_a_few_shot_run(self, name: str, small_clip: Clip, tmp_path: Path) -> None:
         context = RunContext(small_clip, training=TrainOptions(epochs=2, warmup_epochs=0))
-        run = context.resolve(FewShot(), [noise_dataset()], Plan(name), seed=1, shots=2)
+        run = context.resolve(FewShot(), [noise_dataset()], MethodSetup(name), seed=1, shots=2)
         record = run_one(context, run, out=tmp_path)
         assert len(record["fewshot"]["indices"]) == 8
         assert record["results"]["all"]["accuracy"] > 0

@@ -11,9 +11,8 @@ import torch
 from dear.backbone.clip import Clip
 from dear.errors import DearError, SettingsError
 from dear.evaluation.experiment import Experiment
-from dear.evaluation.plan import Plan
 from dear.evaluation.protocols.base_to_novel import BaseToNovel
-from dear.evaluation.resolve import resolve_settings
+from dear.evaluation.resolve import MethodSetup, resolve_settings
 from dear.evaluation.run_context import RunContext
 from dear.evaluation.runs import check_methods, run_one
 from dear.methods.atprompt import AtPromptSettings
@@ -113,8 +112,8 @@ class TestBeforeTheFirstRun:
     """What is wrong on any data set is told at once, not when its turn comes."""
 
     def check(self, clip: Clip, settings: AtPromptSettings) -> None:
-        plans = (Plan("atprompt", settings=settings),)
-        experiment = Experiment(protocol=BaseToNovel(), data=("first", "second"), plans=plans)
+        setups = (MethodSetup("atprompt", settings=settings),)
+        experiment = Experiment(protocol=BaseToNovel(), data=("first", "second"), methods=setups)
         check_methods(experiment, RunContext(clip), [noise_dataset("first"), noise_dataset("second")])
 
     def test_a_file_that_lacks_the_second_data_set(self, small_clip: Clip, tmp_path: Path) -> None:
@@ -136,8 +135,8 @@ class TestBeforeTheFirstRun:
 def test_a_record_holds_the_words(small_clip: Clip, tmp_path: Path) -> None:
     given = AtPromptSettings(words=words_file(tmp_path, {"noise": ["sea"]}), tokens=1)
     context = RunContext(small_clip, training=TrainOptions(epochs=2))
-    plan = Plan("atprompt", settings=given)
-    record = run_one(context, context.resolve(BaseToNovel(), [noise_dataset()], plan, seed=1, shots=2))
+    setup = MethodSetup("atprompt", settings=given)
+    record = run_one(context, context.resolve(BaseToNovel(), [noise_dataset()], setup, seed=1, shots=2))
     assert record["settings"]["method"]["attributes"] == "sea"
     assert record["settings"]["method"]["words"] is None
     assert record["settings"]["train"]["batch"] == 32
@@ -145,12 +144,14 @@ def test_a_record_holds_the_words(small_clip: Clip, tmp_path: Path) -> None:
     assert record["trainable_parameters"] == 2 * 22
 
 
-def trained(plan: Plan, given: TrainOptions, dataset: str = "Food101") -> TrainSettings:
-    return resolve_settings(BaseToNovel(), plan, dataset, 16, given)[1]
+def trained(setup: MethodSetup, given: TrainOptions, dataset: str = "Food101") -> TrainSettings:
+    return resolve_settings(BaseToNovel(), setup, dataset, 16, given)[1]
 
 
 def test_each_base_trains_as_published() -> None:
-    coop, maple = (Plan("atprompt", settings=AtPromptSettings(base=base)) for base in ("coop", "maple"))
+    coop, maple = (
+        MethodSetup("atprompt", settings=AtPromptSettings(base=base)) for base in ("coop", "maple")
+    )
     assert trained(coop, TrainOptions()) == TrainSettings(optimizer="sgd", lr=0.002, epochs=100, batch=32)
     want = TrainSettings(optimizer="sgd", lr=0.0035, epochs=7, batch=4)
     assert trained(maple, TrainOptions(epochs=7)) == want

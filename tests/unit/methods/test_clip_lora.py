@@ -14,8 +14,8 @@ from dear.adapters.attention import attention_maps
 from dear.adapters.export import Tower
 from dear.backbone.clip import Clip, tensors_hash
 from dear.data.sources.benchmarks import benchmarks
-from dear.evaluation.plan import Plan
 from dear.evaluation.protocols.few_shot import FewShot
+from dear.evaluation.resolve import MethodSetup
 from dear.evaluation.run_context import RunContext
 from dear.evaluation.runs import run_one
 from dear.methods.clip_lora import ClipLoraSettings
@@ -139,7 +139,7 @@ def test_templates_are_of_the_benchmarks() -> None:
 def test_a_run_as_published_but_for_its_length(small_clip: Clip, tmp_path: Path) -> None:
     """With 2 shots of 4 classes and 5 steps a shot: 10 steps of 8 images, each an epoch; then 3 epochs."""
     context = RunContext(small_clip, training=TrainOptions(steps_per_shot=5))
-    run = context.resolve(FewShot(), [noise_dataset()], Plan("clip-lora"), seed=1, shots=2)
+    run = context.resolve(FewShot(), [noise_dataset()], MethodSetup("clip-lora"), seed=1, shots=2)
     assert (run.training.batch, run.training.lr, run.training.crop) == (32, 2e-4, 0.08)
     record = run_one(context, run, out=tmp_path)
     rates = [epoch["lr"] for epoch in record["train"]["epochs"]]
@@ -148,5 +148,5 @@ def test_a_run_as_published_but_for_its_length(small_clip: Clip, tmp_path: Path)
     assert rates[5] == pytest.approx(1e-6 + (2e-4 - 1e-6) / 2)
     assert rates[-1] > 1e-6
     short = RunContext(small_clip, training=TrainOptions(epochs=3))
-    run = short.resolve(FewShot(), [noise_dataset()], Plan("clip-lora"), seed=1, shots=2)
+    run = short.resolve(FewShot(), [noise_dataset()], MethodSetup("clip-lora"), seed=1, shots=2)
     assert len(run_one(short, run)["train"]["epochs"]) == 3

@@ -18,9 +18,8 @@ from dear.backbone.clip import Clip
 from dear.backbone.head_contributions import head_contributions
 from dear.errors import RoleTableError
 from dear.evaluation.metrics import evaluate
-from dear.evaluation.plan import Plan
 from dear.evaluation.protocols.base_to_novel import BaseToNovel
-from dear.evaluation.resolve import run_name
+from dear.evaluation.resolve import MethodSetup, run_name
 from dear.evaluation.run_context import RunContext
 from dear.evaluation.runs import run_one
 from dear.methods.base import Method, TrainingImages
@@ -287,11 +286,11 @@ def test_a_bundle_knows_its_classes(
 
 
 def test_a_run_and_its_name(small_clip: Clip) -> None:
-    plan = Plan("dear+", settings=DearPlusSettings(views=1))
+    setup = MethodSetup("dear+", settings=DearPlusSettings(views=1))
     context = RunContext(small_clip, roles=table(small_clip))
-    run = context.resolve(BaseToNovel(), [noise_dataset()], plan, seed=1, shots=2)
+    run = context.resolve(BaseToNovel(), [noise_dataset()], setup, seed=1, shots=2)
     record = run_one(context, run)
     assert set(record["fusion_weights"]) == {"cls", "color", "object", "texture"}
-    name = run_name(BaseToNovel(), "tiles", plan, 1, 2, "0123456789")
+    name = run_name(BaseToNovel(), "tiles", setup, 1, 2, "0123456789")
     assert name == "tiles-dear-plus-2shot-seed1-01234567"
     assert METHOD.folder == "dear_plus"

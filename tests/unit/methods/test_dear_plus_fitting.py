@@ -92,7 +92,7 @@ def test_shrinkage_is_where_refits_without_each_image_make_it_likeliest() -> Non
     for shrinkage in SHRINKAGES:
         squares, determinants = list[float](), list[float]()
         for item, label in enumerate(LABELS.tolist()):
-            others, images = torch.arange(len(LABELS)) != item, int((LABELS == label).sum())
+            others, images = torch.arange(len(LABELS)) != item, int((label == LABELS).sum())
             means, covariance, _ = slow(points[others], LABELS[others], shrinkage)
             squares.append(-2 * log_normal(points[item, 0], means[label], images / (images - 1) * covariance))
             determinants.append(float(torch.linalg.slogdet(covariance)[1]))
@@ -107,7 +107,7 @@ def test_shrinkage_is_where_refits_without_each_image_make_it_likeliest() -> Non
 
 def test_the_covariance_of_single_images_is_that_of_all() -> None:
     points, labels, spread = views(), torch.arange(len(LABELS)), 1.5
-    fitted = Gaussians.of_single_images(points, labels, len(labels), SHRINKAGE, spread)
+    fitted = Gaussians(points, labels, len(labels), SHRINKAGE, spread)
     around = points.flatten(0, 1) - points.mean(dim=(0, 1))
     total = around.T @ around / len(around)
     covariance = 0.8 * total + 0.2 * total.trace() / EMBED * torch.eye(EMBED).double()
@@ -145,6 +145,12 @@ def test_views_that_never_differ_say_nothing() -> None:
     distances = fitted.left_out(torch.full((1, CLASSES), 0.25, dtype=torch.float64))
     assert not distances.to_classes.any()
     assert not distances.to_centres.any()
+    for count in (len(LABELS), CLASSES):  # the last with one image a class
+        views, labels = constant[:count], LABELS if count > CLASSES else torch.arange(CLASSES)
+        few = examples(views, drawn(CLASSES, EMBED), labels)
+        found = fit(few, views.unsqueeze(2), [True], DearPlusSettings())
+        assert not found.means.any()
+        assert bool(found.strengths.isfinite().all())
 
 
 def test_the_correction_is_where_the_objective_has_no_slope() -> None:

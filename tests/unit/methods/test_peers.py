@@ -12,8 +12,8 @@ import torch
 from dear.backbone.clip import Clip
 from dear.errors import SettingsError
 from dear.evaluation.metrics import evaluate
-from dear.evaluation.plan import Plan
 from dear.evaluation.protocols.base_to_novel import BaseToNovel
+from dear.evaluation.resolve import MethodSetup
 from dear.evaluation.run_context import RunContext
 from dear.evaluation.runs import run_one
 from dear.methods.base import Method
@@ -28,8 +28,8 @@ CLASSES = ["red circle on the sea", "house", "green tree"]
 LABELS = torch.tensor([2, 0])
 
 
-def made(context: RunContext, plan: Plan) -> dict[str, Any]:
-    run = context.resolve(BaseToNovel(), [noise_dataset()], plan, seed=1, shots=2)
+def made(context: RunContext, setup: MethodSetup) -> dict[str, Any]:
+    run = context.resolve(BaseToNovel(), [noise_dataset()], setup, seed=1, shots=2)
     return run_one(context, run)
 
 
@@ -105,9 +105,9 @@ class TestCoOp:
             method.set_classes(["house"], ["a photo of a {}"])
 
     def test_which_has_no_base_to_novel(self, small_clip: Clip) -> None:
-        plan = Plan("coop", settings=CoOpSettings(class_specific=True))
+        setup = MethodSetup("coop", settings=CoOpSettings(class_specific=True))
         with pytest.raises(SettingsError, match="coop with these settings cannot score classes"):
-            made(RunContext(small_clip), plan)
+            made(RunContext(small_clip), setup)
 
 
 def test_the_chunks_of_cocoop_change_nothing(make_small_clip: Callable[..., Clip]) -> None:
@@ -209,7 +209,7 @@ def test_a_run_as_published(name: str, small_clip: Clip) -> None:
     """Two epochs of it on noise: the record says what the method ran with."""
     options = TrainOptions(epochs=2)
     context = RunContext(small_clip, training=options)
-    record = made(context, Plan(name))
+    record = made(context, MethodSetup(name))
     published = METHODS[name].settings.training
     assert record["settings"]["train"]["batch"] == published["batch"]
     assert record["settings"]["train"]["optimizer"] == published.get("optimizer", "adamw")

@@ -9,8 +9,8 @@ import torch
 from dear.backbone.clip import Clip
 from dear.data.images.transforms import view_numbers
 from dear.errors import SettingsError
-from dear.evaluation.plan import Plan
 from dear.evaluation.protocols.base_to_novel import BaseToNovel
+from dear.evaluation.resolve import MethodSetup
 from dear.evaluation.run_context import RunContext
 from dear.evaluation.runs import run_one
 from dear.methods.prograd import ProGradSettings
@@ -123,8 +123,8 @@ def test_templates_of_the_authors() -> None:
 
 def test_a_run_as_published(small_clip: Clip) -> None:
     context = RunContext(small_clip, training=TrainOptions(epochs=2))
-    plan = Plan("prograd", settings=ProGradSettings(tokens=5))
-    record = run_one(context, context.resolve(BaseToNovel(), [noise_dataset()], plan, seed=1, shots=2))
+    setup = MethodSetup("prograd", settings=ProGradSettings(tokens=5))
+    record = run_one(context, context.resolve(BaseToNovel(), [noise_dataset()], setup, seed=1, shots=2))
     assert (record["settings"]["train"]["optimizer"], record["settings"]["train"]["batch"]) == ("sgd", 32)
     assert {"loss", "general"} <= set(record["train"]["epochs"][0])
     assert record["trainable_parameters"] == 5 * 22

@@ -13,10 +13,9 @@ from torch.nn.functional import cross_entropy, normalize
 
 from dear.backbone.clip import Clip
 from dear.errors import SettingsError
-from dear.evaluation.plan import Plan
 from dear.evaluation.protocols.base_to_novel import BaseToNovel
 from dear.evaluation.protocols.few_shot import FewShot
-from dear.evaluation.resolve import resolve_settings
+from dear.evaluation.resolve import MethodSetup, resolve_settings
 from dear.evaluation.run_context import RunContext
 from dear.evaluation.runs import run_one
 from dear.methods.provp import ProVpSettings
@@ -94,7 +93,7 @@ def test_templates_of_benchmarks_are_worded_as_the_authors_do(small_clip: Clip) 
 
 @pytest.mark.parametrize(("shots", "epochs", "weight"), [(1, 50, 0), (2, 100, 0), (4, 100, 0), (16, 200, 1)])
 def test_few_shot(shots: int, epochs: int, weight: float) -> None:
-    found, training = resolve_settings(FewShot(), Plan("provp"), "Food101", shots, TrainOptions())
+    found, training = resolve_settings(FewShot(), MethodSetup("provp"), "Food101", shots, TrainOptions())
     assert found.settings == ProVpSettings(tokens=50, ref_weight=weight)
     assert (training.epochs, training.lr, training.weight_decay) == (epochs, 0.1, 5e-4)
 
@@ -102,7 +101,7 @@ def test_few_shot(shots: int, epochs: int, weight: float) -> None:
 def test_a_run_as_published(small_clip: Clip) -> None:
     """Two epochs of it on noise."""
     context = RunContext(small_clip, training=TrainOptions(epochs=2))
-    run = context.resolve(BaseToNovel(), [noise_dataset()], Plan("provp"), seed=1, shots=2)
+    run = context.resolve(BaseToNovel(), [noise_dataset()], MethodSetup("provp"), seed=1, shots=2)
     record = run_one(context, run)
     train = record["settings"]["train"]
     assert (train["optimizer"], train["batch"], train["weight_decay"]) == ("sgd", 32, 1e-3)

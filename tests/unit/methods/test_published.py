@@ -14,14 +14,13 @@ from cyclopts import App
 from dear.cli.parsing import OPTIONS, with_method_settings
 from dear.cli.run import few_shot
 from dear.errors import SettingsError
-from dear.evaluation.plan import Plan
 from dear.evaluation.protocols import PROTOCOLS
 from dear.evaluation.protocols.base import Protocol
 from dear.evaluation.protocols.base_to_novel import BaseToNovel
 from dear.evaluation.protocols.few_shot import FewShot
 from dear.evaluation.protocols.transfer import CrossDataset
 from dear.evaluation.recipe import load_recipe
-from dear.evaluation.resolve import resolve_settings
+from dear.evaluation.resolve import MethodSetup, resolve_settings
 from dear.methods.coop import CoOpSettings
 from dear.methods.declaration import MethodSettings, read_published_rows
 from dear.methods.mmrl import MmrlSettings
@@ -29,8 +28,10 @@ from dear.methods.registry import METHODS
 from dear.training.settings import TrainOptions, TrainSettings
 
 
-def settled(protocol: Protocol, plan: Plan, dataset: str = "stamped-tiles", shots: int = 16, **given: object):  # type: ignore[no-untyped-def]
-    return resolve_settings(protocol, plan, dataset, shots, TrainOptions(**given))
+def settled(
+    protocol: Protocol, setup: MethodSetup, dataset: str = "stamped-tiles", shots: int = 16, **given: object
+):  # type: ignore[no-untyped-def]
+    return resolve_settings(protocol, setup, dataset, shots, TrainOptions(**given))
 
 
 @pytest.mark.parametrize(
@@ -38,7 +39,7 @@ def settled(protocol: Protocol, plan: Plan, dataset: str = "stamped-tiles", shot
     [("Food101", 1, 50), ("Food101", 2, 100), ("Food101", 4, 100), ("Food101", 8, 200), ("ImageNet", 16, 50)],
 )
 def test_coop_in_few_shot(dataset: str, shots: int, epochs: int) -> None:
-    found, training = settled(FewShot(), Plan("coop"), dataset, shots)
+    found, training = settled(FewShot(), MethodSetup("coop"), dataset, shots)
     assert found.settings == CoOpSettings(tokens=16, words="")
     assert (training.epochs, training.batch, training.lr) == (epochs, 32, 0.002)
     assert "few-shot" in found.rows
@@ -46,13 +47,13 @@ def test_coop_in_few_shot(dataset: str, shots: int, epochs: int) -> None:
 
 def test_base_to_novel_is_as_declared() -> None:
     for name, method in METHODS.items():
-        found, training = settled(BaseToNovel(), Plan(name))
+        found, training = settled(BaseToNovel(), MethodSetup(name))
         assert (found.settings, found.rows) == (method.settings(), ())
         assert training == TrainOptions().over(method.settings.training)
 
 
 def test_what_is_given_stays() -> None:
-    own = Plan("coop", settings=CoOpSettings(tokens=7))
+    own = MethodSetup("coop", settings=CoOpSettings(tokens=7))
     found, training = settled(FewShot(), own, shots=1, epochs=3)
     assert (found.settings.tokens, found.settings.words) == (7, "")
     assert training.epochs == 3
@@ -61,13 +62,13 @@ def test_what_is_given_stays() -> None:
 
 
 def test_transfer() -> None:
-    found, training = settled(CrossDataset(), Plan("mmrl"), "source")
+    found, training = settled(CrossDataset(), MethodSetup("mmrl"), "source")
     assert (found.settings.regularisation, found.settings.reg_weight) == ("uniform", 0.2)
     assert (training.epochs, training.warmup_epochs, training.batch) == (1, 0, 32)
-    assert settled(CrossDataset(), Plan("mmrl"), epochs=1)[1].epochs == 1  # no warm-up of all epochs
-    found, training = settled(CrossDataset(), Plan("maple"))
+    assert settled(CrossDataset(), MethodSetup("mmrl"), epochs=1)[1].epochs == 1  # no warm-up of all epochs
+    found, training = settled(CrossDataset(), MethodSetup("maple"))
     assert (found.settings.depth, training.lr, training.epochs) == (3, 0.0026, 2)
-    found, _ = settled(FewShot(), Plan("promptsrc"), "SUN397")
+    found, _ = settled(FewShot(), MethodSetup("promptsrc"), "SUN397")
     assert (found.settings.average_mean, found.settings.average_std) == (30.0, 30.0)
     assert found.rows == ("few-shot", "few-shot, mean around 30")
 
@@ -110,7 +111,7 @@ def resolved_everywhere(name: str, settings: MethodSettings) -> Iterator[MethodS
     for dataset in {"photos", "EuroSAT", *(dataset for row in rows for dataset in row.data)}:
         for kind in PROTOCOLS.values():
             for number in shots:
-                found, _ = settled(kind(), Plan(name, settings=settings), dataset, number)
+                found, _ = settled(kind(), MethodSetup(name, settings=settings), dataset, number)
                 yield found.settings.for_data(dataset)
 
 
@@ -122,7 +123,7 @@ def test_a_field_set_to_its_default_runs(name: str, tmp_path: Path) -> None:
     items = [{"method": name, "label": field, "settings": {field: defaults[field]}} for field in defaults]
     recipe = tmp_path / "recipe.yaml"
     recipe.write_text(yaml.safe_dump({"protocol": "few-shot", "out": "runs", "methods": items}))
-    by_recipe = {plan.label: plan.settings for plan in load_recipe(recipe).plans}
+    by_recipe = {setup.label: setup.settings for setup in load_recipe(recipe).methods}
     app = App(default_command=with_method_settings(few_shot, [name]), default_parameter=OPTIONS)
     for field, default in defaults.items():
         made: list[MethodSettings] = [declared.settings(**{field: default}), by_recipe[field]]
@@ -154,7 +155,7 @@ def test_the_value_for_a_data_set_is_the_users() -> None:
 @pytest.mark.parametrize("settings", [{"tokens": 4}, MmrlSettings()])
 def test_a_plan_takes_the_settings_of_its_method(settings: object) -> None:
     with pytest.raises(SettingsError, match=f"coop takes CoOpSettings, not {type(settings).__name__}"):
-        Plan("coop", settings=settings)
+        MethodSetup("coop", settings=settings)
 
 
 def test_copies_know_what_was_set() -> None:

@@ -20,11 +20,10 @@ from dear.backbone.convert import to_towers
 from dear.backbone.precision import half
 from dear.data.sources.benchmarks import benchmarks
 from dear.errors import SettingsError
-from dear.evaluation.plan import Plan
 from dear.evaluation.protocols.base_to_novel import BaseToNovel
 from dear.evaluation.protocols.few_shot import FewShot
 from dear.evaluation.protocols.transfer import CrossDataset, DomainGeneralization
-from dear.evaluation.resolve import resolve_settings
+from dear.evaluation.resolve import MethodSetup, resolve_settings
 from dear.evaluation.run_context import RunContext
 from dear.evaluation.runs import run_one
 from dear.methods.registry import build_method, frozen_clip
@@ -257,7 +256,7 @@ def test_an_export_has_each_layer_once(small_clip: Clip) -> None:
 
 def test_a_run_as_published(small_clip: Clip) -> None:
     run = RunContext(small_clip, training=TrainOptions(epochs=2)).resolve(
-        BaseToNovel(), [noise_dataset()], Plan("skip"), seed=1, shots=2
+        BaseToNovel(), [noise_dataset()], MethodSetup("skip"), seed=1, shots=2
     )
     record = run_one(RunContext(small_clip, training=TrainOptions(epochs=2)), run)
     settings = record["settings"]
@@ -270,7 +269,7 @@ def test_a_run_as_published(small_clip: Clip) -> None:
 
 def test_rates() -> None:
     def rates(protocol: Any, dataset: str) -> tuple[float, float, float, int, int]:
-        found, training = resolve_settings(protocol, Plan("skip"), dataset, 16, TrainOptions())
+        found, training = resolve_settings(protocol, MethodSetup("skip"), dataset, 16, TrainOptions())
         image = training.lr * found.settings.image_rate
         return training.lr, image, training.warmup_lr, training.warmup_epochs, training.epochs
 

@@ -13,12 +13,11 @@ from torch.nn.functional import cross_entropy, l1_loss, normalize
 from dear.backbone.clip import Clip
 from dear.errors import DearError, SettingsError
 from dear.evaluation.experiment import Experiment
-from dear.evaluation.plan import Plan
 from dear.evaluation.protocols.base import Protocol
 from dear.evaluation.protocols.base_to_novel import BaseToNovel
 from dear.evaluation.protocols.few_shot import FewShot
 from dear.evaluation.protocols.transfer import CrossDataset
-from dear.evaluation.resolve import resolve_settings
+from dear.evaluation.resolve import MethodSetup, resolve_settings
 from dear.evaluation.run_context import RunContext
 from dear.evaluation.runs import check_methods, run_one
 from dear.methods.base import TrainingImages
@@ -254,8 +253,8 @@ class TestOtherClasses:
 
 class TestDescriptions:
     def check(self, clip: Clip, settings: TacSettings, protocol: Protocol | None = None) -> None:
-        plans = (Plan("tac", settings=settings),)
-        experiment = Experiment(protocol=protocol or BaseToNovel(), data=("first", "second"), plans=plans)
+        setups = (MethodSetup("tac", settings=settings),)
+        experiment = Experiment(protocol=protocol or BaseToNovel(), data=("first", "second"), methods=setups)
         check_methods(experiment, RunContext(clip), [noise_dataset("first"), noise_dataset("second")])
 
     def settings(self, path: Path, **options: Any) -> TacSettings:
@@ -327,9 +326,9 @@ class TestDescriptions:
 
     def test_a_record_names_them(self, small_clip: Clip, tmp_path: Path) -> None:
         def record(**options: Any) -> Any:
-            plan = Plan("tac", settings=TacSettings(**SMALL | options))
+            setup = MethodSetup("tac", settings=TacSettings(**SMALL | options))
             context = RunContext(small_clip, training=TrainOptions(epochs=2))
-            run = context.resolve(BaseToNovel(), [noise_dataset()], plan, seed=1, shots=2)
+            run = context.resolve(BaseToNovel(), [noise_dataset()], setup, seed=1, shots=2)
             return run_one(context, run)["settings"]
 
         plain = record()
@@ -362,7 +361,7 @@ def test_settings_that_are_refused(options: dict[str, Any], message: str) -> Non
     ("protocol", "tokens", "epochs", "crop"), [(FewShot(), 5, 20, 0.4), (CrossDataset(), 10, 5, 0.8)]
 )
 def test_it_trains_as_published(protocol: Protocol, tokens: int, epochs: int, crop: float) -> None:
-    found, training = resolve_settings(protocol, Plan("tac"), "ImageNet", 16, TrainOptions())
+    found, training = resolve_settings(protocol, MethodSetup("tac"), "ImageNet", 16, TrainOptions())
     settings = found.settings
     assert isinstance(settings, TacSettings)
     assert (settings.image_tokens, settings.text_tokens) == (tokens, tokens)

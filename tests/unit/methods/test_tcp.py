@@ -11,8 +11,8 @@ from dear.backbone.attention import causal_bias
 from dear.backbone.clip import Clip, fill
 from dear.data.sources.benchmarks import benchmarks
 from dear.errors import SettingsError
-from dear.evaluation.plan import Plan
 from dear.evaluation.protocols.base_to_novel import BaseToNovel
+from dear.evaluation.resolve import MethodSetup
 from dear.evaluation.run_context import RunContext
 from dear.evaluation.runs import run_one
 from dear.methods.registry import build_method
@@ -128,7 +128,7 @@ def test_names_that_do_not_fit_are_cut(small_clip: Clip) -> None:
 
 def test_a_run_as_published(small_clip: Clip) -> None:
     context = RunContext(small_clip, training=TrainOptions(epochs=2))
-    run = context.resolve(BaseToNovel(), [noise_dataset()], Plan("tcp"), seed=1, shots=2)
+    run = context.resolve(BaseToNovel(), [noise_dataset()], MethodSetup("tcp"), seed=1, shots=2)
     record = run_one(context, run)
     settings = record["settings"]
     assert (settings["train"]["optimizer"], settings["train"]["batch"]) == ("adam", 32)

@@ -2,11 +2,9 @@
 
 import csv
 import io
-import xml.etree.ElementTree as ElementTree
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 from matplotlib.figure import Figure
@@ -25,7 +23,7 @@ from dear.report.evaluation_page import (
     reliability_diagram,
     write_evaluation_page,
 )
-from dear.report.mistakes import Mistakes, classes_grid, confusion_map, mistakes_section
+from dear.report.mistakes import Mistakes, classes_grid, mistakes_section
 
 LABELS = torch.tensor([0] * 5 + [1] * 3 + [2] * 3)
 GUESSES = torch.tensor([0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2])
@@ -74,13 +72,6 @@ def test_all_files_are_written_and_the_page_needs_no_other(tmp_path: Path) -> No
     assert "No such thing: it needs more." in text
 
 
-def test_the_figures_files_stand_alone(tmp_path: Path) -> None:
-    files = {path.name: path for path in write_evaluation_page(tmp_path, evaluation())}
-    svg = ElementTree.fromstring(files["figure-reliability.svg"].read_text())
-    assert svg.tag == "{http://www.w3.org/2000/svg}svg"
-    assert "color: #000; background: #fff" in svg.attrib["style"]
-
-
 def test_a_bar_is_as_wide_as_its_bin() -> None:
     bins = (Bin(0.0, 0.5, 3, 0.4, 0.3), Bin(0.5, 0.6, 2, 0.55, 0.5), Bin(0.6, 1.0, 0, 0.0, 0.0))
     figure = Figure()
@@ -124,16 +115,6 @@ def test_the_worst_class_comes_first_after_the_means() -> None:
     assert means[3].mean == pytest.approx(100 * (6 / 8 + 4 / 7 + 6 / 7) / 3)
 
 
-def test_pairs_are_the_most_frequent_confusions() -> None:
-    found = MISTAKES.frequent_pairs()
-    assert found == [(CLASSES[0], "blue", 2, 0.4), ("blue", CLASSES[2], 1, pytest.approx(1 / 3))]
-
-
-def test_names_of_many_classes_stay_out_of_the_matrix() -> None:
-    drawing = confusion_map(np.eye(61, dtype=int), [f"class {number}" for number in range(61)])
-    assert "class 7<" not in drawing.svg
-
-
 def test_many_classes_have_a_list_of_confusions_for_a_matrix(tmp_path: Path) -> None:
     """The classes of a stranger's bundle: a matrix of 15,000 would take more than 10 GB."""
     many = replace(MISTAKES, classes=(*CLASSES, *(f"class {number}" for number in range(998))))
@@ -151,16 +132,6 @@ def test_many_classes_have_a_list_of_confusions_for_a_matrix(tmp_path: Path) -> 
         [blue, green, "1"],
         [green, green, "3"],
     ]
-
-
-def test_what_there_is_nothing_for_is_left_out(tmp_path: Path) -> None:
-    without = mistakes_section(replace(MISTAKES, examples=MISTAKES.examples[:0]), [])
-    bare = replace(evaluation(), mistakes=without, epochs=(), attention=(), features=None, notes=())
-    assert {*bare.figures()} == {"confusion", "reliability"}
-    text = write_evaluation_page(tmp_path, bare)[0].read_text()
-    for heading in ("learning", "attention", "features", "notes"):
-        assert f'id="{heading}"' not in text
-    assert "most confident mistakes" not in text
 
 
 def test_a_place_that_cannot_be_written_is_told_at_once(tmp_path: Path) -> None:

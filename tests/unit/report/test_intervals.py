@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from dear.report.intervals import gain_interval, half_width, paired, share_interval
+from dear.report.intervals import gain_interval, half_width, share_interval
 
 
 def test_student_t() -> None:
@@ -13,7 +13,6 @@ def test_student_t() -> None:
     # Standard deviation 1 of three values; two degrees of freedom: t = (2p - 1) / sqrt(2 p (1 - p)), exact.
     quantile = 0.95 / math.sqrt(2 * 0.975 * 0.025)
     assert half_width([3.0, 4.0, 5.0]) == pytest.approx(quantile / math.sqrt(3))
-    assert paired([3.0, 5.0], [1.0, 5.0]) == (1, None)
 
 
 def test_intervals_of_shares() -> None:

@@ -1,12 +1,10 @@
 """Figures that compare methods: gains by hand, labels that cover nothing; and the table of many methods."""
 
 import xml.etree.ElementTree as ElementTree
-from itertools import combinations
 from typing import Any, cast
 
 import pytest
 from matplotlib.figure import Figure
-from matplotlib.transforms import Bbox
 
 from dear.report.base_to_novel import Entry, base_to_novel_table, costs_of
 from dear.report.drawing import Drawing
@@ -20,7 +18,6 @@ from dear.report.method_plots import (
     gain_bars,
     gains,
     mean_curves,
-    place_labels,
     training_curves,
 )
 from tests.unit.report.samples import record, report_html
@@ -59,24 +56,6 @@ def test_gains_by_hand() -> None:
     assert gain_bars(base_to_novel_table(records[:1]), "zero-shot") is None
 
 
-def test_labels_cover_neither_each_other_nor_points() -> None:
-    figure = Figure(figsize=(4.7, 4.0), layout="constrained")
-    axes = figure.add_subplot()
-    axes.set_xscale("log")
-    points = {f"method-{at}": (10 ** (3 + 0.03 * at), 70 + 0.4 * (at % 3)) for at in range(16)}
-    axes.scatter(*zip(*points.values(), strict=True), s=26)
-    axes.margins(0.16, 0.14)
-    figure.draw_without_rendering()
-    boxes = [label.get_window_extent() for label in place_labels(axes, points)]
-    assert len(boxes) == 16
-    assert not [pair for pair in combinations(boxes, 2) if Bbox.intersection(*pair) is not None]
-    inside = axes.get_window_extent()
-    for box in boxes:
-        assert inside.x0 <= box.x0 < box.x1 <= inside.x1
-        assert inside.y0 <= box.y0 < box.y1 <= inside.y1
-        assert not any(box.contains(*axes.transData.transform(point)) for point in points.values())
-
-
 def compared(**seconds: float) -> Drawing | None:
     """The figure of methods that have 17,670 parameters, but zero-shot, and an HM of 50."""
     made = [
@@ -109,10 +88,7 @@ def test_costs_leave_out_what_is_not_known() -> None:
     assert compared(dear=8.0) is None
 
 
-@pytest.mark.parametrize(
-    ("costs", "most"),
-    [((3.9, 20.2), 9), ((17_670.0, 18_100.0), 6), ((5.0, 5.0), 5), ((1.0, 150.0), 12), ((10.0, 3e6), 12)],
-)
+@pytest.mark.parametrize(("costs", "most"), [((3.9, 20.2), 9), ((5.0, 5.0), 5), ((10.0, 3e6), 12)])
 def test_an_axis_of_costs_has_some_numbers(costs: tuple[float, float], most: int) -> None:
     axes = Figure().add_subplot()
     axes.scatter(costs, (60.0, 70.0))
@@ -124,13 +100,6 @@ def test_an_axis_of_costs_has_some_numbers(costs: tuple[float, float], most: int
     inside = [label for label, at in zip(labels, locations, strict=True) if low <= at <= high and label]
     assert (1 if costs[0] == costs[1] else 2) <= len(inside) <= most
     assert len({*inside}) == len(inside)
-
-
-def test_second_is_explained_only_where_there_is_one() -> None:
-    two = [record("tools", method, at, at) for method, at in (("zero-shot", 0.5), ("dear", 0.6))]
-    assert "underlined" not in report_page(title="t", records=two).text
-    three = [*two, record("tools", "coop", 0.55, 0.55)]
-    assert "underlined: second" in report_page(title="t", records=three).text
 
 
 def test_many_methods_stand_below_each_other_with_the_average_last() -> None:
@@ -146,10 +115,6 @@ def test_many_methods_stand_below_each_other_with_the_average_last() -> None:
     row = row[: row.index("</tr>")]
     assert row.count("<strong>60.00</strong>") == 3
     assert row.count("75.0 / 50.0") == 3
-
-
-def test_a_report_without_the_reference_has_no_gains() -> None:
-    assert "gains" not in {one.name for one in report_page(title="t", records=runs(MANY[1:])).drawings}
 
 
 def test_the_validation_accuracy_of_the_epochs_is_drawn_where_it_is_known() -> None:

@@ -10,7 +10,6 @@ import numpy as np
 from dear.evaluation.predictions import save_predictions
 from dear.evaluation.records import read_record
 from dear.report.folder import write_folder_report
-from dear.report.records import distinct, distinct_by_key
 from tests.unit.report.samples import predictions, record
 
 CAFE = os.fsdecode(b"caf\xe9.png")
@@ -46,15 +45,6 @@ def test_files_of_long_names(tmp_path: Path) -> None:
     files = [file.name for file in write_folder_report(tmp_path).files]
     assert len({name for name in files if name.startswith("figure-confusion-")}) == 2
     assert max(map(len, files)) < 128
-
-
-def test_distinct_values() -> None:
-    """Equal are 1 and 1.0, lists, and mappings in any order."""
-    values = [1, "1", 1.0, [1, {"a": [2]}], {"a": 1, "b": []}, None, {"b": [], "a": 1.0}, [1.0, {"a": [2]}]]
-    assert distinct(values) == [1, "1", [1, {"a": [2]}], {"a": 1, "b": []}, None]
-    assert distinct_by_key([{"a": 1, "b": [2]}, {"b": [2], "c": 3}, {"b": [4]}]) == {
-        "a": [1, None], "b": [[2], [4]], "c": [3, None],
-    }  # fmt: skip
 
 
 def test_no_control_character_of_a_record_reaches_a_text(tmp_path: Path) -> None:

@@ -3,9 +3,6 @@
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-from dear.errors import OutputError
 from dear.report import roles_plots
 from dear.report.drawing import concept_styles
 from dear.report.roles_page import roles_page, write_roles_page
@@ -94,15 +91,3 @@ def test_what_the_figures_say() -> None:
     assert roles_plots.concept_order(table()) == ["color", "shape", "animal", "style"]
     looks = concept_styles([str(i) for i in range(35)])
     assert len(set(looks.values())) == 35
-
-
-def test_nothing_to_draw() -> None:
-    assert roles_plots.concept_map(table(heads=[])) is None
-    assert roles_plots.entropy_histogram(table(heads=[])) is None
-    assert roles_plots.phrase_map(table(evidence={})) is None
-
-
-def test_a_place_that_cannot_be_written(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("mine")
-    with pytest.raises(OutputError, match="cannot write the report"):
-        write_roles_page(tmp_path / "file" / "roles.html", table())

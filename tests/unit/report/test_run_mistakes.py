@@ -152,7 +152,7 @@ def test_pictures_are_shown_while_they_are_there(run: Write, tmp_path: Path) -> 
     made = run("tools", "coop", predictions([[1, 1], [], [2]], **files))
     (one,) = mistakes_by_part([made])
     section = one.section("confusion")
-    assert [(image.title, image.prediction, image.label) for image in section.gallery] == [
+    assert [(image["title"], image["prediction"], image["label"]) for image in section.gallery] == [
         ("a.png", "car 90%", f"{CLASSES[0]} 1%")
     ]
     assert section.unreadable == 1

@@ -2,19 +2,16 @@
 
 import csv
 import io
-import json
-from importlib.resources import files
 from typing import Any
 
 import pytest
 from rich.console import Console
 
 from dear.errors import DataError
-from dear.evaluation.records import check_record
 from dear.report.base_to_novel import paired_grid, published_grid
 from dear.report.grid import Cell, Grid, GridRow, marked
 from dear.report.protocols import tables_of
-from dear.report.published import base_to_novel, paper_method, slips, slips_of, sources
+from dear.report.published import base_to_novel, slips, slips_of
 from tests.unit.report.samples import record, report_html
 
 LAION = {"model": "ViT-B-16", "pretrained": "laion2b_s34b_b88k", "sha256": "cd" * 32}
@@ -145,46 +142,6 @@ def test_transfer_says_what_is_tuned_on_targets_and_never_marks_it() -> None:
     assert "uned on targets" not in grids(records[:1])["cross-dataset"].to_markdown()
 
 
-def test_one_run_under_two_labels_has_two_rows() -> None:
-    records = [record("tools", "dear", 0.5, 0.5, variant=label) | {"key": "one"} for label in ("A", "B")]
-    assert [row.label for row in grids(records)["base-to-novel"].rows[1:3]] == [
-        "Tools: dear (A)", "Tools: dear (B)",
-    ]  # fmt: skip
-
-
-def test_data_sets_of_one_title_are_told_apart() -> None:
-    records = [few("tools", "dear", 1, 0.4), few("toys", "dear", 1, 0.8)]
-    for one in records:
-        one["dataset"]["title"] = "Things"
-    grid = grids(records)["few-shot"]
-    assert cells(grid, "Things (tools): dear") == ["40.00"]
-    assert cells(grid, "Things (toys): dear") == ["80.00"]
-    assert cells(grid, "Average: dear") == ["60.00"]
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"roles": {"source": "ground truth"}}, "mix different role tables"),
-        ({"selection": {"rule": "val"}}, "mix different rules of --select"),
-    ],
-)
-def test_seeds_of_different_kinds_are_not_averaged(changes: dict[str, Any], message: str) -> None:
-    told = {"roles": {"source": "discovered"}, "selection": {"rule": "last"}}
-    one, other = record("tools", "dear", 0.5, 0.5, **told), record("tools", "dear", 0.7, 0.5, seed=2, **told)
-    assert len(tables_of([one, other])) == 1
-    with pytest.raises(DataError, match=message):
-        tables_of([one, other | changes])
-
-
-def test_shuffles_of_one_table_are_one_kind() -> None:
-    runs = [
-        record("tools", "dear", 0.5, 0.5, seed=s, roles={"source": f"shuffled (seed {s}), from a"})
-        for s in (1, 2)
-    ]
-    assert len(tables_of(runs)) == 1
-
-
 def test_sources_of_transfer_are_not_averaged() -> None:
     records = [moved("dear", 0.5, {"toys": 0.2}), moved("dear", 0.9, {"toys": 0.2}, name="cars")]
     records[1]["key"] = "another"
@@ -273,19 +230,6 @@ def test_the_slips_of_the_published_table() -> None:
     assert len(base_to_novel()) == 13 * 12
 
 
-def test_listed_slips_are_of_printed_numbers() -> None:
-    """What the list calls printed is printed in the table, and each slip names its source."""
-    told = json.loads(files("dear.report").joinpath("published", "slips.json").read_text(encoding="utf-8"))
-    numbers = [one for one in told["slips"] if "said" not in one and one["table"] == "base_to_novel"]
-    assert len(numbers) == 3
-    for one in numbers:
-        assert base_to_novel()[one["method"], one["dataset"]][one["measure"]] == one["printed"]
-    assert all(one["source"] for one in told["slips"])
-    assert {slip.method for slip in slips() if slip.dataset is None and slip.source} == {
-        "PromptKD", "ProGrad", "ProVP", "CoOp",
-    }  # fmt: skip
-
-
 def test_slips_stand_only_beside_the_numbers_that_they_concern() -> None:
     assert slips_of("base_to_novel", [("TCP", "DTD")]) == []
     assert slips_of("cross_dataset", [("CLIP", "OxfordPets")]) == []
@@ -301,15 +245,6 @@ def test_slips_stand_only_beside_the_numbers_that_they_concern() -> None:
     ]
     ablation = grids([ablated("EuroSAT", one, 0.5, 0.5) for one in (None, "all-mixed")])["ablation-mask"]
     assert "74.73; elsewhere it is 74.83" in ablation.notes[-1]
-
-
-def test_the_papers_names_are_rows_of_its_table() -> None:
-    rows = {method for method, _ in base_to_novel()}
-    told = sources()["methods"].values()
-    assert {one if isinstance(one, str) else one["name"] for one in told} == rows
-    assert paper_method("atprompt", {"base": "coop"}) == "ATPromptCoOp"
-    assert paper_method("atprompt", {"base": "maple"}) is None
-    assert paper_method("linear-probe") is None
 
 
 def test_best_and_second() -> None:
@@ -355,20 +290,6 @@ def test_signs_that_mean_something_elsewhere() -> None:
     assert "A [/b] title" in console.file.getvalue()  # type: ignore[attr-defined]
 
 
-def test_one_label_with_two_settings_is_refused() -> None:
-    records = [
-        record("tools", "dear", 0.5, 0.5),
-        record("tools", "dear", 0.5, 0.5, seed=2, settings={"method": {"beta": 0.1}, "train": {}}),
-    ]
-    with pytest.raises(DataError, match=r"different settings \(beta: 0\.9, 0\.1\)"):
-        tables_of(records)
-    records[1] = record("toys", "dear", 0.5, 0.5, settings={"train": {"epochs": 3}})
-    with pytest.raises(DataError, match="different training"):
-        tables_of(records)
-    records[1] = record("toys", "dear", 0.5, 0.5, settings={"method": {"beta": 0.1}, "train": {}})
-    assert tables_of(records)  # published settings may differ by data set
-
-
 def test_methods_side_by_side_with_what_they_cost() -> None:
     """Medians of 4, 4, 7 and 40 seconds; the most parameters and the highest peak of any run."""
     runs = [
@@ -384,12 +305,3 @@ def test_methods_side_by_side_with_what_they_cost() -> None:
     assert cells(grid, "dear") == ["75.00", "20.00", "31.58", "1,200", "5.5", "1,017"]
     assert cells(grid, "coop") == ["", "", "", "11", "4.0", "77"]
     assert "base-to-novel-methods" not in grids(runs[:4])
-
-
-def test_records_without_costs_have_none() -> None:
-    runs = [record("tools", method, 0.5, 0.5) for method in ("zero-shot", "dear")]
-    for run in runs:
-        del run["seconds"], run["trainable_parameters"]
-    assert cells(grids(runs)["base-to-novel-methods"], "dear")[3:] == ["", "", ""]
-    with pytest.raises(DataError, match=r"seconds\.test is 'long': it must be a number"):
-        check_record(runs[0] | {"seconds": {"train": 1.0, "test": "long"}})

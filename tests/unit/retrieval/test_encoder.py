@@ -17,7 +17,7 @@ from dear.backbone.clip import Clip
 from dear.backbone.head_contributions import head_contributions, written_subspace
 from dear.cli.main import main
 from dear.data.images.decode import decode
-from dear.errors import DataError, RoleTableError, SettingsError
+from dear.errors import DataError, RoleTableError, SettingsError, UnknownNameError
 from dear.retrieval.build import build_index
 from dear.retrieval.encoder import HeadEncoder, core_heads, encoder_for, head_facts
 from dear.retrieval.index import open_index
@@ -231,7 +231,7 @@ def test_what_is_refused(small_clip: Clip, make_small_clip: MakeClip, tmp_path: 
         index.check(BundleEncoder(small_predictor(small_clip)))
     with pytest.raises(DataError, match="built with other heads"):
         encoder_for(small_clip, roles.shuffled(1), folder, out)
-    with pytest.raises(SettingsError, match=r"texture owns no head .* choose among class, shape, color"):
+    with pytest.raises(UnknownNameError, match="texture"):
         index.query_image(encoder, folder / "0.png", {"texture": 1})
     with pytest.raises(SettingsError, match="words for shape, which the images are not compared by"):
         index.query_image(encoder, folder / "0.png", {"color": 1}, words={"shape": "circle"})
@@ -279,7 +279,7 @@ def test_the_commands(loaded: Clip, tmp_path: Path, capsys: pytest.CaptureFixtur
     ]
     assert main([*query, "red", "--text", "--by", "color"]) == 0
     for words, reason in (
-        ([*query, "red", "--text", "--by", "texture"], "texture owns no head"),
+        ([*query, "red", "--text", "--by", "texture"], "unknown feature"),
         ([*query, "red", "--text", "--by", "color", "--bundle", "DIR"], "omit --bundle"),
         ([*query, "red", "--text", "--by", "color", "--words", "color=red"], "for an image query"),
         ([*ask, "--words", "red"], "as NAME=TEXT"),

@@ -5,11 +5,11 @@ from hashlib import sha256
 from pathlib import Path
 
 import pytest
-from PIL import Image, ImageFont
+from PIL import Image
 
 from dear.errors import OutputError
 from dear.retrieval.results import Hit
-from dear.retrieval.sheet import GAP, LINE, SIDE, _font, _short, contact_sheet, save_sheet
+from dear.retrieval.sheet import GAP, LINE, SIDE, contact_sheet, save_sheet
 from tests.unit.retrieval.solid import SHADES, gallery
 
 
@@ -57,18 +57,3 @@ def test_places_that_are_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     with pytest.raises(OutputError, match="contact sheet"):
         save_sheet(Image.new("RGB", (3, 5)), Path(place))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "folder"]
-
-
-def test_long_names_are_shortened_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An index may hold names of 4,096 letters; each of them was measured again, one letter shorter."""
-    measured, font = list[str](), _font()
-    for text in ("a photo", "W" * 300, "i" * 300, "mixed letters " * 30):
-        slow = text
-        while font.getlength(slow + "…") > SIDE and slow:
-            slow = slow[:-1]
-        assert _short(text, SIDE) == (text if font.getlength(text) <= SIDE else slow + "…")
-    monkeypatch.setattr(
-        ImageFont.FreeTypeFont, "getlength", lambda _, text: measured.append(text) or 7.0 * len(text)
-    )
-    assert _short("x" * 4096, 70) == "x" * 9 + "…"
-    assert len(measured) < 20

@@ -29,7 +29,7 @@ def test_images_that_wait_go_together_and_results_to_their_owners() -> None:
     batcher, results = asyncio.run(submit())
     assert [*map(int, results)] == [*range(0, 22, 2)]
     assert sizes == [4, 4, 3, 1]
-    assert (batcher.images, batcher.batches, batcher.largest, batcher.waiting) == (12, 4, 4, 0)
+    assert (batcher.images, batcher.batches, batcher.largest) == (12, 4, 4)
 
 
 def test_an_error_reaches_its_batch_alone_and_who_has_left_stops_nothing() -> None:

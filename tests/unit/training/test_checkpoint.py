@@ -10,8 +10,8 @@ import torch
 
 from dear.backbone import tiny
 from dear.backbone.clip import Clip
-from dear.evaluation.plan import Plan
 from dear.evaluation.records import read_record
+from dear.evaluation.resolve import MethodSetup
 from dear.evaluation.runs import run_all
 from dear.methods.dear import DearSettings
 from dear.progress import TrainingStep
@@ -92,9 +92,9 @@ def test_a_checkpoint_of_another_version(
 
 def runs(out: Path, **options: Any) -> list[dict[str, Any]]:
     clip = small_clip_of()
-    plan = Plan("dear", settings=DearSettings(first=8))
+    setup = MethodSetup("dear", settings=DearSettings(first=8))
     made = {"shots": 3, "roles": role_table(clip), "training": SHORT, "out": out} | options
-    return run_all(clip, [noise_dataset()], [plan], **made)
+    return run_all(clip, [noise_dataset()], [setup], **made)
 
 
 def numbers(record: dict[str, Any]) -> list[Any]:

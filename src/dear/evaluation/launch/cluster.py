@@ -39,7 +39,7 @@ class Worker:
     def run(self, experiment: Experiment, run: Run) -> tuple[dict[str, Any], bytes | None] | str:
         """The record and the file of predictions, or the message of a DearError."""
         try:
-            with_method(run.plan.method)
+            with_method(run.setup.method)
             record = run_one(**self.runner.prepared(experiment, run))
             predictions = _file(experiment, run, record, ".npz")
             return record, predictions.read_bytes() if predictions.exists() else None
@@ -99,7 +99,7 @@ def _collect(
         except ray.exceptions.RayActorError as error:
             if tries[job] >= TRIES:
                 raise LostWorkerError(
-                    f"{tasks[job][1].dataset}, {tasks[job][1].plan.method}: {TRIES} workers were lost in "
+                    f"{tasks[job][1].dataset}, {tasks[job][1].setup.method}: {TRIES} workers were lost in "
                     "this run. Is there enough memory? Repeat the command to continue."
                 ) from error
             waiting.put_back(job)
@@ -128,7 +128,7 @@ def _stored(
 
 
 def _file(experiment: Experiment, run: Run, record: Mapping[str, Any], ending: str) -> Path:
-    parts = record["dataset"]["name"], run.plan, run.seed, run.shots, record["key"]
+    parts = record["dataset"]["name"], run.setup, run.seed, run.shots, record["key"]
     return experiment.out / f"{run_name(run.protocol, *parts)}{ending}"
 
 

@@ -182,8 +182,8 @@ def planned_runs(
                     done = runner.existing(experiment, run) is not None
             except DearError as error:
                 reason = reason or str(error)
-            plan = run.plan
-            runs.append(PlannedRun(run.dataset, plan.method, plan.variant, run.seed, run.shots, done))
+            setup = run.setup
+            runs.append(PlannedRun(run.dataset, setup.method, setup.variant, run.seed, run.shots, done))
     return runs, reason
 
 

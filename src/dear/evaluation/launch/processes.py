@@ -123,7 +123,7 @@ def work(number: int, device: str, threads: int, inbox: Any, results: Any) -> No
     runner = Runner(device)
     for job, (experiment, run) in iter(inbox.get, None):
         try:
-            with_method(run.plan.method)
+            with_method(run.setup.method)
             record = run_one(
                 **runner.prepared(experiment, run),
                 progress=lambda *value: results.put(("progress", None, value)),

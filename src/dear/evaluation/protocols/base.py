@@ -5,12 +5,13 @@ the report query them without torch, which only `run` needs.
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from dear.errors import DataError, SettingsError
-from dear.evaluation.plan import Plan
-from dear.methods.registry import METHODS, known_method
+from dear.methods.declaration import Declaration
+from dear.methods.registry import METHODS
 from dear.reading.typed import shown
 
 if TYPE_CHECKING:
@@ -72,35 +73,32 @@ class Protocol(ABC):
         """The classes that are trained on, given the data set's number of classes."""
         return range(classes)
 
-    def shots_of(self, plan: Plan, shots: int) -> int:
-        """The shots that a plan runs with when ``shots`` are requested."""
-        del plan
+    def shots_of(self, method: Declaration, shots: int) -> int:
+        """The shots that a method runs with when ``shots`` are requested."""
+        del method
         return shots
 
-    def check_plan(self, plan: Plan) -> None:
+    def check_method(self, method: Declaration) -> None:
         """Raise SettingsError for a method that the protocol cannot run."""
-        if plan.unlabelled and not self.unlabelled:
+        if method.unlabelled and not self.unlabelled:
             raise SettingsError(
-                f"{plan.method} trains on unlabelled images of all classes that it is tested on, which "
+                f"{method.name} trains on unlabelled images of all classes that it is tested on, which "
                 f"{self.name} does not give it: run it with base-to-novel or few-shot."
             )
-        if self.novel_classes and not METHODS[known_method(plan.method)].open_vocabulary:
+        if self.novel_classes and not method.open_vocabulary:
             raise SettingsError(
-                f"{plan.method} is bound to its training classes and cannot score classes that it was not "
+                f"{method.name} is bound to its training classes and cannot score classes that it was not "
                 f"trained on, which {self.name} tests: run it with few-shot."
             )
 
-    def fits(self, plan: Plan) -> bool:
-        """True if the protocol can run the method of a plan."""
-        try:
-            self.check_plan(plan)
-        except SettingsError:
-            return False
-        return True
-
     def methods(self) -> list[str]:
         """The methods that it can run: what "all" stands for."""
-        return [name for name in METHODS if self.fits(Plan(name))]
+        suitable = []
+        for name, method in METHODS.items():
+            with suppress(SettingsError):
+                self.check_method(method)
+                suitable.append(name)
+        return suitable
 
     def check_data(self, trained_on: "Dataset", targets: Sequence["Dataset"]) -> None:
         """Raise DataError for data sets that the protocol cannot run on."""

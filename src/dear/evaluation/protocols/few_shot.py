@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from dear.evaluation.protocols.base import Protocol
+from dear.methods.declaration import Declaration
 
 if TYPE_CHECKING:
-    from dear.evaluation.plan import Plan
     from dear.evaluation.trial import Trial
 
 
@@ -26,9 +26,9 @@ class FewShot(Protocol):
     unlabelled: ClassVar[bool] = True
     scored: ClassVar[tuple[str, ...]] = ("all",)
 
-    def shots_of(self, plan: "Plan", shots: int) -> int:
+    def shots_of(self, method: Declaration, shots: int) -> int:
         """A method that does not train runs with 0 shots."""
-        return shots if plan.trains else 0
+        return shots if method.trains else 0
 
     def run(self, trial: "Trial") -> dict[str, Any]:
         classes = range(len(trial.source.classnames))

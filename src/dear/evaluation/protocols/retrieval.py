@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from dear.errors import DataError, SettingsError
 from dear.evaluation.protocols.base_to_novel import BaseToNovel
+from dear.methods.declaration import Declaration
 from dear.methods.registry import methods_with_roles
 
 if TYPE_CHECKING:
     from dear.data.dataset import Dataset
-    from dear.evaluation.plan import Plan
     from dear.evaluation.trial import Trial
 
 
@@ -35,11 +35,11 @@ class Retrieval(BaseToNovel):
         assert isinstance(images, WorldImages)  # ensured by check_data
         return world_retrieval(trial.method, images)
 
-    def check_plan(self, plan: "Plan") -> None:
-        super().check_plan(plan)
-        if not plan.needs_roles:
+    def check_method(self, method: Declaration) -> None:
+        super().check_method(method)
+        if not method.needs_roles:
             raise SettingsError(
-                f"{plan.method} has no attribute features: retrieval requires "
+                f"{method.name} has no attribute features: retrieval requires "
                 f"{' or '.join(methods_with_roles())}."
             )
 

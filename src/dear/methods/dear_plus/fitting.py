@@ -90,7 +90,7 @@ def fit(
     features = by_attribute(groups, rest)
     penalty, scores = choose_penalty(examples, settings.penalty)
     change = fit_on(examples, torch.ones_like(labels, dtype=torch.bool), penalty)
-    images = torch.bincount(labels, minlength=classes)
+    images, spread = torch.bincount(labels, minlength=classes), settings.spread
     single = 2 * int((images >= LEAST_IMAGES).sum()) < classes  # few classes have an image to leave out
     with_evidence = images >= (1 if single else LEAST_IMAGES)
     if int(with_evidence.sum()) < 2:  # nothing to tell apart
@@ -99,57 +99,39 @@ def fit(
     column = (with_evidence.long().cumsum(dim=0) - 1)[labels[used]]
     means, centre = rest.new_zeros(known, attributes, embed), rest.new_zeros(attributes, embed)
     whitening, freedom = rest.new_zeros(attributes, embed, embed), rest.new_zeros(attributes)
-    terms = [[of_setting] for of_setting in scores]
-    for index, (of_attribute, has_heads) in enumerate(zip(features, carried, strict=True)):
-        evidence = [torch.zeros_like(of_setting) for of_setting in scores]
-        if has_heads and known:
-            given = of_attribute[used], column, known, settings.shrinkage
-            fitted = Gaussians.of_single_images(*given, settings.spread) if single else Gaussians(*given)
-            centre[index] = fitted.means.mean(dim=0)
-            means[:, index] = (fitted.means - centre[index]) @ fitted.whitening
-            whitening[index], freedom[index] = fitted.whitening, fitted.freedom
-            if single:
-                distances = fitted.distances(of_attribute[:, 0], means.new_full((1, known), 1 / known))
-                evidence[2][:, with_evidence] = bayes_factors(distances, 0, settings.spread)
-            else:
-                evidence = left_out_evidence(fitted, of_attribute, labels, with_evidence, settings.spread)
+    terms = [
+        torch.stack([of_class] + attributes * [torch.zeros_like(of_class)], dim=2) for of_class in scores
+    ]
+    for at in range(attributes) if known else ():
+        if not carried[at]:
+            continue
+        of_used = features[at][used], column, known, settings.shrinkage
+        fitted = Gaussians(*of_used, spread if single else None)
+        centre[at] = fitted.means.mean(dim=0)
+        means[:, at] = (fitted.means - centre[at]) @ fitted.whitening
+        whitening[at], freedom[at] = fitted.whitening, fitted.freedom
+        if single:  # of no use for strengths, only for shares
+            distances = fitted.distances(features[at][:, 0], means.new_full((1, known), 1 / known))
+            terms[2][:, with_evidence, 1 + at] = bayes_factors(distances, 0, spread)
+            continue
+        evidence = left_out_evidence(fitted, features[at], labels, with_evidence, spread)
         for of_setting, factors in zip(terms, evidence, strict=True):
-            of_setting.append(factors)
-    stacked = [torch.stack(of_setting, dim=2) for of_setting in terms]
-    alone = ALONE * (freedom > 0) / freedom.sum().sqrt() if single and known else None
-    strengths = choose_strengths(stacked, labels, with_evidence, alone)
-    use = int(not with_evidence.all())
-    left_out = [part @ strengths[of_use] for part, of_use in zip(stacked, (1, 1, use), strict=True)]
-    parts = strengths[use] * stacked[2].std(dim=1).mean(dim=0)
-    if classes == 1 or not parts.sum() > 0:
-        parts = torch.eye(1, 1 + attributes, dtype=rest.dtype, device=rest.device)[0]
+            of_setting[:, :, 1 + at] = factors
+    strengths, use = rest.new_zeros(2, 1 + attributes), int(not with_evidence.all())
+    minima = strengths[0].clone()
+    minima[0], strengths[:, 0], parts = LEAST_BETA, 1, strengths[0].clone()
+    if classes > 1:
+        strengths[:] = fit_strengths(terms[:2], labels, minima)
+        if known:
+            of_known = terms[2][used][:, with_evidence]
+            of_known[..., 1:] *= not single
+            strengths[0] = fit_strengths([of_known], column, minima)
+        if known and single:
+            strengths[0, 1:] = ALONE * strengths[0, 0] * (freedom > 0) / freedom.sum().clamp(min=1).sqrt()
+        parts = strengths[use] * terms[2].std(dim=1).mean(dim=0)
+    left_out = [part @ strengths[of_use] for part, of_use in zip(terms, (1, 1, use), strict=True)]
     gaussians = means, centre, whitening, freedom
     return Fit(penalty, change, rest, with_evidence, *gaussians, strengths, parts / parts.sum(), left_out)
-
-
-def choose_strengths(
-    terms: Sequence[Float[Tensor, "item class feature"]],
-    labels: Int[Tensor, "item"],
-    with_evidence: Bool[Tensor, "class"],
-    alone: Float[Tensor, "attribute"] | None,
-) -> Float[Tensor, "use feature"]:
-    """The strengths of terms, as in ``Fit``: for classes with evidence alone from their images in the last of
-    the settings, for all from both others. Evidence that was not left out is ``alone`` times beta.
-    """
-    minima = torch.zeros_like(terms[0][0, 0])
-    minima[0] = LEAST_BETA
-    if len(with_evidence) == 1:
-        return torch.stack([minima / LEAST_BETA] * 2)
-    among_all = fit_strengths(terms[:2], labels, minima)
-    if not with_evidence.any():
-        return torch.stack([among_all] * 2)
-    used = with_evidence[labels]
-    column = (with_evidence.long().cumsum(dim=0) - 1)[labels[used]]
-    among_known = terms[2][used][:, with_evidence]
-    if alone is None:
-        return torch.stack([fit_strengths([among_known], column, minima), among_all])
-    beta = fit_strengths([among_known[..., :1]], column, minima[:1])
-    return torch.stack([torch.cat([beta, alone * beta]), among_all])
 
 
 def by_attribute(

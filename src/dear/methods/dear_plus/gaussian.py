@@ -5,12 +5,10 @@ All is computed in float64. Views of an image are left out together.
 
 import math
 from dataclasses import dataclass
-from typing import Self
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
-from torch.nn.functional import one_hot
 
 AT_ONCE = 256
 """Images that are left out together, each on its own."""
@@ -62,46 +60,40 @@ class Gaussians:
         labels: Int[Tensor, "item"],
         classes: int,
         shrinkage: float | None = None,
+        spread: float | None = None,
     ) -> None:
-        """Fit them. Each class needs an image, and two if no shrinkage is given."""
-        self.views, self.labels = views.double(), labels
-        self.counts = torch.bincount(labels, minlength=classes)
-        sums = self.views.new_zeros(classes, views.shape[2]).index_add_(0, labels, self.views.mean(dim=1))
-        self.means = sums / self.counts[:, None]
-        centred = (self.views - self.means[labels][:, None]).flatten(0, 1)
+        """Fit them. Each class needs an image, and two if neither shrinkage nor ``spread`` is given.
+
+        With ``spread``, for classes of about one image, within which nothing varies but views: images of all
+        classes vary by (1 + spread) C, so C comes from all around one mean, and no image can be left out.
+        """
+        self.views, self.labels = views.double(), labels if spread is None else torch.zeros_like(labels)
+        self.means, self.counts = self._average(self.labels, classes if spread is None else 1)
+        centred = (self.views - self.means[self.labels][:, None]).flatten(0, 1)
         values, self._basis = torch.linalg.eigh(centred.T @ centred)
         self._scatter = values.clamp(min=0)  # S in its own basis
         self.shrinkage = max(SHRINKAGES, key=self.left_out_likelihood) if shrinkage is None else shrinkage
         precision = self._precision(self._scatter.sum(), len(centred))
         self.whitening = self._basis * precision.sqrt()
         self.freedom = (precision * self._scatter).sum() * (1 - self.shrinkage) / len(centred)
+        if spread is not None:
+            self.means, self.counts = self._average(labels, classes)
+            self.whitening = self.whitening * (1 + spread) ** 0.5
 
-    @classmethod
-    def of_single_images(
-        cls,
-        views: Float[Tensor, "item view embed"],
-        labels: Int[Tensor, "item"],
-        classes: int,
-        shrinkage: float | None,
-        spread: float,
-    ) -> Self:
-        """Fit them where most classes have one image, so that nothing but views varies within them. Images of
-        all classes vary by (1 + spread) C: that is taken for the covariance around the mean of all.
-        """
-        fitted, members = (
-            cls(views, torch.zeros_like(labels), 1, shrinkage),
-            one_hot(labels, classes).double(),
-        )
-        fitted.means = members.T @ fitted.views.mean(dim=1) / members.sum(dim=0).unsqueeze(1)
-        fitted.whitening = fitted.whitening * (1 + spread) ** 0.5
-        return fitted
+    def _average(
+        self, labels: Int[Tensor, "item"], classes: int
+    ) -> tuple[Float[Tensor, "class embed"], Int[Tensor, "class"]]:
+        """The mean and the number of the images of each class."""
+        counts, images = torch.bincount(labels, minlength=classes), self.views.mean(dim=1)
+        return images.new_zeros(classes, images.shape[1]).index_add_(0, labels, images) / counts[
+            :, None
+        ], counts
 
     def left_out_likelihood(self, shrinkage: float) -> float:
-        """The mean log-likelihood of images in their classes, each left out, up to a constant. A mean of n - 1
-        images is off by a share of C: the covariance is n / (n - 1) s C, with the best s.
+        """The mean log-likelihood of images in their classes, each left out, up to a constant. The mean of
+        n - 1 images is off by a share of C: the covariance is n / (n - 1) s C, with the best s.
         """
-        self.shrinkage, step = shrinkage, math.ceil(len(self.labels) / ENOUGH_IMAGES)
-        items = self._items()[::step]
+        self.shrinkage, items = shrinkage, self._items()[:: math.ceil(len(self.labels) / ENOUGH_IMAGES)]
         left_out = self.left_out(self.means.new_zeros(0, len(self.means)), items)
         label, images = self.labels[items], self.counts[self.labels[items]]
         squares = left_out.to_classes.gather(1, label.unsqueeze(1))[:, 0] * (images - 1) / images

@@ -4,6 +4,7 @@ evidence by attribute for classes that have images, and a small correction of th
 
 import math
 from collections.abc import Mapping, Sequence
+from itertools import compress
 from types import MappingProxyType
 from typing import Any, Self
 
@@ -112,10 +113,7 @@ class DearPlus(Method):
             attributes = roles.attributes
             self.image_from = span_start(clip.image.depth, s.first)
             shares = role_shares(roles, range(self.image_from, clip.image.depth + 1), clip.image.heads)
-            carried = (shares.sum(dim=(0, 1)) > 0).tolist()
-            self.unowned = tuple(
-                name for name, has_heads in zip(attributes, carried, strict=True) if not has_heads
-            )
+            self.unowned = tuple(compress(attributes, (shares.sum(dim=(0, 1)) == 0).tolist()))
             self.register_buffer("shares", shares.to(like), persistent=False)
         self.features, count = ("cls", *attributes), len(attributes)
         exact = like.to(torch.promote_types(like.dtype, torch.float32))  # whitening needs more than float16

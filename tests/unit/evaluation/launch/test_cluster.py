@@ -11,8 +11,8 @@ import pytest
 from dear.errors import SettingsError
 from dear.evaluation.experiment import Experiment
 from dear.evaluation.launch.cluster import on_cluster
-from dear.evaluation.plan import Plan
 from dear.evaluation.protocols.base_to_novel import BaseToNovel
+from dear.evaluation.resolve import MethodSetup
 from dear.evaluation.runs import silent
 from dear.methods.dear import DearSettings
 from dear.training.settings import TrainSettings
@@ -54,7 +54,7 @@ def test_a_worker_killed_in_flight(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         protocol=BaseToNovel(),
         out=tmp_path / "runs",
         data=("mixed-paints",),
-        plans=(Plan("zero-shot"), Plan("dear", "all-mixed", DearSettings(first=12))),
+        methods=(MethodSetup("zero-shot"), MethodSetup("dear", "all-mixed", DearSettings(first=12))),
         seeds=(1, 2),
         shots=(1,),
         model="tiny",

@@ -19,8 +19,8 @@ from dear.evaluation.experiment import Experiment, Machines
 from dear.evaluation.launch import processes
 from dear.evaluation.launch.dispatch import check_device, launch
 from dear.evaluation.launch.processes import Waiting, in_processes
-from dear.evaluation.plan import Plan
 from dear.evaluation.protocols.base_to_novel import BaseToNovel
+from dear.evaluation.resolve import MethodSetup
 from dear.evaluation.runs import silent
 from dear.methods.dear import DearSettings
 from dear.training.settings import TrainSettings
@@ -32,7 +32,7 @@ def experiment(out: Path) -> Experiment:
         protocol=BaseToNovel(),
         out=out,
         data=("mixed-paints",),
-        plans=(Plan("zero-shot"), Plan("dear", "all-mixed", DearSettings(first=12))),
+        methods=(MethodSetup("zero-shot"), MethodSetup("dear", "all-mixed", DearSettings(first=12))),
         shots=(1,),
         train=TrainSettings(epochs=1),
     )
@@ -126,7 +126,7 @@ def test_warnings_of_processes_are_shown_here_each_once(
             Image.new("RGB", (side, side), color).save(folder / part / label / "one.png")
     (folder / "train" / "a" / "odd.txt").write_text("")
     made = replace(
-        experiment(tmp_path / "out"), data=(str(folder),), plans=(Plan("zero-shot"),), model="tiny"
+        experiment(tmp_path / "out"), data=(str(folder),), methods=(MethodSetup("zero-shot"),), model="tiny"
     )
     two = replace(made, seeds=(1, 2))
     with pytest.warns(UserWarning, match="no image suffix") as held:
@@ -207,7 +207,7 @@ def test_a_sweep_starts_its_processes_once(
     """Not one for each of the six runs; and the first two serve all of them."""
     counting = Counting(fast_start)
     monkeypatch.setattr(processes.multiprocessing, "get_context", lambda _: counting)
-    sweep = replace(experiment(tmp_path), plans=(Plan("zero-shot"),), seeds=(1, 2, 3, 4, 5, 6))
+    sweep = replace(experiment(tmp_path), methods=(MethodSetup("zero-shot"),), seeds=(1, 2, 3, 4, 5, 6))
     (found,) = launch([sweep], Machines("cpu", jobs=2))
     assert [record["seed"] for record in found] == [1, 2, 3, 4, 5, 6]
     assert counting.started == 2
@@ -225,7 +225,7 @@ def test_a_process_loads_the_model_and_the_data_once(tmp_path: Path, monkeypatch
 
     for load in (runs.load_clip, runs.load_dataset):
         monkeypatch.setattr(runs, load.__name__, counted(load))
-    sweep = replace(experiment(tmp_path), plans=(Plan("zero-shot"),), seeds=(1, 2, 3, 4))
+    sweep = replace(experiment(tmp_path), methods=(MethodSetup("zero-shot"),), seeds=(1, 2, 3, 4))
     inbox: queue.Queue[Any] = queue.Queue()
     results: queue.Queue[Any] = queue.Queue()
     for number, run in enumerate(sweep.runs()):

@@ -6,10 +6,10 @@ from dear.backbone.clip import Clip
 from dear.data.loading import load_dataset
 from dear.data.settings import DataSettings
 from dear.errors import DataError, SettingsError
-from dear.evaluation.plan import Plan
 from dear.evaluation.protocols.base_to_novel import BaseToNovel
 from dear.evaluation.protocols.retrieval import Retrieval
 from dear.evaluation.records import check_record
+from dear.evaluation.resolve import MethodSetup
 from dear.evaluation.run_context import RunContext
 from dear.evaluation.runs import run_one
 from dear.methods.dear import DearSettings
@@ -18,7 +18,7 @@ from dear.roles.table import RoleTable
 from dear.training.settings import TrainSettings
 from tests.unit.training.world import noise_dataset, role_table
 
-DEAR = Plan("dear", settings=DearSettings(first=8))
+DEAR = MethodSetup("dear", settings=DearSettings(first=8))
 
 
 def context(clip: Clip) -> RunContext:
@@ -58,4 +58,4 @@ def test_what_it_cannot_run(small_clip: Clip) -> None:
     with pytest.raises(DataError, match="noise is not a task of the Attribute World"):
         run_one(shared, shared.resolve(Retrieval(), [noise_dataset()], DEAR, seed=1, shots=2))
     with pytest.raises(SettingsError, match="coop has no attribute features"):
-        run_one(shared, shared.resolve(Retrieval(), [noise_dataset()], Plan("coop"), seed=1, shots=2))
+        run_one(shared, shared.resolve(Retrieval(), [noise_dataset()], MethodSetup("coop"), seed=1, shots=2))
