@@ -89,6 +89,8 @@ class Method(nn.Module):
         several_backwards: Whether its ``backward`` runs more than one backward pass per step.
         takes_steps: Whether it is trained in steps; if not, ``before_training`` does everything.
         text_chunk: Number of prompts in the text span at a time, to save memory; 0 for all.
+        cheap: Settings with which `fit` may try it: ``before_training`` does everything, in seconds once the
+            features are known, and can be called again with other images. None if it may not.
     """
 
     name: ClassVar[str]
@@ -108,6 +110,7 @@ class Method(nn.Module):
     cosine_scores: ClassVar[bool] = True
     takes_steps: bool = True
     text_chunk: int = 0
+    cheap: ClassVar[Mapping[str, Any] | None] = None
 
     clip: Clip
     frozen_text: Float[Tensor, "class embed"]
@@ -329,6 +332,13 @@ class Method(nn.Module):
         training images. The same images must give the same results.
         """
         del images
+
+    def left_out_scores(self) -> Sequence[Float[Tensor, "item class"]]:
+        """After ``before_training``: the scores of the training images as if each were new, by a method that
+        has them in closed form. They are three: without the images of classes of even number too, without
+        those of odd number, and with all.
+        """
+        raise NotImplementedError(f"{type(self).__name__} is fitted again to leave images out")
 
     def batches(
         self, labels: Int[Tensor, "item"], size: int, draw: torch.Generator

@@ -79,6 +79,11 @@ FIT_REASON = (
 )
 """Why; printed by the commands that use it by default."""
 
+SIMPLEST_FIRST = (FROZEN, "linear-probe", "tip-adapter", "gda", FIT_METHOD)
+"""The methods that `dear fit` chooses among, by how much there is to store and to explain; those of other
+packages that are `Method.cheap` come after them.
+"""
+
 USUAL = (FROZEN, DEFAULT_METHOD)
 """The methods that are run by default."""
 

@@ -271,6 +271,11 @@ def test_noise_has_no_strength_and_what_tells_classes_apart_has() -> None:
     assert bool((found.strengths[:, 2] < 0.02).all())
     assert float(found.parts.sum()) == pytest.approx(1)
     assert float(found.parts[1]) > 10 * float(found.parts[2])
+    right = [(scores.argmax(dim=1) == labels).double() for scores in found.left_out]
+    odd = labels % 2 == 1
+    assert right[2].mean() > 0.8
+    assert right[0][odd].mean() > right[0][~odd].mean()  # without even classes, these have no evidence
+    assert right[1][~odd].mean() > right[1][odd].mean()
 
 
 def test_evidence_counts_for_more_where_all_classes_have_it() -> None:

@@ -46,6 +46,7 @@ class Fit:
             have none.
         parts: The share of each term in the scores of training images as if they were new: of the standard
             deviation over classes, by those strengths that they are scored with.
+        left_out: The scores of training images as if they were new, in each setting.
     """
 
     penalty: float | None
@@ -58,6 +59,7 @@ class Fit:
     freedom: Float[Tensor, "attribute"]
     strengths: Float[Tensor, "use feature"]
     parts: Float[Tensor, "feature"]
+    left_out: Scores
 
 
 @dataclass(frozen=True)
@@ -112,7 +114,7 @@ def fit(
         evidence = left_out_evidence(fitted, features[at], labels, with_evidence, spread)
         for of_setting, factors in zip(terms, evidence, strict=True):
             of_setting[:, :, 1 + at] = factors
-    strengths = rest.new_zeros(2, 1 + attributes)
+    strengths, use = rest.new_zeros(2, 1 + attributes), int(not with_evidence.all())
     minima = strengths[0].clone()
     minima[0], strengths[:, 0], parts = LEAST_BETA, 1, strengths[0].clone()
     if classes > 1:
@@ -123,9 +125,10 @@ def fit(
             strengths[0] = fit_strengths([of_known], column, minima)
         if known and single:
             strengths[0, 1:] = ALONE * strengths[0, 0] * (freedom > 0) / freedom.sum().clamp(min=1).sqrt()
-        parts = strengths[int(not with_evidence.all())] * terms[2].std(dim=1).mean(dim=0)
+        parts = strengths[use] * terms[2].std(dim=1).mean(dim=0)
+    left_out = [part @ strengths[of_use] for part, of_use in zip(terms, (1, 1, use), strict=True)]
     gaussians = means, centre, whitening, freedom
-    return Fit(penalty, change, rest, with_evidence, *gaussians, strengths, parts / parts.sum())
+    return Fit(penalty, change, rest, with_evidence, *gaussians, strengths, parts / parts.sum(), left_out)
 
 
 def by_attribute(

@@ -5,6 +5,7 @@ evidence by attribute for classes that have images, and a small correction of th
 import math
 from collections.abc import Mapping, Sequence
 from itertools import compress
+from types import MappingProxyType
 from typing import Any, Self
 
 import torch
@@ -76,6 +77,7 @@ class DearPlus(Method):
     """
 
     name = "dear+"
+    cheap = MappingProxyType({})
     settings: DearPlusSettings
     cosine_scores = False
     takes_steps = False
@@ -233,6 +235,10 @@ class DearPlus(Method):
         self.trained.copy_(name_hashes(self.classnames)[result.with_evidence.cpu()])
         for name in ("correction", "means", "strengths", *SAVED):
             getattr(self, name).copy_(getattr(result, name))
+        self.left_out = result.left_out
+
+    def left_out_scores(self) -> list[Float[Tensor, "item class"]]:
+        return self.left_out
 
     def _read(
         self, trunk: Float[Tensor, "item token width"], images: TrainingImages

@@ -1,6 +1,7 @@
 """The linear probe of CLIP's paper (Radford et al., ICML 2021): logistic regression on frozen features."""
 
 from collections.abc import Sequence
+from types import MappingProxyType
 
 import torch
 from jaxtyping import Float, Int
@@ -31,6 +32,7 @@ class LinearProbe(Method):
     """
 
     name = "linear-probe"
+    cheap = MappingProxyType({"iterations": 30})  # classifies as well, twenty times as fast
     settings: LinearProbeSettings
     open_vocabulary = False
     cosine_scores = False

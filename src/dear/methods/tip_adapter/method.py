@@ -1,6 +1,7 @@
 """Tip-Adapter (Zhang et al., ECCV 2022): training images vote for their classes, the nearer the more."""
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -37,6 +38,7 @@ class TipAdapter(Method):
     """
 
     name = "tip-adapter"
+    cheap = MappingProxyType({})
     settings: TipAdapterSettings
     open_vocabulary = False
     cosine_scores = False

@@ -1,5 +1,6 @@
 """Zero-shot CLIP: the frozen model with hand-written prompts, without training."""
 
+from types import MappingProxyType
 from typing import Self
 
 import torch
@@ -16,6 +17,7 @@ class ZeroShot(Method):
     """Classification by the cosine of CLIP's image feature and its text features."""
 
     name = "zero-shot"
+    cheap = MappingProxyType({})
 
     @classmethod
     def build(

@@ -1,0 +1,277 @@
+"""Choose a method by the training images of a data set: each candidate classifies images that it was not
+fitted on, and the simplest of those that are as good as the best wins. No test image takes part.
+
+The features of the images in the test view are computed once. A method that has the scores of left-out images
+in closed form gives them (`Method.left_out_scores`); any other is fitted again without a fold of images.
+"""
+
+import math
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import product
+from statistics import median
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from dear.backbone.choice import Precision
+from dear.backbone.precision import mixed
+from dear.data.dataset import Dataset, Images
+from dear.data.fewshot import draw_few, items_by_class
+from dear.errors import DearError
+from dear.evaluation.protocols.few_shot import FewShot
+from dear.evaluation.resolve import MethodSetup
+from dear.evaluation.run_context import RunContext
+from dear.evaluation.trial import Trial
+from dear.methods.base import Method, TrainingImages
+from dear.methods.registry import FIT_METHOD, METHODS, SIMPLEST_FIRST, check_towers, method_class
+from dear.progress import Progress, silent
+from dear.report.intervals import share_interval
+from dear.training.batches import training_images
+from dear.training.seeding import generator
+from dear.training.trunks import trunk_facts
+
+FOLDS, REPEATS = 5, 3
+"""Parts of each class that are left out in turn, where classes have so many images, and the times that it is
+parted anew at most."""
+ENOUGH = 1000
+"""Left-out images, counted each time, after which no more folds are tried."""
+FEWEST = 20
+"""Images that can be left out from which there is a choice."""
+
+LeftOut = tuple[Bool[Tensor, "class"], Bool[Tensor, "item"], Float[Tensor, "left_out class"]]
+"""The classes that count as ones without images, the images that are left out, and their scores."""
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A method that was tried.
+
+    Attributes:
+        accuracy: Share of left-out images that it classifies correctly; None if it cannot be fitted to these.
+        interval: That of the accuracy, at 95%.
+        seconds: What it took, with the features that it was the first to need.
+        reason: Why it cannot be fitted.
+    """
+
+    method: str
+    accuracy: float | None = None
+    interval: tuple[float, float] | None = None
+    seconds: float = 0.0
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The method for a data set.
+
+    Attributes:
+        reason: Why this one, to follow its name.
+        candidates: What was tried, the simplest first; nothing with too few images.
+        images: How many training images were left out at least once.
+        trial: The training of the method on all images, where the choice needed it.
+    """
+
+    method: str
+    reason: str
+    candidates: tuple[Candidate, ...] = ()
+    images: int = 0
+    trial: Trial | None = field(default=None, compare=False, repr=False)
+
+
+def choose_method(
+    context: RunContext,
+    dataset: Dataset,
+    shots: int,
+    seed: int,
+    *,
+    methods: Sequence[str] | None = None,
+    progress: Progress = silent,
+) -> Choice:
+    """Choose among ``methods``, the simplest first; by default among all that the backbone can take.
+
+    Where some classes of the data set have only names, half of the others take their place in turn; their
+    images count by the share of classes with only names.
+    """
+    names = list_candidates(context) if methods is None else [*methods]
+    judge = Judge(context, dataset, shots, seed)
+    images = int(judge.tested.sum())
+    if images < FEWEST:
+        default = FIT_METHOD if FIT_METHOD in names else names[-1]
+        return Choice(default, f"the default: {images} training images can be left out, too few to choose by")
+    candidates, shares = dict[str, Candidate](), dict[str, Float[Tensor, "tested"]]()
+    for number, name in enumerate(reversed(names)):  # those with the longest span first
+        progress("choosing a method", number, len(names))
+        candidates[name], of_images = judge.assess(name)
+        if of_images is not None:
+            shares[name] = of_images
+    progress("choosing a method", len(names), len(names))
+    method, reason = pick_simplest({name: shares[name] for name in names if name in shares})
+    trial = judge.trained.get(method)
+    return Choice(method, reason, tuple(candidates[name] for name in names), images, trial)
+
+
+def list_candidates(context: RunContext) -> list[str]:
+    """The methods that the backbone can take, the simplest first."""
+    others = [
+        name for name, declared in METHODS.items() if declared.module and method_class(name).cheap is not None
+    ]
+    names = []
+    for name in (*SIMPLEST_FIRST, *others):
+        try:
+            check_towers(name, context.clip)
+        except DearError:
+            continue
+        names.append(name)
+    return names
+
+
+def pick_simplest(shares: Mapping[str, Float[Tensor, "item"]]) -> tuple[str, str]:
+    """The first of some methods that is at most one standard error below the best, and why. ``shares`` are of
+    correct scores of each image; the error is that of the mean difference from the best.
+    """
+    best = max(shares, key=lambda name: float(shares[name].mean()))
+
+    def is_as_good(name: str) -> bool:
+        behind = shares[best] - shares[name]
+        return bool(behind.mean() <= behind.std() / math.sqrt(len(behind)))
+
+    method = next(name for name in shares if is_as_good(name))
+    simplest = (
+        f"the simplest within one standard error of the best, {best}," if method != best else "the best"
+    )
+    return method, f"{simplest} on left-out training images"
+
+
+def draw_folds(labels: Int[Tensor, "item"], folds: int, draw: torch.Generator) -> Int[Tensor, "item"]:
+    """The fold of each image: those of a class are spread over the folds; an only one is in none (-1)."""
+    fold_of = torch.full_like(labels, -1)
+    for items in items_by_class(labels):
+        if len(items) > 1:
+            start = int(torch.randint(folds, (1,), generator=draw))
+            order = torch.randperm(len(items), generator=draw)
+            fold_of[items[order]] = (torch.arange(len(items)) + start) % folds
+    return fold_of
+
+
+class Judge:
+    """What the candidates are tried on.
+
+    Attributes:
+        named_only: The share of classes without images.
+        absent: The classes that count as ones without images in each setting: none, or every other one and
+            the others.
+        rounds: The images that are left out together.
+        tested: The images that are left out at least once.
+        trained: The candidates that were trained on all images.
+    """
+
+    def __init__(self, context: RunContext, dataset: Dataset, shots: int, seed: int) -> None:
+        self.context, self.dataset, self.shots, self.seed = context, dataset, shots, seed
+        classes = len(dataset.classnames)
+        self.images: Images = draw_few(dataset, shots, seed, range(classes))[1]
+        self.labels = self.images.labels
+        self.named_only = 1 - len(self.labels.unique()) / classes
+        odd = torch.arange(classes) % 2 == 1
+        self.absent = [~odd, odd] if self.named_only else [torch.zeros_like(odd)]
+        several = [count for count in self.labels.bincount().tolist() if count > 1]
+        folds = min(FOLDS, int(median(several))) if several else 0  # so that all classes lose as much
+        self.rounds, draw = list[Tensor](), generator(seed, "choice of a method")
+        for fold_of in [draw_folds(self.labels, folds, draw) for _ in range(REPEATS)]:
+            for fold in range(folds):
+                if sum(int(left_out.sum()) for left_out in self.rounds) < ENOUGH:
+                    self.rounds.append(fold_of == fold)
+        self.tested = torch.stack([*self.rounds, torch.zeros_like(self.labels).bool()]).any(dim=0)
+        self.trained = dict[str, Trial]()
+        self._trunks = dict[int, Tensor]()
+
+    def assess(self, name: str) -> tuple[Candidate, Float[Tensor, "tested"] | None]:
+        """A candidate, and its share of correct scores on each tested image; None if it cannot be fitted."""
+        setup = MethodSetup(name, settings=METHODS[name].settings(**(method_class(name).cheap or {})))
+        run = self.context.resolve(FewShot(), [self.dataset], setup, seed=self.seed, shots=self.shots)
+        started = time.perf_counter()
+        correct = torch.zeros(
+            2, len(self.labels), dtype=torch.float64
+        )  # without images of the class, and with
+        times = torch.zeros_like(correct)
+        try:
+            for absent, left_out, scores in self._leave_out(Trial(self.context, run)):
+                if not scores.isfinite().all():
+                    return Candidate(name, reason="its scores are not finite numbers"), None
+                rows = left_out.nonzero().flatten()
+                labels = self.labels[rows]
+                kind = (~absent[labels]).long()
+                correct[kind, rows] += (scores.argmax(dim=1).cpu() == labels).double()
+                times[kind, rows] += 1
+        except DearError as error:
+            return Candidate(name, reason=str(error)), None
+        absent_share, known_share = (correct / times.clamp(min=1))[:, self.tested]
+        shares = torch.lerp(known_share, absent_share, self.named_only)
+        accuracy, images = float(shares.mean()), len(shares)
+        interval = share_interval(round(accuracy * images), images)
+        return Candidate(name, accuracy, interval, time.perf_counter() - started), shares
+
+    def _leave_out(self, trial: Trial) -> Iterator[LeftOut]:
+        """The scores of left-out images in each setting."""
+        method, declared = trial.method, trial.run.setup.declared
+        if type(method).left_out_scores is not Method.left_out_scores:
+            trial.train(range(len(self.dataset.classnames)))
+            self.trained[trial.run.setup.method] = trial
+            if self._is_cached(trial):
+                self._trunk(trial)
+            settings = method.left_out_scores()
+            settings = settings[:2] if self.named_only else settings[2:]
+            for absent, scores in zip(self.absent, settings, strict=True):
+                yield absent, self.tested, scores[self.tested.to(scores.device)]
+            return
+        trunk = self._trunk(trial)
+        labels = self.labels.to(trunk.device)
+        method.set_classes(self.dataset.classnames, self.dataset.templates)
+        for absent, left_out in product(self.absent, self.rounds if declared.trains else [self.tested]):
+            if declared.trains:
+                rows = (~left_out & ~absent[self.labels]).nonzero().flatten().to(trunk.device)
+                method.before_training(
+                    _with_one_view(trunk[rows], labels[rows], trial.run.training.precision)
+                )
+            yield absent, left_out, _compute_scores(method, trunk[left_out.to(trunk.device)])
+
+    def _is_cached(self, trial: Trial) -> bool:
+        """True if a trial's training left the trunk outputs of the test view in the cache."""
+        facts = trunk_facts(trial.method, trial.run.training.precision)
+        return (self.images.identity, *facts, "centre") in self.context.cache
+
+    @torch.no_grad()
+    def _trunk(self, trial: Trial) -> Float[Tensor, "item token width"]:
+        """The method's trunk outputs of all images, continued from those of an earlier layer if there are
+        any.
+        """
+        method, training, cache = trial.method, trial.run.training, self.context.cache
+        layer = method.image_from
+        earlier = max((known for known in self._trunks if known <= layer), default=None)
+        if earlier is None:
+            images = training_images(method, self.images, training, self.seed, cache)
+            self._trunks[layer] = images.centre()
+        elif earlier < layer:
+            parts = self._trunks[earlier].split(method.clip.image.images_at_once)
+            with mixed(parts[0].device, training.precision):
+                continued = torch.cat([method.continue_trunk(part, earlier) for part in parts])
+            self._trunks[layer] = continued.to(method.clip.image.projection)
+        return self._trunks[layer]
+
+
+def _with_one_view(
+    trunk: Float[Tensor, "item token width"], labels: Int[Tensor, "item"], precision: Precision
+) -> TrainingImages:
+    """Training images of which the test view stands for all views."""
+    return TrainingImages(labels, lambda: trunk, lambda _: trunk, partial(mixed, trunk.device, precision))
+
+
+@torch.no_grad()
+def _compute_scores(method: Method, trunk: Float[Tensor, "item token width"]) -> Float[Tensor, "item class"]:
+    """The scores of images among the method's classes."""
+    parts = trunk.split(method.clip.image.images_at_once)
+    features = torch.cat([method.image_features(part) for part in parts], dim=1)
+    return method.logits(features, method.text_features())

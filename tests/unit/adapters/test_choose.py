@@ -1,0 +1,167 @@
+"""The choice of a method: folds, the rule, and left-out accuracy against a library and plain loops."""
+
+import math
+from dataclasses import replace
+from types import MappingProxyType
+
+import pytest
+import torch
+from sklearn.linear_model import LogisticRegression
+from torch import Tensor
+
+from dear.adapters.choose import FOLDS, Judge, choose_method, draw_folds, list_candidates, pick_simplest
+from dear.backbone.load import load_clip
+from dear.data.dataset import Dataset
+from dear.data.fewshot import Subset
+from dear.data.images.transforms import load_test_views, to_unit
+from dear.data.loading import load_dataset
+from dear.evaluation.run_context import RunContext
+from dear.methods import registry
+from dear.methods.base import Method
+from dear.methods.declaration import Declaration
+from dear.methods.linear_probe import LinearProbeSettings
+from dear.roles.packaged import role_table
+
+SHOTS = 4
+
+
+@pytest.fixture(scope="module")
+def task() -> Dataset:
+    return load_dataset("mixed-paints")
+
+
+@pytest.fixture
+def context() -> RunContext:
+    clip = load_clip("tiny")
+    return RunContext(clip, role_table(clip))
+
+
+def shares(**right: list[int]) -> dict[str, Tensor]:
+    return {name: torch.tensor(values, dtype=torch.float64) for name, values in right.items()}
+
+
+@pytest.mark.parametrize(
+    ("simple", "complex_", "chosen"),
+    [
+        ([1, 1, 0, 0], [1, 1, 1, 1], "complex_"),  # behind by 0.5, one standard error is 0.29
+        ([1, 1, 1, 0], [1, 1, 1, 1], "simple"),  # by 0.25, one is 0.25
+        ([1, 1, 1, 0], [1, 1, 1, 0], "simple"),  # no difference at all
+        ([1, 1, 1, 1], [1, 0, 1, 1], "simple"),  # the best is the simplest
+    ],
+)
+def test_the_simplest_within_one_standard_error_wins(
+    simple: list[int], complex_: list[int], chosen: str
+) -> None:
+    assert pick_simplest(shares(simple=simple, complex_=complex_))[0] == chosen
+
+
+def test_folds_spread_each_class_and_spare_an_only_image() -> None:
+    labels = torch.tensor([0] * 10 + [1] * 3 + [2])
+    folds = draw_folds(labels, 5, torch.Generator().manual_seed(1))
+    assert folds[:10].bincount(minlength=5).tolist() == [2] * 5
+    assert len({*folds[10:13].tolist()}) == 3
+    assert folds[13] == -1
+    assert torch.equal(folds, draw_folds(labels, 5, torch.Generator().manual_seed(1)))
+    assert not torch.equal(folds, draw_folds(labels, 5, torch.Generator().manual_seed(2)))
+
+
+def test_a_probe_is_as_accurate_as_scikit_learns_on_the_same_folds(
+    task: Dataset, context: RunContext
+) -> None:
+    judge = Judge(context, task, SHOTS, seed=1)
+    clip, labels = context.clip, judge.labels
+    pixels = load_test_views(judge.images, torch.arange(len(labels)), clip.preprocess)
+    features = clip.encode_image(clip.normalize_pixels(to_unit(pixels))).double().numpy()
+    lengths = (features**2).sum(axis=1, keepdims=True) ** 0.5
+    inputs = features / lengths * lengths.mean()
+    correct, times = torch.zeros(len(labels)), torch.zeros(len(labels))
+    for left_out in judge.rounds:
+        probe = LogisticRegression(C=LinearProbeSettings().c, tol=1e-9, max_iter=3000)
+        probe.fit(inputs[~left_out], labels[~left_out])
+        correct[left_out] += torch.tensor(probe.predict(inputs[left_out])) == labels[left_out]
+        times[left_out] += 1
+    candidate, shares_of_images = judge.assess("linear-probe")
+    assert shares_of_images is not None
+    assert candidate.accuracy == pytest.approx(float((correct / times).mean()), abs=0.02)
+    assert (shares_of_images - correct / times).abs().mean() < 0.03  # its solution is not as exact
+
+
+def test_every_image_is_left_out_as_often(task: Dataset, context: RunContext) -> None:
+    judge = Judge(context, task, SHOTS, seed=1)
+    times = torch.stack(judge.rounds).sum(dim=0)
+    assert len({*times.tolist()}) == 1
+    assert len(judge.rounds) == SHOTS * int(times[0])  # 4 folds, as a class has 4 images
+    many = Judge(context, load_dataset("travel-posters"), 48, seed=1)
+    assert len(many.rounds) < 3 * FOLDS  # enough were left out before
+
+
+def test_names_without_images_have_their_place_taken(task: Dataset, context: RunContext) -> None:
+    """A class without images: zero-shot is judged by its accuracy, a probe has nothing on absent classes."""
+    half = [label for label in range(len(task.classnames)) if label % 4 < 3]
+    few = without_images(task, half)
+    judge = Judge(context, few, SHOTS, seed=1)
+    named_only = 1 - len(half) / len(task.classnames)
+    assert judge.named_only == pytest.approx(named_only)
+    probe, of_images = judge.assess("linear-probe")
+    assert of_images is not None
+    assert float(of_images.max()) <= 1 - named_only + 1e-9
+    assert probe.accuracy == pytest.approx(float(of_images.mean()))
+    frozen = context.frozen(task.classnames, task.templates, "auto")
+    pixels = load_test_views(judge.images, torch.arange(len(judge.labels)), context.clip.preprocess)
+    with torch.no_grad():
+        image = frozen.image_features(frozen.image_trunk(to_unit(pixels)))
+        right = frozen.logits(image, frozen.text_features()).argmax(dim=1) == judge.labels
+    zero_shot, _ = judge.assess("zero-shot")
+    assert zero_shot.accuracy == pytest.approx(float(right.double().mean()))
+
+
+def without_images(task: Dataset, labels: list[int]) -> Dataset:
+    """A data set with training images of some classes only."""
+    rows = [row for row, label in enumerate(task.train.labels.tolist()) if label in labels]
+    return replace(task, train=Subset(task.train, torch.tensor(rows)), allow_fewer=True)
+
+
+def test_all_that_the_backbone_takes_is_tried_and_the_best_is_fitted(
+    task: Dataset, context: RunContext
+) -> None:
+    steps = []
+    choice = choose_method(context, task, SHOTS, 1, progress=lambda *step: steps.append(step))
+    assert [part.method for part in choice.candidates] == list_candidates(context)
+    assert steps[-1][1] == steps[-1][2] == len(choice.candidates)
+    assert choice.images == SHOTS * len(task.classnames)
+    accuracies = {part.method: part.accuracy for part in choice.candidates if part.accuracy is not None}
+    assert accuracies[choice.method] > max(accuracies.values()) - 3 / math.sqrt(choice.images)
+    again = choose_method(context, task, SHOTS, 1)
+    assert again.reason == choice.reason
+    assert [part.accuracy for part in again.candidates] == [part.accuracy for part in choice.candidates]
+
+
+def test_with_one_image_a_class_there_is_nothing_to_choose_by(task: Dataset, context: RunContext) -> None:
+    choice = choose_method(context, task, 1, 1)
+    assert (choice.method, choice.candidates, choice.trial) == (registry.FIT_METHOD, (), None)
+    assert "0 training images" in choice.reason
+
+
+def test_a_method_that_cannot_be_fitted_says_why(task: Dataset, context: RunContext) -> None:
+    few = without_images(task, [0, 1, 2, 3, 4, 5, 6])
+    candidate, of_images = Judge(context, few, SHOTS, seed=1).assess(
+        "gda"
+    )  # which needs images of each class
+    assert of_images is None
+    assert (candidate.accuracy, candidate.reason) == (None, "its scores are not finite numbers")
+
+
+def test_a_plug_in_is_tried_if_it_is_cheap(context: RunContext, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Cheap(Method):
+        cheap = MappingProxyType({})
+
+    class Dear(Method):
+        pass
+
+    kinds = {"quick": Cheap, "slow": Dear}
+    declared = {name: Declaration(name, "", "", module="elsewhere") for name in kinds}
+    monkeypatch.setattr("dear.adapters.choose.METHODS", registry.METHODS | declared)
+    monkeypatch.setattr("dear.adapters.choose.method_class", kinds.__getitem__)
+    monkeypatch.setattr("dear.adapters.choose.check_towers", lambda *_: None)
+    assert list_candidates(context)[-1] == "quick"
+    assert "slow" not in list_candidates(context)
