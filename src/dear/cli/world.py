@@ -44,7 +44,8 @@ def command_demo(
     roles: Path | None = None,
     start_over: bool = False,
 ) -> Demo:
-    """Adapt the embedded tiny CLIP with DeAR on the Attribute World, and report on it beside zero-shot.
+    """Adapt the embedded tiny CLIP with DeAR and DeAR+ on the Attribute World, and report on them beside
+    zero-shot.
 
     This takes a few minutes on a CPU, offline. The same seed gives the same table.
 
@@ -63,7 +64,7 @@ def command_demo(
     from dear.evaluation.protocols.base_to_novel import BaseToNovel
     from dear.evaluation.protocols.retrieval import Retrieval
     from dear.evaluation.resolve import MethodSetup
-    from dear.methods.registry import DEFAULT_METHOD, USUAL
+    from dear.methods.registry import DEFAULT_METHOD, FIT_METHOD, USUAL
     from dear.report.base_to_novel import base_to_novel_table
     from dear.report.folder import read_folder
     from dear.report.html import write_report
@@ -71,11 +72,8 @@ def command_demo(
 
     options: dict[str, Any] = {"model": "tiny", "roles": roles, "seeds": (seed,), "shots": (SHOTS,)}
     options["start_over"] = start_over
-    folder, methods, names = (
-        out / "records",
-        tuple(map(MethodSetup, USUAL)),
-        tuple(tasks or downstream_names()),
-    )
+    folder, names = out / "records", tuple(tasks or downstream_names())
+    methods = tuple(map(MethodSetup, (*USUAL, FIT_METHOD)))
     base = Experiment(protocol=BaseToNovel(), methods=methods, data=names, out=folder, **options)
     retrieval = Experiment(
         protocol=Retrieval(),
