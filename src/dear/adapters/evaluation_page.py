@@ -76,10 +76,10 @@ def measure_bundle(
     options: dict[str, Any] = {"split": split, "own_classes": own_classes, "left_out": left_out}
     scores, predictions = score(predictor, dataset, keep_features=True, **options)
     images = images_of(dataset, split)
-    mistakes = find_mistakes([ImagePredictions.of(predictions, images)], MISTAKES)
+    mistakes = find_mistakes([ImagePredictions.of(predictions, images)])
     pictures = [
         as_image(_view(predictor, whole, index)).resize((THUMBNAIL, THUMBNAIL))
-        for index in mistakes.examples.image
+        for index in mistakes.examples.image[:MISTAKES]
     ]
     attention, no_attention = _attention(predictor, images, predictions)
     features, no_features = _feature_map(predictor.features, predictions)
