@@ -31,7 +31,7 @@ from dear.adapters.bundle_config import (
     read_config,
 )
 from dear.adapters.model_card import model_card, without_folders
-from dear.adapters.results import verdict
+from dear.adapters.results import describe_choice, verdict
 from dear.backbone import hub
 from dear.backbone.choice import is_published, may_be_folder
 from dear.backbone.clip import Clip, Identity, tensors_hash
@@ -132,17 +132,22 @@ class Bundle:
             return []
 
     @property
+    def candidates(self) -> list[dict[str, Any]]:
+        """The methods that it was chosen from, each with its accuracy on left-out training images."""
+        return [*self.training.get("candidates", [])]
+
+    @property
     def verdict(self) -> str:
-        """The findings in lines, as `dear fit` prints them."""
-        if not self.findings:
-            return "Not tested: no image was left for testing."
-        return "\n  ".join([f"On {self.training['test_images']} test images:", *self.findings])
+        """The findings and the choice of the method in lines, as `dear fit` prints them."""
+        tested = ["Not tested: no image was left for testing."]
+        if self.findings:
+            tested = [f"On {self.training['test_images']} test images:", *self.findings]
+        return "\n".join(["\n  ".join(tested), *describe_choice(self.method, self.training)])
 
     def __repr__(self) -> str:
-        details = ("Most confused", "Probabilities")
-        measured = " ".join(line for line in self.findings if not line.startswith(details))
-        about = f"{self.title}: {self.method} on {self.weights}, {len(self.classes)} classes."
-        return f"<{about} {measured or 'Not measured.'}>"
+        measured = " ".join(line for line in self.findings if not line.startswith(("Most", "Probabilities")))
+        about = f"{self.method} on {self.weights}, {len(self.classes)} classes"
+        return f"<{self.title}: {about}. {measured or 'Not measured.'}>"
 
     @property
     def parameters(self) -> int:
@@ -369,8 +374,7 @@ def distinct(classes: Iterable[str], source: str = "the classes") -> tuple[str, 
 
 
 def _json(config: Mapping[str, Any]) -> bytes:
-    text = json.dumps(config, indent=1, allow_nan=False, ensure_ascii=False)
-    return f"{text}\n".encode(errors="replace")
+    return (json.dumps(config, indent=1, allow_nan=False, ensure_ascii=False) + "\n").encode(errors="replace")
 
 
 def _fits(stored: Tensor, expected: Tensor) -> bool:

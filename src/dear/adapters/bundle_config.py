@@ -29,9 +29,22 @@ class Epoch(TypedDict):
     val: NotRequired[Share]
 
 
+class Tried(TypedDict):
+    """What config.json holds of a method that was a candidate (`dear.adapters.choose.Candidate`)."""
+
+    method: str
+    accuracy: Share | None
+    low: Share | None
+    high: Share | None
+    seconds: Number
+    reason: str
+
+
 class Training(TypedDict, total=False):
     """The facts of the training in config.json that are drawn or computed with."""
 
+    chosen: str
+    candidates: list[Tried]
     epochs: list[Epoch]
     test_images: ImageCount
 

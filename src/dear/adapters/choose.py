@@ -8,10 +8,11 @@ in closed form gives them (`Method.left_out_scores`); any other is fitted again 
 import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from itertools import product
 from statistics import median
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -52,14 +53,15 @@ class Candidate:
 
     Attributes:
         accuracy: Share of left-out images that it classifies correctly; None if it cannot be fitted to these.
-        interval: That of the accuracy, at 95%.
+        low, high: The interval of the accuracy, at 95%.
         seconds: What it took, with the features that it was the first to need.
         reason: Why it cannot be fitted.
     """
 
     method: str
     accuracy: float | None = None
-    interval: tuple[float, float] | None = None
+    low: float | None = None
+    high: float | None = None
     seconds: float = 0.0
     reason: str = ""
 
@@ -80,6 +82,10 @@ class Choice:
     candidates: tuple[Candidate, ...] = ()
     images: int = 0
     trial: Trial | None = field(default=None, compare=False, repr=False)
+
+    def facts(self) -> dict[str, Any]:
+        """What a bundle holds of it, as plain values."""
+        return {"chosen": self.reason, "candidates": [asdict(candidate) for candidate in self.candidates]}
 
 
 def choose_method(
@@ -211,15 +217,16 @@ class Judge:
         absent_share, known_share = (correct / times.clamp(min=1))[:, self.tested]
         shares = torch.lerp(known_share, absent_share, self.named_only)
         accuracy, images = float(shares.mean()), len(shares)
-        interval = share_interval(round(accuracy * images), images)
-        return Candidate(name, accuracy, interval, time.perf_counter() - started), shares
+        low, high = share_interval(round(accuracy * images), images)
+        return Candidate(name, accuracy, low, high, time.perf_counter() - started), shares
 
     def _leave_out(self, trial: Trial) -> Iterator[LeftOut]:
         """The scores of left-out images in each setting."""
         method, declared = trial.method, trial.run.setup.declared
         if type(method).left_out_scores is not Method.left_out_scores:
             trial.train(range(len(self.dataset.classnames)))
-            self.trained[trial.run.setup.method] = trial
+            if not method.cheap:  # with the settings that it has by default
+                self.trained[trial.run.setup.method] = trial
             if self._is_cached(trial):
                 self._trunk(trial)
             settings = method.left_out_scores()

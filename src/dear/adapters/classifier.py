@@ -14,7 +14,7 @@ from dear.data.loading import load_for_training
 from dear.data.settings import DataSettings
 from dear.data.sources.objects import listed_images
 from dear.methods.declaration import MethodSettings
-from dear.methods.registry import FIT_METHOD
+from dear.methods.registry import AUTO
 from dear.training.settings import TrainOptions
 
 try:
@@ -42,7 +42,7 @@ class DearClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         bundle_: The fitted bundle.
     """
 
-    method: str = FIT_METHOD
+    method: str = AUTO
     classnames: Mapping[Any, str] | None = None
     model: str | None = None
     pretrained: str | None = None

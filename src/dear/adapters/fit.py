@@ -15,6 +15,7 @@ from torch import Tensor
 
 from dear.adapters.bundle import Bundle, distinct
 from dear.adapters.bundle_config import check_writable
+from dear.adapters.choose import Choice, choose_method
 from dear.adapters.predictor import Predictor
 from dear.adapters.results import FEWEST
 from dear.adapters.scoring import score, unseen
@@ -42,7 +43,7 @@ from dear.evaluation.trial import (
     teacher_facts,
 )
 from dear.methods.declaration import MethodSettings
-from dear.methods.registry import FIT_METHOD, FIT_REASON, METHODS, check_towers, known_method
+from dear.methods.registry import AUTO, FIT_METHOD, METHODS, check_towers, known_method
 from dear.progress import Progress, Steps, TrainingStep
 from dear.reading.files import expanded
 from dear.roles.discover import DISCOVER, discover_at_hand
@@ -83,7 +84,8 @@ def fit(
     Args:
         data: A data set, or what `load_dataset` takes: a folder, a file, (images, labels), a data frame, ...
         out: Folder of the bundle.
-        method: Name of the method; by default that of ``settings``, or without any `FIT_METHOD`.
+        method: Name of the method; by default that of ``settings``. Without either, or "auto", it is chosen
+            by the training images (`choose_method`).
         model, pretrained: The backbone; by default ViT-B-16 with the weights laion2b_s34b_b88k, which the
             hub's client fetches once, and for a task of the Attribute World the tiny CLIP.
         roles: A role table, the name of a packaged one, or "discover" to compute one from the training
@@ -108,7 +110,8 @@ def fit(
     folder = None if out is None else expanded(out)
     if folder is not None:
         check_writable(folder, overwrite=overwrite)
-    setup = MethodSetup(known_method(method or _method_of(settings)), settings=settings)
+    method = method or _method_of(settings)
+    setup = MethodSetup(FIT_METHOD if method == AUTO else known_method(method), settings=settings)
     if isinstance(data, str | Path):  # before its images are read
         find_weights(*backbone_or_default(model, pretrained, world=of_world([str(data)])))
     with ExitStack() as stack:
@@ -122,13 +125,17 @@ def fit(
                 table = resolve_roles(clip, roles, images.dataset, setup, report)
             context = RunContext(clip, table, train or TrainOptions(), select)
             run = resolve_run(context, images, setup, seed)
-        trial = train_adapter(context, run, folder, report)
-        bundle = make_bundle(trial, images, name)
+        choice = None
+        if method == AUTO:
+            choice = choose_method(context, images.source, images.shots, seed, progress=report)
+            run = resolve_run(context, images, MethodSetup(choice.method), seed)
+        trial = (choice and choice.trial) or train_adapter(context, run, folder, report)
+        bundle = make_bundle(trial, images, name, choice)
         bundle = calibrate_bundle(bundle, trial, images.calibration)
         bundle = measure(bundle, clip, images.dataset, report)
-    save(bundle, folder, trial.checkpoint)
+    save(bundle, folder)
     if verbose:
-        print(bundle.verdict, *[f"{setup.method} is {FIT_REASON}."] * (setup.method == FIT_METHOD), sep="\n")
+        print(bundle.verdict)
     return bundle
 
 
@@ -291,7 +298,7 @@ class _TrainingReport:
             self.name = "training"
 
 
-def make_bundle(trial: Trial, images: FitImages, name: BackboneName) -> Bundle:
+def make_bundle(trial: Trial, images: FitImages, name: BackboneName, choice: Choice | None) -> Bundle:
     """The bundle of a trained method, not yet calibrated or measured."""
     run, dataset = trial.run, images.dataset
     return Bundle(
@@ -324,6 +331,7 @@ def make_bundle(trial: Trial, images: FitImages, name: BackboneName) -> Bundle:
             "train": asdict(run.training),
             "set_by_user": trial.context.set_by_user(run.setup),
             **({} if run.teacher is None else {"teacher": teacher_facts(run.teacher)}),
+            **({} if choice is None else choice.facts()),
             "environment": environment(),
         },
         image_hashes=images.hashes,
@@ -370,19 +378,18 @@ def measure(bundle: Bundle, clip: Clip, dataset: Dataset, report: Progress) -> B
     return replace(bundle, metrics=metrics)
 
 
-def save(bundle: Bundle, out: Path | None, checkpoint: Path | None) -> None:
-    """Write the bundle, and remove the checkpoints of its training and of those that it replaces."""
-    if out is None or checkpoint is None:
+def save(bundle: Bundle, out: Path | None) -> None:
+    """Write the bundle, and remove the checkpoints of its training and of fits with other options."""
+    if out is None:
         return
     bundle.save_pretrained(out)
-    remove_checkpoints(checkpoint)
-    for state in checkpoint.parent.glob("*.pt"):  # of fits with other options
-        state.unlink()
+    for state in (out / UNFINISHED).glob("*.pt"):
+        remove_checkpoints(state)
     with suppress(OSError):  # there is none, or one that was set aside
-        checkpoint.parent.rmdir()
+        (out / UNFINISHED).rmdir()
 
 
 def _method_of(settings: MethodSettings | None) -> str:
-    """The method that takes settings of this type, or the default one."""
+    """The method that takes settings of this type; without any it is to be chosen."""
     takers = (name for name, declared in METHODS.items() if declared.settings is type(settings))
-    return FIT_METHOD if settings is None else next(takers, FIT_METHOD)
+    return AUTO if settings is None else next(takers, FIT_METHOD)

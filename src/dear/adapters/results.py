@@ -205,6 +205,21 @@ def verdict(scores: Mapping[str, Any], images: int) -> list[str]:
     return lines
 
 
+def describe_choice(method: str, training: Mapping[str, Any]) -> list[str]:
+    """Why a method was chosen and what it was chosen from, in lines; empty if the user named it."""
+    if "chosen" not in training:
+        return []
+    candidates, lines = training.get("candidates", []), [f"{method} is {training['chosen']}."]
+    width = max((len(tried["method"]) for tried in candidates), default=0)
+    for tried in candidates:
+        found = f"not fitted: {tried['reason']}"
+        if tried["accuracy"] is not None:
+            low, high = (f"{100 * tried[end]:.1f}%" for end in ("low", "high"))
+            found = f"{100 * tried['accuracy']:5.1f}% ({low} to {high}), {tried['seconds']:.1f} s"
+        lines.append(f"  {tried['method']:{width}}  {found}")
+    return [printable(line) for line in lines]
+
+
 ExportForm = Literal["onnx", "torch-export"]
 
 

@@ -6,13 +6,13 @@ from typing import Any, Literal
 
 from rich.console import Console
 
-from dear.adapters.results import FEWEST
+from dear.adapters.results import FEWEST, describe_choice
 from dear.backbone.choice import check_model
 from dear.cli.run import collect_settings
 from dear.data.settings import DataSettings
 from dear.evaluation.resolve import Select
 from dear.methods.declaration import MethodSettings
-from dear.methods.registry import FIT_METHOD, FIT_REASON, known_method
+from dear.methods.registry import AUTO, known_method
 from dear.training.settings import TrainOptions
 
 
@@ -29,6 +29,8 @@ class Fitted:
     temperature: float
     metrics: dict[str, Any]
     verdict: list[str]
+    choice: list[str]
+    candidates: list[dict[str, Any]]
     test_images: int
     train_images: int
     calibration_images: int
@@ -38,7 +40,7 @@ def command(
     data: str,
     *more: str,
     out: Path,
-    method: str = FIT_METHOD,
+    method: str = AUTO,
     model: str | None = None,
     pretrained: str | None = None,
     roles: Path | None = None,
@@ -62,7 +64,7 @@ def command(
         more: Further ones, added to the first, as a table of corrections: an image has the class that the
             last of them gives it.
         out: Folder of the bundle.
-        method: Method: `dear methods` lists them.
+        method: Method: `dear methods` lists them. auto tries some on the training images and takes the best.
         model: Backbone: an open_clip architecture, lite or tiny. If not given, ViT-B-16 with
             laion2b_s34b_b88k, which is fetched from the hub once (about 600 MB); for a task of the Attribute
             World, tiny.
@@ -84,7 +86,7 @@ def command(
     from dear.cli.progress import StepProgress
     from dear.data.names import check_name
 
-    method = known_method(method)
+    method = method if method == AUTO else known_method(method)
     settings_by_method = collect_settings([method], settings)
     for source in (data, *more):
         check_name(source, dataset)
@@ -122,6 +124,8 @@ def command(
         temperature=bundle.temperature,
         metrics=dict(bundle.metrics),
         verdict=bundle.findings,
+        choice=describe_choice(bundle.method, facts),
+        candidates=bundle.candidates,
         test_images=facts["test_images"],
         train_images=facts["train_images"],
         calibration_images=facts.get("calibration_images", 0),
@@ -144,7 +148,7 @@ def render(result: Fitted, console: Console) -> None:
     lines = [
         f"{result.method} on {result.backbone}: {result.classes} classes, {result.train_images} training "
         f"images, {result.parameters:,} trained parameters ({result.bytes / 1e6:.2f} MB), {calibrated}",
-        *[f"{FIT_METHOD} is {FIT_REASON}"] * (result.method == FIT_METHOD),
+        *result.choice,
         *(tested if result.verdict else ["Not tested: no image was left for testing."]),
         f"bundle: {result.out}",
         "next:",

@@ -19,7 +19,7 @@ from dear.methods.registry import FIT_METHOD, METHODS, known_method
 
 WIDTH = 80
 HINT = f"""dear methods --methods NAME says what its settings mean.
-Start with {FIT_METHOD}, as dear fit does; docs/choose.md says when to take another."""
+Start with {FIT_METHOD}, or let dear fit choose; docs/choose.md says more."""
 
 
 @dataclass(frozen=True)

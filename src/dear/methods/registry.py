@@ -71,14 +71,10 @@ FROZEN = "zero-shot"
 
 DEFAULT_METHOD = "dear"
 """The method that `dear run` compares with zero-shot: the paper's own."""
+AUTO = "auto"
+"""In place of a method: `dear fit` chooses one by the training images."""
 FIT_METHOD = "dear+"
-"""The method of `dear fit`, chosen on drawings by the rule of docs/choose.md."""
-FIT_REASON = (
-    "the best with all classes at once in our study, on drawings; nobody has measured it on photographs yet "
-    "(others have published results of promptsrc, tac and clip-adapter: --method)"
-)
-"""Why; printed by the commands that use it by default."""
-
+"""The method of `dear fit` where there are too few images to choose by."""
 SIMPLEST_FIRST = (FROZEN, "linear-probe", "tip-adapter", "gda", FIT_METHOD)
 """The methods that `dear fit` chooses among, by how much there is to store and to explain; those of other
 packages that are `Method.cheap` come after them.

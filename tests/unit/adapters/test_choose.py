@@ -1,7 +1,9 @@
 """The choice of a method: folds, the rule, and left-out accuracy against a library and plain loops."""
 
 import math
+import re
 from dataclasses import replace
+from pathlib import Path
 from types import MappingProxyType
 
 import pytest
@@ -9,7 +11,18 @@ import torch
 from sklearn.linear_model import LogisticRegression
 from torch import Tensor
 
-from dear.adapters.choose import FOLDS, Judge, choose_method, draw_folds, list_candidates, pick_simplest
+from dear.adapters.bundle import Bundle
+from dear.adapters.choose import (
+    FOLDS,
+    Choice,
+    Judge,
+    choose_method,
+    draw_folds,
+    list_candidates,
+    pick_simplest,
+)
+from dear.adapters.fit import fit
+from dear.adapters.results import describe_choice
 from dear.backbone.load import load_clip
 from dear.data.dataset import Dataset
 from dear.data.fewshot import Subset
@@ -165,3 +178,29 @@ def test_a_plug_in_is_tried_if_it_is_cheap(context: RunContext, monkeypatch: pyt
     monkeypatch.setattr("dear.adapters.choose.check_towers", lambda *_: None)
     assert list_candidates(context)[-1] == "quick"
     assert "slow" not in list_candidates(context)
+
+
+def test_fit_says_what_it_chose_from(
+    task: Dataset, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = fit(task, tmp_path / "bundle", model="tiny", shots=SHOTS, device="cpu")
+    bundle = Bundle.from_pretrained(tmp_path / "bundle")
+    assert [tried["method"] for tried in bundle.candidates] == [*registry.SIMPLEST_FIRST]
+    accuracies = {tried["method"]: tried["accuracy"] for tried in bundle.candidates}
+    assert bundle.method == max(accuracies, key=accuracies.__getitem__)
+    card = (tmp_path / "bundle" / "README.md").read_text(encoding="utf-8")
+    for name, accuracy in accuracies.items():
+        assert f"| {name} | {100 * accuracy:.1f}%" in card
+        assert re.search(rf"^  {re.escape(name)} +{100 * accuracy:.1f}%", made.verdict, re.MULTILINE)
+    assert f"{made.verdict}\n" == capsys.readouterr().out
+    named = fit(task, method=bundle.method, model="tiny", shots=SHOTS, device="cpu", verbose=False)
+    assert named.candidates == []
+    assert all(torch.equal(named.tensors[name], bundle.tensors[name]) for name in named.tensors)
+
+
+@pytest.mark.parametrize("method", registry.SIMPLEST_FIRST)
+def test_whatever_is_chosen_is_fitted(method: str, task: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dear.adapters.fit.choose_method", lambda *_, **__: Choice(method, "by hand"))
+    bundle = fit(task, model="tiny", shots=2, device="cpu", verbose=False)
+    assert (bundle.method, bundle.training["train_images"]) == (method, 2 * len(task.classnames))
+    assert describe_choice(bundle.method, bundle.training) == [f"{method} is by hand."]

@@ -14,7 +14,7 @@ from dear.adapters.predictor import Predictor
 from dear.backbone.clip import Clip
 from dear.data.settings import DataSettings
 from dear.methods.coop import CoOpSettings
-from dear.methods.registry import METHODS
+from dear.methods.registry import AUTO
 from dear.training.settings import TrainOptions
 
 pytest.importorskip("sklearn", reason="scikit-learn comes with the extra roles")
@@ -120,4 +120,4 @@ def test_scikit_learns_checks_of_parameters(check: str) -> None:
 def test_its_parameters_are_those_of_fit() -> None:
     names = {*DearClassifier().get_params()} - {"classnames"}
     assert names <= {*inspect.signature(fit).parameters}
-    assert DearClassifier().method in METHODS
+    assert DearClassifier().method == AUTO

@@ -96,7 +96,7 @@ def result(**facts: Any) -> Fitted:
     usual: dict[str, Any] = {
         "out": Path("b"), "method": "coop", "backbone": "small", "classes": 12, "parameters": 1, "bytes": 1,
         "temperature": 1.0, "metrics": {}, "verdict": [], "test_images": 84, "train_images": 204,
-        "calibration_images": 0,
+        "calibration_images": 0, "choice": [], "candidates": [],
     }  # fmt: skip
     return Fitted(**usual | facts)
 
