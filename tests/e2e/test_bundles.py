@@ -103,7 +103,7 @@ def test_predict_folders_names_on_stdin_and_a_table(
     best = [prediction["top"][0]["name"] for prediction in printed["predictions"]]
     assert [prediction["top"][0]["name"] for prediction in from_stdin["predictions"]] == best[:2]
     run(["predict", str(bundle), str(photos / "test"), "--out", str(tmp_path / "p.csv")])
-    rows = [*csv.DictReader(io.StringIO((tmp_path / "p.csv").read_text()))]
+    rows = [*csv.DictReader(io.StringIO((tmp_path / "p.csv").read_text("utf-8-sig")))]
     assert [(row["file"], row["class"]) for row in rows] == [*zip(images, best, strict=True)]
     assert [float(row["probability"]) for row in rows] == pytest.approx(expected.max(axis=1))
 

@@ -1,7 +1,6 @@
 """The default backbone in a stranger's folder, which holds a model of the same names: it is not taken."""
 
 import json
-from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -53,6 +52,5 @@ def test_an_index_names_the_tag(published: str, photos: Path, tmp_path: Path) ->
     out = tmp_path / "index"
     words = ["index", "build", "--features", "heads", str(photos / "images"), "--out", str(out)]
     assert main([*words, "--device", "cpu"]) == 0
-    with closing(Store(out)) as store:
-        heads = store.metadata["heads"]
+    heads = Store(out).metadata["heads"]
     assert (heads["model"], heads["pretrained"], heads["sha256"]) == (*REAL, published)

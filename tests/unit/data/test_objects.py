@@ -174,7 +174,6 @@ def test_all_to_train_on(settings: DataSettings) -> None:
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (["a.png", "b.png"], "list is not a data set: give a folder, a file, .images, labels., a data frame"),
         (7, "int is not a data set"),
         (([], []), "there are 0 images and 0 labels"),
         ((["a.png"], ["ant", "bee"]), "there are 1 images and 2 labels"),
