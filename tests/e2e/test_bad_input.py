@@ -223,7 +223,7 @@ def test_ctrl_c(
     assert "Traceback" not in printed.err
     assert {path.name for path in out.iterdir()} <= {"unfinished"}
     assert main(words) == 0  # and the same command does it all
-    assert {path.suffix for path in out.rglob("*") if path.is_file()} == {".json"}
+    assert {path.suffix for path in out.rglob("*") if path.is_file()} == {".json", ".npz"}
     assert len([*out.glob("*.json")]) == 1
     assert "Photos" in capsys.readouterr().out
 

@@ -4,6 +4,7 @@ features set apart.
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int, UInt8
@@ -72,13 +73,13 @@ def measure_bundle(
     warn_of_toy(bundle.model, world=dataset.world)
     whole = images_of(dataset, split)
     dataset, left_out = unseen(dataset, split, bundle.image_hashes)
-    options = {"split": split, "own_classes": own_classes, "left_out": left_out}
+    options: dict[str, Any] = {"split": split, "own_classes": own_classes, "left_out": left_out}
     scores, predictions = score(predictor, dataset, keep_features=True, **options)
     images = images_of(dataset, split)
-    mistakes = find_mistakes([ImagePredictions.of(predictions, images)], MISTAKES)
+    mistakes = find_mistakes([ImagePredictions.of(predictions, images)])
     pictures = [
         as_image(_view(predictor, whole, index)).resize((THUMBNAIL, THUMBNAIL))
-        for index in mistakes.examples.image
+        for index in mistakes.examples.image[:MISTAKES]
     ]
     attention, no_attention = _attention(predictor, images, predictions)
     features, no_features = _feature_map(predictor.features, predictions)

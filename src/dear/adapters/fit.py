@@ -1,6 +1,6 @@
 """Fit an adapter to a data set, and make its bundle, in one call. `fit` is the steps below it, in order.
 
-A step that chooses the plan goes between `resolve_backbone` and `resolve_run`.
+A step that chooses the setup goes between `resolve_backbone` and `resolve_run`.
 """
 
 from collections.abc import Collection, Sequence
@@ -176,9 +176,8 @@ def prepare_data(
     Unreadable images are skipped, unless the settings say otherwise, and a split that is made here leaves as
     many images to train on as there are shots.
     """
-    settings = settings or DataSettings()
-    least = max(settings.least_train, shots or 1)
-    settings = replace(settings, broken=settings.broken or "skip", least_train=least)
+    settings = (settings or DataSettings()).skip_broken()
+    settings = replace(settings, least_train=max(settings.least_train, shots or 1))
     dataset = data if isinstance(data, Dataset) else load_dataset(data, settings)
     distinct(dataset.classnames, dataset.name)
     if len(dataset.classnames) == 1:

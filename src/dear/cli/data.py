@@ -1,17 +1,17 @@
 """`dear data`: which data sets there are, and what is in them."""
 
-from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from shlex import quote
 from typing import Any
 
 from rich.console import Console
 
-from dear.cli.output import progress_console, table
+from dear.cli.output import table
 from dear.data.findings import Check, Fetched
 from dear.data.settings import DataSettings
-from dear.errors import SettingsError, UnknownNameError, printable
+from dear.errors import SettingsError, UnknownNameError, listing, printable
 
 
 def command_list(*, root: Path | None = None) -> dict[str, Any]:
@@ -86,8 +86,7 @@ def render_get(result: Fetched, console: Console) -> None:
     console.print("\n".join(map(printable, lines)), markup=False, soft_wrap=True)
 
 
-MOST_LINES = 10
-MOST_NAMES, LONGEST_NAME = 1000, 100  # of classes, and letters of one, that are shown
+MOST_LINES, MOST_NAMES = 10, 1000  # of a list, and of classes, that are shown
 
 
 def command_check(
@@ -108,19 +107,12 @@ def command_check(
         decode: Read and compare all images. Without it only the existence of files is checked.
         dataset: How the data set is read.
     """
-    from rich.progress import Progress
-
+    from dear.cli.progress import StepProgress
     from dear.data.check import check_dataset
 
-    console = progress_console()
-    with Progress(console=console, disable=not console.is_terminal, transient=True) as bar:
-        task = bar.add_task("reading images", total=None)
-        return check_dataset(
-            name,
-            replace(dataset, root=root or dataset.root),
-            decode=decode,
-            progress=lambda done, images: bar.update(task, completed=done, total=images),
-        )
+    settings = replace(dataset, root=root or dataset.root)
+    with StepProgress() as progress:
+        return check_dataset(name, settings, decode=decode, progress=partial(progress, "reading images"))
 
 
 def render_check(result: Check, console: Console) -> None:
@@ -140,10 +132,14 @@ def render_check(result: Check, console: Console) -> None:
         read = "none was read (--decode reads them)"
     read += f"; faults of the lists: {len(result.faults)}" if result.faults else ""
     verdict = "NOT OK" if result.partly else "usable, with warnings" if result.warnings else "ok"
+    names = [
+        name if key.replace("_", " ").strip() == name else f"{key} is {name}"
+        for key, name in zip(result.keys, result.classnames, strict=True)
+    ]
     lines = [
         f"split: {result.split}{words[result.standard]}",
         f"templates: {' | '.join(result.templates)}",
-        f"class names: {_shortened(_named_classes(result))}",
+        f"class names: {listing(names, MOST_NAMES)}",
         *(f"note: {note}" for note in result.notes),
         *_listed("faults of the lists", result.faults),
         *_listed("class names that differ from the published ones", result.other_names),
@@ -155,25 +151,10 @@ def render_check(result: Check, console: Console) -> None:
     console.print("\n".join(map(printable, lines)), markup=False, soft_wrap=True)
 
 
-def _named_classes(result: Check) -> list[str]:
-    """The class names, and where one is not that of its folder or label, which it is."""
-    pairs = zip(result.keys, result.classnames, strict=True)
-    return [name if key.replace("_", " ").strip() == name else f"{key} is {name}" for key, name in pairs]
-
-
-def _shortened(names: Sequence[str]) -> str:
-    """The first names, long ones shortened, and how many more there are."""
-    more = len(names) - MOST_NAMES
-    first = [
-        name if len(name) <= LONGEST_NAME else f"{name[:LONGEST_NAME]}..." for name in names[:MOST_NAMES]
-    ]
-    return ", ".join(first) + (f" ... and {more:,} more (--json has all)" if more > 0 else "")
-
-
 def _listed(what: str, lines: list[str]) -> list[str]:
     """The first lines of a list, and how many there are."""
-    if not lines:
-        return []
     more = len(lines) - MOST_LINES
     remainder = [f"  ... and {more} more (--json has all)"] if more > 0 else []
-    return [f"{what}: {len(lines)}", *(f"  {line}" for line in lines[:MOST_LINES]), *remainder]
+    return (
+        [f"{what}: {len(lines)}", *(f"  {line}" for line in lines[:MOST_LINES]), *remainder] if lines else []
+    )

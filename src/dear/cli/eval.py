@@ -60,9 +60,8 @@ def command(
     loaded = Bundle.from_pretrained(bundle)
     if split == "test" and dataset.test_share == DataSettings.test_share:  # not asked for
         dataset = replace(dataset, test_share=1.0)
-    dataset = replace(dataset, broken=dataset.broken or "skip")
     with held_notes(), progress_console().status("scoring"):
-        images = load_dataset(data, dataset)
+        images = load_dataset(data, dataset.skip_broken())
         predictor = Predictor(loaded, device, pretrained=pretrained)
         options: dict[str, Any] = {"split": split, "own_classes": classes == "bundle"}
         if out is None:

@@ -95,21 +95,15 @@ def _sources(
     sources: list[str], features: str, model: str | None, roles: Path | None
 ) -> tuple[str | None, Path]:
     """The bundle, if there is to be one, and the folder of images. Raises SettingsError."""
-    given = ", ".join(sources)
-    if features == "heads":
-        if len(sources) > 1:
-            raise SettingsError(
-                f"--features heads takes no bundle, only the folder of images (here: {given}). Give the "
-                "backbone with --model and --pretrained."
-            )
-        return None, Path(sources[0])
-    if model is not None or roles is not None:
+    if features == "bundle" and (model is not None or roles is not None):
         raise SettingsError("--model and --roles are for --features heads: a bundle has its own backbone.")
-    if len(sources) != 2:
+    *bundles, folder = sources
+    if len(bundles) != (features == "bundle"):
         raise SettingsError(
-            f"give a bundle and a folder of images (here: {given}), or a folder alone with --features heads."
+            "give a bundle and a folder of images, or with --features heads, which takes no bundle, a folder "
+            f"alone (here: {', '.join(sources)})."
         )
-    return sources[0], Path(sources[1])
+    return (bundles[0] if bundles else None), Path(folder)
 
 
 def _absolute(name: str) -> str:
@@ -282,10 +276,9 @@ def _index_encoder(
 
 def _words_by_feature(pairs: list[str]) -> dict[str, str]:
     """Texts by feature from NAME=TEXT. Raises SettingsError."""
-    texts = dict[str, str]()
-    for pair in pairs:
-        name, equals, text = pair.partition("=")
-        if not equals or name in texts:
-            raise SettingsError(f"words {pair!r}: give each feature once, as NAME=TEXT, such as color=red.")
-        texts[name.strip()] = text.strip()
+    texts = {
+        name.strip(): text.strip() for name, equals, text in (pair.partition("=") for pair in pairs) if equals
+    }
+    if len(texts) < len(pairs):
+        raise SettingsError("give each feature of --words once, as NAME=TEXT, such as color=red.")
     return texts

@@ -17,11 +17,19 @@ import threading
 import warnings
 from collections.abc import Callable, Iterator, MutableMapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from inspect import BoundArguments
 from pathlib import Path
 from typing import Annotated, Any
 
-from cyclopts import App, CycloptsError, Parameter, UnknownCommandError, UnknownOptionError
+from cyclopts import (
+    App,
+    ArgumentCollection,
+    CycloptsError,
+    Parameter,
+    UnknownCommandError,
+    UnknownOptionError,
+)
 from cyclopts.config import Dict
 
 from dear.cli.output import emit, json_text
@@ -50,7 +58,6 @@ DONE, PARTLY, USER_ERROR, INTERRUPTED, READER_GONE, TERMINATED = 0, 1, 2, 130, 1
 RESUMED = ("fit ", "run ", "index build")
 COMMON = Parameter(group=OF_EVERY_COMMAND, negative=())
 OF_THE_FRAME = ("--config", "--print-config", "--json", "--threads")
-QUIET: Any = {"print_error": False, "exit_on_error": False}
 LESS_MEMORY = "End other programs, or take a smaller model or batch, or fewer classes and templates."
 WAITING = {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "0", "KMP_BLOCKTIME": "0"}
 """Threads that wait for others sleep, with GNU's OpenMP, which torch has on Linux, and with LLVM's and
@@ -102,20 +109,16 @@ def _explain(error: BaseException) -> tuple[int, str, str] | None:
         case Terminated():
             return TERMINATED, "Terminated", "terminated"
         case OSError(errno=errno.ENAMETOOLONG):
-            name = str(error.filename)[:100]
-            return (
-                USER_ERROR,
-                "UsageError",
-                f"error: the file name {name}... is too long: choose a shorter one.",
-            )
+            kind, message = "UsageError", f"the file name {str(error.filename)[:100]}... is too long."
         case OSError() if of_the_disk(error):
             place = error.filename or "the output"
-            message = f"error: cannot write {place}: {error.strerror}. Free some space or use another place."
-            return USER_ERROR, "OutputError", message
+            kind = "OutputError"
+            message = f"cannot write {place}: {error.strerror}. Free some space or use another place."
         case MemoryError() | OSError() | RuntimeError() if of_memory(error):
-            message = f"error: there is not enough memory ({first_line(error)}). {LESS_MEMORY}"
-            return USER_ERROR, "UsageError", message
-    return None
+            kind, message = "UsageError", f"there is not enough memory ({first_line(error)}). {LESS_MEMORY}"
+        case _:
+            return None
+    return USER_ERROR, kind, f"error: {message}"
 
 
 def prepare(environment: MutableMapping[str, str]) -> None:
@@ -155,7 +158,7 @@ def _terminable() -> Iterator[None]:
 def dispatch(words: Sequence[str]) -> int:
     """Run the command that the words name. Raises DearError, and whatever the command raises."""
     with _one_line_errors():
-        return load_app(words).meta(words, **QUIET, result_action="return_value") or DONE
+        return load_app(words).meta(words, result_action="return_value") or DONE
 
 
 def load_app(words: Sequence[str]) -> App:
@@ -185,9 +188,9 @@ def load_app(words: Sequence[str]) -> App:
             threads: Threads on the CPU, for each run. By default one for a small model, else all cores,
                 divided among --jobs.
         """
-        app.config = [_read_options(path, app.parse_commands(words)[0]) for path in reversed(config or [])]
+        app.config = [partial(_apply_options, path) for path in reversed(config or [])]
         plain = [STDIN if word.encode() == b"-" else word for word in words]
-        command, bound, _ = app.parse_args(plain, **QUIET)
+        command, bound, _ = app.parse_args(plain)
         bound.apply_defaults()
         if print_config:
             print(options_as_yaml(bound), end="")
@@ -201,15 +204,12 @@ def load_app(words: Sequence[str]) -> App:
     return app
 
 
-def _read_options(path: Path, command: Sequence[str]) -> Dict:
-    """The options of a file for a command, which cyclopts looks for below the words of its name."""
+def _apply_options(path: Path, app: App, command: tuple[str, ...], arguments: ArgumentCollection) -> None:
+    """Give a command the options of a file, which cyclopts looks for below the words of its name."""
     values = read_yaml(path, as_text=True)
-    for name in values if isinstance(values, dict) else ():
-        if f"--{name}".replace("_", "-") in OF_THE_FRAME:
-            raise UsageError(f"{path}: {name} is an option of the command line only.")
     for word in reversed(command):
         values = {word: values}
-    return Dict(values, source=str(path))
+    Dict(values, source=str(path))(app, command, arguments)
 
 
 def run_command(command: Callable[..., Any], bound: BoundArguments, *, as_json: bool) -> int:

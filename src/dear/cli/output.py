@@ -6,7 +6,6 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import fields, is_dataclass
 from enum import Enum
-from operator import attrgetter
 from pathlib import PurePath
 from typing import Any, TypeVar
 
@@ -90,9 +89,15 @@ def _plain(value: Any) -> Any:
     """What stands for a value that JSON does not know."""
     if is_dataclass(value) and not isinstance(value, type):
         return {field.name: getattr(value, field.name) for field in fields(value)}
-    for kind, convert in ((Mapping, dict), (Set, sorted), (PurePath, str), (Enum, attrgetter("value"))):
-        if isinstance(value, kind):
-            return convert(value)
+    match value:
+        case Mapping():
+            return dict(value)
+        case Set():
+            return sorted(value)
+        case PurePath():
+            return str(value)
+        case Enum():
+            return value.value
     raise TypeError(f"a {type(value).__name__} cannot be written as JSON; put plain numbers into results")
 
 

@@ -164,6 +164,8 @@ def options_as_yaml(bound: inspect.BoundArguments) -> str:
     values: dict[str, Any] = {}
     for name, value in bound.arguments.items():
         hint = bound.signature.parameters[name].annotation
+        if value == () and bound.signature.parameters[name].kind == inspect.Parameter.VAR_POSITIONAL:
+            continue  # a file cannot name these; where there are some, reading it back refuses them
         if isinstance(value, MethodSettings):  # other values would be taken for the user's
             value = {key: part for key, part in vars(value).items() if key in value.set_by_user}
             values |= {name: value} if value else {}

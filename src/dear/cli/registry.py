@@ -116,6 +116,8 @@ def build_app() -> App:
         help_formatter=HelpFormatter(),
         console=PrintableConsole(highlight=False, emoji=False, width=None if sys.stdout.isatty() else WIDTH),
         default_parameter=OPTIONS,
+        print_error=False,
+        exit_on_error=False,
     )
     app["--help"].group = app["--version"].group = OF_EVERY_COMMAND
     for number, (heading, commands) in enumerate(GROUPS.items()):

@@ -28,10 +28,10 @@ NOTES = (
 
 @dataclass(frozen=True)
 class Demo:
-    """The result table (percent), what each step took (seconds), and the report."""
+    """The result table (percent), the seconds that the runs took, and the report."""
 
     table: Table
-    seconds: dict[str, float]
+    seconds: float
     report: Path
     records: Path
 
@@ -44,7 +44,8 @@ def command_demo(
     roles: Path | None = None,
     start_over: bool = False,
 ) -> Demo:
-    """Adapt the embedded tiny CLIP with DeAR on the Attribute World, and report on it beside zero-shot.
+    """Adapt the embedded tiny CLIP with DeAR and DeAR+ on the Attribute World, and report on them beside
+    zero-shot.
 
     This takes a few minutes on a CPU, offline. The same seed gives the same table.
 
@@ -56,63 +57,51 @@ def command_demo(
         start_over: Set a damaged checkpoint aside and start its run over. Without it that is an error.
     """
     out = out or Path("demo-out")
-    folder = out / "records"
-    from dear.backbone.load import load_clip  # loads torch: what can be refused without it is
-    from dear.cli.progress import RunProgress
-    from dear.data.loading import load_dataset
+    from dear.cli.progress import RunProgress  # loads torch: what can be refused without it is
     from dear.data.world.tasks import downstream_names
+    from dear.evaluation.experiment import Experiment, Machines
+    from dear.evaluation.launch.dispatch import launch
     from dear.evaluation.protocols.base_to_novel import BaseToNovel
     from dear.evaluation.protocols.retrieval import Retrieval
-    from dear.evaluation.records import make_folder
     from dear.evaluation.resolve import MethodSetup
-    from dear.evaluation.run_context import RunContext
-    from dear.evaluation.runs import run_one
-    from dear.methods.registry import DEFAULT_METHOD, USUAL
+    from dear.methods.registry import DEFAULT_METHOD, FIT_METHOD, USUAL
     from dear.report.base_to_novel import base_to_novel_table
+    from dear.report.folder import read_folder
     from dear.report.html import write_report
-    from dear.roles.packaged import role_table
+    from dear.roles.packaged import named_table
 
-    seconds, start = dict[str, float](), time.perf_counter()
-
-    def lap(step: str) -> None:
-        seconds[step] = time.perf_counter() - start - sum(seconds.values())
-
-    datasets = [load_dataset(name) for name in tasks or downstream_names()]
-    clip = load_clip("tiny")
-    roles_of_heads = role_table(clip, roles)
-    lap("load the tiny CLIP, its roles and the tasks")
-    context = RunContext(clip, roles_of_heads, keep=True)
-    records = []
-    make_folder(folder)
-    with RunProgress(len(datasets) * len(USUAL)) as progress:
-        for method in USUAL:
-            for dataset in datasets:
-                run = context.resolve(BaseToNovel(), [dataset], MethodSetup(method), seed=seed, shots=SHOTS)
-                record = run_one(context, run, out=folder, start_over=start_over, progress=progress)
-                records.append(record | {"predictions": run.file(folder, ".npz")})
-            lap(f"base-to-novel, {method}")
-    task = [load_dataset(RETRIEVAL_TASK)]
-    run = context.resolve(Retrieval(), task, MethodSetup(DEFAULT_METHOD), seed=seed, shots=SHOTS)
-    retrieval = run_one(context, run)
-    lap("attribute-conditioned retrieval")
-    report = out / "report.html"
-    write_report(
-        report,
+    options: dict[str, Any] = {"model": "tiny", "roles": roles, "seeds": (seed,), "shots": (SHOTS,)}
+    options["start_over"] = start_over
+    folder, names = out / "records", tuple(tasks or downstream_names())
+    methods = tuple(map(MethodSetup, (*USUAL, FIT_METHOD)))
+    base = Experiment(protocol=BaseToNovel(), methods=methods, data=names, out=folder, **options)
+    retrieval = Experiment(
+        protocol=Retrieval(),
+        methods=(MethodSetup(DEFAULT_METHOD),),
+        data=(RETRIEVAL_TASK,),
+        out=out / "retrieval",
+        **options,
+    )
+    start = time.perf_counter()
+    with RunProgress(len(base.runs()) + 1) as progress:
+        records, retrieved = launch([base, retrieval], Machines(device="cpu"), progress)
+    seconds, table = time.perf_counter() - start, named_table(str(roles or "discovered"))
+    notes = (*NOTES, f"Head roles: {table.source}.")
+    with_predictions = {record["key"]: record for record in read_folder(out)}
+    report = write_report(
+        out / "report.html",
         title="DeAR on the Attribute World",
-        records=[*records, retrieval],
-        role_table=roles_of_heads.to_json(),
-        timings=[{"step": step, "seconds": duration} for step, duration in seconds.items()],
-        notes=(*NOTES, f"Head roles: {roles_of_heads.source}."),
+        records=[with_predictions[record["key"]] for record in [*records, *retrieved]],
+        role_table=table.to_json(),
+        notes=notes,
     )
     return Demo(base_to_novel_table(records), seconds, report, folder)
 
 
 def render_demo(result: Demo, console: Console) -> None:
-    """Show the table, the times and what to do next."""
+    """Show the table and what to do next."""
     result.table.render(console)
-    for step, seconds in result.seconds.items():
-        console.print(f"{seconds:7.1f} s  {step}")
-    console.print(f"\nReport: {result.report}\n\n{NEXT}", markup=False)
+    console.print(f"{result.seconds:.0f} s\n\nReport: {result.report}\n\n{NEXT}", markup=False)
 
 
 def command_tasks(*, tasks: list[str] | None = None) -> dict[str, list[dict[str, Any]]]:

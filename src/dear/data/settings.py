@@ -1,10 +1,10 @@
 """Settings of data sets. Cheap to import: commands can show them without loading torch."""
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from string import Formatter
-from typing import Literal
+from typing import Literal, Self
 
 from dear.errors import DataError, SettingsError
 from dear.limits import at_most
@@ -78,6 +78,10 @@ class DataSettings:
             raise SettingsError(f"short_side is {self.short_side}: it must be at least 1.")
         if not 0 <= self.workers <= MOST_THREADS:
             raise SettingsError(f"workers is {self.workers}: it must be from 0 to {MOST_THREADS}.")
+
+    def skip_broken(self) -> Self:
+        """These settings, by which unreadable images are skipped unless the user said otherwise."""
+        return self if self.broken else replace(self, broken="skip")
 
     def require_short_side(self, size: int) -> None:
         """Raise SettingsError for a short side below the ``size`` that a model sees."""

@@ -34,7 +34,7 @@ from dear.report.run_mistakes import RunMistakes, mistakes_by_part, mistakes_pag
 from dear.roles.settings import CoreMask
 from dear.writing import output_file
 
-MAIN, ILLUSTRATION = "base-to-novel", "retrieval"
+MAIN, ILLUSTRATION = base_to_novel.NAME, retrieval.NAME
 """The protocol that the page begins with; that whose records appear only in a section of the page."""
 PUBLISHED = "Numbers labelled published are the paper's; all others come from the run records."
 OTHER_TOKENS_READ: dict[CoreMask, str] = {

@@ -192,7 +192,7 @@ def cost_scale(axes: Axes, costs: Sequence[float]) -> None:
     axes.xaxis.set_minor_formatter(NullFormatter())
 
 
-def few_shot_plot(curves: Mapping[str, Mapping[str, Mapping[int, Cell]]]) -> Drawing | None:
+def few_shot_plot(name: str, curves: Mapping[str, Mapping[str, Mapping[int, Cell]]]) -> Drawing | None:
     """Accuracy in percent by shots, of each data set and method; the average first; 0 shots is a horizontal
     line.
     """
@@ -242,7 +242,7 @@ def few_shot_plot(curves: Mapping[str, Mapping[str, Mapping[int, Cell]]]) -> Dra
         for title in titles
     )  # fmt: skip
     size = (7.6, 0.4 + 2.1 * down + 0.22 * -(-len(methods) // 4))
-    return Drawing("few-shot", f"Accuracy in percent by images per class. {words}.", size, paint)
+    return Drawing(name, f"Accuracy in percent by images per class. {words}.", size, paint)
 
 
 def line_style(number: int, colors: int = len(PALETTE)) -> dict[str, Any]:

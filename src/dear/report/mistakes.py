@@ -128,9 +128,9 @@ def title_of(example: Any) -> str:
     return without_surrogates(example.file or f"image {example.image + 1}")
 
 
-def find_mistakes(runs: Sequence[ImagePredictions], most: int) -> Mistakes:
-    """What runs on the same images get wrong, with ``most`` confident mistakes; an image that several get
-    wrong is in these once, with the most confident.
+def find_mistakes(runs: Sequence[ImagePredictions], most: int | None = None) -> Mistakes:
+    """What runs on the same images get wrong, with ``most`` confident mistakes, or all; an image that several
+    get wrong is in these once, with the most confident.
     """
     rows = concat([_rows(run) for run in runs], ignore_index=True)
     pairs = rows.groupby(["label", "prediction"]).size().reset_index(name="images")
@@ -138,7 +138,7 @@ def find_mistakes(runs: Sequence[ImagePredictions], most: int) -> Mistakes:
     wrong = wrong.drop_duplicates("image")
     # Without this, one frequent confusion would take all the room.
     wrong["round"] = wrong.groupby(["label", "prediction"]).cumcount()
-    examples = wrong.sort_values("round", kind="stable").head(most)
+    examples = wrong.sort_values("round", kind="stable").iloc[:most]
     return Mistakes(tuple(runs[0].classes.tolist()), pairs, examples.drop(columns="round"))
 
 
@@ -189,7 +189,7 @@ def mistakes_section(
     """The section of a classifier's mistakes.
 
     Args:
-        pictures: Those of the examples; None for an image that cannot be read.
+        pictures: Those of the first examples; None for an image that cannot be read.
         name: The name of the matrix and of its files.
         most_drawn: Classes up to which the matrix is drawn.
         worst: How many classes have a row, if not all.
@@ -197,7 +197,7 @@ def mistakes_section(
     drawn, scores = len(mistakes.classes) <= most_drawn, mistakes.class_scores()
     gallery = [
         _thumbnail(example, picture, mistakes.classes)
-        for example, picture in zip(mistakes.examples.itertuples(), pictures, strict=True)
+        for example, picture in zip(mistakes.examples.itertuples(), pictures, strict=False)
         if picture is not None
     ]
     return MistakesSection(

@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, assert_never
@@ -15,9 +15,9 @@ from dear.backbone.choice import HALF
 from dear.backbone.precision import mixed, precision_for
 from dear.data.dataset import Images
 from dear.errors import SettingsError, TrainingDiverged, WeightsError, first_line, warn
-from dear.methods.base import Method
+from dear.methods.base import Method, TrainingImages
 from dear.progress import OnStep, TrainingStep, unreported
-from dear.training.batches import Batches, training_images
+from dear.training.batches import Batch, Batches, training_images
 from dear.training.checkpoint import load_checkpoint, run_fingerprint, save_checkpoint
 from dear.training.devices import make_fabric, summed
 from dear.training.seeding import generator
@@ -63,110 +63,203 @@ def train(
     views = views or view_cache(settings)
     if views is not None and settings.view_seed is None:
         raise SettingsError("a view cache requires views shared between runs: give --train.view-seed.")
+    cache = cache or TrunkCache(0)
+    settings = _with_precision(method, settings)
+    method.text_chunk = settings.text_chunk
+    _prepare(method, training_images(method, images, settings, seed, cache))
+    if not method.takes_steps:
+        return []
+    fabric = fabric or make_fabric(method.clip.image.projection.device, settings.precision)
+    batches = Batches(method, images, settings, seed, fabric, cache, views)
+    loop = _Loop(method, images, settings, seed, fabric, batches, checkpoint, progress)
+    loop.resume("val" if validate else "last")
+    for epoch in range(len(loop.history), loop.epochs):
+        start = time.perf_counter()
+        entry = loop.train_epoch(epoch)
+        if validate is not None:
+            loop.validate(entry, validate)
+        loop.history.append(entry | {"seconds": time.perf_counter() - start})
+        loop.save()
+        fabric.log_dict({f"{label}/{name}": value for name, value in entry.items()}, step=epoch + 1)
+        loop.tell(epoch, len(loop.rates(epoch)), loop.means, ends_epoch=True)
+    if loop.best is not None:
+        method.load_state_dict(loop.best)
+    return loop.history
+
+
+def _with_precision(method: Method, settings: TrainSettings) -> TrainSettings:
+    """The settings with the precision that is used. Raises SettingsError for one that the weights forbid."""
     like = method.clip.image.projection
-    device = like.device
     if (settings.precision == HALF) != (like.dtype == torch.float16):
         raise SettingsError(
             f"precision is {settings.precision}, but the CLIP's weights are in {like.dtype}: {HALF} goes "
             "with weights in float16, which dear.backbone.precision.half makes."
         )
-    settings = replace(settings, precision=precision_for(method.clip, settings.precision))
-    method.text_chunk = settings.text_chunk
+    return replace(settings, precision=precision_for(method.clip, settings.precision))
+
+
+def _prepare(method: Method, images: TrainingImages) -> None:
+    """What the method computes of all images before the first step."""
     try:
-        method.before_training(training_images(method, images, settings, seed, cache or TrunkCache(0)))
+        method.before_training(images)
     except torch.linalg.LinAlgError as error:  # type: ignore[attr-defined]
         raise WeightsError(
             f"{method.name} cannot be fitted: the features of {method.clip.identity.model} are not finite "
             f"numbers, or do not differ ({first_line(error)})."
         ) from error
-    if not method.takes_steps:
-        return []
-    fabric = fabric or make_fabric(device, settings.precision)
-    optimizer = _optimizer(method, settings)
-    wrapped, optimizer = fabric.setup(method, optimizer, move_to_device=False)
-    wrapped.mark_forward_method("loss")
-    run = run_fingerprint(
-        method, images.identity, settings.fingerprint_fields(), seed, "val" if validate else "last"
-    )
-    history: list[dict[str, Any]] = []
-    best: dict[str, Any] | None = None
-    batches = Batches(method, images, settings, seed, fabric, cache or TrunkCache(0), views)
-    steps = batches.steps
-    of_run = settings.steps_of_run(len(images), len(method.classnames), steps)
-    epochs = math.ceil(of_run / steps)
-    if note := settings.short_training(of_run, steps):
-        warn(note)
-    skips_sync = method.several_backwards and fabric.world_size > 1
-    if checkpoint is not None:
-        history, best = load_checkpoint(checkpoint, method, optimizer, run, fabric.strategy.precision)
-    progress(TrainingStep(min(len(history) * steps, of_run), of_run, len(history), epochs))
-    for epoch in range(len(history), epochs):
-        start, rates = time.perf_counter(), _rates(settings, epoch, steps, of_run)
+
+
+class _Loop:
+    """The state of a training between steps.
+
+    Attributes:
+        total: Steps of the whole training.
+        epochs: Its epochs, the last of which may have fewer steps.
+        history: What is recorded of each finished epoch.
+        best: The method's state after the best epoch, if one is selected.
+        means: The mean losses of the epoch under way, over the images of this process so far.
+    """
+
+    def __init__(
+        self,
+        method: Method,
+        images: Images,
+        settings: TrainSettings,
+        seed: int,
+        fabric: Fabric,
+        batches: Batches,
+        checkpoint: Path | None,
+        progress: OnStep,
+    ) -> None:
+        self.method, self.images, self.settings, self.seed = method, images, settings, seed
+        self.fabric, self.batches, self.checkpoint, self.progress = fabric, batches, checkpoint, progress
+        self.device = method.clip.image.projection.device
+        self.wrapped, self.optimizer = fabric.setup(
+            method, _optimizer(method, settings), move_to_device=False
+        )
+        self.wrapped.mark_forward_method("loss")
+        self.total = settings.steps_of_run(len(images), len(method.classnames), batches.steps)
+        self.epochs = math.ceil(self.total / batches.steps)
+        self.history: list[dict[str, Any]] = []
+        self.best: dict[str, Any] | None = None
+        self.means: dict[str, float] = {}
+        if note := settings.short_training(self.total, batches.steps):
+            warn(note)
+
+    def resume(self, select: str) -> None:
+        """Go on from the checkpoint, if there is one."""
+        fields = self.settings.fingerprint_fields()
+        self.run = run_fingerprint(self.method, self.images.identity, fields, self.seed, select)
+        if self.checkpoint is not None:
+            precision = self.fabric.strategy.precision
+            state = load_checkpoint(self.checkpoint, self.method, self.optimizer, self.run, precision)
+            self.history, self.best = state
+        done = len(self.history)
+        steps = min(done * self.batches.steps, self.total)
+        self.progress(TrainingStep(steps, self.total, done, self.epochs))
+
+    def rates(self, epoch: int) -> list[float]:
+        """The learning rate of each step of an epoch, counted from 0: the last epoch may have fewer."""
+        steps, by_step = self.batches.steps, self.settings.schedule == "step"
+        parts = [step / steps if by_step else 0.0 for step in range(min(steps, self.total - epoch * steps))]
+        return [self.settings.lr_at(epoch + part, self.total / steps) for part in parts]
+
+    def tell(self, epoch: int, steps: int, losses: dict[str, float], *, ends_epoch: bool = False) -> None:
+        """Report progress after so many steps of an epoch."""
+        done = epoch * self.batches.steps + steps
+        step = TrainingStep(done, self.total, epoch + 1, self.epochs, ends_epoch=ends_epoch, losses=losses)
+        self.progress(step)
+
+    def train_epoch(self, epoch: int) -> dict[str, Any]:
+        """Take the steps of an epoch; returns what is recorded of it."""
+        rates = self.rates(epoch)
         sums: dict[str, float] = {}
         seen = 0.0
-        method.train()
-        for step, (rate, batch) in enumerate(zip(rates, batches.of(epoch, len(rates)), strict=True)):
-            for group in optimizer.param_groups:
-                group["lr"] = rate * group["rate"]
-            frozen = () if batch.frozen is None else (batch.frozen,)
-            labels = images.labels[batch.indices].repeat(method.views_per_image).to(device)
-            method.before_step(generator(seed, "step", epoch, step))
-            with fabric.no_backward_sync(wrapped, enabled=skips_sync):
-                with mixed(device, settings.precision):  # Fabric applies it only to DDP's forward
-                    parts = wrapped.loss(batch.trunk, labels, *frozen)
-                values = dict(zip(parts, _numbers(parts.values()), strict=True))
-                (diverged,) = summed(fabric, [float(not math.isfinite(values["loss"]))], device)
-                if diverged:
-                    raise TrainingDiverged(epoch * steps + step + 1, ADVICE, checkpoint if history else None)
-                optimizer.zero_grad()
-                method.backward(parts, _backward(fabric, method, batch.weight))
-                del parts  # and with it a graph that was kept for a second pass
-            optimizer.step()
-            method.after_step((epoch * steps + step + 1) / of_run)
+        self.method.train()
+        for step, (rate, batch) in enumerate(zip(rates, self.batches.of(epoch, len(rates)), strict=True)):
+            values = self.take_step(epoch, step, rate, batch)
             counted = len(batch.indices) * (batch.weight > 0)
             for name, value in values.items():
                 sums[name] = sums.get(name, 0.0) + value * counted
             seen += counted
             if step + 1 < len(rates):
-                means = {name: total / max(seen, 1) for name, total in sums.items()}
-                progress(TrainingStep(epoch * steps + step + 1, of_run, epoch + 1, epochs, losses=means))
-        method.eval()
-        finite = all(torch.isfinite(parameter).all() for parameter in method.trainable)
-        if epoch + 1 == epochs:  # no later loss shows the effect of the last step
-            with torch.no_grad(), mixed(device, settings.precision):
-                last = wrapped.loss(batch.trunk, labels, *frozen)["loss"]
-            (diverged,) = summed(fabric, [float(not torch.isfinite(last))], device)
-            finite = finite and not diverged
-        if not finite:  # a bad state is not saved
-            raise TrainingDiverged(epoch * steps + len(rates), ADVICE, checkpoint if history else None)
-        method.after_epoch(epoch + 1, epochs)
-        totals = summed(fabric, list(sums.values()), device)
-        images_seen = sum(batches.sizes[: len(rates)])
-        means = {name: total / images_seen for name, total in zip(sums, totals, strict=True)}
-        entry = {"epoch": epoch + 1, **means, "lr": rates[0]}
-        if validate is not None:
-            entry["val"] = validate()
-            if all(entry["val"] > earlier["val"] for earlier in history):
-                best = {name: tensor.detach().clone() for name, tensor in method.state_dict().items()}
-        done = epoch * steps + len(rates)
-        history.append(entry | {"seconds": time.perf_counter() - start})
-        if checkpoint is not None and fabric.is_global_zero:
-            scaling = fabric.strategy.precision.state_dict()
-            save_checkpoint(checkpoint, method, optimizer, run, history, best, scaling=scaling)
-        fabric.log_dict({f"{label}/{name}": value for name, value in entry.items()}, step=epoch + 1)
-        progress(TrainingStep(done, of_run, epoch + 1, epochs, ends_epoch=True, losses=means))
-    if best is not None:
-        method.load_state_dict(best)
-    return history
+                self.tell(epoch, step + 1, {name: total / max(seen, 1) for name, total in sums.items()})
+        self.method.eval()
+        self.require_finite(epoch, batch)
+        self.method.after_epoch(epoch + 1, self.epochs)
+        totals = summed(self.fabric, list(sums.values()), self.device)
+        images = sum(self.batches.sizes[: len(rates)])
+        self.means = {name: total / images for name, total in zip(sums, totals, strict=True)}
+        return {"epoch": epoch + 1, **self.means, "lr": rates[0]}
 
+    def loss(self, batch: Batch) -> dict[str, Tensor]:
+        """The loss of a batch and its parts."""
+        frozen = () if batch.frozen is None else (batch.frozen,)
+        labels = self.images.labels[batch.indices].repeat(self.method.views_per_image).to(self.device)
+        with mixed(self.device, self.settings.precision):  # Fabric applies it only to DDP's forward
+            parts: dict[str, Tensor] = self.wrapped.loss(batch.trunk, labels, *frozen)
+        return parts
 
-def _rates(settings: TrainSettings, epoch: int, steps: int, of_run: int) -> list[float]:
-    """The learning rate of each step of an epoch, counted from 0, if an epoch has ``steps`` and the run
-    ``of_run``: the last epoch may have fewer.
-    """
-    epochs, epoch_steps = of_run / steps, min(steps, of_run - epoch * steps)
-    parts = [step / steps if settings.schedule == "step" else 0.0 for step in range(epoch_steps)]
-    return [settings.lr_at(epoch + part, epochs) for part in parts]
+    def take_step(self, epoch: int, step: int, rate: float, batch: Batch) -> dict[str, float]:
+        """Take a step; returns the loss and its parts."""
+        method, done = self.method, epoch * self.batches.steps + step + 1
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate * group["rate"]
+        method.before_step(generator(self.seed, "step", epoch, step))
+        skips_sync = method.several_backwards and self.fabric.world_size > 1
+        with self.fabric.no_backward_sync(self.wrapped, enabled=skips_sync):
+            parts = self.loss(batch)
+            # Move all values to the host at once: the only point where a step waits for the GPU.
+            numbers = torch.stack([value.detach() for value in parts.values()]).tolist()
+            values = dict(zip(parts, numbers, strict=True))
+            if self.any_process(not math.isfinite(values["loss"])):
+                raise self.diverged(done)
+            self.optimizer.zero_grad()
+            method.backward(parts, _backward(self.fabric, method, batch.weight))
+            del parts  # and with it a graph that was kept for a second pass
+        self.optimizer.step()
+        method.after_step(done / self.total)
+        return values
+
+    def require_finite(self, epoch: int, batch: Batch) -> None:
+        """Raise TrainingDiverged if an epoch leaves parameters not finite, so that no bad state is saved;
+        after the last epoch, when no later loss shows it, also if its last batch has no finite loss any more.
+        """
+        finite = all(torch.isfinite(parameter).all() for parameter in self.method.trainable)
+        if epoch + 1 == self.epochs:
+            with torch.no_grad():
+                last = self.loss(batch)["loss"]
+            finite = not self.any_process(not torch.isfinite(last)) and finite
+        if not finite:
+            raise self.diverged(epoch * self.batches.steps + len(self.rates(epoch)))
+
+    def any_process(self, bad: bool) -> bool:
+        """True if it is so in any of the processes."""
+        return bool(summed(self.fabric, [float(bad)], self.device)[0])
+
+    def diverged(self, step: int) -> TrainingDiverged:
+        """The error of a training that diverged at a step, counted from 1."""
+        return TrainingDiverged(step, ADVICE, self.checkpoint if self.history else None)
+
+    def validate(self, entry: dict[str, Any], score: Callable[[], float]) -> None:
+        """Score an epoch, and keep the method's state if it is better than all before."""
+        entry["val"] = score()
+        if all(entry["val"] > earlier["val"] for earlier in self.history):
+            self.best = {name: tensor.detach().clone() for name, tensor in self.method.state_dict().items()}
+
+    def save(self) -> None:
+        """Replace the checkpoint."""
+        if self.checkpoint is not None and self.fabric.is_global_zero:
+            scaling = self.fabric.strategy.precision.state_dict()
+            save_checkpoint(
+                self.checkpoint,
+                self.method,
+                self.optimizer,
+                self.run,
+                self.history,
+                self.best,
+                scaling=scaling,
+            )
 
 
 def _backward(fabric: Fabric, method: Method, weight: float) -> Callable[[Tensor], None]:
@@ -185,12 +278,6 @@ def _backward(fabric: Fabric, method: Method, weight: float) -> Callable[[Tensor
                 parameter.grad = mean
 
     return run
-
-
-def _numbers(values: Iterable[Tensor]) -> list[float]:
-    """Move all values to the host at once: the only point where a step waits for the GPU."""
-    numbers: list[float] = torch.stack([value.detach() for value in values]).tolist()
-    return numbers
 
 
 def _optimizer(method: Method, settings: TrainSettings) -> Any:

@@ -6,7 +6,6 @@ import hashlib
 import json
 import os
 import shutil
-import zlib
 from collections.abc import Callable, Hashable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -15,22 +14,19 @@ from pathlib import Path
 import torch
 from jaxtyping import Float, Int
 from safetensors import SafetensorError
-from safetensors.torch import load, save
+from safetensors.torch import load_file, save
 from torch import Tensor
 
 from dear.data.dataset import Images
 from dear.data.fewshot import Subset
 from dear.data.settings import DataSettings
-from dear.errors import DearError, OutputError
+from dear.errors import OutputError
 from dear.methods.base import Method
-from dear.reading.files import ReadingError, read_bytes
 from dear.training.settings import TrainOptions, TrainSettings
 from dear.writing import atomic_write
 
-VERSION = 2
+VERSION = 3
 """Of the files of views: increase when views or trunk outputs change for the same fingerprint."""
-CHECKSUM_BYTES = 4
-"""Of the CRC-32 that is stored before a tensor."""
 TRUNK, FROZEN = "trunk", "frozen"
 
 
@@ -166,7 +162,7 @@ class ViewCache:
 
     def _write(self, kind: str, epoch: int, items: Sequence[int], tensors: Tensor) -> None:
         """Write all of them or none, so that a batch is never stored partly."""
-        contents = [_sealed(kind, tensor) for tensor in tensors.cpu().contiguous()]
+        contents = [save({kind: tensor}) for tensor in tensors.cpu().contiguous()]
         size = sum(map(len, contents))
         if not self._room(size):
             return
@@ -192,10 +188,8 @@ class ViewCache:
         return self._bytes + size <= self.limit
 
     def _folders(self) -> list[Path]:
-        """The folders of all fingerprints and layers, none of them behind a link: they may be removed."""
-        top = self.folder.parent.resolve() / self.folder.name
-        folders = (folder for folder in self.folder.glob("*/*") if folder.is_dir())
-        return [folder for folder in folders if folder.resolve() == top / folder.relative_to(self.folder)]
+        """The folders of all fingerprints and layers."""
+        return [folder for folder in self.folder.glob("*/*") if folder.is_dir()]
 
     def _unwritable(self, error: OSError) -> OutputError:
         return OutputError(
@@ -241,34 +235,16 @@ def _path(folder: Path, kind: str, epoch: int, item: int) -> Path:
 
 def _read(folder: Path, kind: str, epoch: int, items: Sequence[int]) -> Tensor | None:
     try:
-        return torch.stack([_unsealed(kind, _path(folder, kind, epoch, item)) for item in items])
-    except (
-        DearError,
-        SafetensorError,
-        KeyError,
-        RuntimeError,
-    ):  # missing, damaged, or of another shape: recomputed
+        return torch.stack([load_file(_path(folder, kind, epoch, item))[kind] for item in items])
+    except (OSError, SafetensorError, KeyError, RuntimeError):  # missing, damaged, or of another shape
         return None
 
 
-def _sealed(kind: str, tensor: Tensor) -> bytes:
-    """The contents of a view's file: checksum, then tensor."""
-    content = save({kind: tensor})
-    return zlib.crc32(content).to_bytes(CHECKSUM_BYTES, "little") + content
-
-
-def _unsealed(kind: str, path: Path) -> Tensor:
-    content = read_bytes(path, "bundle_bytes")
-    if zlib.crc32(memoryview(content)[CHECKSUM_BYTES:]) != int.from_bytes(content[:CHECKSUM_BYTES], "little"):
-        raise ReadingError(path, "it was changed after it was written")
-    return load(content[CHECKSUM_BYTES:])[kind]
-
-
-def _begun(folder: Path) -> tuple[float, str]:
+def _begun(folder: Path) -> float:
     """When a folder was last begun; one that another process removed meanwhile sorts first."""
     with suppress(OSError):
-        return folder.stat().st_mtime, str(folder)
-    return 0.0, str(folder)
+        return folder.stat().st_mtime
+    return 0.0
 
 
 def _size(folder: Path) -> int:

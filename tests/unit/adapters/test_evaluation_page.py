@@ -48,6 +48,7 @@ def test_the_numbers_are_those_of_the_scores(predictor: Predictor, toys: Dataset
     assert int(mistakes.matrix().sum()) == scores.images == count
     assert int(mistakes.matrix().trace()) == round(scores.accuracy * count)
     assert mistakes.matrix().sum(axis=1).tolist() == [EACH] * len(CLASSES)
+    assert len(mistakes.examples) == mistakes.misclassified  # all of them, whatever the page shows
     assert dict(mistakes.class_scores()[["class", "accuracy"]].to_numpy()) == pytest.approx(scores.per_class)
     assert expected_error(found.bins) == pytest.approx(scores.calibration_error)
     assert sum(bin.images for bin in found.bins) == count

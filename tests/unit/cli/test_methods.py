@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from dear.cli.main import main
-from dear.methods.registry import FIT_METHOD, METHODS, option_groups
+from dear.methods.registry import FIT_METHOD, METHODS
 
 ROOT = Path(__file__).parents[3]
 
@@ -16,12 +16,6 @@ ROOT = Path(__file__).parents[3]
 def shown(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
     assert main(words) == 0
     return capsys.readouterr().out
-
-
-def settings_in(text: str) -> set[str]:
-    """The prefixes of the methods' settings that a help text explains."""
-    groups = {name.replace("_", "-") for name in option_groups()} | {*option_groups()}
-    return {one for one in re.findall(r"^│ [* ]* *--([\w-]+)\.", text, re.MULTILINE) if one in groups}
 
 
 def test_every_method_with_all_its_settings(capsys: pytest.CaptureFixture[str]) -> None:
@@ -54,10 +48,6 @@ def test_help_names_the_defaults_of_each_protocol(capsys: pytest.CaptureFixture[
     assert "--maple.depth (default 9; 3 in cross-dataset and domain-generalization;" in listed
 
 
-def test_a_name_that_is_there_again_is_described_once(capsys: pytest.CaptureFixture[str]) -> None:
-    assert shown(["methods", "--methods", "coop,dear,coop"], capsys).count("--coop.tokens") == 1
-
-
 def test_it_fits_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     for words in (["methods"], ["methods", "--methods", "dear,promptkd,tac"]):
         assert max(map(len, shown(words, capsys).splitlines())) <= 80
@@ -70,15 +60,3 @@ def test_the_list_ends_with_what_to_choose(capsys: pytest.CaptureFixture[str]) -
     [page] = re.findall(r"docs/\w+\.md", recommendation)
     assert f"`{FIT_METHOD}`" in (ROOT / page).read_text(encoding="utf-8")
     assert recommendation not in shown(["methods", "--methods", "dear"], capsys)
-
-
-def test_help_shows_the_settings_of_the_chosen_methods(capsys: pytest.CaptureFixture[str]) -> None:
-    run = ["run", "base-to-novel"]
-    for words, prefixes in (
-        (["fit"], set()),
-        (["fit", "--method", "maple"], {"maple"}),
-        ([*run, "--methods=coop,mmrl++"], {"coop", "mmrlpp"}),
-        ([*run, "--methods", "all"], {name.replace("_", "-") for name in option_groups()}),
-    ):
-        assert settings_in(shown([*words, "--help"], capsys)) == prefixes
-    assert main(["fit", "--method", "nosuch", "--help"]) == 2

@@ -9,8 +9,7 @@ from cyclopts import App, CycloptsError
 from dear.cli.main import main
 from dear.cli.parsing import OPTIONS, named_methods
 from dear.cli.registry import COMMANDS
-from dear.methods.registry import METHODS
-from tests.unit.cli.sample import Training, parse, sample
+from tests.unit.cli.sample import Training, sample
 
 
 def parsed(*words: str) -> dict[str, Any]:
@@ -81,15 +80,6 @@ def test_the_help_of_every_command_fits_a_screen_in_width(
 ) -> None:
     assert main([*name.split(), "--help"]) == 0
     assert max(map(len, capsys.readouterr().out.splitlines())) <= 100
-
-
-def test_methods_have_their_settings_as_options() -> None:
-    words = ["--mmrl++.beta", "0.5", "--mmrlpp.scale=null", "--tip-adapter.tuned"]
-    options = parse("run", "base-to-novel", *words)
-    assert (options["mmrlpp"].beta, options["mmrlpp"].scale) == (0.5, None)
-    assert options["tip_adapter"].tuned
-    assert {*options} >= {METHODS[name].folder for name in ("dear", "coop", "mmrl++")}
-    assert options["dear"] == METHODS["dear"].settings()
 
 
 def test_methods_are_named_by_their_options_alone() -> None:

@@ -12,7 +12,9 @@ from typing import Any
 
 import torch
 
-from dear.evaluation.launch.processes import work
+from dear.evaluation.experiment import Experiment, Machines
+from dear.evaluation.launch import workers
+from dear.evaluation.launch.dispatch import launch
 from dear.evaluation.resolve import MethodSetup
 from dear.evaluation.runs import run_all
 from dear.methods.base import Method
@@ -59,13 +61,15 @@ def run_into(out: Path, told: Any = None) -> list[dict[str, Any]]:
     )
 
 
-def keep_a_worker(held: Any) -> None:
-    """The parent of a worker that waits for runs. What ``held`` is the other end of ends with both."""
-    context = multiprocessing.get_context("fork")
-    worker = context.Process(target=work, args=(0, "cpu", 1, context.Queue(), context.Queue()), daemon=True)
-    worker.start()
-    held.send(worker.pid)
-    worker.join()
+def launch_and_tell(experiment: Experiment, told: Any) -> None:
+    """Launch on two processes, whose ids are told at each step of a run."""
+    context = server()
+    workers.multiprocessing.get_context = lambda _: context  # type: ignore[assignment]
+    launch(
+        [experiment],
+        Machines("cpu", jobs=2),
+        lambda *_: told.send([child.pid for child in multiprocessing.active_children()]),
+    )
 
 
 def free_port() -> int:

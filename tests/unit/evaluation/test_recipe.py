@@ -1,15 +1,13 @@
 """Recipes: what they say is what is run, and what they say wrongly is told with its name."""
 
-import os
 from pathlib import Path
 
 import pytest
 
 from dear.cli.methods import descriptions
-from dear.errors import DataError, OutputError, SettingsError
+from dear.errors import DataError, SettingsError
 from dear.evaluation.ablations import ablation_setups, ablations
 from dear.evaluation.experiment import data_names
-from dear.evaluation.launch.claims import LOCK, MARK, claimed, require_distinct_folders
 from dear.evaluation.recipe import RecipeError, load_recipe, load_recipes, restrict
 from dear.evaluation.resolve import MethodSetup
 from dear.methods.atprompt import AtPromptSettings
@@ -164,52 +162,6 @@ def test_part_of_a_recipe(tmp_path: Path) -> None:
         restrict([one], methods=["dear", "maple"])
     with pytest.raises(DataError, match=r"the recipe two has none of .* and coop, dear"):
         restrict([one, two], methods=["zero-shot"])
-
-
-def test_two_recipes_writing_to_one_place(tmp_path: Path) -> None:
-    one, two = (load_recipe(written(tmp_path, GOOD, name), tmp_path) for name in ("a.yaml", "b.yaml"))
-    with pytest.raises(OutputError, match="a and b both write to"):
-        require_distinct_folders([one, two])
-    with claimed(one), pytest.raises(OutputError, match="another process is writing"), claimed(one):
-        pass
-    with claimed(one):  # the same recipe goes on
-        pass
-    with pytest.raises(OutputError, match="holds the runs of the recipe 'a', not of b"), claimed(two):
-        pass
-    assert not (tmp_path / "x" / LOCK).exists()
-
-
-def test_a_recipe_that_was_killed_while_it_wrote_its_mark(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    one = load_recipe(written(tmp_path, GOOD), tmp_path)
-
-    def full(_file: int) -> None:
-        raise OSError(28, "No space left on device")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "fsync", full)
-        with pytest.raises(OutputError, match=r"cannot write .*\.recipe: .*No space left"), claimed(one):
-            pass
-    assert [*(tmp_path / "x").iterdir()] == []
-    with claimed(one):
-        assert (tmp_path / "x" / MARK).read_text().strip() == one.about["recipe"]
-
-
-def test_a_lock_that_its_owner_has_just_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who opened it before and locks it after that would not keep a third one out."""
-    import fcntl
-
-    one = load_recipe(written(tmp_path, GOOD), tmp_path)
-    lock, flock = tmp_path / "x" / LOCK, fcntl.flock
-
-    def late(file: int, how: int) -> None:
-        lock.unlink()
-        flock(file, how)
-
-    monkeypatch.setattr(fcntl, "flock", late)
-    with pytest.raises(OutputError, match="another process is writing"), claimed(one):
-        pass
 
 
 @pytest.mark.parametrize(

@@ -285,6 +285,19 @@ def test_a_bundle_knows_its_classes(
     assert max(sizes) == 2  # classes
 
 
+def test_a_bundle_without_a_table_says_so(
+    small_clip: Clip, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dear.adapters.fit.load_clip", lambda *_args, **_options: small_clip)
+    dataset = noise_dataset()
+    with pytest.warns(UserWarning, match="no role table is known"):
+        bundle = fit(dataset, tmp_path / "bundle", method="dear+", shots=2)
+    read = Predictor(Bundle.from_pretrained(tmp_path / "bundle"), clip=small_clip)
+    assert read.method.features == ("cls", "image")
+    pixels = eval_views(dataset.test.load(torch.arange(3)), small_clip.image_size)
+    assert torch.equal(read.logits(pixels), Predictor(bundle, clip=small_clip).logits(pixels))
+
+
 def test_a_run_and_its_name(small_clip: Clip) -> None:
     setup = MethodSetup("dear+", settings=DearPlusSettings(views=1))
     context = RunContext(small_clip, roles=table(small_clip))

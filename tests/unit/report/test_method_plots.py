@@ -75,7 +75,7 @@ def test_a_figure_of_too_much_is_left_out() -> None:
     page = report_page(title="t", records=[record("tools", "dear", 0.5, 0.5, fusion_weights=many)])
     assert "fusion" not in {drawing.name for drawing in page.drawings}
     curve = {shots: Cell(50.0) for shots in range(1, 2002)}
-    assert few_shot_plot({"Tools": {"dear": curve}}) is None
+    assert few_shot_plot("few-shot", {"Tools": {"dear": curve}}) is None
 
 
 def test_costs_leave_out_what_is_not_known() -> None:
@@ -134,10 +134,10 @@ def test_the_validation_accuracy_of_the_epochs_is_drawn_where_it_is_known() -> N
 
 def test_few_shot_curves_have_bands_of_the_deviation_over_seeds() -> None:
     curve = {1: Cell(50.0, 5.0, 2), 4: Cell(60.0, 2.5, 2)}
-    drawn = few_shot_plot({"Tools": {"dear": curve}})
+    drawn = few_shot_plot("few-shot", {"Tools": {"dear": curve}})
     assert drawn is not None
     assert "PolyCollection" in drawn.svg or "FillBetween" in drawn.svg
-    without = few_shot_plot({"Tools": {"dear": {n: Cell(one.mean) for n, one in curve.items()}}})
+    without = few_shot_plot("few-shot", {"Tools": {"dear": {n: Cell(one.mean) for n, one in curve.items()}}})
     assert without is not None
     assert "PolyCollection" not in without.svg
     assert "FillBetween" not in without.svg

@@ -83,7 +83,12 @@ OTHER = {"role": "mixed", "attribute": None}
         ),  # on which no run depends
         ("roles", roles(1, SHUFFLED), roles(2, SHUFFLED, **OTHER), ""),
         ("selection", {"rule": "last"}, {"rule": "val"}, "rules of --select"),
-        ("settings", {"method": METHOD, "train": {}}, {"method": METHOD | {"tokens": 4}}, "tokens: 1, 4"),
+        (
+            "settings",
+            {"method": METHOD, "train": {}},
+            {"method": METHOD | {"tokens": 4}, "train": {}},
+            "tokens: 1, 4",
+        ),
         ("settings", {"train": TRAIN}, {"train": TRAIN | {"crop": 0.2}}, "crop: 0.5, 0.2"),
         # An older record lacks a setting that was added since: it had its default.
         ("settings", {"method": {}, "train": {}}, {"method": METHOD, "train": TRAIN}, ""),

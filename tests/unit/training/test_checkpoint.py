@@ -54,7 +54,6 @@ def bytes_changed(change: Callable[[bytes], bytes]) -> Callable[[Path], None]:
         lambda path: torch.save(read_state(path), path),
         bytes_changed(lambda content: content[:1000]),
         bytes_changed(lambda content: content[:-1]),
-        bytes_changed(lambda content: content + b"\0"),
         bytes_changed(lambda content: content[:700] + b"\0" * 64 + content[764:]),
         lambda path: (path.unlink(), path.mkdir()),
     ],

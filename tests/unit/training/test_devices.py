@@ -60,18 +60,6 @@ def test_half_precision_of_a_gpu_is_not_replaced_in_silence() -> None:
     assert device_precision("16-mixed", torch.device("cuda")) == "16-mixed"
 
 
-def test_fabric_does_not_tell_what_the_record_says(
-    small_clip: Clip, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
-) -> None:
-    train(
-        small_dear(small_clip),
-        few(),
-        TrainSettings(epochs=1, warmup_epochs=0, precision="bf16-mixed"),
-        seed=1,
-    )
-    assert "Precision" not in "".join([*capsys.readouterr(), caplog.text])
-
-
 def test_weights_in_float16_go_with_their_precision(small_clip: Clip) -> None:
     settings = TrainSettings(epochs=1, batch=4, optimizer="sgd", precision="16-true")
     with pytest.raises(SettingsError, match=r"precision is 16-true, but .* in torch.float32"):

@@ -1,6 +1,5 @@
 """A gradient scaler (16-mixed) goes on where an interrupted run stopped: on the CPU, in float32."""
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,14 +11,11 @@ from lightning_fabric.plugins import MixedPrecision
 
 from dear.backbone.clip import Clip, tensors_hash
 from dear.progress import TrainingStep
-from dear.training.checkpoint import read_state
 from dear.training.loop import train
 from dear.training.settings import TrainSettings
 from tests.unit.training.world import few, small_dear
 
 SETTINGS = TrainSettings(epochs=4, batch=3, lr=1e-2, precision="32-true")
-STEPS = 3
-"""Of an epoch."""
 
 
 def scaled(scale: float = 2.0**10) -> Fabric:
@@ -68,20 +64,3 @@ def test_the_scaler_goes_on(scale: float, small_clip: Clip, tmp_path: Path) -> N
         tensors_hash(whole.state_dict()),
         state,
     )
-
-
-def test_its_scale_and_count_are_in_the_checkpoint(small_clip: Clip, tmp_path: Path) -> None:
-    with pytest.raises(KeyboardInterrupt):
-        train(
-            small_dear(small_clip),
-            few(),
-            SETTINGS,
-            seed=1,
-            checkpoint=tmp_path / "c",
-            fabric=scaled(),
-            progress=stop_after(2),
-        )
-    state = read_state(tmp_path / "c")
-    assert len(json.loads(state["history"])) == 2
-    assert state["scaling"]["scale"] == 2.0**11  # doubled after the fifth step of 2 x 3
-    assert state["scaling"]["_growth_tracker"] == 2 * STEPS - 5

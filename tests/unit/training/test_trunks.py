@@ -205,23 +205,13 @@ class TestRoom:
         assert cache.get(6, (3, 7)) is None
         assert cache.frozen(5, (3, 7)) is None
 
-    @pytest.mark.parametrize(
-        "change",
-        [
-            {"weights": "b"},
-            {"images": "b"},
-            {"view_seed": 12},
-            {"size": 21},
-            {"precision": "bf16-mixed"},
-            {"computed": "float64 cpu"},
-        ],
-    )
-    def test_other_facts_are_kept_apart(self, change: dict[str, Any], tmp_path: Path) -> None:
+    def test_other_facts_are_kept_apart(self, tmp_path: Path) -> None:
         cache = ViewCache(tmp_path, ROOM)
         cache.begin(FACTS, 4)
         self.put(cache, 1)
-        cache.begin(replace(FACTS, **change), 4)
-        assert not holds(cache, (1,))
+        for name, value in vars(FACTS).items():
+            cache.begin(replace(FACTS, **{name: value + type(value)(1)}), 4)
+            assert not holds(cache, (1,))
         cache.begin(FACTS, 4)
         assert holds(cache, (1,))
 
@@ -244,25 +234,6 @@ class TestRoom:
         cache.begin(FACTS, 4)
         assert not holds(cache, (1,))
 
-    @pytest.mark.parametrize("at", ["version", "group", "layer"])
-    def test_room_is_made_in_no_folder_elsewhere(self, at: str, tmp_path: Path) -> None:
-        """A cache folder of a stranger, whose links lead to folders of the user's."""
-        mine, cache = tmp_path / "mine", ViewCache(tmp_path / "views", 50, torch.float32)
-        thesis = mine / "thesis" / "chapters" / "1" / "text"
-        thesis.parent.mkdir(parents=True)
-        thesis.write_text("precious" * 9)
-        link, behind = {
-            "version": (cache.folder, mine),
-            "group": (cache.folder / "0", mine / "thesis"),
-            "layer": (cache.folder / "0" / "001", mine / "thesis"),
-        }[at]
-        link.parent.mkdir(parents=True)
-        link.symlink_to(behind)
-        cache.begin(FACTS, 4)
-        self.put(cache, 1)
-        assert thesis.read_text() == "precious" * 9
-        assert [*cache._folders()] == ([] if at == "version" else [cache._current])
-
     def test_a_folder_that_another_process_removes_meanwhile(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -271,12 +242,6 @@ class TestRoom:
         monkeypatch.setattr(ViewCache, "_folders", lambda _: [tmp_path / "gone", tmp_path / "gone too"])
         self.put(cache, 1)
         assert not holds(cache, (1,))
-
-    def test_a_batch_is_kept_whole_or_not_at_all(self, tmp_path: Path) -> None:
-        cache = ViewCache(tmp_path, 50, torch.float32)
-        cache.begin(FACTS, 4)
-        self.put(cache, 1, 2, 3)
-        assert not any(holds(cache, (item,)) for item in (1, 2, 3))
 
 
 def test_what_numbers_depend_on() -> None:

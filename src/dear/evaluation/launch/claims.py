@@ -4,13 +4,12 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TextIO
+
+from filelock import FileLock, Timeout
 
 from dear.errors import OutputError
 from dear.evaluation.experiment import Experiment
 from dear.evaluation.records import make_folder
-from dear.limits import LimitError
-from dear.reading.files import ReadingError, read_text
 from dear.reading.typed import shown
 from dear.writing import output_file
 
@@ -28,33 +27,25 @@ def require_distinct_folders(experiments: Sequence[Experiment]) -> None:
 
 
 def check_folders(experiments: Sequence[Experiment]) -> None:
-    """Raise OutputError if `execute` would refuse an experiment's folder; creates nothing."""
+    """Raise OutputError if `launch` would refuse an experiment's folder; creates nothing."""
     require_distinct_folders(experiments)
-    for out, recipe in [(experiment.out.absolute(), experiment.recipe) for experiment in experiments]:
+    for experiment in experiments:
+        out = experiment.out.absolute()
         existing = next(path for path in (out, *out.parents) if path.exists())
         if not existing.is_dir() or not os.access(existing, os.W_OK | os.X_OK):
             why = "no permission" if existing.is_dir() else f"{existing} is not a folder"
             raise OutputError(f"cannot write to {out}: {why}. Choose another place with --out.")
-        if recipe:
-            _require_owner(out, recipe)
+        _require_owner(out, experiment.recipe)
 
 
-def _require_owner(out: Path, recipe: str) -> bool:
-    """True if a folder's mark names a recipe, False without a mark or an owner in it. Raises OutputError for
-    another recipe, or a mark that is no plain text.
-    """
-    try:
-        owner = read_text(out / MARK).strip()
-    except (ReadingError, LimitError) as error:
-        if isinstance(error, ReadingError) and error.missing:
-            return False
-        raise OutputError(f"{error} Choose another place with --out.") from error
-    if owner not in ("", recipe):
+def _require_owner(out: Path, recipe: str) -> None:
+    """Raise OutputError if a folder's mark names another recipe."""
+    mark = out / MARK
+    if recipe and mark.exists() and (owner := mark.read_text(errors="replace").strip()) not in ("", recipe):
         raise OutputError(
             f"{out} holds the runs of the recipe {shown(owner)}, not of {recipe}: choose another place with "
             "--out."
         )
-    return bool(owner)
 
 
 @contextmanager
@@ -62,50 +53,22 @@ def claimed(experiment: Experiment) -> Iterator[None]:
     """Lock the folder of an experiment. Raises OutputError if it belongs to another recipe or is in use."""
     out, recipe = experiment.out, experiment.recipe
     make_folder(out)
-    lock: TextIO | None = None
+    lock = FileLock(out / LOCK, timeout=0)  # released by the system if the process is killed
     try:
-        lock = _lock(out)
-        if not _held(lock.fileno(), out):
-            raise OutputError(
-                f"another process is writing to {out}: wait for it, or choose another place with --out."
-            )
-        if recipe and not _require_owner(out, recipe):
+        lock.acquire()
+    except Timeout as error:
+        raise OutputError(
+            f"another process is writing to {out}: wait for it, or choose another place with --out."
+        ) from error
+    except OSError as error:
+        raise OutputError(f"cannot write to {out}: {error}; choose another place with --out.") from error
+    try:
+        _require_owner(out, recipe)
+        if recipe:
             with output_file(out / MARK) as mark:
                 mark.write(f"{recipe}\n".encode())
         yield
-        lock.close()
-        _remove_lock(out)
-    except BaseException:  # also a signal during the removal
-        if lock:
-            lock.close()
-        _remove_lock(out)
-        raise
-
-
-def _remove_lock(out: Path) -> None:
-    """Remove a lock that no process has, of this one too if a signal came before it was held. One with a
-    content is not ours, which are empty.
-    """
-    with suppress(OSError), (out / LOCK).open("rb") as lock:
-        if _held(lock.fileno(), out) and not os.fstat(lock.fileno()).st_size:
-            (out / LOCK).unlink(missing_ok=True)
-
-
-def _lock(out: Path) -> TextIO:
-    try:
-        return (out / LOCK).open("a")
-    except OSError as error:
-        raise OutputError(f"cannot write to {out}: {error}; choose another place with --out.") from error
-
-
-def _held(file: int, out: Path) -> bool:
-    """Whether this process has the lock of the folder, which it takes if it is free."""
-    try:
-        import fcntl
-    except ModuleNotFoundError:  # Windows has no such locks
-        return True
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # released by the system if the process is killed
-        return os.path.samestat(os.stat(out / LOCK), os.fstat(file))  # or its last holder just removed it
-    except OSError:
-        return False
+    finally:
+        with suppress(OSError):
+            (out / LOCK).unlink()  # still held: one who opened it before sees that it is gone
+        lock.release()

@@ -16,11 +16,9 @@ from dear.data.loading import held_notes
 from dear.errors import DearError, SettingsError, UnknownNameError
 from dear.evaluation.experiment import Experiment, Machines, Run
 from dear.evaluation.launch.claims import check_folders, claimed, require_distinct_folders
+from dear.evaluation.launch.workers import make_runs, open_cluster, open_processes
 from dear.evaluation.runs import Runner, RunProgress, check_data, check_methods, run_one, silent
 from dear.training.devices import make_fabric
-
-Job = tuple[int, int]
-"""The indices of an experiment and of a run in it."""
 
 
 def launch(
@@ -33,30 +31,23 @@ def launch(
     """
     machines = machines or Machines()
     require_distinct_folders(experiments)
-    runs = [experiment.runs() for experiment in experiments]
+    check_device(machines, experiments)
+    spread = machines.jobs > 1 or machines.cluster is not None
+    runner = Runner("cpu") if spread else _workplace(machines, experiments)
+    with held_notes() as notes:
+        for experiment in experiments:
+            runner.check(experiment)
+    tasks = [(experiment, run) for experiment in experiments for run in experiment.runs()]
     with ExitStack() as stack:
-        check_device(machines, experiments)
-        if machines.jobs > 1 or machines.cluster is not None:
-            checker = Runner("cpu")
-            notes = _check(experiments, checker)
+        if runner.fabric is None or runner.fabric.is_global_zero:
             for experiment in experiments:
                 stack.enter_context(claimed(experiment))
-            by_job = _spread(experiments, runs, checker, machines, progress, notes)
-            return [
-                [by_job[at, number] for number in range(len(of_experiment))]
-                for at, of_experiment in enumerate(runs)
-            ]
-        runner = _workplace(machines, experiments)
-        _check(experiments, runner)
-        for experiment in experiments:
-            if runner.fabric is None or runner.fabric.is_global_zero:
-                stack.enter_context(claimed(experiment))
-        records: list[list[dict[str, Any]]] = []
-        for experiment, of_experiment in zip(experiments, runs, strict=True):
-            records.append([])
-            for run in of_experiment:
-                records[-1].append(run_one(**runner.prepared(experiment, run), progress=progress))
-        return records
+        if spread:
+            records = _spread(tasks, runner, machines, progress, {str(note.message) for note in notes})
+        else:
+            records = [run_one(**runner.prepared(*task), progress=progress) for task in tasks]
+    made = iter(records)
+    return [[next(made) for _ in experiment.runs()] for experiment in experiments]
 
 
 def first_process() -> bool:
@@ -73,14 +64,6 @@ def check_device(machines: Machines, experiments: Sequence[Experiment]) -> None:
         device = find_device(machines.device)
         for precision in (name for experiment in experiments for name in experiment.precisions):
             device_precision(precision, device)
-
-
-def _check(experiments: Sequence[Experiment], runner: Runner) -> set[str]:
-    """Check all experiments; returns the notes that were shown."""
-    with held_notes() as notes:
-        for experiment in experiments:
-            runner.check(experiment)
-    return {str(note.message) for note in notes}
 
 
 def _workplace(machines: Machines, experiments: Sequence[Experiment]) -> Runner:
@@ -106,39 +89,30 @@ def _workplace(machines: Machines, experiments: Sequence[Experiment]) -> Runner:
 
 
 def _spread(
-    experiments: Sequence[Experiment],
-    runs: Sequence[Sequence[Run]],
+    tasks: Sequence[tuple[Experiment, Run]],
     checker: Runner,
     machines: Machines,
     progress: RunProgress,
     notes: Collection[str],
-) -> dict[Job, dict[str, Any]]:
+) -> list[dict[str, Any]]:
     """Make the runs without a record on other processes. ``checker`` only looks for existing records;
     ``notes`` were printed before and are not repeated.
     """
-    records: dict[Job, dict[str, Any]] = {}
-    tasks: dict[Job, tuple[Experiment, Run]] = {}
-    for at, experiment in enumerate(experiments):
-        placed = replace(experiment, out=experiment.out.resolve())  # workers may have another working folder
-        for number, run in enumerate(runs[at]):
-            record = checker.existing(experiment, run)
-            if record is None:
-                tasks[at, number] = placed, run
-            else:
-                records[at, number] = record
-    if not tasks:
-        return records
-    if machines.cluster is not None:
-        from dear.evaluation.launch.cluster import on_cluster
-
-        computed = on_cluster(
-            tasks, machines.cluster, device=machines.device, gpus=machines.gpus, tell=progress
-        )
+    records = [checker.existing(*task) for task in tasks]
+    missing = [  # workers may have another working folder
+        (replace(experiment, out=experiment.out.resolve()), run)
+        for (experiment, run), record in zip(tasks, records, strict=True)
+        if record is None
+    ]
+    if not missing:
+        return [*filter(None, records)]
+    if machines.cluster is None:
+        opened = open_processes(min(machines.jobs, len(missing)), machines.device, progress)
     else:
-        from dear.evaluation.launch.processes import in_processes
-
-        computed = in_processes(tasks, machines.jobs, device=machines.device, tell=progress, notes=notes)
-    return records | computed
+        opened = open_cluster(machines.cluster, machines.device, machines.gpus)
+    with opened as pool:
+        made = iter(make_runs(missing, pool, progress, notes))
+    return [next(made) if record is None else record for record in records]
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
-from torch.nn.functional import normalize, one_hot
+from torch.nn.functional import normalize, one_hot, pad
 
 from dear.methods.dear_plus import DearPlusSettings
 from dear.methods.dear_plus.gaussian import Distances, Gaussians
@@ -21,6 +21,8 @@ LEAST_IMAGES = 2
 """Training images that a class needs for evidence: one of them is left out to see what it is worth."""
 ALONE = 0.5
 """alpha over beta, times the root of the degrees of freedom of all evidence, where none can be left out."""
+SURPLUS = 0.5
+"""Share of a class's expected loss by an image left out that is made up for; all of it is too sure."""
 LEAST_BETA = 0.01
 """beta never reaches 0, at which classes without images could not be told apart."""
 
@@ -99,14 +101,9 @@ def fit(
     column = (with_evidence.long().cumsum(dim=0) - 1)[labels[used]]
     means, centre = rest.new_zeros(known, attributes, embed), rest.new_zeros(attributes, embed)
     whitening, freedom = rest.new_zeros(attributes, embed, embed), rest.new_zeros(attributes)
-    terms = [
-        torch.stack([of_class] + attributes * [torch.zeros_like(of_class)], dim=2) for of_class in scores
-    ]
-    for at in range(attributes) if known else ():
-        if not carried[at]:
-            continue
-        of_used = features[at][used], column, known, settings.shrinkage
-        fitted = Gaussians(*of_used, spread if single else None)
+    terms = [pad(of_class.unsqueeze(2), (0, attributes)) for of_class in scores]
+    for at in torch.tensor(carried).nonzero().flatten().tolist() if known else ():
+        fitted = Gaussians(features[at][used], column, known, settings.shrinkage, spread if single else None)
         centre[at] = fitted.means.mean(dim=0)
         means[:, at] = (fitted.means - centre[at]) @ fitted.whitening
         whitening[at], freedom[at] = fitted.whitening, fitted.freedom
@@ -212,7 +209,8 @@ def left_out_evidence(
     spread: float,
 ) -> Scores:
     """E of each image's test view as if the image were new, in each setting: classes that are left out, and
-    those without evidence, have 0.
+    those without evidence, have 0. With all classes known, the class of a left-out image has n - 1 images, so
+    its squared distance D grows by D / n^2; a share of the mean D over n^2 is taken off.
     """
     classes, used = with_evidence.nonzero().flatten(), with_evidence[labels]
     is_known = ~absent_classes(len(with_evidence), labels)[:, classes]
@@ -226,6 +224,8 @@ def left_out_evidence(
             part[:, classes] = bayes_factors(distances, number, spread) * known
             factors[rows] = part
         settings.append(factors)
+    own = by_row[0][1].to_classes.gather(1, fitted.labels.unsqueeze(1)).mean()
+    settings[-1][used, labels[used]] += SURPLUS / 2 * own / fitted.counts[fitted.labels] ** 2
     return settings
 
 

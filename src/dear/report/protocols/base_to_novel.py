@@ -36,6 +36,7 @@ from dear.report.records import (
     runs_frame,
 )
 
+NAME = "base-to-novel"
 ACROSS = 3
 """Methods up to which they stand across, as in the paper: a page has room for no more."""
 FEWEST = 2  # rows of an ablation that make a table

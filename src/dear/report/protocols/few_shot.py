@@ -55,7 +55,7 @@ def tables(records: Iterable[Record]) -> list[Grid]:
 
 def figures(records: Sequence[Record]) -> list[tuple[str, Figure]]:
     """The curves, above the table."""
-    curves = few_shot_plot(few_shot_curves(runs_frame(checked(records))))
+    curves = few_shot_plot("few-shot", few_shot_curves(runs_frame(checked(records))))
     caption = (
         "Accuracy in percent by images per class (dashed: zero-shot CLIP); bands are standard deviations "
         "over seeds."

@@ -9,6 +9,7 @@ from dear.evaluation.schema import part_of
 from dear.report.grid import Cell, Grid, GridRow, marked
 from dear.report.records import Record
 
+NAME = "retrieval"
 # Factors whose name differs from that of the corresponding feature.
 FACTOR_OF = {"location": "place"}
 

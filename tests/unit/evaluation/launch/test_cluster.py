@@ -10,14 +10,13 @@ import pytest
 
 from dear.errors import SettingsError
 from dear.evaluation.experiment import Experiment
-from dear.evaluation.launch.cluster import on_cluster
+from dear.evaluation.launch.workers import make_runs, open_cluster
 from dear.evaluation.protocols.base_to_novel import BaseToNovel
 from dear.evaluation.resolve import MethodSetup
-from dear.evaluation.runs import silent
 from dear.methods.dear import DearSettings
 from dear.training.settings import TrainSettings
 
-BUSY = b"ray::Worker.run"
+BUSY = b"ray::Worker.make"
 
 
 def _parent(pid: int) -> int:
@@ -61,8 +60,7 @@ def test_a_worker_killed_in_flight(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         train=TrainSettings(epochs=1),
     )
     experiment.out.mkdir()
-    runs = experiment.runs()
-    tasks = {at: (experiment, run) for at, run in enumerate(runs)}
+    tasks = [(experiment, run) for run in experiment.runs()]
     killed: list[int] = []
     done = threading.Event()
     killer = threading.Thread(target=_kill_one, args=(killed, done))
@@ -73,18 +71,19 @@ def test_a_worker_killed_in_flight(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         handlers.add(signal.getsignal(signal.SIGTERM))
 
     try:
-        found = on_cluster(tasks, "local", device="cpu", gpus=None, tell=tell, slots=2)
+        with open_cluster("local", "cpu", None, slots=2) as pool:
+            found = make_runs(tasks, pool, tell)
     finally:
         done.set()
         killer.join()
     assert killed
     assert handlers == {before}  # which ray.init replaces by its own
-    assert [(found[at]["method"], found[at]["seed"]) for at in tasks] == [
+    assert [(record["method"], record["seed"]) for record in found] == [
         ("zero-shot", 1), ("dear", 1), ("zero-shot", 2), ("dear", 2),
     ]  # fmt: skip
-    assert len({record["key"] for record in found.values()}) == len([*experiment.out.glob("*.json")]) == 4
+    assert len({record["key"] for record in found}) == len([*experiment.out.glob("*.json")]) == 4
 
 
 def test_no_cluster_answers() -> None:
     with pytest.raises(SettingsError, match=r"no Ray cluster answers at 'auto'.*--cluster local"):
-        on_cluster({}, "auto", device="cpu", gpus=None, tell=silent)
+        open_cluster("auto", "cpu", None).__enter__()
