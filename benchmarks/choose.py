@@ -17,7 +17,7 @@ from statistics import fmean
 
 import torch
 
-from dear.adapters.choose import choose_method
+from dear.adapters.choose import choose_method, list_candidates
 from dear.backbone.load import load_clip
 from dear.data.dataset import Dataset
 from dear.data.fewshot import Subset
@@ -59,14 +59,12 @@ def measure(context: RunContext, dataset: Dataset, shots: int, seed: int) -> dic
     """What is chosen, and the accuracy of all candidates on test images, in percent."""
     choice, classes = choose_method(context, dataset, shots, seed), range(len(dataset.classnames))
     tested = {}
-    for candidate in choice.candidates:
-        if candidate.accuracy is None:
-            continue
-        setup = MethodSetup(candidate.method)
-        trial = Trial(context, context.resolve(FewShot(), [dataset], setup, seed=seed, shots=shots))
-        trial.train(classes)
-        tested[candidate.method] = 100 * trial.test(dataset, classes)["accuracy"]
     left_out = {part.method: 100 * part.accuracy for part in choice.candidates if part.accuracy is not None}
+    for name in left_out or list_candidates(context):
+        run = context.resolve(FewShot(), [dataset], MethodSetup(name), seed=seed, shots=shots)
+        trial = Trial(context, run)
+        trial.train(classes)
+        tested[name] = 100 * trial.test(dataset, classes)["accuracy"]
     return {"chosen": choice.method, "left_out": left_out, "tested": tested | {"auto": tested[choice.method]}}
 
 

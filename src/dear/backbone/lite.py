@@ -29,8 +29,10 @@ from dear.backbone.whole import WholeTextTower, WholeVisionTower
 from dear.errors import WeightsError, installation
 
 JOINT = Path(str(files("dear.backbone").joinpath("lite.safetensors")))
-SIZE, SHORT_SIDE = 260, 292
-"""Pixels that EfficientNet-Lite2 sees, and the short side of the whole image, as its authors test it."""
+SIZE = 260
+"""The short side of an image, of which EfficientNet-Lite2 sees the center. Its authors take the center of 292
+pixels, which is worse here: zero-shot has 41.5% on 1,600 photographs, with this 42.7%.
+"""
 MEAN, STD = (127 / 255,) * 3, (128 / 255,) * 3
 WORDS, WIDTH, LAYERS, HEADS, POSITIONS = 30522, 384, 6, 12, 512
 CONTEXT, END = 128, 102
@@ -140,7 +142,7 @@ class Lite(nn.Module):
 
     @property
     def preprocess(self) -> Preprocess:
-        return Preprocess(SIZE, MEAN, STD, short_side=SHORT_SIDE)
+        return Preprocess(SIZE, MEAN, STD)
 
 
 def _torch_names(state: dict[str, Tensor]) -> dict[str, Tensor]:
