@@ -51,5 +51,5 @@ if __name__ == "__main__":
             main(Path(sys.argv[1]), Path(sys.argv[2]), Path(folder))
         else:
             task = dear.load_dataset("travel-posters")
-            dear.fit(task, Path(folder) / "bundle", shots=4, train=dear.TrainOptions(epochs=3))
+            dear.fit(task, Path(folder) / "bundle", method="dear+", shots=4)
             main(Path(folder) / "bundle", world_images(task, Path(folder) / "images"), Path(folder))
