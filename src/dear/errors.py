@@ -152,6 +152,13 @@ def listing(names: Sequence[str], most: int | None = None) -> str:
     return (", ".join(listed) or "none") + more
 
 
+def plural(number: int, noun: str) -> str:
+    """A number of things: "1 image", "2 images", "3 classes"."""
+    if number == 1:
+        return f"1 {noun}"
+    return f"{number:,} {noun}{'es' if noun.endswith(('s', 'ch')) else 's'}"
+
+
 def installation(extra: str) -> str:
     """How to install an extra, for a message: from a clone, since no registry has `dear`."""
     return f"pip install '.[{extra}]' in the clone of dear"

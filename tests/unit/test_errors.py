@@ -11,6 +11,7 @@ from dear.errors import (
     UnknownNameError,
     first_line,
     nearest_first,
+    plural,
     printable,
 )
 
@@ -83,3 +84,9 @@ def test_a_message_steers_no_terminal_and_ends_no_line() -> None:
 def test_no_message_is_longer_than_a_screen() -> None:
     assert str(DataError("x" * 5000)) == "x" * 1500 + " ..."
     assert len(str(UnknownNameError("method", "9" * 10_000, ["dear"]))) < 300
+
+
+def test_numbers_of_things() -> None:
+    pairs = ((1, "image"), (0, "image"), (2, "class"), (1, "batch"), (1234, "batch"))
+    said = [plural(*pair) for pair in pairs]
+    assert said == ["1 image", "0 images", "2 classes", "1 batch", "1,234 batches"]

@@ -39,7 +39,7 @@ from dear.backbone.load import folder_for, load_clip, named_weights
 from dear.data.images.photos import HASH_BYTES
 from dear.data.settings import checked_templates
 from dear.data.sources.listing import require_distinct
-from dear.errors import BundleError, DataError, DearError, first_line, listing, printable
+from dear.errors import BundleError, DataError, DearError, first_line, listing, plural, printable
 from dear.limits import LimitError
 from dear.methods.base import Method
 from dear.methods.declaration import MethodSettings
@@ -141,12 +141,12 @@ class Bundle:
         """The findings and the choice of the method in lines, as `dear fit` prints them."""
         tested = ["Not tested: no image was left for testing."]
         if self.findings:
-            tested = [f"On {self.training['test_images']} test images:", *self.findings]
+            tested = [f"On {plural(self.training['test_images'], 'test image')}:", *self.findings]
         return "\n".join(["\n  ".join(tested), *describe_choice(self.method, self.training)])
 
     def __repr__(self) -> str:
         measured = " ".join(line for line in self.findings if not line.startswith(("Most", "Probabilities")))
-        about = f"{self.method} on {self.weights}, {len(self.classes)} classes"
+        about = f"{self.method} on {self.weights}, {plural(len(self.classes), 'class')}"
         return f"<{self.title}: {about}. {measured or 'Not measured.'}>"
 
     @property

@@ -11,7 +11,7 @@ from rich.console import Console
 from dear.cli.output import table
 from dear.data.findings import Check, Fetched
 from dear.data.settings import DataSettings
-from dear.errors import SettingsError, UnknownNameError, listing, printable
+from dear.errors import SettingsError, UnknownNameError, listing, plural, printable
 
 
 def command_list(*, root: Path | None = None) -> dict[str, Any]:
@@ -123,7 +123,7 @@ def render_check(result: Check, console: Console) -> None:
         for part, count in result.counts.items()
     ]
     where = printable(f"{result.name} in {result.folder}")
-    console.print(f"{where}: {result.classes} classes", markup=False)
+    console.print(f"{where}: {plural(result.classes, 'class')}", markup=False)
     console.print(table(None, ("split", "images", "published", "fewest a class", "most a class"), rows))
     words = {True: ", the standard one", False: ", NOT the standard one: results not comparable", None: ""}
     unreadable = len(result.broken or result.missing)
@@ -146,7 +146,7 @@ def render_check(result: Check, console: Console) -> None:
         *_listed("missing files", result.missing),
         *_listed("broken files", [*(result.broken or {}).values()]),
         *(f"warning: {warning}" for warning in result.warnings),
-        f"{verdict}: of {sum(result.counts.values())} images {read}",
+        f"{verdict}: of {plural(sum(result.counts.values()), 'image')} {read}",
     ]
     console.print("\n".join(map(printable, lines)), markup=False, soft_wrap=True)
 

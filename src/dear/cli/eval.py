@@ -9,6 +9,7 @@ from rich.console import Console
 from dear.adapters.results import BundleScores, shown_metrics, verdict
 from dear.cli.output import progress_console, table
 from dear.data.settings import DataSettings
+from dear.errors import plural
 
 
 @dataclass(frozen=True)
@@ -76,7 +77,8 @@ def render(result: Evaluated, console: Console) -> None:
     console.print(table(None, ("class", "accuracy"), [(name, 100 * share) for name, share in worst]))
     left_out = f" (without {result.left_out} that the bundle was fitted on)" if result.left_out else ""
     console.print(
-        f"{result.data}, {result.images} {result.split} images{left_out}, {result.classes} classes: "
+        f"{result.data}, {plural(result.images, f'{result.split} image')}{left_out}, "
+        f"{plural(result.classes, 'class')}: "
         + ", ".join(f"{title} {value}" for title, value in shown_metrics(vars(result), 2).items()),
         *verdict(vars(result), result.images),
         sep="\n",

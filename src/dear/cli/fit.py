@@ -10,6 +10,7 @@ from dear.adapters.results import FEWEST, describe_choice
 from dear.backbone.choice import check_model
 from dear.cli.run import collect_settings
 from dear.data.settings import DataSettings
+from dear.errors import plural
 from dear.evaluation.resolve import Select
 from dear.methods.declaration import MethodSettings
 from dear.methods.registry import AUTO, known_method
@@ -134,20 +135,21 @@ def command(
 
 def render(result: Fitted, console: Console) -> None:
     """Show what the measurements mean, where the bundle is, and what to do next."""
-    calibrated = f"temperature {result.temperature:.3g} from {result.calibration_images} images"
+    calibrated = f"temperature {result.temperature:.3g} from {plural(result.calibration_images, 'image')}"
     if not result.calibration_images:
         calibrated = "probabilities not calibrated"
         if (shots := (result.train_images - FEWEST) // result.classes) > 0:
             spared = result.train_images - shots * result.classes
             calibrated += f" (--shots {shots} keeps {spared} or more training images for that)"
-    tested = [f"On {result.test_images} test images:", *(f"  {line}" for line in result.verdict)]
+    tested = [f"On {plural(result.test_images, 'test image')}:", *(f"  {line}" for line in result.verdict)]
     steps = {f"dear predict {result.out} IMAGE...": "classify images"}
     if result.verdict:
         steps[f"dear eval {result.out} DATA --out page"] = "see the mistakes"
     steps[f"dear serve {result.out}"] = "try it in a browser"
     lines = [
-        f"{result.method} on {result.backbone}: {result.classes} classes, {result.train_images} training "
-        f"images, {result.parameters:,} trained parameters ({result.bytes / 1e6:.2f} MB), {calibrated}",
+        f"{result.method} on {result.backbone}: {plural(result.classes, 'class')}, "
+        f"{plural(result.train_images, 'training image')}, "
+        f"{plural(result.parameters, 'trained parameter')} ({result.bytes / 1e6:.2f} MB), {calibrated}",
         *result.choice,
         *(tested if result.verdict else ["Not tested: no image was left for testing."]),
         f"bundle: {result.out}",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from rich.console import Console
 
 from dear.cli.output import table
-from dear.errors import BundleError, DataError, SettingsError, listing, printable
+from dear.errors import BundleError, DataError, SettingsError, listing, plural, printable
 from dear.reading.files import expanded
 from dear.retrieval.results import Built, Hit
 
@@ -115,7 +115,7 @@ def _absolute(name: str) -> str:
 def render_build(result: Built, console: Console) -> None:
     """Show what was done."""
     console.print(
-        f"{result.files} images in {result.index}: {result.added} added, {result.changed} changed, "
+        f"{plural(result.files, 'image')} in {result.index}: {result.added} added, {result.changed} changed, "
         f"{result.removed} removed, {result.unchanged} unchanged; {result.encoded} encoded",
         markup=False,
     )
@@ -243,7 +243,7 @@ def command_export(index: Path, file: Path) -> Exported:
 
 def render_export(result: Exported, console: Console) -> None:
     """Show what was written."""
-    console.print(f"{result.files} images in {result.file}", markup=False)
+    console.print(f"{plural(result.files, 'image')} in {result.file}", markup=False)
 
 
 def _index_encoder(

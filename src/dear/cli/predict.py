@@ -14,7 +14,7 @@ from rich.console import Console
 
 from dear.adapters.results import Prediction, PredictionsFile, Unreadable, check_table, write_predictions
 from dear.cli.output import json_text
-from dear.errors import DataError, SettingsError, printable
+from dear.errors import DataError, SettingsError, plural, printable
 from dear.reading.files import read_lines
 from dear.report.grid import csv_text
 
@@ -131,7 +131,9 @@ def render(result: Predicted | PredictionsFile, console: Console) -> None:
     """Print the predictions in the requested format, or where they are."""
     if not isinstance(result, Predicted):
         unread = f"; {len(result.unreadable)} could not be read" if result.unreadable else ""
-        console.print(f"{result.images} images in {result.out}{unread}", markup=False, soft_wrap=True)
+        console.print(
+            f"{plural(result.images, 'image')} in {result.out}{unread}", markup=False, soft_wrap=True
+        )
     elif result.format == "jsonl":
         for line in [*result.predictions, *result.unreadable]:
             console.out(json_text(line), highlight=False)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from rich.console import Console
 
 from dear.cli.output import table as grid
-from dear.errors import SettingsError, printable
+from dear.errors import SettingsError, plural, printable
 from dear.roles.settings import check_table
 
 if TYPE_CHECKING:
@@ -134,7 +134,7 @@ def _render_curve(curve: "LayerCurve", console: Console) -> None:
         ]
         rows.append([layer.layer, *(number for part in numbers for number in part[: len(measures)])])
     unchanged = f"; zero-shot {100 * curve.whole:.1f}% unchanged" if curve.whole is not None else ""
-    title = f"Heads' contributions replaced by their means over {curve.images} images{unchanged}"
+    title = f"Heads' contributions replaced by their means over {plural(curve.images, 'image')}{unchanged}"
     console.print(grid(title, columns, rows))
 
 
@@ -267,7 +267,8 @@ def command_ablate(
 def render_ablate(result: Ablated, console: Console) -> None:
     """Show accuracies in percent, and points lost."""
     console.print(
-        f"{printable(result.data)}: {result.images} test images, {result.classes} classes", markup=False
+        f"{printable(result.data)}: {plural(result.images, 'test image')}, {plural(result.classes, 'class')}",
+        markup=False,
     )
     accuracies = {"nothing": result.whole, **result.ablated}
     rows = [

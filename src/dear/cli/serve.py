@@ -8,7 +8,7 @@ from typing import Literal
 
 from rich.console import Console
 
-from dear.errors import SettingsError, installation
+from dear.errors import SettingsError, installation, plural
 from dear.reading.files import expanded
 from dear.serving.limits import Limits
 
@@ -91,4 +91,7 @@ def command(
 
 def render(result: Served, console: Console) -> None:
     """Show what was done."""
-    console.print(f"served {result.images} images in {result.batches} batches at {result.url}", markup=False)
+    console.print(
+        f"served {plural(result.images, 'image')} in {plural(result.batches, 'batch')} at {result.url}",
+        markup=False,
+    )

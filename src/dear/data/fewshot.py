@@ -22,7 +22,7 @@ from torch import Tensor
 
 from dear.data.dataset import Dataset, Images, Pictures, fingerprint
 from dear.data.settings import Sampling, checked_seed
-from dear.errors import DataError
+from dear.errors import DataError, plural
 
 UNEVEN = 3
 """The classes are uneven if the largest has this many times the images of the smallest."""
@@ -129,11 +129,12 @@ def _require_images(dataset: Dataset, shots: int, classes: Sequence[int]) -> Non
     for label in classes:
         if images[label] < shots:
             more = int((dataset.test.labels == label).sum())
-            beside = f" ({more} more are for testing)" if more else ""
+            beside = f" ({more} more {'is' if more == 1 else 'are'} for testing)" if more else ""
             fewest = min(images[label] for label in classes)
             raise DataError(
-                f"class {label} ({dataset.classnames[label]}) has {images[label]} images, fewer than {shots} "
-                f"shots{beside}. Give {f'--shots {fewest} or fewer' if fewest else 'it images'}, "
+                f"class {label} ({dataset.classnames[label]}) has {plural(images[label], 'image')}, fewer "
+                f"than {plural(shots, 'shot')}{beside}. "
+                f"Give {f'--shots {fewest} or fewer' if fewest else 'it images'}, "
                 "--dataset.allow-fewer or --dataset.balance (allow_fewer or balance in a recipe)."
             )
 

@@ -15,7 +15,7 @@ from dear.data.fewshot import Subset, leave_subsets
 from dear.data.images.decode import decode
 from dear.data.images.photos import LoadedImages, image_hashes, in_parallel
 from dear.data.sources.listing import FEW, Listing
-from dear.errors import DataError, warn
+from dear.errors import DataError, plural, warn
 from dear.reading.files import file_size
 
 CHUNK = 256  # images between two calls of `progress`
@@ -85,7 +85,8 @@ def duplicate_warnings(listing: Listing, groups: list[list[str]]) -> list[str]:
         "in one class": in_one,
     }
     return [
-        f"{len(repeated)} images are there more than once {where}: {' = '.join(repeated[0][:FEW])}"
+        f"{plural(len(repeated), 'image')} {'is' if len(repeated) == 1 else 'are'} there more than once "
+        f"{where}: {' = '.join(repeated[0][:FEW])}"
         + (f" = {len(repeated[0]) - FEW} others" if len(repeated[0]) > FEW else "")
         + (f" ... and {len(repeated) - 1} more" if len(repeated) > 1 else "")
         for where, repeated in kinds.items()

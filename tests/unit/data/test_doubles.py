@@ -67,12 +67,12 @@ def test_copies_are_told_by_where_they_are(
     ]
     assert [line.split(": ") for line in found.warnings] == [
         [
-            "1 images are there more than once in several splits, so that images that are tested on are "
+            "1 image is there more than once in several splits, so that images that are tested on are "
             "trained on",
             "test/bee/copy.png = train/bee/1.png",
         ],
-        ["1 images are there more than once in several classes", "train/ant/bee.png = train/bee/0.png"],
-        ["1 images are there more than once in one class", "train/ant/0.png = train/ant/copy.png"],
+        ["1 image is there more than once in several classes", "train/ant/bee.png = train/bee/0.png"],
+        ["1 image is there more than once in one class", "train/ant/0.png = train/ant/copy.png"],
     ]
     assert (found.ok, found.partly) == (False, False)
     assert verdict(folder, settings, capsys) == "usable, with warnings"
@@ -84,7 +84,7 @@ def test_a_few_of_many_copies_are_named(folder: Path, settings: DataSettings) ->
         shutil.copy(folder / "train/ant/0.png", folder / f"train/ant/copy-{number}.png")
     names = " = ".join(f"train/ant/{name}.png" for name in ("0", "copy-0", "copy-1"))
     assert check_dataset(str(folder), settings).warnings == [
-        f"1 images are there more than once in one class: {names} = 3 others"
+        f"1 image is there more than once in one class: {names} = 3 others"
     ]
 
 

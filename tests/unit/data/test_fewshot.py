@@ -248,7 +248,7 @@ class TestBalance:
 
     def test_drawn_for_a_data_set(self) -> None:
         data = replace(noise_dataset(), train=Noise([0, 1, 1, 2, 2, 3, 3]))
-        with pytest.raises(DataError, match="has 1 images, fewer than 2 shots"):
+        with pytest.raises(DataError, match="has 1 image, fewer than 2 shots"):
             draw_few(data, 2, 1)
         pick, few = draw_few(replace(data, balance=True), 2, 1)
         assert few.labels.tolist() == [0, 0, 1, 1, 2, 2, 3, 3]

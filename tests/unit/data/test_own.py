@@ -80,8 +80,8 @@ class TestNames:
         [
             ("n.json", "{", "is not readable JSON"),
             ("n.json", '{"ant": 3}', "needs a list of class names"),
-            ("n.json", '{"ant": "x"}', "has no name for 1 classes; the first is 'sea_horse'"),
-            ("n.json", '["x"]', "has 1 names for 2 classes"),
+            ("n.json", '{"ant": "x"}', "has no name for 1 class; the first is 'sea_horse'"),
+            ("n.json", '["x"]', "has 1 name for 2 classes"),
             (
                 "n.json",
                 '["red ant", "a fish"]',

@@ -14,7 +14,7 @@ from dear.data.sources.listing import Listing, Report, Row, first_few, refuse, s
 from dear.data.sources.splits import PREFIX, make_split, names_of_splits, split_of
 from dear.data.sources.table import SUFFIXES as TABLES
 from dear.data.sources.table import lists_images
-from dear.errors import DataError, compose, warn
+from dear.errors import DataError, compose, plural, warn
 
 NOT_DATA = frozenset(["__MACOSX", "__pycache__"])
 """Folders that programs leave behind."""
@@ -193,7 +193,7 @@ def _read_classes(folder: Path, domains: Sequence[str], settings: DataSettings, 
         ignored += files
     if domains:
         images_of = Counter(row.path.partition("/")[0] for row in rows)
-        counts = ", ".join(f"{domain} ({images_of[domain]} images)" for domain in domains)
+        counts = ", ".join(f"{domain} ({plural(images_of[domain], 'image')})" for domain in domains)
         notes.append(
             f"its folders are read as domains of the same classes: {counts}; if they are classes, give "
             "--dataset.layout classes; to train on one domain and test on the others: dear run "

@@ -16,7 +16,7 @@ from itertools import product
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import NamedTuple, NoReturn
 
-from dear.errors import DataError, compose, without_surrogates
+from dear.errors import DataError, compose, plural, without_surrogates
 from dear.limits import at_most
 from dear.reading.files import ReadingError, read_text
 from dear.reading.plain import QUOTES, parse_json
@@ -115,7 +115,7 @@ def join_listings(listings: Sequence[Listing]) -> Listing:
                 changed += path in before and before[path][1] != label
                 placed[path] = part, label
         if listing is not first:
-            told = f"{listing.name} adds {added} images and changes the class of {changed}"
+            told = f"{listing.name} adds {plural(added, 'image')} and changes the class of {changed}"
             notes += [told, *(f"{listing.name}: {note}" for note in listing.notes)]
     splits = dict[str, tuple[Row, ...]]()
     for wanted in PARTS:
@@ -302,14 +302,16 @@ def match_names(
         spelled = {compose(key): name for key, name in names.items()}
         by_key = {_without_zeros(key): name for key, name in spelled.items()} | spelled
         if missing := [key for key in keys if key not in spelled and _without_zeros(key) not in by_key]:
-            raise DataError(f"{source} has no name for {len(missing)} classes; the first is {missing[0]!r}.")
+            raise DataError(
+                f"{source} has no name for {plural(len(missing), 'class')}; the first is {missing[0]!r}."
+            )
         return [compose(by_key[key if key in spelled else _without_zeros(key)]) for key in keys]
     names = [*map(compose, names)]
     whole = not numbered and all(map(WHOLE.fullmatch, keys))
     if whole and max(map(int, keys), default=0) < len(names):
         return [names[int(key)] for key in keys]
     if len(names) != len(keys):
-        raise DataError(f"{source} has {len(names)} names for {len(keys)} classes.")
+        raise DataError(f"{source} has {plural(len(names), 'name')} for {plural(len(keys), 'class')}.")
     if whole or numbered:
         return names
     by_name = {plain_name(name): name for name in names}

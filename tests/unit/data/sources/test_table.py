@@ -132,7 +132,7 @@ class TestTable:
     def test_a_label_above_the_names(self, folder: Path, settings: DataSettings) -> None:
         (folder / "names.json").write_text('["ant", "bee"]')
         named = DataSettings(cache=settings.cache, classnames=folder / "names.json")
-        refused(self.write(folder, "path,label\na/0.png,2\n"), named, "names.json has 2 names for 1 classes")
+        refused(self.write(folder, "path,label\na/0.png,2\n"), named, "names.json has 2 names for 1 class")
 
     def test_broken_json_lines(self, folder: Path, settings: DataSettings) -> None:
         refused(self.write(folder, '{"path": \n', "l.jsonl"), settings, "line 1: it is not readable JSON")
