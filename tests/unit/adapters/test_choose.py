@@ -35,7 +35,7 @@ from dear.methods.declaration import Declaration
 from dear.methods.linear_probe import LinearProbeSettings
 from dear.roles.packaged import role_table
 
-SHOTS = 4
+SHOTS, ENOUGH_SHOTS = 4, 9  # of 12 classes, 108 images are enough to choose by
 
 
 @pytest.fixture(scope="module")
@@ -138,21 +138,24 @@ def test_all_that_the_backbone_takes_is_tried_and_the_best_is_fitted(
     task: Dataset, context: RunContext
 ) -> None:
     steps = []
-    choice = choose_method(context, task, SHOTS, 1, progress=lambda *step: steps.append(step))
+    choice = choose_method(context, task, ENOUGH_SHOTS, 1, progress=lambda *step: steps.append(step))
     assert [part.method for part in choice.candidates] == list_candidates(context)
     assert steps[-1][1] == steps[-1][2] == len(choice.candidates)
-    assert choice.images == SHOTS * len(task.classnames)
+    assert choice.images == ENOUGH_SHOTS * len(task.classnames)
     accuracies = {part.method: part.accuracy for part in choice.candidates if part.accuracy is not None}
     assert accuracies[choice.method] > max(accuracies.values()) - 3 / math.sqrt(choice.images)
-    again = choose_method(context, task, SHOTS, 1)
+    again = choose_method(context, task, ENOUGH_SHOTS, 1)
     assert again.reason == choice.reason
     assert [part.accuracy for part in again.candidates] == [part.accuracy for part in choice.candidates]
 
 
-def test_with_one_image_a_class_there_is_nothing_to_choose_by(task: Dataset, context: RunContext) -> None:
-    choice = choose_method(context, task, 1, 1)
+@pytest.mark.parametrize(("shots", "left_out"), [(1, 0), (8, 96)])
+def test_with_few_images_there_is_nothing_to_choose_by(
+    shots: int, left_out: int, task: Dataset, context: RunContext
+) -> None:
+    choice = choose_method(context, task, shots, 1)
     assert (choice.method, choice.candidates, choice.trial) == (registry.FIT_METHOD, (), None)
-    assert "0 training images" in choice.reason
+    assert f"{left_out} training images" in choice.reason
 
 
 def test_a_method_that_cannot_be_fitted_says_why(task: Dataset, context: RunContext) -> None:
@@ -183,7 +186,7 @@ def test_a_plug_in_is_tried_if_it_is_cheap(context: RunContext, monkeypatch: pyt
 def test_fit_says_what_it_chose_from(
     task: Dataset, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    made = fit(task, tmp_path / "bundle", model="tiny", shots=SHOTS, device="cpu")
+    made = fit(task, tmp_path / "bundle", model="tiny", shots=ENOUGH_SHOTS, device="cpu")
     bundle = Bundle.from_pretrained(tmp_path / "bundle")
     assert [tried["method"] for tried in bundle.candidates] == [*registry.SIMPLEST_FIRST]
     accuracies = {tried["method"]: tried["accuracy"] for tried in bundle.candidates}
@@ -193,7 +196,7 @@ def test_fit_says_what_it_chose_from(
         assert f"| {name} | {100 * accuracy:.1f}%" in card
         assert re.search(rf"^  {re.escape(name)} +{100 * accuracy:.1f}%", made.verdict, re.MULTILINE)
     assert f"{made.verdict}\n" == capsys.readouterr().out
-    named = fit(task, method=bundle.method, model="tiny", shots=SHOTS, device="cpu", verbose=False)
+    named = fit(task, method=bundle.method, model="tiny", shots=ENOUGH_SHOTS, device="cpu", verbose=False)
     assert named.candidates == []
     assert all(torch.equal(named.tensors[name], bundle.tensors[name]) for name in named.tensors)
 
