@@ -14,7 +14,7 @@ RUN = ["run", "base-to-novel"]
     ("words", "message"),
     [
         ([*RUN, "--data", "far-stikers"], "unknown data set 'far-stikers'"),
-        ([*RUN, "--data", "mixed-paints", "--shots", "100000"], "fewer than 100000 shots"),
+        ([*RUN, "--data", "mixed-paints", "--shots", "100000"], "fewer than 100,000 shots"),
         ([*RUN, "--data", ""], "--data: an entry of '' is empty"),
         ([*RUN, "--data", "mixed-paints", "--seeds", "99999999999999999999"], "the seed is 9999999999999999"),
         ([*RUN, "--data", "mixed-paints", "--gpus", "1"], "--gpus is for runs on a cluster"),
