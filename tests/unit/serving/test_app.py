@@ -157,9 +157,12 @@ def test_wrong_tokens_are_limited_wherever_they_stand(serve: Serve, place: str) 
         ("http://LOCALHOST:7860", "localhost:7860", 200),
         ("https://clip.example", "clip.example", 200),  # a proxy with TLS that hands the name on
         ("https://told.example", "127.0.0.1:7860", 200),  # and one that does not
+        ("http://evil.example", "127.0.0.1:7860", 403),
         ("http://localhost:9999", "localhost:7860", 403),  # another server of this machine
         ("http://127.0.0.1", "localhost", 403),
         ("http://127.0.0.1:7860.evil.example", "127.0.0.1:7860", 403),
+        ("http://told.example", "127.0.0.1:7860", 403),
+        ("null", "127.0.0.1:7860", 403),
         ("file://127.0.0.1:7860", "127.0.0.1:7860", 403),
     ],
 )
@@ -170,6 +173,16 @@ def test_a_web_page_of_another_server_is_refused(serve: Serve, origin: str, host
     answer = client.get("/api/info", headers=headers)
     assert answer.status_code == status
     assert not any(name.startswith("access-control") for name in answer.headers)
+
+
+def test_the_rate_is_of_images(serve: Serve) -> None:
+    client = serve(Limits(rate=5))
+    forms = [[("image", PNG)] * count for count in (3, 3)]
+    first, second = (client.post("/api/batch", files=form).json()["results"] for form in forms)
+    assert [*map(len, first)] == [1, 1, 1]
+    assert [row.get("status") for row in second] == [None, None, 429]
+    assert client.post("/api/predict", content=PNG).status_code == 429
+    assert client.get("/api/info").status_code == 200
 
 
 def test_a_method_that_encodes_names_for_each_image_takes_fewer(

@@ -110,6 +110,14 @@ def test_neighbours_of_an_index_of_heads(predictor: Predictor, folder: Path) -> 
         Service(small_predictor(small_clip_of(seed=1)), index=open_index(path))
 
 
+def test_of_many_copies_some_are_told(serve: Serve, tmp_path: Path) -> None:
+    (tmp_path / "photos").mkdir()
+    for number in range(25):
+        (tmp_path / "photos" / f"{number}.png").write_bytes(png(picture(1)))
+    [hit] = find(serve(tmp_path / "photos"))
+    assert (len(hit["copies"]), hit["more_copies"]) == (20, 4)
+
+
 def test_thumbnails_are_of_what_was_indexed_and_could_be_uploaded(serve: Serve, folder: Path) -> None:
     Image.new("RGB", (200, 20_000)).save(folder / "long.png")
     (folder / "pixels.png").write_bytes(bomb(9000, 1000))

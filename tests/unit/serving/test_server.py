@@ -7,7 +7,7 @@ import pytest
 from dear.cli.main import main
 from dear.errors import OutputError, SettingsError
 from dear.serving.limits import Limits
-from dear.serving.server import address, listen, trusted_hosts
+from dear.serving.server import address, is_loopback, listen, trusted_hosts
 
 
 def test_a_free_port_of_this_machine(capsys: pytest.CaptureFixture[str]) -> None:
@@ -36,6 +36,12 @@ def test_a_free_port_of_this_machine(capsys: pytest.CaptureFixture[str]) -> None
 def test_where_it_does_not_listen(host: str, port: int, token: str | None, kind: type[Exception]) -> None:
     with pytest.raises(kind):
         listen(host, port, token)
+
+
+def test_loopback() -> None:
+    assert all(map(is_loopback, ["localhost", "127.0.0.1", "127.8.8.8", "::1"]))
+    others = ["0.0.0.0", "192.168.0.127", "::", "localhost.example", "127.1", "127.lan"]
+    assert not any(map(is_loopback, others))
 
 
 def test_the_names_that_it_answers_to() -> None:
