@@ -12,7 +12,7 @@ from rich.console import Console
 
 from dear.cli.output import table
 from dear.cli.parsing import Flat
-from dear.errors import SettingsError, printable
+from dear.errors import SettingsError, plural, printable
 from dear.evaluation.ablations import METHOD, ablation_setups, ablations
 from dear.evaluation.experiment import Experiment, Machines, RunOptions
 from dear.evaluation.protocols import protocol_class
@@ -24,7 +24,7 @@ from dear.methods.registry import METHODS, USUAL, known_method, methods_with_rol
 from dear.report.grid import Grid
 
 if TYPE_CHECKING:
-    from dear.cli.progress import RunProgress
+    pass
 
 MAX_ROWS = 300
 """Runs that a dry run prints; a table of more takes longer than finding them."""
@@ -87,12 +87,7 @@ def protocol_command(name: str) -> Callable[..., Summary]:
         )
         setups = make_setups(named, settings, role_variant)
         experiment = Experiment(protocol=protocol, methods=setups, start_over=start_over, **vars(options))
-        if dry_run:
-            return list_runs([experiment], machines)
-        launch, progress, earlier = prepare([experiment])
-        with progress:
-            records = launch([experiment], machines, progress)
-        return summarize([experiment], records, earlier)
+        return run_experiments([experiment], machines, dry_run=dry_run)
 
     about = cleandoc(kind.__doc__ or "").partition("\n\nAttributes:")[0]
     command.__doc__ = f"{about}\n{OF_A_PROTOCOL}"
@@ -130,12 +125,7 @@ def command_ablation(
     setups = ablation_setups(ablations() if of is None else of, settings[METHOD], without=without or ())
     options = replace(options, out=options.out or Path("runs/ablation"))
     experiment = Experiment(protocol=BaseToNovel(), methods=setups, start_over=start_over, **vars(options))
-    if dry_run:
-        return list_runs([experiment], machines)
-    launch, progress, earlier = prepare([experiment])
-    with progress:
-        records = launch([experiment], machines, progress)
-    return summarize([experiment], records, earlier)
+    return run_experiments([experiment], machines, dry_run=dry_run)
 
 
 def command_recipe(
@@ -165,26 +155,20 @@ def command_recipe(
     """
     experiments = restrict(load_recipes(path, out), data=data, methods=methods, seeds=seeds)
     experiments = [replace(experiment, start_over=start_over) for experiment in experiments]
-    if dry_run:
-        return list_runs(experiments, machines)
-    launch, progress, earlier = prepare(experiments)
-    with progress:
-        records = launch(experiments, machines, progress)
-    return summarize(experiments, records, earlier)
+    return run_experiments(experiments, machines, dry_run=dry_run)
 
 
-def list_runs(experiments: Sequence[Experiment], machines: Machines) -> Summary:
-    """The runs of some experiments, which are not made."""
-    from dear.evaluation.launch.dispatch import planned_runs
-
-    planned, why = planned_runs(experiments, machines)
-    return Summary([], [experiment.out for experiment in experiments], len(planned), planned, why=why)
-
-
-def prepare(experiments: Sequence[Experiment]) -> tuple[Callable[..., Any], "RunProgress", set[Path]]:
-    """The function that launches experiments, a progress bar of their runs, and the records that are in their
-    folders before. Names of models and data sets are checked before torch is loaded. Raises DearError.
+def run_experiments(experiments: Sequence[Experiment], machines: Machines, *, dry_run: bool) -> Summary:
+    """Make the runs of some experiments, or list them; returns the tables of all runs. Names of models and
+    data sets are checked before torch is loaded. Exits in all processes but the first of data parallel
+    training. Raises DearError.
     """
+    folders = [experiment.out for experiment in experiments]
+    if dry_run:
+        from dear.evaluation.launch.dispatch import planned_runs
+
+        planned, why = planned_runs(experiments, machines)
+        return Summary([], folders, len(planned), planned, why=why)
     from dear.backbone.choice import check_model
     from dear.data.names import check_name
 
@@ -193,24 +177,16 @@ def prepare(experiments: Sequence[Experiment]) -> tuple[Callable[..., Any], "Run
         for name in filter(None, (*experiment.data, experiment.protocol.trained_on)):
             check_name(name, experiment.dataset)
     from dear.cli.progress import RunProgress
-    from dear.evaluation.launch.dispatch import launch
-
-    runs = sum(len(experiment.runs()) for experiment in experiments)
-    return launch, RunProgress(runs), _records_in(experiments)
-
-
-def summarize(
-    experiments: Sequence[Experiment], records: Sequence[Sequence[dict[str, Any]]], earlier: set[Path]
-) -> Summary:
-    """The tables of all runs. Exits in all processes but the first of data parallel training."""
-    from dear.evaluation.launch.dispatch import first_process
+    from dear.evaluation.launch.dispatch import first_process, launch
     from dear.report.protocols import tables_of
 
+    earlier = _records_in(experiments)
+    with RunProgress(sum(len(experiment.runs()) for experiment in experiments)) as progress:
+        records = launch(experiments, machines, progress)
     if not first_process():
         raise SystemExit(0)
     tables = [grid for part in records for grid in tables_of(part)]
     runs, written = sum(map(len, records)), len(_records_in(experiments) - earlier)
-    folders = [experiment.out for experiment in experiments]
     return Summary(tables, folders, runs, earlier=max(0, runs - written))
 
 
@@ -258,7 +234,7 @@ def collect_settings(
 
 def render(result: Summary, console: Console) -> None:
     """Show the tables and where the records are, or the planned runs."""
-    count = f"{result.runs} run{'s' * (result.runs != 1)}"
+    count = plural(result.runs, "run")
     if result.planned:
         columns = ("data set", "method", "variant", "shots", "seed", "record")
         rows = [

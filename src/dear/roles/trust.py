@@ -2,6 +2,7 @@
 without heads.
 """
 
+from dear.errors import plural
 from dear.roles.ablation import LayerCurve
 from dear.roles.table import HeadRole, RoleTable
 
@@ -61,11 +62,11 @@ def notes(table: RoleTable) -> list[str]:
             "choose attributes that have one with --attributes."
         )
     if ties := sum(tied(head) for head in table.heads):
-        lines.append(f"=: in {_heads(ties)} another concept has the same share as the dominant one.")
+        lines.append(f"=: in {plural(ties, 'head')} another concept has the same share as the dominant one.")
     if doubtful := sum(unclear(head) for head in table.heads):
         lines.append(
-            f"?: in {_heads(doubtful)} the dominant concept has a share below {100 * CLEAR:.0f}%: too "
-            "little to trust it."
+            f"?: in {plural(doubtful, 'head')} the dominant concept has a share below {100 * CLEAR:.0f}%: "
+            "too little to trust it."
         )
     return lines
 
@@ -74,7 +75,3 @@ def doubts(table: RoleTable, curve: LayerCurve | None = None) -> list[str]:
     """What to know of a discovery: the warning that its heads carry little of the embedding, then `notes`."""
     warning = curve.warning() if curve else None
     return [*([warning] if warning else []), *notes(table)]
-
-
-def _heads(count: int) -> str:
-    return f"{count} head{'s' * (count > 1)}"

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
+from dear.errors import plural
 from dear.evaluation.schema import part_of
 from dear.report.grid import Cell, Grid, GridRow, marked
 from dear.report.records import Record
@@ -108,7 +109,7 @@ def precision_grid(mean: Mapping[str, Any]) -> Grid | None:
     if chance := mean.get("chance"):
         rows.append(row("(chance)", chance))
     runs = int(mean.get("runs") or 1)
-    note = f"Percent of the nearest neighbours that share the factor, mean of {runs} run{'s' * (runs > 1)}."
+    note = f"Percent of the nearest neighbours that share the factor, mean of {plural(runs, 'run')}."
     return Grid("retrieval", "Retrieval by attribute", "Feature", factors, tuple(rows), (note,))
 
 
