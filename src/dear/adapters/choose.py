@@ -41,8 +41,8 @@ parted anew at most."""
 ENOUGH = 1000
 """Left-out images, counted each time, after which no more folds are tried."""
 FEWEST = 100
-"""Images that can be left out from which there is a choice: with fewer, the standard error of an accuracy may
-be above 5 points, more than the best candidates differ by.
+"""Images that can be left out from which there is a choice. With fewer, the standard error of an accuracy may
+be above 5 points. Set after 20 had failed on test images (recipes/study/PREDICTIONS.md).
 """
 
 LeftOut = tuple[Bool[Tensor, "class"], Bool[Tensor, "item"], Float[Tensor, "left_out class"]]
@@ -148,10 +148,8 @@ def pick_simplest(shares: Mapping[str, Float[Tensor, "item"]]) -> tuple[str, str
         return bool(behind.mean() <= behind.std() / math.sqrt(len(behind)))
 
     method = next(name for name in shares if is_as_good(name))
-    simplest = (
-        f"the simplest within one standard error of the best, {best}," if method != best else "the best"
-    )
-    return method, f"{simplest} on left-out training images"
+    how = "the best" if method == best else f"the simplest within one standard error of the best, {best},"
+    return method, f"{how} on left-out training images"
 
 
 def draw_folds(labels: Int[Tensor, "item"], folds: int, draw: torch.Generator) -> Int[Tensor, "item"]:
@@ -201,9 +199,8 @@ class Judge:
         setup = MethodSetup(name, settings=METHODS[name].settings(**(method_class(name).cheap or {})))
         run = self.context.resolve(FewShot(), [self.dataset], setup, seed=self.seed, shots=self.shots)
         started = time.perf_counter()
-        correct = torch.zeros(
-            2, len(self.labels), dtype=torch.float64
-        )  # without images of the class, and with
+        # Rows: without images of the class, and with.
+        correct = torch.zeros(2, len(self.labels), dtype=torch.float64)
         times = torch.zeros_like(correct)
         try:
             for absent, left_out, scores in self._leave_out(Trial(self.context, run)):

@@ -25,7 +25,7 @@ from dear.backbone.load import find_weights, load_clip
 from dear.data.dataset import Dataset, Images
 from dear.data.fewshot import Subset, draw_few, uneven
 from dear.data.images.photos import image_hashes
-from dear.data.loading import held_notes, load_dataset, of_world
+from dear.data.loading import held_notes, is_several, load_dataset, of_world
 from dear.data.settings import DataSettings
 from dear.data.sources.listing import with_spaces
 from dear.errors import DataError, RoleTableError, SettingsError, warn
@@ -112,8 +112,9 @@ def fit(
         check_writable(folder, overwrite=overwrite)
     method = method or _method_of(settings)
     setup = MethodSetup(FIT_METHOD if method == AUTO else known_method(method), settings=settings)
-    if isinstance(data, str | Path):  # before its images are read
-        find_weights(*backbone_or_default(model, pretrained, world=of_world([str(data)])))
+    sources = [data] if isinstance(data, str | Path) else data if is_several(data) else ()
+    if sources:  # before the images are read
+        find_weights(*backbone_or_default(model, pretrained, world=of_world(map(str, sources))))
     with ExitStack() as stack:
         report = progress if progress is not None else stack.enter_context(Steps())
         with held_notes():

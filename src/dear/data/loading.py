@@ -68,7 +68,11 @@ def load_dataset(name_or_path: Any, settings: DataSettings | None = None) -> Dat
 
 def is_several(data: Any) -> bool:
     """Whether this is a list of names and paths of data sets."""
-    return isinstance(data, list | tuple) and bool(data) and all(isinstance(one, str | Path) for one in data)
+    return (
+        isinstance(data, list | tuple)
+        and bool(data)
+        and all(isinstance(source, str | Path) for source in data)
+    )
 
 
 def load_for_training(
