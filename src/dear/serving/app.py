@@ -258,7 +258,7 @@ def describe(service: Service) -> dict[str, Any]:
         "roles": bundle.roles is not None,
         "layers": image.depth if has_heads else 0,
         "heads": image.heads if has_heads else 0,
-        "index": None if index is None else {"rows": index.rows, "features": index.offered},
+        "index": None if index is None else {"rows": index.rows, "features": index.features},
         "limits": asdict(service.limits),
         "batches": {"images": batches.images, "batches": batches.batches, "largest": batches.largest},
     }

@@ -165,7 +165,7 @@ class Service:
             raise Refused(404, "not-found", "this server has no index of images: start it with --index DIR.")
         shares, query = pair_weights(by, weights), hashlib.sha256(data).hexdigest()
         features = await self._searches.submit(await self.decode(data))
-        queries = dict(zip((self._heads or self.predictor).features, features, strict=True))
+        queries = self.index.vectors((self._heads or self.predictor).features, features)
         async with self._search:
             try:
                 return await run_in_threadpool(
