@@ -242,12 +242,12 @@ def head_facts(
         total, squares = total + values.sum(dim=0), squares + values.square().sum(dim=(0, 2))
         count += len(values)
     if not count:
-        raise DataError("there are no readable images to centre the features by.")
+        raise DataError("there are no readable images to center the features by.")
     mean = total / count
     spread = squares / count - mean.square().sum(dim=1)
     if not (spread > SAME**2 * squares / count).all():
         raise DataError(
-            "the images do not differ in what the heads of an attribute write, so there is nothing to centre "
+            "the images do not differ in what the heads of an attribute write, so there is nothing to center "
             "the features by: give a folder with at least two different images."
         )
     return HeadFacts(

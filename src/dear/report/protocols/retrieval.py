@@ -109,14 +109,14 @@ def precision_grid(mean: Mapping[str, Any]) -> Grid | None:
     if chance := mean.get("chance"):
         rows.append(row("(chance)", chance))
     runs = int(mean.get("runs") or 1)
-    note = f"Percent of the nearest neighbours that share the factor, mean of {plural(runs, 'run')}."
+    note = f"Percent of the nearest neighbors that share the factor, mean of {plural(runs, 'run')}."
     return Grid("retrieval", "Retrieval by attribute", "Feature", factors, tuple(rows), (note,))
 
 
 def _thumbnail(neighbour: Mapping[str, Any], feature: str, query: Mapping[str, str], rank: int) -> Thumbnail:
     factors = {str(key): str(value) for key, value in (neighbour.get("factors") or {}).items()}
     factor = FACTOR_OF.get(feature, feature) if feature not in query else feature
-    alt = f"neighbour {rank}: {', '.join(factors.values()) or 'factors unknown'}"
+    alt = f"neighbor {rank}: {', '.join(factors.values()) or 'factors unknown'}"
     if factor in query and factor in factors:
         match = factors[factor] == query[factor]
         return Thumbnail(_data_uri(neighbour["image"]), alt, factors[factor], match)
