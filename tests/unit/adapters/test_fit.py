@@ -272,7 +272,7 @@ def test_roles_from_the_images_of_the_fit(
         return flat
 
     monkeypatch.setattr("dear.roles.discover.discover", discover)
-    with pytest.warns(UserWarning, match="12 images are few") as caught:
+    with pytest.warns(UserWarning, match="12 images may be too few") as caught:
         bundle = fit(noise_dataset(), roles="discover", settings=SETTINGS, train=SHORT)
     assert roles.exists()
     assert asked == [(small_clip, 12, "general")]
