@@ -177,33 +177,12 @@ def encoder_for(clip: Clip, table: RoleTable, *, pretrained: str | None = None) 
 
     Raises RoleTableError for a table of other weights, or one in which no attribute owns a head.
     """
-<<<<<<< HEAD
     table.check(clip.identity)
     heads = {name: owned for name, owned in core_heads(table).items() if owned}
     if not heads or CLASS in heads:
         fault = f"an attribute named {CLASS!r}: rename it" if heads else "no core head: choose another"
         raise RoleTableError(f"the role table {table.source!r} has {fault}.")
     facts = HeadFacts(
-=======
-    heads = _require_heads(clip, table)
-    sums = HeadSums(clip, heads)
-    total = squares = torch.zeros(())
-    count = 0
-    for batch in views:
-        values = sums(batch)[1].cpu().double()
-        total, squares = total + values.sum(dim=0), squares + values.square().sum(dim=(0, 2))
-        count += len(values)
-    if not count:
-        raise DataError("there are no readable images to center the features by.")
-    mean = total / count
-    spread = squares / count - mean.square().sum(dim=1)
-    if not (spread > SAME**2 * squares / count).all():
-        raise DataError(
-            "the images do not differ in what the heads of an attribute write, so there is nothing to center "
-            "the features by: give a folder with at least two different images."
-        )
-    return HeadFacts(
->>>>>>> lane-w
         model=clip.identity.model,
         pretrained=pretrained,
         sha256=clip.identity.sha256,

@@ -4,13 +4,8 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-<<<<<<< HEAD
-from dear.errors import RoleTableError
-from dear.roles.table import RoleTable
-=======
 from dear.errors import RoleTableError, plural
-from dear.roles.table import HeadRole, RoleTable
->>>>>>> lane-w
+from dear.roles.table import RoleTable
 
 
 @dataclass(frozen=True)

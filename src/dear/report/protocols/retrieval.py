@@ -64,13 +64,8 @@ def precision_grid(mean: Mapping[str, Any]) -> Grid | None:
     if chance := mean.get("chance"):
         rows.append(row("(chance)", chance))
     runs = int(mean.get("runs") or 1)
-<<<<<<< HEAD
-    note = f"Percent of the nearest neighbours that share the factor, mean of {plural(runs, 'run')}."
-    return Grid(NAME, "Retrieval by attribute", "Feature", factors, tuple(rows), (note,))
-=======
     note = f"Percent of the nearest neighbors that share the factor, mean of {plural(runs, 'run')}."
-    return Grid("retrieval", "Retrieval by attribute", "Feature", factors, tuple(rows), (note,))
->>>>>>> lane-w
+    return Grid(NAME, "Retrieval by attribute", "Feature", factors, tuple(rows), (note,))
 
 
 def _panel(query: Mapping[str, Any]) -> dict[str, Any]:
@@ -91,15 +86,7 @@ def _neighbour(
 ) -> dict[str, Any]:
     """An image and its caption: its ``factor``, and whether it is the query's, or how many they share."""
     factors = {str(key): str(value) for key, value in (neighbour.get("factors") or {}).items()}
-<<<<<<< HEAD
-    alt = f"neighbour {rank}: {', '.join(factors.values()) or 'factors unknown'}"
-=======
-    factor = FACTOR_OF.get(feature, feature) if feature not in query else feature
     alt = f"neighbor {rank}: {', '.join(factors.values()) or 'factors unknown'}"
-    if factor in query and factor in factors:
-        match = factors[factor] == query[factor]
-        return Thumbnail(_data_uri(neighbour["image"]), alt, factors[factor], match)
->>>>>>> lane-w
     common = sum(factors.get(key) == value for key, value in query.items())
     caption, match = f"{common} of {len(query)}" if query else "", None
     if factor in query and factor in factors:
