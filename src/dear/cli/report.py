@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
+from dear.errors import plural
+
 if TYPE_CHECKING:
     from dear.report.folder import FolderReport
 
@@ -36,4 +38,4 @@ def render(result: "FolderReport", console: Console) -> None:
     """Show the tables and where the files are."""
     for grid in result.tables:
         grid.render(console)
-    console.print(f"{result.records} records. Report: {result.html}", markup=False)
+    console.print(f"{plural(result.records, 'record')}. Report: {result.html}", markup=False)

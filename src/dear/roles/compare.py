@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dear.errors import RoleTableError
+from dear.errors import RoleTableError, plural
 from dear.roles.table import RoleTable
 
 
@@ -98,8 +98,9 @@ def compare(first: RoleTable, second: RoleTable, *, heads: bool = False) -> Comp
     if odd := sorted(ours.keys() ^ theirs.keys()):
         lacking = second if odd[0] in ours else first
         raise RoleTableError(
-            f"the role table {lacking.source!r} lacks {len(odd)} heads of layers in the other table; the "
-            f"first is layer {odd[0][0]} head {odd[0][1]}. Build both for the same model and layers."
+            f"the role table {lacking.source!r} lacks {plural(len(odd), 'head')} of layers in the other "
+            f"table; the first is layer {odd[0][0]} head {odd[0][1]}. "
+            "Build both for the same model and layers."
         )
     pairs = [(ours[head], theirs[head]) for head in ours]
     with_concepts = [(a.concept, b.concept) for a, b in pairs if a.concept and b.concept]

@@ -12,7 +12,7 @@ from typing import Any
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from dear.errors import DataError, RoleTableError, SettingsError
+from dear.errors import DataError, RoleTableError, SettingsError, plural
 from dear.roles.table import Head, HeadRole, Role, RoleTable
 
 UNIT = "nats"
@@ -72,7 +72,9 @@ def head_concepts(heads: Mapping[Head, Sequence[str]]) -> dict[Head, HeadConcept
     """
     if empty := [head for head, concepts in heads.items() if not concepts]:
         layer, number = empty[0]
-        raise DataError(f"{len(empty)} heads have no phrase; the first is layer {layer} head {number}.")
+        raise DataError(
+            f"no phrase for {plural(len(empty), 'head')}; the first is layer {layer} head {number}."
+        )
     distributions: dict[Head, HeadConcepts] = {}
     for head, concepts in heads.items():
         share = {

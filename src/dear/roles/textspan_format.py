@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from dear.errors import DataError, SettingsError
+from dear.errors import DataError, SettingsError, plural
 from dear.reading.files import read_lines
 from dear.reading.typed import shown
 from dear.writing import output_file
@@ -82,8 +82,8 @@ def in_layers(heads: HeadPhrases, layers: Sequence[int]) -> dict[tuple[int, int]
     if missing := [head for head in wanted if head not in heads]:
         available = sorted({layer for layer, _ in heads})
         raise DataError(
-            f"no phrases for {len(missing)} heads of layers {', '.join(map(str, layers))}; the first is "
-            f"layer {missing[0][0]} head {missing[0][1]}. Available layers, counted from 1: {available[0]} "
-            f"to {available[-1]}."
+            f"no phrases for {plural(len(missing), 'head')} of layers {', '.join(map(str, layers))}; "
+            f"the first is layer {missing[0][0]} head {missing[0][1]}. Available layers, counted from 1: "
+            f"{available[0]} to {available[-1]}."
         )
     return {head: heads[head] for head in wanted}

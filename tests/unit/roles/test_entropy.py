@@ -46,7 +46,7 @@ def test_shares_and_the_dominant_concept() -> None:
 
 
 def test_heads_without_phrases() -> None:
-    with pytest.raises(DataError, match="2 heads have no phrase; the first is layer 9 head 1"):
+    with pytest.raises(DataError, match="no phrase for 2 heads; the first is layer 9 head 1"):
         head_concepts({(9, 0): ["shape"], (9, 1): [], (10, 2): []})
 
 

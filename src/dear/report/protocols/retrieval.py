@@ -64,7 +64,7 @@ def precision_grid(mean: Mapping[str, Any]) -> Grid | None:
     if chance := mean.get("chance"):
         rows.append(row("(chance)", chance))
     runs = int(mean.get("runs") or 1)
-    note = f"Percent of the nearest neighbours that share the factor, mean of {plural(runs, 'run')}."
+    note = f"Percent of the nearest neighbors that share the factor, mean of {plural(runs, 'run')}."
     return Grid(NAME, "Retrieval by attribute", "Feature", factors, tuple(rows), (note,))
 
 
@@ -86,7 +86,7 @@ def _neighbour(
 ) -> dict[str, Any]:
     """An image and its caption: its ``factor``, and whether it is the query's, or how many they share."""
     factors = {str(key): str(value) for key, value in (neighbour.get("factors") or {}).items()}
-    alt = f"neighbour {rank}: {', '.join(factors.values()) or 'factors unknown'}"
+    alt = f"neighbor {rank}: {', '.join(factors.values()) or 'factors unknown'}"
     common = sum(factors.get(key) == value for key, value in query.items())
     caption, match = f"{common} of {len(query)}" if query else "", None
     if factor in query and factor in factors:
