@@ -82,7 +82,7 @@ def command_build(
             clip, weights = load_clip(*backbone, device=device), backbone.pretrained
             if weights is not None and is_local(backbone.model, weights):  # a tag is no path
                 weights = _absolute(weights)
-            encoder = encoder_for(clip, role_table(clip, roles), folder, out, pretrained=weights, **work)
+            encoder = encoder_for(clip, role_table(clip, roles), pretrained=weights)
         else:
             from dear.adapters.index_encoder import BundleEncoder
             from dear.adapters.predictor import Predictor

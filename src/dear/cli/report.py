@@ -15,7 +15,7 @@ def command(
     folder: Path,
     *,
     out: Path | None = None,
-    title: str = "Results",
+    title: str | None = None,
     weights: str | None = None,
     mistakes_of: tuple[str, ...] = (),
 ) -> Any:
@@ -24,10 +24,10 @@ def command(
     Args:
         folder: Folder of run records, searched recursively.
         out: Folder of the report. By default "report" in the folder of the records.
-        title: Title of the page.
+        title: Title of the page. By default the name of the folder.
         weights: First digits of the hash of the weights to report, if the records come from several.
-        mistakes_of: Methods whose confusions, classes and mistakes the page shows. By default those that
-            there is room for.
+        mistakes_of: Methods whose confusions, classes and mistakes the page shows. By default the
+            main method and zero-shot.
     """
     from dear.report.folder import write_folder_report
 
