@@ -5,7 +5,9 @@ p_k the probability of class k from its pixels, softmax(z_k / T) of left-out sco
 
     P(y) = (1 - e) p_y + e / (K - 1) (1 - p_y)
 
-e and T are those at which all labels are likeliest, so nothing is to be set. A label looks wrong if another
+e is that at which all labels are likeliest. T is the lowest at which they are as likely as at any, up to a
+factor of exp(1): where all images are told apart equally clearly, a doubtful classifier explains a few wrong
+labels just as well as a sure one. So nothing is to be set. A label looks wrong if another
 class explains it better: if e / (K - 1) p_k > (1 - e) p_y for some k. [ours]
 """
 
@@ -17,12 +19,12 @@ from torch import Tensor
 
 TEMPERATURES = tuple(torch.logspace(-1, 1, 41, dtype=torch.float64).tolist())
 """T is one of these."""
+NEARLY = 1.0
+"""By which the log-likelihood of all labels may be below the largest."""
 STEPS = 100
 """Of expectation-maximization for e, from START."""
 START = 0.05
 LEAST = 1e-12
-ALIKE = 0.98
-"""Cosine of image features from which two images are compared by their pixels."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +59,8 @@ def score_labels(scores: Float[Tensor, "item class"], labels: Int[Tensor, "item"
     for temperature in TEMPERATURES:
         of_label = (scores / temperature).softmax(dim=1).gather(1, column)[:, 0]
         fits.append((*fit_wrong_share(of_label, classes), temperature))
-    _, wrong, temperature = max(fits)
+    least = max(fits)[0] - NEARLY / len(labels)
+    _, wrong, temperature = next(fit for fit in fits if fit[0] >= least)
     others = scores.scatter(1, column, -torch.inf)
     best = others.max(dim=1)
     odds = (scores.gather(1, column)[:, 0] - best.values) / temperature

