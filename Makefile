@@ -29,7 +29,7 @@ endef
 UV_INSTALL = @echo "installing into $(VENV) (the first time takes a few minutes)"; \
 	$(RUN_UV) pip install --python $(BIN)/python --constraint $(CONSTRAINTS)
 
-.PHONY: help demo test test-long check format docs site screenshots pretrain bench bench-gpu pins clean
+.PHONY: help demo test test-long check format docs site release screenshots pretrain bench bench-gpu pins clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' Makefile | expand -t 16
@@ -65,6 +65,12 @@ docs: $(VENV)/.dev ## Regenerate docs/cli.md and the table of limits
 site: $(VENV)/.site ## Build the documentation site, site/index.html, and check its links
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	@echo "look at it: $(BIN)/mkdocs serve, or open site/index.html"
+
+release: $(VENV)/.dev ## Build the wheel and the source archive in dist/, check them, try the wheel alone
+	rm -rf dist
+	$(RUN_UV) build
+	$(RUN_UV) tool run twine check --strict dist/*
+	$(PYTEST) -n 0 tests/e2e/test_wheel.py
 
 screenshots: $(VENV)/.dev ## Make the pictures of the page (of PHOTOS, a folder of folders) and of the report, with chromium
 	$(BIN)/python docs/images/make_screenshots.py "$(PHOTOS)"

@@ -36,7 +36,6 @@ NOT_RUN_PYTHON = {
     "run_all(": "trains for minutes",
     "discover(": "takes minutes: examples/discover_roles.ipynb does it",
     "urllib": "needs a server: tests/e2e/test_serve.py",
-    "onnxruntime": "needs the export",
     "METHOD = ": "a line of a module",
     "write_evaluation": "needs another folder",
 }

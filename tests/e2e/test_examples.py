@@ -17,6 +17,7 @@ FOLDER = Path(__file__).parents[2] / "examples"
 NAMES = sorted(path.name for path in FOLDER.glob("*.py"))
 SAYS = {
     "add_a_method.py": "add_a_method:Adapter: base 0.",
+    "classify_onnx.py": "classifier.onnx photo.jpg",
     "large_folder.py": "32 images, by class:",
     "discover_roles.py": "core attributes:",
     "own_folder.py": "accuracy on test images:",

@@ -1,9 +1,6 @@
-"""Fit an adapter to a data set, and make its bundle, in one call. `fit` is the steps below it, in order.
+"""Fit an adapter to a data set, and make its bundle, in one call: `fit` is the steps below it, in order."""
 
-A step that chooses the setup goes between `resolve_backbone` and `resolve_run`.
-"""
-
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -44,7 +41,7 @@ from dear.evaluation.trial import (
 )
 from dear.methods.declaration import MethodSettings
 from dear.methods.registry import AUTO, FIT_METHOD, METHODS, check_towers, known_method
-from dear.progress import Progress, Steps, TrainingStep
+from dear.progress import OnStep, Progress, Steps, TrainingStep
 from dear.reading.files import expanded
 from dear.roles.discover import DISCOVER, discover_at_hand
 from dear.roles.packaged import WITHOUT, find_role_table, known_by_name, role_table
@@ -121,20 +118,19 @@ def fit(
             images = prepare_data(data, dataset, setup, shots, seed, calibrate, select)
             name, clip = resolve_backbone(model, pretrained, device, images.dataset, dataset)
             check_towers(setup.method, clip)
-            table = None
-            if setup.declared.needs_roles:
-                table = resolve_roles(clip, roles, images.dataset, setup, report)
+            table = resolve_roles(clip, roles, images.dataset, setup, report)
             context = RunContext(clip, table, train or TrainOptions(), select)
             run = resolve_run(context, images, setup, seed)
         choice = None
         if method == AUTO:
-            choice = choose_method(context, images.source, images.shots, seed, progress=report)
+            choice = choose_method(context, images.dataset, images.shots, seed, progress=report)
             run = resolve_run(context, images, MethodSetup(choice.method), seed)
         trial = (choice and choice.trial) or train_adapter(context, run, folder, report)
         bundle = make_bundle(trial, images, name, choice)
         bundle = calibrate_bundle(bundle, trial, images.calibration)
         bundle = measure(bundle, clip, images.dataset, report)
-    save(bundle, folder)
+    if folder is not None:
+        save(bundle, folder)
     if verbose:
         print(bundle.verdict)
     return bundle
@@ -146,22 +142,17 @@ class FitImages:
 
     Attributes:
         dataset: The data set, without test images that the bundle is fitted on.
-        source: The same as it is trained on.
-        shots: How many images of each class are picked from it; all if ``every``.
-        picked: The training images, as indices.
-        trained_on: How many images it is trained on: more than picked where none needs a label.
+        shots: How many images of each class are picked from it; the largest class has so many if all are.
         calibration: The images that the temperature is fitted on; None if it is not.
         hashes: Those of all images that the bundle is fitted on, in one.
+        facts: What the bundle says of them (`Bundle.training`).
     """
 
     dataset: Dataset
-    source: Dataset
     shots: int
-    every: bool
-    picked: Sequence[int]
-    trained_on: int
     calibration: Images | None
     hashes: bytes
+    facts: dict[str, Any]
 
 
 def prepare_data(
@@ -173,33 +164,47 @@ def prepare_data(
     calibrate: bool | None,
     select: Select,
 ) -> FitImages:
-    """Read the data set, pick the images to train and calibrate on, and leave them out of the test.
-    Unreadable images are skipped, unless the settings say otherwise, and a split that is made here leaves as
-    many images to train on as there are shots.
+    """Read the data set, pick the images to train and calibrate on, and leave them out of the test."""
+    dataset = read_data(data, settings, shots)
+    declared, of_each = setup.declared, shots
+    if of_each is None:
+        dataset, of_each = replace(dataset, allow_fewer=True), int(dataset.train.labels.bincount().max())
+    picked = draw_few(dataset, of_each, seed)[0].indices if declared.trains else ()
+    labels = dataset.train.labels[[*picked]].tolist()
+    if shots is None and picked and (warning := uneven(labels, dataset.classnames)):
+        warn(f"{dataset.name}: {warning}")
+    trained_on = range(len(dataset.train)) if declared.unlabelled else picked
+    calibration = calibration_images(dataset, trained_on, calibrate)
+    trained = Subset(dataset.train, torch.tensor([*trained_on], dtype=torch.int64))
+    fitted_on = filter(None, (trained, calibration, dataset.val if select == "val" else None))
+    hashes = b"".join(sorted({digest for part in fitted_on for digest in image_hashes(part)}))
+    dataset, _ = unseen(dataset, "test", hashes)
+    facts = {
+        "data": dataset.name,
+        "data_identity": dataset.identity,
+        "shots": shots or "all",
+        "train_images": len(picked),
+        **({"unlabelled_images": len(trained_on)} if declared.unlabelled else {}),
+        "test_images": len(dataset.test),
+    }
+    return FitImages(dataset, of_each, calibration, hashes, facts)
+
+
+def read_data(data: Any, settings: DataSettings | None, shots: int | None) -> Dataset:
+    """Read the data set. Unreadable images are skipped, unless the settings say otherwise, and a split that
+    is made here leaves as many images to train on as there are shots.
     """
+    if shots is not None and shots < 1:
+        raise SettingsError(f"shots is {shots}: it must be at least 1; omit it to use all images.")
     settings = (settings or DataSettings()).skip_broken()
     settings = replace(settings, least_train=max(settings.least_train, shots or 1))
     dataset = data if isinstance(data, Dataset) else load_dataset(data, settings)
     distinct(dataset.classnames, dataset.name)
     if len(dataset.classnames) == 1:
         warn(f"{dataset.name}: it has a single class, so every image will be {dataset.classnames[0]!r}")
-    if shots is not None and shots < 1:
-        raise SettingsError(f"shots is {shots}: it must be at least 1; omit it to use all images.")
-    every, labels, source = shots is None, dataset.train.labels, dataset
-    if shots is None:
-        if not len(dataset.train):
-            raise DataError(f"{dataset.name} has no training images: it can only be tested on.")
-        source, shots = replace(dataset, allow_fewer=True), int(torch.bincount(labels).max())
-    picked = draw_few(source, shots, seed)[0].indices if setup.declared.trains else ()
-    if every and picked and (warning := uneven(labels[[*picked]].tolist(), source.classnames)):
-        warn(f"{dataset.name}: {warning}")
-    trained_on = range(len(dataset.train)) if setup.declared.unlabelled else picked
-    calibration = calibration_images(dataset, trained_on, calibrate)
-    trained = Subset(dataset.train, torch.tensor([*trained_on], dtype=torch.int64))
-    fitted_on = filter(None, (trained, calibration, dataset.val if select == "val" else None))
-    hashes = b"".join(sorted({digest for part in fitted_on for digest in image_hashes(part)}))
-    dataset, _ = unseen(dataset, "test", hashes)
-    return FitImages(dataset, source, shots, every, picked, len(trained_on), calibration, hashes)
+    if shots is None and not len(dataset.train):
+        raise DataError(f"{dataset.name} has no training images: it can only be tested on.")
+    return dataset
 
 
 def calibration_images(dataset: Dataset, picked: Collection[int], calibrate: bool | None) -> Images | None:
@@ -236,9 +241,11 @@ def resolve_backbone(
 def resolve_roles(
     clip: Clip, roles: Path | str | None, dataset: Dataset, setup: MethodSetup, report: Progress
 ) -> RoleTable | None:
-    """The requested role table, the packaged one, or one from the training images; None for a method that can
-    do without. Raises RoleTableError if there is none.
+    """The requested role table, the packaged one, or one from the training images; None for a method that
+    needs none or can do without. Raises RoleTableError if there is none.
     """
+    if not setup.declared.needs_roles:
+        return None
     if str(roles) == DISCOVER:
         return discover_at_hand(clip, dataset, report)
     if roles is None and setup.can_lack_roles:
@@ -256,8 +263,8 @@ def resolve_roles(
 
 def resolve_run(context: RunContext, images: FitImages, setup: MethodSetup, seed: int) -> ResolvedRun:
     """Resolve all settings of the training, and check that the class names and settings can be used."""
-    run = context.resolve(FewShot(), [images.source], setup, seed=seed, shots=images.shots)
-    names, templates = images.source.classnames, images.source.templates
+    run = context.resolve(FewShot(), [images.dataset], setup, seed=seed, shots=images.shots)
+    names, templates = images.dataset.classnames, images.dataset.templates
     check_prompts(context, run, names[find_longest_name(context.clip, names)], templates)
     context.clip.check_prompts(names, [fill(template, names) for template in templates])
     run.settings.check_classes(names, names)
@@ -274,7 +281,7 @@ def train_adapter(context: RunContext, run: ResolvedRun, out: Path | None, repor
         names = [path.name for path in checkpoint.parent.iterdir()]
         if names and not any(name.startswith(checkpoint.stem) for name in names):
             warn(f"{out}: an unfinished fit with other options is replaced")
-    trial = Trial(context, run, checkpoint, _TrainingReport(report, teacher=run.teacher is not None))
+    trial = Trial(context, run, checkpoint, _report_steps(report, teacher=run.teacher is not None))
     classes = range(len(trial.source.classnames))
     try:
         trial.train(classes)
@@ -284,19 +291,18 @@ def train_adapter(context: RunContext, run: ResolvedRun, out: Path | None, repor
     return trial
 
 
-class _TrainingReport:
-    """Reports the steps of a training, and before them those of its teacher."""
+def _report_steps(report: Progress, *, teacher: bool) -> OnStep:
+    """Report the steps of a training, and before them those of its teacher."""
+    names = ["training the teacher", "training"] if teacher else ["training"]
 
-    def __init__(self, report: Progress, *, teacher: bool) -> None:
-        self.report = report
-        self.name = "training the teacher" if teacher else "training"
-
-    def __call__(self, step: TrainingStep) -> None:
+    def on_step(step: TrainingStep) -> None:
         if step.done and not step.losses:  # before its first step
-            warn(f"{self.name}: continuing after epoch {step.epoch} of {step.epochs}")
-        self.report(self.name, step.done, step.of)
+            warn(f"{names[0]}: continuing after epoch {step.epoch} of {step.epochs}")
+        report(names[0], step.done, step.of)
         if step.done == step.of:
-            self.name = "training"
+            del names[:-1]
+
+    return on_step
 
 
 def make_bundle(trial: Trial, images: FitImages, name: BackboneName, choice: Choice | None) -> Bundle:
@@ -319,12 +325,7 @@ def make_bundle(trial: Trial, images: FitImages, name: BackboneName, choice: Cho
         },
         keys=() if tuple(map(with_spaces, dataset.keys)) == dataset.classnames else dataset.keys,
         training={
-            "data": dataset.name,
-            "data_identity": dataset.identity,
-            "shots": "all" if images.every else images.shots,
-            "train_images": len(images.picked),
-            **({"unlabelled_images": images.trained_on} if run.setup.declared.unlabelled else {}),
-            "test_images": len(dataset.test),
+            **images.facts,
             "seed": run.seed,
             "epoch": trial.epoch_tested,
             "seconds": sum(epoch["seconds"] for epoch in trial.all_epochs),
@@ -379,10 +380,8 @@ def measure(bundle: Bundle, clip: Clip, dataset: Dataset, report: Progress) -> B
     return replace(bundle, metrics=metrics)
 
 
-def save(bundle: Bundle, out: Path | None) -> None:
+def save(bundle: Bundle, out: Path) -> None:
     """Write the bundle, and remove the checkpoints of its training and of fits with other options."""
-    if out is None:
-        return
     bundle.save_pretrained(out)
     for state in (out / UNFINISHED).glob("*.pt"):
         remove_checkpoints(state)

@@ -4,11 +4,14 @@ import json
 import logging
 import os
 import re
+import runpy
 import subprocess
 import sys
 import warnings
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -18,12 +21,16 @@ from dear.adapters import export as module
 from dear.adapters.export import export
 from dear.adapters.predictor import Predictor
 from dear.backbone.clip import Clip
+from dear.backbone.preprocess import Preprocess
+from dear.data.images.decode import decode
+from dear.data.images.transforms import eval_view, to_unit
 from dear.errors import ExportError, OutputError
 from dear.methods.registry import METHODS
 from tests.contract.test_methods import CLASSES, OTHERS, images
 from tests.unit.adapters.test_bundle import fitted
 
-GUIDE = Path(__file__).parents[3] / "docs" / "use.md"
+EXAMPLE = Path(__file__).parents[3] / "examples" / "classify_onnx.py"
+FORMATS = ("jpg", "png", "webp", "tif")
 MakeClip = Callable[..., Clip]
 
 
@@ -58,27 +65,61 @@ def test_onnx_classifier_without_a_word_of_the_exporter(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.png", "m.onnx"]
 
 
-@pytest.mark.long
-def test_the_code_in_the_guide_gives_the_predictors_classes(
-    make_small_clip: MakeClip,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+def test_the_example_shows_the_predictors_classes(
+    make_small_clip: MakeClip, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pytest.importorskip("onnxscript", reason="the extra export is not installed")
     one = predictor("dear", make_small_clip)
     export(one, tmp_path / "classifier.onnx", with_classes=True)
-    noise = torch.randint(0, 256, (20, 26, 3), generator=torch.Generator().manual_seed(2))
-    Image.fromarray(noise.byte().numpy()).save(tmp_path / "a.png")
-    text = GUIDE.read_text(encoding="utf-8").partition("With onnxruntime")[2]
-    code = text.partition("```python\n")[2].partition("```")[0].replace("a.jpg", "a.png")
-    monkeypatch.chdir(tmp_path)
-    exec(compile(code, str(GUIDE), "exec"), {})
-    shown = [line.rsplit(" ", 1) for line in capsys.readouterr().out.splitlines()]
+    draw_noise("RGB").save(tmp_path / "a.png")
+    example("main")(str(tmp_path / "classifier.onnx"), str(tmp_path / "a.png"))
     [wanted] = one.predict([tmp_path / "a.png"], top=3)
-    assert [name for name, _ in shown] == [best.name for best in wanted.top]
-    for (_, share), best in zip(shown, wanted.top, strict=True):
-        assert float(share) == pytest.approx(best.probability, abs=1e-4)
+    shown = ", ".join(f"{best.name} {best.probability:.1%}" for best in wanted.top)
+    assert capsys.readouterr().out == f"{tmp_path / 'a.png'}: {shown}\n"
+
+
+def draw_noise(mode: str, size: tuple[int, int] = (26, 33)) -> Image.Image:
+    width, height = size
+    noise = torch.randint(0, 256, (height, width, 4), generator=torch.Generator().manual_seed(2)).byte()
+    if mode == "I;16":
+        return Image.fromarray(noise.numpy().astype("uint16")[:, :, 0] * 257)
+    return Image.fromarray(noise.numpy()).convert("RGB" if mode == "P" else mode).convert(mode)
+
+
+def example(function: str) -> Any:
+    return runpy.run_path(str(EXAMPLE))[function]
+
+
+TURNED = [(f"turned-{turn}.{suffix}", "RGB", {0x112: turn}) for turn in range(1, 9) for suffix in FORMATS]
+THIN = [(f"{width}x{height}.png", "RGB", {}) for width, height in [(300, 9), (9, 301), (20, 20), (1, 50)]]
+MODES = [(f"{mode}.png", mode, {}) for mode in ("1", "L", "LA", "P", "RGBA", "I;16")]
+
+
+@pytest.mark.parametrize(
+    "view",
+    [
+        Preprocess(20),
+        Preprocess(20, interpolation="bilinear", resize_mode="squash"),
+        Preprocess(20, resize_mode="longest", fill_color=7),
+        Preprocess(20, short_side=23, rounds_crop_down=True),
+    ],
+    ids=lambda view: view.resize_mode,
+)
+def test_the_examples_pixels_are_those_of_dear(view: Preprocess, tmp_path: Path) -> None:
+    read, compute = example("read_picture"), example("compute_pixels")
+    pictures = [
+        *((name, draw_noise(mode), exif) for name, mode, exif in (*TURNED, *MODES)),
+        *((name, draw_noise(mode, tuple(map(int, name[:-4].split("x")))), exif) for name, mode, exif in THIN),
+        ("ink.jpg", draw_noise("CMYK"), {}),
+        ("clear.webp", draw_noise("RGBA"), {}),
+    ]
+    for name, picture, tags in pictures:
+        exif = Image.Exif()
+        exif.update(tags)
+        picture.save(tmp_path / name, **({"exif": exif} if tags else {}))
+        wanted = to_unit(eval_view(decode(tmp_path / name), view))
+        pixels = torch.from_numpy(compute(read(tmp_path / name), asdict(view)))[0]
+        assert torch.equal(pixels, wanted), name
 
 
 def test_program_of_the_tower(make_small_clip: MakeClip, tmp_path: Path) -> None:

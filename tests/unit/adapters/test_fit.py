@@ -10,8 +10,8 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from dear.adapters.bundle import Bundle
+from dear.adapters.bundle_config import model_card
 from dear.adapters.fit import best_temperature, fit
-from dear.adapters.model_card import model_card
 from dear.adapters.predictor import Predictor
 from dear.adapters.scoring import evaluate_bundle
 from dear.backbone.clip import Clip
@@ -272,7 +272,7 @@ def test_roles_from_the_images_of_the_fit(
         return flat
 
     monkeypatch.setattr("dear.roles.discover.discover", discover)
-    with pytest.warns(UserWarning, match="12 images are few") as caught:
+    with pytest.warns(UserWarning, match="12 images may be too few") as caught:
         bundle = fit(noise_dataset(), roles="discover", settings=SETTINGS, train=SHORT)
     assert roles.exists()
     assert asked == [(small_clip, 12, "general")]

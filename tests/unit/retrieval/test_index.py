@@ -114,7 +114,7 @@ def test_what_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="is of the folder"):
         build_index(Plain(), gallery(tmp_path / "others"), out)
     (tmp_path / "empty").mkdir()
-    with pytest.raises(DataError, match="has no image files"):
+    with pytest.raises(DataError, match="no files with an image suffix"):
         build_index(Plain(), tmp_path / "empty", tmp_path / "new")
     assert not (tmp_path / "new").exists()
     with pytest.raises(DataError, match="is not an index"):
@@ -158,8 +158,9 @@ def test_an_opened_index_follows_builds(tmp_path: Path) -> None:
     (folder / "green.png").unlink()
     during = list[set[str]]()
 
-    def ask(_step: str, _done: int, _of: int) -> None:  # in the middle of a build
-        during.append(found(index, query))
+    def ask(_step: str, done: int, of: int) -> None:  # in the middle of a build
+        if done == of:
+            during.append(found(index, query))
 
     assert build_index(Plain(), folder, out, progress=ask).rows == 7  # a new generation
     assert during == [everything | {"new.png"}]  # removed files go last

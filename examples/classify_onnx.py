@@ -1,0 +1,72 @@
+"""Classify images by a file of `dear export --with-classes`, with onnxruntime, Pillow and numpy alone.
+
+    python examples/classify_onnx.py classifier.onnx photo.jpg ...
+
+The pixels are those of `dear predict`: upright, 8 bits, white behind transparency, then resized and cut as
+the preprocessing of the model has it, which the file holds.
+"""
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image, ImageOps
+
+
+def read_picture(path: str | Path) -> Image.Image:
+    """An image file as an upright picture in 8-bit RGB."""
+    with Image.open(path) as file:
+        picture: Image.Image = ImageOps.exif_transpose(file)
+    if picture.mode.startswith("I;16"):
+        levels = np.asarray(picture) / (65535 / 255)
+        picture = Image.fromarray(levels.round().astype(np.uint8))
+    if picture.has_transparency_data:
+        picture = picture.convert("RGBA")
+        picture = Image.alpha_composite(Image.new("RGBA", picture.size, "white"), picture)
+    return picture.convert("RGB")
+
+
+def compute_pixels(picture: Image.Image, view: dict[str, Any]) -> np.ndarray:
+    """A picture as the model takes it, 1 x 3 x size x size numbers in [0, 1], by "preprocess" of the file."""
+    size, resample = view["size"], Image.Resampling[view["interpolation"].upper()]
+    if view["resize_mode"] == "squash":
+        picture = picture.resize((size, size), resample)
+    elif view["resize_mode"] == "longest":
+        ratio = max(picture.size) / size
+        picture = picture.resize([max(1, round(side / ratio)) for side in picture.size], resample)
+        left, top = [(size - side) // 2 for side in picture.size]
+        border = (left, top, size - picture.width - left, size - picture.height - top)
+        picture = ImageOps.expand(picture, border, (view["fill_color"],) * 3)
+    else:
+        short, long = min(picture.size), max(picture.size)
+        if long > 8 * short:  # only the middle of a strip is used
+            length = 4 * short + long % 2
+            left, top = [(side - length) // 2 if side == long else 0 for side in picture.size]
+            picture = picture.crop((left, top, picture.width - left, picture.height - top))
+        sides = [(view["short_side"] or size) * side // short for side in picture.size]
+        picture = picture.resize(sides, resample)
+        nearest = int if view["rounds_crop_down"] else round
+        left, top = [nearest((side - size) / 2) for side in sides]
+        picture = picture.crop((left, top, left + size, top + size))
+    return np.asarray(picture, dtype=np.float32).transpose(2, 0, 1)[None] / 255
+
+
+def main(model: str, *paths: str) -> None:
+    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # before it is imported
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(model)
+    facts = session.get_modelmeta().custom_metadata_map
+    view, classes = json.loads(facts["preprocess"]), json.loads(facts["classes"])
+    for path in paths:
+        pixels = compute_pixels(read_picture(path), view)
+        _, (shares,) = session.run(["logits", "probabilities"], {"pixels": pixels})
+        best = shares.argsort()[::-1][:3]
+        print(f"{path}:", ", ".join(f"{classes[label]} {shares[label]:.1%}" for label in best))
+
+
+if __name__ == "__main__":
+    print(__doc__) if len(sys.argv) < 3 else main(*sys.argv[1:])
