@@ -166,7 +166,7 @@ import dear
 from dear.retrieval.encoder import encoder_for
 folder, out = map(pathlib.Path, sys.argv[1:])
 clip = dear.load_clip("tiny")
-encoder = encoder_for(clip, dear.role_table(clip), folder, out)
+encoder = encoder_for(clip, dear.role_table(clip))
 images, batches = encoder.images, []
 def encode(views):
     batches.append(len(views))

@@ -11,7 +11,7 @@ from safetensors.torch import save
 from dear.backbone.choice import REAL
 from dear.backbone.load import build_random, load_clip
 from dear.cli.main import main
-from dear.retrieval.storage import Store
+from dear.retrieval.index import open_index
 from tests.e2e.test_default_backbone import FILE, REPOSITORY, SMALL
 from tests.standin_hub import StandIn
 
@@ -52,5 +52,5 @@ def test_an_index_names_the_tag(published: str, photos: Path, tmp_path: Path) ->
     out = tmp_path / "index"
     words = ["index", "build", "--features", "heads", str(photos / "images"), "--out", str(out)]
     assert main([*words, "--device", "cpu"]) == 0
-    heads = Store(out).metadata["heads"]
+    heads = open_index(out).metadata["heads"]
     assert (heads["model"], heads["pretrained"], heads["sha256"]) == (*REAL, published)

@@ -1,25 +1,23 @@
 """Fit an adapter to a data set, and make its bundle, in one call: `fit` is the steps below it, in order."""
 
-from collections.abc import Collection
+from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
-from jaxtyping import Float, Int
-from torch import Tensor
 
 from dear.adapters.bundle import Bundle, distinct
 from dear.adapters.bundle_config import check_writable
+from dear.adapters.calibration import calibrate_bundle, calibration_images
 from dear.adapters.choose import Choice, choose_method
 from dear.adapters.predictor import Predictor
-from dear.adapters.results import FEWEST
 from dear.adapters.scoring import evaluate_images, unseen
 from dear.backbone.choice import BackboneName, backbone_or_default, warn_of_toy
 from dear.backbone.clip import Clip, fill
 from dear.backbone.load import find_weights, load_clip
-from dear.data.dataset import Dataset, Images
+from dear.data.dataset import Dataset, Images, fingerprint
 from dear.data.fewshot import Subset, draw_few, uneven
 from dear.data.images.photos import image_hashes
 from dear.data.loading import held_notes, is_several, load_dataset, of_world
@@ -28,7 +26,6 @@ from dear.data.sources.listing import with_spaces
 from dear.errors import DataError, RoleTableError, SettingsError, warn
 from dear.evaluation.environment import environment
 from dear.evaluation.metrics import METRICS
-from dear.evaluation.predictions import predict
 from dear.evaluation.protocols.few_shot import FewShot
 from dear.evaluation.resolve import MethodSetup, ResolvedRun, Select
 from dear.evaluation.run_context import RunContext
@@ -51,7 +48,6 @@ from dear.training.settings import TrainOptions
 from dear.writing import UNFINISHED
 
 CURVE = ("epoch", "loss", "val")  # entries of each epoch in a bundle
-COLDEST, HOTTEST, BISECTIONS = 1e-2, 1e2, 60  # of the temperature
 
 
 def fit(
@@ -69,6 +65,7 @@ def fit(
     select: Select = "last",
     dataset: DataSettings | None = None,
     calibrate: bool | None = None,
+    add_classes: Sequence[str] = (),
     overwrite: bool = False,
     device: str = "auto",
     progress: Progress | None = None,
@@ -93,6 +90,7 @@ def fit(
         dataset: How the data is read.
         calibrate: Fit the temperature on validation images or, without any, on the unused training images; if
             None, where there are at least 20 of them.
+        add_classes: Names of further classes, of which there are no images.
         overwrite: Replace a bundle in ``out``.
         progress: Called with (step, done, of); if None, a terminal shows bars with the remaining time.
         verbose: Print `Bundle.verdict`.
@@ -115,7 +113,8 @@ def fit(
     with ExitStack() as stack:
         report = progress if progress is not None else stack.enter_context(Steps())
         with held_notes():
-            images = prepare_data(data, dataset, setup, shots, seed, calibrate, select)
+            source = add_named(read_data(data, dataset, shots), add_classes)
+            images = prepare_data(source, setup, shots, seed, calibrate, select)
             name, clip = resolve_backbone(model, pretrained, device, images.dataset, dataset)
             check_towers(setup.method, clip)
             table = resolve_roles(clip, roles, images.dataset, setup, report)
@@ -156,16 +155,14 @@ class FitImages:
 
 
 def prepare_data(
-    data: Any,
-    settings: DataSettings | None,
+    dataset: Dataset,
     setup: MethodSetup,
     shots: int | None,
     seed: int,
     calibrate: bool | None,
     select: Select,
 ) -> FitImages:
-    """Read the data set, pick the images to train and calibrate on, and leave them out of the test."""
-    dataset = read_data(data, settings, shots)
+    """Pick the images to train and calibrate on, and leave them out of the test."""
     declared, of_each = setup.declared, shots
     if of_each is None:
         dataset, of_each = replace(dataset, allow_fewer=True), int(dataset.train.labels.bincount().max())
@@ -207,24 +204,14 @@ def read_data(data: Any, settings: DataSettings | None, shots: int | None) -> Da
     return dataset
 
 
-def calibration_images(dataset: Dataset, picked: Collection[int], calibrate: bool | None) -> Images | None:
-    """Images to calibrate on: validation images, else the unused training images; None if that is not asked
-    for, or without being asked if there are fewer than `FEWEST`.
-    """
-    if calibrate is False:
-        return None
-    held_out = dataset.val
-    if held_out is None or not len(held_out):
-        unused = sorted({*range(len(dataset.train))} - {*picked})
-        held_out = Subset(dataset.train, torch.tensor(unused)) if unused else None
-    if calibrate is None:
-        return None if held_out is None or len(held_out) < FEWEST else held_out
-    if held_out is None:
-        raise DataError(
-            f"{dataset.name} has no validation images, and all training images are used for training: "
-            "there is nothing to calibrate on. Add a val/ folder, or limit the training images with --shots."
-        )
-    return held_out
+def add_named(dataset: Dataset, names: Sequence[str]) -> Dataset:
+    """The data set with further classes, by their names alone. Raises DataError for one that it has."""
+    if not names:
+        return dataset
+    classes = distinct((*dataset.classnames, *map(with_spaces, names)), "the classes")
+    keys = (*dataset.keys, *names) if dataset.keys else ()
+    identity = fingerprint(dataset.identity, "added", *names)
+    return replace(dataset, classnames=classes, keys=keys, identity=identity)
 
 
 def resolve_backbone(
@@ -338,37 +325,6 @@ def make_bundle(trial: Trial, images: FitImages, name: BackboneName, choice: Cho
         },
         image_hashes=images.hashes,
     )
-
-
-def calibrate_bundle(bundle: Bundle, trial: Trial, images: Images | None) -> Bundle:
-    """The bundle with the best temperature for these images; as it is without any."""
-    if images is None:
-        return bundle
-    held_out = predict(trial.method, images, precision=trial.run.training.precision)
-    temperature = best_temperature(held_out.logits.float(), held_out.labels)
-    return replace(
-        bundle, temperature=temperature, training={**bundle.training, "calibration_images": len(images)}
-    )
-
-
-def best_temperature(logits: Float[Tensor, "item class"], labels: Int[Tensor, "item"]) -> float:
-    """The temperature between 0.01 and 100 whose softmax(logits / T) has the lowest negative log-likelihood.
-
-    The loss is convex in b = 1 / T, and its slope is the mean over items of E_p[z] - z_y: bisection over log
-    b. If every item is classified correctly there is no best T, for none contradicts any confidence, and T is
-    1. Source: Guo et al., ICML 2017, section 4.2.
-    """
-    if bool((logits.argmax(dim=1) == labels).all()):
-        return 1.0
-    scores = logits.double()
-    of_labels = scores.gather(1, labels[:, None]).mean()
-    low, high = torch.tensor(1 / HOTTEST).double().log(), torch.tensor(1 / COLDEST).double().log()
-    for _ in range(BISECTIONS):
-        middle = (low + high) / 2
-        probabilities = (scores * middle.exp()).softmax(dim=1)
-        slope = (probabilities * scores).sum(dim=1).mean() - of_labels
-        low, high = (low, middle) if slope > 0 else (middle, high)
-    return float((-(low + high) / 2).exp())
 
 
 def measure(bundle: Bundle, clip: Clip, dataset: Dataset, report: Progress) -> Bundle:

@@ -21,8 +21,8 @@ class BundleEncoder:
 
     def __init__(self, predictor: Predictor) -> None:
         self.predictor = predictor
-        self.features: tuple[str, ...] = predictor.features
-        self.unowned: tuple[str, ...] = predictor.unowned
+        self.left_out: tuple[str, ...] = predictor.unowned
+        self.features = tuple(name for name in predictor.features if name not in self.left_out)
         self.embed: int = predictor.encode_classes(predictor.classes).shape[1]
         self.preprocess = predictor.clip.preprocess
 
@@ -49,7 +49,8 @@ class BundleEncoder:
 
     @torch.no_grad()
     def images(self, views: UInt8[Tensor, "batch 3 size size"]) -> Float[Tensor, "batch feature embed"]:
-        return self.predictor.encode(to_unit(views)).cpu()
+        owned = [self.predictor.features.index(name) for name in self.features]
+        return self.predictor.encode(to_unit(views))[:, owned].cpu()
 
     def texts(self, texts: Sequence[str]) -> Float[Tensor, "text feature embed"]:
         """Text features, the same for every image feature. Raises SettingsError if the method scores only the

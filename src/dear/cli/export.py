@@ -4,7 +4,7 @@ from pathlib import Path
 
 from dear.adapters.results import Exported, ExportForm
 from dear.cli.output import PrintableConsole, progress_console
-from dear.errors import SettingsError
+from dear.errors import SettingsError, plural
 
 
 def command(
@@ -63,5 +63,6 @@ def render(result: Exported, console: PrintableConsole) -> None:
     console.say(
         f"{result.path}: {what} as {result.form}, {result.bytes / 1e6:.2f} MB, outputs "
         f"{', '.join(result.outputs)}",
-        f"against torch on {result.checked} images: largest difference {result.difference:.1e}{same}",
+        f"against torch on {plural(result.checked, 'image')}: "
+        f"largest difference {result.difference:.1e}{same}",
     )

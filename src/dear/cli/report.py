@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dear.cli.output import PrintableConsole
+from dear.errors import plural
 
 if TYPE_CHECKING:
     from dear.report.folder import FolderReport
@@ -13,7 +14,7 @@ def command(
     folder: Path,
     *,
     out: Path | None = None,
-    title: str = "Results",
+    title: str | None = None,
     weights: str | None = None,
     mistakes_of: tuple[str, ...] = (),
 ) -> Any:
@@ -22,10 +23,10 @@ def command(
     Args:
         folder: Folder of run records, searched recursively.
         out: Folder of the report. By default "report" in the folder of the records.
-        title: Title of the page.
+        title: Title of the page. By default the name of the folder.
         weights: First digits of the hash of the weights to report, if the records come from several.
-        mistakes_of: Methods whose confusions, classes and mistakes the page shows. By default those that
-            there is room for.
+        mistakes_of: Methods whose confusions, classes and mistakes the page shows. By default the
+            main method and zero-shot.
     """
     from dear.report.folder import write_folder_report
 
@@ -36,4 +37,4 @@ def render(result: "FolderReport", console: PrintableConsole) -> None:
     """Show the tables and where the files are."""
     for grid in result.tables:
         grid.render(console)
-    console.say(f"{result.records} records. Report: {result.html}")
+    console.say(f"{plural(result.records, 'record')}. Report: {result.html}")

@@ -1,6 +1,5 @@
 """`dear serve`: serve a bundle as a web page and an HTTP API."""
 
-import atexit
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -63,7 +62,7 @@ def command(
     from dear.adapters.predictor import Predictor  # loads torch: what can be refused without it is
     from dear.cli.output import progress_console
     from dear.retrieval.index import open_index
-    from dear.serving.server import address, end_at_once, listen, run, trusted_hosts
+    from dear.serving.server import address, listen, run, trusted_hosts
 
     try:
         from dear.serving.app import create_app
@@ -84,8 +83,6 @@ def command(
         text = f"serving {bundle} at {url}{hint} (press Ctrl-C to stop)"
         progress_console().print(text, markup=False, soft_wrap=True)
         run(app, socket, limits.connections)
-    # Unloading torch takes Python seconds at exit; do not make whoever stopped the server wait for it.
-    atexit.register(end_at_once)
     return Served(url, service.batches.images, service.batches.batches)
 
 

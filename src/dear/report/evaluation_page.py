@@ -17,16 +17,26 @@ from torch import Tensor
 
 from dear.errors import OutputError
 from dear.evaluation.metrics import Bin, expected_error
-from dear.report.drawing import INK, NEUTRAL, PALETTE, Drawing, concept_styles, figure_files, plain_axes
+from dear.report.drawing import (
+    INK,
+    NEUTRAL,
+    PALETTE,
+    Drawing,
+    concept_styles,
+    figure_files,
+    legend_below,
+    plain_axes,
+)
 from dear.report.grid import csv_file
 from dear.report.html import render_page
+from dear.report.intervals import LEVEL, share_interval
 from dear.report.method_plots import training_curves
 from dear.report.mistakes import MistakesSection, shortened
 from dear.writing import output_folder, try_place
 
 PAGE = "evaluation.html"
 COLORED = 12  # classes with a color of their own in the map of features
-ACROSS = 3  # panels beside each other
+ACROSS = 2  # panels beside each other, so that they fit on a phone
 
 
 @dataclass(frozen=True)
@@ -122,14 +132,31 @@ def write_evaluation_page(folder: Path, evaluation: Evaluation) -> tuple[Path, .
 
 def evaluation_html(evaluation: Evaluation, figures: Mapping[str, Drawing]) -> str:
     """The text of the page; a deterministic function of its input."""
+    mistakes, count = evaluation.mistakes.mistakes, len(evaluation.metrics)
+    low, high = share_interval(mistakes.total - mistakes.misclassified, mistakes.total)
     return render_page(
         "evaluation.html.j2",
         evaluation=evaluation,
         figures=figures,
-        mistakes=evaluation.mistakes.mistakes,
+        mistakes=mistakes,
+        accuracy=f"{100 * mistakes.accuracy:.1f}%, {LEVEL:.0%} interval {100 * low:.1f} to {100 * high:.1f}%",
+        columns=next((n for n in (4, 3, 5) if count % n != 1), 4),  # no tile alone in its row
         calibration_error=100 * expected_error(evaluation.bins),
+        direction=describe_calibration(evaluation.bins),
         selected_epoch=any("val" in epoch for epoch in evaluation.epochs),
     )
+
+
+def describe_calibration(bins: Sequence[Bin]) -> str:
+    """Whether the classifier is too confident or not confident enough, and by how much."""
+    images = sum(bin.images for bin in bins)
+    confidence = 100 * sum(bin.images * bin.confidence for bin in bins) / images
+    accuracy = 100 * sum(bin.images * bin.accuracy for bin in bins) / images
+    gap = f"by {abs(confidence - accuracy):.1f} points: its mean confidence is {confidence:.1f}%"
+    if f"{confidence:.1f}" == f"{accuracy:.1f}":
+        return f"Over all images its mean confidence equals its accuracy, {accuracy:.1f}%."
+    side = "overconfident" if confidence > accuracy else "underconfident"
+    return f"Over all images it is {side} {gap}, its accuracy {accuracy:.1f}%."
 
 
 def reliability_diagram(bins: Sequence[Bin]) -> Drawing:
@@ -186,7 +213,7 @@ def attention_figure(title: str, picture: Image.Image, heads: Sequence[HeadAtten
 
     words = "; ".join(f"{head.attribute}: layer {head.layer}, head {head.head}" for head in heads)
     text = f"Attention of core heads on {title} ({words}), by {', '.join(columns)}."
-    return Drawing(name, text, (1.55 * (1 + len(columns)) + 0.4, 1.5 * len(heads) + 0.3), paint)
+    return Drawing(name, text, (1.3 * (1 + len(columns)) + 0.4, 1.25 * len(heads) + 0.3), paint)
 
 
 def feature_map(
@@ -222,8 +249,7 @@ def feature_map(
             axes.set_yticks([])
             axes.spines[:].set(alpha=0.2)
             axes.set_visible(bool(axes.collections))
-        handles, names = figure.axes[0].get_legend_handles_labels()
-        figure.legend(handles, names, loc="outside lower center", ncols=3, fontsize=9, markerscale=1.8)
+        legend_below(figure, 3, markerscale=1.8)
 
     keys = len(frequent) + bool(rare)
     size = (2.5 * min(len(points), ACROSS) + 0.3, 2.5 * down + 0.22 * -(-keys // 3) + 0.3)

@@ -12,7 +12,7 @@ import shutil
 import sqlite3
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -21,27 +21,38 @@ import torch
 from jaxtyping import Float, UInt8
 from torch import Tensor
 
-from dear.data.images.decode import SUFFIXES, decode, read_image
+from dear.data.images.decode import decode, read_image
 from dear.data.images.photos import in_parallel
 from dear.data.images.transforms import eval_view
+from dear.data.sources.folder import image_files
 from dear.errors import DataError, OutputError, SettingsError
 from dear.progress import Progress, silent
-from dear.reading.files import expanded, walk_folders
-from dear.retrieval.index import list_shards, require_same_model
+from dear.retrieval.index import FILE, VERSION, Store, are_units, list_shards
 from dear.retrieval.results import Built
-from dear.retrieval.storage import FILE, TABLES, Store, are_units
 
 if TYPE_CHECKING:
     from dear.retrieval.encoder import Encoder
 
 CHUNK = 256  # files per commit
 DEAD_SHARE = 0.2  # share of rows without a file at which they are removed
-GONE = (-1, -1)
+SAME = 1e-5
+"""Distance from the mean, as a share of its length, up to which images do not differ in a feature."""
 LOCK = "lock.sqlite"
+TABLES = """
+    BEGIN;
+    CREATE TABLE metadata (state TEXT, facts TEXT);
+    CREATE TABLE files (
+        path BLOB PRIMARY KEY, size INTEGER, mtime INTEGER, sha256 TEXT, row INTEGER, reason TEXT
+    );
+    CREATE INDEX by_content ON files (sha256, path);
+    CREATE INDEX by_row ON files (row);
+"""
+Stamps = dict[str, tuple[int, int]]
+"""Size in bytes and time in nanoseconds of each file: they show without reading whether it changed."""
 
 
 class Entry(NamedTuple):
-    """A file: size in bytes, time in nanoseconds, and its row or the reason why it has none."""
+    """A file: its stamp, and its row or the reason why it has none."""
 
     path: str
     size: int
@@ -76,22 +87,18 @@ def build_index(
     """
     if batch < 1 or threads < 1:
         raise SettingsError(f"batch is {batch} and threads {threads}: both must be at least 1.")
-    if expanded(out).resolve() == expanded(folder).resolve():
-        raise SettingsError(f"{out} is the folder of the images: name another one for the index with --out.")
     number, count = parse_shard(shard or "1/1")
-    counts = {int(path.name.rpartition("-")[2]) for path in list_shards(out)}
-    counts |= {1} if Store.exists(out) else set()
+    stamps, built = scan(folder), list_shards(out)
+    counts = {int(path.name.rpartition("-")[2]) for path in built} | ({1} if Store.exists(out) else set())
     if counts - {count}:
         raise DataError(
             f"{out} holds an index in {max(counts)} shards, not {count}: choose another folder with --out."
         )
-    stamps = scan(folder, leave_out=out)
-    if not stamps and not counts:
-        raise DataError(f"{folder} has no image files (by their names). Choose a folder with images.")
+    paths = sorted(stamps)  # of all shards
+    sample = [paths[at * len(paths) // CHUNK] for at in range(CHUNK)] if len(paths) > CHUNK else paths
     if shard is not None:
         out = out / f"shard-{number}-of-{count}"
-        numbers = {path: zlib.crc32(os.fsencode(path)) % count + 1 for path in stamps}
-        stamps = {path: stamp for path, stamp in stamps.items() if numbers[path] == number}
+        stamps = {path: stamps[path] for path in paths if zlib.crc32(os.fsencode(path)) % count + 1 == number}
     facts = {
         "identity": encoder.identity,
         "features": list(encoder.features),
@@ -100,8 +107,10 @@ def build_index(
         "model": model,
         **encoder.facts,
     }
+    if built and "means" in facts:
+        facts["means"] = Store(built[0]).metadata["means"]
     with open_to_write(out, facts) as store:
-        require_same_model(store, encoder)
+        store.check(encoder)
         if store.metadata["folder"] != facts["folder"]:
             raise DataError(
                 f"the index {out} is of the folder {store.metadata['folder']}, not of {facts['folder']}: "
@@ -111,21 +120,24 @@ def build_index(
         added, removed = stamps.keys() - before.keys(), before.keys() - stamps.keys()
         changed = {path for path in stamps.keys() - added if stamps[path] != before[path][1:3]}
         broken = {path for path in stamps.keys() - added if before[path].reason is not None}
-        paths = sorted(added | changed | broken)  # broken ones again: the cause may be gone
+        first = sample if store.metadata["means"] is None else []
+        # Broken ones again: the cause may be gone.
+        paths = [*first, *sorted((added | changed | broken).difference(first))]
         for start in range(0, len(paths), CHUNK):
             chunk = paths[start : start + CHUNK]
-            _encode(encoder, store, folder, chunk, threads, batch)
-            progress("encoding images", start + len(chunk), len(paths))
+            for done in _encode(encoder, store, folder, chunk, stamps, threads, batch):
+                progress("encoding images", start + done, len(paths))
         encoded = store.rows - old_rows
         finish(store, removed)  # after encoding, so that a moved file finds its row
-        reasons = {path: reason for path, (*_, reason) in list_files(store).items() if reason is not None}
+        after = list_files(store)
+        reasons = {path: entry.reason for path, entry in after.items() if entry.reason is not None}
         if len(stamps) == len(reasons) and shard is None:
             why = f" The first: {next(iter(reasons.values()))}" if reasons else ""
             raise DataError(f"{folder} has no readable image.{why}")
         changed |= broken - reasons.keys()
         return Built(
             index=out,
-            features=tuple(name for name in encoder.features if name not in encoder.unowned),
+            features=tuple(encoder.features),
             added=len(added),
             changed=len(changed),
             removed=len(removed),
@@ -134,7 +146,7 @@ def build_index(
             files=len(stamps) - len(reasons),
             rows=store.rows,
             broken=reasons,
-            left_out=(*store.metadata.get("heads", {}).get("left_out", ()), *encoder.unowned),
+            left_out=tuple(encoder.left_out),
         )
 
 
@@ -145,38 +157,35 @@ def parse_shard(text: str) -> tuple[int, int]:
     raise SettingsError(f"shard {text!r}: give its number, from 1, and how many there are, such as 3/8.")
 
 
-def scan(folder: Path, leave_out: Path | None = None) -> dict[str, tuple[int, int]]:
-    """Size and time of the image files below a folder, by relative path, ignoring hidden files, links to
-    folders and everything below ``leave_out``. Raises DataError.
-    """
+def scan(folder: Path) -> Stamps:
+    """The image files below a folder, by relative path. Raises DataError for a folder without one."""
     if not folder.is_dir():
         raise DataError(f"{folder} is not a folder: give the folder that contains the images.")
-    paths, avoided = list[Path](), leave_out.resolve() if leave_out else None
-    for parent, folders, files in walk_folders(folder):
-        visible = [name for name in folders if not name.startswith(".")]
-        folders[:] = [name for name in visible if (parent / name).resolve() != avoided]
-        paths += [parent / name for name in files if not name.startswith(".")]
-    stamps = {path: _stamp(path) for path in sorted(paths) if path.suffix.lower() in SUFFIXES}
-    return {path.relative_to(folder).as_posix(): stamp for path, stamp in stamps.items() if stamp != GONE}
-
-
-def _stamp(path: Path) -> tuple[int, int]:
-    """Shows without reading whether a file changed."""
-    try:
-        status = path.stat()
-    except OSError:
-        return GONE
-    return status.st_size, status.st_mtime_ns % 2**63  # which any date fits in
+    stamps = Stamps()
+    for path in image_files(folder):
+        with suppress(OSError):  # it is gone, or a link to nothing
+            status = path.stat()
+            time = status.st_mtime_ns % 2**63  # which any date fits in
+            stamps[path.relative_to(folder).as_posix()] = status.st_size, time
+    return stamps
 
 
 def _encode(
-    encoder: "Encoder", store: Store, folder: Path, paths: Sequence[str], threads: int, batch: int
-) -> None:
-    """Put files into the store; those with a content that it has share its row."""
+    encoder: "Encoder",
+    store: Store,
+    folder: Path,
+    paths: Sequence[str],
+    stamps: Stamps,
+    threads: int,
+    batch: int,
+) -> Iterator[int]:
+    """Put files into the store; those with a content that it has share its row. Yields how many are done.
+    Files without a stamp are of another shard: they only take part in the means.
+    """
 
     def read(path: str) -> tuple[Entry, UInt8[Tensor, "3 size size"] | None]:
-        """A file without its row and, if readable, its test view. The stamp is taken before reading."""
-        stamp = _stamp(folder / path)
+        """A file without its row and, if readable, its test view."""
+        stamp = stamps.get(path, (0, 0))
         try:
             content = read_image(folder / path)
             view = eval_view(decode(folder / path, data=content), encoder.preprocess)
@@ -194,9 +203,13 @@ def _encode(
         if view is not None and entry.sha256 not in rows:
             rows[entry.sha256] = store.rows + len(views)
             views.append(view)
-    parts = [encoder.images(torch.stack(views[at : at + batch])) for at in range(0, len(views), batch)]
-    entries = [entry._replace(row=rows.get(entry.sha256)) for entry, _ in files]
+    parts = []
+    for start in range(0, len(views), batch):
+        yield start * len(files) // len(views)
+        parts.append(encoder.images(torch.stack(views[start : start + batch])))
+    entries = [entry._replace(row=rows.get(entry.sha256)) for entry, _ in files if entry.path in stamps]
     append(store, entries, torch.cat(parts) if parts else None)
+    yield len(files)
 
 
 @contextmanager
@@ -204,7 +217,9 @@ def open_to_write(folder: Path, facts: Mapping[str, Any]) -> Iterator[Store]:
     """Context of a build, one at a time: the store in a folder, made with these facts if there is none.
     Raises DataError, OutputError.
     """
-    facts = {"rows": 0, "generation": 1, "completed": False, **facts}
+    facts = {
+        "version": VERSION, "rows": 0, "generation": 1, "completed": False, "means": (), **facts,
+    }  # fmt: skip
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with closing(sqlite3.connect(folder / LOCK, timeout=0, isolation_level=None)) as lock:
@@ -226,12 +241,15 @@ def list_files(store: Store) -> dict[str, Entry]:
         return {(path := os.fsdecode(name)): Entry(path, *facts) for name, *facts in rows}
 
 
-def append(store: Store, files: Iterable[Entry], vectors: Float[Tensor, "row feature embed"] | None) -> None:
-    """Append vectors of every feature, then commit the files that have them or older rows. Raises DataError
-    unless they are unit vectors.
+def append(store: Store, files: Iterable[Entry], features: Float[Tensor, "row feature embed"] | None) -> None:
+    """Append vectors of every feature, then commit the files that have them or older rows. If features are to
+    be centered, the first ones fix the means. Raises DataError for features that cannot be unit vectors.
     """
     with store.transaction(writes=True) as database:
-        if vectors is not None:
+        if features is not None:
+            if store.metadata["means"] is None:
+                store.metadata["means"] = compute_means(features).tolist()
+            vectors = store.center(features)
             if not are_units(torch.linalg.vector_norm(vectors, dim=-1)):
                 raise DataError("the model's features of an image are not finite, or not of length 1.")
             values = vectors.cpu().numpy().astype("<f2")
@@ -243,6 +261,21 @@ def append(store: Store, files: Iterable[Entry], vectors: Float[Tensor, "row fea
             store.metadata["rows"] += len(vectors)
         rows = ((os.fsencode(path), *others) for path, *others in files)
         database.executemany("INSERT OR REPLACE INTO files VALUES (?, ?, ?, ?, ?, ?)", rows)
+
+
+def compute_means(features: Float[Tensor, "row feature embed"]) -> Float[Tensor, "feature embed"]:
+    """What features are centered by: their means over images, zero for the class. Raises DataError if the
+    images do not differ in a feature.
+    """
+    means = features.double().mean(dim=0)
+    spread = (features[:, 1:] - means[1:]).norm(dim=-1).amax(dim=0)
+    if not (spread > SAME * means[1:].norm(dim=-1)).all():
+        raise DataError(
+            "the images do not differ in what the heads of an attribute write, so there is nothing to center "
+            "the features by: give a folder with at least two different images."
+        )
+    means[0] = 0
+    return means.float()
 
 
 def finish(store: Store, removed: Iterable[str] = ()) -> None:

@@ -1,5 +1,8 @@
 """Search an index, whole or in shards, by an image, a text or vectors: neighbors by a weighted mixture of
 features. Every image is compared, so answers are exact.
+
+A folder has its facts and files in SQLite, and a file of float16 rows for each feature. Names of files are
+stored as their bytes, which need not be UTF-8.
 """
 
 import hashlib
@@ -7,28 +10,161 @@ import json
 import math
 import os
 import sqlite3
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
+from torch.nn.functional import normalize
 
 from dear.data.images.decode import decode, read_image
 from dear.data.images.transforms import eval_view
-from dear.errors import DataError, SettingsError, UnknownNameError, installation
+from dear.errors import DataError, OutputError, SettingsError, UnknownNameError, installation
 from dear.retrieval.results import Hit
-from dear.retrieval.storage import OF_MODEL, Store
 from dear.writing import output_file
 
 if TYPE_CHECKING:
     from dear.retrieval.encoder import Encoder
 
-COPIES = 1000  # files that a hit names beside its first: an index may have any number of one content
+FILE, VERSION = "index.sqlite", 2
+OF_MODEL = ("identity", "features", "embed", "folder", "means")
+"""Facts that no build of an index changes."""
+AT_ONCE = 2**21  # numbers of rows in float32 that are compared at a time: 4,096 rows of 512
+TOLERANCE = 0.05  # for the length of a stored float16 unit vector
+COPIES = 1000  # files that a hit names beside its first
 EXPORTED_AT_ONCE = 4096  # files
+
+
+class Store:
+    """The files and vectors in a folder: those of an index or of one of its shards.
+
+    Attributes:
+        metadata: Facts: how the index was made, how many ``rows`` it has, the ``generation`` of its vectors,
+            whether a build has ``completed``, and the ``means`` that features are centered by, which the
+            first build fixes: none yet, or () for features that are not.
+        vectors: The rows of each feature, memory-mapped.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        """Raises DataError as `transaction`."""
+        self.folder, self.metadata, self._state = folder, dict[str, Any](), ""
+        self._used: Int[np.ndarray, used] | None = None
+        with self.transaction():
+            pass
+
+    @staticmethod
+    def exists(folder: Path) -> bool:
+        """True if there is a store, possibly a damaged one."""
+        return (folder / FILE).exists()
+
+    @contextmanager
+    def transaction(self, *, writes: bool = False) -> Iterator[sqlite3.Connection]:
+        """Context in which the store is as the last commit left it. With ``writes`` what is changed, facts
+        too, becomes visible together at the end.
+
+        Raises DataError for a store that does not exist, is damaged, was replaced by one of another model or
+        folder, or cannot be read now; OutputError for one that cannot be changed.
+        """
+        if not self.exists(self.folder):
+            raise DataError(f"{self.folder} is not an index of images: `dear index build` makes one.")
+        try:
+            connection = sqlite3.connect(self.folder / FILE, timeout=30, isolation_level=None)
+            with closing(connection) as database, database:
+                database.execute("BEGIN IMMEDIATE" if writes else "BEGIN")
+                ((state, facts),) = database.execute("SELECT state, facts FROM metadata")
+                if state != self._state:
+                    self._load(json.loads(facts))
+                    self._state = state
+                yield database
+                if writes:
+                    new = uuid4().hex, json.dumps(self.metadata)
+                    database.execute("UPDATE metadata SET state = ?, facts = ?", new)
+        except sqlite3.Error as error:
+            if isinstance(error, sqlite3.OperationalError) and "no such" not in str(error):
+                kind, what = (OutputError, "change") if writes else (DataError, "read")
+                raise kind(f"cannot {what} the index {self.folder}: {error}. Try again soon.") from error
+            raise self.damaged(error) from error
+
+    def _load(self, facts: dict[str, Any]) -> None:
+        if facts.get("version") != VERSION:
+            raise self.damaged(f"version {facts.get('version')}")
+        if any(facts[key] != self.metadata.get(key, facts[key]) for key in OF_MODEL):
+            raise DataError(f"the index {self.folder} was replaced by another: open it again.")
+        self.metadata, shape = facts, (facts["rows"], facts["embed"])
+        try:
+            names = facts["features"] if self.rows else ()
+            self.vectors = {name: np.memmap(self.path(name), "<f2", "c", shape=shape) for name in names}
+        except (FileNotFoundError, ValueError) as error:
+            raise self.damaged(error) from error
+        self._lengths, self._used = dict[str, Float[Tensor, "row"]](), None
+
+    @property
+    def rows(self) -> int:
+        """The number of rows, including those of removed files."""
+        return int(self.metadata["rows"])
+
+    def used_rows(self, database: sqlite3.Connection) -> Int[np.ndarray, "used"]:
+        """The rows that belong to a file."""
+        if self._used is None:
+            rows = database.execute("SELECT DISTINCT row FROM files WHERE row IS NOT NULL ORDER BY row")
+            self._used = np.fromiter((row for (row,) in rows), dtype=np.int64)
+        return self._used
+
+    def path(self, feature: str) -> Path:
+        """The file of a feature's rows."""
+        number = self.metadata["features"].index(feature)
+        return self.folder / f"vectors-{self.metadata['generation']}" / f"{number}.f16"
+
+    def check(self, encoder: "Encoder") -> None:
+        """Raise DataError if it was built with another model."""
+        facts = self.metadata
+        if facts["identity"] != encoder.identity:
+            of = f"the bundle {facts['model'] or facts['identity'][:12]}"
+            if heads := facts.get("heads"):
+                of = f"heads of {heads['model']} by the role table {heads['table']!r}"
+            raise DataError(
+                f"the index {self.folder} holds features of {of}, which are not comparable with those of "
+                "another bundle or model: use that one, or build an index with this one elsewhere (--out)."
+            )
+
+    def damaged(self, why: object) -> DataError:
+        """The error for a store that a build cannot repair."""
+        return DataError(
+            f"the index {self.folder} is damaged, or of another version of dear ({why}): remove it and run "
+            "`dear index build` again."
+        )
+
+    def center(
+        self, features: Float[Tensor, "*image feature embed"]
+    ) -> Float[Tensor, "*image feature embed"]:
+        """An encoder's features as they are stored: less the means, if there are any, and of length 1."""
+        means = self.metadata["means"]
+        return normalize(features - torch.tensor(means).to(features), dim=-1) if means else features
+
+    def scores(self, feature: str, query: Float[Tensor, "embed"]) -> Float[Tensor, "row"]:
+        """The cosine of each row to a unit query. Raises DataError unless all rows are unit vectors, which is
+        checked once: their lengths, which float16 rounds, are kept, 4 bytes a row.
+        """
+        if feature not in self._lengths:
+            self._lengths[feature] = self._map_rows(feature, lambda rows: rows.norm(dim=1))
+            if not are_units(self._lengths[feature]):
+                raise self.damaged(f"{self.path(feature).name} holds rows that are not unit vectors")
+        # Not ``rows @ query``, whose rounding depends on a row's place: equal vectors must have equal scores.
+        return self._map_rows(feature, lambda rows: rows.mul_(query).sum(dim=1)) / self._lengths[feature]
+
+    def _map_rows(self, feature: str, work: Callable[[Tensor], Tensor]) -> Float[Tensor, "row"]:
+        """A number for each row, from its float32 values: some rows at a time, which may be overwritten."""
+        results, at_once = torch.empty(self.rows), max(1, AT_ONCE // self.metadata["embed"])
+        buffer = torch.empty(min(at_once, self.rows), self.metadata["embed"])
+        for start in range(0, self.rows, at_once):
+            stored = torch.from_numpy(self.vectors[feature][start : start + at_once])
+            results[start : start + at_once] = work(buffer[: len(stored)].copy_(stored))
+        return results
 
 
 class Index:
@@ -38,7 +174,6 @@ class Index:
     Attributes:
         metadata: Facts of the model and the folder.
         features: The names of the features.
-        offered: Those to search by: all but those of attributes that own no head.
     """
 
     def __init__(self, stores: Sequence[Store]) -> None:
@@ -55,7 +190,6 @@ class Index:
         if not self.rows:
             raise DataError(f"the index {stores[0].folder} is empty: run `dear index build` again.")
         self.features: tuple[str, ...] = tuple(self.metadata["features"])
-        self.offered = self.features
 
     @property
     def folder(self) -> Path:
@@ -68,25 +202,26 @@ class Index:
         return sum(store.rows for store in self.stores)
 
     def check(self, encoder: "Encoder") -> None:
-        """Raise DataError unless the index was built with the encoder's model. From then on features of
-        attributes that own no head are refused.
-        """
-        require_same_model(self.stores[0], encoder)
-        self.offered = tuple(name for name in self.features if name not in encoder.unowned)
+        """Raise DataError unless the index was built with the encoder's model."""
+        self.stores[0].check(encoder)
 
     def shares(self, weights: Mapping[str, float]) -> dict[str, float]:
         """Weights scaled so that their absolute values sum to one. Raises UnknownNameError for a feature that
-        is not offered, SettingsError if no weight is positive.
+        the index does not have, SettingsError if no weight is positive.
         """
         for name in weights:
-            if name not in self.offered:
-                raise UnknownNameError("feature", name, self.offered)
+            if name not in self.features:
+                raise UnknownNameError("feature", name, self.features)
         total = sum(map(abs, weights.values()))
         if not (max(weights.values(), default=0) > 0 and total < math.inf):
             raise SettingsError(
                 "no feature has a positive weight: at least one must be above 0, and all must be finite."
             )
         return {name: weight / total for name, weight in weights.items()}
+
+    def vectors(self, names: Sequence[str], features: Float[Tensor, "f e"]) -> dict[str, Float[Tensor, "e"]]:
+        """The query vectors of an image, from an encoder's features of it."""
+        return dict(zip(names, self.stores[0].center(features.detach().cpu()), strict=True))
 
     def query(
         self,
@@ -107,22 +242,29 @@ class Index:
 
         Raises:
             SettingsError, UnknownNameError: as `shares`, and for a count below 1.
-            DataError: for an index that was damaged or removed since it was opened, or a query vector that is
-                not finite.
+            DataError: for an index that was damaged or removed since it was opened.
         """
         shares = self.shares(weights or dict.fromkeys(vectors, 1.0))
         if count < 1:
             raise SettingsError(f"count is {count}: it must be at least 1.")
         queries = {name: vectors[name].detach().cpu().float() for name in shares}
-        if not all(query.isfinite().all() for query in queries.values()):
-            raise DataError("the features of the query are not finite numbers: no image can be near it.")
         with ExitStack() as stack:
             databases = [stack.enter_context(store.transaction()) for store in self.stores]
-            found = dict[str, tuple[float, dict[str, float]]]()  # by content
+            found = dict[str, tuple[float, dict[str, float]]]()  # by content: score, and cosine by feature
             for store, database in zip(self.stores, databases, strict=True):
-                found |= _search(store, database, queries, shares, count, without)
+                rows = store.used_rows(database)
+                for (row,) in database.execute("SELECT row FROM files WHERE sha256 = ? LIMIT 1", (without,)):
+                    rows = rows[rows != row]
+                cosines = {name: store.scores(name, query) for name, query in queries.items()}
+                scores = torch.zeros(store.rows, dtype=torch.float64)
+                for name, share in shares.items():
+                    scores += share * cosines[name]
+                for row in best_rows(scores.numpy(), rows, count).tolist():
+                    contents = database.execute("SELECT sha256 FROM files WHERE row = ? LIMIT 1", (row,))
+                    by = {name: float(values[row]) for name, values in cosines.items()}
+                    found |= {sha256: (float(scores[row]), by) for (sha256,) in contents}
             best = sorted(found.items(), key=lambda item: -item[1][0])[:count]
-            return [_hit(databases, sha256, *scores, copies) for sha256, scores in best]
+            return [_make_hit(databases, sha256, *scores, copies) for sha256, scores in best]
 
     def query_image(
         self,
@@ -137,24 +279,25 @@ class Index:
         """The images most similar to an image file, excluding the file itself unless ``itself``.
 
         ``words`` are texts for some of the features, which are compared with them instead of with the image.
-        Raises DataError for an unreadable file or an empty text, SettingsError for a text of a feature that
-        has no weight.
+        Raises DataError for an unreadable file, SettingsError for a text of a feature that has no weight.
         """
         words = words or {}
         if stray := [name for name in words if name not in weights]:
             raise SettingsError(f"there are words for {stray[0]}, which the images are not compared by.")
         content = read_image(image)
         view = eval_view(decode(image, data=content), encoder.preprocess)
-        queries = dict(zip(encoder.features, encoder.images(view[None])[0], strict=True))
-        queries |= {name: _encode_text(encoder, text)[name] for name, text in words.items()}
+        queries = self.vectors(encoder.features, encoder.images(view[None])[0])
+        for name, text in words.items():
+            queries[name] = encoder.texts([text])[0, encoder.features.index(name)]
         excluded = None if itself else hashlib.sha256(content).hexdigest()
         return self.query(queries, weights, count=count, without=excluded)
 
     def query_text(
         self, encoder: "Encoder", text: str, weights: Mapping[str, float], *, count: int = 10
     ) -> list[Hit]:
-        """The images whose features are nearest to a text's. Raises DataError for an empty text."""
-        return self.query(_encode_text(encoder, text), weights, count=count)
+        """The images whose features are nearest to a text's."""
+        vectors = dict(zip(encoder.features, encoder.texts([text])[0], strict=True))
+        return self.query(vectors, weights, count=count)
 
     def export_parquet(self, path: Path) -> int:
         """Write the index as a Parquet file for other databases; returns the number of its files.
@@ -177,16 +320,12 @@ class Index:
                 while part := listed.fetchmany(EXPORTED_AT_ONCE):
                     names, sizes, mtimes, hashes, rows = zip(*part, strict=True)
                     paths = [name.decode("utf-8", "replace") for name in names]
-                    columns: dict[str, Any] = {
-                        "path": paths,
-                        "class": [Path(name).parent.name for name in paths],
-                    }
-                    columns |= {"size": sizes, "mtime": mtimes, "sha256": hashes}
+                    columns = dict[str, Any](path=paths, size=sizes, mtime=mtimes, sha256=hashes)
+                    columns["class"] = [Path(name).parent.name for name in paths]
                     for name, stored in store.vectors.items():
                         numbers = stored[[*rows]].astype(np.float32).ravel()
-                        columns[f"vector_{name}"] = pa.FixedSizeListArray.from_arrays(
-                            numbers, self.metadata["embed"]
-                        )
+                        vectors = pa.FixedSizeListArray.from_arrays(numbers, self.metadata["embed"])
+                        columns[f"vector_{name}"] = vectors
                     table = pa.table(columns, metadata={"index": json.dumps(self.metadata)})
                     writer = writer or stack.enter_context(parquet.ParquetWriter(file, table.schema))
                     writer.write_table(table)
@@ -211,6 +350,11 @@ def open_index(folder: Path) -> Index:
     return Index([Store(path) for path in wanted])
 
 
+def are_units(lengths: Float[Tensor, "*rows"]) -> bool:
+    """True if all lengths are 1, but for rounding."""
+    return bool(((lengths - 1).abs() < TOLERANCE).all())  # False for NaN
+
+
 def list_shards(folder: Path) -> list[Path]:
     """The shards in a folder, by the names that builds give them."""
     return sorted(folder.glob("shard-*-of-*"))
@@ -227,19 +371,6 @@ def pair_weights(by: Sequence[str], weights: Sequence[float] | None) -> dict[str
     return dict(zip(by, weights or [1.0] * len(by), strict=True))
 
 
-def require_same_model(store: Store, encoder: "Encoder") -> None:
-    """Raise DataError if a store was built with another model."""
-    facts = store.metadata
-    if facts["identity"] != encoder.identity:
-        of = f"the bundle {facts['model'] or facts['identity'][:12]}"
-        if heads := facts.get("heads"):
-            of = f"heads of {heads['model']} by the role table {heads['table']!r}"
-        raise DataError(
-            f"the index {store.folder} holds features of {of}, which are not comparable with those of "
-            "another bundle or model: use that one, or build an index with this one elsewhere."
-        )
-
-
 def best_rows(
     scores: Float[np.ndarray, "row"], rows: Int[np.ndarray, "candidate"], count: int
 ) -> Int[np.ndarray, "neighbor"]:
@@ -250,45 +381,11 @@ def best_rows(
     return rows[np.argsort(-scores[rows], kind="stable")[:count]]
 
 
-def _search(
-    store: Store,
-    database: sqlite3.Connection,
-    queries: Mapping[str, Tensor],
-    shares: Mapping[str, float],
-    count: int,
-    without: str | None,
-) -> dict[str, tuple[float, dict[str, float]]]:
-    """The best contents of a store: the score of each, and its cosine by feature."""
-    rows = store.used_rows(database)
-    for (row,) in database.execute("SELECT row FROM files WHERE sha256 = ? LIMIT 1", (without,)):
-        rows = rows[rows != row]
-    by_feature = {name: store.scores(name, query) for name, query in queries.items()}
-    scores = torch.zeros(store.rows, dtype=torch.float64)
-    for name, share in shares.items():
-        scores += share * by_feature[name]
-    found = {}
-    for row in best_rows(scores.numpy(), rows, count).tolist():
-        ((sha256,),) = database.execute("SELECT sha256 FROM files WHERE row = ? LIMIT 1", (row,))
-        by = {name: float(values[row]) for name, values in by_feature.items()}
-        found[sha256] = float(scores[row]), by
-    return found
-
-
-def _hit(
+def _make_hit(
     databases: Sequence[sqlite3.Connection], sha256: str, score: float, by: dict[str, float], most_copies: int
 ) -> Hit:
     """A hit with the files of its content in all shards."""
-    files, count = list[bytes](), 0
-    for database in databases:
-        listed = "SELECT path FROM files WHERE sha256 = ? ORDER BY path LIMIT ?"
-        files += [name for (name,) in database.execute(listed, (sha256, most_copies + 1))]
-        ((more,),) = database.execute("SELECT COUNT(*) FROM files WHERE sha256 = ?", (sha256,))
-        count += more
-    first, *copies = map(os.fsdecode, sorted(files)[: most_copies + 1])
-    return Hit(first, score, by, tuple(copies), count - 1 - len(copies), sha256)
-
-
-def _encode_text(encoder: "Encoder", text: str) -> dict[str, Float[Tensor, "embed"]]:
-    if not text.strip():
-        raise DataError("the text is empty: give words to search for.")
-    return dict(zip(encoder.features, encoder.texts([text])[0], strict=True))
+    listed = "SELECT path FROM files WHERE sha256 = ?"
+    names = sorted(name for database in databases for (name,) in database.execute(listed, (sha256,)))
+    first, *copies = map(os.fsdecode, names[: most_copies + 1])
+    return Hit(first, score, by, tuple(copies), len(names) - 1 - len(copies), sha256)

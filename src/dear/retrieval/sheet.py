@@ -53,12 +53,18 @@ def check_sheet(path: Path) -> None:
         raise OutputError(f"the contact sheet cannot be {str(path)!r}, which is a folder: name a PNG file.")
 
 
+def read_indexed(path: Path, sha256: str) -> bytes:
+    """A file of an index. Raises DataError if it cannot be read, or was changed since it was indexed."""
+    content = read_image(path)
+    if hashlib.sha256(content).hexdigest() != sha256:
+        raise DataError(f"{path} was changed since it was indexed.")
+    return content
+
+
 def _thumbnail(path: Path, sha256: str | None = None) -> Image.Image:
     """A picture in a cell; with a hash only the content that has it."""
     try:
-        content = read_image(path)
-        if sha256 not in (None, hashlib.sha256(content).hexdigest()):
-            raise DataError(f"{path} was changed since it was indexed.")
+        content = read_image(path) if sha256 is None else read_indexed(path, sha256)
         return ImageOps.pad(as_image(decode(path, SIDE, content)), (SIDE, SIDE), color=PAPER)
     except DataError:
         return Image.new("RGB", (SIDE, SIDE), MISSING)

@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+from collections.abc import AsyncIterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
@@ -14,6 +15,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from pydantic import BaseModel
 from starlette.datastructures import UploadFile
 from starlette.exceptions import HTTPException
+from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import ClientDisconnect
 
@@ -25,8 +27,8 @@ from dear.errors import DearError, UnknownNameError, without_surrogates
 from dear.limits import LimitError, at_most
 from dear.reading.plain import split_list
 from dear.serving.examples import encode_png
-from dear.serving.limits import Refused
-from dear.serving.middleware import Guard, Metrics, Observer, Rate, client_of, respond
+from dear.serving.limits import Limits, Refused
+from dear.serving.middleware import Guard, Rate, client_of, respond
 from dear.serving.service import Service
 
 STATIC = Path(__file__).with_name("static")
@@ -66,12 +68,6 @@ class Failure(BaseModel):
     retry_after: int | None = None
 
 
-class Predictions(BaseModel):
-    """One for each image, in their order."""
-
-    results: list[Prediction | Failure]
-
-
 class Neighbour(BaseModel):
     """An image of the index; the thumbnail is PNG in base64, null if the file can no longer be shown."""
 
@@ -82,12 +78,6 @@ class Neighbour(BaseModel):
     more_copies: int
     sha256: str
     thumbnail: str | None = None
-
-
-class Neighbours(BaseModel):
-    """The nearest images, best first."""
-
-    neighbours: list[Neighbour]
 
 
 def create_app(
@@ -103,10 +93,11 @@ def create_app(
     None for any. ``origin`` is the address of a proxy in front of it.
     """
     app: FastAPI = FastAPIOffline(redoc_url=None, title="dear", version=__version__, description=ABOUT)
-    limits, rate, metrics = service.limits, Rate(service.limits.rate), Metrics(service.batches)
-    app.add_middleware(Guard, limits=limits, rate=rate, token=token, origin=origin)
+    limits, rate = service.limits, Rate(service.limits.rate)
+    guard = Guard(limits, rate, token, origin, access_log)
+    guard.registry.register(service.batches)
     app.add_middleware(TrustedHostMiddleware, allowed_hosts=hosts, www_redirect=False)
-    app.add_middleware(Observer, metrics=metrics, log=access_log)
+    app.middleware("http")(guard)
     for kind in (DearError, RequestValidationError, HTTPException, ClientDisconnect, Exception):
         app.add_exception_handler(kind, refuse)
     for path, name in FILES.items() if page else ():
@@ -115,7 +106,10 @@ def create_app(
     async def read_images(request: Request) -> Images:
         check_parameters(request)
         rate.take(client_of(request))
-        return await read_form(request) if is_form(request) else Images([await request.body()])
+        body = read_body(request, limits)
+        if is_form(request):
+            return await read_form(request, body)
+        return Images([b"".join([part async for part in body])])
 
     Several = Annotated[Images, Depends(read_images)]
 
@@ -134,7 +128,7 @@ def create_app(
     @app.get("/metrics", response_class=Response)
     async def prometheus() -> Response:
         """Requests, durations, and images through the model, in Prometheus' text format."""
-        return Response(generate_latest(metrics.registry), media_type=CONTENT_TYPE_LATEST)
+        return Response(generate_latest(guard.registry), media_type=CONTENT_TYPE_LATEST)
 
     @app.get("/api/info")
     async def info() -> dict[str, Any]:
@@ -169,7 +163,7 @@ def create_app(
     @app.post("/api/batch", openapi_extra=images_body, response_model_exclude_unset=True)
     async def batch(
         request: Request, sent: Several, top: Number = 5, classes: str | None = None
-    ) -> Predictions:
+    ) -> dict[str, list[Prediction | Failure]]:
         """The same for several images, the files named image of a form: results in their order, each with
         top, or with error, kind and status (and retry_after, in seconds).
         """
@@ -188,15 +182,15 @@ def create_app(
                     return Prediction(top=await service.predict(image, vocabulary, top))
                 except DearError as error:
                     refused = as_refused(error)
-            wait = {} if refused.retry_after is None else {"retry_after": refused.retry_after}
-            return Failure(error=str(refused), kind=refused.kind, status=refused.status, **wait)
+            seconds = {"retry_after": refused.retry_after} if refused.retry_after else {}
+            return Failure(error=str(refused), kind=refused.kind, status=refused.status, **seconds)
 
-        return Predictions(results=await asyncio.gather(*map(answer, range(len(sent.images)), sent.images)))
+        return {"results": await asyncio.gather(*map(answer, range(len(sent.images)), sent.images))}
 
     @app.post("/api/neighbours", openapi_extra=image_body, response_model_exclude_unset=True)
     async def neighbours(
         sent: One, by: str = "class", weights: str | None = None, count: Number = 8, thumbnails: bool = False
-    ) -> Neighbours:
+    ) -> dict[str, list[Neighbour]]:
         """The nearest images of the index for a mixture of features; thumbnails are base64 PNG."""
         hits = await service.neighbours(sent[0], split_words(by) or [], split_numbers(weights), count)
         rows = [Neighbour(**asdict(hit)) for hit in hits]
@@ -205,7 +199,7 @@ def create_app(
         pictures = await asyncio.gather(*map(service.thumbnail, hits)) if thumbnails else []
         for row, picture in zip(rows, pictures, strict=False):
             row.thumbnail = base64.b64encode(picture).decode() if picture else None
-        return Neighbours(neighbours=rows)
+        return {"neighbours": rows}
 
     @app.post("/api/attention", openapi_extra=image_body, response_class=Response)
     async def attention(
@@ -258,7 +252,7 @@ def describe(service: Service) -> dict[str, Any]:
         "roles": bundle.roles is not None,
         "layers": image.depth if has_heads else 0,
         "heads": image.heads if has_heads else 0,
-        "index": None if index is None else {"rows": index.rows, "features": index.offered},
+        "index": None if index is None else {"rows": index.rows, "features": index.features},
         "limits": asdict(service.limits),
         "batches": {"images": batches.images, "batches": batches.batches, "largest": batches.largest},
     }
@@ -284,15 +278,25 @@ def is_form(request: Request) -> bool:
     return request.headers.get("content-type", "").lower().startswith("multipart/form-data")
 
 
-async def read_form(request: Request) -> Images:
+async def read_body(request: Request, limits: Limits) -> AsyncIterator[bytes]:
+    """The parts of a body, whose size need not be told before. Raises Refused (413)."""
+    size = 0
+    async for part in request.stream():
+        size += len(part)
+        limits.check_size(size)
+        yield part
+
+
+async def read_form(request: Request, body: AsyncIterator[bytes]) -> Images:
     """The files "image" of a form, and its field "classes". Raises Refused."""
     try:
-        async with request.form(max_fields=8) as form:
-            images = [await file.read() for file in form.getlist("image") if isinstance(file, UploadFile)]
-            classes, names = form.get("classes"), {*form}
-    except HTTPException as error:
-        raise Refused(400, "form", f"the form cannot be read: {error.detail}") from None
-    if not images or names - {"image", "classes"}:
+        form = await MultiPartParser(request.headers, body, max_fields=8).parse()  # type: ignore[arg-type]
+    except MultiPartException as error:
+        raise Refused(400, "form", f"the form cannot be read: {error.message}") from None
+    images = [await file.read() for file in form.getlist("image") if isinstance(file, UploadFile)]
+    classes = form.get("classes")
+    await form.close()
+    if not images or {*form} - {"image", "classes"}:
         raise Refused(400, "form", "a form has files named image, and may have a field classes.")
     return Images(images, classes if isinstance(classes, str) else None)
 
@@ -314,22 +318,26 @@ def split_numbers(text: str | None) -> list[float] | None:
         raise Refused(400, "parameter", f"weights must be numbers such as 1,0.5; got {text!r}.") from None
 
 
-async def refuse(request: Request, error: Exception) -> JSONResponse:
+async def refuse(_request: Request, error: Exception) -> JSONResponse:
     """The answer to an error."""
-    if isinstance(error, RequestValidationError):
-        message = "; ".join(f"{fault['loc'][-1]}: {fault['msg']}" for fault in error.errors())
-        return respond(Refused(422, "parameter", f"{message}."))
-    if isinstance(error, HTTPException):
-        kind = "not-found" if error.status_code in (404, 405) else "parameter"
-        return respond(Refused(error.status_code, kind, f"{request.url.path[:200]}: {error.detail}."))
-    if isinstance(error, ClientDisconnect):
-        return respond(Refused(400, "parameter", "the client disconnected."))
-    return respond(as_refused(error) if isinstance(error, DearError) else Refused(500, "server", BUG))
+    return respond(as_refused(error))
 
 
-def as_refused(error: DearError) -> Refused:
-    """An error of what a client sent as a refusal."""
-    if isinstance(error, Refused):
-        return error
-    status, kind = (413, "too-large") if isinstance(error, LimitError) else (400, "parameter")
-    return Refused(status, kind, str(error))
+def as_refused(error: Exception) -> Refused:
+    """An error as a refusal, which says nothing of what is inside."""
+    match error:
+        case Refused():
+            return error
+        case LimitError():
+            return Refused(413, "too-large", str(error))
+        case DearError():
+            return Refused(400, "parameter", str(error))
+        case RequestValidationError():
+            faults = "; ".join(f"{fault['loc'][-1]}: {fault['msg']}" for fault in error.errors())
+            return Refused(422, "parameter", f"{faults}.")
+        case HTTPException():
+            kind = "not-found" if error.status_code in (404, 405) else "parameter"
+            return Refused(error.status_code, kind, f"{error.detail}.")
+        case ClientDisconnect():
+            return Refused(400, "parameter", "the client disconnected.")
+    return Refused(500, "server", BUG)

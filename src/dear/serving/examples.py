@@ -37,27 +37,23 @@ def encode_png(image: Image.Image) -> bytes:
 
 
 def load_examples(bundle: Bundle, folder: Path | None = None) -> tuple[Example, ...]:
-    """Up to eight images, of a folder (searched recursively) or else of the bundle's world task; none for a
-    bundle of other data.
+    """Up to eight images: of a folder (searched recursively), or else a test image each of up to eight
+    classes of the bundle's world task; none for a bundle of other data.
 
     Raises SettingsError for a folder that does not exist, DataError for one without readable images.
     """
-    return _take_from_task(bundle) if folder is None else _take_from_folder(folder)
-
-
-def _take_from_task(bundle: Bundle) -> tuple[Example, ...]:
-    """A test image of each of up to eight classes, evenly spread."""
+    if folder is not None:
+        return _take_from_folder(folder)
     name = bundle.training.get("data")
     task = load_dataset(name) if name in task_names() else None
     if task is None or task.identity != bundle.training.get("data_identity"):
         return ()  # it may be a user's folder of the same name
     count = min(MAX_EXAMPLES, len(task.classnames))
-    classes = [at * len(task.classnames) // count for at in range(count)]
-    rows = [task.test.labels.tolist().index(label) for label in classes]
-    images = map(as_image, task.test.load(torch.tensor(rows)))
+    labels, classes = task.test.labels.tolist(), [at * len(task.classnames) // count for at in range(count)]
+    images = task.test.load(torch.tensor([labels.index(label) for label in classes]))
+    names = (task.classnames[label] for label in classes)
     return tuple(
-        Example(task.classnames[label], encode_png(image))
-        for label, image in zip(classes, images, strict=True)
+        Example(name, encode_png(as_image(image))) for name, image in zip(names, images, strict=True)
     )
 
 
@@ -66,13 +62,12 @@ def _take_from_folder(folder: Path) -> tuple[Example, ...]:
         raise SettingsError(f"--examples {folder} is no folder: give a folder of images.")
     paths, examples = image_files(folder), list[Example]()
     for path in random.Random(0).sample(paths, len(paths)):  # not all of the first class
-        if len(examples) == MAX_EXAMPLES:
-            break
-        with suppress(DataError):
-            image = as_image(decode(path, SIDE))
-            image.thumbnail((LONGEST, LONGEST))
-            name = path.relative_to(folder).with_suffix("").as_posix()
-            examples.append(Example(name, encode_png(image)))
+        if len(examples) < MAX_EXAMPLES:
+            with suppress(DataError):
+                image = as_image(decode(path, SIDE))
+                image.thumbnail((LONGEST, LONGEST))
+                name = path.relative_to(folder).with_suffix("").as_posix()
+                examples.append(Example(name, encode_png(image)))
     if not examples:
         raise DataError(f"--examples {folder}: none of its images can be read.")
     return tuple(examples)

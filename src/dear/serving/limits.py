@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from dear.errors import DearError, SettingsError
 
 MIB = 2**20
+FORM_ROOM = MIB // 8  # bytes around the files of a form
 
 
 @dataclass(frozen=True)
@@ -14,14 +15,15 @@ class Limits:
 
     Attributes:
         upload: Size of an uploaded file, or of all files of a form, in MiB.
-        megapixels: Size of a picture, read from its header before its pixels are unpacked.
+        megapixels: Size of a picture, read from its header before its pixels are unpacked. A larger JPEG is
+            decoded at a half, a quarter or an eighth of its size.
         rate: Images that one client (address) may send per minute; 0 for no limit.
         images: Images in a request.
         connections: Clients connected at a time.
         batch: Images that go through the model together.
     """
 
-    upload: float = 10.0
+    upload: float = 24.0
     megapixels: float = 40.0
     rate: int = 600
     images: int = 64
@@ -33,10 +35,10 @@ class Limits:
             if not (0 < value < math.inf or (name == "rate" and value == 0)):
                 raise SettingsError(f"limits.{name} is {value}: it must be above 0, and finite.")
 
-    @property
-    def upload_bytes(self) -> int:
-        """The size of an upload in bytes."""
-        return int(self.upload * MIB)
+    def check_size(self, size: int, room: int = FORM_ROOM) -> None:
+        """Raise Refused (413) for an upload that has more bytes, beside the ``room`` that a form takes."""
+        if size > self.upload * MIB + room:
+            raise Refused(413, "too-large", f"the upload is larger than {self.upload:g} MiB, the limit.")
 
 
 class Refused(DearError):

@@ -1,5 +1,6 @@
 """Listen on a port, and run the API and the page there."""
 
+import atexit
 import os
 import re
 import signal
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 GRACE = 2  # seconds that running requests have once the server is to stop
-LAST_RESORT = 3.0  # seconds after which the process ends, whatever it computes
+LAST_RESORT = 1.5  # seconds after that until the process ends, whatever it computes
 HEAD_BYTES = 2**14  # of a request line with its headers
 
 
@@ -68,18 +69,10 @@ def trusted_hosts(host: str, origin: str | None) -> tuple[str, ...] | None:
 
 
 def run(app: "FastAPI", opened: socket.socket, connections: int) -> None:
-    """Serve until the process is stopped by Ctrl-C or SIGTERM. Must be called in the main thread, and ends
-    the process if running work does not finish in time.
+    """Serve until the process is stopped by Ctrl-C or SIGTERM, and end it soon after. Must be called in the
+    main thread.
     """
     import uvicorn
-
-    last_resort = threading.Timer(LAST_RESORT, end_at_once)
-    last_resort.daemon = True
-
-    class Server(uvicorn.Server):
-        async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-            last_resort.start()
-            await super().shutdown(sockets)
 
     config = uvicorn.Config(
         app,
@@ -95,13 +88,14 @@ def run(app: "FastAPI", opened: socket.socket, connections: int) -> None:
         h11_max_incomplete_event_size=HEAD_BYTES,
     )
     # After a graceful stop uvicorn raises again the signal that it was stopped by.
-    handler = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        with suppress(KeyboardInterrupt):
-            Server(config).run(sockets=[opened])
-    finally:
-        last_resort.cancel()
-        signal.signal(signal.SIGTERM, handler)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    with suppress(KeyboardInterrupt):
+        uvicorn.Server(config).run(sockets=[opened])
+    last_resort = threading.Timer(LAST_RESORT, end_at_once)
+    last_resort.daemon = True
+    last_resort.start()
+    # Unloading torch takes Python seconds at exit; do not make whoever stopped the server wait for it.
+    atexit.register(end_at_once)
 
 
 def end_at_once() -> None:

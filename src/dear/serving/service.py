@@ -3,89 +3,89 @@
 import asyncio
 import hashlib
 import logging
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import lru_cache
 from pathlib import Path
+from typing import TypeVar
 
 import torch
-from fastapi.concurrency import run_in_threadpool
-from jaxtyping import Float
+from jaxtyping import Float, UInt8
 from PIL import Image
+from prometheus_client.core import CounterMetricFamily, Metric
 from torch import Tensor
 
 from dear.adapters.attention import attention_maps
 from dear.adapters.index_encoder import BundleEncoder
 from dear.adapters.predictor import Predictor, Vocabulary
 from dear.adapters.results import Candidate
-from dear.data.images.decode import FORMATS, as_image, decode, open_image, read_image
+from dear.data.images.decode import FORMATS, as_image, as_picture, open_image
 from dear.data.images.transforms import eval_view, to_unit
-from dear.errors import DataError, DearError
+from dear.errors import DataError, DearError, first_line
 from dear.limits import LimitError, at_most
 from dear.retrieval.encoder import HeadEncoder
 from dear.retrieval.index import Index, pair_weights
 from dear.retrieval.results import Hit
+from dear.retrieval.sheet import read_indexed
 from dear.serving.examples import Example, encode_png
 from dear.serving.limits import Limits, Refused
 
 MOST_COPIES = 20
 """Files that a result names beside its first."""
 DECODERS = 2  # images decoded at a time, as each takes up to a gigabyte
-WAIT = 0.005  # seconds that a batch waits for more images
 SIDE, LONGEST = 160, 640
 """Pixels of the shorter side of a thumbnail, and at most of the longer one."""
+REDUCED = 1024  # pixels that each side of a large JPEG keeps at least
 DEFAULTS = Limits()
 THUMBNAILS = 128  # that are kept in memory
+Result = TypeVar("Result")
 
 
 class Batcher:
-    """Puts images that arrive together through ``work`` in one batch of up to ``size``, under a lock.
+    """Puts the images that wait through ``encode`` together, up to ``size``, in the model's only thread.
 
     Attributes:
         images, batches, largest: Images and batches so far, and the size of the largest batch.
     """
 
-    def __init__(
-        self, work: Callable[[Sequence[Tensor]], Sequence[Tensor]], size: int, lock: asyncio.Lock
-    ) -> None:
-        self.work, self.size, self.lock = work, size, lock
+    def __init__(self, encode: Callable[[Tensor], Tensor], size: int, thread: ThreadPoolExecutor) -> None:
+        self.encode, self.size, self.thread = encode, size, thread
         self.images = self.batches = self.largest = 0
-        self._queue = list[tuple[Tensor, asyncio.Future[Tensor]]]()
-        self._task: asyncio.Task[None] | None = None
+        self._queue = deque[tuple[Tensor, Future[Tensor]]]()
 
     async def submit(self, pixels: Tensor) -> Tensor:
-        """The result of an image, computed with the next batch."""
-        future: asyncio.Future[Tensor] = asyncio.get_running_loop().create_future()
+        """The features of an image, computed with the next batch."""
+        future = Future[Tensor]()
         self._queue.append((pixels, future))
-        if self._task is None:
-            self._task = asyncio.create_task(self._run())
-        return await future
+        self.thread.submit(self._run)
+        return await asyncio.wrap_future(future)
 
-    async def _run(self) -> None:
-        while self._queue:
-            if len(self._queue) < self.size:
-                await asyncio.sleep(WAIT)
-            async with self.lock:
-                batch, self._queue = self._queue[: self.size], self._queue[self.size :]
-                results: Sequence[Tensor | Exception]
-                try:
-                    results = await run_in_threadpool(self.work, [pixels for pixels, _ in batch])
-                    self.images, self.batches = self.images + len(batch), self.batches + 1
-                    self.largest = max(self.largest, len(batch))
-                except Exception as error:
-                    results = [error] * len(batch)
-            for (_, future), result in zip(batch, results, strict=True):
-                if future.cancelled():
-                    continue
-                if isinstance(result, Exception):
-                    future.set_exception(result)
-                else:
-                    future.set_result(result)
-        self._task = None
+    def _run(self) -> None:
+        waiting = [self._queue.popleft() for _ in range(min(self.size, len(self._queue)))]
+        batch = [(pixels, future) for pixels, future in waiting if future.set_running_or_notify_cancel()]
+        if not batch:
+            return
+        try:
+            results = self.encode(torch.stack([pixels for pixels, _ in batch])).cpu()
+        except Exception as error:
+            for _, future in batch:
+                future.set_exception(error)
+            return
+        self.images, self.batches = self.images + len(batch), self.batches + 1
+        self.largest = max(self.largest, len(batch))
+        for (_, future), result in zip(batch, results, strict=True):
+            future.set_result(result)
+
+    def collect(self) -> Iterable[Metric]:
+        """The counts, for Prometheus."""
+        for name, count in (("images", self.images), ("batches", self.batches)):
+            yield CounterMetricFamily(f"dear_{name}", f"{name.title()} that went through the model.", count)
 
 
 class Service:
-    """A bundle and an index, for requests of one event loop: a lock for the model, one for new class names
-    and one for the index, images in batches, and two places for decoding.
+    """A bundle and an index, for requests of one event loop. Each kind of work has its own threads: one for
+    the model, one for new class names, one for the index, and two for decoding.
     """
 
     def __init__(
@@ -101,37 +101,26 @@ class Service:
         """
         self.predictor, self.limits, self.index = predictor, limits, index
         self.name, self.examples = name or predictor.bundle.method, tuple(examples)
-        self._model, self._names, self._search = asyncio.Lock(), asyncio.Lock(), asyncio.Lock()
-        self._decoders = asyncio.Semaphore(DECODERS)
+        self._model, self._names, self._search = (ThreadPoolExecutor(1) for _ in range(3))
+        self._decoders = ThreadPoolExecutor(DECODERS)
         self._thumbnail = lru_cache(THUMBNAILS)(self._make_thumbnail)
-        self.batches = self._searches = self._batcher(predictor.encode)
-        self._heads: HeadEncoder | None = None
+        self.batches = self._searches = Batcher(predictor.encode, limits.batch, self._model)
+        self._searched = predictor.features
         if index is not None:
-            if (heads := index.metadata.get("heads")) is not None:
-                self._heads = HeadEncoder(predictor.clip, heads)
-                self._searches = self._batcher(self._heads.of_views)
-            index.check(self._heads or BundleEncoder(predictor))
-
-    def _batcher(self, encode: Callable[[Tensor], Tensor]) -> Batcher:
-        @torch.no_grad()
-        def work(pixels: Sequence[Tensor]) -> Sequence[Tensor]:
-            return [*encode(torch.stack([*pixels])).cpu()]
-
-        return Batcher(work, self.limits.batch, self._model)
+            if (facts := index.metadata.get("heads")) is None:
+                index.check(BundleEncoder(predictor))
+            else:
+                heads = HeadEncoder(predictor.clip, facts)
+                index.check(heads)
+                self._searches = Batcher(heads.of_views, limits.batch, self._model)
+                self._searched = heads.features
 
     async def decode(self, data: bytes) -> Float[Tensor, "3 size size"]:
         """Check and decode an image, as the model takes it. Raises Refused: 413, 415, 422."""
-        async with self._decoders:
-            return await run_in_threadpool(self._decode, data)
+        return to_unit(await run_in(self._decoders, self._decode, data))
 
-    def _decode(self, data: bytes) -> Float[Tensor, "3 size size"]:
-        check_picture(data, self.limits)
-        try:
-            picture = decode(Path("upload"), data=data)
-        except DataError as error:
-            reason = str(error).removeprefix("cannot read the image upload: ")
-            raise Refused(422, "image", f"the image is broken: {reason}") from None
-        return to_unit(eval_view(picture, self.predictor.clip.preprocess))
+    def _decode(self, data: bytes) -> UInt8[Tensor, "3 size size"]:
+        return eval_view(decode_picture(data, self.limits), self.predictor.clip.preprocess)
 
     async def vocabulary(self, classes: Sequence[str] | None) -> Vocabulary:
         """The bundle's classes, or others. Raises LimitError, DataError, SettingsError for names that cannot
@@ -144,15 +133,13 @@ class Service:
         per_image = self.predictor.method.text_depends_on_image
         at_most("request_classes_per_image" if per_image else "request_classes", len(names), "the request")
         at_most("class_name", max(map(len, names)), "the request")
-        async with self._names:
-            return await run_in_threadpool(self.predictor.vocabulary, names)
+        return await run_in(self._names, self.predictor.vocabulary, names)
 
     async def predict(self, data: bytes, vocabulary: Vocabulary, top: int) -> tuple[Candidate, ...]:
         """The best classes of an image. Raises Refused."""
         features = await self.batches.submit(await self.decode(data))
         image = features[None].to(vocabulary.text)
-        async with self._model:
-            [candidates] = await run_in_threadpool(self.predictor.candidates, image, vocabulary, top)
+        [candidates] = await run_in(self._model, self.predictor.candidates, image, vocabulary, top)
         return candidates
 
     async def neighbours(
@@ -161,26 +148,25 @@ class Service:
         """The nearest images of the index. Raises Refused: as `decode`, 404 without an index, 503 if it
         can no longer be read.
         """
-        if self.index is None:
+        if (index := self.index) is None:
             raise Refused(404, "not-found", "this server has no index of images: start it with --index DIR.")
-        shares, query = pair_weights(by, weights), hashlib.sha256(data).hexdigest()
-        features = await self._searches.submit(await self.decode(data))
-        queries = dict(zip((self._heads or self.predictor).features, features, strict=True))
-        async with self._search:
-            try:
-                return await run_in_threadpool(
-                    self.index.query, queries, shares, count=count, without=query, copies=MOST_COPIES
-                )
-            except DataError as error:  # the message names folders of this machine
-                logging.getLogger(__name__).warning("%s", error)
-                raise Refused(503, "server", "the index cannot be read now: see the log.") from None
+        shares, content = pair_weights(by, weights), hashlib.sha256(data).hexdigest()
+        queries = index.vectors(self._searched, await self._searches.submit(await self.decode(data)))
+
+        def search() -> list[Hit]:
+            return index.query(queries, shares, count=count, without=content, copies=MOST_COPIES)
+
+        try:
+            return await run_in(self._search, search)
+        except DataError as error:  # the message names folders of this machine
+            logging.getLogger(__name__).warning("%s", error)
+            raise Refused(503, "server", "the index cannot be read now: see the log.") from None
 
     async def attention(
         self, pixels: Float[Tensor, "3 size size"], layer: int, head: int
     ) -> dict[str, Float[Tensor, "row column"]]:
         """The attention of a head to the patches, by the attending token. Raises SettingsError."""
-        async with self._model:
-            return await run_in_threadpool(attention_maps, self.predictor.method, pixels, layer, head)
+        return await run_in(self._model, attention_maps, self.predictor.method, pixels, layer, head)
 
     async def thumbnail(self, hit: Hit) -> bytes | None:
         """A small PNG of a file of the index; None if it can no longer be read, was changed since or could
@@ -188,38 +174,48 @@ class Service:
         """
         assert self.index is not None
         try:
-            async with self._decoders:
-                return await run_in_threadpool(self._thumbnail, self.index.folder / hit.path, hit.sha256)
+            return await run_in(self._decoders, self._thumbnail, self.index.folder / hit.path, hit.sha256)
         except DearError:
             return None
 
     def _make_thumbnail(self, path: Path, sha256: str) -> bytes:
-        """Only of a file with the content that the index knows: it may name any folder of this machine."""
-        content = read_image(path)
-        if hashlib.sha256(content).hexdigest() != sha256:
-            raise DataError(f"{path} was changed.")
-        check_picture(content, self.limits)
-        image = as_image(decode(path, SIDE, content))
+        image = as_image(decode_picture(read_indexed(path, sha256), self.limits, SIDE))
         image.thumbnail((LONGEST, LONGEST))  # a picture may be 16 times as long as it is wide
         return encode_png(image)
 
 
-def check_picture(data: bytes, limits: Limits) -> None:
-    """Check a file by its header alone. Raises Refused: 400 if it is empty, 415 if it is not an image in a
-    supported format, 413 if it is too large or has too many pixels.
+async def run_in(threads: ThreadPoolExecutor, work: Callable[..., Result], *arguments: object) -> Result:
+    """The result of work in one of some threads."""
+    return await asyncio.get_running_loop().run_in_executor(threads, work, *arguments)
+
+
+def decode_picture(
+    data: bytes, limits: Limits, short_side: int | None = None
+) -> UInt8[Tensor, "3 height width"]:
+    """Decode an upload, after a check of its header. A JPEG with more pixels than the limit is reduced to a
+    half, a quarter or an eighth while it is decoded, so that it never takes their memory.
+
+    Raises Refused: 400 if it is empty, 415 if it is not an image in a supported format, 413 if it is too
+    large or has too many pixels, 422 if it is broken.
     """
     if not data:
         raise Refused(400, "image", "the file is empty: send an image.")
-    if len(data) > limits.upload_bytes:
-        raise Refused(413, "too-large", f"the upload is larger than {limits.upload:g} MiB, the limit.")
+    limits.check_size(len(data), room=0)
     try:
-        with open_image(data) as file:
-            megapixels = file.width * file.height / 1e6
+        file = open_image(data)
     except (LimitError, Image.DecompressionBombError) as error:
         raise Refused(413, "too-large", f"the image is too large: {error}") from None
     except Exception:  # Pillow's exceptions for a broken header differ from format to format
         message = f"the file is not an image in a supported format: send {FORMATS}."
         raise Refused(415, "image", message) from None
-    if megapixels > limits.megapixels:
-        message = f"the image has {megapixels:.1f} megapixels, the limit is {limits.megapixels:g}."
-        raise Refused(413, "too-large", message)
+    with file:
+        if (megapixels := file.width * file.height / 1e6) > limits.megapixels:
+            file.draft("RGB", (REDUCED, REDUCED))
+        if file.width * file.height / 1e6 > limits.megapixels:
+            message = f"the image has {megapixels:.1f} megapixels, the limit is {limits.megapixels:g}."
+            raise Refused(413, "too-large", message)
+        try:
+            return as_picture(file, short_side)
+        except Exception as error:
+            reason = first_line(error).rstrip(".")
+            raise Refused(422, "image", f"the image is broken: {reason}.") from None

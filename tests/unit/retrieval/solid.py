@@ -20,11 +20,10 @@ def paint(path: Path, color: str, width: int, height: int = 20) -> Path:
 
 
 def gallery(folder: Path) -> Path:
-    """Four colours of a square and, in a folder, of a wide picture, and a file that is no image."""
+    """Four colours of a square and, in a folder, of a wide picture."""
     for color in SHADES:
         paint(folder / f"{color}.png", color, 20)
         paint(folder / "wide" / f"{color}.png", color, 40)
-    (folder / "notes.txt").write_text("no image")
     return folder
 
 
@@ -37,7 +36,7 @@ class Plain:
 
     def __init__(self, identity: str = "plain") -> None:
         self.identity, self.features, self.embed = identity, ("class", "color"), 5
-        self.unowned: tuple[str, ...] = ()
+        self.left_out: tuple[str, ...] = ()
         self.facts: dict[str, object] = {}
         self.seen = 0
 

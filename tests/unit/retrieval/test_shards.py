@@ -50,7 +50,7 @@ def test_shards_answer_as_the_whole_index(tmp_path: Path, folder: Path, count: i
     build_index(Plain(), folder, tmp_path / "whole")
     whole, shards = open_index(tmp_path / "whole"), open_index(build(folder, tmp_path / "shards"))
     assert len(shards.stores) == COUNT
-    assert (shards.folder, shards.features, shards.offered) == (whole.folder, whole.features, whole.offered)
+    assert (shards.folder, shards.features) == (whole.folder, whole.features)
     assert len(whole.query_text(Plain(), "red", {"color": 1}, count=80)) == 56  # copies share one
     for query in ("25-red.png", "wide/blue.png", "30-orange.png"):
         for weights in ({"color": 1.0}, {"class": 3.0, "color": 1.0}, {"class": 1.0, "color": -0.5}):

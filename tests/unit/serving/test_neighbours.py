@@ -94,11 +94,13 @@ def test_neighbours_of_an_index(serve: Serve, predictor: Predictor, folder: Path
 def test_neighbours_of_an_index_of_heads(predictor: Predictor, folder: Path) -> None:
     path = folder.with_name("heads")
     assert predictor.bundle.roles is not None
-    encoder = encoder_for(predictor.clip, predictor.bundle.roles, folder, path)
+    encoder = encoder_for(predictor.clip, predictor.bundle.roles)
     build_index(encoder, folder, path)
     client = TestClient(create_app(Service(predictor, index=open_index(path))), base_url="http://a")
     views = torch.stack([predictor.preprocess(picture(seed)) for seed in range(7)])
-    features = encoder.of_views(views).double()  # type: ignore[union-attr]
+    raw = encoder.of_views(views)
+    features = torch.nn.functional.normalize(raw - raw.mean(dim=0), dim=-1).double()
+    features[:, 0] = torch.nn.functional.normalize(raw[:, 0], dim=-1)
     cosines = torch.einsum("ife,fe->if", features, features[3])
     at = [encoder.features.index(name) for name in ("object", "class")]
     scores = (cosines[:, at[0]] + 0.5 * cosines[:, at[1]]) / 1.5

@@ -1,51 +1,59 @@
 """The model's batches and what is refused before a picture is decoded."""
 
 import asyncio
+import io
+import threading
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
+from PIL import Image
 from torch import Tensor
 
 from dear.serving.limits import Limits, Refused
 from tests.unit.serving.small import bomb, picture, png
 
 pytest.importorskip("fastapi", reason="the extra `app` is not installed")
-from dear.serving.service import Batcher, check_picture
+from dear.data.images.decode import as_picture
+from dear.serving.service import Batcher, decode_picture
+
+
+async def submit(batcher: Batcher, numbers: Sequence[int], leaves: int | None = None) -> list[object]:
+    """The results of numbers that come while the model is busy; one of them leaves before its turn."""
+    free = threading.Event()
+    batcher.thread.submit(free.wait)
+    tasks = [asyncio.create_task(batcher.submit(torch.tensor(number))) for number in numbers]
+    await asyncio.sleep(0)
+    if leaves is not None:
+        tasks[leaves].cancel()
+    await asyncio.sleep(0)
+    free.set()
+    return await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def test_images_that_wait_go_together_and_results_to_their_owners() -> None:
     sizes = list[int]()
 
-    def double(images: list[Tensor]) -> list[Tensor]:
+    def double(images: Tensor) -> Tensor:
         sizes.append(len(images))
-        return [2 * image for image in images]
+        return 2 * images
 
-    async def submit() -> tuple[Batcher, list[Tensor]]:
-        batcher = Batcher(double, 4, asyncio.Lock())  # type: ignore[arg-type]
-        results = await asyncio.gather(*(batcher.submit(torch.tensor(number)) for number in range(11)))
-        await batcher.submit(torch.tensor(11))
-        return batcher, results
-
-    batcher, results = asyncio.run(submit())
-    assert [*map(int, results)] == [*range(0, 22, 2)]
+    batcher = Batcher(double, 4, ThreadPoolExecutor(1))
+    assert asyncio.run(submit(batcher, range(11))) == [*range(0, 22, 2)]
+    assert asyncio.run(submit(batcher, [11])) == [22]
     assert sizes == [4, 4, 3, 1]
     assert (batcher.images, batcher.batches, batcher.largest) == (12, 4, 4)
 
 
 def test_an_error_reaches_its_batch_alone_and_who_has_left_stops_nothing() -> None:
-    def invert(images: list[Tensor]) -> list[Tensor]:
-        if any(not image for image in images):
+    def invert(images: Tensor) -> Tensor:
+        if not images.all():
             raise ZeroDivisionError
         return images
 
-    async def submit() -> list[object]:
-        batcher = Batcher(invert, 2, asyncio.Lock())  # type: ignore[arg-type]
-        tasks = [asyncio.create_task(batcher.submit(torch.tensor(number))) for number in (0, 1, 2, 3, 4)]
-        await asyncio.sleep(0)
-        tasks[2].cancel()
-        return await asyncio.gather(*tasks, return_exceptions=True)
-
-    outcomes = asyncio.run(submit())
+    batcher = Batcher(invert, 2, ThreadPoolExecutor(1))
+    outcomes = asyncio.run(submit(batcher, range(5), leaves=2))
     assert [type(outcome) for outcome in outcomes[:3]] == [ZeroDivisionError] * 2 + [asyncio.CancelledError]
     assert outcomes[3:] == [3, 4]
 
@@ -62,10 +70,22 @@ def test_an_error_reaches_its_batch_alone_and_who_has_left_stops_nothing() -> No
 )
 def test_what_is_refused_by_its_header(data: bytes, limits: Limits, status: int) -> None:
     with pytest.raises(Refused) as refused:
-        check_picture(data, limits)
+        decode_picture(data, limits)
     assert refused.value.status == status
 
 
-def test_pictures_within_the_limits_are_taken() -> None:
-    check_picture(png(picture()), Limits())
-    check_picture(bomb(4000, 1000), Limits(megapixels=4))
+def test_pictures_within_the_limits_are_decoded() -> None:
+    assert torch.equal(decode_picture(png(picture()), Limits()), as_picture(picture()))
+    assert decode_picture(bomb(4000, 1000), Limits(megapixels=4)).shape == (3, 1000, 4000)
+
+
+def test_a_large_jpeg_is_reduced_while_it_is_decoded() -> None:
+    """Orange above blue, turned by its EXIF orientation: blue left of orange."""
+    image, stream, exif = Image.new("RGB", (8192, 6144), (255, 128, 0)), io.BytesIO(), Image.Exif()
+    image.paste((0, 0, 255), (0, 3072, 8192, 6144))
+    exif[0x0112] = 6
+    image.save(stream, "JPEG", exif=exif)
+    pixels = decode_picture(stream.getvalue(), Limits())
+    assert pixels.shape == (3, 2048, 1536)
+    want = torch.tensor([[0, 0, 255], [255, 128, 0]])
+    assert (pixels[:, 1000, [100, 1400]].T.int() - want).abs().max() < 4
