@@ -1,4 +1,4 @@
-"""Search a folder of images by an attribute: by class, by colour alone, by class in another colour.
+"""Search a folder of images by an attribute: by class, by color alone, by class in another color.
 
 Run it with your bundle and folder, or without arguments to try it on pictures of the Attribute World. It
 writes search.png:

@@ -45,8 +45,8 @@ def describe(
 ) -> Captions:
     """A caption for each scene, a pure function of (scene, seed, index, draw); other draws, other captions.
 
-    A caption of a sketch never names the colour. No caption has more than 20 words. With
-    `only`, every caption names just that factor, even the colour of a sketch.
+    A caption of a sketch never names the color. No caption has more than 20 words. With
+    `only`, every caption names just that factor, even the color of a sketch.
     """
     stream = Stream(seed, index.cpu())
     if only is None:
@@ -67,7 +67,7 @@ def describe(
 
 
 def _named(stream: Stream, draw: int, is_sketch: Bool[Tensor, "batch"]) -> Bool[Tensor, "batch factor"]:
-    """Which factors to name: one (36%), or each with probability one half; never the colour of a sketch."""
+    """Which factors to name: one (36%), or each with probability one half; never the color of a sketch."""
     columns = len(FACTOR_NAMES)
     first = _COLOR + 1 + stream.integer(f"first of sketch {draw}", columns - 1)
     first = torch.where(is_sketch, first, stream.integer(f"first {draw}", columns))

@@ -87,7 +87,7 @@ def multi_positive_loss(
 
 
 def visible_factors(scene: Scene) -> Bool[Tensor, "image factor"]:
-    """Every factor is visible, except the colour of a sketch."""
+    """Every factor is visible, except the color of a sketch."""
     visible = torch.ones_like(scene.factors, dtype=torch.bool)
     visible[:, FACTOR_NAMES.index("color")] = scene.style != SKETCH
     return visible
@@ -218,7 +218,7 @@ class Pretraining:
         scale = self.worker.logit_scale.float().exp()  # type: ignore[operator]
         named = torch.cat([captions.named for captions in drawn])
         positive = matches(scene.factors, visible_factors(scene), scene.factors.repeat(len(drawn), 1), named)
-        matched = positive.any(dim=0)  # a caption that names the colour of a sketch may match no image
+        matched = positive.any(dim=0)  # a caption that names the color of a sketch may match no image
         loss = multi_positive_loss(scale * images @ captions[matched].T, positive[:, matched])
         if s.late:
             loss = loss + s.late * early_share(trunk)

@@ -337,6 +337,8 @@ class TestFaults:
         for name in ("train/Red", "train/empty", "test/foreign", "test/strange"):
             (folder / name).mkdir()
         (folder / "train/red/0.png").write_text("words")
+        for name in ("Red", "empty"):
+            (folder / "train" / name / "words.txt").write_text("words")
         found = self.found(folder, capsys)
         told = ["foreign is a class that", "strange is a class that"]
         told += ["'Red' has no images", "'empty' has no images", "the same name"]

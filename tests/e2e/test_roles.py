@@ -184,7 +184,7 @@ def test_discover_from_a_folder_without_classes(
     result = said(words, capsys)
     assert result["roles"]["source"] == "discovered (TEXTSPAN over 12 images, 6 phrases)"
     assert (result["layers"]["whole"], result["layers"]["images"]) == (None, 12)
-    assert result["notes"][0].startswith("Roles will do little, for the analysed heads carry little")
+    assert result["notes"][0].startswith("Roles will do little, for the analyzed heads carry little")
     assert result["notes"][0] in (tmp_path / "flat.html").read_text()
     assert "sea2.png: " in (tmp_path / "flat.html").read_text()
     assert main(words) == 0
@@ -208,7 +208,7 @@ BAD = [
     (["assign", "SPANS", "--layers", "9-12"], "no phrases for 12 heads of layers 9, 10, 11, 12"),
     (["assign", "SPANS", "--settings.min-sizes", "5000"], "fewer than two clusters"),
     (["assign", "SPANS", "--attributes", "colour"], "there is no concept 'colour'"),
-    (["assign", "EMPTY"], "1 heads have no phrase; the first is layer 6 head 2"),
+    (["assign", "EMPTY"], "no phrase for 1 head; the first is layer 6 head 2"),
     (["assign", "SPANS", "--settings.quantile", "0.7"], "quantile is 0.7"),
     (["compare", "SPANS", "published"], "is not a role table"),
     (["show", "nowhere.json"], "nowhere.json is not a role table"),
@@ -267,7 +267,7 @@ def test_a_table_with_missing_heads(spans: Path, tmp_path: Path, capsys: pytest.
     short = tmp_path / "short.json"
     short.write_text(json.dumps(content))
     line = refused(["roles", "compare", str(short), str(out)], capsys)
-    assert "lacks 1 heads of layers in the other table; the first is layer 6 head 1" in line
+    assert "lacks 1 head of layers in the other table; the first is layer 6 head 1" in line
 
 
 def test_ablate(small: Clip, photos: Path, capsys: pytest.CaptureFixture[str]) -> None:

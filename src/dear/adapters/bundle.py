@@ -5,7 +5,6 @@ checked before they are used.
 """
 
 import json
-import tempfile
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path, PureWindowsPath
@@ -28,9 +27,10 @@ from dear.adapters.bundle_config import (
     check_writable,
     config_hash,
     is_hub_id,
+    model_card,
     read_config,
+    without_folders,
 )
-from dear.adapters.model_card import model_card, without_folders
 from dear.adapters.results import describe_choice, verdict
 from dear.backbone import hub
 from dear.backbone.choice import is_published, may_be_folder
@@ -221,10 +221,11 @@ class Bundle:
         """
         path = expanded(folder).resolve()
         check_writable(path)
-        self._write(path, path.name)
+        output_folder(path, self._files(path.name), "the bundle", "choose another folder.")
         return path
 
-    def _write(self, folder: Path, title: str) -> None:
+    def _files(self, title: str) -> dict[str, bytes]:
+        """The contents of the bundle's files by name; ``title`` is that of the model card."""
         tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in self.tensors.items()}
         adapter = {
             "file": ADAPTER,
@@ -235,12 +236,11 @@ class Bundle:
         library = {"name": LIBRARY, "version": __version__}
         # Names of files may not be valid Unicode: the hash is of what is read again.
         config = json.loads(_json(self.config() | {"library": library, "adapter": adapter}))
-        files = {
+        return {
             ADAPTER: save(tensors, metadata={"format": "pt"}),
             CARD: model_card(self, title).encode(errors="backslashreplace"),
             CONFIG: _json(config | {"sha256": config_hash(config)}),
         }
-        output_folder(folder, files, "the bundle", "choose another folder.")
 
     @classmethod
     def from_pretrained(
@@ -292,20 +292,20 @@ class Bundle:
         """Upload the bundle to a repository of the hub, created if missing, and return the commit's address.
         A backbone's folder is named without the path to it. Raises BundleError with the hub's reason.
         """
-        with tempfile.TemporaryDirectory() as folder:
-            self.without_paths()._write(Path(folder), repo_id)
-            try:
-                hub.require_answer()
-                client = huggingface_hub.HfApi(token=token, library_name=LIBRARY)
-                client.create_repo(repo_id, private=private, exist_ok=True)
-                commit = client.upload_folder(
-                    repo_id=repo_id, folder_path=folder, commit_message=commit_message, revision=revision
-                )
-            except Exception as error:  # the network and the hub share no exception class
-                raise BundleError(
-                    f"cannot upload to https://huggingface.co/{repo_id} ({first_line(error)}). Check the "
-                    "name and that you are logged in (`hf auth login`), or copy the folder yourself."
-                ) from error
+        files = self.without_paths()._files(repo_id)
+        try:
+            hub.require_answer()
+            client = huggingface_hub.HfApi(token=token, library_name=LIBRARY)
+            client.create_repo(repo_id, private=private, exist_ok=True)
+            operations = [huggingface_hub.CommitOperationAdd(*file) for file in files.items()]
+            commit = client.create_commit(
+                repo_id, operations, commit_message=commit_message, revision=revision
+            )
+        except Exception as error:  # the network and the hub share no exception class
+            raise BundleError(
+                f"cannot upload to https://huggingface.co/{repo_id} ({first_line(error)}). Check the name "
+                "and that you are logged in (`hf auth login`), or copy the folder yourself."
+            ) from error
         return printable(str(commit))
 
     def config(self) -> dict[str, Any]:
@@ -332,13 +332,12 @@ class Bundle:
         """The bundle of a configuration. Raises BundleError that names the first wrong key."""
         try:
             config = typed(content, Config, file)
-            backbone, roles, keys = config["backbone"], config["roles"], tuple(config.get("keys", ()))
+            keys, hashes = tuple(config.get("keys", ())), config.get("image_hashes", "")
             if keys and not len(keys) == len({*keys}) == len(config["classes"]):
                 raise DataError("it has a key twice, or not as many keys as classes.")
-            hashes = config.get("image_hashes", "")
             if len(hashes) % (2 * HASH_BYTES) or {*hashes} - {*"0123456789abcdef"}:
                 raise DataError(f"image_hashes is not a row of {2 * HASH_BYTES} hexadecimal digits each.")
-            method = known_method(config["method"])
+            method, backbone, roles = known_method(config["method"]), config["backbone"], config["roles"]
             settings = typed(config["settings"], METHODS[method].settings, file, "settings")
             if settings != settings.without_files():
                 raise DataError(f"{listing(settings.paths, 5)} of its settings name files, as no bundle may.")

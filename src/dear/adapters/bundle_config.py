@@ -1,24 +1,41 @@
-"""The folder of a bundle, looked at without torch: commands refuse a wrong one at once."""
+"""The files of a bundle without torch: what config.json says, whether a folder holds a bundle or can take one
+(commands refuse a wrong one at once), and the model card.
+"""
 
 import hashlib
 import json
 import re
+import shlex
 from collections.abc import Mapping
-from pathlib import Path
-from shlex import quote
-from typing import Annotated, Any, NotRequired, TypedDict
+from dataclasses import asdict
+from pathlib import Path, PureWindowsPath
+from typing import TYPE_CHECKING, Annotated, Any, NotRequired, TypedDict
 
-from dear.errors import BundleError, OutputError
+from dear.adapters.results import shown_metrics
+from dear.backbone.choice import CARD as CARD_OF_TINY
+from dear.backbone.choice import TINY, may_be_folder
+from dear.errors import BundleError, OutputError, printable
 from dear.reading.files import ReadingError, expanded
 from dear.reading.plain import read_json
 from dear.reading.typed import Number, Range, Share, typed
 from dear.writing import UNFINISHED, others, try_place
+
+if TYPE_CHECKING:
+    from dear.adapters.bundle import Bundle
 
 CONFIG, ADAPTER, CARD = "config.json", "adapter.safetensors", "README.md"
 LIBRARY = "dear-vlm"
 SCHEMA = 2
 """The number of the structure of bundles; no other is read."""
 ImageCount = Annotated[int, Range(0, 2**31)]
+CARD_FACTS = (
+    "data", "data_identity", "shots", "train_images", "unlabelled_images", "calibration_images",
+    "test_images", "seed", "epoch", "seconds",
+)  # fmt: skip
+"""Facts of the training that the card has; any other may come from a stranger, in the place of its own."""
+MARKDOWN = {ord(sign): f"\\{sign}" for sign in "\\`*_[]|~#:@!&$"} | {ord("<"): "&lt;", ord(">"): "&gt;"}
+MARKS = {code: f"\\u{code:04x}" for code in (0x061C, 0x200E, 0x200F, 0xFEFF)}
+"""Marks of direction that a terminal ignores, but a web page does not."""
 
 
 class Epoch(TypedDict):
@@ -75,9 +92,9 @@ def read_config(folder: Path) -> dict[str, Any]:
     """The configuration of a bundle, as it was written. Raises BundleError."""
     path = folder / CONFIG
     if not folder.exists():
+        out = shlex.quote(str(folder))
         raise BundleError(
-            f"there is no bundle at {folder}: check the path, or make one with `dear fit IMAGES --out "
-            f"{quote(str(folder))}`."
+            f"there is no bundle at {folder}: check the path, or make one with `dear fit IMAGES --out {out}`."
         )
     if not path.is_file() and (folder / UNFINISHED).is_dir():
         raise BundleError(f"{folder} holds an unfinished fit: give the same `dear fit` command to continue.")
@@ -119,18 +136,68 @@ def check_writable(folder: Path, *, overwrite: bool = True) -> None:
     path where no folder can be created, or, unless ``overwrite``, a folder that holds a bundle.
     """
     try:
-        if folder.exists():
-            if not folder.is_dir():
-                raise OutputError(f"{folder} is a file: a bundle is a folder. Choose another path.")
-            if others(folder) and not (folder / ADAPTER).is_file():
-                raise OutputError(
-                    f"{folder} holds files that are not a bundle's: choose an empty or a new folder."
-                )
-            if not overwrite and (folder / CONFIG).is_file():
-                raise OutputError(
-                    f"{folder} already holds a bundle: give --overwrite (in Python overwrite=True) to "
-                    "replace it, or another folder with --out."
-                )
+        if folder.exists() and not folder.is_dir():
+            raise OutputError(f"{folder} is a file: a bundle is a folder. Choose another path.")
+        if folder.exists() and others(folder) and not (folder / ADAPTER).is_file():
+            raise OutputError(
+                f"{folder} holds files that are not a bundle's: choose an empty or a new folder."
+            )
+        if not overwrite and (folder / CONFIG).is_file():
+            raise OutputError(
+                f"{folder} already holds a bundle: give --overwrite (in Python overwrite=True) to replace "
+                "it, or another folder with --out."
+            )
         try_place(folder)
     except OSError as error:
         raise OutputError(f"cannot write the bundle {folder}: {error}. Choose another folder.") from error
+
+
+def model_card(bundle: "Bundle", title: str) -> str:
+    """The card in Markdown, with YAML front matter as the hub reads it. Names come from data, so they appear
+    literally: no markup, no links, no characters that turn the direction of text.
+    """
+    from huggingface_hub import ModelCard, ModelCardData
+
+    training = bundle.training
+    card = ModelCard.from_template(
+        ModelCardData(
+            library_name=LIBRARY, pipeline_tag="image-classification", tags=["clip", bundle.method]
+        ),
+        template_str=Path(__file__).with_name("model_card.md.j2").read_text(encoding="utf-8"),
+        bundle=bundle,
+        title=title,
+        backbone=without_folders(bundle.weights.model),
+        settings=asdict(bundle.settings),
+        facts={name: training[name] for name in CARD_FACTS if training.get(name) is not None},
+        metrics=shown_metrics(bundle.metrics, 2),
+        caution=CARD_OF_TINY if bundle.model == TINY else "",
+        literal=_literal,
+        code=_code,
+        quoted=lambda text: json.dumps(_printed(text), ensure_ascii=False),
+        argument=lambda text: shlex.quote(_printed(text)),
+    )
+    return f"{card}\n"
+
+
+def without_folders(model: str) -> str:
+    """A backbone's name; of a folder its own name, without the path to it on this machine."""
+    if not may_be_folder(model):
+        return model
+    name = PureWindowsPath(model).name.strip(".") or "folder"  # takes both separators
+    return name if may_be_folder(name) else f"./{name}"  # no architecture
+
+
+def _printed(text: object) -> str:
+    """Text on one line, with control characters and marks of direction escaped."""
+    return printable(str(text)).translate(MARKS)
+
+
+def _literal(text: object) -> str:
+    """Text that Markdown shows as it is."""
+    return _printed(text).translate(MARKDOWN).replace("www.", "www\\.")
+
+
+def _code(text: object) -> str:
+    """Text as code on one line, in a table too."""
+    line = _printed(text)
+    return _literal(line) if "`" in line else f"`{line.replace('|', chr(92) + '|')}`"

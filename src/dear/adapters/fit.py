@@ -1,28 +1,23 @@
-"""Fit an adapter to a data set, and make its bundle, in one call. `fit` is the steps below it, in order.
+"""Fit an adapter to a data set, and make its bundle, in one call: `fit` is the steps below it, in order."""
 
-A step that chooses the setup goes between `resolve_backbone` and `resolve_run`.
-"""
-
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
-from jaxtyping import Float, Int
-from torch import Tensor
 
 from dear.adapters.bundle import Bundle, distinct
 from dear.adapters.bundle_config import check_writable
+from dear.adapters.calibration import calibrate_bundle, calibration_images
 from dear.adapters.choose import Choice, choose_method
 from dear.adapters.predictor import Predictor
-from dear.adapters.results import FEWEST
 from dear.adapters.scoring import score, unseen
 from dear.backbone.choice import BackboneName, backbone_or_default, warn_of_toy
 from dear.backbone.clip import Clip, fill
 from dear.backbone.load import find_weights, load_clip
-from dear.data.dataset import Dataset, Images
+from dear.data.dataset import Dataset, Images, fingerprint
 from dear.data.fewshot import Subset, draw_few, uneven
 from dear.data.images.photos import image_hashes
 from dear.data.loading import held_notes, is_several, load_dataset, of_world
@@ -31,7 +26,6 @@ from dear.data.sources.listing import with_spaces
 from dear.errors import DataError, RoleTableError, SettingsError, warn
 from dear.evaluation.environment import environment
 from dear.evaluation.metrics import METRICS
-from dear.evaluation.predictions import predict
 from dear.evaluation.protocols.few_shot import FewShot
 from dear.evaluation.resolve import MethodSetup, ResolvedRun, Select
 from dear.evaluation.run_context import RunContext
@@ -44,7 +38,7 @@ from dear.evaluation.trial import (
 )
 from dear.methods.declaration import MethodSettings
 from dear.methods.registry import AUTO, FIT_METHOD, METHODS, check_towers, known_method
-from dear.progress import Progress, Steps, TrainingStep
+from dear.progress import OnStep, Progress, Steps, TrainingStep
 from dear.reading.files import expanded
 from dear.roles.discover import DISCOVER, discover_at_hand
 from dear.roles.packaged import WITHOUT, find_role_table, known_by_name, role_table
@@ -54,7 +48,6 @@ from dear.training.settings import TrainOptions
 from dear.writing import UNFINISHED
 
 CURVE = ("epoch", "loss", "val")  # entries of each epoch in a bundle
-COLDEST, HOTTEST, BISECTIONS = 1e-2, 1e2, 60  # of the temperature
 
 
 def fit(
@@ -72,6 +65,7 @@ def fit(
     select: Select = "last",
     dataset: DataSettings | None = None,
     calibrate: bool | None = None,
+    add_classes: Sequence[str] = (),
     overwrite: bool = False,
     device: str = "auto",
     progress: Progress | None = None,
@@ -96,6 +90,7 @@ def fit(
         dataset: How the data is read.
         calibrate: Fit the temperature on validation images or, without any, on the unused training images; if
             None, where there are at least 20 of them.
+        add_classes: Names of further classes, of which there are no images.
         overwrite: Replace a bundle in ``out``.
         progress: Called with (step, done, of); if None, a terminal shows bars with the remaining time.
         verbose: Print `Bundle.verdict`.
@@ -118,23 +113,23 @@ def fit(
     with ExitStack() as stack:
         report = progress if progress is not None else stack.enter_context(Steps())
         with held_notes():
-            images = prepare_data(data, dataset, setup, shots, seed, calibrate, select)
+            source = add_named(read_data(data, dataset, shots), add_classes)
+            images = prepare_data(source, setup, shots, seed, calibrate, select)
             name, clip = resolve_backbone(model, pretrained, device, images.dataset, dataset)
             check_towers(setup.method, clip)
-            table = None
-            if setup.declared.needs_roles:
-                table = resolve_roles(clip, roles, images.dataset, setup, report)
+            table = resolve_roles(clip, roles, images.dataset, setup, report)
             context = RunContext(clip, table, train or TrainOptions(), select)
             run = resolve_run(context, images, setup, seed)
         choice = None
         if method == AUTO:
-            choice = choose_method(context, images.source, images.shots, seed, progress=report)
+            choice = choose_method(context, images.dataset, images.shots, seed, progress=report)
             run = resolve_run(context, images, MethodSetup(choice.method), seed)
         trial = (choice and choice.trial) or train_adapter(context, run, folder, report)
         bundle = make_bundle(trial, images, name, choice)
         bundle = calibrate_bundle(bundle, trial, images.calibration)
         bundle = measure(bundle, clip, images.dataset, report)
-    save(bundle, folder)
+    if folder is not None:
+        save(bundle, folder)
     if verbose:
         print(bundle.verdict)
     return bundle
@@ -146,80 +141,77 @@ class FitImages:
 
     Attributes:
         dataset: The data set, without test images that the bundle is fitted on.
-        source: The same as it is trained on.
-        shots: How many images of each class are picked from it; all if ``every``.
-        picked: The training images, as indices.
-        trained_on: How many images it is trained on: more than picked where none needs a label.
+        shots: How many images of each class are picked from it; the largest class has so many if all are.
         calibration: The images that the temperature is fitted on; None if it is not.
         hashes: Those of all images that the bundle is fitted on, in one.
+        facts: What the bundle says of them (`Bundle.training`).
     """
 
     dataset: Dataset
-    source: Dataset
     shots: int
-    every: bool
-    picked: Sequence[int]
-    trained_on: int
     calibration: Images | None
     hashes: bytes
+    facts: dict[str, Any]
 
 
 def prepare_data(
-    data: Any,
-    settings: DataSettings | None,
+    dataset: Dataset,
     setup: MethodSetup,
     shots: int | None,
     seed: int,
     calibrate: bool | None,
     select: Select,
 ) -> FitImages:
-    """Read the data set, pick the images to train and calibrate on, and leave them out of the test.
-    Unreadable images are skipped, unless the settings say otherwise, and a split that is made here leaves as
-    many images to train on as there are shots.
+    """Pick the images to train and calibrate on, and leave them out of the test."""
+    declared, of_each = setup.declared, shots
+    if of_each is None:
+        dataset, of_each = replace(dataset, allow_fewer=True), int(dataset.train.labels.bincount().max())
+    picked = draw_few(dataset, of_each, seed)[0].indices if declared.trains else ()
+    labels = dataset.train.labels[[*picked]].tolist()
+    if shots is None and picked and (warning := uneven(labels, dataset.classnames)):
+        warn(f"{dataset.name}: {warning}")
+    trained_on = range(len(dataset.train)) if declared.unlabelled else picked
+    calibration = calibration_images(dataset, trained_on, calibrate)
+    trained = Subset(dataset.train, torch.tensor([*trained_on], dtype=torch.int64))
+    fitted_on = filter(None, (trained, calibration, dataset.val if select == "val" else None))
+    hashes = b"".join(sorted({digest for part in fitted_on for digest in image_hashes(part)}))
+    dataset, _ = unseen(dataset, "test", hashes)
+    facts = {
+        "data": dataset.name,
+        "data_identity": dataset.identity,
+        "shots": shots or "all",
+        "train_images": len(picked),
+        **({"unlabelled_images": len(trained_on)} if declared.unlabelled else {}),
+        "test_images": len(dataset.test),
+    }
+    return FitImages(dataset, of_each, calibration, hashes, facts)
+
+
+def read_data(data: Any, settings: DataSettings | None, shots: int | None) -> Dataset:
+    """Read the data set. Unreadable images are skipped, unless the settings say otherwise, and a split that
+    is made here leaves as many images to train on as there are shots.
     """
+    if shots is not None and shots < 1:
+        raise SettingsError(f"shots is {shots}: it must be at least 1; omit it to use all images.")
     settings = (settings or DataSettings()).skip_broken()
     settings = replace(settings, least_train=max(settings.least_train, shots or 1))
     dataset = data if isinstance(data, Dataset) else load_dataset(data, settings)
     distinct(dataset.classnames, dataset.name)
     if len(dataset.classnames) == 1:
         warn(f"{dataset.name}: it has a single class, so every image will be {dataset.classnames[0]!r}")
-    if shots is not None and shots < 1:
-        raise SettingsError(f"shots is {shots}: it must be at least 1; omit it to use all images.")
-    every, labels, source = shots is None, dataset.train.labels, dataset
-    if shots is None:
-        if not len(dataset.train):
-            raise DataError(f"{dataset.name} has no training images: it can only be tested on.")
-        source, shots = replace(dataset, allow_fewer=True), int(torch.bincount(labels).max())
-    picked = draw_few(source, shots, seed)[0].indices if setup.declared.trains else ()
-    if every and picked and (warning := uneven(labels[[*picked]].tolist(), source.classnames)):
-        warn(f"{dataset.name}: {warning}")
-    trained_on = range(len(dataset.train)) if setup.declared.unlabelled else picked
-    calibration = calibration_images(dataset, trained_on, calibrate)
-    trained = Subset(dataset.train, torch.tensor([*trained_on], dtype=torch.int64))
-    fitted_on = filter(None, (trained, calibration, dataset.val if select == "val" else None))
-    hashes = b"".join(sorted({digest for part in fitted_on for digest in image_hashes(part)}))
-    dataset, _ = unseen(dataset, "test", hashes)
-    return FitImages(dataset, source, shots, every, picked, len(trained_on), calibration, hashes)
+    if shots is None and not len(dataset.train):
+        raise DataError(f"{dataset.name} has no training images: it can only be tested on.")
+    return dataset
 
 
-def calibration_images(dataset: Dataset, picked: Collection[int], calibrate: bool | None) -> Images | None:
-    """Images to calibrate on: validation images, else the unused training images; None if that is not asked
-    for, or without being asked if there are fewer than `FEWEST`.
-    """
-    if calibrate is False:
-        return None
-    held_out = dataset.val
-    if held_out is None or not len(held_out):
-        unused = sorted({*range(len(dataset.train))} - {*picked})
-        held_out = Subset(dataset.train, torch.tensor(unused)) if unused else None
-    if calibrate is None:
-        return None if held_out is None or len(held_out) < FEWEST else held_out
-    if held_out is None:
-        raise DataError(
-            f"{dataset.name} has no validation images, and all training images are used for training: "
-            "there is nothing to calibrate on. Add a val/ folder, or limit the training images with --shots."
-        )
-    return held_out
+def add_named(dataset: Dataset, names: Sequence[str]) -> Dataset:
+    """The data set with further classes, by their names alone. Raises DataError for one that it has."""
+    if not names:
+        return dataset
+    classes = distinct((*dataset.classnames, *map(with_spaces, names)), "the classes")
+    keys = (*dataset.keys, *names) if dataset.keys else ()
+    identity = fingerprint(dataset.identity, "added", *names)
+    return replace(dataset, classnames=classes, keys=keys, identity=identity)
 
 
 def resolve_backbone(
@@ -236,9 +228,11 @@ def resolve_backbone(
 def resolve_roles(
     clip: Clip, roles: Path | str | None, dataset: Dataset, setup: MethodSetup, report: Progress
 ) -> RoleTable | None:
-    """The requested role table, the packaged one, or one from the training images; None for a method that can
-    do without. Raises RoleTableError if there is none.
+    """The requested role table, the packaged one, or one from the training images; None for a method that
+    needs none or can do without. Raises RoleTableError if there is none.
     """
+    if not setup.declared.needs_roles:
+        return None
     if str(roles) == DISCOVER:
         return discover_at_hand(clip, dataset, report)
     if roles is None and setup.can_lack_roles:
@@ -256,8 +250,8 @@ def resolve_roles(
 
 def resolve_run(context: RunContext, images: FitImages, setup: MethodSetup, seed: int) -> ResolvedRun:
     """Resolve all settings of the training, and check that the class names and settings can be used."""
-    run = context.resolve(FewShot(), [images.source], setup, seed=seed, shots=images.shots)
-    names, templates = images.source.classnames, images.source.templates
+    run = context.resolve(FewShot(), [images.dataset], setup, seed=seed, shots=images.shots)
+    names, templates = images.dataset.classnames, images.dataset.templates
     check_prompts(context, run, names[find_longest_name(context.clip, names)], templates)
     context.clip.check_prompts(names, [fill(template, names) for template in templates])
     run.settings.check_classes(names, names)
@@ -274,7 +268,7 @@ def train_adapter(context: RunContext, run: ResolvedRun, out: Path | None, repor
         names = [path.name for path in checkpoint.parent.iterdir()]
         if names and not any(name.startswith(checkpoint.stem) for name in names):
             warn(f"{out}: an unfinished fit with other options is replaced")
-    trial = Trial(context, run, checkpoint, _TrainingReport(report, teacher=run.teacher is not None))
+    trial = Trial(context, run, checkpoint, _report_steps(report, teacher=run.teacher is not None))
     classes = range(len(trial.source.classnames))
     try:
         trial.train(classes)
@@ -284,19 +278,18 @@ def train_adapter(context: RunContext, run: ResolvedRun, out: Path | None, repor
     return trial
 
 
-class _TrainingReport:
-    """Reports the steps of a training, and before them those of its teacher."""
+def _report_steps(report: Progress, *, teacher: bool) -> OnStep:
+    """Report the steps of a training, and before them those of its teacher."""
+    names = ["training the teacher", "training"] if teacher else ["training"]
 
-    def __init__(self, report: Progress, *, teacher: bool) -> None:
-        self.report = report
-        self.name = "training the teacher" if teacher else "training"
-
-    def __call__(self, step: TrainingStep) -> None:
+    def on_step(step: TrainingStep) -> None:
         if step.done and not step.losses:  # before its first step
-            warn(f"{self.name}: continuing after epoch {step.epoch} of {step.epochs}")
-        self.report(self.name, step.done, step.of)
+            warn(f"{names[0]}: continuing after epoch {step.epoch} of {step.epochs}")
+        report(names[0], step.done, step.of)
         if step.done == step.of:
-            self.name = "training"
+            del names[:-1]
+
+    return on_step
 
 
 def make_bundle(trial: Trial, images: FitImages, name: BackboneName, choice: Choice | None) -> Bundle:
@@ -319,12 +312,7 @@ def make_bundle(trial: Trial, images: FitImages, name: BackboneName, choice: Cho
         },
         keys=() if tuple(map(with_spaces, dataset.keys)) == dataset.classnames else dataset.keys,
         training={
-            "data": dataset.name,
-            "data_identity": dataset.identity,
-            "shots": "all" if images.every else images.shots,
-            "train_images": len(images.picked),
-            **({"unlabelled_images": images.trained_on} if run.setup.declared.unlabelled else {}),
-            "test_images": len(dataset.test),
+            **images.facts,
             "seed": run.seed,
             "epoch": trial.epoch_tested,
             "seconds": sum(epoch["seconds"] for epoch in trial.all_epochs),
@@ -339,37 +327,6 @@ def make_bundle(trial: Trial, images: FitImages, name: BackboneName, choice: Cho
     )
 
 
-def calibrate_bundle(bundle: Bundle, trial: Trial, images: Images | None) -> Bundle:
-    """The bundle with the best temperature for these images; as it is without any."""
-    if images is None:
-        return bundle
-    held_out = predict(trial.method, images, precision=trial.run.training.precision)
-    temperature = best_temperature(held_out.logits.float(), held_out.labels)
-    return replace(
-        bundle, temperature=temperature, training={**bundle.training, "calibration_images": len(images)}
-    )
-
-
-def best_temperature(logits: Float[Tensor, "item class"], labels: Int[Tensor, "item"]) -> float:
-    """The temperature between 0.01 and 100 whose softmax(logits / T) has the lowest negative log-likelihood.
-
-    The loss is convex in b = 1 / T, and its slope is the mean over items of E_p[z] - z_y: bisection over log
-    b. If every item is classified correctly there is no best T, for none contradicts any confidence, and T is
-    1. Source: Guo et al., ICML 2017, section 4.2.
-    """
-    if bool((logits.argmax(dim=1) == labels).all()):
-        return 1.0
-    scores = logits.double()
-    of_labels = scores.gather(1, labels[:, None]).mean()
-    low, high = torch.tensor(1 / HOTTEST).double().log(), torch.tensor(1 / COLDEST).double().log()
-    for _ in range(BISECTIONS):
-        middle = (low + high) / 2
-        probabilities = (scores * middle.exp()).softmax(dim=1)
-        slope = (probabilities * scores).sum(dim=1).mean() - of_labels
-        low, high = (low, middle) if slope > 0 else (middle, high)
-    return float((-(low + high) / 2).exp())
-
-
 def measure(bundle: Bundle, clip: Clip, dataset: Dataset, report: Progress) -> Bundle:
     """The bundle with its metrics on the test images, if there are any."""
     if not len(dataset.test):
@@ -379,10 +336,8 @@ def measure(bundle: Bundle, clip: Clip, dataset: Dataset, report: Progress) -> B
     return replace(bundle, metrics=metrics)
 
 
-def save(bundle: Bundle, out: Path | None) -> None:
+def save(bundle: Bundle, out: Path) -> None:
     """Write the bundle, and remove the checkpoints of its training and of fits with other options."""
-    if out is None:
-        return
     bundle.save_pretrained(out)
     for state in (out / UNFINISHED).glob("*.pt"):
         remove_checkpoints(state)

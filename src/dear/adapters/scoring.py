@@ -128,8 +128,5 @@ def matched_classes(
             )
         numbers.append(number)
     if renamed:
-        warn(
-            f"{len(renamed)} classes have the names that the bundle has for these folders or labels: "
-            f"{first_few(renamed)}"
-        )
+        warn(f"the names that the bundle has for these folders or labels are used: {first_few(renamed)}")
     return torch.tensor(numbers)

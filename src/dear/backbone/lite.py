@@ -62,11 +62,18 @@ class EfficientNetLite2(nn.Module):
         fill_weights(self.network, read_weights(path), path)
         self.classifier = self.network._fc.weight.detach()
         self.network._fc = nn.Identity()
+        self.network.to(memory_format=torch.channels_last)
         self.image_size = SIZE
 
     def forward(self, images: Float[Tensor, "batch 3 height width"]) -> Float[Tensor, "batch embed"]:
-        features: Tensor = self.network.extract_features(images).mean(dim=(2, 3))
-        return features @ self.basis
+        """On a CPU images pass one by one, which takes a third of the time of 16 at once: what is between
+        two layers fits its cache.
+        """
+        images = images.contiguous(memory_format=torch.channels_last)
+        parts = images.split(1 if images.device.type == "cpu" else max(1, len(images)))
+        return (
+            torch.cat([self.network.extract_features(part).mean(dim=(2, 3)) for part in parts]) @ self.basis
+        )
 
 
 class SentenceEncoder(nn.Module):

@@ -67,7 +67,7 @@ def download(name: str, pretrained: str, tag: dict[str, Any]) -> Path:
         wanted, local = file or files[0], f"{pretrained}{Path(file or files[0]).suffix}"
         address = f"{constants.ENDPOINT}/{repository}/resolve/main/{wanted}" if repository else tag.get("url")
         is_default = (name, pretrained) == REAL
-        about = f" ({SIZE}, {LICENCE} licence)" if is_default else ""
+        about = f" ({SIZE}, {LICENCE} license)" if is_default else ""
         instead = "; without a hub, --model lite takes its weights from pip packages" if is_default else ""
         raise WeightsError(
             f"cannot download {name}/{pretrained} ({first_line(error.__cause__ or error)}). On another "

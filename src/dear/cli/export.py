@@ -6,7 +6,7 @@ from rich.console import Console
 
 from dear.adapters.results import Exported, ExportForm
 from dear.cli.output import progress_console
-from dear.errors import SettingsError
+from dear.errors import SettingsError, plural
 
 
 def command(
@@ -64,8 +64,8 @@ def render(result: Exported, console: Console) -> None:
     what = "image tower" if result.classes is None else f"classifier of {result.classes} classes"
     console.print(
         f"{result.path}: {what} as {result.form}, {result.bytes / 1e6:.2f} MB, outputs "
-        f"{', '.join(result.outputs)}\nagainst torch on {result.checked} images: largest difference "
-        f"{result.difference:.1e}{same}",
+        f"{', '.join(result.outputs)}\nagainst torch on {plural(result.checked, 'image')}: "
+        f"largest difference {result.difference:.1e}{same}",
         markup=False,
         soft_wrap=True,
     )

@@ -124,7 +124,7 @@ def render_build(result: Built, console: Console) -> None:
         left_out = printable(listing(result.left_out, 20))
         console.print(f"left out, for they own no head: {left_out}", markup=False)
     if result.broken:
-        console.print(f"{len(result.broken)} files cannot be read and were skipped:", markup=False)
+        console.print(f"skipped {plural(len(result.broken), 'file')}, not readable:", markup=False)
         for reason in result.broken.values():
             console.print(f"  {printable(reason)}", markup=False, soft_wrap=True)
 
@@ -213,7 +213,7 @@ def render_query(result: Neighbours, console: Console) -> None:
     rows = []
     for rank, hit in enumerate(result.hits, start=1):
         copies = len(hit.copies) + hit.more_copies
-        file = f"{hit.path} (and {copies} copies)" if copies else hit.path
+        file = f"{hit.path} (and {copies} {'copy' if copies == 1 else 'copies'})" if copies else hit.path
         rows.append((rank, f"{hit.score:.3f}", *(f"{hit.by[name]:.3f}" for name in names), file))
     console.print(table(f"in {result.folder}", ["", "score", *names, "image"], rows))
     if result.sheet is not None:

@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
+from dear.errors import plural
+
 if TYPE_CHECKING:
     from dear.report.folder import FolderReport
 
@@ -13,7 +15,7 @@ def command(
     folder: Path,
     *,
     out: Path | None = None,
-    title: str = "Results",
+    title: str | None = None,
     weights: str | None = None,
     mistakes_of: tuple[str, ...] = (),
 ) -> Any:
@@ -22,10 +24,10 @@ def command(
     Args:
         folder: Folder of run records, searched recursively.
         out: Folder of the report. By default "report" in the folder of the records.
-        title: Title of the page.
+        title: Title of the page. By default the name of the folder.
         weights: First digits of the hash of the weights to report, if the records come from several.
-        mistakes_of: Methods whose confusions, classes and mistakes the page shows. By default those that
-            there is room for.
+        mistakes_of: Methods whose confusions, classes and mistakes the page shows. By default the
+            main method and zero-shot.
     """
     from dear.report.folder import write_folder_report
 
@@ -36,4 +38,4 @@ def render(result: "FolderReport", console: Console) -> None:
     """Show the tables and where the files are."""
     for grid in result.tables:
         grid.render(console)
-    console.print(f"{result.records} records. Report: {result.html}", markup=False)
+    console.print(f"{plural(result.records, 'record')}. Report: {result.html}", markup=False)

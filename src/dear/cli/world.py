@@ -8,7 +8,7 @@ from typing import Any
 from rich.console import Console
 
 from dear.cli.output import table
-from dear.report.base_to_novel import Table
+from dear.report.grid import Grid
 
 RETRIEVAL_TASK = "travel-posters"
 SHOTS = 16
@@ -30,7 +30,7 @@ NOTES = (
 class Demo:
     """The result table (percent), the seconds that the runs took, and the report."""
 
-    table: Table
+    table: Grid
     seconds: float
     report: Path
     records: Path
@@ -65,9 +65,9 @@ def command_demo(
     from dear.evaluation.protocols.retrieval import Retrieval
     from dear.evaluation.resolve import MethodSetup
     from dear.methods.registry import DEFAULT_METHOD, FIT_METHOD, USUAL
-    from dear.report.base_to_novel import base_to_novel_table
     from dear.report.folder import read_folder
     from dear.report.html import write_report
+    from dear.report.protocols import tables_of
     from dear.roles.packaged import named_table
 
     options: dict[str, Any] = {"model": "tiny", "roles": roles, "seeds": (seed,), "shots": (SHOTS,)}
@@ -95,7 +95,7 @@ def command_demo(
         role_table=table.to_json(),
         notes=notes,
     )
-    return Demo(base_to_novel_table(records), seconds, report, folder)
+    return Demo(tables_of(records)[0], seconds, report, folder)
 
 
 def render_demo(result: Demo, console: Console) -> None:

@@ -120,7 +120,9 @@ def draw_few(
 
 
 def _require_images(dataset: Dataset, shots: int, classes: Sequence[int]) -> None:
-    """Raise DataError naming the first of some classes with too few training images, unless allowed."""
+    """Raise DataError naming the first of some classes with too few training images, unless allowed. A class
+    without any image, also to test on, is one by name alone.
+    """
     if shots < 1:
         raise DataError(f"{shots} shots per class: at least 1 is needed.")
     if dataset.allow_fewer or dataset.balance:
@@ -129,6 +131,8 @@ def _require_images(dataset: Dataset, shots: int, classes: Sequence[int]) -> Non
     for label in classes:
         if images[label] < shots:
             more = int((dataset.test.labels == label).sum())
+            if not images[label] and not more:
+                continue
             beside = f" ({more} more {'is' if more == 1 else 'are'} for testing)" if more else ""
             fewest = min(images[label] for label in classes)
             raise DataError(

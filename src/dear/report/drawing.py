@@ -7,13 +7,13 @@ import io
 import math
 import re
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
 
 from matplotlib import style
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch
@@ -72,10 +72,12 @@ class Drawing:
     @cached_property
     def svg(self) -> str:
         """The SVG for a page, with its namespace."""
-        stream = io.StringIO()
-        metadata = {"Date": None, "Creator": None, "Format": None, "Type": None}
-        with _drawing({**_STYLE, "svg.hashsalt": self.name}):
-            self._painted().savefig(stream, format="svg", transparent=True, metadata=metadata)
+        stream, figure = io.StringIO(), Figure(figsize=self.size, layout="constrained")
+        metadata = dict.fromkeys(("Date", "Creator", "Format", "Type"))
+        with warnings.catch_warnings(), style.context(["default", {**_STYLE, "svg.hashsalt": self.name}]):
+            warnings.filterwarnings("ignore", UNDRAWN, UserWarning)  # no user can change it
+            self.paint(figure)
+            figure.savefig(stream, format="svg", transparent=True, metadata=metadata)
         page = _for_page(stream.getvalue(), self.name, self.description, self.size[0])
         return printable(page, lines=True)
 
@@ -86,19 +88,6 @@ class Drawing:
     def standalone(self) -> str:
         """The SVG as a file: black on white, whatever shows it."""
         return self.svg.replace('style="', 'style="color: #000; background: #fff; ', 1)
-
-    def _painted(self) -> Figure:
-        figure = Figure(figsize=self.size, layout="constrained")
-        self.paint(figure)
-        return figure
-
-
-@contextmanager
-def _drawing(look: Mapping[str, Any]) -> Iterator[None]:
-    """The style of a figure; what no user can change is not warned of."""
-    with warnings.catch_warnings(), style.context(["default", dict(look)]):
-        warnings.filterwarnings("ignore", UNDRAWN, UserWarning)
-        yield
 
 
 def drawable(*counts: int) -> bool:
@@ -143,6 +132,34 @@ def concept_styles(concepts: Sequence[str]) -> dict[str, tuple[str, str]]:
         concept: (PALETTE[number % len(PALETTE)], MARKERS[number // len(PALETTE) % len(MARKERS)])
         for number, concept in enumerate(concepts)
     }
+
+
+def line_style(number: int, colors: int = len(PALETTE)) -> dict[str, Any]:
+    """The color and dashes of a line."""
+    return {"color": PALETTE[number % colors], "linestyle": DASHES[number // colors % len(DASHES)]}
+
+
+def describe(rows: Mapping[str, Mapping[str, float]], form: str = ".1f") -> str:
+    """Numbers by row and column in words, for readers who cannot see a figure; unknown ones are left out."""
+    return "; ".join(
+        f"{row}: " + ", ".join(f"{name} {value:{form}}" for name, value in values.items() if value == value)
+        for row, values in rows.items()
+    )
+
+
+def legend_below(
+    figure: Figure, columns: int, handles: Mapping[str, Artist] | None = None, **options: Any
+) -> None:
+    """One legend below all axes, of what they show or ``handles``, in as many columns as fit."""
+    found = {
+        label: handle
+        for axes in figure.axes
+        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)
+    }
+    keys = handles or found
+    room = int(figure.get_figwidth() * 14 / (6 + max(map(len, keys), default=0)))
+    options = {"fontsize": 9, "handlelength": 1.8, "ncols": max(1, min(columns, room))} | options
+    figure.legend([*keys.values()], [*keys], loc="outside lower center", **options)
 
 
 def plain_axes(axes: Axes, grid: Literal["x", "y"] = "y") -> None:

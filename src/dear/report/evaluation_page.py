@@ -20,6 +20,7 @@ from dear.evaluation.metrics import Bin, expected_error
 from dear.report.drawing import INK, NEUTRAL, PALETTE, Drawing, concept_styles, figure_files, plain_axes
 from dear.report.grid import csv_file
 from dear.report.html import render_page
+from dear.report.intervals import LEVEL, share_interval
 from dear.report.method_plots import training_curves
 from dear.report.mistakes import MistakesSection, shortened
 from dear.writing import output_folder, try_place
@@ -122,14 +123,31 @@ def write_evaluation_page(folder: Path, evaluation: Evaluation) -> tuple[Path, .
 
 def evaluation_html(evaluation: Evaluation, figures: Mapping[str, Drawing]) -> str:
     """The text of the page; a deterministic function of its input."""
+    mistakes, count = evaluation.mistakes.mistakes, len(evaluation.metrics)
+    low, high = share_interval(mistakes.total - mistakes.misclassified, mistakes.total)
     return render_page(
         "evaluation.html.j2",
         evaluation=evaluation,
         figures=figures,
-        mistakes=evaluation.mistakes.mistakes,
+        mistakes=mistakes,
+        accuracy=f"{100 * mistakes.accuracy:.1f}%, {LEVEL:.0%} interval {100 * low:.1f} to {100 * high:.1f}%",
+        columns=next((n for n in (4, 3, 5) if count % n != 1), 4),  # no tile alone in its row
         calibration_error=100 * expected_error(evaluation.bins),
+        direction=describe_calibration(evaluation.bins),
         selected_epoch=any("val" in epoch for epoch in evaluation.epochs),
     )
+
+
+def describe_calibration(bins: Sequence[Bin]) -> str:
+    """Whether the classifier is too confident or not confident enough, and by how much."""
+    images = sum(bin.images for bin in bins)
+    confidence = 100 * sum(bin.images * bin.confidence for bin in bins) / images
+    accuracy = 100 * sum(bin.images * bin.accuracy for bin in bins) / images
+    gap = f"by {abs(confidence - accuracy):.1f} points: its mean confidence is {confidence:.1f}%"
+    if f"{confidence:.1f}" == f"{accuracy:.1f}":
+        return f"Over all images its mean confidence equals its accuracy, {accuracy:.1f}%."
+    side = "overconfident" if confidence > accuracy else "underconfident"
+    return f"Over all images it is {side} {gap}, its accuracy {accuracy:.1f}%."
 
 
 def reliability_diagram(bins: Sequence[Bin]) -> Drawing:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dear.errors import DataError
+from dear.errors import DataError, without_surrogates
 from dear.evaluation.records import is_record_name, read_record
 from dear.limits import LimitError
 from dear.reading.files import ReadingError, walk_folders
@@ -100,12 +100,14 @@ def write_folder_report(
     folder: Path,
     out: Path | None = None,
     *,
-    title: str = "Results",
+    title: str | None = None,
     weights: str | None = None,
     mistakes_of: Sequence[str] = (),
 ) -> FolderReport:
-    """Write the report of a folder's records into ``out`` (its subfolder "report" if None);
-    ``mistakes_of`` names the methods whose mistakes are shown (if none, those there is room for).
+    """Write the report of a folder's records into ``out`` (its subfolder "report" if None).
+
+    ``title`` is by default the name of the folder. ``mistakes_of`` names the methods whose mistakes are
+    shown, by default the main one and zero-shot.
 
     Raises:
         DataError: for records that cannot be combined in one report.
@@ -113,6 +115,7 @@ def write_folder_report(
     """
     records = of_weights(read_folder(folder), weights)
     runs, _ = split_records(records)
+    title = title or without_surrogates(folder.resolve().name)
     page = report_page(title=title, records=records, notes=(SELECTION,), mistakes_of=mistakes_of)
     tables = page.tables
     markdown = "\n".join(grid.to_markdown() for grid in tables)

@@ -61,16 +61,24 @@ class Cell:
 
 @dataclass(frozen=True)
 class GridRow:
-    """A row; published numbers are never marked as best."""
+    """A row; published numbers are never marked as best. ``group`` is what the label begins with if rows
+    belong together: the data set.
+    """
 
     label: str
     cells: tuple[Cell | None, ...]
     published: bool = False
+    group: str = ""
 
     @property
     def title(self) -> str:
         """The label as shown."""
         return f"{self.label} (published)" if self.published else self.label
+
+    @property
+    def name(self) -> str:
+        """The title without the group."""
+        return self.title.removeprefix(f"{self.group}: ")
 
 
 @dataclass(frozen=True)
@@ -91,6 +99,24 @@ class Grid:
     rows: tuple[GridRow, ...]
     notes: tuple[str, ...] = ()
     spread: str = SEEDS
+
+    @property
+    def groups(self) -> dict[str, dict[str, GridRow]]:
+        """The rows by group and name; {} if they do not belong together."""
+        groups: dict[str, dict[str, GridRow]] = {}
+        for row in self.rows:
+            groups.setdefault(row.group, {})[row.name] = row
+        return {} if "" in groups else groups
+
+    @property
+    def is_marked(self) -> bool:
+        """True if a cell is marked as best."""
+        return any(cell and cell.mark for row in self.rows for cell in row.cells)
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the rows, of several groups each once."""
+        return list(dict.fromkeys(row.name for row in self.rows))
 
     def to_markdown(self) -> str:
         """Title, table and notes; the best in bold, the second in italics."""
@@ -122,62 +148,56 @@ class Grid:
         return text
 
     def to_csv(self) -> bytes:
-        """One line per row, with a column of spreads and one of seeds after each column of numbers. The
-        header says what the spreads are.
+        """One line per row, with a column of spreads and one of seeds after each column of numbers, and one
+        that says which rows are published if some are. The header says what the spreads are.
         """
-        from pandas import DataFrame
+        from pandas import DataFrame, Series
 
-        columns: dict[str, Any] = {
-            self.corner: [row.label for row in self.rows],
-            "published": ["yes" if row.published else "no" for row in self.rows],
-        }
-        table = DataFrame(columns)
-        for number, name in enumerate(self.columns):
-            cells = [row.cells[number] for row in self.rows]
-            table[name] = [cell and cell.mean for cell in cells]
-            table[f"{name}, {self.spread}"] = [cell and cell.spread for cell in cells]
-            table[f"{name} seeds"] = [cell and cell.seeds for cell in cells]
-            table[f"{name} seeds"] = table[f"{name} seeds"].astype("Int64")
-        return csv_file(table, "%.4f")
+        columns: dict[str, Any] = {self.corner: [row.label for row in self.rows]}
+        if any(row.published for row in self.rows):
+            columns["published"] = ["yes" if row.published else "no" for row in self.rows]
+        for name, cells in zip(
+            self.columns, zip(*(row.cells for row in self.rows), strict=True), strict=False
+        ):
+            columns[name] = [cell and cell.mean for cell in cells]
+            columns[f"{name}, {self.spread}"] = [cell and cell.spread for cell in cells]
+            columns[f"{name} seeds"] = Series([cell and cell.seeds for cell in cells], dtype="Int64")
+        return csv_file(DataFrame(columns), "%.4f")
 
     def render(self, console: Console) -> None:
         """Print the table for people."""
-        printed = RichTable(title=_escaped(self.title), title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
-        printed.add_column(_escaped(self.corner))
-        for name in self.columns:
-            printed.add_column(_escaped(name), justify="right")
+        title, corner, *columns = (escape(printable(t)) for t in (self.title, self.corner, *self.columns))
+        printed = RichTable(corner, title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
+        for name in columns:
+            printed.add_column(name, justify="right")
         for row in self.rows:
-            marks = {"best": "[bold]{}[/bold]"}
-            cells = (MISSING if c is None else marks.get(c.mark or "", "{}").format(c) for c in row.cells)
-            printed.add_row(_escaped(row.title), *cells)
+            cells = [MISSING if cell is None else str(cell) for cell in row.cells]
+            best = [cell is not None and cell.mark == "best" for cell in row.cells]
+            bold = [f"[bold]{text}[/bold]" if b else text for text, b in zip(cells, best, strict=True)]
+            printed.add_row(escape(printable(row.title)), *bold)
         console.print(printed)
         for note in self.notes:
             console.print(printable(note), markup=False)
 
 
-def _escaped(text: str) -> str:
-    """Text on one line in the markup of a terminal."""
-    return escape(printable(text))
-
-
 def marked(rows: Sequence[GridRow]) -> tuple[GridRow, ...]:
     """The rows with the best and second of each column marked among our own; equal as shown is a tie."""
-    ours = [row for row in rows if not row.published]
+    columns = [*zip(*(row.cells for row in rows if not row.published), strict=True)]
     marks: list[dict[float, Mark]] = []
-    for column in range(len(rows[0].cells) if rows else 0):
-        cells = [cell for row in ours if (cell := row.cells[column])]
-        values = sorted({round(cell.mean, DECIMALS) for cell in cells}, reverse=True)
+    for cells in columns:
+        values = [round(cell.mean, DECIMALS) for cell in cells if cell]
         names: tuple[Mark, ...] = ("best", "second")
         # The lowest is not marked second if there is nothing below it.
-        marks.append(dict(zip(values, names[: max(len(cells) - 1, 0)], strict=False)))
+        best = sorted({*values}, reverse=True)
+        marks.append(dict(zip(best, names[: max(len(values) - 1, 0)], strict=False)))
 
-    def with_marks(cells: Sequence[Cell | None]) -> tuple[Cell | None, ...]:
-        return tuple(
-            cell and replace(cell, mark=by_value.get(round(cell.mean, DECIMALS)))
-            for cell, by_value in zip(cells, marks, strict=True)
+    def with_marks(row: GridRow) -> GridRow:
+        cells = zip(row.cells, marks, strict=True)
+        return replace(
+            row, cells=tuple(c and replace(c, mark=m.get(round(c.mean, DECIMALS))) for c, m in cells)
         )
 
-    return tuple(row if row.published else replace(row, cells=with_marks(row.cells)) for row in rows)
+    return tuple(row if row.published else with_marks(row) for row in rows)
 
 
 def _latex_cell(cell: Cell | None) -> str:

@@ -1,4 +1,4 @@
-"""The report of run records: one self-contained HTML file, written atomically."""
+"""The report of run records: one self-contained HTML file, written atomically; and other pages."""
 
 import json
 import os
@@ -10,13 +10,15 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from dear.errors import DataError, printable
+from dear.backbone.choice import TINY
+from dear.errors import DataError, plural, printable
 from dear.evaluation.schema import part_of
 from dear.methods.registry import FROZEN
 from dear.report.drawing import Drawing
-from dear.report.grid import MISSING, Grid
+from dear.report.grid import MISSING, Cell, Grid
 from dear.report.method_plots import fusion_heat_map, mean_curves, mean_fusion_weights, training_curves
-from dear.report.protocols import Figure, base_to_novel, by_protocol, parts_of, retrieval, tables_of
+from dear.report.mistakes import Photo
+from dear.report.protocols import Figure, base_to_novel, parts_of, retrieval, tables_of
 from dear.report.records import (
     Record,
     data_set,
@@ -30,13 +32,24 @@ from dear.report.records import (
     settings_of,
 )
 from dear.report.roles_plots import head_role_map
-from dear.report.run_mistakes import RunMistakes, mistakes_by_part, mistakes_page
+from dear.report.run_mistakes import RunMistakes, describe_tests, mistakes_by_part, mistakes_page
 from dear.roles.settings import CoreMask
 from dear.writing import output_file
 
-MAIN, ILLUSTRATION = base_to_novel.NAME, retrieval.NAME
-"""The protocol that the page begins with; that whose records appear only in a section of the page."""
+ILLUSTRATION = retrieval.NAME
+"""The protocol whose records appear only in a section of the page."""
 PUBLISHED = "Numbers labelled published are the paper's; all others come from the run records."
+TOY = (
+    "The backbone is the tiny CLIP that comes with the package, a toy that knows drawings alone: none of "
+    "these numbers holds for photographs."
+)
+ABOUT = {
+    "base-to-novel": "A method learns from a few images of the base classes, half of a data set's, and is "
+    "tested on these and on the novel classes, which it has never seen.",
+    "few-shot": "A method learns from a few images of each class and is tested among all classes.",
+    "cross-dataset": "A method learns on one data set and is tested on others.",
+    "domain-generalization": "A method learns on one data set and is tested on the same classes elsewhere.",
+}
 OTHER_TOKENS_READ: dict[CoreMask, str] = {
     "exclusive": ", nor do these read the image (mask form exclusive)",
     "eq9": ", while these do read the image (mask form eq9)",
@@ -91,45 +104,36 @@ def report_page(
     Args:
         role_table: In its JSON form; by default that of the records, if they have one.
         timings: Steps and their seconds.
-        mistakes_of: The methods whose mistakes are shown; by default those there is room for.
+        mistakes_of: The methods whose mistakes are shown; by default the main one and zero-shot.
     """
     runs, illustrations = split_records(records)
-    groups = by_protocol(runs)
-    first = base_to_novel.headline(groups.get(MAIN, []))
-    by_method = grouped(first or runs, method_label)
+    tested = [run for run in runs if protocol(run) == base_to_novel.NAME]
+    by_method = grouped(base_to_novel.main_runs(tested) or runs, method_label)
     main, reference = _main_method(by_method), FROZEN if FROZEN in by_method else None
     role_table = role_table or role_table_of(runs)
-    variables = base_to_novel.page(first, main, reference) | retrieval.page(illustrations)
-    figures: dict[str, Figure] = dict(parts_of("figures", runs))
-    grids = tables_of(runs)
+    grids, figures = tables_of(runs), list[Figure](parts_of("figures", runs, reference))
     if any(row.published for grid in grids for row in grid.rows) or any(
         "published" in column for grid in grids for column in grid.columns
     ):
         notes = [PUBLISHED, *notes]
-    all_mistakes = mistakes_by_part(runs)
-    mistakes = mistakes_page(all_mistakes, runs, main, reference, mistakes_of)
+    parts = mistakes_by_part(runs)
+    mistakes = mistakes_page(parts, runs, main, reference, mistakes_of)
     losses, validated = (mean_curves(by_method[main], measure) for measure in ("loss", "val"))
     ends = {
         "fusion": fusion_heat_map(mean_fusion_weights(by_method[main])),
         "training": training_curves(losses, validated),
         "roles": head_role_map(role_table) if role_table else None,
     }
-    drawings = [
-        *variables.values(),
-        *(figure.drawing for figure in figures.values()),
-        *(mistakes.matrices(mistakes_of or [main]) if mistakes else []),
-        *ends.values(),
-    ]
     text = render_page(
         "report.html.j2",
-        **variables,
         **ends,
+        **_head([run for of_method in by_method.values() for run in of_method], main, reference, parts),
         title=title,
         missing=MISSING,
         main=main,
-        reference=reference,
-        grids=[grid for grid in grids if grid.name != MAIN],  # which has a section of its own
-        figures=figures,
+        grids=grids,
+        figures=grouped(figures, lambda figure: figure.grid),
+        retrieval=retrieval.page(illustrations),
         validated=bool(validated),
         role_source=_role_source(runs, role_table),
         other_tokens_read=_other_tokens_read(runs),
@@ -143,12 +147,63 @@ def report_page(
             for of_data in grouped(runs, data_set).values()
         ],
     )
-    return ReportPage(
-        text,
-        tuple(drawing for drawing in drawings if isinstance(drawing, Drawing)),
-        tuple(grids),
-        tuple(all_mistakes),
-    )
+    matrices = [
+        section.matrix
+        for methods in mistakes.get("datasets", {}).values()
+        for method in methods
+        if method in (mistakes_of or [main])
+        for _, section in methods[method]
+    ]
+    drawings = (*(figure.drawing for figure in figures), *matrices, *ends.values())
+    return ReportPage(text, tuple(filter(None, drawings)), tuple(grids), tuple(parts))
+
+
+def _head(
+    runs: Sequence[Record], main: str, reference: str | None, parts: Sequence[RunMistakes]
+) -> dict[str, Any]:
+    """What the page begins with: the verdict, tiles of the main method's measures, and what was tested."""
+    standing: dict[str, dict[str, Cell]] = next(iter(parts_of("standing", runs)))
+    measure, cells = [*standing.items()][-1]
+    verdict, highest = f"Some runs of {main} are missing, so it has no average.", ""
+    tiles = []
+    if main in cells:
+        verdict = f"{main} reaches {cells[main].mean:.1f}% {measure}"
+        if reference in cells and reference != main:
+            points = cells[main].mean - cells[reference].mean
+            side = "above" if points > 0 else "below"
+            verdict += f", {abs(points):.1f} points {side} {reference} ({cells[reference].mean:.1f}%)"
+        best = max(cells, key=lambda method: cells[method].mean)
+        if best != main:
+            highest = f"The highest here is that of {best}, {cells[best].mean:.1f}."
+        tiles = [
+            _tile(name, of[main], None if reference in (None, main) else of.get(str(reference)))
+            for name, of in standing.items()
+        ]
+    titles = distinct(data_set_title(run) for run in runs)
+    shots, seeds = (distinct(run.get(key) for run in runs if run.get(key)) for key in ("shots", "seed"))
+    counts = [plural(len(titles), "data set"), plural(len(seeds), "seed")]
+    if shots:
+        counts.insert(1, f"{' or '.join(map(str, shots))} training images per class")
+    return {
+        "reference": reference,
+        "verdict": verdict if verdict.endswith(".") else f"{verdict}.",
+        "highest": highest,
+        "tiles": tiles,
+        "about": ABOUT.get(protocol(runs[0]), ""),
+        "setting": ", ".join(counts),
+        "tests": describe_tests(parts, main) if len(titles) == 1 else [],
+        "toy": TOY if part_of(runs[0], "weights").get("model") == TINY else "",
+    }
+
+
+def _tile(name: str, ours: Cell, theirs: Cell | None) -> dict[str, str]:
+    points = "" if theirs is None else f"{ours.mean - theirs.mean:+.1f}".replace("-", "−")
+    return {
+        "name": name,
+        "value": f"{ours.mean:.1f}",
+        "points": points,
+        "reference": f"{theirs.mean:.1f}" if theirs else "",
+    }
 
 
 def role_table_of(records: Sequence[Record]) -> Mapping[str, Any] | None:
@@ -176,10 +231,8 @@ def _role_source(records: Sequence[Record], role_table: Mapping[str, Any] | None
 def _other_tokens_read(records: Sequence[Record]) -> str:
     """The clauses for the mask forms that runs used."""
     forms = distinct(settings_of(record, "method").get("core_mask") for record in records)
-    return (
-        "".join(OTHER_TOKENS_READ[form] for form in forms if form in OTHER_TOKENS_READ)
-        or (OTHER_TOKENS_READ["exclusive"])
-    )
+    clauses = [OTHER_TOKENS_READ[form] for form in forms if form in OTHER_TOKENS_READ]
+    return "".join(clauses) or OTHER_TOKENS_READ["exclusive"]
 
 
 def _provenance(records: Sequence[Record]) -> list[tuple[str, str]]:
@@ -213,6 +266,17 @@ def _joined(values: Sequence[Any]) -> str:
     return " | ".join(
         value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
         for value in values
+    )
+
+
+def write_photo_page(
+    path: Path, title: str, introduction: str, sections: Mapping[str, Sequence[Photo]]
+) -> Path:
+    """Write a page of photographs with their captions, each section under its heading, to one self-contained
+    file. `dear.report.mistakes.photo` makes a photograph. Raises OutputError.
+    """
+    return write_html(
+        path, render_page("photos.html.j2", title=title, introduction=introduction, sections=sections)
     )
 
 

@@ -1,12 +1,13 @@
 """The section of a page on what a classifier gets wrong: the confusion matrix, the most frequent confusions,
-the scores by class, the most confident mistakes. The report of runs and the page of `dear eval` share it.
+the scores by class, the most confident mistakes, and how photographs are shown. The report of runs and the
+page of `dear eval` share it.
 """
 
 import base64
 import io
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Int
@@ -107,8 +108,10 @@ class Mistakes:
         names = np.array(self.classes, dtype=object)
         pairs, examples = self.pairs, self.examples
         confusions = {
-            "class": names[pairs.label], "prediction": names[pairs.prediction], "images": pairs.images,
-        }  # fmt: skip
+            "class": names[pairs.label],
+            "prediction": names[pairs.prediction],
+            "images": pairs.images,
+        }
         mistakes = {
             "file": [title_of(example) for example in examples.itertuples()],
             "prediction": names[examples.prediction],
@@ -116,11 +119,8 @@ class Mistakes:
             "class": names[examples.label],
             "class_probability": examples.probability,
         }
-        return {
-            "classes.csv": self.class_scores(),
-            "confusions.csv": DataFrame(confusions),
-            "mistakes.csv": DataFrame(mistakes),
-        }
+        tables = {"classes": self.class_scores(), "confusions": confusions, "mistakes": mistakes}
+        return {f"{name}.csv": DataFrame(table) for name, table in tables.items()}
 
 
 def title_of(example: Any) -> str:
@@ -157,6 +157,24 @@ def _rows(run: ImagePredictions) -> DataFrame:
     return DataFrame(columns)
 
 
+class Photo(NamedTuple):
+    """A photograph of a page: its data ``url`` and ``alt`` text, and below it the ``captions`` (what it is ->
+    a text) and its ``title``.
+    """
+
+    url: str
+    title: str
+    captions: dict[str, str]
+    alt: str
+
+
+def photo(picture: Image.Image, title: str, captions: dict[str, str], alt: str) -> Photo:
+    """A photograph of a page, made small."""
+    small = picture.copy()
+    small.thumbnail((THUMBNAIL, THUMBNAIL))
+    return Photo(data_url(small, "JPEG", quality=80), title, captions, alt)
+
+
 @dataclass(frozen=True)
 class MistakesSection:
     """What a page shows of a classifier's mistakes.
@@ -165,8 +183,7 @@ class MistakesSection:
         matrix: The confusion matrix; None if there are many classes.
         classes: Scores by class.
         all_classes: How many classes have scores.
-        gallery: The most confident mistakes of different confusions whose images can be read: each its data
-            ``url``, ``title``, ``prediction`` and ``label`` with their probabilities, and ``alt``.
+        gallery: The most confident mistakes of different confusions whose images can be read.
         unreadable: How many of them cannot.
     """
 
@@ -174,7 +191,7 @@ class MistakesSection:
     matrix: Drawing | None
     classes: Grid
     all_classes: int
-    gallery: list[dict[str, str]]
+    gallery: list[Photo]
     unreadable: int
 
 
@@ -194,20 +211,19 @@ def mistakes_section(
         most_drawn: Classes up to which the matrix is drawn.
         worst: How many classes have a row, if not all.
     """
-    drawn, scores = len(mistakes.classes) <= most_drawn, mistakes.class_scores()
-    gallery = [
-        _thumbnail(example, picture, mistakes.classes)
-        for example, picture in zip(mistakes.examples.itertuples(), pictures, strict=False)
-        if picture is not None
-    ]
-    return MistakesSection(
-        mistakes,
-        confusion_map(mistakes.matrix(), mistakes.classes, name) if drawn else None,
-        classes_grid(scores, worst),
-        len(scores),
-        gallery,
-        len(pictures) - len(gallery),
-    )
+    scores, gallery = mistakes.class_scores(), []
+    for example, picture in zip(mistakes.examples.itertuples(), pictures, strict=False):
+        if picture is not None:
+            prediction, label = mistakes.classes[example.prediction], mistakes.classes[example.label]
+            captions = {
+                "prediction": f"{prediction} {_percent(example.confidence)}",
+                "class": f"{label} {_percent(example.probability)}",
+            }
+            gallery.append(photo(picture, title_of(example), captions, f"{label} taken for {prediction}"))
+    drawn = len(mistakes.classes) <= most_drawn
+    matrix = confusion_map(mistakes.matrix(), mistakes.classes, name) if drawn else None
+    missing = len(pictures) - len(gallery)
+    return MistakesSection(mistakes, matrix, classes_grid(scores, worst), len(scores), gallery, missing)
 
 
 def confusion_map(
@@ -284,19 +300,6 @@ def data_url(picture: Image.Image, image_format: str, **options: Any) -> str:
 def shortened(name: str, most: int = 26) -> str:
     """A class name that fits beside a figure."""
     return name if len(name) <= most else f"{name[: most - 1]}…"
-
-
-def _thumbnail(example: Any, picture: Image.Image, classes: Sequence[str]) -> dict[str, str]:
-    small = picture.copy()
-    small.thumbnail((THUMBNAIL, THUMBNAIL))
-    prediction, label = classes[example.prediction], classes[example.label]
-    return {
-        "url": data_url(small, "JPEG", quality=80),
-        "title": title_of(example),
-        "prediction": f"{prediction} {_percent(example.confidence)}",
-        "label": f"{label} {_percent(example.probability)}",
-        "alt": f"{label} taken for {prediction}",
-    }
 
 
 def _percent(share: float) -> str:

@@ -151,23 +151,24 @@ def _with_distinct_titles(records: Sequence[Record]) -> list[Record]:
     """The records with the name added to each title that several data sets share or that is the average's, to
     tell rows apart. Raises DataError if two titles with their names are the same.
     """
-    used = distinct(
-        (str(d["name"]), str(d.get("title") or d["name"])) for r in records for d in data_sets_of(r)
-    )
+
+    def use(dataset: Mapping[str, Any]) -> tuple[str, str]:
+        return str(dataset["name"]), str(dataset.get("title") or dataset["name"])
+
+    used = distinct(use(dataset) for record in records for dataset in data_sets_of(record))
     titles = [title for _, title in used]
     unique = {
         (name, title): f"{title} ({name})" if titles.count(title) > 1 or title == AVERAGE else title
         for name, title in used
     }
-    names_of = grouped(unique, lambda use: unique[use])
-    if same := [title for title, uses in names_of.items() if len({name for name, _ in uses}) > 1]:
-        raise DataError(
-            f"two data sets are both called {shown(same[0])}; rename one, or report them separately"
-        )
+    for title, uses in grouped(unique, unique.__getitem__).items():
+        if len({name for name, _ in uses}) > 1:
+            raise DataError(
+                f"two data sets are both called {shown(title)}; rename one, or report them separately"
+            )
 
     def titled(dataset: Mapping[str, Any]) -> Mapping[str, Any]:
-        title = unique[str(dataset["name"]), str(dataset.get("title") or dataset["name"])]
-        return dataset if title == (dataset.get("title") or dataset["name"]) else {**dataset, "title": title}
+        return {**dataset, "title": unique[use(dataset)]}
 
     return [
         {
@@ -190,11 +191,18 @@ def checked(records: Iterable[Record]) -> list[Record]:
     """
     records = readable(records)
 
-    def check(what: str, value: Callable[[Record], Any], group_of: Callable[[Record], Any]) -> None:
-        for group, runs in grouped(records, group_of).items():
-            _check_same(what, [value(run) for run in runs], group[0])
+    def check(
+        what: str, value: Callable[[Any], Any], group_of: Callable[[Any], str], items: Any = records
+    ) -> None:
+        for group, same in grouped(items, group_of).items():
+            _check_same(what, map(value, same), group)
 
-    everything, by_method = lambda _: ("",), lambda run: (method_label(run),)
+    def column_and_row(run: Record) -> str:
+        return f"{method_label(run)} on {data_set(run)}"
+
+    def everything(_: Record) -> str:
+        return ""
+
     check("protocols", protocol, everything)
     kind = protocol_class(protocol(records[0]))()
     for record in records:
@@ -203,23 +211,22 @@ def checked(records: Iterable[Record]) -> list[Record]:
                 raise DataError(f"{record_title(record)}: the {part} accuracy {share!r} is not a fraction")
     check("weights", lambda run: part_of(run, "weights", "sha256"), everything)
     uses = [dataset for record in records for dataset in data_sets_of(record)]
-    for name, same in grouped(uses, lambda dataset: dataset["name"]).items():
-        _check_same("data", [dataset.get("identity") for dataset in same], name)
+    check("data", lambda dataset: dataset.get("identity"), lambda dataset: str(dataset["name"]), uses)
     if kind.trained_on is not None:
         check("sources", data_set, everything)
     # That of shuffled roles names the seed that they were shuffled with, and has a table for each.
-    check("role tables", lambda run: re.sub(r"\(seed \d+\)", "", str(_source(run))), by_method)
+    check("role tables", lambda run: re.sub(r"\(seed \d+\)", "", str(_source(run))), method_label)
     with_table = [run for run in records if (run.get("roles") or {}).get("table")]
     for (label, _), runs in grouped(with_table, lambda run: (method_label(run), _source(run))).items():
         tables = distinct(run["roles"]["table"] for run in runs)  # equal ones need no closer look
         _check_same("role tables", map(_roles_by_head, tables), label)
-    check("rules of --select", lambda run: (run.get("selection") or {}).get("rule"), by_method)
+    check("rules of --select", lambda run: (run.get("selection") or {}).get("rule"), method_label)
     if not kind.several_shots:
-        check("numbers of shots", lambda run: run.get("shots"), by_method)
-    check("training", lambda run: settings_of(run, "train"), by_method)
+        check("numbers of shots", lambda run: run.get("shots"), method_label)
+    check("training", lambda run: settings_of(run, "train"), method_label)
     # A method may be published with other settings for each data set, but not for each seed.
-    check("settings", lambda run: settings_of(run, "method"), _column_and_row)
-    check("teachers", _teacher, _column_and_row)
+    check("settings", lambda run: settings_of(run, "method"), column_and_row)
+    check("teachers", _teacher, column_and_row)
     for runs in grouped(records, lambda run: (record_title(run), run.get("shots"))).values():
         if len(runs) > 1:
             raise DataError(
@@ -238,10 +245,6 @@ def settings_of(record: Record, part: str) -> dict[str, Any]:
     if part == "train":
         return {**asdict(TrainSettings()), **settings}
     return {**(asdict(method.settings()) if method else {}), **settings}
-
-
-def _column_and_row(record: Record) -> tuple[str, str]:
-    return method_label(record), data_set(record)
 
 
 def _source(record: Record) -> Any:

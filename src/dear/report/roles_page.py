@@ -1,15 +1,14 @@
 """The page of a role table: one self-contained HTML file, written atomically. Its pictures are small JPEGs,
-each once whatever the number of heads that show it, within a limit of the page's size.
+each once whatever the number of heads that show it.
 """
 
 import os
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float, UInt8
+from jaxtyping import Float
 from PIL import Image
 from torch import Tensor
 
@@ -19,15 +18,14 @@ from dear.report.html import render_page, write_html
 from dear.report.mistakes import data_url
 from dear.roles.ablation import LITTLE, LayerCurve
 from dear.roles.entropy import UNIT
-from dear.roles.pictures import HeadImages, Pictures
-from dear.roles.table import HeadRole, RoleTable
+from dear.roles.pictures import Pictures, RankedImage
+from dear.roles.table import Head, HeadRole, RoleTable
 from dear.roles.trust import doubts, share_mark
 
 ROLES = ("core", "other-specialized", "mixed", "generalization")
-MAX_BYTES = 6_000_000
-"""Bytes of a page that pictures may take as base64 text; everything else stays well below 4 MB."""
-ENCODINGS = ((64, 80), (56, 65), (48, 50), (32, 50))
-"""Sides in pixels and JPEG qualities, tried in turn until all pictures are within the limit."""
+SIDES = {3000: 64, 8000: 48, 10**9: 32}
+"""Pixels of a picture's side by how many pictures a page may have with it: about 7 MB at most."""
+QUALITY = 70
 OPACITY = 0.7
 """Of the black over the patch that a head attends to least."""
 
@@ -52,8 +50,7 @@ def roles_page(
     evidence: Mapping[str, Any] = table.get("evidence") or {}
     heads = table["heads"]
     roles = RoleTable.from_json(table, "the role table")
-    gallery = encode_pictures(pictures) if pictures else None
-    images = _images_by_head(pictures, gallery) if pictures and gallery else {}
+    images = _images_by_head(pictures) if pictures else {}
     return render_page(
         "roles.html.j2",
         source=table["source"],
@@ -65,7 +62,7 @@ def roles_page(
         layers=plots.ablation_curve(curve) if curve else None,
         little=LITTLE,
         pictures=pictures if images else None,
-        gallery=gallery,
+        thumbnails=_thumbnails(pictures) if pictures else {},
         roles=plots.head_role_map(table),
         concepts=plots.concept_map(table),
         entropy=plots.entropy_histogram(table),
@@ -101,82 +98,37 @@ def _head_row(head: Mapping[str, Any], images: Mapping[str, Any] | None) -> dict
     }
 
 
-@dataclass(frozen=True)
-class Gallery:
-    """Pictures as data URLs.
-
-    Attributes:
-        thumbnails: By the number of the image.
-        veils: For each head, masks over the first images of its row: black where the head does not look.
-        per_head: How many images of each side a head has; fewer than asked for if more do not fit.
-    """
-
-    thumbnails: dict[int, str]
-    veils: dict[tuple[int, int], list[str]]
-    per_head: int
+def _thumbnails(pictures: Pictures) -> dict[int, str]:
+    """The pictures as data URLs by their numbers; the more there are, the smaller."""
+    side = next(side for most, side in SIDES.items() if len(pictures.thumbnails) <= most)
+    urls = {}
+    for number, pixels in pictures.thumbnails.items():
+        picture = Image.fromarray(pixels.permute(1, 2, 0).numpy())
+        picture.thumbnail((side, side), Image.Resampling.LANCZOS)
+        urls[number] = data_url(picture, "JPEG", quality=QUALITY, optimize=True)
+    return urls
 
 
-def encode_pictures(pictures: Pictures, limit: int = MAX_BYTES) -> Gallery:
-    """Encode the pictures. Above the limit they become smaller, then fewer: half as many for each head, and
-    so on; at last none.
-    """
-    heads = pictures.heads
-    count = max((len(images.most) for images in heads.values()), default=0)
-    while count:
-        veils = {head: [_veil(grid) for grid in images.attention[:count]] for head, images in heads.items()}
-        veil_bytes = sum(len(url) for urls in veils.values() for url in urls)
-        numbers = sorted({number for images in heads.values() for number in image_numbers(images, count)})
-        for side, quality in ENCODINGS:
-            thumbnails = _encoded(pictures.thumbnails, numbers, side, quality, limit - veil_bytes)
-            if thumbnails is not None:
-                return Gallery(thumbnails, veils, count)
-        count //= 2
-    return Gallery({}, {}, 0)
+def _images_by_head(pictures: Pictures) -> dict[Head, dict[str, Any]]:
+    """For each head its images of most and of least, each with words, and masks over the first of most."""
 
+    def cells(side: Sequence[RankedImage]) -> list[dict[str, Any]]:
+        words = "{}: {:+.1f} standard deviations".format
+        return [
+            {"image": one.image, "words": without_surrogates(words(pictures.names[one.image], one.score))}
+            for one in side
+        ]
 
-def image_numbers(images: HeadImages, count: int) -> list[int]:
-    """The numbers of the images of a head, ``count`` of each side."""
-    return [scored.image for scored in (*images.most[:count], *images.least[:count])]
-
-
-def _images_by_head(pictures: Pictures, gallery: Gallery) -> dict[tuple[int, int], dict[str, Any]]:
-    """The images of each head on the page."""
-
-    def cell(image: int, score: float) -> dict[str, Any]:
-        words = f"{pictures.names[image]}: {score:+.1f} standard deviations"
-        return {"image": image, "words": without_surrogates(words)}
-
-    count = gallery.per_head
     return {
         head: {
-            "most": [cell(scored.image, scored.score) for scored in images.most[:count]],
-            "least": [cell(scored.image, scored.score) for scored in images.least[:count]],
-            "veils": list(zip((scored.image for scored in images.most), gallery.veils[head], strict=False)),
+            "most": cells(images.most),
+            "least": cells(images.least),
+            "veils": [
+                (one.image, _veil(grid)) for one, grid in zip(images.most, images.attention, strict=False)
+            ],
         }
         for head, images in pictures.heads.items()
-        if count
     }
-
-
-def _encoded(
-    thumbnails: Mapping[int, UInt8[Tensor, "3 side side"]],
-    numbers: Iterable[int],
-    side: int,
-    quality: int,
-    limit: int,
-) -> dict[int, str] | None:
-    """Thumbnails as data URLs, or None above the limit."""
-    urls: dict[int, str] = {}
-    total = 0
-    for number in numbers:
-        picture = Image.fromarray(thumbnails[number].permute(1, 2, 0).numpy())
-        if picture.width > side:
-            picture = picture.resize((side, side), Image.Resampling.LANCZOS)
-        urls[number] = data_url(picture, "JPEG", quality=quality, optimize=True)
-        total += len(urls[number])
-        if total > limit:
-            return None
-    return urls
 
 
 def _veil(grid: Float[Tensor, "row column"]) -> str:

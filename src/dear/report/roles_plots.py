@@ -3,7 +3,7 @@ layer carry, the map of phrases.
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,7 @@ from dear.report.drawing import (
     concept_styles,
     draw_cell,
     drawable,
+    legend_below,
 )
 from dear.roles.ablation import LITTLE, Ablated, LayerCurve
 from dear.roles.entropy import UNIT
@@ -37,8 +38,7 @@ def head_role_map(table: Mapping[str, Any]) -> Drawing:
     heads: Sequence[Mapping[str, Any]] = table["heads"]
     if not heads:
         raise DataError("the role table has no heads; there is nothing to draw")
-    layers = sorted({int(head["layer"]) for head in heads})
-    columns = range(max(int(head["head"]) for head in heads) + 1)
+    layers, columns = _layers_and_columns(heads)
     core = [head.get("attribute") for head in heads if head["role"] == "core"]
     attributes = dict.fromkeys(map(str, [*(table.get("attributes") or ()), *core]))
     colors = {name: PALETTE[number % len(PALETTE)] for number, name in enumerate(attributes)}
@@ -52,16 +52,22 @@ def head_role_map(table: Mapping[str, Any]) -> Drawing:
             draw_cell(axes, x, y, color)
             text: dict[str, Any] = {"ha": "center", "va": "center", "color": _readable_on(color)}
             axes.text(x, y - (0.14 if share else 0), word, fontsize=9 if width > 0.8 else 8, **text)
-            if share:
-                axes.text(x, y + 0.22, share, fontsize=8 if width > 0.8 else 7, **text)
-        keys = [Patch(color=color, label=attribute) for attribute, color in colors.items()]
-        keys += [Patch(color=ROLE_COLORS[role], label=role) for role in ROLE_COLORS]
-        figure.legend(handles=keys, loc="outside lower center", ncols=4, handlelength=1.1, handleheight=1.0)
+            axes.text(x, y + 0.22, share, fontsize=8 if width > 0.8 else 7, **text)
+        colored_legend(figure, {**colors, **{role: ROLE_COLORS[role] for role in ROLE_COLORS}})
 
     rows = -(-(len(attributes) + len(ROLE_COLORS)) // 4)
     size = (max(0.9 + width * len(columns), 5.2), 0.8 + 0.56 * len(layers) + 0.24 * rows)
+    words = _words(heads, lambda head: head.get("attribute") or head["role"])
+    return Drawing("roles", f"Role of each attention head. {words}.", size, paint)
 
-    return Drawing("roles", _role_words(heads), size, paint)
+
+def _layers_and_columns(heads: Sequence[Mapping[str, Any]]) -> tuple[list[int], range]:
+    layers = sorted({int(head["layer"]) for head in heads})
+    return layers, range(max(int(head["head"]) for head in heads) + 1)
+
+
+def _words(heads: Sequence[Mapping[str, Any]], word: Callable[[Mapping[str, Any]], Any]) -> str:
+    return "; ".join(f"layer {head['layer']} head {head['head']}: {word(head)}" for head in heads)
 
 
 def _head_cell(head: Mapping[str, Any], colors: Mapping[str, str]) -> tuple[str, str, str]:
@@ -86,59 +92,45 @@ def _readable_on(color: str) -> str:
     return "#111111" if (luminance + 0.05) / 0.056 > 1.05 / (luminance + 0.05) else "#FFFFFF"
 
 
-def _role_words(heads: Sequence[Mapping[str, Any]]) -> str:
-    words = "; ".join(
-        f"layer {head['layer']} head {head['head']}: {head.get('attribute') or head['role']}"
-        for head in heads
-    )
-    return f"Role of each attention head. {words}."
-
-
 def concept_map(table: Mapping[str, Any]) -> Drawing | None:
     """Heads as bars of their distribution over concepts: layers down, heads across. None without."""
     heads = [head for head in table["heads"] if head.get("share")]
-    if not heads:
-        return None
     order = concept_order(table)
-    styles = concept_styles(order)
-    colors = {concept: color for concept, (color, _) in styles.items()}
-    hatches = {concept: None if marker == MARKERS[0] else "////" for concept, (_, marker) in styles.items()}
     concepts = [concept for concept in order if any(head["share"].get(concept) for head in heads)]
-    if not drawable(len(heads), -(-len(concepts) // CHEAP)):
+    if not heads or not drawable(len(heads), -(-len(concepts) // CHEAP)):
         return None
-    layers = sorted({int(head["layer"]) for head in heads})
-    columns = range(max(int(head["head"]) for head in heads) + 1)
+    styles = concept_styles(order)
+    looks: dict[str, dict[str, Any]] = {
+        c: {
+            "facecolor": styles[c][0],
+            "hatch": None if styles[c][1] == MARKERS[0] else "////",
+            "edgecolor": "white",
+        }
+        for c in concepts
+    }
+    layers, columns = _layers_and_columns(heads)
 
     def paint(figure: Figure) -> None:
-        axes = figure.add_subplot()
+        axes = cell_axes(figure, [*map(str, columns)], [*map(str, layers)], "head", "layer")
         for head in heads:
             x, y = int(head["head"]) - 0.45, layers.index(int(head["layer"]))
             for concept in concepts:
-                width = 0.9 * float(head["share"].get(concept, 0))
-                if width:
-                    axes.barh(
-                        y, width, 0.6, left=x, color=colors[concept], hatch=hatches[concept],
-                        edgecolor="white", linewidth=0.3,
-                    )  # fmt: skip
+                if width := 0.9 * float(head["share"].get(concept, 0)):
+                    axes.barh(y, width, 0.6, left=x, linewidth=0.3, **looks[concept])
                     x += width
-        axes.set_xlim(-0.6, len(columns) - 0.4)
-        axes.set_ylim(len(layers) - 0.5, -0.5)
-        axes.set_xticks(list(columns))
-        axes.set_yticks(range(len(layers)), [str(layer) for layer in layers])
-        axes.set_xlabel("head")
-        axes.set_ylabel("layer")
-        axes.tick_params(length=0)
-        axes.spines[:].set_visible(False)
-        keys = [
-            Patch(facecolor=colors[concept], edgecolor="white", hatch=hatches[concept], label=concept)
-            for concept in concepts
-        ]
-        figure.legend(handles=keys, loc="outside lower center", ncols=6, handlelength=1.4, fontsize=9)
+        keys = {concept: Patch(**looks[concept]) for concept in concepts}
+        legend_below(figure, 6, keys, handlelength=1.4)
 
-    words = "; ".join(f"layer {h['layer']} head {h['head']}: {h['concept']}" for h in heads)
-    size = (max(0.9 + 0.62 * len(columns), 5.6), 0.9 + 0.4 * len(layers) + 0.24 * -(-len(concepts) // 6))
+    words = _words(heads, lambda head: head["concept"])
+    size = (max(0.9 + 0.5 * len(columns), 5.2), 0.9 + 0.4 * len(layers) + 0.24 * -(-len(concepts) // 4))
     text = f"Distribution over concepts of each head, by dominant concept. {words}."
     return Drawing("concepts", text, size, paint)
+
+
+def colored_legend(figure: Figure, colors: Mapping[str, str]) -> None:
+    """A legend of colored squares below a figure."""
+    keys = {label: Patch(color=color) for label, color in colors.items()}
+    legend_below(figure, 4, keys, handlelength=1.1, handleheight=1.0)
 
 
 def entropy_histogram(table: Mapping[str, Any]) -> Drawing | None:
@@ -152,19 +144,16 @@ def entropy_histogram(table: Mapping[str, Any]) -> Drawing | None:
     edges = np.linspace(0, max(*values, 0.1) * 1.0001, 17)
     thresholds = [float(value) for value in (table.get("evidence") or {}).get("thresholds") or ()]
     colors = {"core": CORE, **ROLE_COLORS}
-    words = {"core": "core", **ROLE_WORDS}
 
     def paint(figure: Figure) -> None:
         axes = figure.add_subplot()
         groups = [[v for v, h in zip(values, heads, strict=True) if h["role"] == role] for role in colors]
-        style: dict[str, Any] = {"color": [*colors.values()], "label": [*words.values()], "rwidth": 0.92}
-        axes.hist(groups, edges.tolist(), stacked=True, **style)
+        axes.hist(groups, edges.tolist(), stacked=True, color=[*colors.values()], rwidth=0.92)
         for threshold in thresholds:
             axes.axvline(threshold, color=INK, linestyle="--", linewidth=1)
-        axes.set_xlabel(f"concept entropy ({UNIT})")
-        axes.set_ylabel("heads")
+        axes.set(xlabel=f"concept entropy ({UNIT})", ylabel="heads")
         axes.spines[["top", "right"]].set_visible(False)
-        figure.legend(loc="outside upper center", ncols=4, handlelength=1.1, handleheight=1.0)
+        colored_legend(figure, {ROLE_WORDS.get(role, role): color for role, color in colors.items()})
 
     bounds = " and ".join(f"{threshold:.2f}" for threshold in thresholds)
     limits = f" Thresholds at {bounds}." if bounds else ""
@@ -177,44 +166,37 @@ def ablation_curve(curve: LayerCurve) -> Drawing:
     zero-shot accuracies, if they are known.
     """
     layers = [point.layer for point in curve.layers]
-    has_accuracy = curve.whole is not None
-    lines: list[tuple[list[Ablated], str, str, str]] = [
-        ([point.alone for point in curve.layers], PALETTE[0], "o", "without its heads"),
-        (
-            [point.onwards for point in curve.layers],
-            PALETTE[4], "s", "without its heads and those of all later layers",
-        ),
-    ]  # fmt: skip
+    lines = {
+        "without its heads": ([point.alone for point in curve.layers], PALETTE[0], "o"),
+        "and without those of later layers": ([point.onwards for point in curve.layers], PALETTE[4], "s"),
+    }
+    # By its unit: the number of a point, and the dashed line.
+    panels: dict[str, tuple[Callable[[Ablated], float], float]] = {
+        "lost of the embedding (%)": (lambda point: 100 * point.lost, 100 * LITTLE)
+    }
+    if curve.whole is not None:
+        panels["zero-shot accuracy (%)"] = (lambda point: 100 * (point.accuracy or 0.0), 100 * curve.whole)
 
     def paint(figure: Figure) -> None:
-        panels = figure.subplots(1, 2 if has_accuracy else 1, squeeze=False)[0]
-        for points, color, marker, label in lines:
-            lost = [100 * point.lost for point in points]
-            panels[0].plot(layers, lost, color=color, marker=marker, label=label)
-            if has_accuracy:
-                accuracy = [100 * (point.accuracy or 0.0) for point in points]
-                panels[1].plot(layers, accuracy, color=color, marker=marker)
-        panels[0].axhline(100 * LITTLE, color=NEUTRAL, linestyle="--", linewidth=1)
-        panels[0].set_ylabel("lost of the embedding (%)")
-        if has_accuracy:
-            panels[1].axhline(100 * (curve.whole or 0.0), color=NEUTRAL, linestyle="--", linewidth=1)
-            panels[1].set_ylabel("zero-shot accuracy (%)")
-        for axes in panels:
+        all_axes = figure.subplots(1, len(panels), squeeze=False)[0]
+        for axes, (unit, (number, dashed)) in zip(all_axes, panels.items(), strict=True):
+            for label, (points, color, marker) in lines.items():
+                axes.plot(layers, [*map(number, points)], color=color, marker=marker, label=label)
+            axes.axhline(dashed, color=NEUTRAL, linestyle="--", linewidth=1)
             for layer in curve.which:
                 axes.axvspan(layer - 0.5, layer + 0.5, color=NEUTRAL, alpha=0.15, linewidth=0)
-            axes.set_xticks(layers[:: 1 if len(layers) <= 12 else 2])
-            axes.set_xlim(layers[0] - 0.5, layers[-1] + 0.5)
+            axes.set_xticks(layers[:: 1 if len(layers) <= 8 else 2])
+            axes.set(xlim=(layers[0] - 0.5, layers[-1] + 0.5), xlabel="layer", ylabel=unit)
             axes.set_ylim(bottom=-2)
-            axes.set_xlabel("layer")
             axes.spines[["top", "right"]].set_visible(False)
-        figure.legend(loc="outside upper center", ncols=2)
+        legend_below(figure, 2)
 
     words = "; ".join(
         f"layer {point.layer}: {100 * point.alone.lost:.0f}%, with later ones {100 * point.onwards.lost:.0f}%"
         for point in curve.layers
     )
     text = f"Share of the embedding that is lost without the heads of a layer. {words}."
-    return Drawing("layers", text, (7.6 if has_accuracy else 5.8, 3.1), paint)
+    return Drawing("layers", text, (5.7 if len(panels) > 1 else 5.2, 3.1), paint)
 
 
 def phrase_map(table: Mapping[str, Any]) -> Drawing | None:
@@ -243,10 +225,10 @@ def phrase_map(table: Mapping[str, Any]) -> Drawing | None:
             middle = (float(np.median(x)), float(np.median(y)))
             axes.annotate(concept, middle, ha="center", va="center", fontsize=10, fontweight="bold")
         axes.set_axis_off()
-        figure.legend(loc="outside lower center", ncols=6, fontsize=9, handletextpad=0.2, columnspacing=1.0)
+        legend_below(figure, 6, handletextpad=0.2, columnspacing=1.0)
 
     words = ", ".join(f"{concept} {count}" for concept, count in counts.most_common())
-    return Drawing("phrases", f"Map of {len(points)} phrases by concept: {words}.", (7.2, 5.6), paint)
+    return Drawing("phrases", f"Map of {len(points)} phrases by concept: {words}.", (5.7, 5.0), paint)
 
 
 def concept_order(table: Mapping[str, Any]) -> list[str]:

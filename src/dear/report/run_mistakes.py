@@ -1,15 +1,13 @@
 """The mistakes of runs in their report: those of several seeds together, by data set, part and method.
 
-A matrix for each part, method and data set would make a page of many runs heavy: 12 data sets and 16 methods
-have 384. So a page shows 32 at most, as many as 16 methods have on the two halves of one data set, and then
-those of fewer methods: of the page's method and the one it is compared with, then of the page's method alone.
-The reader can name others (``dear report --mistakes-of``); all numbers are in the tables. [ours]
+A page shows the page's method and the one it is compared with, 32 parts at most: a matrix for each part,
+method and data set would make a page of many runs heavy, for 12 data sets and 16 methods have 384. The reader
+can name others (``dear report --mistakes-of``); all numbers are in the tables. [ours]
 """
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,16 +20,17 @@ from PIL import Image
 from dear.data.images.decode import as_image, decode, read_image
 from dear.data.loading import of_world
 from dear.data.world.tasks import WorldImages, load_task
-from dear.errors import DataError, DearError, without_surrogates
+from dear.errors import DataError, DearError, plural, without_surrogates
 from dear.evaluation.predictions import list_parts, load_predictions
-from dear.report.drawing import Drawing
 from dear.report.grid import csv_file
+from dear.report.intervals import LEVEL, share_interval
 from dear.report.mistakes import Mistakes, MistakesSection, find_mistakes, mistakes_section
 from dear.report.records import (
     Record,
     data_set,
     data_set_title,
     distinct,
+    grouped,
     method_label,
     protocol,
     record_title,
@@ -76,6 +75,13 @@ class RunMistakes(NamedTuple):
     seeds: int
     mistakes: Mistakes
 
+    @property
+    def slug(self) -> str:
+        """The name of its matrix and of that's files."""
+        method = self.method.replace("++", "pp").replace("+", "-plus")
+        words = f"confusion {self.dataset} {self.part.split()[0]} {method}".lower()
+        return re.sub(r"[^a-z0-9]+", "-", words).strip("-")[:LONGEST_NAME]
+
     def section(self, name: str) -> MistakesSection:
         """The section of the page; ``name`` is that of the matrix."""
         pictures = [self._picture(example) for example in self.mistakes.examples.itertuples()]
@@ -111,12 +117,19 @@ def mistakes_by_part(records: Iterable[Record]) -> list[RunMistakes]:
 
     Raises DataError for a damaged file and for runs of one method on different test images or classes.
     """
-    groups = defaultdict[tuple[Any, ...], list[Record]](list)
-    for record in records:
-        for part in list_parts(record["predictions"]) if record.get("predictions") else ():
-            key = protocol(record), data_set(record), part, method_label(record), record.get("shots")
-            groups[key].append(record)
-    return [_over_seeds(part, runs) for (_, _, part, *_), runs in groups.items()]
+    with_parts = [
+        (part, record)
+        for record in records
+        if record.get("predictions")
+        for part in list_parts(record["predictions"])
+    ]
+
+    def together(item: tuple[str, Record]) -> tuple[Any, ...]:
+        part, run = item
+        return part, protocol(run), data_set(run), method_label(run), run.get("shots")
+
+    groups = grouped(with_parts, together)
+    return [_over_seeds(part, [run for _, run in runs]) for (part, *_), runs in groups.items()]
 
 
 def _over_seeds(part: str, runs: Sequence[Record]) -> RunMistakes:
@@ -139,40 +152,17 @@ def _over_seeds(part: str, runs: Sequence[Record]) -> RunMistakes:
     )
 
 
-@dataclass(frozen=True)
-class MistakesPage:
-    """What the page of some runs shows of their mistakes.
-
-    Attributes:
-        datasets: By data set (and protocol, if there are several) the methods, and the parts of each.
-        at_shots: True if the runs are of several numbers of shots.
-        methods: The methods shown.
-        hidden: The methods that the page has no room for.
-        without: Methods with a run that has no predictions beside its record.
-    """
-
-    datasets: Mapping[str, Mapping[str, list[tuple[RunMistakes, MistakesSection]]]]
-    at_shots: bool
-    methods: list[str]
-    hidden: list[str]
-    without: list[str]
-
-    def matrices(self, methods: Collection[str]) -> list[Drawing]:
-        """The confusion matrices of some methods."""
-        by_method = (item for parts in self.datasets.values() for item in parts.items())
-        sections = [section for method, parts in by_method if method in methods for _, section in parts]
-        return [section.matrix for section in sections if section.matrix is not None]
-
-
 def mistakes_page(
     parts: Sequence[RunMistakes],
     records: Sequence[Record],
     main: str,
     reference: str | None,
     requested: Sequence[str] = (),
-) -> MistakesPage | None:
-    """What the page shows of the mistakes of some records, or None if no run has predictions. With several
-    numbers of shots, the largest is used.
+) -> dict[str, Any]:
+    """What the page shows of the mistakes of some records: ``datasets``, by data set (and protocol, if there
+    are several) the sections of each method's parts; the ``shown`` methods, the ``hidden`` ones that there is
+    no room for, and those ``without`` predictions; {} if no run has predictions. With several numbers of
+    shots, the largest is used.
 
     Raises DataError for a requested method without predictions.
     """
@@ -183,45 +173,44 @@ def mistakes_page(
             f"those that do are of {', '.join(methods) or 'no method'}."
         )
     if not parts:
-        return None
-    most_shots = defaultdict[tuple[str, ...], int](int)
-    for part in parts:
-        key = part.protocol, part.dataset, part.method
-        most_shots[key] = max(most_shots[key], part.shots)
-    at_most = [part for part in parts if part.shots == most_shots[part.protocol, part.dataset, part.method]]
-    counts = Counter(part.method for part in at_most)
-    selections = [[*requested]] if requested else [methods, [main, str(reference)]]
-    fitting = [some for some in selections if requested or 0 < sum(counts[m] for m in some) <= MAX_PARTS]
-    selected = fitting[0] if fitting else [main]
+        return {}
+    runs_of = grouped(parts, lambda part: (part.protocol, part.dataset, part.method))
+    most_shots = {key: max(part.shots for part in some) for key, some in runs_of.items()}
+    at_most = [p for p in parts if p.shots == most_shots[p.protocol, p.dataset, p.method]]
+    selected = requested or [main, str(reference)]
     visible = [part for part in at_most if part.method in selected] or at_most
+    visible = visible if requested else visible[:MAX_PARTS]
     several_protocols = len({part.protocol for part in parts}) > 1
-    names: set[str] = set()
     datasets = defaultdict[str, dict[str, list[tuple[RunMistakes, MistakesSection]]]](dict)
-    for runs in visible if requested else visible[:MAX_PARTS]:
+    names = Counter[str]()
+    for runs in visible:
         title = f"{runs.title}, {runs.protocol}" if several_protocols else runs.title
-        section = runs.section(_matrix_name(runs, names))
+        names[name := runs.slug] += 1
+        section = runs.section(name if names[name] == 1 else f"{name}-{names[name]}")
         datasets[title].setdefault(runs.method, []).append((runs, section))
-    shown = distinct(method for of_title in datasets.values() for method in of_title)
-    return MistakesPage(
-        datasets,
-        len({part.shots for part in parts}) > 1,
-        shown,
-        [method for method in methods if method not in shown],
-        distinct(method_label(record) for record in records if not record.get("predictions")),
-    )
+    shown = distinct(method for by_method in datasets.values() for method in by_method)
+    return {
+        "datasets": datasets,
+        "at_shots": len({part.shots for part in parts}) > 1,
+        "shown": shown,
+        "hidden": [method for method in methods if method not in shown],
+        "without": distinct(method_label(record) for record in records if not record.get("predictions")),
+    }
 
 
-def _matrix_name(runs: RunMistakes, names: set[str]) -> str:
-    """The name of a matrix and of its files, which is added to the names in use."""
-    method = runs.method.replace("++", "pp").replace("+", "-plus")
-    words = f"confusion {runs.dataset} {runs.part.split()[0]} {method}".lower()
-    name = base = re.sub(r"[^a-z0-9]+", "-", words).strip("-")[:LONGEST_NAME]
-    number = 1
-    while name in names:
-        number += 1
-        name = f"{base}-{number}"
-    names.add(name)
-    return name
+def describe_tests(parts: Iterable[RunMistakes], method: str) -> list[str]:
+    """For each data set and part, how many test images there are, and the accuracy of a method with its
+    interval: that of Wilson, for as many images as there are, over seeds too.
+    """
+    lines = []
+    for runs in (part for part in parts if part.method == method):
+        images, accuracy = runs.mistakes.total // runs.seeds, runs.mistakes.accuracy
+        low, high = share_interval(round(accuracy * images), images)
+        lines.append(
+            f"{plural(images, 'test image')} of {runs.title} ({runs.part}): {100 * accuracy:.1f}% right "
+            f"({LEVEL:.0%} interval {100 * low:.1f} to {100 * high:.1f}%)"
+        )
+    return lines
 
 
 def mistakes_files(parts: Iterable[RunMistakes]) -> dict[str, bytes]:

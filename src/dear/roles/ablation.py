@@ -188,7 +188,7 @@ class LayerCurve:
         if not self.carry_little:
             return None
         return (
-            "Roles will do little, for the analysed heads carry little of the embedding: with those of "
+            "Roles will do little, for the analyzed heads carry little of the embedding: with those of "
             f"{layers_in_words(self.which)} replaced by their means over the images, "
             f"{100 * self.analysed.lost:.0f}% of it is lost (below {100 * LITTLE:.0f}%)."
         )

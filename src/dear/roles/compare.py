@@ -4,8 +4,8 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dear.errors import RoleTableError
-from dear.roles.table import HeadRole, RoleTable
+from dear.errors import RoleTableError, plural
+from dear.roles.table import RoleTable
 
 
 @dataclass(frozen=True)
@@ -91,44 +91,36 @@ def compare(first: RoleTable, second: RoleTable, *, heads: bool = False) -> Comp
     Raises RoleTableError if they share no layer, if a head of a shared layer is missing in one, or if no
     head has a concept in both.
     """
-    shared = {h.layer for h in first.heads} & {h.layer for h in second.heads}
-    if not shared:
-        raise RoleTableError(
-            f"the tables have no layer in common: {first.source!r} covers {_covered(first)}, "
-            f"{second.source!r} {_covered(second)}."
-        )
+    shared = {head.layer for head in first.heads} & {head.layer for head in second.heads}
     ours, theirs = ({(h.layer, h.head): h for h in t.heads if h.layer in shared} for t in (first, second))
+    if not shared:
+        raise RoleTableError(f"the tables {first.source!r} and {second.source!r} have no layer in common.")
     if odd := sorted(ours.keys() ^ theirs.keys()):
         lacking = second if odd[0] in ours else first
         raise RoleTableError(
-            f"the role table {lacking.source!r} lacks {len(odd)} heads of layers in the other table; the "
-            f"first is layer {odd[0][0]} head {odd[0][1]}. Build both for the same model and layers."
+            f"the role table {lacking.source!r} lacks {plural(len(odd), 'head')} of layers in the other "
+            f"table; the first is layer {odd[0][0]} head {odd[0][1]}. "
+            "Build both for the same model and layers."
         )
     pairs = [(ours[head], theirs[head]) for head in ours]
     with_concepts = [(a.concept, b.concept) for a, b in pairs if a.concept and b.concept]
     if not with_concepts:
         raise RoleTableError("no head has a concept in both tables.")
+    listed = [HeadPair(a.layer, a.head, a.concept, b.concept, a.role, b.role) for a, b in pairs if heads]
     return Comparison(
         first=first.source,
         second=second.source,
         concepts=agreement(*zip(*with_concepts, strict=True)),
         roles=agreement([a.role for a, _ in pairs], [b.role for _, b in pairs]),
-        entropy=_mean_entropy([(b.role, a) for a, b in pairs]),
-        own_entropy=_mean_entropy([(a.role, a) for a, _ in pairs]),
-        heads=tuple(
-            HeadPair(a.layer, a.head, a.concept, b.concept, a.role, b.role) for a, b in pairs if heads
-        ),
+        entropy=_mean_entropy([(b.role, a.entropy) for a, b in pairs]),
+        own_entropy=_mean_entropy([(a.role, a.entropy) for a, _ in pairs]),
+        heads=tuple(listed),
     )
 
 
-def _mean_entropy(heads: Sequence[tuple[str, HeadRole]]) -> dict[str, float]:
+def _mean_entropy(heads: Sequence[tuple[str, float | None]]) -> dict[str, float]:
     entropies: dict[str, list[float]] = {}
-    for role, head in heads:
-        if head.entropy is not None:
-            entropies.setdefault(role, []).append(head.entropy)
+    for role, entropy in heads:
+        if entropy is not None:
+            entropies.setdefault(role, []).append(entropy)
     return {role: sum(values) / len(values) for role, values in sorted(entropies.items())}
-
-
-def _covered(table: RoleTable) -> str:
-    layers = sorted({h.layer for h in table.heads})
-    return f"{len(table.heads)} heads of layers {', '.join(map(str, layers)) or 'none'}"

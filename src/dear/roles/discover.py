@@ -16,7 +16,7 @@ from dear.backbone.clip import Clip
 from dear.backbone.head_contributions import Convention
 from dear.data.dataset import Dataset, Images
 from dear.data.fewshot import Subset
-from dear.errors import DataError, SettingsError, warn
+from dear.errors import DataError, SettingsError, plural, warn
 from dear.progress import Progress, silent
 from dear.roles.ablation import layer_curve
 from dear.roles.build import build_table, require_concepts
@@ -160,7 +160,9 @@ def discover_at_hand(clip: Clip, dataset: Dataset, progress: Progress = silent) 
     table = discover(clip, images, usual_pool(clip), facts={"data": dataset.name}, progress=progress)
     lines = doubts(table, layer_curve(clip, images, analysed_layers(clip), progress=progress))
     if len(images) < FEW_IMAGES:
-        lines.insert(0, f"{len(images)} images are few to find roles from (below {FEW_IMAGES}).")
+        lines.insert(
+            0, f"{plural(len(images), 'image')} may be too few to find roles from (below {FEW_IMAGES})."
+        )
     for line in lines:
         warn(f"roles: {line}")
     return table

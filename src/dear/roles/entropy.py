@@ -4,25 +4,21 @@ other roles, for the paper's ablations of the quantile q and of K core attribute
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from typing import Any
 
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from dear.errors import DataError, RoleTableError, SettingsError
+from dear.errors import DataError, RoleTableError, SettingsError, plural
 from dear.roles.table import Head, HeadRole, Role, RoleTable
 
 UNIT = "nats"
 """Of `concept_entropy`, for all that print it."""
 STYLE = "style"
 """The concept whose specialised heads the paper counts as Generalization heads."""
-
-MOST_PHRASES = 100
-"""Phrases up to which their shares, rounded to four digits, tell their numbers: n / N and m / M differ by at
-least 1 / (N M).
-"""
 
 
 @dataclass(frozen=True)
@@ -52,56 +48,20 @@ def nearest_centroid(
     return (phrases.to(centroids) @ centroids.T).argmax(dim=1)
 
 
-def concept_entropy(shares: Sequence[Fraction | float]) -> float:
-    """CE(h) = -sum_k p_h(k) log p_h(k), in nats.
-
-    Exact shares with the same entropy, such as 4, 4, 4 and 8, 1, 1, 1, 1 of 12, give the same number: with
-    p = n / d it is a sum of rational multiples of logarithms of primes, which is unique.
+def concept_entropy(shares: Iterable[float | Fraction]) -> float:
+    """CE(h) = -sum_k p_h(k) log p_h(k), in nats, to twelve decimals: so shares with the same entropy, such as
+    4, 4, 4 and 8, 1, 1, 1, 1 of 12, have the same number.
     """
-    multiples: dict[int, Fraction] = defaultdict(Fraction)
-    for share in shares:
-        if not isinstance(share, Fraction):
-            return -sum(p * math.log(p) for p in shares if p > 0) + 0.0
-        for prime in _prime_factors(share.denominator):
-            multiples[prime] += share
-        for prime in _prime_factors(share.numerator):
-            multiples[prime] -= share
-    return math.fsum(float(multiples[prime]) * math.log(prime) for prime in sorted(multiples))
+    return round(-math.fsum(share * math.log(share) for share in shares if share > 0), 12) + 0.0
 
 
-def _prime_factors(number: int) -> list[int]:
-    factors, factor = [], 2
-    while factor * factor <= number:
-        while number % factor == 0:
-            factors.append(factor)
-            number //= factor
-        factor += 1
-    return [*factors, number] if number > 1 else factors
-
-
-def exact_shares(head: HeadRole) -> dict[str, Fraction] | None:
-    """The shares of a head's concepts before they were rounded for its role table: those of the fewest
-    phrases that round to them, or of all its phrases if these are many; None if no shares do.
-    """
-    total = len(head.phrases)
-    for phrases in range(1, MOST_PHRASES + 1) if total <= MOST_PHRASES else [total]:
-        counts = {concept: round(share * phrases) for concept, share in head.share.items()}
-        exact = {concept: Fraction(count, phrases) for concept, count in counts.items()}
-        if sum(counts.values()) == phrases and all(
-            round(float(exact[concept]), 4) == share for concept, share in head.share.items()
-        ):
-            return exact
-    return None
-
-
-def selected_entropy(share: Mapping[str, Fraction | float], attributes: Collection[str]) -> float:
+def selected_entropy(share: Mapping[str, Any], attributes: Collection[str]) -> float:
     """The entropy of the shares of some concepts alone, scaled to a sum of 1; without any of them the highest
     possible, log K [ours].
     """
     selected = [part for concept, part in share.items() if concept in attributes and part > 0]
-    if not selected:
-        return concept_entropy([Fraction(1, len(attributes))] * len(attributes))
-    return concept_entropy([part / sum(selected) for part in selected])
+    selected = selected or [1.0] * len(attributes)
+    return concept_entropy(part / sum(selected) for part in selected)
 
 
 def head_concepts(heads: Mapping[Head, Sequence[str]]) -> dict[Head, HeadConcepts]:
@@ -112,13 +72,15 @@ def head_concepts(heads: Mapping[Head, Sequence[str]]) -> dict[Head, HeadConcept
     """
     if empty := [head for head, concepts in heads.items() if not concepts]:
         layer, number = empty[0]
-        raise DataError(f"{len(empty)} heads have no phrase; the first is layer {layer} head {number}.")
+        raise DataError(
+            f"no phrase for {plural(len(empty), 'head')}; the first is layer {layer} head {number}."
+        )
     distributions: dict[Head, HeadConcepts] = {}
     for head, concepts in heads.items():
         share = {
             concept: Fraction(count, len(concepts)) for concept, count in Counter(concepts).most_common()
         }
-        distributions[head] = HeadConcepts(share, concept_entropy([*share.values()]))
+        distributions[head] = HeadConcepts(share, concept_entropy(share.values()))
     return distributions
 
 
@@ -256,21 +218,20 @@ def with_quantile(table: RoleTable, percent: float) -> RoleTable:
 
 
 def _entropies(table: RoleTable) -> dict[Head, float]:
-    """The concept entropy of each head, from the exact shares if all are known, else as it was rounded."""
-    rounded = {(head.layer, head.head): head.entropy or 0.0 for head in table.heads}
-    exact = dict[Head, float]()
+    """The concept entropy of each head, from the shares of its phrases before they were rounded for the
+    table; as it is in the table if a head's phrases are not known.
+    """
+    entropies = {(head.layer, head.head): head.entropy or 0.0 for head in table.heads}
+    if not all(head.phrases for head in table.heads):
+        return entropies
     for head in table.heads:
-        shares = exact_shares(head)
-        if shares is None:
-            return rounded
-        selected = table.settings.get("over") == "selected"
-        entropy = (
-            selected_entropy(shares, table.attributes) if selected else concept_entropy([*shares.values()])
+        count = len(head.phrases)
+        share = {concept: round(part * count) / count for concept, part in head.share.items()}
+        names = table.attributes if table.settings.get("over") == "selected" else None
+        entropies[head.layer, head.head] = (
+            concept_entropy(share.values()) if names is None else selected_entropy(share, names)
         )
-        if round(entropy, 4) != head.entropy:
-            return rounded
-        exact[head.layer, head.head] = entropy
-    return exact
+    return entropies
 
 
 def with_attributes(table: RoleTable, count: int) -> RoleTable:

@@ -30,10 +30,8 @@ def packaged_table(weights: Identity, kind: str | None = None) -> RoleTable:
     Raises RoleTableError listing the weights that have a table.
     """
     tables = [table for table in packaged_tables() if kind is None or kind_of(table) == kind]
-    for preferred in KINDS:
-        for table in tables:
-            if kind_of(table) == preferred and table.fits(weights):
-                return table
+    if fitting := [table for table in tables if table.fits(weights) and kind_of(table)]:
+        return min(fitting, key=lambda table: KINDS.index(kind_of(table)))
     with_table = "; ".join(str(table.weights) for table in tables) or "none"
     what = f"{kind} role table" if kind else "role table"
     raise RoleTableError(
@@ -64,20 +62,18 @@ def role_table(clip: Clip, path: Path | str | None = None) -> RoleTable:
             f"{clip.identity.model} has no attention heads to give roles to: its image tower gives features "
             f"only. Choose a backbone with heads, as --model {REAL.model}."
         )
-    if path is None:
-        return packaged_table(clip.identity)
-    if str(path) in KINDS:
+    kind = None if path is None else str(path)
+    if kind is not None and kind not in KINDS:
         try:
-            return packaged_table(clip.identity, str(path))
-        except RoleTableError:
-            published = [table for table in packaged_tables() if kind_of(table) == str(path) == "published"]
-            if not published:
-                raise
-            return published[0]
+            return RoleTable.load(Path(kind))
+        except RoleTableError as error:
+            raise RoleTableError(f"roles: {error}") from error
     try:
-        return RoleTable.load(Path(path))
-    except RoleTableError as error:
-        raise RoleTableError(f"roles: {error}") from error
+        return packaged_table(clip.identity, kind)
+    except RoleTableError:
+        if kind != "published":
+            raise
+        return named_table(kind)
 
 
 def find_role_table(clip: Clip) -> RoleTable | None:
@@ -97,9 +93,9 @@ def named_table(name_or_path: str) -> RoleTable:
 
     Raises RoleTableError if there is none or the file is invalid.
     """
-    if name_or_path in KINDS:
-        for table in packaged_tables():
-            if kind_of(table) == name_or_path:
-                return table
+    if name_or_path not in KINDS:
+        return RoleTable.load(Path(name_or_path))
+    table = next((table for table in packaged_tables() if kind_of(table) == name_or_path), None)
+    if table is None:
         raise RoleTableError(f"the package has no {name_or_path} role table.")
-    return RoleTable.load(Path(name_or_path))
+    return table

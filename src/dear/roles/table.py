@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, TypedDict, get_args
+from typing import Any, Literal, get_args
 
 import torch
 
@@ -47,37 +47,6 @@ class HeadRole:
     entropy: Number | None = None
     share: Mapping[str, Share] = field(default_factory=dict)
     phrases: tuple[str, ...] = ()
-
-
-class Cluster(TypedDict):
-    """A cluster of phrases."""
-
-    concept: str
-    size: int
-    exemplars: list[str]
-
-
-class ClusteringTrial(TypedDict):
-    """A setting of the clustering; ``left_out`` is the share of phrases in no cluster."""
-
-    min_size: int
-    selection: str
-    clusters: int
-    left_out: float
-    dbcv: float | None
-
-
-class Evidence(TypedDict):
-    """The evidence of a discovery; points are x, y, concept and phrase."""
-
-    clusters: list[Cluster]
-    dbcv: float
-    tried: list[ClusteringTrial]
-    dbcv_by_k: dict[str, float]
-    thresholds: list[Number]
-    phrases: int
-    left_out_by_hdbscan: int | None
-    points: list[tuple[Number, Number, str | None, str]]
 
 
 @dataclass(frozen=True)
@@ -222,14 +191,10 @@ class RoleTable:
                 f"schema {SCHEMA}."
             )
         try:
-            data = dict(typed(saved, dict[str, Any], source))
-            data.pop("schema", None)
+            data = {
+                key: value for key, value in typed(saved, dict[str, Any], source).items() if key != "schema"
+            }
             table = typed(data, cls, source)
-            if table.evidence:
-                evidence = typed(table.evidence, Evidence, source, "evidence")
-                if evidence["clusters"] and len(evidence["thresholds"]) not in (0, 2):
-                    count = len(evidence["thresholds"])
-                    raise ReadingError(source, f"its evidence.thresholds are {count}, not 2 or none")
         except ReadingError as error:
             raise RoleTableError(f"{source} is not a role table: {error.reason}.") from error
         if reserved := {"cls", "class", "rest"} & {*table.attributes}:

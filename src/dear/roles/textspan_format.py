@@ -9,10 +9,10 @@ The format counts layers from 0; here they are counted from 1, so layer 8 in the
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from dear.errors import DataError, SettingsError
+from dear.errors import DataError, SettingsError, plural
 from dear.reading.files import read_lines
 from dear.reading.typed import shown
 from dear.writing import output_file
@@ -75,17 +75,15 @@ def layer_range(text: str) -> tuple[int, ...]:
     return tuple(layers)
 
 
-def in_layers(heads: HeadPhrases, layers: Iterable[int]) -> dict[tuple[int, int], tuple[str, ...]]:
+def in_layers(heads: HeadPhrases, layers: Sequence[int]) -> dict[tuple[int, int], tuple[str, ...]]:
     """The heads of some layers. Raises DataError for layers without heads or with missing heads."""
-    layers = tuple(layers)
-    selected = {head: phrases for head, phrases in heads.items() if head[0] in layers}
-    width = max((head for _, head in heads), default=-1) + 1
-    missing = [(layer, head) for layer in layers for head in range(width) if (layer, head) not in selected]
-    if missing:
+    numbers = {head for _, head in heads}
+    wanted = [(layer, head) for layer in layers for head in sorted(numbers)]
+    if missing := [head for head in wanted if head not in heads]:
         available = sorted({layer for layer, _ in heads})
         raise DataError(
-            f"no phrases for {len(missing)} heads of layers {', '.join(map(str, layers))}; the first is "
-            f"layer {missing[0][0]} head {missing[0][1]}. Available layers, counted from 1: {available[0]} "
-            f"to {available[-1]}."
+            f"no phrases for {plural(len(missing), 'head')} of layers {', '.join(map(str, layers))}; "
+            f"the first is layer {missing[0][0]} head {missing[0][1]}. Available layers, counted from 1: "
+            f"{available[0]} to {available[-1]}."
         )
-    return selected
+    return {head: heads[head] for head in wanted}

@@ -41,12 +41,6 @@ def share_mark(head: HeadRole) -> str:
     return f"{100 * share:.0f}%{' =' * tied(head)}{' ?' * unclear(head)}"
 
 
-def without_heads(table: RoleTable) -> tuple[str, ...]:
-    """The core attributes that no core head has."""
-    owned = {head.attribute for head in table.heads}
-    return tuple(attribute for attribute in table.attributes if attribute not in owned)
-
-
 def notes(table: RoleTable) -> list[str]:
     """One line for each kind of doubt."""
     lines = []
@@ -56,7 +50,8 @@ def notes(table: RoleTable) -> list[str]:
             f"The table is flat: {flat} of {len(shares)} heads have no clear concept, as with random "
             "weights. Do not rely on it."
         )
-    if missing := without_heads(table):
+    owned = {head.attribute for head in table.heads}
+    if missing := [attribute for attribute in table.attributes if attribute not in owned]:
         lines.append(
             f"No core head: {', '.join(missing)}. The tokens of such an attribute have no head of their own; "
             "choose attributes that have one with --attributes."

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import torch
 
+from dear.adapters.bundle_config import model_card
 from dear.adapters.fit import fit
-from dear.adapters.model_card import model_card
 from dear.backbone.clip import Clip
 from dear.cli.fit import Fitted, render
 from dear.cli.output import PrintableConsole

@@ -39,7 +39,7 @@ def test_folders_have_the_names_that_they_were_fitted_with(bundle: Path) -> None
     named = evaluate_bundle(predictor, noise_dataset())
     unnamed = replace(noise_dataset(), classnames=KEYS, keys=KEYS)
     with pytest.warns(
-        UserWarning, match=r"4 classes have the names .*: n1 is red circle on the sea, n2 is h"
+        UserWarning, match=r"bundle has for these .* used: n1 is red circle on the sea, n2 is h"
     ):
         assert evaluate_bundle(predictor, unnamed) == named
     with warnings.catch_warnings():

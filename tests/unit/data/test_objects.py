@@ -175,8 +175,8 @@ def test_all_to_train_on(settings: DataSettings) -> None:
     ("data", "message"),
     [
         (7, "int is not a data set"),
-        (([], []), "there are 0 images and 0 labels"),
-        ((["a.png"], ["ant", "bee"]), "there are 1 images and 2 labels"),
+        (([], []), "0 images and 0 labels"),
+        ((["a.png"], ["ant", "bee"]), "1 image and 2 labels"),
         ((["a.png"], "ant"), "str is not a list of labels"),
         ((["a.png"], [1.5]), r"1.5 \(float\) is not a label"),
         ((["a.png"], [True]), r"True \(bool\) is not a label"),

@@ -15,7 +15,7 @@ from dear.evaluation.run_context import RunContext
 from dear.evaluation.schema import harmonic_mean
 from dear.evaluation.trial import Trial
 from dear.methods.registry import METHODS, build_method
-from dear.report.base_to_novel import joint_grid
+from dear.report.protocols.base_to_novel import Results, joint_grid
 from dear.training.settings import TrainSettings
 from tests.unit.report.samples import record
 from tests.unit.training.world import noise_dataset, role_table
@@ -95,11 +95,11 @@ def test_the_report_averages_over_data_sets() -> None:
         return halves | {"hm": 0.1}
 
     runs = [record("tools", "dear", 0.8, 0.6), record("toys", "dear", 0.4, 0.9)]
-    assert joint_grid(runs) is None
+    assert joint_grid(Results(runs)) is None
     for run, numbers in zip(runs, ((0.6, 0.3), (0.4, 0.5)), strict=True):
         run["results"]["joint"] = joint(*numbers)
     without = [record("tools", "coop", 0.8, 0.6), record("toys", "coop", 0.4, 0.9)]
-    grid = joint_grid([*runs, *without])
+    grid = joint_grid(Results([*runs, *without]))
     assert grid is not None
     (row,) = grid.rows
     assert row.label == "dear"

@@ -7,9 +7,9 @@ from collections.abc import Callable
 import pytest
 
 from dear.errors import DataError
-from dear.report.base_to_novel import base_to_novel_table
 from dear.report.drawing import Drawing
 from dear.report.method_plots import average_bars, fusion_heat_map, training_curves
+from dear.report.protocols.base_to_novel import Results
 from dear.report.roles_plots import head_role_map
 from tests.unit.report.samples import record, records, role_table
 
@@ -17,7 +17,7 @@ HOSTILE = '</text><script>alert(1)</script>--!>$x_$ & "q" id="figure_1"'
 
 
 def bars(runs: list[dict]) -> Drawing | None:
-    return average_bars(base_to_novel_table(runs).averages)
+    return average_bars(Results(runs).averages)
 
 
 FIGURES: dict[str, tuple[Callable[[], Drawing | None], set[str]]] = {

@@ -113,7 +113,7 @@ def test_shared_attributes_are_marked_by_more_than_colour(material: dict[str, An
     assert text.count('<li class="match">') == 2
     assert text.count("✓") == text.count(" (shared)") == 2
     assert text.count("1 of 2") == 4
-    assert "<strong>90.0</strong>" in text
+    assert "<strong>90.00</strong>" in text
 
 
 def test_the_form_of_the_mask_is_said(material: dict[str, Any]) -> None:
@@ -138,5 +138,5 @@ def test_missing_runs_and_a_better_method_are_said(records: list[dict[str, Any]]
     for run in records[::2]:
         run["results"] = {half: {"accuracy": 0.99} for half in ("base", "novel")}
     text = Page(report_html(title="t", records=records)).text
-    assert "The highest harmonic mean here is that of zero-shot, 99.0." in text
+    assert "The highest here is that of zero-shot, 99.0." in text
     assert "−39.0 points" in text

@@ -87,7 +87,7 @@ def test_entropy_over_the_selected_concepts() -> None:
 
 
 def test_heads_without_phrases_and_a_pool_without_concepts() -> None:
-    with pytest.raises(DataError, match="1 heads have no phrase; the first is layer 6 head 9"):
+    with pytest.raises(DataError, match="no phrase for 1 head; the first is layer 6 head 9"):
         build_table({**HEADS, (6, 9): ()}, WEIGHTS, source="by hand")
     with pytest.raises(SettingsError, match=r"phrases of mine.txt have no concepts"):
         build_table(HEADS, WEIGHTS, source="by hand", named=Pool("mine.txt", ("a dog",)))

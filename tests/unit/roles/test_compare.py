@@ -62,7 +62,7 @@ def test_layers_that_one_table_has_alone_do_not_count() -> None:
 
 
 def test_tables_that_cannot_be_compared() -> None:
-    with pytest.raises(RoleTableError, match=r"'published' lacks 1 heads .* the first is layer 9 head 2"):
+    with pytest.raises(RoleTableError, match=r"layer 9 head 2"):
         compare(ONE, replace(TWO, heads=tuple(h for h in TWO.heads if h.head != 2)))
     with pytest.raises(RoleTableError, match="no layer in common"):
         compare(ONE, table(HeadRole(3, 0, "mixed", None, "color")))

@@ -21,7 +21,7 @@ from dear.data.images.photos import CACHE_BYTES, LoadedImages
 from dear.errors import DataError
 
 TAKEN = (
-    "give a path, a Pillow image, an array (height x width x 3) or tensor (3 x height x width), a grey one "
+    "give a path, a Pillow image, an array (height x width x 3) or tensor (3 x height x width), a gray one "
     "without the 3, or the bytes of an image file"
 )
 _decoding = threading.Lock()  # an open image is not thread-safe
@@ -96,7 +96,7 @@ def require_unit(pixels: Tensor) -> None:
         low, high = float(pixels.min()), float(pixels.max())
         raise DataError(
             f"the image has numbers from {low:.3g} to {high:.3g}: give uint8, or numbers in [0, 1], without "
-            "CLIP's normalisation, which is part of the model."
+            "CLIP's normalization, which is part of the model."
         )
 
 

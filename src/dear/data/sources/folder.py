@@ -120,14 +120,14 @@ def class_images(
 ) -> tuple[list[Row], list[str]]:
     """The images of `folder/parent/class/...` in the order of classes and paths, and the files that are none.
 
-    A class without images is reported.
+    A class with files but without images is reported; an empty folder is a class by name alone.
     """
     rows, ignored = list[Row](), list[str]()
     stored = {compose(name): name for name in subfolders(folder / parent)}
     for label, name in enumerate(classes):
         class_folder = folder / parent / stored.get(name, name)
         images, others = _files(class_folder, folder) if class_folder.is_dir() else ([], [])
-        if not images:
+        if not images and (others or not class_folder.is_dir()):
             unread = "".join(f" {note}." for note in _heic_note(others))
             report(DataError(f"the class {name!r} has no images in {class_folder}.{unread}"))
         rows += [Row(image, label) for image in images]
@@ -191,6 +191,8 @@ def _read_classes(folder: Path, domains: Sequence[str], settings: DataSettings, 
         images, files = class_images(folder, parent, names, report)
         rows += [Row(row.path, labels[names[row.label]]) for row in images]
         ignored += files
+    if not rows:
+        raise DataError(f"{folder} has no images: its folders of classes are empty.")
     if domains:
         images_of = Counter(row.path.partition("/")[0] for row in rows)
         counts = ", ".join(f"{domain} ({plural(images_of[domain], 'image')})" for domain in domains)
@@ -240,12 +242,12 @@ def _read_splits(folder: Path, parts: Mapping[str, str], settings: DataSettings,
     for split, part in labelled.items():
         for foreign in sorted({*_list_classes(folder / part, report)} - {*classes}):
             report(DataError(f"{folder / part / foreign} is a class that is not in {train}."))
-        empty = list[DataError]()  # a class need not have images to test on
-        rows, files = class_images(folder, part, classes, report if split == "train" else empty.append)
+        trains = split == "train"  # a class need not have images to test on
+        rows, files = class_images(folder, part, classes, report if trains else lambda _: None)
         if not rows:
             raise DataError(f"{folder / part} has no images.")
-        if empty:
-            absent = sorted({*range(len(classes))} - {row.label for row in rows})
+        absent = sorted({*range(len(classes))} - {row.label for row in rows})
+        if absent and not trains:
             notes.append(f"{Path(part).name}/ has no images of {first_few(classes[i] for i in absent)}")
         splits[split] = tuple(rows)
         ignored += files

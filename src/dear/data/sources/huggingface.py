@@ -113,7 +113,7 @@ def list_tables(
         # The split needs some of each class.
         used = sorted({row.label for rows in rows_by_part.values() for row in rows})
         if lacking := [key for label, key in enumerate(keys) if label not in {*used}]:
-            notes = (*notes, f"{len(lacking)} classes without images are left out: {first_few(lacking)}")
+            notes = (*notes, f"classes without images are left out: {first_few(lacking)}")
         keys, new = [keys[label] for label in used], {label: number for number, label in enumerate(used)}
         rows_by_part = {
             part: tuple(row._replace(label=new[row.label]) for row in rows)

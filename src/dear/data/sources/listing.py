@@ -352,7 +352,7 @@ def name_wordnet_ids(listing: Listing) -> Listing:
         )
     if unknown := [key for key in ids if key not in imagenet]:
         notes.append(
-            f"{len(unknown)} classes are WordNet ids that are not ImageNet's 1000 and stay as they are: "
+            "WordNet ids that are not among ImageNet's 1000 stay as they are: "
             f"{first_few(unknown)}; name them with --dataset.classnames FILE"
         )
     return replace(listing, classnames=tuple(named.values()), notes=tuple(notes))

@@ -16,7 +16,7 @@ from dear.data.sources.folder import image_files
 from dear.data.sources.huggingface import list_tables, undecoded
 from dear.data.sources.listing import Listing, sort_names
 from dear.data.sources.table import LABELS, PATHS, Entry, column, listing_of
-from dear.errors import DataError, compose, listing
+from dear.errors import DataError, compose, listing, plural
 
 ReadImage = Callable[[str], Any]
 """Gives the image of a row's path, for images that are not files."""
@@ -80,7 +80,8 @@ def read_pairs(
     images, labels = [*each_image(images)], _values(labels)
     splits = [""] * len(images) if splits is None else _values(splits)
     if not images or not len(images) == len(labels) == len(splits):
-        raise DataError(f"there are {len(images)} images and {len(labels)} labels: give one label per image.")
+        counts = f"{plural(len(images), 'image')} and {plural(len(labels), 'label')}"
+        raise DataError(f"{counts} were given: give one label per image.")
     labels = [int(label) if isinstance(label, float) and label.is_integer() else label for label in labels]
     numbered = all(isinstance(label, Integral) and not isinstance(label, bool) for label in labels)
     if not numbered and (odd := [label for label in labels if not isinstance(label, str)]):

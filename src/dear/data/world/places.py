@@ -19,7 +19,7 @@ Plane = Float[Tensor, "batch height width"]
 
 @dataclass
 class Painting:
-    """Pixel positions (0 to 1, y down), the width of a pixel, layout numbers, colours, the picture so far."""
+    """Pixel positions (0 to 1, y down), the width of a pixel, layout numbers, colors, the picture so far."""
 
     x: Plane
     y: Plane
@@ -33,7 +33,7 @@ class Painting:
         return (height * (1 / self.soft) + 0.5).clamp(0, 1)
 
     def over(self, name: str, share: Plane | None = None) -> None:
-        """Paint a palette colour over the picture where `share` is 1."""
+        """Paint a palette color over the picture where `share` is 1."""
         color = torch.tensor(self.palette[name], device=self.x.device)[None, :, None, None]
         if self.picture is None or share is None:
             self.picture = color.expand(len(self.layout[0]), 3, *self.x.shape[-2:])

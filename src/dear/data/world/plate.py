@@ -172,7 +172,7 @@ _PATTERNS: dict[str, Callable[[Plane, Plane, float], Plane]] = {pattern.__name__
 
 
 def texture(value: Int[Tensor, "batch"], across: Plane, down: Plane, soft: float) -> Plane:
-    """The share of the second colour; positions are in periods, `soft` is the width of a pixel in periods."""
+    """The share of the second color; positions are in periods, `soft` is the width of a pixel in periods."""
     share = torch.empty_like(across)
     for number, name in enumerate(FACTORS["texture"].values):
         rows = (value == number).nonzero()[:, 0]

@@ -57,7 +57,7 @@ def _colors(key: str, device: torch.device) -> Float[Tensor, "value 3"]:
 
 @cache
 def _light_colors(device: torch.device) -> Bool[Tensor, "value"]:
-    """Which colours are light enough for a near-black icon."""
+    """Which colors are light enough for a near-black icon."""
     rows = (row["rgb"] for row in bulk("factors")["color"])
     light = [0.299 * red + 0.587 * green + 0.114 * blue > 0.45 for red, green, blue in rows]
     return torch.tensor(light, device=device)
@@ -73,7 +73,7 @@ def _cover(signed: Plane) -> Plane:
 
 
 def _plate_colors(scene: Scene) -> tuple[Float[Tensor, "batch 3 1 1"], Float[Tensor, "batch 3 1 1"]]:
-    """The colour and the second colour of each plate, swapped if the texture is inverted."""
+    """The color and the second color of each plate, swapped if the texture is inverted."""
     color, device = scene.value("color"), scene.factors.device
     first, second = (
         (_colors(key, device)[color] + scene.tint).clamp(0, 1)[:, :, None, None] for key in ("rgb", "second")
@@ -200,7 +200,7 @@ def luminance(picture: Picture) -> Float[Tensor, "batch height width"]:
 
 
 def sketched(picture: Picture) -> Picture:
-    """Dark pencil lines on light paper where the luminance changes; no colour."""
+    """Dark pencil lines on light paper where the luminance changes; no color."""
     grey = luminance(picture)[:, None]
     across = _shifted(grey, 0, 1) - _shifted(grey, 0, -1)
     down = _shifted(grey, 1, 0) - _shifted(grey, -1, 0)
@@ -209,7 +209,7 @@ def sketched(picture: Picture) -> Picture:
 
 
 def in_blocks(picture: Picture, block: int) -> Picture:
-    """Blocks `block` pixels wide at a picture width of 48, each with the colour of its (softened) centre."""
+    """Blocks `block` pixels wide at a picture width of 48, each with the color of its (softened) centre."""
     size = picture.shape[-1]
     side = max(1, block * size // 48)
     pixel = torch.arange(size, device=picture.device)

@@ -19,10 +19,10 @@ _GLYPHS = 36
 
 @dataclass(frozen=True)
 class Scene:
-    """The content of a batch of images. Lengths are fractions of the picture, angles are in turns, colours in
+    """The content of a batch of images. Lengths are fractions of the picture, angles are in turns, colors in
     [0, 1].
 
-    `factors` has the columns colour, shape, texture, object, place; all other fields are nuisance factors.
+    `factors` has the columns color, shape, texture, object, place; all other fields are nuisance factors.
     `backdrop` is -1 if the place is drawn, else the number of an abstract backdrop; `glyph` is -1 for none.
     """
 

@@ -80,7 +80,7 @@ def _bars(scene: Scene, strength: float, stream: Stream) -> Scene:
 
 
 def _inverted(scene: Scene, strength: float, stream: Stream) -> Scene:
-    """The texture's two colours swapped, for the given share of the images."""
+    """The texture's two colors swapped, for the given share of the images."""
     return scene.with_(inverted=stream.chance("shift inverted", strength))
 
 
@@ -90,7 +90,7 @@ def _stretch(scene: Scene, strength: float, stream: Stream) -> Scene:
 
 
 def _tint(scene: Scene, strength: float, stream: Stream) -> Scene:
-    """Plate colours that deviate from the usual ones."""
+    """Plate colors that deviate from the usual ones."""
     return scene.with_(tint=scene.tint + _centred(stream, "shift tint", 3) * (0.18 * strength))
 
 

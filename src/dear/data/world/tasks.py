@@ -73,7 +73,7 @@ class WorldImages:
 
     @cached_property
     def factors(self) -> Int[Tensor, "item 5"]:
-        """The values of colour, shape, texture, object and place of each image."""
+        """The values of color, shape, texture, object and place of each image."""
         return self.scenes(torch.arange(len(self))).factors
 
     @cached_property
@@ -111,7 +111,7 @@ class WorldImages:
             has = stream.chance(f"habit {name}", share)
             factors[:, column] = torch.where(has, usual, factors[:, column])
         scene = scene.with_(factors=factors)
-        if "color" in self.factors_of_class:  # a sketch has no colour, so its label would be undecidable
+        if "color" in self.factors_of_class:  # a sketch has no color, so its label would be undecidable
             sketch = scene.style == STYLES.values.index("sketch")
             scene = scene.with_(style=torch.where(sketch, STYLES.values.index("photo"), scene.style))
         for kind, strength in self.shift:

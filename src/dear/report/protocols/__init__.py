@@ -1,6 +1,7 @@
 """The protocols' parts of the report, each in the file named like the protocol's own: ``tables``, and where
-there are any ``appendix`` (tables that follow those of all protocols) and ``figures`` (above its tables, by
-their names). All raise DataError for records that cannot be combined in one table.
+there are any ``appendix`` (tables that follow those of all protocols), ``figures`` (above its tables) and
+``standing`` (what the page begins with). All raise DataError for records that cannot be combined in one
+table.
 """
 
 from collections.abc import Iterable, Sequence
@@ -11,33 +12,28 @@ from typing import Any
 from dear.evaluation.protocols import PROTOCOLS, protocol_class
 from dear.report.drawing import Drawing
 from dear.report.grid import Grid
-from dear.report.records import Record, protocol, readable
+from dear.report.records import Record, grouped, protocol, readable
 
 
 @dataclass(frozen=True)
 class Figure:
-    """A figure above a table of the page; ``name`` is its text alternative, for screen readers."""
+    """A figure of the page above the table ``grid``; ``name`` is its heading, for screen readers too."""
 
+    grid: str
     drawing: Drawing | None
     name: str
     caption: str
 
 
-def parts_of(what: str, records: Sequence[Record]) -> list[Any]:
-    """What the protocols of some records make of them: their "tables", "appendix" or "figures"."""
-    made = []
-    for name, group in by_protocol(records).items():
+def parts_of(what: str, records: Sequence[Record], *options: Any) -> list[Any]:
+    """What the protocols of some records make of them, in their order: their "tables", "appendix", "figures"
+    or "standing".
+    """
+    groups, parts = grouped(records, protocol), list[Any]()
+    for name in sorted(groups, key=[*PROTOCOLS].index):
         module = import_module(f"{__name__}.{protocol_class(name).__module__.rpartition('.')[2]}")
-        if make := getattr(module, what, None):
-            made += make(group)
-    return made
-
-
-def by_protocol(records: Iterable[Record]) -> dict[str, list[Record]]:
-    """The records grouped by protocol, in the order of the protocols."""
-    records = list(records)
-    groups = {name: [record for record in records if protocol(record) == name] for name in PROTOCOLS}
-    return {name: group for name, group in groups.items() if group}
+        parts += getattr(module, what)(groups[name], *options) if hasattr(module, what) else []
+    return parts
 
 
 def tables_of(records: Iterable[Record]) -> list[Grid]:

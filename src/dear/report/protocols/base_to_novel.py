@@ -1,119 +1,331 @@
-"""Base-to-novel in the report: its tables, DeAR's ablations, and what the top of the page says."""
+"""Base-to-novel in the report: the results, methods side by side with their costs, with all classes at once,
+paired over data sets, beside published numbers, and DeAR's ablations.
+"""
 
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import replace
+from statistics import fmean
+from typing import TYPE_CHECKING, Any
 
+from dear.errors import plural
 from dear.evaluation.ablations import METHOD, Ablation, ablations
+from dear.evaluation.schema import harmonic_mean
 from dear.report import published
-from dear.report.base_to_novel import (
-    MEASURE_TITLES,
-    MEASURES,
-    TITLES,
-    Table,
-    average,
-    base_to_novel_grid,
-    base_to_novel_table,
-    cells_of,
-    chance_pairs,
-    costs_of,
-    has_spread,
-    joint_grid,
-    methods_grid,
-    paired_grid,
-    pairs_of,
-    published_grid,
-)
-from dear.report.grid import Cell, Grid, GridRow, marked
-from dear.report.method_plots import average_bars, cost_plot, costs_compared, gain_bars
+from dear.report.grid import INTERVAL, Cell, Grid, GridRow, marked
+from dear.report.intervals import FEWEST, LEVEL, half_width
 from dear.report.records import (
+    AVERAGE,
     CHANCE,
+    UNLABELLED,
     Record,
     checked,
+    data_set,
+    data_set_title,
     data_sets_of,
-    distinct,
+    grouped,
     is_benchmark,
     is_public,
+    method_label,
     runs_frame,
+    settings_of,
 )
 
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+    from dear.report.protocols import Figure
+
 NAME = "base-to-novel"
-ACROSS = 3
-"""Methods up to which they stand across, as in the paper: a page has room for no more."""
-FEWEST = 2  # rows of an ablation that make a table
+HALVES = ["base", "novel"]
+MEASURES = [*HALVES, "hm"]
+TITLES = ("Base", "Novel", "HM")
+Cells = tuple[Cell | None, ...]
+"""Base, novel and HM in percent; all None if a data set lacks them."""
+LACKING: Cells = (None, None, None)
+COSTS = ("Trainable parameters", "Seconds per run", "Peak memory, MiB")
+JOINT_RULES = {
+    "HM, class feature alone": "decoupled",
+    "HM, novel by zero-shot": "zero_shot_for_new",
+}
+"""Other ways of scoring with all classes at once: the column, and the metric of the records."""
+JOINT_NOTE = (
+    "Percent, average of the data sets. Test images of base and of novel classes, each among the names of "
+    "all classes. Where a method's authors score novel classes by the class feature alone, so are the novel "
+    "ones here, beside the fused scores of the base classes. HM, class feature alone: all classes are scored "
+    "by the class feature. HM, novel by zero-shot: novel classes have the scores of the backbone before it "
+    "was adapted."
+)
+TOO_FEW = (
+    f"No interval over fewer than {FEWEST} data sets: that of two is 12.7 standard errors wide to each side, "
+    "and says nothing."
+)
+ABLATION_ROWS = 2  # that make a table
 PUBLISHED_DATA = {"average of 11": "11 data sets", "ImageNet": "ImageNet"}
 
 
-def tables(records: Sequence[Record]) -> list[Grid]:
-    """The result table and comparisons of the methods."""
-    runs = headline(records)
-    table = base_to_novel_table(runs)
-    grids = [methods_grid(table, runs), joint_grid(runs), paired_grid(runs), published_grid(runs)]
-    return [base_to_novel_grid(table), *filter(None, grids)]
+class Results:
+    """Base-to-novel runs that stand in one table, data sets and methods in order of first appearance. A
+    method has an average if it has every data set; its HM is the HM of the averages (the paper's rule), and
+    it has a deviation, that of the per-seed HMs, if every data set has the same seeds.
+
+    Raises DataError for records that cannot be combined in one table.
+    """
+
+    def __init__(self, records: Sequence[Record]) -> None:
+        self.records = checked(records)
+        self.frame = runs_frame(self.records)
+        self.runs, self.chance = scores_of(self.frame), chance_of(self.frame)
+        self.titles, self.methods = [*self.frame.title.unique()], [*self.runs.label.unique()]
+
+    def cells(self, method: str, titles: Sequence[str] | None = None) -> Cells:
+        """The numbers of a method on average over some data sets, by default all."""
+        return cells_of(self.runs[self.runs.label == method], titles or self.titles)
+
+    @property
+    def averages(self) -> dict[str, Cells]:
+        """The averages of the methods that have one."""
+        cells = {method: self.cells(method) for method in self.methods}
+        return {method: averages for method, averages in cells.items() if averages[0]}
 
 
-def headline(records: Sequence[Record]) -> list[Record]:
+def scores_of(frame: "DataFrame", prefix: str = "", metric: str = "accuracy") -> "DataFrame":
+    """Base, novel and HM of each run in percent, by label, title and seed."""
+    parts = {f"{prefix}{half}": half for half in HALVES}
+    rows = frame[frame.part.isin([*parts]) & (frame.metric == metric)]
+    rows = rows.assign(part=rows.part.map(parts), value=100 * rows.value)
+    pairs = rows.pivot_table("value", ["label", "title", "seed"], "part", aggfunc="first", sort=False)
+    return _with_hm(pairs.reindex(columns=HALVES).dropna().reset_index())
+
+
+def chance_of(frame: "DataFrame") -> "DataFrame":
+    """The same of guessing among the base classes of each data set, the first ceil(n / 2), and among the
+    novel ones.
+    """
+    known = frame[frame.classes > 1].drop_duplicates("title")
+    base = (known.classes + 1) // 2
+    return _with_hm(known.assign(seed=0, base=100 / base, novel=100 / (known.classes - base)))
+
+
+def _with_hm(pairs: "DataFrame") -> "DataFrame":
+    return pairs.assign(hm=[harmonic_mean(*pair) for pair in pairs[HALVES].to_numpy()])
+
+
+def cells_of(runs: "DataFrame", titles: Sequence[str]) -> Cells:
+    """The average of one method's runs over data sets."""
+    runs = runs[runs.title.isin(titles)]
+    by_title = runs.groupby("title", sort=False)
+    if len(by_title) < len(titles):
+        return LACKING
+    same_seeds = by_title.seed.agg(frozenset).nunique() == 1
+    means = _with_hm(runs.groupby("seed" if same_seeds else "title", sort=False)[HALVES].agg(fmean))
+    base, novel, hm = (Cell.of([*means[measure]]) for measure in MEASURES)
+    cells = base, novel, replace(hm, mean=harmonic_mean(base.mean, novel.mean))
+    if same_seeds:
+        return cells
+    # Seeds differ between data sets: only the average of the means is defined.
+    return tuple(Cell(cell.mean, None, int(by_title.size().min())) for cell in cells)
+
+
+def main_runs(records: Sequence[Record]) -> list[Record]:
     """The runs of the main table. Rows of the ablations have their own tables, unless there are no other
     runs.
     """
     return [record for record in records if record.get("variant") not in _labels()] or list(records)
 
 
-def page(records: Sequence[Record], main: str, reference: str | None) -> dict[str, Any]:
-    """The variables of the templates, also if there are no records. ``main`` is the method that the page is
-    about, ``reference`` the one it is compared with.
+def tables(records: Sequence[Record]) -> list[Grid]:
+    """The result table and comparisons of the methods."""
+    results = Results(main_runs(records))
+    makers = methods_grid, joint_grid, paired_grid, published_grid
+    return [results_grid(results), *filter(None, (make(results) for make in makers))]
+
+
+def figures(records: Sequence[Record], reference: str | None) -> list["Figure"]:
+    """Averages, gains over the reference by data set, and costs, above the result table."""
+    from dear.report.method_plots import average_bars, cost_plot, gain_bars
+    from dear.report.protocols import Figure
+
+    results = Results(main_runs(records))
+    averages = results.averages
+    found = [
+        Figure(NAME, average_bars(averages), "Averages", "Averages over the data sets."),
+        Figure(
+            NAME,
+            gain_bars(gains(results, reference), str(reference)) if reference in results.methods else None,
+            f"Gain over {reference}",
+            f"HM of each method minus that of {reference}, by data set.",
+        ),
+        Figure(
+            NAME,
+            cost_plot(
+                {method: c[2].mean for method, c in averages.items() if c[2]},
+                costs_of(results.records),
+                reference,
+            ),
+            "What it costs",
+            "Average HM against costs (seconds: training and tests); higher and further left is better.",
+        ),
+    ]
+    return [figure for figure in found if figure.drawing]
+
+
+def gains(results: Results, reference: str | None) -> "DataFrame":
+    """HM minus that of the reference in points: a row a data set and a column a method, NaN without a run."""
+    from pandas import DataFrame
+
+    hms = DataFrame(
+        {m: {t: c.mean for t in results.titles if (c := results.cells(m, [t])[2])} for m in results.methods},
+        index=results.titles,
+    )
+    gained = hms.sub(hms[reference], axis=0).drop(columns=str(reference))
+    return gained.dropna(how="all", axis=1).dropna(how="all")
+
+
+def standing(records: Sequence[Record]) -> list[dict[str, dict[str, Cell]]]:
+    """What the page begins with: measures of the methods that have an average, the verdict's last."""
+    averages = Results(main_runs(records)).averages
+    names = "base classes", "novel classes", "harmonic mean (HM)"
+    return [
+        {name: {m: c for m, cells in averages.items() if (c := cells[at])} for at, name in enumerate(names)}
+    ]
+
+
+def has_spread(rows: Sequence[GridRow]) -> bool:
+    """True if a cell has a spread."""
+    return any(cell and cell.spread is not None for row in rows for cell in row.cells)
+
+
+def results_grid(results: Results) -> Grid:
+    """One row per method and data set, and per method on average over several data sets."""
+    blocks = {title: [title] for title in results.titles}
+    if len(blocks) > 1:
+        blocks[AVERAGE] = results.titles
+    rows: list[GridRow] = []
+    for name, titles in blocks.items():
+        chance = cells_of(results.chance, titles)
+        rows += [GridRow(f"{name}: {CHANCE}", chance, group=name)] if chance[0] else []
+        cells = {method: results.cells(method, titles) for method in results.methods}
+        rows += marked([GridRow(f"{name}: {method}", c, group=name) for method, c in cells.items()])
+    several = any(cell and cell.seeds > 1 for row in rows for cell in row.cells)
+    note = (
+        f"{'Mean ± standard deviation over seeds' if several else 'One seed'}. Percent. HM is the harmonic "
+        f"mean of base and novel{'; the average has that of the averages' * (len(blocks) > 1)}. Best and "
+        "second by data set."
+    )
+    return Grid(NAME, "Base-to-novel generalization", "Data set: method", TITLES, tuple(rows), (note,))
+
+
+def costs_of(records: Sequence[Record]) -> "DataFrame":
+    """What each method needs: its number of trained ``parameters``, on the data set with the most; the median
+    ``seconds`` of a run, training and tests; the highest peak ``memory`` (process memory without a GPU); NaN
+    where no record says.
     """
-    runs = headline(records)
-    if not runs:
-        return {"table": None, "tiles": [], "has_deviations": False}
-    table = base_to_novel_table(runs)
-    averages, costs = table.averages, costs_of(runs)
-    shown = [entry for row in table.with_average for entry in row.entries if entry]
-    down = len(table.methods) > ACROSS
-    means = {method: entry["hm"].mean for method, entry in averages.items()}
-    best = max(means, key=means.__getitem__, default=main)
-    return {
-        "table": table,
-        "measures": [*MEASURE_TITLES.items()],
-        "has_deviations": any(entry["base"].spread is not None for entry in shown),
-        "has_second": any(e[m].mark == "second" for e in shown for m in (("hm",) if down else MEASURES)),
-        "setting": _setting(runs, table),
-        "tiles": _tiles(table, main, reference),
-        "highest": None if best == main or main not in means
-        else f"The highest harmonic mean here is that of {best}, {means[best]:.1f}.",
-        "bars": average_bars(averages),
-        "gains": gain_bars(table, reference) if reference in table.methods else None,
-        "costs": cost_plot(averages, costs, reference),
-        "costs_compared": [*costs_compared(averages, costs)],
-        "down": down,
-    }  # fmt: skip
+    from pandas import DataFrame
+
+    def facts(record: Record) -> dict[str, Any]:
+        spent, peak = record.get("seconds") or {}, record.get("peak_memory") or {}
+        return {
+            "label": method_label(record),
+            "parameters": record.get("trainable_parameters"),
+            "seconds": spent["train"] + spent["test"] if {"train", "test"} <= {*spent} else None,
+            "memory": peak.get("gpu") or peak.get("resident"),
+        }
+
+    rows = DataFrame([facts(record) for record in records]).astype({"label": object})
+    numbers = rows.set_index("label").astype(float).groupby("label", sort=False)
+    return numbers.agg({"parameters": "max", "seconds": "median", "memory": "max"})
 
 
-def _setting(records: Sequence[Record], table: Table) -> str:
-    shots = [shots for shots in distinct(record.get("shots") for record in records) if shots]
-    seeds = distinct(record.get("seed") for record in records)
-    words = _count(len(table.rows), "data set")
-    if shots:
-        words += f", {' or '.join(map(str, shots))} training images per class"
-    return f"{words}, {_count(len(seeds), 'seed')} ({', '.join(map(str, seeds))})"
+def methods_grid(results: Results) -> Grid | None:
+    """One row per method: its average and its costs. None for a single method."""
+    if len(results.methods) < 2:
+        return None
+    costs, rows = costs_of(results.records), []
+    if (chance := cells_of(results.chance, results.titles))[0]:
+        rows.append(GridRow(CHANCE, (*chance, *[None] * len(COSTS))))
+    for row in marked([GridRow(method, results.cells(method)) for method in results.methods]):
+        needs = zip(costs.loc[row.label], (0, 1, 0), strict=True)
+        cells = [None if cost != cost else Cell(float(cost), decimals=decimals) for cost, decimals in needs]
+        rows.append(replace(row, cells=(*row.cells, *cells)))
+    note = (
+        f"Percent, average of the data sets{', mean ± standard deviation over seeds' * has_spread(rows)}. "
+        "Seconds: median over runs; a run reuses what earlier runs of its process have cached. "
+        "Runs that share a process share its peak memory."
+    )
+    return Grid(f"{NAME}-methods", "Methods side by side", "Method", (*TITLES, *COSTS), tuple(rows), (note,))
 
 
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+def joint_grid(results: Results) -> Grid | None:
+    """One row per method: its average where all classes of a data set are candidates at once, on images of
+    base and of novel classes, and the HM of the two; then the HM by the other rules. None if no record has
+    it.
+    """
+    rules = [scores_of(results.frame, "joint ", metric) for metric in ("accuracy", *JOINT_RULES.values())]
+    rows = []
+    for method in results.frame.label.unique():
+        fused, *others = (cells_of(runs[runs.label == method], results.titles) for runs in rules)
+        if fused[0]:
+            rows.append(GridRow(method, (*fused, *(cells[2] for cells in others))))
+    if not rows:
+        return None
+    notes = (JOINT_NOTE, *["± standard deviation over seeds."] * has_spread(rows))
+    columns = (*TITLES, *JOINT_RULES)
+    return Grid(f"{NAME}-joint", "All classes at once", "Method", columns, tuple(rows), notes)
 
 
-def _tiles(table: Table, main: str, reference: str | None) -> list[dict[str, str]]:
-    """The headline: the main method's averages, each with the reference's and the difference in points."""
-    ours = table.entry(main)
-    theirs = table.entry(reference) if reference and reference != main else None
-    tiles = []
-    for measure, name in zip(MEASURES, ("base classes", "novel classes", "harmonic mean"), strict=True):
-        if ours:
-            tile = {"name": name, "value": f"{ours[measure].mean:.1f}", "reference": "", "points": ""}
-            if theirs:
-                points = f"{ours[measure].mean - theirs[measure].mean:+.1f}".replace("-", "−")
-                tile |= {"reference": f"{theirs[measure].mean:.1f}", "points": points}
-            tiles.append(tile)
-    return tiles
+def paired_grid(results: Results) -> Grid | None:
+    """Each method minus the first: mean difference over the data sets that both have, with its interval
+    (over fewer than three data sets without); None if there is only one method.
+    """
+    means = results.runs.groupby(["label", "title"], sort=False)[MEASURES].agg(fmean)
+    first, *others = results.methods
+    rows = []
+    for method in others:
+        differences = (means.loc[method] - means.loc[first]).dropna()
+        if len(differences):
+            cells = [Cell(fmean(d), half_width([*d]), len(d)) for _, d in differences.items()]
+            rows.append(GridRow(f"{method} − {first}", tuple(cells)))
+    if not rows:
+        return None
+    interval = f" ± half-width of the {LEVEL:.0%} t interval of the paired differences" * has_spread(rows)
+    any_few = any(cell and cell.spread is None for row in rows for cell in row.cells)
+    notes = (f"Points. Mean over data sets{interval}.", *[TOO_FEW] * any_few)
+    return Grid(f"{NAME}-paired", f"Difference to {first}", "Methods", TITLES, tuple(rows), notes, INTERVAL)
+
+
+def published_grid(results: Results) -> Grid | None:
+    """Our numbers minus the published ones, for the methods and data sets that the paper prints and runs with
+    the backbone and shots of its numbers; with at least three seeds also half the width of the t interval.
+    None if there is nothing to compare.
+    """
+    runs, printed = results.runs.set_index(["label", "title"]).sort_index(), published.base_to_novel()
+    rows, compared = [], []
+    for (method, name), (run, *_) in grouped(
+        results.records, lambda r: (method_label(r), data_set(r))
+    ).items():
+        # The paper's name for the method of the column, if it prints it.
+        bare = method.removesuffix(f" ({UNLABELLED})")
+        paper = published.paper_method(bare, settings_of(run, "method"))
+        number = paper, published.paper_data_set(name)
+        if number[1] == AVERAGE or number not in printed or not published.comparable(str(paper), run):
+            continue
+        title, cells = data_set_title(run), list[Cell]()
+        for measure, values in runs.loc[[(method, title)], MEASURES].items():
+            mean, theirs = fmean(values), printed[number][str(measure)]
+            difference = Cell(mean - theirs, half_width([*values]), len(values))
+            cells += [Cell(mean, None, len(values)), Cell(theirs), difference]
+        rows.append(GridRow(f"{title}: {method}", tuple(cells)))
+        compared.append(number)
+    if not rows:
+        return None
+    notes = (
+        f"Points; ± half-width of the {LEVEL:.0%} t interval over seeds, where there are at least {FEWEST}.",
+        f"Published: {published.sources()['base_to_novel']}.",
+        *published.slip_notes("base_to_novel", compared),
+    )
+    columns = tuple(f"{title}{part}" for title in TITLES for part in ("", " (published)", " difference"))
+    title = "Difference to the published numbers"
+    return Grid(f"{NAME}-published", title, "Data set: method", columns, tuple(rows), notes, INTERVAL)
 
 
 def appendix(records: Sequence[Record]) -> list[Grid]:
@@ -130,11 +342,10 @@ def appendix(records: Sequence[Record]) -> list[Grid]:
     used = [dataset for record in of_method for dataset in data_sets_of(record)]
     with_published, public = all(map(is_benchmark, used)), all(map(is_public, used))
     asked = len(of_method) == len(records) or any(run.get("variant") in _labels() for run in of_method)
-    inference = with_published or (asked and public)
     grids = [
-        _grid(ablation, of_method, with_published=with_published)
+        ablation_grid(ablation, of_method, with_published=with_published)
         for ablation in ablations().values()
-        if inference or ablation.name != "inference"
+        if ablation.name != "inference" or with_published or (asked and public)
     ]
     return [grid for grid in grids if grid is not None]
 
@@ -144,38 +355,35 @@ def _labels() -> set[str]:
     return {row.label for ablation in ablations().values() for row in ablation.rows if row.label}
 
 
-def _grid(ablation: Ablation, records: Sequence[Record], *, with_published: bool) -> Grid | None:
+def ablation_grid(ablation: Ablation, records: Sequence[Record], *, with_published: bool) -> Grid | None:
     """The table of an ablation, over the data sets that all its rows have; None if nothing was varied."""
     frame = runs_frame(records)
-    frame = frame.assign(variant=frame.variant.astype(object).where(frame.variant.notna(), ""))
-    has_runs = [row for row in ablation.rows if (frame.variant == (row.label or "")).any()]
+    variants = frame.variant.astype(object).where(frame.variant.notna(), "")
+    frames = {row.shown: frame[variants == (row.label or "")] for row in ablation.rows}
+    has_runs = [row for row in ablation.rows if len(frames[row.shown])]
     varied = ablation.name == "inference" or any(row.label for row in has_runs)
-    if len(has_runs) < FEWEST or not varied:
+    if len(has_runs) < ABLATION_ROWS or not varied:
         return None
-    pairs = {row.shown: pairs_of(frame[frame.variant == (row.label or "")], "", row.read) for row in has_runs}
-    first = frame[frame.variant == (has_runs[0].label or "")]
-    shared = set.intersection(*(set(of_row.title) for of_row in pairs.values()))
-    titles = [title for title in first.title.unique() if title in shared]
+    runs = {row.shown: scores_of(frames[row.shown], metric=row.read) for row in has_runs}
+    first = frames[has_runs[0].shown]
+    titles = [title for title in first.title.unique() if all((r.title == title).any() for r in runs.values())]
     if not titles:
         return None
-    printed = published.ablation(ablation.name) if with_published else {}
-    shown = [row.shown for row in ablation.rows]
-    entries = [average(pairs[name], titles) if name in pairs else None for name in shown]
-    rows = [*marked([GridRow(name, cells_of(entry)) for name, entry in zip(shown, entries, strict=True)])]
-    if chance := average(chance_pairs(first), titles):
-        rows.insert(0, GridRow(CHANCE, cells_of(chance)))
+    cells = {name: cells_of(runs[name], titles) if name in runs else LACKING for name in frames}
+    rows = [*marked([GridRow(name, of_row) for name, of_row in cells.items()])]
+    if (chance := cells_of(chance_of(first), titles))[0]:
+        rows.insert(0, GridRow(CHANCE, chance))
     # By data and measure, the published number of each row; not all are printed.
+    printed = published.ablation(ablation.name) if with_published else {}
     columns = {
-        f"{MEASURE_TITLES[measure]}, published ({PUBLISHED_DATA[data]})": {
-            name: Cell(numbers[measure]) for name, numbers in by_row.items() if measure in numbers
-        }
+        f"{title}, published ({PUBLISHED_DATA[data]})": by_measure
         for data, by_row in printed.items()
-        for measure in MEASURES
-        if any(measure in numbers for numbers in by_row.values())
+        for measure, title in zip(MEASURES, TITLES, strict=True)
+        if (by_measure := {name: Cell(row[measure]) for name, row in by_row.items() if measure in row})
     }
-    rows = [GridRow(r.label, (*r.cells, *(of.get(r.label) for of in columns.values()))) for r in rows]
+    rows = [replace(r, cells=(*r.cells, *(of.get(r.label) for of in columns.values()))) for r in rows]
     notes = [
-        f"Ours: percent, average of {_count(len(titles), 'data set')} ({', '.join(titles)})"
+        f"Ours: percent, average of {plural(len(titles), 'data set')} ({', '.join(titles)})"
         f"{', mean ± standard deviation over seeds' * has_spread(rows)}."
     ]
     if with_published:

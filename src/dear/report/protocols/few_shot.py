@@ -1,31 +1,34 @@
 """Few-shot learning in the report: accuracy by number of shots, for each data set and on average."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import TYPE_CHECKING
 
+from dear.errors import plural
 from dear.report.grid import Cell, Grid, GridRow, marked
-from dear.report.method_plots import few_shot_plot
-from dear.report.protocols import Figure
 from dear.report.records import AVERAGE, CHANCE, Record, checked, runs_frame
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
+    from dear.report.protocols import Figure
+
+NAME = "few-shot"
 Curves = Mapping[str, Mapping[str, Mapping[int, Cell]]]
 """Data set title (the average last) -> method -> shots -> accuracy."""
 
 
 def few_shot_curves(frame: "DataFrame") -> Curves:
-    """Means and deviations over seeds, in percent. A method has an average if it has every data set, over the
-    seeds that all of them have.
+    """Means and deviations over seeds, in percent. A method has an average over several data sets if it has
+    all of them, over the seeds that all of them have.
     """
     runs = frame[(frame.part == "all") & (frame.metric == "accuracy")].assign(value=100 * frame.value)
     values = runs.pivot_table("value", ["label", "shots", "seed"], "title", sort=False)
     titles = [*frame.title.unique()]
-    values[AVERAGE] = values[titles].dropna().apply(fmean, axis=1)
+    if len(titles) > 1:
+        values[AVERAGE] = values[titles].dropna().apply(fmean, axis=1)
     curves: dict[str, dict[str, dict[int, Cell]]] = {}
-    for title in (*titles, AVERAGE):
+    for title in values.columns if len(titles) == 1 else (*titles, AVERAGE):
         cells = values[title].dropna().groupby(["label", "shots"]).agg(list).map(Cell.of)
         for method in frame.label.unique():
             if method in cells.index.get_level_values("label"):
@@ -34,7 +37,7 @@ def few_shot_curves(frame: "DataFrame") -> Curves:
     return curves
 
 
-def tables(records: Iterable[Record]) -> list[Grid]:
+def tables(records: Sequence[Record]) -> list[Grid]:
     """The curves as a table: one row per data set and method, one column per number of shots."""
     frame = runs_frame(checked(records))
     curves = few_shot_curves(frame)
@@ -46,18 +49,34 @@ def tables(records: Iterable[Record]) -> list[Grid]:
     for title, methods in curves.items():
         if title in chance:
             rows.append(GridRow(f"{title}: {CHANCE}", tuple(Cell(chance[title]) for _ in shots)))
-        block = [(f"{title}: {method}", curve) for method, curve in methods.items()]
-        rows += marked([GridRow(label, tuple(map(curve.get, shots))) for label, curve in block])
-    columns = tuple("0 shots" if n == 0 else f"{n} shot{'s' if n > 1 else ''}" for n in shots)
+        rows += marked([GridRow(f"{title}: {m}", tuple(map(c.get, shots))) for m, c in methods.items()])
+    columns = tuple(plural(n, "shot") for n in shots)
     note = "Percent, all classes. 0 shots is zero-shot CLIP."
-    return [Grid("few-shot", "Few-shot learning", "Data set: method", columns, tuple(rows), (note,))]
+    return [Grid(NAME, "Few-shot learning", "Data set: method", columns, tuple(rows), (note,))]
 
 
-def figures(records: Sequence[Record]) -> list[tuple[str, Figure]]:
+def figures(records: Sequence[Record], reference: str | None) -> list["Figure"]:
     """The curves, above the table."""
-    curves = few_shot_plot("few-shot", few_shot_curves(runs_frame(checked(records))))
+    from dear.report.method_plots import few_shot_plot
+    from dear.report.protocols import Figure
+
+    del reference
+    curves = few_shot_plot(NAME, few_shot_curves(runs_frame(checked(records))))
     caption = (
         "Accuracy in percent by images per class (dashed: zero-shot CLIP); bands are standard deviations "
         "over seeds."
     )
-    return [("few-shot", Figure(curves, "Few-shot accuracy by number of shots", caption))]
+    return [Figure(NAME, curves, "Few-shot accuracy by number of shots", caption)]
+
+
+def standing(records: Sequence[Record]) -> list[dict[str, dict[str, Cell]]]:
+    """The accuracy of each method with the most shots, which the page begins with."""
+    *_, methods = few_shot_curves(runs_frame(checked(records))).values()
+    most = max(shots for curve in methods.values() for shots in curve)
+    return [
+        {
+            f"accuracy with {plural(most, 'shot')}": {
+                m: c[max(c)] for m, c in methods.items() if max(c) in (0, most)
+            }
+        }
+    ]

@@ -1,7 +1,6 @@
 """Retrieval in the report: panels of neighbours, and how often they share a factor with the query."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
@@ -15,26 +14,6 @@ NAME = "retrieval"
 FACTOR_OF = {"location": "place"}
 
 
-@dataclass(frozen=True)
-class Thumbnail:
-    """An image with its caption; `match` is None if the feature corresponds to no single factor."""
-
-    image: str
-    alt: str
-    caption: str
-    match: bool | None
-
-
-@dataclass(frozen=True)
-class Panel:
-    """A query and its rows: a feature, how many neighbours match, and the neighbours, nearest first."""
-
-    title: str
-    image: str
-    factors: tuple[tuple[str, str], ...]
-    rows: tuple[tuple[str, str, tuple[Thumbnail, ...]], ...]
-
-
 def tables(records: Sequence[Record]) -> list[Grid]:
     """The precision averaged over all runs."""
     grid = precision_grid(averaged([part_of(record, "results") for record in records]))
@@ -42,15 +21,11 @@ def tables(records: Sequence[Record]) -> list[Grid]:
 
 
 def page(records: Sequence[Record]) -> dict[str, Any]:
-    """The variables of the template, also if there are no records: panels of the first run, and the
-    precision.
-    """
-    mean = averaged([part_of(record, "results") for record in records]) if records else {}
-    return {
-        "panels": panels(mean),
-        "retrievals": int(mean.get("runs") or 1),
-        "precision": precision_grid(mean),
-    }
+    """The variables of the template: panels of the first run, precision of all; {} without records."""
+    if not records:
+        return {}
+    mean = averaged([part_of(record, "results") for record in records])
+    return {"panels": [*map(_panel, mean.get("queries") or ())], "precision": precision_grid(mean)}
 
 
 def averaged(results: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -59,8 +34,7 @@ def averaged(results: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """
     varying: dict[str, list[Mapping[str, Any]]] = {}
     for factor in dict.fromkeys(factor for result in results for factor in result.get("chance") or {}):
-        group = [result for result in results if (result.get("chance") or {}).get(factor, 1) < 1]
-        if group:
+        if group := [result for result in results if (result.get("chance") or {}).get(factor, 1) < 1]:
             varying[factor] = group
     if not varying:
         return {key: part for key, part in results[0].items() if key != "runs"}  # which is counted here
@@ -70,27 +44,8 @@ def averaged(results: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
             by_run = [(result.get("precision") or {}).get(feature, {}).get(factor) for result in group]
             if measured := [share for share in by_run if share is not None]:
                 precision.setdefault(feature, {})[factor] = fmean(measured)
-    chance = {
-        factor: fmean(result["chance"][factor] for result in group) for factor, group in varying.items()
-    }
+    chance = {factor: fmean(run["chance"][factor] for run in group) for factor, group in varying.items()}
     return {**results[0], "precision": precision, "chance": chance, "runs": len(results)}
-
-
-def panels(retrieval: Mapping[str, Any]) -> list[Panel]:
-    """The panels of the retrieval's queries."""
-    panels = []
-    for query in retrieval.get("queries") or ():
-        factors = {str(key): str(value) for key, value in (query.get("factors") or {}).items()}
-        rows = []
-        for feature, neighbours in query["neighbours"].items():
-            thumbnails = tuple(
-                _thumbnail(neighbour, str(feature), factors, rank)
-                for rank, neighbour in enumerate(neighbours, start=1)
-            )
-            rows.append((str(feature), _tally(thumbnails), thumbnails))
-        title = str(query.get("title") or ", ".join(factors.values()))
-        panels.append(Panel(title, _data_uri(query["image"]), tuple(factors.items()), tuple(rows)))
-    return panels
 
 
 def precision_grid(mean: Mapping[str, Any]) -> Grid | None:
@@ -109,26 +64,35 @@ def precision_grid(mean: Mapping[str, Any]) -> Grid | None:
     if chance := mean.get("chance"):
         rows.append(row("(chance)", chance))
     runs = int(mean.get("runs") or 1)
-    note = f"Percent of the nearest neighbours that share the factor, mean of {plural(runs, 'run')}."
-    return Grid("retrieval", "Retrieval by attribute", "Feature", factors, tuple(rows), (note,))
+    note = f"Percent of the nearest neighbors that share the factor, mean of {plural(runs, 'run')}."
+    return Grid(NAME, "Retrieval by attribute", "Feature", factors, tuple(rows), (note,))
 
 
-def _thumbnail(neighbour: Mapping[str, Any], feature: str, query: Mapping[str, str], rank: int) -> Thumbnail:
+def _panel(query: Mapping[str, Any]) -> dict[str, Any]:
+    """A query and its rows: a feature, how many neighbours match, and the neighbours, nearest first."""
+    factors = {str(key): str(value) for key, value in (query.get("factors") or {}).items()}
+    rows = []
+    for feature, neighbours in query["neighbours"].items():
+        shared = feature if feature in factors else FACTOR_OF.get(feature, feature)
+        shown = [_neighbour(n, shared, factors, rank) for rank, n in enumerate(neighbours, start=1)]
+        matches = [neighbour["match"] for neighbour in shown if neighbour["match"] is not None]
+        rows.append((feature, f"{sum(matches)} of {len(matches)}" if matches else "factors shared", shown))
+    title = str(query.get("title") or ", ".join(factors.values()))
+    return {"title": title, "image": _png(query["image"]), "factors": factors, "rows": rows}
+
+
+def _neighbour(
+    neighbour: Mapping[str, Any], factor: str, query: Mapping[str, str], rank: int
+) -> dict[str, Any]:
+    """An image and its caption: its ``factor``, and whether it is the query's, or how many they share."""
     factors = {str(key): str(value) for key, value in (neighbour.get("factors") or {}).items()}
-    factor = FACTOR_OF.get(feature, feature) if feature not in query else feature
-    alt = f"neighbour {rank}: {', '.join(factors.values()) or 'factors unknown'}"
-    if factor in query and factor in factors:
-        match = factors[factor] == query[factor]
-        return Thumbnail(_data_uri(neighbour["image"]), alt, factors[factor], match)
+    alt = f"neighbor {rank}: {', '.join(factors.values()) or 'factors unknown'}"
     common = sum(factors.get(key) == value for key, value in query.items())
-    caption = f"{common} of {len(query)}" if query else ""
-    return Thumbnail(_data_uri(neighbour["image"]), alt, caption, None)
+    caption, match = f"{common} of {len(query)}" if query else "", None
+    if factor in query and factor in factors:
+        caption, match = factors[factor], factors[factor] == query[factor]
+    return {"image": _png(neighbour["image"]), "alt": alt, "caption": caption, "match": match}
 
 
-def _tally(thumbnails: tuple[Thumbnail, ...]) -> str:
-    matches = [thumbnail.match for thumbnail in thumbnails if thumbnail.match is not None]
-    return f"{sum(matches)} of {len(matches)}" if matches else "factors shared"
-
-
-def _data_uri(image: str) -> str:
+def _png(image: str) -> str:
     return f"data:image/png;base64,{image}"

@@ -1,9 +1,10 @@
 """The cross-dataset and domain generalization tables: methods down; source, average and targets across."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from statistics import fmean
 from typing import TYPE_CHECKING
 
+from dear.errors import plural
 from dear.report import published
 from dear.report.grid import Cell, Grid, GridRow, marked
 from dear.report.records import (
@@ -40,7 +41,7 @@ TUNED_NOTE = (
 )
 
 
-def tables(records: Iterable[Record]) -> list[Grid]:
+def tables(records: Sequence[Record]) -> list[Grid]:
     """The table of one of the two protocols, with published rows if the targets are the paper's.
 
     Accuracies are those of the class feature alone: the paper's rule for cross-dataset transfer, our choice
@@ -61,13 +62,12 @@ def tables(records: Iterable[Record]) -> list[Grid]:
         if [cell and cell.mean for cell in row.cells] != [cell and cell.mean for cell in other.cells]:
             rows.append(GridRow(f"{row.label}, fused", other.cells))
     printed = _published(kind, str(source["name"]), [*targets])
-    any_fused = any(row.label.endswith(", fused") for row in rows)
     public = any(is_public(dataset) for record in records for dataset in data_sets_of(record))
     seeds = frame.seed.nunique()
     notes = (
-        f"Percent, {seeds} seed{'s' * (seeds > 1)}{', mean ± standard deviation' * (seeds > 1)}; "
+        f"Percent, {plural(seeds, 'seed')}{', mean ± standard deviation' * (seeds > 1)}; "
         f"{RULE[kind] if public else USER_DATA_RULE}; the average excludes the source.",
-        *[FUSED_NOTE] * any_fused,
+        *[FUSED_NOTE] * any(row.label.endswith(", fused") for row in rows),
         *[TUNED_NOTE] * bool(tuned),
         *([f"Published: {published.sources()[kind.replace('-', '_')]}."] if printed else ()),
     )
@@ -75,25 +75,32 @@ def tables(records: Iterable[Record]) -> list[Grid]:
     return [Grid(kind, TITLES[kind], "Method", columns, (*rows, *printed), notes)]
 
 
+def standing(records: Sequence[Record]) -> list[dict[str, dict[str, Cell]]]:
+    """Each method's accuracies by the class feature alone, which the page begins with."""
+    records = checked(records)
+    rows = _rows(runs_frame(records), [str(t["name"]) for t in records[0]["targets"]], "decoupled")
+    names = "accuracy on the source", "average accuracy on the targets"
+    return [{name: {row.label: c for row in rows if (c := row.cells[at])} for at, name in enumerate(names)}]
+
+
 def _rows(frame: "DataFrame", targets: Sequence[str], metric: str) -> list[GridRow]:
     """Source, average and targets of each method."""
     parts = ["source", *(f"targets {name}" for name in targets)]
     runs = frame[frame.metric == metric].assign(value=100 * frame.value)
     runs = runs.pivot_table("value", ["label", "seed"], "part", sort=False).reindex(columns=parts)
+    runs.insert(1, AVERAGE, runs[parts[1:]].apply(fmean, axis=1))
     rows = []
     for label in frame.label.unique():
-        of_method = runs.xs(label, level="label")
-        source, by_target = of_method["source"], of_method[parts[1:]]
-        complete = by_target.notna().all(axis=None)
-        averages = [fmean(row) for row in by_target.to_numpy()] if complete else []
-        columns = [[*source], averages, *([*column.dropna()] for _, column in by_target.items())]
+        columns = [[*column.dropna()] for _, column in runs.xs(label, level="label").items()]
+        complete = len({len(values) for values in columns}) == 1
+        columns[1] = columns[1] if complete else []
         rows.append(GridRow(label, tuple(Cell.of(values) if values else None for values in columns)))
     return rows
 
 
-def _chance(run: Record, names: Iterable[str]) -> list[GridRow]:
+def _chance(run: Record, names: Sequence[str]) -> list[GridRow]:
     """A row of guessing among the classes of each data set, if the record tells their number."""
-    targets: Mapping[str, Mapping[str, Sequence[str]]] = run["results"]["targets"]
+    targets = run["results"]["targets"]
     counts = [len((targets.get(name) or {}).get("per_class") or ()) for name in names]
     source = len(run["dataset"].get("classes") or ())
     if not source or not all(counts):
@@ -102,16 +109,15 @@ def _chance(run: Record, names: Iterable[str]) -> list[GridRow]:
     return [GridRow(CHANCE, tuple(map(Cell, (100 / source, fmean(chances), *chances))))]
 
 
-def _published(protocol: str, source: str, names: Iterable[str]) -> list[GridRow]:
+def _published(protocol: str, source: str, names: Sequence[str]) -> list[GridRow]:
     """The paper's rows if it has any of these targets, with its average if it has all of them."""
-    rows = []
-    columns = [published.paper_data_set(name) for name in names]
+    rows, columns = [], [published.paper_data_set(name) for name in names]
     for method, numbers in published.transfer(protocol).items():
-        targets = set(numbers) - {"ImageNet", "average"}
-        if not targets & set(columns):
+        targets = {*numbers} - {"ImageNet", "average"}
+        if not targets & {*columns}:
             continue
         values = [numbers.get("ImageNet") if source == "ImageNet" else None]
-        values.append(numbers["average"] if targets <= set(columns) else None)
+        values.append(numbers["average"] if targets <= {*columns} else None)
         values += [None if name == "average" else numbers.get(name) for name in columns]
         rows.append(GridRow(method, tuple(None if v is None else Cell(v) for v in values), published=True))
     return rows

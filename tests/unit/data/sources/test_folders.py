@@ -82,7 +82,7 @@ def test_splits(story: str, tmp_path: Path, settings: DataSettings) -> None:
 
 REFUSED: dict[str, tuple[Tree, str]] = {
     "empty": ({"": 0}, "has no folders of classes"),
-    "an empty class": ({"ant": 2, "fox": 0}, "the class 'fox' has no images in "),
+    "empty classes": ({"ant": 0, "fox": 0}, "has no images"),
     "one name": ({"Sea horse": 2, "sea_horse": 2}, "the classes 'Sea horse' and 'sea_horse' have the same"),
     "a class to test on alone": (both("train", "test") | {"test/owl": 1}, "owl is a class that is not in "),
     "two of a split": (both("train", "Training", "test"), "Training and train are both the train split"),
@@ -90,6 +90,14 @@ REFUSED: dict[str, tuple[Tree, str]] = {
     "holdout": (both("train", "holdout"), "holdout/ holds classes of train/, but is not called like a split"),
     "no images to test on": (both("train") | {"test/ant": 0}, "test has no images"),
 }
+
+
+@pytest.mark.parametrize("tree", [{"ant": 2, "bee": 2, "fox": 0}, both("train", "test") | {"train/fox": 0}])
+def test_an_empty_folder_is_a_class_by_name(tree: Tree, tmp_path: Path, settings: DataSettings) -> None:
+    data = load(grow(tmp_path / "d", tree), settings)
+    assert data.classnames == ("ant", "bee", "fox")
+    assert {*data.train.labels.tolist()} == {0, 1}
+    assert "classes by name alone, without an image: fox" in data.notes
 
 
 @pytest.mark.parametrize("story", REFUSED)
