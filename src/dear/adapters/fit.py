@@ -7,21 +7,19 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from jaxtyping import Float, Int
-from torch import Tensor
 
 from dear.adapters.bundle import Bundle, distinct
 from dear.adapters.bundle_config import check_writable
 from dear.adapters.choose import Choice, choose_method
 from dear.adapters.predictor import Predictor
 from dear.adapters.results import FEWEST
-from dear.adapters.scoring import score, unseen
+from dear.adapters.scoring import best_temperature, score, unseen
 from dear.backbone.choice import BackboneName, backbone_or_default, warn_of_toy
 from dear.backbone.clip import Clip, fill
 from dear.backbone.load import find_weights, load_clip
 from dear.data.dataset import Dataset, Images
 from dear.data.fewshot import Subset, draw_few, uneven
-from dear.data.images.photos import image_hashes
+from dear.data.images.photos import image_hashes, split_hashes
 from dear.data.loading import held_notes, is_several, load_dataset, of_world
 from dear.data.settings import DataSettings
 from dear.data.sources.listing import with_spaces
@@ -43,6 +41,7 @@ from dear.methods.declaration import MethodSettings
 from dear.methods.registry import AUTO, FIT_METHOD, METHODS, check_towers, known_method
 from dear.progress import OnStep, Progress, Steps, TrainingStep
 from dear.reading.files import expanded
+from dear.review.unlabelled import add_unlabelled, read_unlabelled, require_taken
 from dear.roles.discover import DISCOVER, discover_at_hand
 from dear.roles.packaged import WITHOUT, find_role_table, known_by_name, role_table
 from dear.roles.table import RoleTable
@@ -51,7 +50,6 @@ from dear.training.settings import TrainOptions
 from dear.writing import UNFINISHED
 
 CURVE = ("epoch", "loss", "val")  # entries of each epoch in a bundle
-COLDEST, HOTTEST, BISECTIONS = 1e-2, 1e2, 60  # of the temperature
 
 
 def fit(
@@ -69,6 +67,7 @@ def fit(
     select: Select = "last",
     dataset: DataSettings | None = None,
     calibrate: bool | None = None,
+    unlabelled: Any = None,
     overwrite: bool = False,
     device: str = "auto",
     progress: Progress | None = None,
@@ -93,6 +92,8 @@ def fit(
         dataset: How the data is read.
         calibrate: Fit the temperature on validation images or, without any, on the unused training images; if
             None, where there are at least 20 of them.
+        unlabelled: Images without labels, as `Predictor.predict` takes them, to learn from too if labelled
+            images that are left out gain by it; `dear+` can.
         overwrite: Replace a bundle in ``out``.
         progress: Called with (step, done, of); if None, a terminal shows bars with the remaining time.
         verbose: Print `Bundle.verdict`.
@@ -116,6 +117,11 @@ def fit(
         report = progress if progress is not None else stack.enter_context(Steps())
         with held_notes():
             images = prepare_data(data, dataset, setup, shots, seed, calibrate, select)
+            if unlabelled is not None:
+                require_taken(setup.method)
+                others = read_unlabelled(unlabelled, images.dataset, dataset or DataSettings())
+                hashes = b"".join(sorted(split_hashes(images.hashes).union(image_hashes(others))))
+                images = replace(images, others=others, hashes=hashes)
             name, clip = resolve_backbone(model, pretrained, device, images.dataset, dataset)
             check_towers(setup.method, clip)
             table = resolve_roles(clip, roles, images.dataset, setup, report)
@@ -123,9 +129,13 @@ def fit(
             run = resolve_run(context, images, setup, seed)
         choice = None
         if method == AUTO:
-            choice = choose_method(context, images.dataset, images.shots, seed, progress=report)
+            choice = choose_method(
+                context, images.dataset, images.shots, seed, others=images.others, progress=report
+            )
             run = resolve_run(context, images, MethodSetup(choice.method), seed)
         trial = (choice and choice.trial) or train_adapter(context, run, folder, report)
+        if images.others is not None:
+            images.facts["unlabelled"] = trial.unlabelled or add_unlabelled(trial, images.others)
         bundle = make_bundle(trial, images, name, choice)
         bundle = calibrate_bundle(bundle, trial, images.calibration)
         bundle = measure(bundle, clip, images.dataset, report)
@@ -146,6 +156,7 @@ class FitImages:
         calibration: The images that the temperature is fitted on; None if it is not.
         hashes: Those of all images that the bundle is fitted on, in one.
         facts: What the bundle says of them (`Bundle.training`).
+        others: Images without labels to learn from too.
     """
 
     dataset: Dataset
@@ -153,6 +164,7 @@ class FitImages:
     calibration: Images | None
     hashes: bytes
     facts: dict[str, Any]
+    others: Images | None = None
 
 
 def prepare_data(
@@ -349,26 +361,6 @@ def calibrate_bundle(bundle: Bundle, trial: Trial, images: Images | None) -> Bun
     return replace(
         bundle, temperature=temperature, training={**bundle.training, "calibration_images": len(images)}
     )
-
-
-def best_temperature(logits: Float[Tensor, "item class"], labels: Int[Tensor, "item"]) -> float:
-    """The temperature between 0.01 and 100 whose softmax(logits / T) has the lowest negative log-likelihood.
-
-    The loss is convex in b = 1 / T, and its slope is the mean over items of E_p[z] - z_y: bisection over log
-    b. If every item is classified correctly there is no best T, for none contradicts any confidence, and T is
-    1. Source: Guo et al., ICML 2017, section 4.2.
-    """
-    if bool((logits.argmax(dim=1) == labels).all()):
-        return 1.0
-    scores = logits.double()
-    of_labels = scores.gather(1, labels[:, None]).mean()
-    low, high = torch.tensor(1 / HOTTEST).double().log(), torch.tensor(1 / COLDEST).double().log()
-    for _ in range(BISECTIONS):
-        middle = (low + high) / 2
-        probabilities = (scores * middle.exp()).softmax(dim=1)
-        slope = (probabilities * scores).sum(dim=1).mean() - of_labels
-        low, high = (low, middle) if slope > 0 else (middle, high)
-    return float((-(low + high) / 2).exp())
 
 
 def measure(bundle: Bundle, clip: Clip, dataset: Dataset, report: Progress) -> Bundle:

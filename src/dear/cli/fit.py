@@ -48,6 +48,7 @@ def command(
     shots: int | None = None,
     seed: int = 1,
     calibrate: bool | None = None,
+    unlabelled: Path | None = None,
     overwrite: bool = False,
     device: Literal["auto", "cpu", "cuda"] = "auto",
     train: TrainOptions = TrainOptions(),  # noqa: B008 (frozen, and its fields become options)
@@ -76,6 +77,8 @@ def command(
         seed: Seed of the few-shot pick, the order, the views and the initial parameters.
         calibrate: Fit the temperature of probabilities on validation images or unused training images. By
             default where there are at least 20 of them.
+        unlabelled: Folder of images without labels to learn from too, if labelled images that are left out
+            gain by it. dear+ can.
         overwrite: Replace the bundle in the folder.
         device: Where to compute; auto uses the GPU if there is one.
         train: Settings of training; by default as published for the method.
@@ -109,6 +112,7 @@ def command(
             select=select,
             dataset=dataset,
             calibrate=calibrate,
+            unlabelled=unlabelled,
             overwrite=overwrite,
             device=device,
             progress=progress,
