@@ -19,7 +19,7 @@ from dear.backbone.clip import Clip, fill
 from dear.backbone.load import find_weights, load_clip
 from dear.data.dataset import Dataset, Images
 from dear.data.fewshot import Subset, draw_few, uneven
-from dear.data.images.photos import image_hashes, split_hashes
+from dear.data.images.photos import image_hashes
 from dear.data.loading import held_notes, is_several, load_dataset, of_world
 from dear.data.settings import DataSettings
 from dear.data.sources.listing import with_spaces
@@ -120,8 +120,7 @@ def fit(
             if unlabelled is not None:
                 require_taken(setup.method)
                 others = read_unlabelled(unlabelled, images.dataset, dataset or DataSettings())
-                hashes = b"".join(sorted(split_hashes(images.hashes).union(image_hashes(others))))
-                images = replace(images, others=others, hashes=hashes)
+                images = replace(images, others=others)
             name, clip = resolve_backbone(model, pretrained, device, images.dataset, dataset)
             check_towers(setup.method, clip)
             table = resolve_roles(clip, roles, images.dataset, setup, report)

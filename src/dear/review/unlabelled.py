@@ -1,5 +1,6 @@
 """Images without labels beside those that a method was trained on."""
 
+import warnings
 from typing import Any, Protocol, runtime_checkable
 
 import torch
@@ -28,7 +29,10 @@ def read_unlabelled(images: Any, dataset: Dataset, settings: DataSettings) -> Im
     pictures = [*each_image(listed_images(images))]
     if not pictures:
         raise DataError("there are no images without labels.")
-    found = load_for_training(pictures, [NAME] * len(pictures), [NAME], settings.skip_broken()).train
+    of_files = DataSettings(threads=settings.threads, broken=settings.broken).skip_broken()
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*single class")
+        found = load_for_training(pictures, [NAME] * len(pictures), [NAME], of_files).train
     parts = (part for part in (dataset.train, dataset.val, dataset.test) if part is not None)
     known = {digest for part in parts for digest in image_hashes(part)}
     is_new = [digest not in known for digest in image_hashes(found)]
