@@ -220,6 +220,8 @@ class Judge:
         except DearError as error:
             return Candidate(name, reason=str(error)), None
         absent_share, known_share = (correct / times.clamp(min=1))[:, self.tested]
+        if self.named_only and not absent_share.any():
+            return Candidate(name, reason="it names no class without images"), None
         shares = torch.lerp(known_share, absent_share, self.named_only)
         accuracy, images = float(shares.mean()), len(shares)
         low, high = share_interval(round(accuracy * images), images)

@@ -1,6 +1,6 @@
 """Fit an adapter to a data set, and make its bundle, in one call: `fit` is the steps below it, in order."""
 
-from collections.abc import Collection
+from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -10,14 +10,14 @@ import torch
 
 from dear.adapters.bundle import Bundle, distinct
 from dear.adapters.bundle_config import check_writable
+from dear.adapters.calibration import calibrate_bundle, calibration_images
 from dear.adapters.choose import Choice, choose_method
 from dear.adapters.predictor import Predictor
-from dear.adapters.results import FEWEST
-from dear.adapters.scoring import best_temperature, score, unseen
+from dear.adapters.scoring import score, unseen
 from dear.backbone.choice import BackboneName, backbone_or_default, warn_of_toy
 from dear.backbone.clip import Clip, fill
 from dear.backbone.load import find_weights, load_clip
-from dear.data.dataset import Dataset, Images
+from dear.data.dataset import Dataset, Images, fingerprint
 from dear.data.fewshot import Subset, draw_few, uneven
 from dear.data.images.photos import image_hashes
 from dear.data.loading import held_notes, is_several, load_dataset, of_world
@@ -26,7 +26,6 @@ from dear.data.sources.listing import with_spaces
 from dear.errors import DataError, RoleTableError, SettingsError, warn
 from dear.evaluation.environment import environment
 from dear.evaluation.metrics import METRICS
-from dear.evaluation.predictions import predict
 from dear.evaluation.protocols.few_shot import FewShot
 from dear.evaluation.resolve import MethodSetup, ResolvedRun, Select
 from dear.evaluation.run_context import RunContext
@@ -68,6 +67,7 @@ def fit(
     dataset: DataSettings | None = None,
     calibrate: bool | None = None,
     unlabelled: Any = None,
+    add_classes: Sequence[str] = (),
     overwrite: bool = False,
     device: str = "auto",
     progress: Progress | None = None,
@@ -94,6 +94,7 @@ def fit(
             None, where there are at least 20 of them.
         unlabelled: Images without labels, as `Predictor.predict` takes them, to learn from too if labelled
             images that are left out gain by it; `dear+` can.
+        add_classes: Names of further classes, of which there are no images.
         overwrite: Replace a bundle in ``out``.
         progress: Called with (step, done, of); if None, a terminal shows bars with the remaining time.
         verbose: Print `Bundle.verdict`.
@@ -116,7 +117,8 @@ def fit(
     with ExitStack() as stack:
         report = progress if progress is not None else stack.enter_context(Steps())
         with held_notes():
-            images = prepare_data(data, dataset, setup, shots, seed, calibrate, select)
+            source = add_named(read_data(data, dataset, shots), add_classes)
+            images = prepare_data(source, setup, shots, seed, calibrate, select)
             if unlabelled is not None:
                 require_taken(setup.method)
                 others = read_unlabelled(unlabelled, images.dataset, dataset or DataSettings())
@@ -167,16 +169,14 @@ class FitImages:
 
 
 def prepare_data(
-    data: Any,
-    settings: DataSettings | None,
+    dataset: Dataset,
     setup: MethodSetup,
     shots: int | None,
     seed: int,
     calibrate: bool | None,
     select: Select,
 ) -> FitImages:
-    """Read the data set, pick the images to train and calibrate on, and leave them out of the test."""
-    dataset = read_data(data, settings, shots)
+    """Pick the images to train and calibrate on, and leave them out of the test."""
     declared, of_each = setup.declared, shots
     if of_each is None:
         dataset, of_each = replace(dataset, allow_fewer=True), int(dataset.train.labels.bincount().max())
@@ -218,24 +218,14 @@ def read_data(data: Any, settings: DataSettings | None, shots: int | None) -> Da
     return dataset
 
 
-def calibration_images(dataset: Dataset, picked: Collection[int], calibrate: bool | None) -> Images | None:
-    """Images to calibrate on: validation images, else the unused training images; None if that is not asked
-    for, or without being asked if there are fewer than `FEWEST`.
-    """
-    if calibrate is False:
-        return None
-    held_out = dataset.val
-    if held_out is None or not len(held_out):
-        unused = sorted({*range(len(dataset.train))} - {*picked})
-        held_out = Subset(dataset.train, torch.tensor(unused)) if unused else None
-    if calibrate is None:
-        return None if held_out is None or len(held_out) < FEWEST else held_out
-    if held_out is None:
-        raise DataError(
-            f"{dataset.name} has no validation images, and all training images are used for training: "
-            "there is nothing to calibrate on. Add a val/ folder, or limit the training images with --shots."
-        )
-    return held_out
+def add_named(dataset: Dataset, names: Sequence[str]) -> Dataset:
+    """The data set with further classes, by their names alone. Raises DataError for one that it has."""
+    if not names:
+        return dataset
+    classes = distinct((*dataset.classnames, *map(with_spaces, names)), "the classes")
+    keys = (*dataset.keys, *names) if dataset.keys else ()
+    identity = fingerprint(dataset.identity, "added", *names)
+    return replace(dataset, classnames=classes, keys=keys, identity=identity)
 
 
 def resolve_backbone(
@@ -348,17 +338,6 @@ def make_bundle(trial: Trial, images: FitImages, name: BackboneName, choice: Cho
             "environment": environment(),
         },
         image_hashes=images.hashes,
-    )
-
-
-def calibrate_bundle(bundle: Bundle, trial: Trial, images: Images | None) -> Bundle:
-    """The bundle with the best temperature for these images; as it is without any."""
-    if images is None:
-        return bundle
-    held_out = predict(trial.method, images, precision=trial.run.training.precision)
-    temperature = best_temperature(held_out.logits.float(), held_out.labels)
-    return replace(
-        bundle, temperature=temperature, training={**bundle.training, "calibration_images": len(images)}
     )
 
 

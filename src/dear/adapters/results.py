@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 from dear.data.sources.table import CHECKED, LABELS, PREDICTED, SUGGESTED
 from dear.errors import DataError, OutputError, SettingsError, listing, plural, printable
+from dear.methods.registry import FIT_METHOD
 from dear.reading.files import expanded
 from dear.report.grid import csv_text
 from dear.report.intervals import LEVEL, gain_interval, share_interval
@@ -235,7 +236,7 @@ def describe_choice(method: str, training: Mapping[str, Any]) -> list[str]:
     """Why a method was chosen and what it was chosen from, in lines, nothing if the user named it; and what
     images without labels were worth.
     """
-    others = describe_unlabelled(method, training.get("unlabelled", {}))
+    others = describe_unlabelled(training.get("unlabelled", {}))
     if "chosen" not in training:
         return others
     candidates, lines = training.get("candidates", []), [f"{method} is {training['chosen']}."]
@@ -249,13 +250,13 @@ def describe_choice(method: str, training: Mapping[str, Any]) -> list[str]:
     return [printable(line) for line in [*lines, *others]]
 
 
-def describe_unlabelled(method: str, gain: Mapping[str, Any]) -> list[str]:
+def describe_unlabelled(gain: Mapping[str, Any]) -> list[str]:
     """What images without labels were worth, in a line; nothing without any."""
     if not gain:
         return []
     images = plural(gain["images"], "image") + " without labels"
     if "weight" not in gain:
-        return [f"{images} not used: {method} learns from labelled images alone."]
+        return [f"{images} not used: only {FIT_METHOD} takes them, with two labelled images of each class."]
     share = f"{gain['accuracy_before']:.1%} to {gain['accuracy_after']:.1%} right"
     share += f", log-loss {gain['before']:.2f} to {gain['after']:.2f}"
     if not gain["weight"]:

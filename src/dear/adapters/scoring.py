@@ -5,7 +5,7 @@ from dataclasses import replace
 from itertools import zip_longest
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Int
 from torch import Tensor
 
 from dear.adapters.predictor import Predictor
@@ -20,8 +20,6 @@ from dear.evaluation.metrics import measure
 from dear.evaluation.predictions import Predictions, predict
 from dear.methods.registry import frozen_clip
 from dear.progress import Progress, silent
-
-COLDEST, HOTTEST, BISECTIONS = 1e-2, 1e2, 60  # of the temperature
 
 
 def evaluate_bundle(
@@ -132,23 +130,3 @@ def matched_classes(
     if renamed:
         warn(f"the names that the bundle has for these folders or labels are used: {first_few(renamed)}")
     return torch.tensor(numbers)
-
-
-def best_temperature(logits: Float[Tensor, "item class"], labels: Int[Tensor, "item"]) -> float:
-    """The temperature between 0.01 and 100 whose softmax(logits / T) has the lowest negative log-likelihood.
-
-    The loss is convex in b = 1 / T, and its slope is the mean over items of E_p[z] - z_y: bisection over log
-    b. If every item is classified correctly there is no best T, for none contradicts any confidence, and T is
-    1. Source: Guo et al., ICML 2017, section 4.2.
-    """
-    if bool((logits.argmax(dim=1) == labels).all()):
-        return 1.0
-    scores = logits.double()
-    of_labels = scores.gather(1, labels[:, None]).mean()
-    low, high = torch.tensor(1 / HOTTEST).double().log(), torch.tensor(1 / COLDEST).double().log()
-    for _ in range(BISECTIONS):
-        middle = (low + high) / 2
-        probabilities = (scores * middle.exp()).softmax(dim=1)
-        slope = (probabilities * scores).sum(dim=1).mean() - of_labels
-        low, high = (low, middle) if slope > 0 else (middle, high)
-    return float((-(low + high) / 2).exp())

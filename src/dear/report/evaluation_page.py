@@ -17,7 +17,16 @@ from torch import Tensor
 
 from dear.errors import OutputError
 from dear.evaluation.metrics import Bin, expected_error
-from dear.report.drawing import INK, NEUTRAL, PALETTE, Drawing, concept_styles, figure_files, plain_axes
+from dear.report.drawing import (
+    INK,
+    NEUTRAL,
+    PALETTE,
+    Drawing,
+    concept_styles,
+    figure_files,
+    legend_below,
+    plain_axes,
+)
 from dear.report.grid import csv_file
 from dear.report.html import render_page
 from dear.report.intervals import LEVEL, share_interval
@@ -27,7 +36,7 @@ from dear.writing import output_folder, try_place
 
 PAGE = "evaluation.html"
 COLORED = 12  # classes with a color of their own in the map of features
-ACROSS = 3  # panels beside each other
+ACROSS = 2  # panels beside each other, so that they fit on a phone
 
 
 @dataclass(frozen=True)
@@ -204,7 +213,7 @@ def attention_figure(title: str, picture: Image.Image, heads: Sequence[HeadAtten
 
     words = "; ".join(f"{head.attribute}: layer {head.layer}, head {head.head}" for head in heads)
     text = f"Attention of core heads on {title} ({words}), by {', '.join(columns)}."
-    return Drawing(name, text, (1.55 * (1 + len(columns)) + 0.4, 1.5 * len(heads) + 0.3), paint)
+    return Drawing(name, text, (1.3 * (1 + len(columns)) + 0.4, 1.25 * len(heads) + 0.3), paint)
 
 
 def feature_map(
@@ -240,8 +249,7 @@ def feature_map(
             axes.set_yticks([])
             axes.spines[:].set(alpha=0.2)
             axes.set_visible(bool(axes.collections))
-        handles, names = figure.axes[0].get_legend_handles_labels()
-        figure.legend(handles, names, loc="outside lower center", ncols=3, fontsize=9, markerscale=1.8)
+        legend_below(figure, 3, markerscale=1.8)
 
     keys = len(frequent) + bool(rare)
     size = (2.5 * min(len(points), ACROSS) + 0.3, 2.5 * down + 0.22 * -(-keys // 3) + 0.3)

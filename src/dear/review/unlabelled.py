@@ -51,7 +51,7 @@ class TakesUnlabelled(Protocol):
         """After ``before_training`` with ``images``: learn from others too, without their labels, if labelled
         images that are left out gain by it; `left_out_scores` are with them then. Returns the weight of one
         beside a labelled image (0 if they are not used), and the mean loss and accuracy of left-out images
-        before and after.
+        before and after; nothing if there are too few labelled images.
         """
 
 

@@ -18,7 +18,7 @@ from dear.backbone.head_contributions import grouped_contributions
 from dear.errors import RoleTableError
 from dear.methods.base import ImageFeatures, Method, TrainingImages
 from dear.methods.dear_plus import DearPlusSettings
-from dear.methods.dear_plus.fitting import Examples, Fit, by_attribute, corrected, fit
+from dear.methods.dear_plus.fitting import LEAST_IMAGES, Examples, Fit, by_attribute, corrected, fit
 from dear.methods.dear_plus.unlabelled import fit_with_others
 from dear.methods.declaration import MethodSettings
 from dear.methods.shared import name_hashes, require_current_text, require_distinct, rows_by_name
@@ -230,7 +230,11 @@ class DearPlus(Method):
 
     @torch.no_grad()
     def add_unlabelled(self, images: TrainingImages, others: TrainingImages) -> dict[str, float]:
-        """Let the test view of ``others`` take part in means, covariances and strengths."""
+        """Let the test view of ``others`` take part in means, covariances and strengths. Nothing without two
+        labelled images of each class, one of which can be left out.
+        """
+        if int(torch.bincount(images.labels, minlength=len(self.classnames)).min()) < LEAST_IMAGES:
+            return {}
         examples, groups = self._examples(images)
         of_others = self._read(others.centre(), others)
         frozen, of_attributes = (part.double() for part in of_others)
