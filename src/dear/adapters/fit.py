@@ -40,6 +40,7 @@ from dear.methods.declaration import MethodSettings
 from dear.methods.registry import AUTO, FIT_METHOD, METHODS, check_towers, known_method
 from dear.progress import OnStep, Progress, Steps, TrainingStep
 from dear.reading.files import expanded
+from dear.review.unlabelled import add_unlabelled, read_unlabelled, require_taken
 from dear.roles.discover import DISCOVER, discover_at_hand
 from dear.roles.packaged import WITHOUT, find_role_table, known_by_name, role_table
 from dear.roles.table import RoleTable
@@ -65,6 +66,7 @@ def fit(
     select: Select = "last",
     dataset: DataSettings | None = None,
     calibrate: bool | None = None,
+    unlabelled: Any = None,
     add_classes: Sequence[str] = (),
     overwrite: bool = False,
     device: str = "auto",
@@ -90,6 +92,8 @@ def fit(
         dataset: How the data is read.
         calibrate: Fit the temperature on validation images or, without any, on the unused training images; if
             None, where there are at least 20 of them.
+        unlabelled: Images without labels, as `Predictor.predict` takes them, to learn from too if labelled
+            images that are left out gain by it; `dear+` can.
         add_classes: Names of further classes, of which there are no images.
         overwrite: Replace a bundle in ``out``.
         progress: Called with (step, done, of); if None, a terminal shows bars with the remaining time.
@@ -115,6 +119,10 @@ def fit(
         with held_notes():
             source = add_named(read_data(data, dataset, shots), add_classes)
             images = prepare_data(source, setup, shots, seed, calibrate, select)
+            if unlabelled is not None:
+                require_taken(setup.method)
+                others = read_unlabelled(unlabelled, images.dataset, dataset or DataSettings())
+                images = replace(images, others=others)
             name, clip = resolve_backbone(model, pretrained, device, images.dataset, dataset)
             check_towers(setup.method, clip)
             table = resolve_roles(clip, roles, images.dataset, setup, report)
@@ -122,9 +130,13 @@ def fit(
             run = resolve_run(context, images, setup, seed)
         choice = None
         if method == AUTO:
-            choice = choose_method(context, images.dataset, images.shots, seed, progress=report)
+            choice = choose_method(
+                context, images.dataset, images.shots, seed, others=images.others, progress=report
+            )
             run = resolve_run(context, images, MethodSetup(choice.method), seed)
         trial = (choice and choice.trial) or train_adapter(context, run, folder, report)
+        if images.others is not None:
+            images.facts["unlabelled"] = trial.unlabelled or add_unlabelled(trial, images.others)
         bundle = make_bundle(trial, images, name, choice)
         bundle = calibrate_bundle(bundle, trial, images.calibration)
         bundle = measure(bundle, clip, images.dataset, report)
@@ -145,6 +157,7 @@ class FitImages:
         calibration: The images that the temperature is fitted on; None if it is not.
         hashes: Those of all images that the bundle is fitted on, in one.
         facts: What the bundle says of them (`Bundle.training`).
+        others: Images without labels to learn from too.
     """
 
     dataset: Dataset
@@ -152,6 +165,7 @@ class FitImages:
     calibration: Images | None
     hashes: bytes
     facts: dict[str, Any]
+    others: Images | None = None
 
 
 def prepare_data(

@@ -13,7 +13,7 @@ from dear.adapters.results import BundleScores
 from dear.backbone.choice import warn_of_toy
 from dear.data.dataset import Dataset, Images
 from dear.data.fewshot import Subset
-from dear.data.images.photos import HASH_BYTES, image_hashes
+from dear.data.images.photos import image_hashes, split_hashes
 from dear.data.sources.listing import first_few, plain_name
 from dear.errors import DataError, warn
 from dear.evaluation.metrics import measure
@@ -89,7 +89,7 @@ def unseen(dataset: Dataset, split: str, hashes: bytes) -> tuple[Dataset, int]:
     many these are, with a warning. Other splits, which are asked for by name, stay as they are. Raises
     DataError if no test image is left.
     """
-    known = {hashes[start : start + HASH_BYTES] for start in range(0, len(hashes), HASH_BYTES)}
+    known = split_hashes(hashes)
     seen = [digest in known for digest in image_hashes(dataset.test)] if known and split == "test" else []
     if not any(seen):
         return dataset, 0

@@ -26,6 +26,7 @@ def command(
     shots: int | None = None,
     seed: int = 1,
     calibrate: bool | None = None,
+    unlabelled: Path | None = None,
     add_classes: list[str] | None = None,
     overwrite: bool = False,
     device: Literal["auto", "cpu", "cuda"] = "auto",
@@ -55,6 +56,8 @@ def command(
         seed: Seed of the few-shot pick, the order, the views and the initial parameters.
         calibrate: Fit the temperature of probabilities on validation images or unused training images. By
             default where there are at least 20 of them.
+        unlabelled: Folder of images without labels to learn from too, if labelled images that are left out
+            gain by it. dear+ can.
         add_classes: Further classes by name alone, without images.
         overwrite: Replace the bundle in the folder.
         device: Where to compute; auto uses the GPU if there is one.
@@ -89,6 +92,7 @@ def command(
             select=select,
             dataset=dataset,
             calibrate=calibrate,
+            unlabelled=unlabelled,
             add_classes=add_classes or (),
             overwrite=overwrite,
             device=device,
