@@ -1,0 +1,95 @@
+"""Whether an image looks like any class that has training images: the evidence of DeAR+ without roles, fitted
+beside any method on the frozen image features.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from dear.methods.dear_plus.fitting import LEAST_IMAGES, left_out_evidence
+from dear.methods.dear_plus.gaussian import Gaussians
+
+SHARE = 0.05
+"""Share of left-out images of the known classes that is refused unless another is asked for."""
+SPREAD = 1.0
+"""rho: the variance of the means of classes over that within a class, as DeAR+ has it."""
+QUANTILES = 1001
+"""Values that stand for the evidence of all left-out images."""
+
+
+@dataclass(frozen=True)
+class KnownClasses:
+    """Classes as Gaussians of one covariance. An image of none of them is N(mu, (1 + rho) C); the evidence
+    for a class is the log Bayes factor against that (`DearPlus`).
+
+    Attributes:
+        classes: Their numbers: those of at least two images.
+        means, centre, whitening, freedom: w, mu, W and d of `DearPlus`.
+        left_out: The largest evidence of each training image as if it were new, sorted; evenly spaced
+            quantiles of many.
+        images: How many images these are of.
+    """
+
+    classes: Int[Tensor, "known"]
+    means: Float[Tensor, "known embed"]
+    centre: Float[Tensor, "embed"]
+    whitening: Float[Tensor, "embed embed"]
+    freedom: Float[Tensor, ""]
+    left_out: Float[Tensor, "quantile"]
+    images: Int[Tensor, ""]
+
+    def limit(self, share: float) -> float:
+        """The evidence below which this share of left-out images of known classes is; minus infinity for 0,
+        and where there are too few images for the share.
+        """
+        if not share or share * int(self.images) < 1:
+            return -math.inf
+        return float(self.left_out.double().quantile(share))
+
+    def evidence(self, features: Float[Tensor, "batch embed"]) -> Float[Tensor, "batch known"]:
+        """For each known class, of unit image features of the frozen backbone."""
+        whitened = (features.to(self.whitening) - self.centre) @ self.whitening
+        typical = SPREAD / (1 + SPREAD) * whitened.square().sum(dim=1) - self.freedom * math.log1p(SPREAD)
+        return whitened @ self.means.T - (self.means.square().sum(dim=1) + typical.unsqueeze(1)) / 2
+
+    def tensors(self) -> dict[str, Tensor]:
+        """All of it, by name."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+    @classmethod
+    def of(cls, tensors: Mapping[str, Tensor]) -> "KnownClasses":
+        """From `tensors`."""
+        return cls(**{field.name: tensors[field.name] for field in fields(cls)})
+
+
+def fit_known_classes(
+    features: Float[Tensor, "item embed"], labels: Int[Tensor, "item"], classes: int
+) -> KnownClasses | None:
+    """From the unit image features of training images. None unless two classes have two images each: of a
+    single image nothing can be left out.
+    """
+    known = torch.bincount(labels, minlength=classes) >= LEAST_IMAGES
+    used = known[labels]
+    if int(known.sum()) < 2:
+        return None
+    column = (known.long().cumsum(dim=0) - 1)[labels[used]]
+    points = features.double()[used].unsqueeze(1)
+    fitted = Gaussians(points, column, int(known.sum()))
+    every = torch.ones(len(fitted.means), dtype=torch.bool, device=labels.device)
+    largest = left_out_evidence(fitted, points, column, every, SPREAD)[-1].max(dim=1).values.sort().values
+    if len(largest) > QUANTILES:
+        largest = largest.quantile(torch.linspace(0, 1, QUANTILES).to(largest))
+    centre = fitted.means.mean(dim=0)
+    return KnownClasses(
+        known.nonzero().flatten(),
+        ((fitted.means - centre) @ fitted.whitening).float(),
+        centre.float(),
+        fitted.whitening.float(),
+        fitted.freedom.float(),
+        largest.float(),
+        used.sum(),
+    )

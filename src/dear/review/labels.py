@@ -1,0 +1,80 @@
+"""Which labels of training images look wrong, by probabilities of classifiers that had not seen them.
+
+An image has the label that it should have with the probability 1 - e, and else any other with e / (K - 1). With
+p_k the probability of class k from its pixels, softmax(z_k / T) of left-out scores z, that of its label y is
+
+    P(y) = (1 - e) p_y + e / (K - 1) (1 - p_y)
+
+e is that at which all labels are likeliest. T is the lowest at which they are as likely as at any, up to a
+factor of exp(1): where all images are told apart equally clearly, a doubtful classifier explains a few wrong
+labels just as well as a sure one. So nothing is to be set. A label looks wrong if another
+class explains it better: if e / (K - 1) p_k > (1 - e) p_y for some k. [ours]
+"""
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+TEMPERATURES = tuple(torch.logspace(-1, 1, 41, dtype=torch.float64).tolist())
+"""T is one of these."""
+NEARLY = 1.0
+"""By which the log-likelihood of all labels may be below the largest."""
+STEPS = 100
+"""Of expectation-maximization for e, from START."""
+START = 0.05
+LEAST = 1e-12
+
+
+@dataclass(frozen=True)
+class LabelScores:
+    """What left-out images say of their labels.
+
+    Attributes:
+        suggested: The most probable other class.
+        probability: Of that class, given the label: the share of 1 that it has beside the label.
+        looks_wrong: True where the other class is the more probable one.
+        wrong_share: e.
+    """
+
+    suggested: Int[Tensor, "item"]
+    probability: Float[Tensor, "item"]
+    wrong_share: float
+
+    @property
+    def looks_wrong(self) -> Bool[Tensor, "item"]:
+        return self.probability > 0.5
+
+
+def score_labels(scores: Float[Tensor, "item class"], labels: Int[Tensor, "item"]) -> LabelScores:
+    """The scores of images that nothing was fitted on, or logarithms of their probabilities, against their
+    labels. With a single class no label can be wrong.
+    """
+    scores, column = scores.double(), labels.unsqueeze(1)
+    classes = scores.shape[1]
+    if classes < 2:
+        return LabelScores(labels, torch.zeros(len(labels), dtype=torch.float64), 0.0)
+    fits = []
+    for temperature in TEMPERATURES:
+        of_label = (scores / temperature).softmax(dim=1).gather(1, column)[:, 0]
+        fits.append((*fit_wrong_share(of_label, classes), temperature))
+    least = max(fits)[0] - NEARLY / len(labels)
+    _, wrong, temperature = next(fit for fit in fits if fit[0] >= least)
+    others = scores.scatter(1, column, -torch.inf)
+    best = others.max(dim=1)
+    odds = (scores.gather(1, column)[:, 0] - best.values) / temperature
+    prior = torch.tensor((1 - wrong) * (classes - 1) / wrong).double().log() if wrong > LEAST else torch.inf
+    return LabelScores(best.indices, torch.sigmoid(-(odds + prior)), wrong)
+
+
+def fit_wrong_share(of_label: Float[Tensor, "item"], classes: int) -> tuple[float, float]:
+    """The mean log-likelihood of labels with these probabilities, and the e at which it is largest. It is
+    concave in e.
+    """
+    right, share = of_label.clamp(LEAST, 1 - LEAST), START
+    other = (1 - right) / (classes - 1)
+    for _ in range(STEPS):
+        wrong = share * other
+        share = float((wrong / (wrong + (1 - share) * right)).mean())
+    return float(((1 - share) * right + share * other).log().mean()), share

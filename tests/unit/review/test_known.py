@@ -1,0 +1,92 @@
+"""Known classes by evidence, against fits without each image and the densities of normal distributions."""
+
+import math
+
+import pytest
+import torch
+from torch import Tensor
+from torch.distributions import MultivariateNormal
+from torch.nn.functional import normalize
+
+from dear.methods.dear_plus.gaussian import Gaussians
+from dear.review import known
+from dear.review.known import KnownClasses, fit_known_classes
+
+LABELS = torch.tensor([0, 0, 0, 2, 2, 3, 3, 3, 3, 1, 2, 5, 5])
+CLASSES, EMBED, KNOWN = 7, 5, [0, 2, 3, 5]  # class 1 has one image, classes 4 and 6 have none
+
+
+def features(count: int, seed: int) -> Tensor:
+    draw = torch.Generator().manual_seed(seed)
+    return normalize(torch.randn(count, EMBED, generator=draw, dtype=torch.float64), dim=1)
+
+
+def slow_evidence(points: Tensor, labels: Tensor, image: Tensor, shrinkage: float) -> list[float]:
+    """Of one image for each known class, by log densities under Gaussians of these points."""
+    means = torch.stack([points[labels == label].mean(dim=0) for label in KNOWN])
+    around = points - means[[KNOWN.index(int(label)) for label in labels]]
+    scatter = around.T @ around / len(points)
+    covariance = (1 - shrinkage) * scatter + shrinkage * scatter.trace() / EMBED * torch.eye(EMBED).double()
+    freedom = (1 - shrinkage) * float((torch.linalg.inv(covariance) @ scatter).trace())
+    background = float(MultivariateNormal(means.mean(dim=0), 2 * covariance).log_prob(image))
+    background += (EMBED - freedom) / 2 * math.log(2)  # in the dimensions that vary
+    return [float(MultivariateNormal(mean, covariance).log_prob(image)) - background for mean in means]
+
+
+@pytest.fixture
+def fitted() -> KnownClasses:
+    found = fit_known_classes(features(len(LABELS), 1), LABELS, CLASSES)
+    assert found is not None
+    return found
+
+
+def test_evidence_is_the_bayes_factor_of_normal_densities(fitted: KnownClasses) -> None:
+    points, used = features(len(LABELS), 1), LABELS != 1
+    shrinkage = Gaussians(
+        points[used][:, None], torch.tensor([0, 0, 0, 1, 1, 2, 2, 2, 2, 1, 3, 3]), 4
+    ).shrinkage
+    assert fitted.classes.tolist() == KNOWN
+    others = features(3, 2)
+    for image, found in zip(others, fitted.evidence(others), strict=True):
+        expected = slow_evidence(points[used], LABELS[used], image, shrinkage)
+        assert found.tolist() == pytest.approx(expected, rel=1e-4, abs=1e-4)
+
+
+def test_left_out_evidence_is_that_of_fits_without_each_image(fitted: KnownClasses) -> None:
+    """With half of what an image's class lacks without it made up for."""
+    points, used = features(len(LABELS), 1)[LABELS != 1], LABELS[LABELS != 1]
+    columns = torch.tensor([KNOWN.index(int(label)) for label in used])
+    gaussians = Gaussians(points[:, None], columns, len(KNOWN))
+    own = gaussians.left_out(torch.zeros(0, len(KNOWN))).to_classes.gather(1, columns[:, None]).mean()
+    largest = []
+    for item, column in enumerate(columns.tolist()):
+        others = torch.arange(len(used)) != item
+        row = slow_evidence(points[others], used[others], points[item], gaussians.shrinkage)
+        row[column] += float(own) / 4 / int((columns == column).sum()) ** 2
+        largest.append(max(row))
+    assert fitted.images == len(used)
+    assert fitted.left_out.tolist() == pytest.approx(sorted(largest), rel=1e-4, abs=1e-4)
+
+
+def test_the_limit_refuses_the_share_of_left_out_images(fitted: KnownClasses) -> None:
+    assert sum(value < fitted.limit(0.25) for value in fitted.left_out) == 3  # of 12
+    assert fitted.limit(0) == fitted.limit(0.05) == -math.inf  # nothing, and less than an image
+
+
+def test_quantiles_stand_for_many_images(monkeypatch: pytest.MonkeyPatch, fitted: KnownClasses) -> None:
+    monkeypatch.setattr(known, "QUANTILES", 5)
+    few = fit_known_classes(features(len(LABELS), 1), LABELS, CLASSES)
+    assert few is not None
+    assert len(few.left_out) == 5
+    assert few.limit(0.5) == pytest.approx(fitted.limit(0.5))
+
+
+def test_single_images_leave_nothing_out() -> None:
+    assert fit_known_classes(features(4, 1), torch.tensor([0, 1, 2, 2]), 3) is None
+
+
+def test_tensors_hold_all_of_it(fitted: KnownClasses) -> None:
+    again = KnownClasses.of(fitted.tensors())
+    others = features(3, 2)
+    torch.testing.assert_close(again.evidence(others), fitted.evidence(others), rtol=0, atol=0)
+    assert again.limit(0.3) == fitted.limit(0.3)
