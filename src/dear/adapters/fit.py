@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
 from dear.adapters.bundle import Bundle, distinct
@@ -15,7 +15,8 @@ from dear.adapters.bundle_config import check_writable
 from dear.adapters.choose import Choice, choose_method
 from dear.adapters.predictor import Predictor
 from dear.adapters.results import FEWEST
-from dear.adapters.scoring import score, unseen
+from dear.adapters.review import review_images, write_review
+from dear.adapters.scoring import best_temperature, score, unseen
 from dear.backbone.choice import BackboneName, backbone_or_default, warn_of_toy
 from dear.backbone.clip import Clip, fill
 from dear.backbone.load import find_weights, load_clip
@@ -43,6 +44,7 @@ from dear.methods.declaration import MethodSettings
 from dear.methods.registry import AUTO, FIT_METHOD, METHODS, check_towers, known_method
 from dear.progress import OnStep, Progress, Steps, TrainingStep
 from dear.reading.files import expanded
+from dear.review.rows import SHARE
 from dear.roles.discover import DISCOVER, discover_at_hand
 from dear.roles.packaged import WITHOUT, find_role_table, known_by_name, role_table
 from dear.roles.table import RoleTable
@@ -51,7 +53,6 @@ from dear.training.settings import TrainOptions
 from dear.writing import UNFINISHED
 
 CURVE = ("epoch", "loss", "val")  # entries of each epoch in a bundle
-COLDEST, HOTTEST, BISECTIONS = 1e-2, 1e2, 60  # of the temperature
 
 
 def fit(
@@ -69,6 +70,8 @@ def fit(
     select: Select = "last",
     dataset: DataSettings | None = None,
     calibrate: bool | None = None,
+    review: bool = True,
+    refuse: float = SHARE,
     overwrite: bool = False,
     device: str = "auto",
     progress: Progress | None = None,
@@ -93,6 +96,8 @@ def fit(
         dataset: How the data is read.
         calibrate: Fit the temperature on validation images or, without any, on the unused training images; if
             None, where there are at least 20 of them.
+        review: Look for wrong labels and for pictures that are there twice (`Bundle.review`).
+        refuse: Share of images of the classes that may be refused as of none of them; 0 for no such answer.
         overwrite: Replace a bundle in ``out``.
         progress: Called with (step, done, of); if None, a terminal shows bars with the remaining time.
         verbose: Print `Bundle.verdict`.
@@ -128,9 +133,19 @@ def fit(
         trial = (choice and choice.trial) or train_adapter(context, run, folder, report)
         bundle = make_bundle(trial, images, name, choice)
         bundle = calibrate_bundle(bundle, trial, images.calibration)
-        bundle = measure(bundle, clip, images.dataset, report)
+        reviewed = None
+        if review or refuse:
+            reviewed = review_images(context, images.dataset, images.shots, seed, bundle.method, trial)
+            bundle = replace(bundle, known=reviewed.known_classes() if refuse else None, refuse=refuse)
+        bundle, test = measure(bundle, clip, images.dataset, report)
+        if review and reviewed is not None:
+            facts = {**bundle.training, "judged_labels": len(reviewed.judged)}
+            issues = (*reviewed.wrong_labels(), *reviewed.twins(test))
+            bundle = replace(bundle, review=issues, training=facts)
     if folder is not None:
         save(bundle, folder)
+        if reviewed is not None and bundle.review is not None:
+            write_review(folder, reviewed, bundle.review, data)
     if verbose:
         print(bundle.verdict)
     return bundle
@@ -351,33 +366,16 @@ def calibrate_bundle(bundle: Bundle, trial: Trial, images: Images | None) -> Bun
     )
 
 
-def best_temperature(logits: Float[Tensor, "item class"], labels: Int[Tensor, "item"]) -> float:
-    """The temperature between 0.01 and 100 whose softmax(logits / T) has the lowest negative log-likelihood.
-
-    The loss is convex in b = 1 / T, and its slope is the mean over items of E_p[z] - z_y: bisection over log
-    b. If every item is classified correctly there is no best T, for none contradicts any confidence, and T is
-    1. Source: Guo et al., ICML 2017, section 4.2.
-    """
-    if bool((logits.argmax(dim=1) == labels).all()):
-        return 1.0
-    scores = logits.double()
-    of_labels = scores.gather(1, labels[:, None]).mean()
-    low, high = torch.tensor(1 / HOTTEST).double().log(), torch.tensor(1 / COLDEST).double().log()
-    for _ in range(BISECTIONS):
-        middle = (low + high) / 2
-        probabilities = (scores * middle.exp()).softmax(dim=1)
-        slope = (probabilities * scores).sum(dim=1).mean() - of_labels
-        low, high = (low, middle) if slope > 0 else (middle, high)
-    return float((-(low + high) / 2).exp())
-
-
-def measure(bundle: Bundle, clip: Clip, dataset: Dataset, report: Progress) -> Bundle:
-    """The bundle with its metrics on the test images, if there are any."""
+def measure(
+    bundle: Bundle, clip: Clip, dataset: Dataset, report: Progress
+) -> tuple[Bundle, Float[Tensor, "test embed"] | None]:
+    """The bundle with its metrics on the test images, if there are any, and their frozen features."""
     if not len(dataset.test):
-        return bundle
-    scores, _ = score(Predictor(bundle, clip=clip), dataset, progress=report)
-    metrics = {name: value for name, value in asdict(scores).items() if name in METRICS}
-    return replace(bundle, metrics=metrics)
+        return bundle, None
+    scores, predictions = score(Predictor(bundle, clip=clip), dataset, progress=report)
+    names = (*METRICS, *(("refused",) if scores.refused is not None else ()))
+    metrics = {name: value for name, value in asdict(scores).items() if name in names}
+    return replace(bundle, metrics=metrics), predictions.frozen
 
 
 def save(bundle: Bundle, out: Path) -> None:

@@ -1,11 +1,14 @@
 """Evaluate a bundle's classifier on a data set."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import zip_longest
+from pathlib import Path
+from typing import Any
 
 import torch
-from jaxtyping import Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from dear.adapters.predictor import Predictor
@@ -14,12 +17,15 @@ from dear.backbone.choice import warn_of_toy
 from dear.data.dataset import Dataset, Images
 from dear.data.fewshot import Subset
 from dear.data.images.photos import HASH_BYTES, image_hashes
+from dear.data.sources.folder import image_files
 from dear.data.sources.listing import first_few, plain_name
-from dear.errors import DataError, warn
+from dear.errors import DataError, SettingsError, warn
 from dear.evaluation.metrics import measure
 from dear.evaluation.predictions import Predictions, predict
 from dear.methods.registry import frozen_clip
 from dear.progress import Progress, silent
+
+COLDEST, HOTTEST, BISECTIONS = 1e-2, 1e2, 60  # of the temperature
 
 
 def evaluate_bundle(
@@ -76,8 +82,27 @@ def score(
         progress=progress,
     )
     predictor.require_finite(predictions.logits, predictions.decoupled)
-    facts = {"data": dataset.name, "split": split, "images": len(images), "left_out": left_out}
+    facts: dict[str, Any] = {
+        "data": dataset.name,
+        "split": split,
+        "images": len(images),
+        "left_out": left_out,
+    }
+    if predictor.limit > -math.inf and predictions.frozen is not None:
+        refused = predictor.refused(predictions.frozen, predictions.predicted, vocabulary.classes)
+        facts["refused"] = float(refused.double().mean())
     return measure(predictions, BundleScores, classes=len(vocabulary.classes), **facts), predictions
+
+
+def measure_others(predictor: Predictor, folder: Path | str) -> float:
+    """The share of the images in a folder, of no class of the bundle, that look like one of its classes.
+    Raises DataError for a folder without images, SettingsError for a bundle that refuses nothing.
+    """
+    if predictor.limit == -math.inf:
+        raise SettingsError(
+            f"{predictor.bundle.title} refuses no image: fit it with more images of each class."
+        )
+    return float(1 - predictor.none_of_these([*image_files(Path(folder))]).mean())
 
 
 def unseen(dataset: Dataset, split: str, hashes: bytes) -> tuple[Dataset, int]:
@@ -130,3 +155,23 @@ def matched_classes(
     if renamed:
         warn(f"the names that the bundle has for these folders or labels are used: {first_few(renamed)}")
     return torch.tensor(numbers)
+
+
+def best_temperature(logits: Float[Tensor, "item class"], labels: Int[Tensor, "item"]) -> float:
+    """The temperature between 0.01 and 100 whose softmax(logits / T) has the lowest negative log-likelihood.
+
+    The loss is convex in b = 1 / T, and its slope is the mean over items of E_p[z] - z_y: bisection over log
+    b. If every item is classified correctly there is no best T, for none contradicts any confidence, and T is
+    1. Source: Guo et al., ICML 2017, section 4.2.
+    """
+    if bool((logits.argmax(dim=1) == labels).all()):
+        return 1.0
+    scores = logits.double()
+    of_labels = scores.gather(1, labels[:, None]).mean()
+    low, high = torch.tensor(1 / HOTTEST).double().log(), torch.tensor(1 / COLDEST).double().log()
+    for _ in range(BISECTIONS):
+        middle = (low + high) / 2
+        probabilities = (scores * middle.exp()).softmax(dim=1)
+        slope = (probabilities * scores).sum(dim=1).mean() - of_labels
+        low, high = (low, middle) if slope > 0 else (middle, high)
+    return float((-(low + high) / 2).exp())

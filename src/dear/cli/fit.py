@@ -14,6 +14,7 @@ from dear.errors import plural
 from dear.evaluation.resolve import Select
 from dear.methods.declaration import MethodSettings
 from dear.methods.registry import AUTO, known_method
+from dear.review.rows import REVIEW_PAGE, SHARE, Issue, describe_issues
 from dear.training.settings import TrainOptions
 
 
@@ -35,6 +36,8 @@ class Fitted:
     test_images: int
     train_images: int
     calibration_images: int
+    judged_labels: int
+    review: tuple[Issue, ...] | None
 
 
 def command(
@@ -48,6 +51,8 @@ def command(
     shots: int | None = None,
     seed: int = 1,
     calibrate: bool | None = None,
+    review: bool = True,
+    refuse: float = SHARE,
     overwrite: bool = False,
     device: Literal["auto", "cpu", "cuda"] = "auto",
     train: TrainOptions = TrainOptions(),  # noqa: B008 (frozen, and its fields become options)
@@ -76,6 +81,9 @@ def command(
         seed: Seed of the few-shot pick, the order, the views and the initial parameters.
         calibrate: Fit the temperature of probabilities on validation images or unused training images. By
             default where there are at least 20 of them.
+        review: Look for labels that look wrong and for pictures that are there twice: review.html and
+            review.csv in the folder.
+        refuse: Share of images of the classes that may be refused as none of these. 0 refuses nothing.
         overwrite: Replace the bundle in the folder.
         device: Where to compute; auto uses the GPU if there is one.
         train: Settings of training; by default as published for the method.
@@ -109,6 +117,8 @@ def command(
             select=select,
             dataset=dataset,
             calibrate=calibrate,
+            review=review,
+            refuse=refuse,
             overwrite=overwrite,
             device=device,
             progress=progress,
@@ -130,6 +140,8 @@ def command(
         test_images=facts["test_images"],
         train_images=facts["train_images"],
         calibration_images=facts.get("calibration_images", 0),
+        judged_labels=facts.get("judged_labels", 0),
+        review=bundle.review,
     )
 
 
@@ -146,6 +158,7 @@ def render(result: Fitted, console: Console) -> None:
     if result.verdict:
         steps[f"dear eval {result.out} DATA --out page"] = "see the mistakes"
     steps[f"dear serve {result.out}"] = "try it in a browser"
+    found = describe_issues(result.review, result.judged_labels, str(result.out / REVIEW_PAGE))
     lines = [
         f"{result.method} on {result.backbone}: {plural(result.classes, 'class')}, "
         f"{plural(result.train_images, 'training image')}, "
@@ -153,6 +166,7 @@ def render(result: Fitted, console: Console) -> None:
         *result.choice,
         *(tested if result.verdict else ["Not tested: no image was left for testing."]),
         f"bundle: {result.out}",
+        *found,
         "next:",
         *(f"  {words:{max(map(len, steps))}}  {purpose}" for words, purpose in steps.items()),
     ]

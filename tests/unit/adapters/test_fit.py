@@ -11,9 +11,9 @@ from torch.nn.functional import cross_entropy
 
 from dear.adapters.bundle import Bundle
 from dear.adapters.bundle_config import model_card
-from dear.adapters.fit import best_temperature, fit
+from dear.adapters.fit import fit
 from dear.adapters.predictor import Predictor
-from dear.adapters.scoring import evaluate_bundle
+from dear.adapters.scoring import best_temperature, evaluate_bundle
 from dear.backbone.clip import Clip
 from dear.data.dataset import Dataset
 from dear.errors import BundleError, DataError, OutputError, RoleTableError, SettingsError, WeightsError
