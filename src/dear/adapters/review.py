@@ -139,8 +139,9 @@ def write_review(folder: Path, review: Review, issues: Sequence[Issue], data: An
     def card(issue: Issue) -> dict[str, object]:
         urls = [_thumbnail(*pictures[image]) for image in (issue.image, issue.other) if image]
         title = Path(issue.image).name + (f" and {Path(issue.other).name}" if issue.other else "")
-        words = "the other" if issue.other else f"{100 * (issue.probability or 0):.0f}%"
-        names = {"label": issue.label, "suggested": issue.suggested}
+        words = "the other" if issue.other else "looks like"
+        sure = "" if issue.probability is None else f" {100 * issue.probability:.0f}%"
+        names = {"label": issue.label, "suggested": issue.suggested + sure}
         return {"urls": urls, "title": without_surrogates(title), "words": words, **names}
 
     shown, source = issues[:MOST_SHOWN], shlex.quote(data) if isinstance(data, str) else "DATA"
