@@ -119,9 +119,9 @@ $(VENV)/.uv:
 	$(BIN)/python -m pip install --quiet '$(UV_PIN)'
 	@touch $@
 
-# What the package needs to run.
+# What the package, its page, ONNX and photos of phones need.
 $(VENV)/.run: $(VENV)/.uv pyproject.toml $(CONSTRAINTS)
-	$(UV_INSTALL) --editable .
+	$(UV_INSTALL) --editable '.[app,export,photos]'
 	@touch $@
 
 # What development needs in addition.

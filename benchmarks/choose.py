@@ -3,30 +3,56 @@
     python benchmarks/choose.py --data mixed-paints,worn-fabrics --shots 2,4,16 --seeds 1,2,3
     python benchmarks/choose.py --model lite --data caltech101
     python benchmarks/choose.py --data mixed-paints --named-only
+    python benchmarks/choose.py --data fresh
 
 Writes a line of JSON for each choice, then for each number of images the mean accuracies of what was taken
 and of each candidate, and how far what was taken is below the best. With ``--named-only`` half of the classes
-have no training images.
+have no training images. ``fresh`` are eight tasks of the Attribute World that nothing was set on: four small
+tasks with other values, looks and images, and four pairs of factors that no task has.
 """
 
 import argparse
 import json
 from collections import defaultdict
+from collections.abc import Iterator
 from dataclasses import replace
 from statistics import fmean
+from typing import Any
 
 import torch
 
 from dear.adapters.choose import choose_method, list_candidates
 from dear.backbone.load import load_clip
-from dear.data.dataset import Dataset
+from dear.data.dataset import Dataset, assemble
 from dear.data.fewshot import Subset
 from dear.data.loading import load_dataset
+from dear.data.world.factors import FACTOR_NAMES
+from dear.data.world.names import bulk
+from dear.data.world.tasks import make_task
 from dear.evaluation.protocols.few_shot import FewShot
 from dear.evaluation.resolve import MethodSetup
 from dear.evaluation.run_context import RunContext
 from dear.evaluation.trial import Trial
 from dear.roles.packaged import find_role_table
+
+ALIKE = {
+    "mixed-paints": {"values": {"color": 10}, "classes": 10},
+    "turned-tools": {"values": {"object": 10}, "classes": 10},
+    "stamped-tiles": {"values": {"texture": 7, "object": 10}},
+    "travel-posters": {"values": {"color": 7, "object": 7, "place": 7}},
+}
+"""Small tasks, and what a fresh one has in place of theirs, beside the seed."""
+PAIRS: list[dict[str, Any]] = [
+    {"values": {"color": 8, "place": 10}, "own": [["hue", 0.8], ["dusk", 0.6]]},
+    {"values": {"color": 8, "object": 8}, "own": [["hue", 0.8], ["turned", 0.27]]},
+    {"values": {"shape": 8, "texture": 8}, "own": [["turned", 0.3], ["stretch", 0.9]]},
+    {"values": {"object": 8, "color": 6, "shape": 6}, "own": [["turned", 0.27], ["cast", 1.0]]},
+]
+"""Factors that no small task of the same looks has; the novel half of the classes has first values apart."""
+ORDER = ["texture", "color", "shape", "object", "place"]
+"""Of words in the name of a class."""
+SEED = 1001
+"""Of the first fresh task; each other has the next."""
 
 
 def main() -> None:
@@ -39,7 +65,7 @@ def main() -> None:
     options = made.parse_args()
     clip = load_clip(options.model)
     rows = defaultdict[int, list[dict[str, float]]](list)
-    for dataset in map(load_dataset, options.data.split(",")):
+    for dataset in draw_tasks() if options.data == "fresh" else map(load_dataset, options.data.split(",")):
         given = without_half(dataset) if options.named_only else dataset
         context = RunContext(clip, find_role_table(clip))
         for shots in map(int, options.shots.split(",")):
@@ -53,6 +79,26 @@ def main() -> None:
         print(
             f"{shots} images: {means}, below the best {fmean(below):.2f} on average, {max(below):.1f} at most"
         )
+
+
+def draw_tasks() -> Iterator[Dataset]:
+    """The fresh tasks."""
+    known = {row["name"]: row for row in bulk("tasks")["tasks"]}
+    rows = [{**known[name], **other, "name": f"fresh-{name}"} for name, other in ALIKE.items()]
+    for pair in PAIRS:
+        factors = [*pair["values"]]
+        rest = [name for name in FACTOR_NAMES if name not in factors][:2]
+        rows.append(
+            {"name": "fresh-" + "-".join(factors), "title": " ".join(factors), "factors": factors}
+            | {"pattern": " ".join(f"{{{name}}}" for name in sorted(factors, key=ORDER.index))}
+            | {"template": "a photo of something {}." if factors[-1] == "place" else "a photo of a {}."}
+            | {"apart": factors[:1], "classes": 16, "shift": [], "habits": [[name, 0.8] for name in rest]}
+            | pair
+        )
+    for seed, row in enumerate(rows, SEED):
+        task = make_task({**row, "seed": seed, "image_seed": seed, "version": bulk("tasks")["version"]})
+        facts = task.name, task.title, task.classnames, (task.template,)
+        yield assemble(*facts, task.train, task.val, task.test, world=True)
 
 
 def measure(context: RunContext, dataset: Dataset, shots: int, seed: int) -> dict[str, object]:

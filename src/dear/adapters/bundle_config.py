@@ -59,6 +59,17 @@ class Tried(TypedDict):
     reason: str
 
 
+class Gain(TypedDict):
+    """What images without labels were worth, in config.json."""
+
+    images: ImageCount
+    weight: NotRequired[Number]
+    before: NotRequired[Number]
+    after: NotRequired[Number]
+    accuracy_before: NotRequired[Share]
+    accuracy_after: NotRequired[Share]
+
+
 class Training(TypedDict, total=False):
     """The facts of the training in config.json that are drawn or computed with."""
 
@@ -66,6 +77,7 @@ class Training(TypedDict, total=False):
     candidates: list[Tried]
     epochs: list[Epoch]
     test_images: ImageCount
+    unlabelled: Gain
 
 
 class Metrics(TypedDict, total=False):

@@ -31,6 +31,7 @@ from dear.methods.base import Method, TrainingImages
 from dear.methods.registry import FIT_METHOD, FROZEN, METHODS, SIMPLEST_FIRST, check_towers, method_class
 from dear.progress import Progress, silent
 from dear.report.intervals import share_interval
+from dear.review.unlabelled import add_unlabelled
 from dear.training.batches import training_images
 from dear.training.seeding import generator
 from dear.training.trunks import trunk_facts
@@ -97,15 +98,17 @@ def choose_method(
     seed: int,
     *,
     methods: Sequence[str] | None = None,
+    others: Images | None = None,
     progress: Progress = silent,
 ) -> Choice:
     """Choose among ``methods``, the simplest first; by default among all that the backbone can take.
 
     Where some classes of the data set have only names, half of the others take their place in turn; their
-    images count by the share of classes with only names.
+    images count by the share of classes with only names. A method that can also learns from ``others``, which
+    have no labels.
     """
     names = list_candidates(context) if methods is None else [*methods]
-    judge = Judge(context, dataset, shots, seed)
+    judge = Judge(context, dataset, shots, seed, others)
     images = int(judge.tested.sum())
     if images < FEWEST:
         default = FIT_METHOD if FIT_METHOD in names else names[-1]
@@ -176,10 +179,18 @@ class Judge:
     """
 
     def __init__(
-        self, context: RunContext, dataset: Dataset, shots: int, seed: int, *, once: bool = False
+        self,
+        context: RunContext,
+        dataset: Dataset,
+        shots: int,
+        seed: int,
+        others: Images | None = None,
+        *,
+        once: bool = False,
     ) -> None:
         """With ``once`` each image is left out once, and no class counts as one without images."""
         self.context, self.dataset, self.shots, self.seed = context, dataset, shots, seed
+        self.others = others
         classes = len(dataset.classnames)
         self.images: Images = draw_few(dataset, shots, seed, range(classes))[1]
         self.labels = self.images.labels
@@ -215,6 +226,8 @@ class Judge:
         except DearError as error:
             return Candidate(name, reason=str(error)), None
         absent_share, known_share = (correct / times.clamp(min=1))[:, self.tested]
+        if self.named_only and not absent_share.any():
+            return Candidate(name, reason="it names no class without images"), None
         shares = torch.lerp(known_share, absent_share, self.named_only)
         accuracy, images = float(shares.mean()), len(shares)
         low, high = share_interval(round(accuracy * images), images)
@@ -232,6 +245,8 @@ class Judge:
         if type(method).left_out_scores is not Method.left_out_scores:
             if trial.pick is None:
                 trial.train(range(len(self.dataset.classnames)))
+            if self.others is not None:
+                trial.unlabelled = add_unlabelled(trial, self.others)
             if not method.cheap:  # with the settings that it has by default
                 self.trained[trial.run.setup.method] = trial
             if self._is_cached(trial):

@@ -1,6 +1,6 @@
 """Fit an adapter to a data set, and make its bundle, in one call: `fit` is the steps below it, in order."""
 
-from collections.abc import Collection
+from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -12,24 +12,23 @@ from torch import Tensor
 
 from dear.adapters.bundle import Bundle, distinct
 from dear.adapters.bundle_config import check_writable
+from dear.adapters.calibration import calibrate_bundle, calibration_images
 from dear.adapters.choose import Choice, choose_method
 from dear.adapters.predictor import Predictor
-from dear.adapters.results import FEWEST
 from dear.adapters.review import review_images, write_review
-from dear.adapters.scoring import best_temperature, score, unseen
+from dear.adapters.scoring import evaluate_images, unseen
 from dear.backbone.choice import BackboneName, backbone_or_default, warn_of_toy
 from dear.backbone.clip import Clip, fill
 from dear.backbone.load import find_weights, load_clip
-from dear.data.dataset import Dataset, Images
+from dear.data.dataset import Dataset, Images, fingerprint
 from dear.data.fewshot import Subset, draw_few, uneven
 from dear.data.images.photos import image_hashes
 from dear.data.loading import held_notes, is_several, load_dataset, of_world
 from dear.data.settings import DataSettings
 from dear.data.sources.listing import with_spaces
-from dear.errors import DataError, RoleTableError, SettingsError, warn
+from dear.errors import DataError, DearError, RoleTableError, SettingsError, warn
 from dear.evaluation.environment import environment
 from dear.evaluation.metrics import METRICS
-from dear.evaluation.predictions import predict
 from dear.evaluation.protocols.few_shot import FewShot
 from dear.evaluation.resolve import MethodSetup, ResolvedRun, Select
 from dear.evaluation.run_context import RunContext
@@ -45,6 +44,7 @@ from dear.methods.registry import AUTO, FIT_METHOD, METHODS, check_towers, known
 from dear.progress import OnStep, Progress, Steps, TrainingStep
 from dear.reading.files import expanded
 from dear.review.rows import SHARE
+from dear.review.unlabelled import add_unlabelled, read_unlabelled, require_taken
 from dear.roles.discover import DISCOVER, discover_at_hand
 from dear.roles.packaged import WITHOUT, find_role_table, known_by_name, role_table
 from dear.roles.table import RoleTable
@@ -70,6 +70,8 @@ def fit(
     select: Select = "last",
     dataset: DataSettings | None = None,
     calibrate: bool | None = None,
+    unlabelled: Any = None,
+    add_classes: Sequence[str] = (),
     review: bool = True,
     refuse: float = SHARE,
     overwrite: bool = False,
@@ -96,6 +98,9 @@ def fit(
         dataset: How the data is read.
         calibrate: Fit the temperature on validation images or, without any, on the unused training images; if
             None, where there are at least 20 of them.
+        unlabelled: Images without labels, as `Predictor.predict` takes them, to learn from too if labelled
+            images that are left out gain by it; `dear+` can.
+        add_classes: Names of further classes, of which there are no images.
         review: Look for wrong labels and for pictures that are there twice (`Bundle.review`).
         refuse: Share of images of the classes that may be refused as of none of them; 0 for no such answer.
         overwrite: Replace a bundle in ``out``.
@@ -120,7 +125,12 @@ def fit(
     with ExitStack() as stack:
         report = progress if progress is not None else stack.enter_context(Steps())
         with held_notes():
-            images = prepare_data(data, dataset, setup, shots, seed, calibrate, select)
+            source = add_named(read_data(data, dataset, shots), add_classes)
+            images = prepare_data(source, setup, shots, seed, calibrate, select)
+            if unlabelled is not None:
+                require_taken(setup.method)
+                others = read_unlabelled(unlabelled, images.dataset, dataset or DataSettings())
+                images = replace(images, others=others)
             name, clip = resolve_backbone(model, pretrained, device, images.dataset, dataset)
             check_towers(setup.method, clip)
             table = resolve_roles(clip, roles, images.dataset, setup, report)
@@ -128,15 +138,22 @@ def fit(
             run = resolve_run(context, images, setup, seed)
         choice = None
         if method == AUTO:
-            choice = choose_method(context, images.dataset, images.shots, seed, progress=report)
+            choice = choose_method(
+                context, images.dataset, images.shots, seed, others=images.others, progress=report
+            )
             run = resolve_run(context, images, MethodSetup(choice.method), seed)
         trial = (choice and choice.trial) or train_adapter(context, run, folder, report)
+        if images.others is not None:
+            images.facts["unlabelled"] = trial.unlabelled or add_unlabelled(trial, images.others)
         bundle = make_bundle(trial, images, name, choice)
         bundle = calibrate_bundle(bundle, trial, images.calibration)
         reviewed = None
         if review or refuse:
-            reviewed = review_images(context, images.dataset, images.shots, seed, bundle.method, trial)
-            bundle = replace(bundle, known=reviewed.known_classes() if refuse else None, refuse=refuse)
+            try:
+                reviewed = review_images(context, images.dataset, images.shots, seed, bundle.method, trial)
+                bundle = replace(bundle, known=reviewed.known_classes() if refuse else None, refuse=refuse)
+            except DearError as error:  # of a method beside the one that was asked for
+                warn(f"the labels are not reviewed: {error}")
         bundle, test = measure(bundle, clip, images.dataset, report)
         if review and reviewed is not None:
             facts = {**bundle.training, "judged_labels": len(reviewed.judged)}
@@ -161,6 +178,7 @@ class FitImages:
         calibration: The images that the temperature is fitted on; None if it is not.
         hashes: Those of all images that the bundle is fitted on, in one.
         facts: What the bundle says of them (`Bundle.training`).
+        others: Images without labels to learn from too.
     """
 
     dataset: Dataset
@@ -168,19 +186,18 @@ class FitImages:
     calibration: Images | None
     hashes: bytes
     facts: dict[str, Any]
+    others: Images | None = None
 
 
 def prepare_data(
-    data: Any,
-    settings: DataSettings | None,
+    dataset: Dataset,
     setup: MethodSetup,
     shots: int | None,
     seed: int,
     calibrate: bool | None,
     select: Select,
 ) -> FitImages:
-    """Read the data set, pick the images to train and calibrate on, and leave them out of the test."""
-    dataset = read_data(data, settings, shots)
+    """Pick the images to train and calibrate on, and leave them out of the test."""
     declared, of_each = setup.declared, shots
     if of_each is None:
         dataset, of_each = replace(dataset, allow_fewer=True), int(dataset.train.labels.bincount().max())
@@ -222,24 +239,14 @@ def read_data(data: Any, settings: DataSettings | None, shots: int | None) -> Da
     return dataset
 
 
-def calibration_images(dataset: Dataset, picked: Collection[int], calibrate: bool | None) -> Images | None:
-    """Images to calibrate on: validation images, else the unused training images; None if that is not asked
-    for, or without being asked if there are fewer than `FEWEST`.
-    """
-    if calibrate is False:
-        return None
-    held_out = dataset.val
-    if held_out is None or not len(held_out):
-        unused = sorted({*range(len(dataset.train))} - {*picked})
-        held_out = Subset(dataset.train, torch.tensor(unused)) if unused else None
-    if calibrate is None:
-        return None if held_out is None or len(held_out) < FEWEST else held_out
-    if held_out is None:
-        raise DataError(
-            f"{dataset.name} has no validation images, and all training images are used for training: "
-            "there is nothing to calibrate on. Add a val/ folder, or limit the training images with --shots."
-        )
-    return held_out
+def add_named(dataset: Dataset, names: Sequence[str]) -> Dataset:
+    """The data set with further classes, by their names alone. Raises DataError for one that it has."""
+    if not names:
+        return dataset
+    classes = distinct((*dataset.classnames, *map(with_spaces, names)), "the classes")
+    keys = (*dataset.keys, *names) if dataset.keys else ()
+    identity = fingerprint(dataset.identity, "added", *names)
+    return replace(dataset, classnames=classes, keys=keys, identity=identity)
 
 
 def resolve_backbone(
@@ -355,24 +362,14 @@ def make_bundle(trial: Trial, images: FitImages, name: BackboneName, choice: Cho
     )
 
 
-def calibrate_bundle(bundle: Bundle, trial: Trial, images: Images | None) -> Bundle:
-    """The bundle with the best temperature for these images; as it is without any."""
-    if images is None:
-        return bundle
-    held_out = predict(trial.method, images, precision=trial.run.training.precision)
-    temperature = best_temperature(held_out.logits.float(), held_out.labels)
-    return replace(
-        bundle, temperature=temperature, training={**bundle.training, "calibration_images": len(images)}
-    )
-
-
 def measure(
     bundle: Bundle, clip: Clip, dataset: Dataset, report: Progress
 ) -> tuple[Bundle, Float[Tensor, "test embed"] | None]:
     """The bundle with its metrics on the test images, if there are any, and their frozen features."""
     if not len(dataset.test):
         return bundle, None
-    scores, predictions = score(Predictor(bundle, clip=clip), dataset, progress=report)
+    options: dict[str, Any] = {"is_unseen": True, "progress": report}
+    scores, predictions, _ = evaluate_images(Predictor(bundle, clip=clip), dataset, **options)
     names = (*METRICS, *(("refused",) if scores.refused is not None else ()))
     metrics = {name: value for name, value in asdict(scores).items() if name in names}
     return replace(bundle, metrics=metrics), predictions.frozen

@@ -10,7 +10,7 @@ from typing import Any
 from pandas import DataFrame
 
 from dear.adapters.choose import choose_method
-from dear.adapters.fit import prepare_data, resolve_backbone, resolve_roles, resolve_run
+from dear.adapters.fit import prepare_data, read_data, resolve_backbone, resolve_roles, resolve_run
 from dear.adapters.review import Review, name_image, review_images, write_review
 from dear.data.loading import held_notes
 from dear.data.settings import DataSettings
@@ -47,7 +47,8 @@ def review_data(
     with ExitStack() as stack:
         report = progress if progress is not None else stack.enter_context(Steps())
         with held_notes():
-            images = prepare_data(data, settings, setup, shots, seed, False, "last")
+            source = read_data(data, settings, shots)
+            images = prepare_data(source, setup, shots, seed, False, "last")
             _, clip = resolve_backbone(model, pretrained, device, images.dataset, settings)
             check_towers(setup.method, clip)
             context = RunContext(

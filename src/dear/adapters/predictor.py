@@ -17,17 +17,18 @@ from PIL import Image
 from torch import Tensor
 
 from dear.adapters.bundle import Bundle, distinct
-from dear.adapters.results import Candidate, Prediction, Unreadable
+from dear.adapters.results import Candidate, Prediction, Suggestion, Unreadable
 from dear.backbone.choice import Precision
 from dear.backbone.clip import Clip
 from dear.backbone.precision import mixed, precision_for
 from dear.data.images.memory import each_image, is_image, picture_of, require_unit
-from dear.data.images.photos import in_parallel
+from dear.data.images.photos import file_hash, in_parallel, split_hashes
 from dear.data.images.transforms import ahead, eval_view, to_unit
 from dear.data.settings import DataSettings
 from dear.data.sources.objects import listed_images
-from dear.errors import BundleError, DataError, SettingsError
+from dear.errors import BundleError, DataError, SettingsError, plural, warn
 from dear.methods.base import Method
+from dear.review.suggest import choose_next, margins
 
 BATCH = 32
 UNOWNED = "rest"
@@ -257,11 +258,51 @@ class Predictor:
         if top < 1:
             raise SettingsError(f"top is {top}: it must be at least 1.")
         vocabulary = self.vocabulary(classes)
-        remaining = each_image(listed_images(images))
+        for part in self._read_ahead(each_image(listed_images(images)), batch):
+            yield from self._batch(part, vocabulary, top)
+
+    @torch.no_grad()
+    def suggest(self, images: Any, count: int = 50) -> list[Suggestion]:
+        """The images to label next, the most useful first: those with the smallest margin between their two
+        best classes, no two alike (`choose_next`), and none that the bundle was fitted on. Unreadable ones
+        are skipped with a warning. Raises DataError if no image is left.
+        """
+        if count < 1:
+            raise SettingsError(f"count is {count}: it must be at least 1.")
+        known = split_hashes(self.bundle.image_hashes)
+        names, features, fitted, unreadable = list[str](), list[Tensor](), 0, list[Unreadable]()
+        for number, part in enumerate(self._read_ahead(each_image(listed_images(images)), BATCH)):
+            unreadable += [pixels for _, pixels in part if isinstance(pixels, Unreadable)]
+            new = [
+                (file or str(BATCH * number + place), pixels)
+                for place, (file, pixels) in enumerate(part)
+                if isinstance(pixels, Tensor) and not (known and file and file_hash(Path(file)) in known)
+            ]
+            fitted += sum(isinstance(pixels, Tensor) for _, pixels in part) - len(new)
+            if new:
+                names += [name for name, _ in new]
+                features.append(self.encode(torch.stack([pixels for _, pixels in new])))
+        if unreadable:
+            warn(f"{plural(len(unreadable), 'image')} cannot be read: {unreadable[0].reason}")
+        if not features:
+            raise DataError(f"no image is left to label: it was fitted on {fitted} of them.")
+        everything = torch.cat(features)
+        parts = everything.transpose(0, 1).split(EVIDENCE // everything[0].numel() + 1, dim=1)
+        logits = torch.cat([self._vocabulary.logits(part) for part in parts])
+        self.require_finite(logits)
+        probabilities = (logits.double() / self.bundle.temperature).softmax(dim=1)
+        margin, best = margins(probabilities), probabilities.argmax(dim=1)
+        picked = choose_next(probabilities, everything[:, 0], count).tolist()
+        return [Suggestion(names[item], self.classes[best[item]], float(margin[item])) for item in picked]
+
+    def _read_ahead(
+        self, images: Iterator[Picture], batch: int
+    ) -> Iterator[list[tuple[str | None, Tensor | Unreadable]]]:
+        """Images in batches, each with its file, while the next ones are read."""
         threads = DataSettings().threads
-        parts = iter(lambda: [*islice(remaining, batch)], [])
+        parts = iter(lambda: [*islice(images, batch)], [])
         with closing(ahead(lambda part: in_parallel(self._read, part, threads), parts)) as batches:
-            yield from chain.from_iterable(self._batch(part, vocabulary, top) for part in batches)
+            yield from batches
 
     def _read(self, image: Picture) -> tuple[str | None, Tensor | Unreadable]:
         """The file of an image, if it has one, and its pixels or why they cannot be read."""

@@ -5,14 +5,15 @@ Light to import, so that commands can show them without loading torch.
 import csv
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from io import TextIOWrapper
 from pathlib import Path
 from typing import Any, Literal
 
-from dear.data.sources.table import CHECKED, PREDICTED
-from dear.errors import DataError, OutputError, SettingsError, listing, printable
+from dear.data.sources.table import CHECKED, LABELS, PREDICTED, SUGGESTED
+from dear.errors import DataError, OutputError, SettingsError, listing, plural, printable
+from dear.methods.registry import FIT_METHOD
 from dear.reading.files import expanded
 from dear.report.grid import csv_text
 from dear.report.intervals import LEVEL, gain_interval, share_interval
@@ -57,6 +58,17 @@ class Unreadable:
 
     image: str | None
     reason: str
+
+
+@dataclass(frozen=True)
+class Suggestion:
+    """An image to label next: its file, else its number; its best class; and the margin in probability
+    between that and the second.
+    """
+
+    image: str
+    suggested: str
+    margin: float
 
 
 @dataclass(frozen=True)
@@ -112,12 +124,27 @@ def write_predictions(out: Path | str, results: Iterable[Prediction | Unreadable
     return PredictionsFile(out, images, unreadable)
 
 
-def check_table(out: Path) -> None:
-    """Raise SettingsError for a file of predictions that does not end in .csv or .jsonl, OutputError for a
-    folder.
+def write_suggestions(out: Path | str, suggestions: Iterable[Suggestion]) -> Path:
+    """Write images to label as a CSV with a row for each: file, label (empty, to be filled in), suggested and
+    margin. `load_dataset` reads the rows that have a label. Raises SettingsError for another suffix,
+    OutputError.
     """
-    if out.suffix.lower() not in SUFFIXES:
-        raise SettingsError(f"--out {out}: the predictions go into a file ending in {listing(SUFFIXES)}.")
+    out = expanded(out)
+    check_table(out, (".csv",))
+    with output_file(out) as file:
+        text = TextIOWrapper(file, "utf-8-sig", "surrogateescape", newline="")
+        rows = csv.writer(text, lineterminator="\n")
+        rows.writerow(["file", LABELS[0], SUGGESTED, "margin"])
+        for one in suggestions:
+            rows.writerow([_csv_path(one.image, out), "", csv_text(one.suggested), f"{one.margin:.4f}"])
+        text.detach()
+    return out
+
+
+def check_table(out: Path, suffixes: Sequence[str] = SUFFIXES) -> None:
+    """Raise SettingsError for a file of another suffix, OutputError for a folder."""
+    if out.suffix.lower() not in suffixes:
+        raise SettingsError(f"--out {out}: give a file ending in {listing(suffixes)}.")
     if out.is_dir():
         raise OutputError(f"--out {out} is a folder: give the name of a file in it.")
 
@@ -222,9 +249,12 @@ def verdict(scores: Mapping[str, Any], images: int) -> list[str]:
 
 
 def describe_choice(method: str, training: Mapping[str, Any]) -> list[str]:
-    """Why a method was chosen and what it was chosen from, in lines; empty if the user named it."""
+    """Why a method was chosen and what it was chosen from, in lines, nothing if the user named it; and what
+    images without labels were worth.
+    """
+    others = describe_unlabelled(training.get("unlabelled", {}))
     if "chosen" not in training:
-        return []
+        return others
     candidates, lines = training.get("candidates", []), [f"{method} is {training['chosen']}."]
     width = max((len(tried["method"]) for tried in candidates), default=0)
     for tried in candidates:
@@ -233,7 +263,21 @@ def describe_choice(method: str, training: Mapping[str, Any]) -> list[str]:
             low, high = (f"{100 * tried[end]:.1f}%" for end in ("low", "high"))
             found = f"{100 * tried['accuracy']:5.1f}% ({low} to {high}), {tried['seconds']:.1f} s"
         lines.append(f"  {tried['method']:{width}}  {found}")
-    return [printable(line) for line in lines]
+    return [printable(line) for line in [*lines, *others]]
+
+
+def describe_unlabelled(gain: Mapping[str, Any]) -> list[str]:
+    """What images without labels were worth, in a line; nothing without any."""
+    if not gain:
+        return []
+    images = plural(gain["images"], "image") + " without labels"
+    if "weight" not in gain:
+        return [f"{images} not used: only {FIT_METHOD} takes them, with two labelled images of each class."]
+    share = f"{gain['accuracy_before']:.1%} to {gain['accuracy_after']:.1%} right"
+    share += f", log-loss {gain['before']:.2f} to {gain['after']:.2f}"
+    if not gain["weight"]:
+        return [f"{images} not used: labelled images that are left out do not gain ({share})."]
+    return [f"{images} used, at a weight of {gain['weight']:g}: labelled images that are left out, {share}."]
 
 
 ExportForm = Literal["onnx", "torch-export"]

@@ -112,7 +112,7 @@ def review_images(
     for _, left_out, part in judge.leave_out(trial):
         scores[left_out] = part.double().cpu()
     judged = judge.tested.nonzero().flatten()
-    labels = score_labels(scores[judged], judge.labels[judged].cpu())
+    labels = score_labels(scores[judged].nan_to_num(), judge.labels[judged].cpu())
     return Review(dataset, method, judge.images, judged, labels, judge.frozen_features())
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Int
 from torch import Tensor
 
 from dear.adapters.predictor import Predictor
@@ -16,7 +16,7 @@ from dear.adapters.results import BundleScores
 from dear.backbone.choice import warn_of_toy
 from dear.data.dataset import Dataset, Images
 from dear.data.fewshot import Subset
-from dear.data.images.photos import HASH_BYTES, image_hashes
+from dear.data.images.photos import image_hashes, split_hashes
 from dear.data.sources.folder import image_files
 from dear.data.sources.listing import first_few, plain_name
 from dear.errors import DataError, SettingsError, warn
@@ -24,8 +24,6 @@ from dear.evaluation.metrics import measure
 from dear.evaluation.predictions import Predictions, predict
 from dear.methods.registry import frozen_clip
 from dear.progress import Progress, silent
-
-COLDEST, HOTTEST, BISECTIONS = 1e-2, 1e2, 60  # of the temperature
 
 
 def evaluate_bundle(
@@ -44,28 +42,31 @@ def evaluate_bundle(
     on photographs. Raises DataError for a split without (other) images, or a class that the bundle does not
     have, BundleError for results that are no numbers.
     """
-    warn_of_toy(predictor.bundle.model, world=dataset.world)
-    dataset, left_out = unseen(dataset, split, predictor.bundle.image_hashes)
-    return score(
-        predictor, dataset, split=split, own_classes=own_classes, left_out=left_out, progress=progress
-    )[0]
+    return evaluate_images(predictor, dataset, split=split, own_classes=own_classes, progress=progress)[0]
 
 
 @torch.no_grad()
-def score(
+def evaluate_images(
     predictor: Predictor,
     dataset: Dataset,
     *,
     split: str = "test",
     own_classes: bool = True,
-    left_out: int = 0,
+    is_unseen: bool = False,
     keep_features: bool = False,
     progress: Progress = silent,
-) -> tuple[BundleScores, Predictions]:
-    """The scores of a bundle on all images of a split, ``left_out`` being those left out of it before, and
-    the predictions that they are computed from, with those of the frozen backbone.
+) -> tuple[BundleScores, Predictions, Images]:
+    """The scores of `evaluate_bundle`, the predictions that they are computed from, with those of the frozen
+    backbone, and the images. ``is_unseen`` says that the bundle was fitted on none of them, which is then not
+    checked, nor warned of the tiny CLIP.
     """
-    images, bundle = images_of(dataset, split), predictor.bundle
+    bundle, left_out = predictor.bundle, 0
+    if not is_unseen:
+        warn_of_toy(bundle.model, world=dataset.world)
+        dataset, left_out = unseen(dataset, split, bundle.image_hashes)
+    images = {"train": dataset.train, "val": dataset.val, "test": dataset.test}[split]
+    if images is None or not len(images):
+        raise DataError(f"{dataset.name} has no {split} images.")
     vocabulary = predictor.vocabulary(None if own_classes else dataset.classnames)
     frozen = frozen_clip(predictor.clip)
     frozen.set_classes(vocabulary.classes, bundle.templates)
@@ -82,16 +83,12 @@ def score(
         progress=progress,
     )
     predictor.require_finite(predictions.logits, predictions.decoupled)
-    facts: dict[str, Any] = {
-        "data": dataset.name,
-        "split": split,
-        "images": len(images),
-        "left_out": left_out,
-    }
+    facts: dict[str, Any] = {"data": dataset.name, "split": split, "images": len(images)}
     if predictor.limit > -math.inf and predictions.frozen is not None:
         refused = predictor.refused(predictions.frozen, predictions.predicted, vocabulary.classes)
         facts["refused"] = float(refused.double().mean())
-    return measure(predictions, BundleScores, classes=len(vocabulary.classes), **facts), predictions
+    scores = measure(predictions, BundleScores, classes=len(vocabulary.classes), left_out=left_out, **facts)
+    return scores, predictions, images
 
 
 def measure_others(predictor: Predictor, folder: Path | str) -> float:
@@ -110,7 +107,7 @@ def unseen(dataset: Dataset, split: str, hashes: bytes) -> tuple[Dataset, int]:
     many these are, with a warning. Other splits, which are asked for by name, stay as they are. Raises
     DataError if no test image is left.
     """
-    known = {hashes[start : start + HASH_BYTES] for start in range(0, len(hashes), HASH_BYTES)}
+    known = split_hashes(hashes)
     seen = [digest in known for digest in image_hashes(dataset.test)] if known and split == "test" else []
     if not any(seen):
         return dataset, 0
@@ -122,14 +119,6 @@ def unseen(dataset: Dataset, split: str, hashes: bytes) -> tuple[Dataset, int]:
     warn(f"{dataset.name}: {sum(seen)} of {len(seen)} test images are left out: `dear fit` trained on them")
     test = Subset(dataset.test, torch.tensor(seen).logical_not().nonzero().flatten())
     return replace(dataset, test=test), sum(seen)
-
-
-def images_of(dataset: Dataset, split: str) -> Images:
-    """The images of a split. Raises DataError if there are none."""
-    images = {"train": dataset.train, "val": dataset.val, "test": dataset.test}[split]
-    if images is None or not len(images):
-        raise DataError(f"{dataset.name} has no {split} images.")
-    return images
 
 
 def matched_classes(
@@ -155,23 +144,3 @@ def matched_classes(
     if renamed:
         warn(f"the names that the bundle has for these folders or labels are used: {first_few(renamed)}")
     return torch.tensor(numbers)
-
-
-def best_temperature(logits: Float[Tensor, "item class"], labels: Int[Tensor, "item"]) -> float:
-    """The temperature between 0.01 and 100 whose softmax(logits / T) has the lowest negative log-likelihood.
-
-    The loss is convex in b = 1 / T, and its slope is the mean over items of E_p[z] - z_y: bisection over log
-    b. If every item is classified correctly there is no best T, for none contradicts any confidence, and T is
-    1. Source: Guo et al., ICML 2017, section 4.2.
-    """
-    if bool((logits.argmax(dim=1) == labels).all()):
-        return 1.0
-    scores = logits.double()
-    of_labels = scores.gather(1, labels[:, None]).mean()
-    low, high = torch.tensor(1 / HOTTEST).double().log(), torch.tensor(1 / COLDEST).double().log()
-    for _ in range(BISECTIONS):
-        middle = (low + high) / 2
-        probabilities = (scores * middle.exp()).softmax(dim=1)
-        slope = (probabilities * scores).sum(dim=1).mean() - of_labels
-        low, high = (low, middle) if slope > 0 else (middle, high)
-    return float((-(low + high) / 2).exp())

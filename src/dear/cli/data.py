@@ -6,12 +6,10 @@ from pathlib import Path
 from shlex import quote
 from typing import Any
 
-from rich.console import Console
-
-from dear.cli.output import table
+from dear.cli.output import PrintableConsole, table
 from dear.data.findings import Check, Fetched
 from dear.data.settings import DataSettings
-from dear.errors import SettingsError, UnknownNameError, listing, plural, printable
+from dear.errors import SettingsError, UnknownNameError, listing, plural
 
 
 def command_list(*, root: Path | None = None) -> dict[str, Any]:
@@ -40,7 +38,7 @@ def command_list(*, root: Path | None = None) -> dict[str, Any]:
     return {"root": folder, "benchmarks": rows, "tasks": [*task_names()]}
 
 
-def render_list(result: dict[str, Any], console: Console) -> None:
+def render_list(result: dict[str, Any], console: PrintableConsole) -> None:
     """Show the benchmarks as a table, and the names of the tasks."""
     yes = {True: "yes", False: "no", None: None}
     rows = []
@@ -49,10 +47,10 @@ def render_list(result: dict[str, Any], console: Console) -> None:
         get = "torchvision" if b["download"] else "by hand"
         rows.append([b["name"], b["folder"], b["classes"], *counts, yes[b["there"]], get, b["template"]])
     columns = ("name", "folder", "classes", "train", "val", "test", "on disk", "get", "template")
-    console.print(table(None, columns, rows), markup=False)
+    console.print(table(None, columns, rows))
     where = f"searched in {result['root']}" if result["root"] else "no root: give --root or set DEAR_DATA"
-    console.print(f"Benchmarks: {where}. Images as published.", markup=False)
-    console.print(f"Tasks of the Attribute World: {', '.join(result['tasks'])}", markup=False)
+    console.say(f"Benchmarks: {where}. Images as published.")
+    console.say(f"Tasks of the Attribute World: {', '.join(result['tasks'])}")
 
 
 def command_get(name: str, *, root: Path | None = None) -> Fetched:
@@ -75,7 +73,7 @@ def command_get(name: str, *, root: Path | None = None) -> Fetched:
     return fetch(benchmark, folder)
 
 
-def render_get(result: Fetched, console: Console) -> None:
+def render_get(result: Fetched, console: PrintableConsole) -> None:
     """Show what was fetched and what is left to do."""
     lines = [f"{result.name} in {result.folder}"]
     lines += [f"fetched: {', '.join(result.fetched)}"] if result.fetched else []
@@ -83,7 +81,7 @@ def render_get(result: Fetched, console: Console) -> None:
     if result.by_hand:
         lines += [f"by hand, into {result.folder}:", *(f"  - {line}" for line in result.by_hand)]
     lines.append(f"then: dear data check {result.name} --root {quote(str(Path(result.folder).parent))}")
-    console.print("\n".join(map(printable, lines)), markup=False, soft_wrap=True)
+    console.say(*lines)
 
 
 MOST_LINES, MOST_NAMES = 10, 1000  # of a list, and of classes, that are shown
@@ -115,15 +113,14 @@ def command_check(
         return check_dataset(name, settings, decode=decode, progress=partial(progress, "reading images"))
 
 
-def render_check(result: Check, console: Console) -> None:
+def render_check(result: Check, console: PrintableConsole) -> None:
     """Show the findings, the bad ones last."""
     published = result.published or {}
     rows = [
         (part, count, published.get(part), *result.per_class.get(part, (None, None)))
         for part, count in result.counts.items()
     ]
-    where = printable(f"{result.name} in {result.folder}")
-    console.print(f"{where}: {plural(result.classes, 'class')}", markup=False)
+    console.say(f"{result.name} in {result.folder}: {plural(result.classes, 'class')}")
     console.print(table(None, ("split", "images", "published", "fewest a class", "most a class"), rows))
     words = {True: ", the standard one", False: ", NOT the standard one: results not comparable", None: ""}
     unreadable = len(result.broken or result.missing)
@@ -148,7 +145,7 @@ def render_check(result: Check, console: Console) -> None:
         *(f"warning: {warning}" for warning in result.warnings),
         f"{verdict}: of {plural(sum(result.counts.values()), 'image')} {read}",
     ]
-    console.print("\n".join(map(printable, lines)), markup=False, soft_wrap=True)
+    console.say(*lines)
 
 
 def _listed(what: str, lines: list[str]) -> list[str]:

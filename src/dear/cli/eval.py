@@ -4,10 +4,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from rich.console import Console
-
 from dear.adapters.results import BundleScores, shown_metrics, verdict
-from dear.cli.output import progress_console, table
+from dear.cli.output import PrintableConsole, progress_console, table
 from dear.data.settings import DataSettings
 from dear.errors import plural
 
@@ -77,19 +75,15 @@ def command(
     return Evaluated(**vars(scores), page=files[0] if files else None, files=files)
 
 
-def render(result: Evaluated, console: Console) -> None:
+def render(result: Evaluated, console: PrintableConsole) -> None:
     """Show accuracy per class, worst first, all metrics, and what they mean."""
     worst = sorted(result.per_class.items(), key=lambda row: row[1])
     console.print(table(None, ("class", "accuracy"), [(name, 100 * share) for name, share in worst]))
     left_out = f" (without {result.left_out} that the bundle was fitted on)" if result.left_out else ""
-    console.print(
+    titles = ", ".join(f"{title} {value}" for title, value in shown_metrics(vars(result), 2).items())
+    console.say(
         f"{result.data}, {plural(result.images, f'{result.split} image')}{left_out}, "
-        f"{plural(result.classes, 'class')}: "
-        + ", ".join(f"{title} {value}" for title, value in shown_metrics(vars(result), 2).items()),
+        f"{plural(result.classes, 'class')}: {titles}",
         *verdict(vars(result), result.images),
-        sep="\n",
-        markup=False,
-        soft_wrap=True,
+        *([f"page: {result.page}"] if result.page else []),
     )
-    if result.page is not None:
-        console.print(f"page: {result.page}", markup=False, soft_wrap=True)

@@ -2,10 +2,8 @@
 
 from pathlib import Path
 
-from rich.console import Console
-
 from dear.adapters.results import Exported, ExportForm
-from dear.cli.output import progress_console
+from dear.cli.output import PrintableConsole, progress_console
 from dear.errors import SettingsError, plural
 
 
@@ -58,14 +56,13 @@ def command(
         )
 
 
-def render(result: Exported, console: Console) -> None:
+def render(result: Exported, console: PrintableConsole) -> None:
     """Show what was written and how it compares."""
     same = "" if result.same_best is None else f", the best class is the same in {result.same_best}"
     what = "image tower" if result.classes is None else f"classifier of {result.classes} classes"
-    console.print(
+    console.say(
         f"{result.path}: {what} as {result.form}, {result.bytes / 1e6:.2f} MB, outputs "
-        f"{', '.join(result.outputs)}\nagainst torch on {plural(result.checked, 'image')}: "
+        f"{', '.join(result.outputs)}",
+        f"against torch on {plural(result.checked, 'image')}: "
         f"largest difference {result.difference:.1e}{same}",
-        markup=False,
-        soft_wrap=True,
     )

@@ -1,43 +1,21 @@
 """`dear fit`: adapt a backbone to your images and save the adapter as a folder."""
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from rich.console import Console
-
 from dear.adapters.results import FEWEST, describe_choice
 from dear.backbone.choice import check_model
+from dear.cli.output import PrintableConsole
 from dear.cli.run import collect_settings
 from dear.data.settings import DataSettings
 from dear.errors import plural
 from dear.evaluation.resolve import Select
 from dear.methods.declaration import MethodSettings
 from dear.methods.registry import AUTO, known_method
-from dear.review.rows import REVIEW_PAGE, SHARE, Issue, describe_issues
+from dear.review.rows import REVIEW_PAGE, SHARE, describe_issues
 from dear.training.settings import TrainOptions
 
-
-@dataclass(frozen=True)
-class Fitted:
-    """Where the bundle is, its contents, and results on test images (fractions)."""
-
-    out: Path
-    method: str
-    backbone: str
-    classes: int
-    parameters: int
-    bytes: int
-    temperature: float
-    metrics: dict[str, Any]
-    verdict: list[str]
-    choice: list[str]
-    candidates: list[dict[str, Any]]
-    test_images: int
-    train_images: int
-    calibration_images: int
-    judged_labels: int
-    review: tuple[Issue, ...] | None
+COUNTS = ("test_images", "train_images", "calibration_images", "judged_labels")
 
 
 def command(
@@ -51,6 +29,8 @@ def command(
     shots: int | None = None,
     seed: int = 1,
     calibrate: bool | None = None,
+    unlabelled: Path | None = None,
+    add_classes: list[str] | None = None,
     review: bool = True,
     refuse: float = SHARE,
     overwrite: bool = False,
@@ -59,7 +39,7 @@ def command(
     select: Select = "last",
     dataset: DataSettings = DataSettings(),  # noqa: B008
     **settings: MethodSettings,
-) -> Fitted:
+) -> dict[str, Any]:
     """Adapt a backbone to all classes of your images, and write the adapter as a folder: a bundle.
 
     The bundle holds the trained parameters, not the backbone. `dear predict` and `dear eval` use it. An
@@ -81,6 +61,9 @@ def command(
         seed: Seed of the few-shot pick, the order, the views and the initial parameters.
         calibrate: Fit the temperature of probabilities on validation images or unused training images. By
             default where there are at least 20 of them.
+        unlabelled: Folder of images without labels to learn from too, if labelled images that are left out
+            gain by it. dear+ can.
+        add_classes: Further classes by name alone, without images.
         review: Look for labels that look wrong and for pictures that are there twice: review.html and
             review.csv in the folder.
         refuse: Share of images of the classes that may be refused as none of these. 0 refuses nothing.
@@ -117,6 +100,8 @@ def command(
             select=select,
             dataset=dataset,
             calibrate=calibrate,
+            unlabelled=unlabelled,
+            add_classes=add_classes or (),
             review=review,
             refuse=refuse,
             overwrite=overwrite,
@@ -125,49 +110,46 @@ def command(
             verbose=False,
         )
     facts = bundle.training
-    return Fitted(
-        out=out,
-        method=bundle.method,
-        backbone=str(bundle.weights),
-        classes=len(bundle.classes),
-        parameters=bundle.parameters,
-        bytes=(out / ADAPTER).stat().st_size,
-        temperature=bundle.temperature,
-        metrics=dict(bundle.metrics),
-        verdict=bundle.findings,
-        choice=describe_choice(bundle.method, facts),
-        candidates=bundle.candidates,
-        test_images=facts["test_images"],
-        train_images=facts["train_images"],
-        calibration_images=facts.get("calibration_images", 0),
-        judged_labels=facts.get("judged_labels", 0),
-        review=bundle.review,
-    )
+    return {
+        "out": out,
+        "method": bundle.method,
+        "backbone": str(bundle.weights),
+        "classes": len(bundle.classes),
+        "parameters": bundle.parameters,
+        "bytes": (out / ADAPTER).stat().st_size,
+        "temperature": bundle.temperature,
+        "metrics": bundle.metrics,
+        "verdict": bundle.findings,
+        "choice": describe_choice(bundle.method, facts),
+        "candidates": bundle.candidates,
+        "review": bundle.review,
+        **{name: facts.get(name, 0) for name in COUNTS},
+    }
 
 
-def render(result: Fitted, console: Console) -> None:
+def render(result: dict[str, Any], console: PrintableConsole) -> None:
     """Show what the measurements mean, where the bundle is, and what to do next."""
-    calibrated = f"temperature {result.temperature:.3g} from {plural(result.calibration_images, 'image')}"
-    if not result.calibration_images:
-        calibrated = "probabilities not calibrated"
-        if (shots := (result.train_images - FEWEST) // result.classes) > 0:
-            spared = result.train_images - shots * result.classes
-            calibrated += f" (--shots {shots} keeps {spared} or more training images for that)"
-    tested = [f"On {plural(result.test_images, 'test image')}:", *(f"  {line}" for line in result.verdict)]
-    steps = {f"dear predict {result.out} IMAGE...": "classify images"}
-    if result.verdict:
-        steps[f"dear eval {result.out} DATA --out page"] = "see the mistakes"
-    steps[f"dear serve {result.out}"] = "try it in a browser"
-    found = describe_issues(result.review, result.judged_labels, str(result.out / REVIEW_PAGE))
-    lines = [
-        f"{result.method} on {result.backbone}: {plural(result.classes, 'class')}, "
-        f"{plural(result.train_images, 'training image')}, "
-        f"{plural(result.parameters, 'trained parameter')} ({result.bytes / 1e6:.2f} MB), {calibrated}",
-        *result.choice,
-        *(tested if result.verdict else ["Not tested: no image was left for testing."]),
-        f"bundle: {result.out}",
-        *found,
+    out, images, classes, verdict = (result[key] for key in ("out", "train_images", "classes", "verdict"))
+    calibrated = "probabilities not calibrated"
+    if count := result["calibration_images"]:
+        calibrated = f"temperature {result['temperature']:.3g} from {plural(count, 'image')}"
+    elif (shots := (images - FEWEST) // classes) > 0:
+        spared = images - shots * classes
+        calibrated += f" (--shots {shots} keeps {spared} or more training images for that)"
+    steps = {f"dear predict {out} IMAGE...": "classify images"}
+    steps |= {f"dear eval {out} DATA --out page": "see the mistakes"} if verdict else {}
+    steps[f"dear serve {out}"] = "try it in a browser"
+    console.say(
+        f"{result['method']} on {result['backbone']}: {plural(classes, 'class')}, "
+        f"{plural(images, 'training image')}, {plural(result['parameters'], 'trained parameter')} "
+        f"({result['bytes'] / 1e6:.2f} MB), {calibrated}",
+        *result["choice"],
+        f"On {plural(result['test_images'], 'test image')}:"
+        if verdict
+        else "Not tested: no image was left for testing.",
+        *(f"  {line}" for line in verdict),
+        f"bundle: {out}",
+        *describe_issues(result["review"], result["judged_labels"], str(out / REVIEW_PAGE)),
         "next:",
         *(f"  {words:{max(map(len, steps))}}  {purpose}" for words, purpose in steps.items()),
-    ]
-    console.print("\n".join(lines), markup=False, soft_wrap=True)
+    )

@@ -61,18 +61,23 @@ def command_build(
     from dear.cli.progress import StepProgress
     from dear.data.settings import DataSettings
 
-    bundle, folder = _sources(sources, features, model, roles)
-    if bundle is None:
-        check_model(model)
+    *bundles, folder = sources
+    if features == "bundle" and (model is not None or roles is not None):
+        raise SettingsError("--model and --roles are for --features heads: a bundle has its own backbone.")
+    if len(bundles) != (features == "bundle"):
+        raise SettingsError(
+            "give a bundle and a folder of images, or with --features heads, which takes no bundle, a folder "
+            f"alone (here: {', '.join(sources)})."
+        )
+    if bundles:
+        check_bundle(bundles[0])
     else:
-        check_bundle(bundle)
+        check_model(model)
     from dear.retrieval.build import build_index  # loads torch: what can be refused without it is
 
     encoder: Encoder
     with StepProgress() as progress:
-        work: dict[str, Any] = {"batch": batch, "progress": progress}
-        work["threads"] = DataSettings(workers=workers).threads
-        if bundle is None:
+        if not bundles:
             from dear.backbone.load import load_clip
             from dear.retrieval.encoder import encoder_for
             from dear.roles.packaged import role_table
@@ -87,29 +92,23 @@ def command_build(
             from dear.adapters.index_encoder import BundleEncoder
             from dear.adapters.predictor import Predictor
 
-            encoder = BundleEncoder(Predictor(bundle, device, pretrained=pretrained))
-        return build_index(encoder, folder, out, model=_absolute(bundle or ""), shard=shard, **work)
-
-
-def _sources(
-    sources: list[str], features: str, model: str | None, roles: Path | None
-) -> tuple[str | None, Path]:
-    """The bundle, if there is to be one, and the folder of images. Raises SettingsError."""
-    if features == "bundle" and (model is not None or roles is not None):
-        raise SettingsError("--model and --roles are for --features heads: a bundle has its own backbone.")
-    *bundles, folder = sources
-    if len(bundles) != (features == "bundle"):
-        raise SettingsError(
-            "give a bundle and a folder of images, or with --features heads, which takes no bundle, a folder "
-            f"alone (here: {', '.join(sources)})."
+            encoder = BundleEncoder(Predictor(bundles[0], device, pretrained=pretrained))
+        return build_index(
+            encoder,
+            Path(folder),
+            out,
+            model=_absolute(bundles[0]) if bundles else "",
+            shard=shard,
+            threads=DataSettings(workers=workers).threads,
+            batch=batch,
+            progress=progress,
         )
-    return (bundles[0] if bundles else None), Path(folder)
 
 
 def _absolute(name: str) -> str:
     """An existing path from the root, for queries to find it from anywhere; any other name as it is."""
     path = expanded(name)
-    return str(path.resolve()) if name and path.exists() else name
+    return str(path.resolve()) if path.exists() else name
 
 
 def render_build(result: Built, console: Console) -> None:
@@ -189,7 +188,10 @@ def command_query(
         check_sheet(sheet)
     opened = open_index(index)
     opened.shares(mixed)  # before the backbone is loaded
-    worded = _words_by_feature(words or [])
+    pairs = [pair.partition("=") for pair in words or []]
+    worded = {name.strip(): word.strip() for name, equals, word in pairs if equals}
+    if len(worded) < len(pairs):
+        raise SettingsError("give each feature of --words once, as NAME=TEXT, such as color=red.")
     if text and worded:
         raise SettingsError("--words are for an image query: a text query is compared with its text alone.")
     encoder = _index_encoder(opened.metadata, bundle, pretrained, device)
@@ -272,13 +274,3 @@ def _index_encoder(
         fault = f"is no longer at {model}" if model else "is not named in it"
         raise BundleError(f"the bundle of the index {fault}: give its folder with --bundle.")
     return BundleEncoder(Predictor(bundle or model, device, pretrained=pretrained))
-
-
-def _words_by_feature(pairs: list[str]) -> dict[str, str]:
-    """Texts by feature from NAME=TEXT. Raises SettingsError."""
-    texts = {
-        name.strip(): text.strip() for name, equals, text in (pair.partition("=") for pair in pairs) if equals
-    }
-    if len(texts) < len(pairs):
-        raise SettingsError("give each feature of --words once, as NAME=TEXT, such as color=red.")
-    return texts

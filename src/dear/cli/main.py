@@ -18,7 +18,6 @@ import warnings
 from collections.abc import Callable, Iterator, MutableMapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
-from inspect import BoundArguments
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -32,7 +31,7 @@ from cyclopts import (
 )
 from cyclopts.config import Dict
 
-from dear.cli.output import emit, json_text
+from dear.cli.output import json_text, stdout_console
 from dear.cli.parsing import (
     STDIN,
     UsageError,
@@ -57,6 +56,7 @@ from dear.reading.plain import read_yaml
 DONE, PARTLY, USER_ERROR, INTERRUPTED, READER_GONE, TERMINATED = 0, 1, 2, 130, 141, 143
 RESUMED = ("fit ", "run ", "index build")
 COMMON = Parameter(group=OF_EVERY_COMMAND, negative=())
+PIPED_WIDTH = 160
 OF_THE_FRAME = ("--config", "--print-config", "--json", "--threads")
 LESS_MEMORY = "End other programs, or take a smaller model or batch, or fewer classes and templates."
 WAITING = {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "0", "KMP_BLOCKTIME": "0"}
@@ -86,7 +86,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         with _terminable(), warnings.catch_warnings():
             warnings.showwarning = _warn
-            code = dispatch(words)
+            code: int = load_app(words).meta(words, result_action="return_value") or DONE
             sys.stdout.flush()
             return code
     except BrokenPipeError:
@@ -102,6 +102,13 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _explain(error: BaseException) -> tuple[int, str, str] | None:
     """The exit code, the kind and the message of an error that the user can fix; None for a bug."""
     match error:
+        case UnknownCommandError():
+            names = [name for name in error.app or () if not name.startswith("-")]
+            return _explain(UnknownNameError("command", (error.unused_tokens or [""])[0], names))
+        case CycloptsError():
+            return _explain(UsageError(_in_one_line(error)))
+        case UnicodeEncodeError():
+            return _explain(UsageError(f"{error.object!r} is not in UTF-8."))
         case DearError():
             return USER_ERROR, type(error).__name__, f"error: {error}"
         case KeyboardInterrupt():
@@ -155,12 +162,6 @@ def _terminable() -> Iterator[None]:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
-def dispatch(words: Sequence[str]) -> int:
-    """Run the command that the words name. Raises DearError, and whatever the command raises."""
-    with _one_line_errors():
-        return load_app(words).meta(words, result_action="return_value") or DONE
-
-
 def load_app(words: Sequence[str]) -> App:
     """The application, with the command that the words name and its settings of methods."""
     app = build_app()
@@ -199,7 +200,8 @@ def load_app(words: Sequence[str]) -> App:
             from dear.backbone.device import request_threads
 
             request_threads(threads)
-        return run_command(command, bound, as_json=json)
+        result = command(*bound.args, **bound.kwargs)
+        return DONE if result is None else show_result(result, command, as_json=json)  # None after help
 
     return app
 
@@ -212,13 +214,13 @@ def _apply_options(path: Path, app: App, command: tuple[str, ...], arguments: Ar
     Dict(values, source=str(path))(app, command, arguments)
 
 
-def run_command(command: Callable[..., Any], bound: BoundArguments, *, as_json: bool) -> int:
-    """Run a command and show its result; return the exit code."""
-    result = command(*bound.args, **bound.kwargs)
-    if result is None:  # it printed help
-        return DONE
+def show_result(result: Any, command: Callable[..., Any], *, as_json: bool) -> int:
+    """Show what a command returned, as one JSON object or by its renderer; return the exit code."""
     module, name = sys.modules[command.__module__], command.__name__.replace("command", "render")
-    emit(result, as_json, getattr(module, name if hasattr(module, name) else "render"))
+    if as_json:
+        print(json_text(result, indent=2))
+    else:
+        getattr(module, name if hasattr(module, name) else "render")(result, stdout_console(PIPED_WIDTH))
     sys.stdout.flush()
     if refusal := getattr(result, "refusal", None):
         print(f"dear: error: {printable(refusal)}", file=sys.stderr)
@@ -226,23 +228,13 @@ def run_command(command: Callable[..., Any], bound: BoundArguments, *, as_json: 
     return PARTLY if getattr(result, "partly", False) else DONE
 
 
-@contextmanager
-def _one_line_errors() -> Iterator[None]:
-    """Turn an error of cyclopts, of several lines, into one of ours."""
-    try:
-        yield
-    except UnicodeEncodeError as error:
-        raise UsageError(f"{error.object!r} is not in UTF-8.") from None
-    except UnknownCommandError as error:
-        names = [name for name in error.app or () if not name.startswith("-")]
-        raise UnknownNameError("command", (error.unused_tokens or [""])[0], names) from None
-    except CycloptsError as error:
-        message = " ".join(str(error).replace(STDIN, "-").split())
-        if isinstance(error, UnknownOptionError) and "Did you mean" not in message:
-            nearest = likely(error.token.keyword or "", OF_THE_FRAME)
-            message += f" Did you mean {nearest}?" if nearest else ""
-        name = " ".join(error.command_chain or ())
-        raise UsageError(f"{message} See `dear {name} --help`.") from None
+def _in_one_line(error: CycloptsError) -> str:
+    """What is wrong with the words, and which option they may mean, those of every command too."""
+    message = " ".join(str(error).replace(STDIN, "-").split())
+    if isinstance(error, UnknownOptionError) and "Did you mean" not in message:
+        nearest = likely(error.token.keyword or "", OF_THE_FRAME)
+        message += f" Did you mean {nearest}?" if nearest else ""
+    return f"{message} See `dear {' '.join(error.command_chain or ())} --help`."
 
 
 def _take_any_names() -> None:

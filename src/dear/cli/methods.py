@@ -10,8 +10,8 @@ from textwrap import fill
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from docstring_parser import DocstringStyle, parse
-from rich.console import Console
 
+from dear.cli.output import PrintableConsole
 from dear.cli.parsing import list_other_defaults
 from dear.evaluation.protocols import PROTOCOLS
 from dear.methods.declaration import ANY, Declaration
@@ -111,11 +111,10 @@ def descriptions(kind: type) -> dict[str, str]:
     return {entry.arg_name: " ".join((entry.description or "").split()) for entry in parameters}
 
 
-def render(result: MethodList, console: Console) -> None:
+def render(result: MethodList, console: PrintableConsole) -> None:
     """Show each method in a few lines of at most 80 columns."""
     parts = [_in_words(method, result.details) for method in result.methods]
-    text = "\n\n".join(parts if result.details else [*parts, HINT])
-    console.print(text, markup=False, highlight=False, soft_wrap=True)
+    console.say(*"\n\n".join(parts if result.details else [*parts, HINT]).splitlines())
 
 
 def _in_words(method: Mapping[str, Any], details: bool) -> str:

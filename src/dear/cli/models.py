@@ -6,10 +6,8 @@ import platform
 from importlib.metadata import version
 from typing import Any
 
-from rich.console import Console
-
 from dear import __version__
-from dear.cli.output import progress_console, table
+from dear.cli.output import PrintableConsole, progress_console, table
 
 PACKAGES = ("torch", "torchvision", "open_clip_torch", "lightning-fabric", "numpy")
 
@@ -37,7 +35,7 @@ def command_models(*, names: list[str] | None = None) -> dict[str, Any]:
     }
 
 
-def render_models(result: dict[str, Any], console: Console) -> None:
+def render_models(result: dict[str, Any], console: PrintableConsole) -> None:
     """Show the table, the counts, and the methods by what the image and the text tower give."""
     rows = [
         (m.name, m.image or "refused", m.text, m.parameters, m.reason or m.kind) for m in result["models"]
@@ -45,7 +43,7 @@ def render_models(result: dict[str, Any], console: Console) -> None:
     console.print(table(None, ("architecture", "images", "texts", "M parameters", "note"), rows))
     console.print("open_clip {open_clip}: {works} work, {refused} are refused".format_map(result))
     for access, methods in result["methods"].items():
-        console.print(f"{access} (of images, of texts): {', '.join(methods)}", markup=False)
+        console.say(f"{access} (of images, of texts): {', '.join(methods)}")
 
 
 def command_info() -> dict[str, Any]:
@@ -63,7 +61,7 @@ def command_info() -> dict[str, Any]:
     }
 
 
-def render_info(result: dict[str, Any], console: Console) -> None:
+def render_info(result: dict[str, Any], console: PrintableConsole) -> None:
     """Show the information as a table."""
     shown = {**result, "devices": ", ".join(result["devices"]), **result["packages"]}
     del shown["packages"]

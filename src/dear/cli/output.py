@@ -3,11 +3,11 @@
 import json
 import math
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import fields, is_dataclass
 from enum import Enum
 from pathlib import PurePath
-from typing import Any, TypeVar
+from typing import Any
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console, ConsoleOptions, RenderableType
@@ -17,8 +17,6 @@ from rich.text import Text
 
 from dear.errors import CONTROLS, printable
 
-Result = TypeVar("Result")
-PIPED_WIDTH = 160
 JSON_ESCAPES = {code: f"\\u{code:04x}" for code in CONTROLS if code > 0x7E}
 """Characters that JSON does not escape by itself."""
 
@@ -31,19 +29,14 @@ class PrintableConsole(Console):
             is_safe = segment.control or segment.text.isprintable()
             yield segment if is_safe else segment._replace(text=printable(segment.text, lines=True))
 
+    def say(self, *lines: object) -> None:
+        """Print lines as they are: nothing in them is markup, none is broken, and no name makes a line."""
+        text = "\n".join(printable(str(line)) for line in lines)
+        self.print(text, markup=False, emoji=False, highlight=False, soft_wrap=True)
+
     def on_broken_pipe(self) -> None:
         """Let the error through: rich would exit with code 1."""
         raise
-
-
-def emit(result: Result, as_json: bool, render: Callable[[Result, Console], None]) -> None:
-    """Print a command's result: as one JSON object, or by its renderer."""
-    if as_json:
-        print(json_text(result, indent=2), flush=True)
-    else:
-        width = None if sys.stdout.isatty() else PIPED_WIDTH
-        console = PrintableConsole(highlight=False, emoji=False, width=width)
-        render(result, console)
 
 
 def json_text(value: Any, indent: int | None = None) -> str:
@@ -53,7 +46,12 @@ def json_text(value: Any, indent: int | None = None) -> str:
     return text.translate(JSON_ESCAPES)
 
 
-def progress_console() -> Console:
+def stdout_console(width: int) -> PrintableConsole:
+    """The console for results and help; where stdout is no terminal it has this width."""
+    return PrintableConsole(highlight=False, emoji=False, width=None if sys.stdout.isatty() else width)
+
+
+def progress_console() -> PrintableConsole:
     """The console for progress and notices, on stderr; plain lines if stderr is not a terminal."""
     return PrintableConsole(stderr=True, highlight=False)
 

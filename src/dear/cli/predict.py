@@ -10,8 +10,6 @@ from pathlib import Path
 from textwrap import wrap
 from typing import Literal
 
-from rich.console import Console
-
 from dear.adapters.results import (
     NONE,
     Prediction,
@@ -20,7 +18,7 @@ from dear.adapters.results import (
     check_table,
     write_predictions,
 )
-from dear.cli.output import json_text
+from dear.cli.output import PrintableConsole, json_text
 from dear.errors import DataError, SettingsError, plural, printable
 from dear.reading.files import read_lines
 from dear.report.grid import csv_text
@@ -137,13 +135,11 @@ def command(
     return Predicted(predictions, unreadable, format)
 
 
-def render(result: Predicted | PredictionsFile, console: Console) -> None:
+def render(result: Predicted | PredictionsFile, console: PrintableConsole) -> None:
     """Print the predictions in the requested format, or where they are."""
     if not isinstance(result, Predicted):
         unread = f"; {len(result.unreadable)} could not be read" if result.unreadable else ""
-        console.print(
-            f"{plural(result.images, 'image')} in {result.out}{unread}", markup=False, soft_wrap=True
-        )
+        console.say(f"{plural(result.images, 'image')} in {result.out}{unread}")
     elif result.format == "jsonl":
         for line in [*result.predictions, *result.unreadable]:
             console.out(json_text(line), highlight=False)
@@ -151,27 +147,27 @@ def render(result: Predicted | PredictionsFile, console: Console) -> None:
         console.out(_csv(result.predictions), highlight=False, end="")
     else:
         bad, total = len(result.unreadable), len(result.unreadable) + len(result.predictions)
-        texts = [*map(_text, result.predictions)]
-        texts += [EXPLANATION] if len(result.predictions[0].best.evidence) > 1 else []
-        texts += [f"{bad} of {total} images could not be read"] if bad else []
-        for text in texts:
-            console.print(text, markup=False, highlight=False, soft_wrap=True)
+        for prediction in result.predictions:
+            console.say(*_list_lines(prediction))
+        if len(result.predictions[0].best.evidence) > 1:
+            console.say(*EXPLANATION.splitlines())
+        if bad:
+            console.say(f"{bad} of {total} images could not be read")
 
 
-def _text(prediction: Prediction) -> str:
+def _list_lines(prediction: Prediction) -> list[str]:
     """An image and its best classes, in lines of at most 80 columns if names are short enough."""
     width = max(len("class"), *(min(len(candidate.name), NAME) for candidate in prediction.top))
     none = ": none of these" if prediction.none_of_these else ""
-    lines = [printable(prediction.image or "") + none, f"     {'class':{width}}  probability   logit"]
+    lines = [(prediction.image or "") + none, f"     {'class':{width}}  probability   logit"]
     for rank, candidate in enumerate(prediction.top, start=1):
-        lines.append(
-            f"{rank:3}  {printable(candidate.name):{width}}  {100 * candidate.probability:9.1f} %  "
-            f"{candidate.logit:6.2f}"
-        )
+        probability = f"{100 * candidate.probability:9.1f} %"
+        lines.append(f"{rank:3}  {printable(candidate.name):{width}}  {probability}  {candidate.logit:6.2f}")
         if len(candidate.evidence) > 1:
             parts = ", ".join(f"{name}\xa0{value:+.2f}" for name, value in candidate.evidence.items())
-            lines += wrap(parts, WIDTH, initial_indent=" " * 7, subsequent_indent=" " * 7)
-    return "\n".join(lines).replace("\xa0", " ") + "\n"
+            wrapped = wrap(parts, WIDTH, initial_indent=" " * 7, subsequent_indent=" " * 7)
+            lines += [line.replace("\xa0", " ") for line in wrapped]
+    return [*lines, ""]
 
 
 def _csv(predictions: Sequence[Prediction]) -> str:

@@ -26,7 +26,6 @@ After any change: `make docs`.
 """
 
 import re
-import sys
 from collections.abc import Mapping, Sequence
 from inspect import cleandoc
 
@@ -36,7 +35,7 @@ from rich.console import Console, ConsoleOptions
 from rich.text import Text
 
 from dear import __version__
-from dear.cli.output import PrintableConsole
+from dear.cli.output import stdout_console
 from dear.cli.parsing import OPTIONS
 from dear.evaluation.protocols import PROTOCOLS
 
@@ -49,6 +48,7 @@ GROUPS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "eval": ("eval:command", "Measure an adapter on a data set."),
         "review": ("review:command", "Find labels that look wrong."),
         "predict": ("predict:command", "Classify images, with evidence."),
+        "suggest": ("suggest:command", "Suggest which images to label next."),
         "export": ("export:command", "Export an adapted model to ONNX or torch.export."),
         "serve": ("serve:command", "Serve a bundle: a web page and an HTTP API."),
         "index build": ("index:command_build", "Index a folder of images by class and attributes."),
@@ -115,7 +115,7 @@ def build_app() -> App:
         version=__version__,
         help_format="plaintext",
         help_formatter=HelpFormatter(),
-        console=PrintableConsole(highlight=False, emoji=False, width=None if sys.stdout.isatty() else WIDTH),
+        console=stdout_console(WIDTH),
         default_parameter=OPTIONS,
         print_error=False,
         exit_on_error=False,

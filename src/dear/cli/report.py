@@ -3,8 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
-
+from dear.cli.output import PrintableConsole
 from dear.errors import plural
 
 if TYPE_CHECKING:
@@ -34,8 +33,8 @@ def command(
     return write_folder_report(folder, out, title=title, weights=weights, mistakes_of=mistakes_of)
 
 
-def render(result: "FolderReport", console: Console) -> None:
+def render(result: "FolderReport", console: PrintableConsole) -> None:
     """Show the tables and where the files are."""
     for grid in result.tables:
         grid.render(console)
-    console.print(f"{plural(result.records, 'record')}. Report: {result.html}", markup=False)
+    console.say(f"{plural(result.records, 'record')}. Report: {result.html}")

@@ -4,9 +4,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from rich.console import Console
-
 from dear.backbone.choice import check_model
+from dear.cli.output import PrintableConsole
 from dear.data.settings import DataSettings
 from dear.methods.registry import AUTO, known_method
 from dear.review.rows import REVIEW_PAGE, Issue, describe_issues
@@ -79,7 +78,6 @@ def command(
     return Reviewed(out, review.method, len(review.judged), issues)
 
 
-def render(result: Reviewed, console: Console) -> None:
+def render(result: Reviewed, console: PrintableConsole) -> None:
     """Say how many there are, and where."""
-    for line in describe_issues(result.issues, result.images, str(result.out / REVIEW_PAGE)):
-        console.print(line, markup=False, soft_wrap=True)
+    console.say(*describe_issues(result.issues, result.images, str(result.out / REVIEW_PAGE)))

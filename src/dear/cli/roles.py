@@ -4,10 +4,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from rich.console import Console
-
+from dear.cli.output import PrintableConsole
 from dear.cli.output import table as grid
-from dear.errors import SettingsError, plural, printable
+from dear.errors import SettingsError, plural
 from dear.roles.settings import check_table
 
 if TYPE_CHECKING:
@@ -89,16 +88,15 @@ def command_show(
     return write_table(roles, out, html)
 
 
-def render(result: WrittenTable, console: Console) -> None:
+def render(result: WrittenTable, console: PrintableConsole) -> None:
     """Show a table: a grid of roles, the heads with their phrases, the concepts, and where the files are."""
     from dear.roles.entropy import UNIT
     from dear.roles.table import HeadRole
     from dear.roles.trust import share_mark
 
     roles, heads, weights = result.roles, result.roles["heads"], result.roles["weights"]
-    lines = [roles["source"], f"{weights['model']}/{weights['pretrained']}"]
-    lines.append(f"core attributes: {', '.join(roles['attributes']) or 'none'}")
-    console.print("\n".join(map(printable, lines)) + "\n", markup=False)
+    attributes = f"core attributes: {', '.join(roles['attributes']) or 'none'}"
+    console.say(roles["source"], f"{weights['model']}/{weights['pretrained']}", attributes, "")
     layers, numbers = (sorted({head[key] for head in heads}) for key in ("layer", "head"))
     cells = {(h["layer"], h["head"]): f"{SHORT[h['role']]}\n{h['concept'] or '–'}" for h in heads}
     rows = [[layer, *(cells.get((layer, head), "") for head in numbers)] for layer in layers]
@@ -118,11 +116,10 @@ def render(result: WrittenTable, console: Console) -> None:
     if result.layers is not None:
         _render_curve(result.layers, console)
     files = (("Role table", result.out), ("Page", result.html))
-    for line in [*result.notes, *(f"{name}: {path}" for name, path in files if path is not None)]:
-        console.print(printable(line), markup=False)
+    console.say(*result.notes, *(f"{name}: {path}" for name, path in files if path is not None))
 
 
-def _render_curve(curve: "LayerCurve", console: Console) -> None:
+def _render_curve(curve: "LayerCurve", console: PrintableConsole) -> None:
     """Show the ablation by layer; losses and accuracies in percent."""
     measures = ["cosine", "lost (%)", *["zero-shot (%)"] * (curve.whole is not None)]
     columns = ["without heads of layer", *measures, f"of it and later ones: {measures[0]}", *measures[1:]]
@@ -156,12 +153,11 @@ def command_compare(first: str, second: str, *, heads: bool = False) -> Any:
     return compare(named_table(first), named_table(second), heads=heads)
 
 
-def render_compare(result: "Comparison", console: Console) -> None:
+def render_compare(result: "Comparison", console: PrintableConsole) -> None:
     """Show agreement, kappa, confusion and entropies."""
     from dear.roles.entropy import UNIT
 
-    console.print(printable(f"first:  {result.first}"), markup=False)
-    console.print(printable(f"second: {result.second}") + "\n", markup=False)
+    console.say(f"first:  {result.first}", f"second: {result.second}", "")
     for title, labels in (("Dominant concepts", result.concepts), ("Roles", result.roles)):
         kappa = "–" if labels.kappa is None else f"{labels.kappa:.2f}"
         console.print(
@@ -264,12 +260,9 @@ def command_ablate(
     return Ablated(dataset.name, found.images, len(dataset.classnames), found.whole, found.ablated, counts)
 
 
-def render_ablate(result: Ablated, console: Console) -> None:
+def render_ablate(result: Ablated, console: PrintableConsole) -> None:
     """Show accuracies in percent, and points lost."""
-    console.print(
-        f"{printable(result.data)}: {plural(result.images, 'test image')}, {plural(result.classes, 'class')}",
-        markup=False,
-    )
+    console.say(f"{result.data}: {plural(result.images, 'test image')}, {plural(result.classes, 'class')}")
     accuracies = {"nothing": result.whole, **result.ablated}
     rows = [
         (name, result.heads.get(name, 0), 100 * accuracy, 100 * (result.whole - accuracy))

@@ -5,14 +5,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from inspect import cleandoc
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from cyclopts import Parameter
-from rich.console import Console
 
-from dear.cli.output import table
+from dear.cli.output import PrintableConsole, table
 from dear.cli.parsing import Flat
-from dear.errors import SettingsError, plural, printable
+from dear.errors import SettingsError, plural
 from dear.evaluation.ablations import METHOD, ablation_setups, ablations
 from dear.evaluation.experiment import Experiment, Machines, RunOptions
 from dear.evaluation.protocols import protocol_class
@@ -22,9 +21,6 @@ from dear.evaluation.resolve import MethodSetup, RoleVariant
 from dear.methods.declaration import MethodSettings
 from dear.methods.registry import METHODS, USUAL, known_method, methods_with_roles, option_groups
 from dear.report.grid import Grid
-
-if TYPE_CHECKING:
-    pass
 
 MAX_ROWS = 300
 """Runs that a dry run prints; a table of more takes longer than finding them."""
@@ -232,7 +228,7 @@ def collect_settings(
     return by_method
 
 
-def render(result: Summary, console: Console) -> None:
+def render(result: Summary, console: PrintableConsole) -> None:
     """Show the tables and where the records are, or the planned runs."""
     count = plural(result.runs, "run")
     if result.planned:
@@ -247,14 +243,12 @@ def render(result: Summary, console: Console) -> None:
         done = sum(run.done for run in result.planned)
         console.print(f"{count}, {done} done" if done else count)
         if result.why:
-            console.print(f"some runs cannot begin yet: {printable(result.why)}", markup=False)
+            console.say(f"some runs cannot begin yet: {result.why}")
         return
     for grid in result.tables:
         grid.render(console)
     earlier = f" ({result.earlier} made before, not repeated)" if result.earlier else ""
-    folders = printable(", ".join(map(str, result.records)))
-    console.print(f"{count}{earlier}, records in {folders}", markup=False)
-    for folder in dict.fromkeys(result.records):
-        console.print(
-            f"next: dear report {printable(shlex.quote(str(folder)))}", markup=False, soft_wrap=True
-        )
+    console.say(
+        f"{count}{earlier}, records in {', '.join(map(str, result.records))}",
+        *(f"next: dear report {shlex.quote(str(folder))}" for folder in dict.fromkeys(result.records)),
+    )

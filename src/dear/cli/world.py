@@ -5,9 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-
-from dear.cli.output import table
+from dear.cli.output import PrintableConsole, table
 from dear.report.grid import Grid
 
 RETRIEVAL_TASK = "travel-posters"
@@ -92,16 +90,15 @@ def command_demo(
         out / "report.html",
         title="DeAR on the Attribute World",
         records=[with_predictions[record["key"]] for record in [*records, *retrieved]],
-        role_table=table.to_json(),
         notes=notes,
     )
     return Demo(tables_of(records)[0], seconds, report, folder)
 
 
-def render_demo(result: Demo, console: Console) -> None:
+def render_demo(result: Demo, console: PrintableConsole) -> None:
     """Show the table and what to do next."""
     result.table.render(console)
-    console.print(f"{result.seconds:.0f} s\n\nReport: {result.report}\n\n{NEXT}", markup=False)
+    console.say(f"{result.seconds:.0f} s", "", f"Report: {result.report}", "", *NEXT.splitlines())
 
 
 def command_tasks(*, tasks: list[str] | None = None) -> dict[str, list[dict[str, Any]]]:
@@ -127,7 +124,7 @@ def command_tasks(*, tasks: list[str] | None = None) -> dict[str, list[dict[str,
     return {"tasks": rows}
 
 
-def render_tasks(result: dict[str, list[dict[str, Any]]], console: Console) -> None:
+def render_tasks(result: dict[str, list[dict[str, Any]]], console: PrintableConsole) -> None:
     """Show how images of each task differ from those of pretraining."""
     columns = ("task", "classes", "a class", "template", "shift", "own shifts", "habits")
     console.print(table(None, columns, [tuple(task.values()) for task in result["tasks"]]))

@@ -25,6 +25,7 @@ INK = "#010203"
 PAGE_FONT = "system-ui, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
 # A wide figure shrinks to at most this share of its size, then scrolls; smaller text would be illegible.
 SMALLEST = 0.65
+ON_PHONE = 5.8  # inches of a figure that fits on a phone without scrolling
 LARGER = 1.25  # its text is then as large as the page's
 MARKS = 2000
 """Bars, cells or points of a figure. More take minutes to lay out and are illegible."""
@@ -157,9 +158,10 @@ def legend_below(
         for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)
     }
     keys = handles or found
-    room = int(figure.get_figwidth() * 14 / (6 + max(map(len, keys), default=0)))
+    room = int(min(figure.get_figwidth(), ON_PHONE) * 14 / (6 + max(map(len, keys), default=0)))
     options = {"fontsize": 9, "handlelength": 1.8, "ncols": max(1, min(columns, room))} | options
-    figure.legend([*keys.values()], [*keys], loc="outside lower center", **options)
+    place: Any = "outside lower center" if figure.get_figwidth() <= ON_PHONE else "outside lower left"
+    figure.legend([*keys.values()], [*keys], loc=place, **options)
 
 
 def plain_axes(axes: Axes, grid: Literal["x", "y"] = "y") -> None:

@@ -17,7 +17,16 @@ from torch import Tensor
 
 from dear.errors import OutputError
 from dear.evaluation.metrics import Bin, expected_error
-from dear.report.drawing import INK, NEUTRAL, PALETTE, Drawing, concept_styles, figure_files, plain_axes
+from dear.report.drawing import (
+    INK,
+    NEUTRAL,
+    PALETTE,
+    Drawing,
+    concept_styles,
+    figure_files,
+    legend_below,
+    plain_axes,
+)
 from dear.report.grid import csv_file
 from dear.report.html import render_page
 from dear.report.intervals import LEVEL, share_interval
@@ -27,7 +36,7 @@ from dear.writing import output_folder, try_place
 
 PAGE = "evaluation.html"
 COLORED = 12  # classes with a color of their own in the map of features
-ACROSS = 3  # panels beside each other
+ACROSS = 2  # panels beside each other, so that they fit on a phone
 
 
 @dataclass(frozen=True)
@@ -204,7 +213,7 @@ def attention_figure(title: str, picture: Image.Image, heads: Sequence[HeadAtten
 
     words = "; ".join(f"{head.attribute}: layer {head.layer}, head {head.head}" for head in heads)
     text = f"Attention of core heads on {title} ({words}), by {', '.join(columns)}."
-    return Drawing(name, text, (1.55 * (1 + len(columns)) + 0.4, 1.5 * len(heads) + 0.3), paint)
+    return Drawing(name, text, (1.3 * (1 + len(columns)) + 0.4, 1.25 * len(heads) + 0.3), paint)
 
 
 def feature_map(
@@ -215,35 +224,28 @@ def feature_map(
     """
     frequent = sorted(label for label, _ in Counter(labels).most_common(COLORED))
     styles = concept_styles([classes[label] for label in frequent])
-    down = -(-len(points) // ACROSS)
-    rare = {*labels} - {*frequent}
+    down, rare = -(-len(points) // ACROSS), sorted({*labels} - {*frequent})
+    other: dict[str, Any] = {"s": 6, "color": NEUTRAL, "alpha": 0.5, "label": "other classes"}
+    looks: list[tuple[list[int], dict[str, Any]]] = [(rare, other)] if rare else []
+    for label in frequent:
+        color, marker = styles[classes[label]]
+        look = {"s": 11, "color": color, "marker": marker, "alpha": 0.85, "label": shortened(classes[label])}
+        looks.append(([label], look))
 
     def paint(figure: Figure) -> None:
         panels = figure.subplots(down, min(len(points), ACROSS), squeeze=False).flat
         for axes, (name, plane) in zip(panels, points.items(), strict=False):
-            x, y = plane[:, 0].numpy(), plane[:, 1].numpy()
-            if rare:
-                inside = np.isin(labels, [*rare])
-                axes.scatter(
-                    x[inside], y[inside], s=6, color=NEUTRAL, alpha=0.5, linewidth=0, label="other classes"
-                )
-            for label in frequent:
-                inside = np.equal(labels, label)
-                color, marker = styles[classes[label]]
-                axes.scatter(
-                    x[inside], y[inside], s=11, color=color, marker=marker, linewidth=0, alpha=0.85,
-                    label=shortened(classes[label]),
-                )  # fmt: skip
+            for some, look in looks:
+                x, y = plane[np.isin(labels, some)].numpy().T
+                axes.scatter(x, y, linewidth=0, **look)
             axes.set_title(name, fontsize=10)
         for axes in figure.axes:
             axes.set_xticks([])
             axes.set_yticks([])
             axes.spines[:].set(alpha=0.2)
             axes.set_visible(bool(axes.collections))
-        handles, names = figure.axes[0].get_legend_handles_labels()
-        figure.legend(handles, names, loc="outside lower center", ncols=3, fontsize=9, markerscale=1.8)
+        legend_below(figure, 3, markerscale=1.8)
 
-    keys = len(frequent) + bool(rare)
-    size = (2.5 * min(len(points), ACROSS) + 0.3, 2.5 * down + 0.22 * -(-keys // 3) + 0.3)
+    size = (2.5 * min(len(points), ACROSS) + 0.3, 2.5 * down + 0.22 * -(-len(looks) // 3) + 0.3)
     text = f"Maps of {len(labels)} images by the features {', '.join(points)}, colored by class."
     return Drawing("features", text, size, paint)

@@ -93,8 +93,6 @@ def report_page(
     *,
     title: str,
     records: Iterable[Record],
-    role_table: Mapping[str, Any] | None = None,
-    timings: Sequence[Mapping[str, Any]] = (),
     notes: Sequence[str] = (),
     mistakes_of: Sequence[str] = (),
 ) -> ReportPage:
@@ -102,15 +100,13 @@ def report_page(
     shows.
 
     Args:
-        role_table: In its JSON form; by default that of the records, if they have one.
-        timings: Steps and their seconds.
         mistakes_of: The methods whose mistakes are shown; by default the main one and zero-shot.
     """
     runs, illustrations = split_records(records)
     tested = [run for run in runs if protocol(run) == base_to_novel.NAME]
     by_method = grouped(base_to_novel.main_runs(tested) or runs, method_label)
     main, reference = _main_method(by_method), FROZEN if FROZEN in by_method else None
-    role_table = role_table or role_table_of(runs)
+    role_table = role_table_of(runs)
     grids, figures = tables_of(runs), list[Figure](parts_of("figures", runs, reference))
     if any(row.published for grid in grids for row in grid.rows) or any(
         "published" in column for grid in grids for column in grid.columns
@@ -138,7 +134,6 @@ def report_page(
         role_source=_role_source(runs, role_table),
         other_tokens_read=_other_tokens_read(runs),
         mistakes=mistakes,
-        timings=[(str(item["step"]), float(item["seconds"])) for item in timings],
         notes=[str(note) for note in notes],
         provenance=_provenance(runs),
         settings={method: _settings(of_method) for method, of_method in by_method.items()},
@@ -164,30 +159,27 @@ def _head(
     """What the page begins with: the verdict, tiles of the main method's measures, and what was tested."""
     standing: dict[str, dict[str, Cell]] = next(iter(parts_of("standing", runs)))
     measure, cells = [*standing.items()][-1]
-    verdict, highest = f"Some runs of {main} are missing, so it has no average.", ""
-    tiles = []
+    other = None if reference == main else reference
+    verdict, tiles = f"Some runs of {main} are missing, so it has no average.", list[dict[str, str]]()
     if main in cells:
-        verdict = f"{main} reaches {cells[main].mean:.1f}% {measure}"
-        if reference in cells and reference != main:
-            points = cells[main].mean - cells[reference].mean
-            side = "above" if points > 0 else "below"
-            verdict += f", {abs(points):.1f} points {side} {reference} ({cells[reference].mean:.1f}%)"
+        tiles = [_tile(name, of[main], of.get(str(other))) for name, of in standing.items()]
+        verdict = f"{main}: {measure} {tiles[-1]['value']}%"
+        if points := tiles[-1]["points"]:
+            side = {"+": "above", "−": "below"}[points[0]]
+            gap = f"{points[1:]} points {side}" if points.strip("+−") != "0.0" else "the same as"
+            verdict += f", {gap} {other} ({tiles[-1]['reference']}%)"
         best = max(cells, key=lambda method: cells[method].mean)
-        if best != main:
-            highest = f"The highest here is that of {best}, {cells[best].mean:.1f}."
-        tiles = [
-            _tile(name, of[main], None if reference in (None, main) else of.get(str(reference)))
-            for name, of in standing.items()
-        ]
+        if cells[best].value != cells[main].value:
+            verdict += f"; the highest here is {best}, {cells[best].mean:.1f}%"
+        verdict += "."
     titles = distinct(data_set_title(run) for run in runs)
     shots, seeds = (distinct(run.get(key) for run in runs if run.get(key)) for key in ("shots", "seed"))
     counts = [plural(len(titles), "data set"), plural(len(seeds), "seed")]
     if shots:
         counts.insert(1, f"{' or '.join(map(str, shots))} training images per class")
     return {
-        "reference": reference,
-        "verdict": verdict if verdict.endswith(".") else f"{verdict}.",
-        "highest": highest,
+        "reference": other,
+        "verdict": verdict,
         "tiles": tiles,
         "about": ABOUT.get(protocol(runs[0]), ""),
         "setting": ", ".join(counts),
@@ -197,13 +189,12 @@ def _head(
 
 
 def _tile(name: str, ours: Cell, theirs: Cell | None) -> dict[str, str]:
-    points = "" if theirs is None else f"{ours.mean - theirs.mean:+.1f}".replace("-", "−")
-    return {
-        "name": name,
-        "value": f"{ours.mean:.1f}",
-        "points": points,
-        "reference": f"{theirs.mean:.1f}" if theirs else "",
-    }
+    """A measure in percent, beside the other method's and the points between."""
+    tile = {"name": name, "value": f"{ours.mean:.1f}", "reference": "", "points": ""}
+    if theirs is None:
+        return tile
+    points = f"{ours.mean - theirs.mean:+.1f}".replace("-", "−")
+    return tile | {"reference": f"{theirs.mean:.1f}", "points": points}
 
 
 def role_table_of(records: Sequence[Record]) -> Mapping[str, Any] | None:

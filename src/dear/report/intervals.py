@@ -1,5 +1,5 @@
 """Intervals: Student's t for the mean of few values; shares of images, and their differences, on one set.
-scipy is loaded when the first is computed.
+scipy is loaded when the first t interval is computed.
 """
 
 import math
@@ -22,10 +22,9 @@ def half_width(values: Sequence[float], level: float = LEVEL) -> float | None:
 
 def share_interval(hits: int, of: int) -> tuple[float, float]:
     """The interval of a share, at `LEVEL`. Source: Wilson, JASA 22 (1927)."""
-    from scipy.stats import binomtest
-
-    interval = binomtest(hits, of).proportion_ci(LEVEL, method="wilson")
-    return float(interval.low), float(interval.high)
+    z2 = NormalDist().inv_cdf(0.5 + LEVEL / 2) ** 2
+    middle, width = hits + z2 / 2, math.sqrt(z2 * hits * (of - hits) / of + z2 * z2 / 4)
+    return max(0.0, (middle - width) / (of + z2)), min(1.0, (middle + width) / (of + z2))
 
 
 def gain_interval(gained: int, lost: int, of: int) -> tuple[float, float]:

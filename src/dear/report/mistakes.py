@@ -34,7 +34,7 @@ class Mistakes:
     Attributes:
         classes: The candidate classes.
         pairs: ``images`` by ``label`` and ``prediction``, which are numbers of classes; the correct ones too.
-        examples: Confident mistakes, the most confident of each confusion first, then the second of each:
+        examples: The mistakes, the most confident of each confusion first, then the second of each:
             ``image``, its number among the test images, ``label``, ``prediction``, ``confidence`` (the
             probability of the prediction), ``probability`` (that of the label), and ``file`` and ``folder``,
             empty without files.
@@ -128,9 +128,9 @@ def title_of(example: Any) -> str:
     return without_surrogates(example.file or f"image {example.image + 1}")
 
 
-def find_mistakes(runs: Sequence[ImagePredictions], most: int | None = None) -> Mistakes:
-    """What runs on the same images get wrong, with ``most`` confident mistakes, or all; an image that several
-    get wrong is in these once, with the most confident.
+def find_mistakes(runs: Sequence[ImagePredictions]) -> Mistakes:
+    """What runs on the same images get wrong; an image that several get wrong is an example once, with the
+    most confident.
     """
     rows = concat([_rows(run) for run in runs], ignore_index=True)
     pairs = rows.groupby(["label", "prediction"]).size().reset_index(name="images")
@@ -138,7 +138,7 @@ def find_mistakes(runs: Sequence[ImagePredictions], most: int | None = None) -> 
     wrong = wrong.drop_duplicates("image")
     # Without this, one frequent confusion would take all the room.
     wrong["round"] = wrong.groupby(["label", "prediction"]).cumcount()
-    examples = wrong.sort_values("round", kind="stable").iloc[:most]
+    examples = wrong.sort_values("round", kind="stable")
     return Mistakes(tuple(runs[0].classes.tolist()), pairs, examples.drop(columns="round"))
 
 

@@ -42,7 +42,7 @@ def head_role_map(table: Mapping[str, Any]) -> Drawing:
     core = [head.get("attribute") for head in heads if head["role"] == "core"]
     attributes = dict.fromkeys(map(str, [*(table.get("attributes") or ()), *core]))
     colors = {name: PALETTE[number % len(PALETTE)] for number, name in enumerate(attributes)}
-    width = min(max(7.0 / len(columns), 0.66), 1.2)
+    width = min(max(4.8 / len(columns), 0.6), 1.2)
 
     def paint(figure: Figure) -> None:
         axes = cell_axes(figure, [*map(str, columns)], [*map(str, layers)], "head", "layer")

@@ -37,7 +37,7 @@ from dear.report.records import (
 )
 
 EXAMPLES = 12
-"""Confident mistakes of a part that a page shows."""
+"""Confident mistakes of a part that a page shows as pictures."""
 MAX_PARTS = 32
 """Parts of results that a page shows."""
 MAX_DRAWN = 100
@@ -84,7 +84,7 @@ class RunMistakes(NamedTuple):
 
     def section(self, name: str) -> MistakesSection:
         """The section of the page; ``name`` is that of the matrix."""
-        pictures = [self._picture(example) for example in self.mistakes.examples.itertuples()]
+        pictures = [self._picture(example) for example in self.mistakes.examples.head(EXAMPLES).itertuples()]
         return mistakes_section(self.mistakes, pictures, name, most_drawn=MAX_DRAWN, worst=WORST)
 
     def _picture(self, example: Any) -> Image.Image | None:
@@ -148,7 +148,7 @@ def _over_seeds(part: str, runs: Sequence[Record]) -> RunMistakes:
         method_label(runs[0]),
         runs[0].get("shots") or 0,
         len(runs),
-        find_mistakes(predictions, EXAMPLES),
+        find_mistakes(predictions),
     )
 
 

@@ -27,7 +27,6 @@ from dear.data.images.transforms import eval_view
 from dear.data.sources.folder import image_files
 from dear.errors import DataError, OutputError, SettingsError
 from dear.progress import Progress, silent
-from dear.reading.files import expanded
 from dear.retrieval.index import FILE, VERSION, Store, are_units, list_shards
 from dear.retrieval.results import Built
 
@@ -88,16 +87,13 @@ def build_index(
     """
     if batch < 1 or threads < 1:
         raise SettingsError(f"batch is {batch} and threads {threads}: both must be at least 1.")
-    if expanded(out).resolve() == expanded(folder).resolve():
-        raise SettingsError(f"{out} is the folder of the images: name another one for the index with --out.")
     number, count = parse_shard(shard or "1/1")
-    counts = {int(path.name.rpartition("-")[2]) for path in list_shards(out)}
-    counts |= {1} if Store.exists(out) else set()
+    stamps, built = scan(folder), list_shards(out)
+    counts = {int(path.name.rpartition("-")[2]) for path in built} | ({1} if Store.exists(out) else set())
     if counts - {count}:
         raise DataError(
             f"{out} holds an index in {max(counts)} shards, not {count}: choose another folder with --out."
         )
-    stamps, built = scan(folder), list_shards(out)
     paths = sorted(stamps)  # of all shards
     sample = [paths[at * len(paths) // CHUNK] for at in range(CHUNK)] if len(paths) > CHUNK else paths
     if shard is not None:
@@ -133,7 +129,8 @@ def build_index(
                 progress("encoding images", start + done, len(paths))
         encoded = store.rows - old_rows
         finish(store, removed)  # after encoding, so that a moved file finds its row
-        reasons = {path: reason for path, (*_, reason) in list_files(store).items() if reason is not None}
+        after = list_files(store)
+        reasons = {path: entry.reason for path, entry in after.items() if entry.reason is not None}
         if len(stamps) == len(reasons) and shard is None:
             why = f" The first: {next(iter(reasons.values()))}" if reasons else ""
             raise DataError(f"{folder} has no readable image.{why}")

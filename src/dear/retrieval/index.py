@@ -242,15 +242,12 @@ class Index:
 
         Raises:
             SettingsError, UnknownNameError: as `shares`, and for a count below 1.
-            DataError: for an index that was damaged or removed since it was opened, or a query vector that is
-                not finite.
+            DataError: for an index that was damaged or removed since it was opened.
         """
         shares = self.shares(weights or dict.fromkeys(vectors, 1.0))
         if count < 1:
             raise SettingsError(f"count is {count}: it must be at least 1.")
         queries = {name: vectors[name].detach().cpu().float() for name in shares}
-        if not all(query.isfinite().all() for query in queries.values()):
-            raise DataError("the features of the query are not finite numbers: no image can be near it.")
         with ExitStack() as stack:
             databases = [stack.enter_context(store.transaction()) for store in self.stores]
             found = dict[str, tuple[float, dict[str, float]]]()  # by content: score, and cosine by feature
@@ -282,8 +279,7 @@ class Index:
         """The images most similar to an image file, excluding the file itself unless ``itself``.
 
         ``words`` are texts for some of the features, which are compared with them instead of with the image.
-        Raises DataError for an unreadable file or an empty text, SettingsError for a text of a feature that
-        has no weight.
+        Raises DataError for an unreadable file, SettingsError for a text of a feature that has no weight.
         """
         words = words or {}
         if stray := [name for name in words if name not in weights]:
@@ -291,15 +287,17 @@ class Index:
         content = read_image(image)
         view = eval_view(decode(image, data=content), encoder.preprocess)
         queries = self.vectors(encoder.features, encoder.images(view[None])[0])
-        queries |= {name: _encode_text(encoder, text)[name] for name, text in words.items()}
+        for name, text in words.items():
+            queries[name] = encoder.texts([text])[0, encoder.features.index(name)]
         excluded = None if itself else hashlib.sha256(content).hexdigest()
         return self.query(queries, weights, count=count, without=excluded)
 
     def query_text(
         self, encoder: "Encoder", text: str, weights: Mapping[str, float], *, count: int = 10
     ) -> list[Hit]:
-        """The images whose features are nearest to a text's. Raises DataError for an empty text."""
-        return self.query(_encode_text(encoder, text), weights, count=count)
+        """The images whose features are nearest to a text's."""
+        vectors = dict(zip(encoder.features, encoder.texts([text])[0], strict=True))
+        return self.query(vectors, weights, count=count)
 
     def export_parquet(self, path: Path) -> int:
         """Write the index as a Parquet file for other databases; returns the number of its files.
@@ -391,9 +389,3 @@ def _make_hit(
     names = sorted(name for database in databases for (name,) in database.execute(listed, (sha256,)))
     first, *copies = map(os.fsdecode, names[: most_copies + 1])
     return Hit(first, score, by, tuple(copies), len(names) - 1 - len(copies), sha256)
-
-
-def _encode_text(encoder: "Encoder", text: str) -> dict[str, Float[Tensor, "embed"]]:
-    if not text.strip():
-        raise DataError("the text is empty: give words to search for.")
-    return dict(zip(encoder.features, encoder.texts([text])[0], strict=True))

@@ -54,7 +54,7 @@ def score_labels(scores: Float[Tensor, "item class"], labels: Int[Tensor, "item"
     """
     scores, column = scores.double(), labels.unsqueeze(1)
     classes = scores.shape[1]
-    if classes < 2:
+    if classes < 2 or not len(labels):
         return LabelScores(labels, torch.zeros(len(labels), dtype=torch.float64), 0.0)
     fits = []
     for temperature in TEMPERATURES:

@@ -109,16 +109,15 @@ def test_every_image_is_left_out_as_often(task: Dataset, context: RunContext) ->
 
 
 def test_names_without_images_have_their_place_taken(task: Dataset, context: RunContext) -> None:
-    """A class without images: zero-shot is judged by its accuracy, a probe has nothing on absent classes."""
+    """A class without images: zero-shot is judged by its accuracy; a probe, which never names it, is out."""
     half = [label for label in range(len(task.classnames)) if label % 4 < 3]
     few = without_images(task, half)
     judge = Judge(context, few, SHOTS, seed=1)
     named_only = 1 - len(half) / len(task.classnames)
     assert judge.named_only == pytest.approx(named_only)
     probe, of_images = judge.assess("linear-probe")
-    assert of_images is not None
-    assert float(of_images.max()) <= 1 - named_only + 1e-9
-    assert probe.accuracy == pytest.approx(float(of_images.mean()))
+    assert of_images is None
+    assert "without images" in probe.reason
     frozen = context.frozen(task.classnames, task.templates, "auto")
     pixels = load_test_views(judge.images, torch.arange(len(judge.labels)), context.clip.preprocess)
     with torch.no_grad():

@@ -1,5 +1,6 @@
 """fit: what it trains on, what it measures, what it refuses; the temperature against a grid."""
 
+import re
 import warnings
 from dataclasses import replace
 from pathlib import Path
@@ -11,9 +12,10 @@ from torch.nn.functional import cross_entropy
 
 from dear.adapters.bundle import Bundle
 from dear.adapters.bundle_config import model_card
+from dear.adapters.calibration import best_temperature
 from dear.adapters.fit import fit
 from dear.adapters.predictor import Predictor
-from dear.adapters.scoring import best_temperature, evaluate_bundle
+from dear.adapters.scoring import evaluate_bundle
 from dear.backbone.clip import Clip
 from dear.data.dataset import Dataset
 from dear.errors import BundleError, DataError, OutputError, RoleTableError, SettingsError, WeightsError
@@ -89,6 +91,16 @@ def image(picture: torch.Tensor) -> Any:
     from PIL import Image
 
     return Image.fromarray(picture.permute(1, 2, 0).numpy())
+
+
+def test_classes_by_name_alone_are_in_the_bundle() -> None:
+    data, options = noise_dataset(), {"method": "zero-shot", "model": "tiny", "verbose": False}
+    bundle = fit(data, shots=1, add_classes=["sea_horse"], **options)  # type: ignore[arg-type]
+    assert bundle.classes == (*data.classnames, "sea horse")
+    logits = Predictor(bundle).logits(torch.rand(1, 3, 48, 48, generator=torch.Generator().manual_seed(1)))
+    assert logits.shape == (1, len(data.classnames) + 1)
+    with pytest.raises(DataError, match=re.escape(repr(data.classnames[0]))):
+        fit(data, add_classes=[data.classnames[0].upper()], **options)  # type: ignore[arg-type]
 
 
 def test_calibration_takes_validation_images_or_those_that_were_not_picked(roles: Path) -> None:

@@ -10,7 +10,7 @@ import torch
 from dear.adapters.bundle_config import model_card
 from dear.adapters.fit import fit
 from dear.backbone.clip import Clip
-from dear.cli.fit import Fitted, render
+from dear.cli.fit import render
 from dear.cli.output import PrintableConsole
 from dear.data.fewshot import Subset
 from tests.unit.serving.small import small_predictor
@@ -92,13 +92,13 @@ def test_a_fit_without_test_images_says_so(
     assert "Not tested: no image was left for testing." in capsys.readouterr().out
 
 
-def result(**facts: Any) -> Fitted:
+def result(**facts: Any) -> dict[str, Any]:
     usual: dict[str, Any] = {
         "out": Path("b"), "method": "coop", "backbone": "small", "classes": 12, "parameters": 1, "bytes": 1,
         "temperature": 1.0, "metrics": {}, "verdict": [], "test_images": 84, "train_images": 204,
         "calibration_images": 0, "choice": [], "candidates": [],
     }  # fmt: skip
-    return Fitted(**usual | facts)
+    return usual | facts
 
 
 @pytest.mark.parametrize(

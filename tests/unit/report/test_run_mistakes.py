@@ -60,14 +60,14 @@ def test_seeds_are_summed_by_hand(run: Write) -> None:
 
 
 def test_a_class_that_is_never_predicted_has_no_precision_and_an_f1_of_0() -> None:
-    score, _ = find_mistakes([predictions([[1], [1], []])], 0).class_scores().to_numpy().tolist()
+    score, _ = find_mistakes([predictions([[1], [1], []])]).class_scores().to_numpy().tolist()
     assert (score[2], score[4], np.isnan(score[3])) == (0, 0, True)
 
 
 def test_scores_are_those_of_scikit_learn() -> None:
     metrics = pytest.importorskip("sklearn.metrics", reason="the extra `roles` is not installed")
     by_class = np.random.default_rng(3).integers(7, size=(7, 31))
-    found = find_mistakes([predictions(by_class, classes=np.array([*"abcdefg"]))], 0)  # type: ignore[arg-type]
+    found = find_mistakes([predictions(by_class, classes=np.array([*"abcdefg"]))])  # type: ignore[arg-type]
     labels = np.repeat(range(7), 31)
     expected = metrics.precision_recall_fscore_support(labels, by_class.ravel())
     assert found.matrix().tolist() == metrics.confusion_matrix(labels, by_class.ravel()).tolist()
@@ -77,18 +77,18 @@ def test_scores_are_those_of_scikit_learn() -> None:
 
 def test_the_most_confident_of_each_confusion_come_first() -> None:
     made = predictions([[0, 1, 1], [0, 2], [1, 1]], [0.99, 0.5, 0.6, 0.4, 0.7, 0.95, 0.9])
-    shown = find_mistakes([made], 5).examples
+    shown = find_mistakes([made]).examples.head(5)
     assert shown.image.tolist() == [5, 4, 2, 3, 6]  # tree-car, car-tree, fish-car, car-fish; tree-car again
     assert shown.confidence.tolist() == pytest.approx([0.95, 0.7, 0.6, 0.4, 0.9])
     assert shown.probability.tolist() == pytest.approx([0.01] * 5)
-    assert find_mistakes([predictions([[0], [1], [2]])], 5).examples.empty
+    assert find_mistakes([predictions([[0], [1], [2]])]).examples.empty
 
 
 def test_an_image_that_several_seeds_mistake_is_shown_once() -> None:
     seeds = [
         predictions([[0, 0, 1], [1], [1]], confidence) for confidence in (0.6, [0.9, 0.9, 0.7, 0.9, 0.5])
     ]
-    assert find_mistakes(seeds, 5).examples[["image", "confidence"]].to_numpy().tolist() == [
+    assert find_mistakes(seeds).examples[["image", "confidence"]].to_numpy().tolist() == [
         [2, pytest.approx(0.7)], [4, pytest.approx(0.6)],
     ]  # fmt: skip
 
@@ -120,6 +120,13 @@ def test_the_report_shows_them_and_has_their_tables(run: Write, tmp_path: Path) 
         [*first, "tree", "tree", "3"],
     ]
     assert "figure-confusion-tools-base-coop.svg" in {path.name for path in made.files}
+
+
+def test_the_file_lists_all_mistakes_of_which_the_page_shows_some(run: Write, tmp_path: Path) -> None:
+    run("tools", "coop", predictions([[0], [0] * 40, [2]]))
+    made = write_folder_report(tmp_path / "runs")
+    assert len(rows(made.html.with_name("mistakes.csv"))) == 1 + 40
+    assert "Shown: 0 of 40; <code>mistakes.csv</code> lists all." in made.html.read_text()
 
 
 def test_records_without_predictions_are_reported(run: Write, tmp_path: Path) -> None:

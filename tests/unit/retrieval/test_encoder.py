@@ -259,15 +259,3 @@ def test_what_the_commands_refuse(loaded: Clip, tmp_path: Path, capsys: pytest.C
         capsys.readouterr()
         assert main(words) == 2
         assert reason in capsys.readouterr().err
-
-
-@pytest.mark.usefixtures("loaded")
-def test_a_table_of_other_weights(
-    make_small_clip: MakeClip, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    roles = tmp_path / "roles.json"
-    table(make_small_clip(seed=1)).save(roles)
-    build = ["index", "build", "--features", "heads", str(photos(tmp_path / "photos")), "--roles", str(roles)]
-    assert main([*build, "--out", str(tmp_path / "index")]) == 2
-    assert "head numbers have no common meaning" in capsys.readouterr().err
-    assert not (tmp_path / "index").exists()

@@ -139,15 +139,9 @@ def test_vectors_that_are_no_unit_vectors(tmp_path: Path, value: float) -> None:
     assert index.query(queries, {"class": 1.0})
     with pytest.raises(DataError, match=r"1\.f16 holds rows that are not unit vectors"):
         index.query(queries)
-    with pytest.raises(DataError, match="not finite"):
-        index.query(queries | {"class": torch.full((EMBED,), math.nan)}, {"class": 1.0})
     rows[58, 1] *= value
     with pytest.raises(DataError, match="not of length 1"):
         index_of(tmp_path / "other", rows)
-
-
-def cut(out: Path) -> None:
-    (out / "vectors-1" / "0.f16").write_bytes(b"\0" * 79)  # of 80: eight rows of five float16
 
 
 def scramble(out: Path) -> None:
@@ -161,14 +155,7 @@ def older(out: Path) -> None:
         database.execute("DROP TABLE metadata")
 
 
-@pytest.mark.parametrize(
-    "damage",
-    [
-        lambda out: (out / "vectors-1" / "0.f16").unlink(),
-        lambda out: (out / FILE).write_bytes(b"no database" * 999),
-        cut, scramble, older,
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("damage", [scramble, older])  # others are among the end-to-end cases
 def test_damage_is_told_in_one_line_and_what_it_says_helps(
     tmp_path: Path, damage: Callable[[Path], None]
 ) -> None:

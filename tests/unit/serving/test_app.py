@@ -175,16 +175,6 @@ def test_a_web_page_of_another_server_is_refused(serve: Serve, origin: str, host
     assert not any(name.startswith("access-control") for name in answer.headers)
 
 
-def test_the_rate_is_of_images(serve: Serve) -> None:
-    client = serve(Limits(rate=5))
-    forms = [[("image", PNG)] * count for count in (3, 3)]
-    first, second = (client.post("/api/batch", files=form).json()["results"] for form in forms)
-    assert [*map(len, first)] == [1, 1, 1]
-    assert [row.get("status") for row in second] == [None, None, 429]
-    assert client.post("/api/predict", content=PNG).status_code == 429
-    assert client.get("/api/info").status_code == 200
-
-
 def test_a_method_that_encodes_names_for_each_image_takes_fewer(
     serve: Serve, predictor: Predictor, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -94,9 +94,8 @@ class Gaussians:
         n - 1 images is off by a share of C: the covariance is n / (n - 1) s C, with the best s.
         """
         self.shrinkage, items = shrinkage, self._items()[:: math.ceil(len(self.labels) / ENOUGH_IMAGES)]
-        left_out = self.left_out(self.means.new_zeros(0, len(self.means)), items)
-        label, images = self.labels[items], self.counts[self.labels[items]]
-        squares = left_out.to_classes.gather(1, label.unsqueeze(1))[:, 0] * (images - 1) / images
+        left_out, images = self.left_out(None, items), self.counts[self.labels[items]]
+        squares = left_out.to_classes[:, 0] * (images - 1) / images
         twice = self.views.shape[2] * squares.mean().log() + left_out.log_determinant.mean()
         return float((-twice / 2).nan_to_num(nan=-math.inf))
 
@@ -108,10 +107,11 @@ class Gaussians:
         return torch.where(trace > NEGLIGIBLE * views, 1 / shrunk, 0)
 
     def left_out(
-        self, centres: Float[Tensor, "centre class"], items: Int[Tensor, "item"] | None = None
+        self, centres: Float[Tensor, "centre class"] | None, items: Int[Tensor, "item"] | None = None
     ) -> Distances:
         """The distances of each image, or of some, after its class's mean and the covariance were fitted
-        without it. ``centres`` are weights of the classes' means. Each class needs two images.
+        without it: to all classes and to ``centres``, weights of the classes' means; without these, to its
+        own class alone. Each class needs two images.
 
         An image of n - 1 others in its class, of V views x_v with mean g, leaves the class's mean m at
         (n m - g) / (n - 1), and takes from S the V + 1 products r r' with r = x_v - g and
@@ -119,7 +119,7 @@ class Gaussians:
         the determinant lemma).
         """
         items = self._items() if items is None else items
-        parts = [vars(self._left_out(some, centres.double())) for some in items.split(AT_ONCE)]
+        parts = [vars(self._left_out(some, centres)) for some in items.split(AT_ONCE)]
         return Distances(**{name: torch.cat([part[name] for part in parts]) for name in parts[0]})
 
     def distances(
@@ -136,7 +136,9 @@ class Gaussians:
     def _items(self) -> Int[Tensor, "item"]:
         return torch.arange(len(self.labels), device=self.labels.device)
 
-    def _left_out(self, items: Int[Tensor, "item"], centres: Float[Tensor, "centre class"]) -> Distances:
+    def _left_out(
+        self, items: Int[Tensor, "item"], centres: Float[Tensor, "centre class"] | None
+    ) -> Distances:
         count, width = self.views.shape[1], self.views.shape[2]
         views, means = self.views[items] @ self._basis, self.means @ self._basis
         label = self.labels[items]
@@ -168,10 +170,14 @@ class Gaussians:
             return squared
 
         without = (images * mean - centre) / (images - 1)
-        to_classes = distances(means)
-        to_classes[torch.arange(len(items)), label] = distances(without[:, None])[:, 0]
-        moved = centres.T[label].unsqueeze(2) * (without - mean)[:, None]  # item centre embed
+        own = distances(without[:, None])
         inverse_trace = precision.sum(dim=1) + ((scaled @ scaled.mT) * update).sum(dim=(1, 2))  # of C^-1
         freedom = width - self.shrinkage / (remaining * width) * trace * inverse_trace
         log_determinant = torch.linalg.slogdet(inner)[1] - precision.log().sum(dim=1)
-        return Distances(to_classes, distances(centres @ means + moved), freedom, log_determinant)
+        if centres is None:
+            return Distances(own, own[:, :0], freedom, log_determinant)
+        to_classes = distances(means)
+        to_classes[torch.arange(len(items)), label] = own[:, 0]
+        weights = centres.to(means)
+        moved = weights.T[label].unsqueeze(2) * (without - mean)[:, None]  # item centre embed
+        return Distances(to_classes, distances(weights @ means + moved), freedom, log_determinant)

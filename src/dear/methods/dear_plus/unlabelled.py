@@ -1,0 +1,270 @@
+"""Images without labels for DeAR+: they take part in the means and the covariances of the classes, by
+expectation-maximisation, if that makes labelled images likelier that were left out. All of it is [ours].
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Self
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+from torch.nn.functional import cross_entropy, one_hot
+
+from dear.methods.dear_plus import DearPlusSettings
+from dear.methods.dear_plus.fitting import (
+    LEAST_BETA,
+    Examples,
+    Fit,
+    absent_classes,
+    bayes_factors,
+    by_attribute,
+    class_scores,
+    corrected,
+    number_in_class,
+)
+from dear.methods.dear_plus.gaussian import NEGLIGIBLE, Distances, Gaussians
+from dear.methods.dear_plus.solvers import fit_strengths
+
+WEIGHTS = (0.1, 1.0)
+"""What an image without a label counts for beside one with a label: what is tried."""
+ALONE = 2.0
+"""alpha over beta, times the root of the degrees of freedom of all evidence, by which images are shared."""
+ROUNDS = 6
+"""Rounds of expectation and maximisation."""
+MOST_SHRUNK = 0.99
+"""The prior of a covariance is worth at most 99 times as many images as there are."""
+FOLDS = 8
+"""Parts of the labelled images that are left out in turn, those of a class in different ones."""
+
+
+@dataclass(frozen=True)
+class Readouts:
+    """What a mixture is fitted to, of the attributes that have evidence.
+
+    Attributes:
+        labelled: f_a of labelled images, all views.
+        others: f_a of images without labels.
+        prior: Their scores by names, f_cls t / tau.
+        variance, strength: The variance that each covariance is shrunk to, and as of how many images.
+    """
+
+    labelled: Float[Tensor, "attribute item view embed"]
+    labels: Int[Tensor, "item"]
+    others: Float[Tensor, "attribute other embed"]
+    prior: Float[Tensor, "other class"]
+    variance: Float[Tensor, "attribute"]
+    strength: Float[Tensor, "attribute"]
+
+
+@dataclass(frozen=True)
+class Mixture:
+    """Gaussians of the classes with a shared covariance, for each attribute.
+
+    Attributes:
+        counts: How many images each class has, others by their shares.
+        means: Of each class.
+        whitening: W with C^-1 = W W'.
+        freedom: The degrees of freedom of C, tr(C^-1 S / N) with S what it was before it was shrunk.
+    """
+
+    counts: Float[Tensor, "class"]
+    means: Float[Tensor, "attribute class embed"]
+    whitening: Float[Tensor, "attribute embed embed"]
+    freedom: Float[Tensor, "attribute"]
+
+    @classmethod
+    def of(
+        cls, readouts: Readouts, kept: Float[Tensor, "item"], shares: Float[Tensor, "other class"]
+    ) -> Self:
+        """The likeliest one, given how far each labelled image counts, and each other one for each class.
+
+        Each covariance has an inverse Wishart prior: C = (S + s v I) / (N + s), with S the scatter of N
+        images, v the variance and s the strength. So it is shrunk less the more images there are.
+        """
+        views, others = readouts.labelled, readouts.others
+        counts = one_hot(readouts.labels, shares.shape[1]).to(views) * kept[:, None]
+        of_class, images = counts.sum(dim=0) + shares.sum(dim=0), kept.sum() + shares.sum()
+        from_others = torch.einsum("uk,aud->akd", shares, others)
+        means = (torch.einsum("ik,aivd->akd", counts, views) / views.shape[2] + from_others) / of_class[
+            :, None
+        ]
+        residuals = ((views - means[:, readouts.labels, None]) * kept.sqrt()[:, None, None]).flatten(1, 2)
+        cross = means.mT @ from_others
+        scatter = residuals.mT @ residuals / views.shape[2] - cross - cross.mT
+        scatter = scatter + (others * shares.sum(dim=1)[:, None]).mT @ others
+        scatter = scatter + (means * shares.sum(dim=0)[:, None]).mT @ means
+        shrunk_to, total = readouts.strength * readouts.variance, images + readouts.strength
+        unit = torch.eye(views.shape[3]).to(views)
+        factor = torch.linalg.cholesky((scatter + shrunk_to[:, None, None] * unit) / total[:, None, None])
+        whitening = torch.linalg.solve_triangular(factor, unit.expand_as(factor), upper=False).mT
+        freedom = views.shape[3] - shrunk_to / total * whitening.square().sum(dim=(1, 2))
+        return cls(of_class, means, whitening, freedom)
+
+    def distances(
+        self, attribute: int, points: Float[Tensor, "item embed"], centres: Float[Tensor, "centre class"]
+    ) -> Distances:
+        """The squared Mahalanobis distances of points to the classes and to weighted means of these."""
+        whitening = self.whitening[attribute]
+        whitened, means = points @ whitening, self.means[attribute] @ whitening
+        squared = (torch.cdist(whitened, to).square() for to in (means, centres @ means))
+        determinant = -whitening.diagonal().log().sum()
+        return Distances(
+            *squared, self.freedom[attribute].expand(len(points)), determinant.expand(len(points))
+        )
+
+    def surplus(self, attribute: int) -> Float[Tensor, "class"]:
+        """By how much the log density of a class is too low on average, because of its mean of few images."""
+        return self.freedom[attribute] / self.counts / 2
+
+    def evidence(
+        self, points: Float[Tensor, "attribute item embed"], spread: float
+    ) -> Float[Tensor, "item class attribute"]:
+        """E of each class (`DearPlus`)."""
+        even = self.means.new_full((1, self.means.shape[1]), 1 / self.means.shape[1])
+        parts = [bayes_factors(self.distances(at, of, even), 0, spread) for at, of in enumerate(points)]
+        return torch.stack(parts, dim=2)
+
+
+def share_out(
+    readouts: Readouts, kept: Float[Tensor, "item"], weight: float, rounds: int = ROUNDS
+) -> Mixture:
+    """The mixture of labelled images and of others with a weight, from that of labelled images alone: in each
+    round an image is shared out to the classes by its probabilities, from names and evidence.
+
+    Each round raises the likelihood of features and labels with evidence to the power alpha, the same for all
+    attributes.
+    """
+    shares = torch.zeros_like(readouts.prior)
+    mixture = Mixture.of(readouts, kept, shares)
+    alpha = ALONE / float(mixture.freedom.sum().sqrt())
+    for _ in range(rounds if weight else 0):
+        evidence = mixture.evidence(readouts.others, 1.0)
+        evidence = evidence + torch.stack([mixture.surplus(at) for at in range(evidence.shape[2])], dim=1)
+        scores = readouts.prior + alpha * evidence.sum(dim=2)
+        mixture = Mixture.of(readouts, kept, weight * scores.softmax(dim=1))
+    return mixture
+
+
+@dataclass(frozen=True)
+class Gain:
+    """What images without labels are worth.
+
+    Attributes:
+        weight: What one counts for beside a labelled image; 0 if they are not used.
+        before, after: The mean negative log-probability of labelled images' classes, each image left out:
+            without the others, and with them at the best weight.
+        accuracy_before, accuracy_after: The same for the share of correct classes.
+    """
+
+    weight: float
+    before: float
+    after: float
+    accuracy_before: float
+    accuracy_after: float
+
+
+def fit_with_others(
+    plain: Fit,
+    examples: Examples,
+    groups: Float[Tensor, "item view attribute embed"],
+    others: tuple[Float[Tensor, "other embed"], Float[Tensor, "other attribute embed"]],
+    carried: Sequence[bool],
+    settings: DearPlusSettings,
+) -> tuple[Fit, Gain]:
+    """Fit images without labels (f_0 and z_a / |e| of ``others``) beside labelled ones, from what was fitted
+    to these alone. That comes back if the others do not help: if the loss of labelled images that are left
+    out falls by less than its standard error. Each class needs two labelled images.
+    """
+    labels = examples.labels
+    readouts, used = prepare(plain, examples, groups, others, carried, settings)
+    base = _losses(plain.left_out[2], labels)
+    of_class = class_scores(examples, plain.penalty)
+    tried = []
+    for weight in WEIGHTS if len(used) else ():
+        terms = [torch.zeros_like(part)[:, :, None].repeat(1, 1, 1 + len(carried)) for part in of_class]
+        for part, scores, evidence in zip(
+            terms, of_class, left_out_evidence(readouts, weight, settings.spread), strict=True
+        ):
+            part[:, :, 0], part[:, :, 1 + used] = scores, evidence
+        minima = terms[0].new_tensor([LEAST_BETA, *[0.0] * len(carried)])
+        strengths = torch.stack([fit_strengths(part, labels, minima) for part in (terms[2:], terms[:2])])
+        left_out = [part @ strengths[of_use] for part, of_use in zip(terms, (1, 1, 0), strict=True)]
+        tried.append((_losses(left_out[2], labels), weight, strengths, terms, left_out))
+    if not tried:
+        return plain, Gain(0.0, *[float(base.mean())] * 2, *[_accuracy(plain.left_out[2], labels)] * 2)
+    losses, weight, strengths, terms, left_out = min(tried, key=lambda one: float(one[0].mean()))
+    gained = base - losses
+    helps = bool(gained.mean() > gained.std() / len(gained) ** 0.5)
+    accuracies = (_accuracy(scores[2], labels) for scores in (plain.left_out, left_out))
+    gain = Gain(weight * helps, float(base.mean()), float(losses.mean()), *accuracies)
+    if not helps:
+        return plain, gain
+    mixture = share_out(readouts, torch.ones_like(base), weight)
+    centre, whitening = torch.zeros_like(plain.centre), torch.zeros_like(plain.whitening)
+    means, freedom = torch.zeros_like(plain.means), torch.zeros_like(plain.freedom)
+    centre[used], whitening[used] = mixture.means.mean(dim=1), mixture.whitening
+    freedom[used] = mixture.freedom
+    means[:, used] = ((mixture.means - centre[used][:, None]) @ mixture.whitening).movedim(1, 0)
+    parts = strengths[0] * terms[2].std(dim=1).mean(dim=0)
+    changed = {"means": means, "centre": centre, "whitening": whitening, "freedom": freedom}
+    return replace(plain, **changed, strengths=strengths, parts=parts / parts.sum(), left_out=left_out), gain
+
+
+def prepare(
+    plain: Fit,
+    examples: Examples,
+    groups: Float[Tensor, "item view attribute embed"],
+    others: tuple[Float[Tensor, "other embed"], Float[Tensor, "other attribute embed"]],
+    carried: Sequence[bool],
+    settings: DearPlusSettings,
+) -> tuple[Readouts, Int[Tensor, "used"]]:
+    """What a mixture is fitted to, and the attributes that are in it: those that a head carries, and in which
+    images of a class differ. Covariances are shrunk as much as those of labelled images alone
+    (`Gaussians`) where there are no others.
+    """
+    labels, features = examples.labels, by_attribute(groups, plain.rest)
+    used, variance, strength = [], [], []
+    for at in torch.tensor(carried).nonzero().flatten().tolist():
+        fitted = Gaussians(features[at], labels, examples.classes, settings.shrinkage)
+        within = float((features[at] - fitted.means[labels][:, None]).square().mean())
+        if within * features.shape[-1] > NEGLIGIBLE:
+            used.append(at)
+            variance.append(within)
+            strength.append(len(labels) / (1 / min(fitted.shrinkage, MOST_SHRUNK) - 1))
+    prior = corrected(others[0], plain.correction) @ examples.text.T
+    of_others = by_attribute(others[1], plain.rest)[used]
+    numbers = (features.new_tensor(values) for values in (variance, strength))
+    return Readouts(features[used], labels, of_others, prior, *numbers), torch.tensor(used, dtype=torch.long)
+
+
+def left_out_evidence(
+    readouts: Readouts, weight: float, spread: float
+) -> list[Float[Tensor, "item class used"]]:
+    """E of the first view of each labelled image, from a mixture without its fold, in each setting (see
+    `fitting.left_out_evidence`); the images without labels are shared out anew without it. As classes with an
+    image less lose by it, what the class has with all images is made up for.
+    """
+    labels, classes = readouts.labels, readouts.prior.shape[1]
+    known = ~absent_classes(classes, labels)
+    centres = known / known.sum(dim=1, keepdim=True).clamp(min=1).to(readouts.prior)
+    fold = (number_in_class(labels) + labels) % FOLDS
+    whole = share_out(readouts, readouts.prior.new_ones(len(labels)), weight)
+    settings = [readouts.prior.new_zeros(len(labels), classes, len(readouts.labelled)) for _ in known]
+    for number in fold.unique().tolist():
+        rows = fold == number
+        mixture = share_out(readouts, (~rows).to(readouts.prior), weight)
+        for at, features in enumerate(readouts.labelled):
+            distances = mixture.distances(at, features[rows, 0], centres)
+            for setting, (factors, is_known) in enumerate(zip(settings, known, strict=True)):
+                lacking = mixture.surplus(at) - whole.surplus(at)
+                factors[rows, :, at] = (bayes_factors(distances, setting, spread) + lacking) * is_known
+    return settings
+
+
+def _losses(scores: Float[Tensor, "item class"], labels: Int[Tensor, "item"]) -> Float[Tensor, "item"]:
+    return cross_entropy(scores, labels, reduction="none")
+
+
+def _accuracy(scores: Float[Tensor, "item class"], labels: Int[Tensor, "item"]) -> float:
+    return float((scores.argmax(dim=1) == labels).double().mean())
