@@ -12,7 +12,7 @@ from typing import Any, Self
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float
 from PIL import Image
 from torch import Tensor
 
@@ -28,6 +28,7 @@ from dear.data.settings import DataSettings
 from dear.data.sources.objects import listed_images
 from dear.errors import BundleError, DataError, SettingsError, plural, warn
 from dear.methods.base import Method
+from dear.review.known import Refusal
 from dear.review.suggest import choose_next, margins
 
 BATCH = 32
@@ -175,24 +176,11 @@ class Predictor:
             features.append(self.encode_all(torch.stack(pixels)))
         return features[1][0] if is_image(images) else torch.cat(features)
 
-    @torch.no_grad()
-    def refused(
-        self,
-        frozen: Float[Tensor, "batch embed"],
-        predicted: Int[Tensor, "batch"],
-        classes: Sequence[str] | None = None,
-    ) -> Bool[Tensor, "batch"]:
-        """Which images look like none of the known classes among ``classes``, by their frozen features. Of a
-        class that is known by name alone it cannot be told: an image predicted to be of one is not refused.
-        """
-        if self.known is None:
-            return torch.zeros(len(frozen), dtype=torch.bool)
-        names = self.classes if classes is None else tuple(classes)
-        known = [self.classes[number] for number in self.known.classes.tolist()]
-        evidence = self.known.evidence(frozen.to(self.known.centre))
-        evidence[:, [name not in names for name in known]] = -math.inf
-        is_known = torch.tensor([name in known for name in names])[predicted.cpu()]
-        return is_known & (evidence.max(dim=1).values < self.limit).cpu()
+    def refusal(self, classes: Sequence[str]) -> Refusal | None:
+        """What says which images are of none of some classes; None if nothing is refused."""
+        if self.known is None or self.limit == -math.inf:
+            return None
+        return Refusal(self.known, self.classes, classes, self.limit)
 
     def none_of_these(self, images: Any, classes: Sequence[str] | None = None) -> np.ndarray:
         """Whether each image looks like none of the classes; True or False for an image. Raises DataError for
@@ -322,17 +310,17 @@ class Predictor:
         for file, pixels in images:
             yield pixels if isinstance(pixels, Unreadable) else Prediction(file, *next(rows))
 
+    @torch.no_grad()
     def rank(
         self, features: Float[Tensor, "batch feature embed"], vocabulary: Vocabulary, top: int
     ) -> list[tuple[tuple[Candidate, ...], bool]]:
         """The best classes of each image, from what `encode_all` gives, and whether it is of none of them."""
         best = self.candidates(features[:, : len(self.features)], vocabulary, top)
-        if features.shape[1] == len(self.features):
+        if (refusal := self.refusal(vocabulary.classes)) is None:
             return [(candidates, False) for candidates in best]
         numbers = {name: number for number, name in enumerate(vocabulary.classes)}
-        predicted = torch.tensor([numbers[candidates[0].name] for candidates in best], dtype=torch.int64)
-        refused = self.refused(features[:, -1], predicted, vocabulary.classes)
-        return [*zip(best, refused.tolist(), strict=True)]
+        predicted = torch.tensor([numbers[candidates[0].name] for candidates in best], device=features.device)
+        return [*zip(best, refusal(features[:, -1], predicted).tolist(), strict=True)]
 
     @torch.no_grad()
     def candidates(

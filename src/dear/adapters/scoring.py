@@ -84,8 +84,9 @@ def evaluate_images(
     )
     predictor.require_finite(predictions.logits, predictions.decoupled)
     facts: dict[str, Any] = {"data": dataset.name, "split": split, "images": len(images)}
-    if predictor.limit > -math.inf and predictions.frozen is not None:
-        refused = predictor.refused(predictions.frozen, predictions.predicted, vocabulary.classes)
+    if predictions.frozen is not None and (refusal := predictor.refusal(vocabulary.classes)) is not None:
+        like = vocabulary.text
+        refused = refusal(predictions.frozen.to(like), predictions.predicted.to(like.device))
         facts["refused"] = float(refused.double().mean())
     scores = measure(predictions, BundleScores, classes=len(vocabulary.classes), left_out=left_out, **facts)
     return scores, predictions, images

@@ -3,12 +3,12 @@ beside any method on the frozen image features.
 """
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 
 import torch
-from jaxtyping import Float, Int
-from torch import Tensor
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
 
 from dear.errors import DataError
 from dear.methods.dear_plus.fitting import LEAST_IMAGES, left_out_evidence
@@ -88,6 +88,33 @@ class KnownClasses:
     def to(self, device: torch.device) -> "KnownClasses":
         """The same on a device."""
         return KnownClasses(**{name: tensor.to(device) for name, tensor in self.tensors().items()})
+
+
+class Refusal(nn.Module):
+    """Says which images are of none of some classes: those whose evidence for each is below a limit. Of a
+    class that is known by name alone it cannot be told: an image predicted to be of one is not refused.
+    """
+
+    is_known: Bool[Tensor, "class"]
+
+    def __init__(
+        self, known: KnownClasses, names: Sequence[str], classes: Sequence[str], limit: float
+    ) -> None:
+        """Of the candidates ``classes``; ``names`` are all that `KnownClasses.classes` are numbers of."""
+        super().__init__()
+        known_names = [names[number] for number in known.classes.tolist()]
+        rows = [row for row, name in enumerate(known_names) if name in classes]
+        self.limit, self.known = limit, replace(known, means=known.means[rows])
+        is_known = torch.tensor([name in known_names for name in classes])
+        self.register_buffer("is_known", is_known.to(known.centre.device))
+
+    def forward(
+        self, frozen: Float[Tensor, "batch embed"], predicted: Int[Tensor, "batch"]
+    ) -> Bool[Tensor, "batch"]:
+        if not len(self.known.means):
+            return torch.zeros_like(predicted, dtype=torch.bool)
+        evidence = self.known.evidence(frozen).amax(dim=1)
+        return self.is_known[predicted] & (evidence < self.limit)
 
 
 def fit_known_classes(
