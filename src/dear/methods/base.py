@@ -254,6 +254,11 @@ class Method(nn.Module):
         """Unit image features, one per name in ``features``; by default the frozen class feature."""
         return self.frozen_image(trunk).unsqueeze(0)
 
+    def with_frozen(self, trunk: Float[Tensor, "batch token width"]) -> ImageFeatures:
+        """``image_features``, and after them the frozen CLIP's class feature."""
+        image = self.image_features(trunk)
+        return torch.cat([image, self.frozen_image(trunk).to(image)[None]])
+
     def text_features(self) -> Float[Tensor, "class embed"]:
         """Unit text features of the classes, without the part of prompts that depends on the image; the
         frozen ones by default.
