@@ -1,5 +1,6 @@
 """Images without labels for DeAR+, against loops and fits without the images that are left out."""
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import replace
@@ -93,7 +94,7 @@ def test_without_others_it_is_the_gaussians_of_labelled_images() -> None:
 
 
 def test_one_round_in_one_dimension_by_hand() -> None:
-    """Classes at -1 and 1, each of two images 0.5 off: S / N = 0.25, shrunk to 0.25 it stays, so d = 4 / 5."""
+    """Classes at -1 and 1, two images each, 0.5 off: S / N = 0.25, shrunk to 0.25 it stays, d is 4 / 5."""
     labelled = torch.tensor([-1.5, -0.5, 0.5, 1.5], dtype=torch.float64)[None, :, None, None]
     others, labels = torch.tensor([[[0.25]]], dtype=torch.float64), torch.tensor([0, 0, 1, 1])
     numbers = (torch.tensor([value], dtype=torch.float64) for value in (0.25, 1.0))
@@ -128,7 +129,7 @@ def test_rounds_raise_the_likelihood() -> None:
             objective -= alpha * float(readouts.strength[attribute] * pull) / 2
         reached.append(objective + float(scores.logsumexp(dim=1).sum()))
         shares = scores.softmax(dim=1)
-    assert all(later > earlier - 1e-9 for earlier, later in zip(reached[1:], reached[2:], strict=False))
+    assert all(later > earlier - 1e-9 for earlier, later in itertools.pairwise(reached))
     assert reached[-1] > reached[1] + 0.01  # the first has no shares yet
 
 
@@ -184,7 +185,8 @@ def differing(result: Fit, plain: Fit) -> list[str]:
 def test_others_are_used_where_left_out_images_gain(monkeypatch: pytest.MonkeyPatch) -> None:
     arguments = build_clusters(1.5)
     result, gain = fit_with_others(*arguments)
-    assert gain.weight > 0 and gain.after < gain.before
+    assert gain.weight > 0
+    assert gain.after < gain.before
     assert differing(result, arguments[0]) == [
         "means",
         "centre",
@@ -195,7 +197,8 @@ def test_others_are_used_where_left_out_images_gain(monkeypatch: pytest.MonkeyPa
     ]
     monkeypatch.setattr("dear.methods.dear_plus.unlabelled.WEIGHTS", (0.0,))
     plain, none = fit_with_others(*arguments)
-    assert none.weight == 0 and differing(plain, arguments[0]) == []
+    assert none.weight == 0
+    assert differing(plain, arguments[0]) == []
 
 
 def test_the_order_of_others_does_not_matter() -> None:
@@ -203,7 +206,8 @@ def test_the_order_of_others_does_not_matter() -> None:
     order = torch.randperm(len(frozen), generator=torch.Generator().manual_seed(1))
     first, gain = fit_with_others(plain, examples, groups, (frozen, of_attributes), *rest)
     second, other = fit_with_others(plain, examples, groups, (frozen[order], of_attributes[order]), *rest)
-    assert gain.weight == other.weight and gain.after == pytest.approx(other.after)
+    assert gain.weight == other.weight
+    assert gain.after == pytest.approx(other.after)
     torch.testing.assert_close(first.strengths, second.strengths, rtol=1e-5, atol=1e-6)
     inverse, again = (one.whitening @ one.whitening.mT for one in (first, second))
     torch.testing.assert_close(inverse, again)
@@ -213,4 +217,6 @@ def test_others_without_a_gain_change_nothing() -> None:
     plain, examples, groups, (frozen, _), *rest = build_clusters(1.5)
     noise = normalize(draw(*frozen.shape, seed=20), dim=-1)
     result, gain = fit_with_others(plain, examples, groups, (noise, noise.unsqueeze(1)), *rest)
-    assert isinstance(gain, Gain) and gain.weight == 0 and result is plain
+    assert isinstance(gain, Gain)
+    assert gain.weight == 0
+    assert result is plain
