@@ -13,7 +13,7 @@ from dear.adapters.bundle_config import check_writable
 from dear.adapters.calibration import calibrate_bundle, calibration_images
 from dear.adapters.choose import Choice, choose_method
 from dear.adapters.predictor import Predictor
-from dear.adapters.scoring import score, unseen
+from dear.adapters.scoring import evaluate_images, unseen
 from dear.backbone.choice import BackboneName, backbone_or_default, warn_of_toy
 from dear.backbone.clip import Clip, fill
 from dear.backbone.load import find_weights, load_clip
@@ -345,7 +345,7 @@ def measure(bundle: Bundle, clip: Clip, dataset: Dataset, report: Progress) -> B
     """The bundle with its metrics on the test images, if there are any."""
     if not len(dataset.test):
         return bundle
-    scores, _ = score(Predictor(bundle, clip=clip), dataset, progress=report)
+    scores = evaluate_images(Predictor(bundle, clip=clip), dataset, is_unseen=True, progress=report)[0]
     metrics = {name: value for name, value in asdict(scores).items() if name in METRICS}
     return replace(bundle, metrics=metrics)
 

@@ -38,28 +38,31 @@ def evaluate_bundle(
     on photographs. Raises DataError for a split without (other) images, or a class that the bundle does not
     have, BundleError for results that are no numbers.
     """
-    warn_of_toy(predictor.bundle.model, world=dataset.world)
-    dataset, left_out = unseen(dataset, split, predictor.bundle.image_hashes)
-    return score(
-        predictor, dataset, split=split, own_classes=own_classes, left_out=left_out, progress=progress
-    )[0]
+    return evaluate_images(predictor, dataset, split=split, own_classes=own_classes, progress=progress)[0]
 
 
 @torch.no_grad()
-def score(
+def evaluate_images(
     predictor: Predictor,
     dataset: Dataset,
     *,
     split: str = "test",
     own_classes: bool = True,
-    left_out: int = 0,
+    is_unseen: bool = False,
     keep_features: bool = False,
     progress: Progress = silent,
-) -> tuple[BundleScores, Predictions]:
-    """The scores of a bundle on all images of a split, ``left_out`` being those left out of it before, and
-    the predictions that they are computed from, with those of the frozen backbone.
+) -> tuple[BundleScores, Predictions, Images]:
+    """The scores of `evaluate_bundle`, the predictions that they are computed from, with those of the frozen
+    backbone, and the images. ``is_unseen`` says that the bundle was fitted on none of them, which is then not
+    checked, nor warned of the tiny CLIP.
     """
-    images, bundle = images_of(dataset, split), predictor.bundle
+    bundle, left_out = predictor.bundle, 0
+    if not is_unseen:
+        warn_of_toy(bundle.model, world=dataset.world)
+        dataset, left_out = unseen(dataset, split, bundle.image_hashes)
+    images = {"train": dataset.train, "val": dataset.val, "test": dataset.test}[split]
+    if images is None or not len(images):
+        raise DataError(f"{dataset.name} has no {split} images.")
     vocabulary = predictor.vocabulary(None if own_classes else dataset.classnames)
     frozen = frozen_clip(predictor.clip)
     frozen.set_classes(vocabulary.classes, bundle.templates)
@@ -77,7 +80,8 @@ def score(
     )
     predictor.require_finite(predictions.logits, predictions.decoupled)
     facts = {"data": dataset.name, "split": split, "images": len(images), "left_out": left_out}
-    return measure(predictions, BundleScores, classes=len(vocabulary.classes), **facts), predictions
+    scores = measure(predictions, BundleScores, classes=len(vocabulary.classes), **facts)
+    return scores, predictions, images
 
 
 def unseen(dataset: Dataset, split: str, hashes: bytes) -> tuple[Dataset, int]:
@@ -97,14 +101,6 @@ def unseen(dataset: Dataset, split: str, hashes: bytes) -> tuple[Dataset, int]:
     warn(f"{dataset.name}: {sum(seen)} of {len(seen)} test images are left out: `dear fit` trained on them")
     test = Subset(dataset.test, torch.tensor(seen).logical_not().nonzero().flatten())
     return replace(dataset, test=test), sum(seen)
-
-
-def images_of(dataset: Dataset, split: str) -> Images:
-    """The images of a split. Raises DataError if there are none."""
-    images = {"train": dataset.train, "val": dataset.val, "test": dataset.test}[split]
-    if images is None or not len(images):
-        raise DataError(f"{dataset.name} has no {split} images.")
-    return images
 
 
 def matched_classes(

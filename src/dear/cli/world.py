@@ -90,7 +90,6 @@ def command_demo(
         out / "report.html",
         title="DeAR on the Attribute World",
         records=[with_predictions[record["key"]] for record in [*records, *retrieved]],
-        role_table=table.to_json(),
         notes=notes,
     )
     return Demo(tables_of(records)[0], seconds, report, folder)

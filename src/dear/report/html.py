@@ -93,8 +93,6 @@ def report_page(
     *,
     title: str,
     records: Iterable[Record],
-    role_table: Mapping[str, Any] | None = None,
-    timings: Sequence[Mapping[str, Any]] = (),
     notes: Sequence[str] = (),
     mistakes_of: Sequence[str] = (),
 ) -> ReportPage:
@@ -102,15 +100,13 @@ def report_page(
     shows.
 
     Args:
-        role_table: In its JSON form; by default that of the records, if they have one.
-        timings: Steps and their seconds.
         mistakes_of: The methods whose mistakes are shown; by default the main one and zero-shot.
     """
     runs, illustrations = split_records(records)
     tested = [run for run in runs if protocol(run) == base_to_novel.NAME]
     by_method = grouped(base_to_novel.main_runs(tested) or runs, method_label)
     main, reference = _main_method(by_method), FROZEN if FROZEN in by_method else None
-    role_table = role_table or role_table_of(runs)
+    role_table = role_table_of(runs)
     grids, figures = tables_of(runs), list[Figure](parts_of("figures", runs, reference))
     if any(row.published for grid in grids for row in grid.rows) or any(
         "published" in column for grid in grids for column in grid.columns
@@ -138,7 +134,6 @@ def report_page(
         role_source=_role_source(runs, role_table),
         other_tokens_read=_other_tokens_read(runs),
         mistakes=mistakes,
-        timings=[(str(item["step"]), float(item["seconds"])) for item in timings],
         notes=[str(note) for note in notes],
         provenance=_provenance(runs),
         settings={method: _settings(of_method) for method, of_method in by_method.items()},
