@@ -86,9 +86,8 @@ class Mixture:
         counts = one_hot(readouts.labels, shares.shape[1]).to(views) * kept[:, None]
         of_class, images = counts.sum(dim=0) + shares.sum(dim=0), kept.sum() + shares.sum()
         from_others = torch.einsum("uk,aud->akd", shares, others)
-        means = (torch.einsum("ik,aivd->akd", counts, views) / views.shape[2] + from_others) / of_class[
-            :, None
-        ]
+        sums = torch.einsum("ik,aivd->akd", counts, views) / views.shape[2] + from_others
+        means = sums / of_class[:, None]
         residuals = ((views - means[:, readouts.labels, None]) * kept.sqrt()[:, None, None]).flatten(1, 2)
         cross = means.mT @ from_others
         scatter = residuals.mT @ residuals / views.shape[2] - cross - cross.mT
@@ -132,12 +131,12 @@ def share_out(
     """The mixture of labelled images and of others with a weight, from that of labelled images alone: in each
     round an image is shared out to the classes by its probabilities, from names and evidence.
 
-    Each round raises the likelihood of features and labels with evidence to the power alpha, the same for all
-    attributes.
+    But for the surplus, each round raises the likelihood of features and labels with evidence to the power
+    alpha.
     """
     shares = torch.zeros_like(readouts.prior)
     mixture = Mixture.of(readouts, kept, shares)
-    alpha = ALONE / float(mixture.freedom.sum().sqrt())
+    alpha = ALONE / mixture.freedom.sum().sqrt()
     for _ in range(rounds if weight else 0):
         evidence = mixture.evidence(readouts.others, 1.0)
         evidence = evidence + torch.stack([mixture.surplus(at) for at in range(evidence.shape[2])], dim=1)
