@@ -5,7 +5,10 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any, get_args
 
-from dear.report.html import OTHER_TOKENS_READ, write_report
+from PIL import Image
+
+from dear.report.html import OTHER_TOKENS_READ, write_photo_page, write_report
+from dear.report.mistakes import photo
 from dear.roles.settings import CoreMask
 from tests.unit.report.samples import record, report_html
 
@@ -153,3 +156,17 @@ def test_the_page_begins_with_the_verdict(records: list[dict[str, Any]]) -> None
     for run in records:
         run["weights"] = run["weights"] | {"model": "ViT-B-16"}
     assert "a toy" not in report_html(title="t", records=records)
+
+
+def test_a_page_of_photographs_needs_no_other_file(tmp_path: Path) -> None:
+    shown = photo(
+        Image.new("RGB", (300, 200)), "<b>.jpg", {"class": "a & b", "prediction": "c"}, "a taken for c"
+    )
+    path = write_photo_page(
+        tmp_path / "page.html", "Wrong labels", "The most doubtful first.", {"a & b": [shown]}
+    )
+    page = Page(path.read_text())
+    (image,) = page.all("img")
+    assert str(image["src"]).startswith("data:image/jpeg;base64,")
+    assert image["alt"] == "a taken for c"
+    assert "Wrong labels The most doubtful first. a & b class a & b prediction c <b>.jpg" in page.text
