@@ -12,9 +12,11 @@ from pathlib import Path, PureWindowsPath
 from typing import TYPE_CHECKING, Annotated, Any, NotRequired, TypedDict
 
 from dear.adapters.results import shown_metrics
+from dear.backbone import hub
 from dear.backbone.choice import CARD as CARD_OF_TINY
 from dear.backbone.choice import TINY, may_be_folder
-from dear.errors import BundleError, OutputError, printable
+from dear.errors import BundleError, DearError, OutputError, first_line, printable
+from dear.limits import LimitError
 from dear.reading.files import ReadingError, expanded
 from dear.reading.plain import read_json
 from dear.reading.typed import Number, Range, Share, typed
@@ -57,6 +59,17 @@ class Tried(TypedDict):
     reason: str
 
 
+class Gain(TypedDict):
+    """What images without labels were worth, in config.json."""
+
+    images: ImageCount
+    weight: NotRequired[Number]
+    before: NotRequired[Number]
+    after: NotRequired[Number]
+    accuracy_before: NotRequired[Share]
+    accuracy_after: NotRequired[Share]
+
+
 class Training(TypedDict, total=False):
     """The facts of the training in config.json that are drawn or computed with."""
 
@@ -64,6 +77,7 @@ class Training(TypedDict, total=False):
     candidates: list[Tried]
     epochs: list[Epoch]
     test_images: ImageCount
+    unlabelled: Gain
 
 
 class Metrics(TypedDict, total=False):
@@ -77,6 +91,7 @@ class Metrics(TypedDict, total=False):
     calibration_error: Share
     gained: ImageCount
     lost: ImageCount
+    refused: Share
 
 
 def check_bundle(folder_or_hub_id: Path | str) -> None:
@@ -201,3 +216,20 @@ def _code(text: object) -> str:
     """Text as code on one line, in a table too."""
     line = _printed(text)
     return _literal(line) if "`" in line else f"`{line.replace('|', chr(92) + '|')}`"
+
+
+def download_bundle(repository: str, revision: str | None, **options: Any) -> Path:
+    """The folder in the hub's cache with a bundle, both files of one commit. Raises BundleError."""
+    options |= {"title": f"the bundle {repository}", "size_limit": "bundle_bytes", "library_name": LIBRARY}
+    try:
+        for file in (CONFIG, ADAPTER):
+            path = hub.fetch(repository, (file,), revision=revision, **options)
+            revision = hub.commit_of(path)
+    except LimitError as error:
+        raise BundleError(str(error)) from error
+    except DearError as error:
+        raise BundleError(
+            f"there is no folder {repository}, and the hub repository of that name is unavailable "
+            f"({first_line(error)}). Check the name, or copy the bundle here."
+        ) from error
+    return path.parent

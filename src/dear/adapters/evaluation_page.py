@@ -4,7 +4,6 @@ features set apart.
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import torch
 from jaxtyping import Float, Int, UInt8
@@ -13,9 +12,9 @@ from torch import Tensor
 from dear.adapters.attention import attention_maps, overlay
 from dear.adapters.predictor import Predictor
 from dear.adapters.results import BundleScores, shown_metrics
-from dear.adapters.scoring import images_of, score, unseen
-from dear.backbone.choice import warn_of_toy
+from dear.adapters.scoring import evaluate_images
 from dear.data.dataset import Dataset, Images
+from dear.data.fewshot import leave_subsets
 from dear.data.images.decode import as_image
 from dear.data.images.transforms import load_test_views, to_unit
 from dear.errors import installation, without_surrogates
@@ -70,13 +69,11 @@ def measure_bundle(
     few are read again for their attention. Raises as `evaluate_bundle`.
     """
     bundle = predictor.bundle
-    warn_of_toy(bundle.model, world=dataset.world)
-    whole = images_of(dataset, split)
-    dataset, left_out = unseen(dataset, split, bundle.image_hashes)
-    options: dict[str, Any] = {"split": split, "own_classes": own_classes, "left_out": left_out}
-    scores, predictions = score(predictor, dataset, keep_features=True, **options)
-    images = images_of(dataset, split)
+    scores, predictions, images = evaluate_images(
+        predictor, dataset, split=split, own_classes=own_classes, keep_features=True
+    )
     mistakes = find_mistakes([ImagePredictions.of(predictions, images)])
+    whole, _ = leave_subsets(images, torch.arange(len(images)))  # of which the mistakes have the numbers
     pictures = [
         as_image(_view(predictor, whole, index)).resize((THUMBNAIL, THUMBNAIL))
         for index in mistakes.examples.image[:MISTAKES]
@@ -84,7 +81,7 @@ def measure_bundle(
     attention, no_attention = _attention(predictor, images, predictions)
     features, no_features = _feature_map(predictor.features, predictions)
     epochs = tuple(bundle.training.get("epochs") or ())
-    seen = f"{left_out} of {len(whole)} images, which the bundle was fitted on." if left_out else ""
+    seen = f"{scores.left_out} of {scores.left_out + len(images)} images, which the bundle was fitted on."
     no_curve = "" if epochs else "The learning curve: the bundle holds none (not trained in epochs)."
     f1 = f"{100 * mistakes.class_scores().F1.mean():.1f}%"
     evaluation = Evaluation(
@@ -97,7 +94,7 @@ def measure_bundle(
         epochs=epochs,
         attention=attention,
         features=features,
-        notes=tuple(filter(None, (seen, no_attention, no_features, no_curve))),
+        notes=tuple(filter(None, (seen if scores.left_out else "", no_attention, no_features, no_curve))),
     )
     return scores, evaluation
 

@@ -5,14 +5,15 @@ Light to import, so that commands can show them without loading torch.
 import csv
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from io import TextIOWrapper
 from pathlib import Path
 from typing import Any, Literal
 
-from dear.data.sources.table import CHECKED, PREDICTED
-from dear.errors import DataError, OutputError, SettingsError, listing, printable
+from dear.data.sources.table import CHECKED, LABELS, PREDICTED, SUGGESTED
+from dear.errors import DataError, OutputError, SettingsError, listing, plural, printable
+from dear.methods.registry import FIT_METHOD
 from dear.reading.files import expanded
 from dear.report.grid import csv_text
 from dear.report.intervals import LEVEL, gain_interval, share_interval
@@ -20,6 +21,7 @@ from dear.writing import output_file
 
 SUFFIXES = (".csv", ".jsonl")
 RANKED = ("class", "probability")
+NONE = "none_of_these"
 
 
 @dataclass(frozen=True)
@@ -37,10 +39,13 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Prediction:
-    """The most probable classes of an image, best first; ``image`` is its file, if it came from one."""
+    """The most probable classes of an image, best first; ``image`` is its file, if it came from one;
+    ``none_of_these`` if it looks like none of those that have training images.
+    """
 
     image: str | None
     top: tuple[Candidate, ...]
+    none_of_these: bool = False
 
     @property
     def best(self) -> Candidate:
@@ -53,6 +58,17 @@ class Unreadable:
 
     image: str | None
     reason: str
+
+
+@dataclass(frozen=True)
+class Suggestion:
+    """An image to label next: its file, else its number; its best class; and the margin in probability
+    between that and the second.
+    """
+
+    image: str
+    suggested: str
+    margin: float
 
 
 @dataclass(frozen=True)
@@ -73,10 +89,11 @@ def write_predictions(out: Path | str, results: Iterable[Prediction | Unreadable
     """Write what `Predictor.predict_each` yields, all of it or nothing. Only a batch is in memory at a time.
 
     A .csv has one row per image: file, class and probability (a fraction) of the best class, then class_2,
-    probability_2 and so on, predicted (the best class again) and checked (empty); files below its folder are
-    named from there. `load_dataset` reads the rows whose class was changed since, or whose cell checked was
-    filled in, as labelled images. A .jsonl has one object per image, with the evidence. Unreadable images are
-    left out. Raises SettingsError for another suffix, DataError if no image can be read, OutputError.
+    probability_2 and so on, none_of_these (yes, or empty), predicted (the best class again) and checked
+    (empty); files below its folder are named from there. `load_dataset` reads the rows whose class was
+    changed since, or whose cell checked was filled in, as labelled images. A .jsonl has one object per image,
+    with the evidence. Unreadable images are left out. Raises SettingsError for another suffix, DataError if
+    no image can be read, OutputError.
     """
     out = expanded(out)
     check_table(out)
@@ -95,9 +112,10 @@ def write_predictions(out: Path | str, results: Iterable[Prediction | Unreadable
             else:
                 if not images:
                     others = [f"{name}_{n + 1}" for n in range(1, len(result.top)) for name in RANKED]
-                    rows.writerow(["file", *RANKED, *others, PREDICTED, CHECKED])
+                    rows.writerow(["file", *RANKED, *others, NONE, PREDICTED, CHECKED])
+                none = "yes" if result.none_of_these else ""
                 best = [cell for one in result.top for cell in (csv_text(one.name), one.probability)]
-                rows.writerow([_csv_path(result.image or "", out), *best, best[0], ""])
+                rows.writerow([csv_path(result.image or "", out), *best, none, best[0], ""])
             images += 1
         if not images:
             reason = f": {unreadable[0].reason}" if unreadable else "."
@@ -106,17 +124,32 @@ def write_predictions(out: Path | str, results: Iterable[Prediction | Unreadable
     return PredictionsFile(out, images, unreadable)
 
 
-def check_table(out: Path) -> None:
-    """Raise SettingsError for a file of predictions that does not end in .csv or .jsonl, OutputError for a
-    folder.
+def write_suggestions(out: Path | str, suggestions: Iterable[Suggestion]) -> Path:
+    """Write images to label as a CSV with a row for each: file, label (empty, to be filled in), suggested and
+    margin. `load_dataset` reads the rows that have a label. Raises SettingsError for another suffix,
+    OutputError.
     """
-    if out.suffix.lower() not in SUFFIXES:
-        raise SettingsError(f"--out {out}: the predictions go into a file ending in {listing(SUFFIXES)}.")
+    out = expanded(out)
+    check_table(out, (".csv",))
+    with output_file(out) as file:
+        text = TextIOWrapper(file, "utf-8-sig", "surrogateescape", newline="")
+        rows = csv.writer(text, lineterminator="\n")
+        rows.writerow(["file", LABELS[0], SUGGESTED, "margin"])
+        for one in suggestions:
+            rows.writerow([csv_path(one.image, out), "", csv_text(one.suggested), f"{one.margin:.4f}"])
+        text.detach()
+    return out
+
+
+def check_table(out: Path, suffixes: Sequence[str] = SUFFIXES) -> None:
+    """Raise SettingsError for a file of another suffix, OutputError for a folder."""
+    if out.suffix.lower() not in suffixes:
+        raise SettingsError(f"--out {out}: give a file ending in {listing(suffixes)}.")
     if out.is_dir():
         raise OutputError(f"--out {out} is a folder: give the name of a file in it.")
 
 
-def _csv_path(image: str, table: Path) -> str:
+def csv_path(image: str, table: Path) -> str:
     """The file of an image as a table names it, from its own folder on if it is below that."""
     folder, path = os.path.dirname(os.path.abspath(table)), Path(os.path.abspath(image))
     if image and path.is_relative_to(folder):
@@ -141,6 +174,8 @@ class BundleScores:
         calibration_error: Expected calibration error (fraction), with the bundle's temperature.
         confusions: The three most frequent: class, predicted class, number of images.
         per_class: Accuracy per class, for the classes that have images.
+        refused: Share of the images that looks like none of the known classes; None if nothing is refused.
+        let_through: Share of other images that does not.
     """
 
     data: str
@@ -158,6 +193,8 @@ class BundleScores:
     lost: int
     confusions: list[list[Any]]
     per_class: dict[str, float]
+    refused: float | None = None
+    let_through: float | None = None
 
 
 def shown_metrics(metrics: Mapping[str, Any], decimals: int) -> dict[str, str]:
@@ -200,15 +237,24 @@ def verdict(scores: Mapping[str, Any], images: int) -> list[str]:
     if scores["confusions"]:
         pairs = [f"{name} as {other} ({count})" for name, other, count in scores["confusions"]]
         lines.append(f"Most confused: {printable(', '.join(pairs))}.")
+    if (refused := scores.get("refused")) is not None:
+        low, high = share_interval(round(refused * images), images)
+        line = f"{refused:.1%} ({level}: {low:.1%} to {high:.1%}) look like none of the classes"
+        if (other := scores.get("let_through")) is not None:
+            line += f"; of the other images {other:.1%} look like one of them"
+        lines.append(f"{line}.")
     if (error := scores["calibration_error"]) > WEAK_CALIBRATION:
         lines.append(f"Probabilities are off by {100 * error:.1f} points on average.")
     return lines
 
 
 def describe_choice(method: str, training: Mapping[str, Any]) -> list[str]:
-    """Why a method was chosen and what it was chosen from, in lines; empty if the user named it."""
+    """Why a method was chosen and what it was chosen from, in lines, nothing if the user named it; and what
+    images without labels were worth.
+    """
+    others = describe_unlabelled(training.get("unlabelled", {}))
     if "chosen" not in training:
-        return []
+        return others
     candidates, lines = training.get("candidates", []), [f"{method} is {training['chosen']}."]
     width = max((len(tried["method"]) for tried in candidates), default=0)
     for tried in candidates:
@@ -217,7 +263,21 @@ def describe_choice(method: str, training: Mapping[str, Any]) -> list[str]:
             low, high = (f"{100 * tried[end]:.1f}%" for end in ("low", "high"))
             found = f"{100 * tried['accuracy']:5.1f}% ({low} to {high}), {tried['seconds']:.1f} s"
         lines.append(f"  {tried['method']:{width}}  {found}")
-    return [printable(line) for line in lines]
+    return [printable(line) for line in [*lines, *others]]
+
+
+def describe_unlabelled(gain: Mapping[str, Any]) -> list[str]:
+    """What images without labels were worth, in a line; nothing without any."""
+    if not gain:
+        return []
+    images = plural(gain["images"], "image") + " without labels"
+    if "weight" not in gain:
+        return [f"{images} not used: only {FIT_METHOD} takes them, with two labelled images of each class."]
+    share = f"{gain['accuracy_before']:.1%} to {gain['accuracy_after']:.1%} right"
+    share += f", log-loss {gain['before']:.2f} to {gain['after']:.2f}"
+    if not gain["weight"]:
+        return [f"{images} not used: labelled images that are left out do not gain ({share})."]
+    return [f"{images} used, at a weight of {gain['weight']:g}: labelled images that are left out, {share}."]
 
 
 ExportForm = Literal["onnx", "torch-export"]

@@ -1,8 +1,11 @@
 """Evaluate a bundle's classifier on a data set."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import zip_longest
+from pathlib import Path
+from typing import Any
 
 import torch
 from jaxtyping import Int
@@ -13,9 +16,10 @@ from dear.adapters.results import BundleScores
 from dear.backbone.choice import warn_of_toy
 from dear.data.dataset import Dataset, Images
 from dear.data.fewshot import Subset
-from dear.data.images.photos import HASH_BYTES, image_hashes
+from dear.data.images.photos import image_hashes, split_hashes
+from dear.data.sources.folder import image_files
 from dear.data.sources.listing import first_few, plain_name
-from dear.errors import DataError, warn
+from dear.errors import DataError, SettingsError, warn
 from dear.evaluation.metrics import measure
 from dear.evaluation.predictions import Predictions, predict
 from dear.methods.registry import frozen_clip
@@ -38,28 +42,31 @@ def evaluate_bundle(
     on photographs. Raises DataError for a split without (other) images, or a class that the bundle does not
     have, BundleError for results that are no numbers.
     """
-    warn_of_toy(predictor.bundle.model, world=dataset.world)
-    dataset, left_out = unseen(dataset, split, predictor.bundle.image_hashes)
-    return score(
-        predictor, dataset, split=split, own_classes=own_classes, left_out=left_out, progress=progress
-    )[0]
+    return evaluate_images(predictor, dataset, split=split, own_classes=own_classes, progress=progress)[0]
 
 
 @torch.no_grad()
-def score(
+def evaluate_images(
     predictor: Predictor,
     dataset: Dataset,
     *,
     split: str = "test",
     own_classes: bool = True,
-    left_out: int = 0,
+    is_unseen: bool = False,
     keep_features: bool = False,
     progress: Progress = silent,
-) -> tuple[BundleScores, Predictions]:
-    """The scores of a bundle on all images of a split, ``left_out`` being those left out of it before, and
-    the predictions that they are computed from, with those of the frozen backbone.
+) -> tuple[BundleScores, Predictions, Images]:
+    """The scores of `evaluate_bundle`, the predictions that they are computed from, with those of the frozen
+    backbone, and the images. ``is_unseen`` says that the bundle was fitted on none of them, which is then not
+    checked, nor warned of the tiny CLIP.
     """
-    images, bundle = images_of(dataset, split), predictor.bundle
+    bundle, left_out = predictor.bundle, 0
+    if not is_unseen:
+        warn_of_toy(bundle.model, world=dataset.world)
+        dataset, left_out = unseen(dataset, split, bundle.image_hashes)
+    images = {"train": dataset.train, "val": dataset.val, "test": dataset.test}[split]
+    if images is None or not len(images):
+        raise DataError(f"{dataset.name} has no {split} images.")
     vocabulary = predictor.vocabulary(None if own_classes else dataset.classnames)
     frozen = frozen_clip(predictor.clip)
     frozen.set_classes(vocabulary.classes, bundle.templates)
@@ -76,8 +83,24 @@ def score(
         progress=progress,
     )
     predictor.require_finite(predictions.logits, predictions.decoupled)
-    facts = {"data": dataset.name, "split": split, "images": len(images), "left_out": left_out}
-    return measure(predictions, BundleScores, classes=len(vocabulary.classes), **facts), predictions
+    facts: dict[str, Any] = {"data": dataset.name, "split": split, "images": len(images)}
+    if predictions.frozen is not None and (refusal := predictor.refusal(vocabulary.classes)) is not None:
+        like = vocabulary.text
+        refused = refusal(predictions.frozen.to(like), predictions.predicted.to(like.device))
+        facts["refused"] = float(refused.double().mean())
+    scores = measure(predictions, BundleScores, classes=len(vocabulary.classes), left_out=left_out, **facts)
+    return scores, predictions, images
+
+
+def measure_others(predictor: Predictor, folder: Path | str) -> float:
+    """The share of the images in a folder, of no class of the bundle, that look like one of its classes.
+    Raises DataError for a folder without images, SettingsError for a bundle that refuses nothing.
+    """
+    if predictor.limit == -math.inf:
+        raise SettingsError(
+            f"{predictor.bundle.title} refuses no image: fit it with more images of each class."
+        )
+    return float(1 - predictor.none_of_these([*image_files(Path(folder))]).mean())
 
 
 def unseen(dataset: Dataset, split: str, hashes: bytes) -> tuple[Dataset, int]:
@@ -85,7 +108,7 @@ def unseen(dataset: Dataset, split: str, hashes: bytes) -> tuple[Dataset, int]:
     many these are, with a warning. Other splits, which are asked for by name, stay as they are. Raises
     DataError if no test image is left.
     """
-    known = {hashes[start : start + HASH_BYTES] for start in range(0, len(hashes), HASH_BYTES)}
+    known = split_hashes(hashes)
     seen = [digest in known for digest in image_hashes(dataset.test)] if known and split == "test" else []
     if not any(seen):
         return dataset, 0
@@ -97,14 +120,6 @@ def unseen(dataset: Dataset, split: str, hashes: bytes) -> tuple[Dataset, int]:
     warn(f"{dataset.name}: {sum(seen)} of {len(seen)} test images are left out: `dear fit` trained on them")
     test = Subset(dataset.test, torch.tensor(seen).logical_not().nonzero().flatten())
     return replace(dataset, test=test), sum(seen)
-
-
-def images_of(dataset: Dataset, split: str) -> Images:
-    """The images of a split. Raises DataError if there are none."""
-    images = {"train": dataset.train, "val": dataset.val, "test": dataset.test}[split]
-    if images is None or not len(images):
-        raise DataError(f"{dataset.name} has no {split} images.")
-    return images
 
 
 def matched_classes(

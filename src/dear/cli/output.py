@@ -31,7 +31,8 @@ class PrintableConsole(Console):
 
     def say(self, *lines: object) -> None:
         """Print lines as they are: nothing in them is markup, none is broken, and no name makes a line."""
-        self.print("\n".join(printable(str(line)) for line in lines), markup=False, soft_wrap=True)
+        text = "\n".join(printable(str(line)) for line in lines)
+        self.print(text, markup=False, emoji=False, highlight=False, soft_wrap=True)
 
     def on_broken_pipe(self) -> None:
         """Let the error through: rich would exit with code 1."""

@@ -40,6 +40,7 @@ class Trial:
         epochs: What was logged of each epoch.
         epoch_tested: The epoch in whose state it is; None if it takes no steps.
         teacher: The training of its teacher, which comes before its own; None without one.
+        unlabelled: What it learned from images without labels beside labelled ones.
         predictions: Those of each test image, by part of the results (such as base, or targets/NAME).
         test_seconds: Seconds spent in `test` and `test_jointly`.
     """
@@ -54,6 +55,7 @@ class Trial:
     epochs: list[dict[str, Any]] = field(default_factory=list, init=False)
     epoch_tested: int | None = field(default=None, init=False)
     teacher: "Trial | None" = field(default=None, init=False)
+    unlabelled: dict[str, Any] = field(default_factory=dict, init=False)
     predictions: dict[str, ImagePredictions] = field(default_factory=dict, init=False)
     test_seconds: float = field(default=0.0, init=False)
 

@@ -224,25 +224,20 @@ def feature_map(
     """
     frequent = sorted(label for label, _ in Counter(labels).most_common(COLORED))
     styles = concept_styles([classes[label] for label in frequent])
-    down = -(-len(points) // ACROSS)
-    rare = {*labels} - {*frequent}
+    down, rare = -(-len(points) // ACROSS), sorted({*labels} - {*frequent})
+    other: dict[str, Any] = {"s": 6, "color": NEUTRAL, "alpha": 0.5, "label": "other classes"}
+    looks: list[tuple[list[int], dict[str, Any]]] = [(rare, other)] if rare else []
+    for label in frequent:
+        color, marker = styles[classes[label]]
+        look = {"s": 11, "color": color, "marker": marker, "alpha": 0.85, "label": shortened(classes[label])}
+        looks.append(([label], look))
 
     def paint(figure: Figure) -> None:
         panels = figure.subplots(down, min(len(points), ACROSS), squeeze=False).flat
         for axes, (name, plane) in zip(panels, points.items(), strict=False):
-            x, y = plane[:, 0].numpy(), plane[:, 1].numpy()
-            if rare:
-                inside = np.isin(labels, [*rare])
-                axes.scatter(
-                    x[inside], y[inside], s=6, color=NEUTRAL, alpha=0.5, linewidth=0, label="other classes"
-                )
-            for label in frequent:
-                inside = np.equal(labels, label)
-                color, marker = styles[classes[label]]
-                axes.scatter(
-                    x[inside], y[inside], s=11, color=color, marker=marker, linewidth=0, alpha=0.85,
-                    label=shortened(classes[label]),
-                )  # fmt: skip
+            for some, look in looks:
+                x, y = plane[np.isin(labels, some)].numpy().T
+                axes.scatter(x, y, linewidth=0, **look)
             axes.set_title(name, fontsize=10)
         for axes in figure.axes:
             axes.set_xticks([])
@@ -251,7 +246,6 @@ def feature_map(
             axes.set_visible(bool(axes.collections))
         legend_below(figure, 3, markerscale=1.8)
 
-    keys = len(frequent) + bool(rare)
-    size = (2.5 * min(len(points), ACROSS) + 0.3, 2.5 * down + 0.22 * -(-keys // 3) + 0.3)
+    size = (2.5 * min(len(points), ACROSS) + 0.3, 2.5 * down + 0.22 * -(-len(looks) // 3) + 0.3)
     text = f"Maps of {len(labels)} images by the features {', '.join(points)}, colored by class."
     return Drawing("features", text, size, paint)

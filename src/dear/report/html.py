@@ -12,6 +12,7 @@ from markupsafe import Markup
 
 from dear.backbone.choice import TINY
 from dear.errors import DataError, plural, printable
+from dear.evaluation.protocols import protocol_class
 from dear.evaluation.schema import part_of
 from dear.methods.registry import FROZEN
 from dear.report.drawing import Drawing
@@ -43,13 +44,6 @@ TOY = (
     "The backbone is the tiny CLIP that comes with the package, a toy that knows drawings alone: none of "
     "these numbers holds for photographs."
 )
-ABOUT = {
-    "base-to-novel": "A method learns from a few images of the base classes, half of a data set's, and is "
-    "tested on these and on the novel classes, which it has never seen.",
-    "few-shot": "A method learns from a few images of each class and is tested among all classes.",
-    "cross-dataset": "A method learns on one data set and is tested on others.",
-    "domain-generalization": "A method learns on one data set and is tested on the same classes elsewhere.",
-}
 OTHER_TOKENS_READ: dict[CoreMask, str] = {
     "exclusive": ", nor do these read the image (mask form exclusive)",
     "eq9": ", while these do read the image (mask form eq9)",
@@ -93,8 +87,6 @@ def report_page(
     *,
     title: str,
     records: Iterable[Record],
-    role_table: Mapping[str, Any] | None = None,
-    timings: Sequence[Mapping[str, Any]] = (),
     notes: Sequence[str] = (),
     mistakes_of: Sequence[str] = (),
 ) -> ReportPage:
@@ -102,15 +94,13 @@ def report_page(
     shows.
 
     Args:
-        role_table: In its JSON form; by default that of the records, if they have one.
-        timings: Steps and their seconds.
         mistakes_of: The methods whose mistakes are shown; by default the main one and zero-shot.
     """
     runs, illustrations = split_records(records)
     tested = [run for run in runs if protocol(run) == base_to_novel.NAME]
     by_method = grouped(base_to_novel.main_runs(tested) or runs, method_label)
     main, reference = _main_method(by_method), FROZEN if FROZEN in by_method else None
-    role_table = role_table or role_table_of(runs)
+    role_table = role_table_of(runs)
     grids, figures = tables_of(runs), list[Figure](parts_of("figures", runs, reference))
     if any(row.published for grid in grids for row in grid.rows) or any(
         "published" in column for grid in grids for column in grid.columns
@@ -138,7 +128,6 @@ def report_page(
         role_source=_role_source(runs, role_table),
         other_tokens_read=_other_tokens_read(runs),
         mistakes=mistakes,
-        timings=[(str(item["step"]), float(item["seconds"])) for item in timings],
         notes=[str(note) for note in notes],
         provenance=_provenance(runs),
         settings={method: _settings(of_method) for method, of_method in by_method.items()},
@@ -186,7 +175,7 @@ def _head(
         "reference": other,
         "verdict": verdict,
         "tiles": tiles,
-        "about": ABOUT.get(protocol(runs[0]), ""),
+        "about": protocol_class(protocol(runs[0])).summary,
         "setting": ", ".join(counts),
         "tests": describe_tests(parts, main) if len(titles) == 1 else [],
         "toy": TOY if part_of(runs[0], "weights").get("model") == TINY else "",

@@ -262,10 +262,9 @@ def _roles_by_head(table: Mapping[str, Any]) -> dict[str, Any]:
     shares.
     """
     heads = {
-        f"layer {head.get('layer')} head {head.get('head')}": {
-            fact: head.get(fact) or {} for fact in ("role", "attribute", "share")
-        }
+        f"layer {head.get('layer')} head {head.get('head')}": [head.get("role"), head.get("attribute"), share]
         for head in table.get("heads") or ()
+        for share in [head.get("share") or {}]
     }
     return {"attributes": table.get("attributes"), **heads}
 

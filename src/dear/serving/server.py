@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 GRACE = 2  # seconds that running requests have once the server is to stop
-LAST_RESORT = 1.5  # seconds after that until the process ends, whatever it computes
+LAST_RESORT = 1.0  # seconds after that until the process ends, whatever it computes
 HEAD_BYTES = 2**14  # of a request line with its headers
 
 

@@ -81,7 +81,9 @@ def test_evidence_of_attributes_without_heads_is_one_part(make_small_clip: MakeC
         assert one.evidence["rest"] == pytest.approx(float(parts[2, 0, CLASSES.index(one.name)]), abs=1e-9)
         assert sum(one.evidence.values()) == pytest.approx(one.logit, abs=1e-9)
     encoder = BundleEncoder(predictor)
-    assert (encoder.features, encoder.unowned) == (predictor.features, ("object",))
+    assert (encoder.features, encoder.left_out) == (("class", "color"), ("object",))
+    levels = torch.zeros(1, 3, clip.image_size, clip.image_size, dtype=torch.uint8)
+    torch.testing.assert_close(encoder.images(levels), predictor.encode(levels.double() / 255)[:, :2])
 
 
 def test_bfloat16_is_rounding_and_float32_can_be_asked_for(

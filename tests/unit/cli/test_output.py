@@ -2,19 +2,27 @@
 
 import io
 import json
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from rich.console import Console
 
 from dear.cli.output import PrintableConsole, json_text, table, to_jsonable
-from tests.unit.cli.sample import Training
+
+
+@dataclass
+class Pair:
+    """A result of two values."""
+
+    first: int
+    second: tuple[int, ...] = (3,)
 
 
 def test_what_a_result_may_hold() -> None:
-    value = {"a": Training(3), "b": (1, float("nan")), "c": {"z", "y"}, "d": Path("x/y"), "e": None}
+    value = {"a": Pair(3), "b": (1, float("nan")), "c": {"z", "y"}, "d": Path("x/y"), "e": None}
     assert to_jsonable(value) == {
-        "a": {"epochs": 3, "rate": None, "stages": [], "sizes": [3]},
+        "a": {"first": 3, "second": [3]},
         "b": [1, None],
         "c": ["y", "z"],
         "d": "x/y",
@@ -25,14 +33,17 @@ def test_what_a_result_may_hold() -> None:
 
 
 def test_tables_show_two_decimals_and_dashes() -> None:
-    console = Console(width=80, record=True, quiet=True)
-    console.print(table("Accuracy", ("task", "base"), [("badges", 51.234), ("tools", float("nan"))]))
+    console = Console(width=80)
     with console.capture() as captured:
-        console.quiet = False
         console.print(table("Accuracy", ("task", "base"), [("badges", 51.234), ("tools", float("nan"))]))
     lines = [line.split() for line in captured.get().splitlines()]
     assert ["badges", "51.23"] in lines
     assert ["tools", "–"] in lines
+
+
+def test_a_line_is_shown_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+    PrintableConsole(width=9).say("[red]a\nb :cat: and more", Path("[x]"))
+    assert capsys.readouterr().out == "[red]a\\nb :cat: and more\n[x]\n"
 
 
 @pytest.mark.parametrize("options", [{}, {"markup": False}])

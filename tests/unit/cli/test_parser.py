@@ -1,34 +1,14 @@
-"""Options: their sorts, lists with commas, and values that are refused."""
+"""Options: lists with commas, values that are refused, and the width of help."""
 
 from pathlib import Path
-from typing import Any
 
 import pytest
-from cyclopts import App, CycloptsError
+from cyclopts import CycloptsError
 
 from dear.cli.main import main
-from dear.cli.parsing import OPTIONS, named_methods
+from dear.cli.parsing import named_methods
 from dear.cli.registry import COMMANDS
-from tests.unit.cli.sample import Training, sample
-
-
-def parsed(*words: str) -> dict[str, Any]:
-    """The options of the sample."""
-    app = App(default_command=sample, default_parameter=OPTIONS)
-    _, bound, _ = app.parse_args(words, print_error=False, exit_on_error=False)
-    bound.apply_defaults()
-    return dict(bound.arguments)
-
-
-def test_options_of_every_sort() -> None:
-    defaults = {"tasks": None, "shots": None, "mask": "roles", "dry_run": False, "keep_all": True}
-    assert parsed("d") == {"data": Path("d"), "training": Training(), **defaults}
-    options = parsed("d", "--tasks", "a,b", "--dry-run", "--no-keep-all", "--training.epochs", "3")
-    assert options["tasks"] == ["a", "b"]
-    assert (options["dry_run"], options["keep_all"]) == (True, False)
-    assert options["training"] == Training(3)
-    assert parsed("--shots=1", "d", "--shots=2")["shots"] == 2
-    assert parsed("--training.rate", "-1e-3", "--", "-d")["data"] == Path("-d")
+from tests.unit.cli.sample import parse
 
 
 @pytest.mark.parametrize(
@@ -47,31 +27,34 @@ def test_options_of_every_sort() -> None:
     ],
 )
 def test_texts_between_commas_are_texts(value: str, texts: list[str]) -> None:
-    assert parsed("d", "--tasks", value)["tasks"] == texts
-    assert parsed("d", f"--tasks={value}", "--tasks", "z")["tasks"] == [*texts, "z"]
+    assert parse("tasks", "--tasks", value)["tasks"] == texts
+    assert parse("tasks", f"--tasks={value}", "--tasks", "z")["tasks"] == [*texts, "z"]
 
 
 def test_lists_of_a_group_of_options_are_written_with_commas() -> None:
-    words = ["d", "--training.stages", "yes,two", "--training.sizes=4,5"]
-    assert parsed(*words)["training"] == Training(stages=("yes", "two"), sizes=(4, 5))
+    options = parse("roles", "assign", "spans.txt", "--attributes", "color,shape")
+    assert options["naming"].attributes == ("color", "shape")
 
 
 @pytest.mark.parametrize(
     ("words", "name"),
     [
-        (["--mask", "role"], "--mask"),
-        (["--training.epochs", "1.5"], "--training.epochs"),
-        (["--training.rate=-inf"], "--training.rate"),
-        (['--training={"epochs": 5}'], "--training"),
+        (["--select", "lats"], "--select"),
+        (["--train.epochs", "1.5"], "--train.epochs"),
+        (["--train.lr=-inf"], "--train.lr"),
+        (['--train={"epochs": 5}'], "--train"),
         (["--shots", "9" * 5000], "--shots"),
-        (["--tasks", "a,,b"], "--tasks"),
-        (["--tasks="], "--tasks"),
-        (["--tasks", '"a,b'], "--tasks"),
     ],
 )
 def test_a_wrong_value_names_its_option(words: list[str], name: str) -> None:
     with pytest.raises(CycloptsError, match=name):
-        parsed("d", *words)
+        parse("fit", "photos", "--out", "b", *words)
+
+
+@pytest.mark.parametrize("value", ["a,,b", "", '"a,b'])
+def test_an_empty_entry_names_its_option(value: str) -> None:
+    with pytest.raises(CycloptsError, match="--tasks"):
+        parse("tasks", f"--tasks={value}")
 
 
 @pytest.mark.parametrize("name", COMMANDS)

@@ -15,10 +15,7 @@ def records() -> list[dict[str, Any]]:
 @pytest.fixture
 def material() -> dict[str, Any]:
     """All that a report can show."""
-    return {
-        "title": "A demo",
-        "records": [*samples.records(), samples.retrieval(samples.neighbours())],
-        "role_table": samples.role_table(),
-        "timings": [{"step": "load", "seconds": 0.25}, {"step": "train", "seconds": 2.5}],
-        "notes": ["A small world."],
-    }
+    records = [*samples.records(), samples.retrieval(samples.neighbours())]
+    for run in records:
+        run["roles"] = run["roles"] and run["roles"] | {"table": samples.role_table()}
+    return {"title": "A demo", "records": records, "notes": ["A small world."]}

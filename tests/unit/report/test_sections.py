@@ -106,6 +106,15 @@ def test_few_shot_by_hand() -> None:
     )
 
 
+def test_the_page_of_few_shot_runs_begins_with_the_most_shots() -> None:
+    records = [few("tools", "zero-shot", 0, 0.5), few("tools", "dear", 1, 0.9), few("tools", "dear", 4, 0.6)]
+    assert "dear: accuracy with 4 shots 60.0%, 10.0 points above zero-shot (50.0%)." in report_html(
+        title="", records=records
+    )
+    apart = [few("tools", "dear", 1, 0.4), few("toys", "dear", 2, 0.8)]
+    assert "Some runs of dear are missing" in report_html(title="", records=apart)
+
+
 def test_transfer_reads_the_class_feature_and_leaves_the_source_out_of_the_average() -> None:
     records = [
         moved("zero-shot", 0.5, {"toys": 0.2, "cars": 0.4}), moved("dear", 0.9, {"toys": 0.3, "cars": 0.6}),

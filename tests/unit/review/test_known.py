@@ -42,7 +42,9 @@ def fitted() -> KnownClasses:
 
 def test_evidence_is_the_bayes_factor_of_normal_densities(fitted: KnownClasses) -> None:
     points, used = features(len(LABELS), 1), LABELS != 1
-    shrinkage = Gaussians(points[used][:, None], torch.tensor([0, 0, 0, 1, 1, 2, 2, 2, 2, 1, 3, 3]), 4).shrinkage
+    shrinkage = Gaussians(
+        points[used][:, None], torch.tensor([0, 0, 0, 1, 1, 2, 2, 2, 2, 1, 3, 3]), 4
+    ).shrinkage
     assert fitted.classes.tolist() == KNOWN
     others = features(3, 2)
     for image, found in zip(others, fitted.evidence(others), strict=True):

@@ -127,11 +127,21 @@ def image_hashes(images: Images, indices: Iterable[int] | None = None) -> list[b
     if not isinstance(images, LoadedImages):
         return []
     content = images.content
-    return in_parallel(
-        lambda index: hashlib.blake2b(content(index), digest_size=HASH_BYTES).digest(),
-        numbers.tolist(),
-        images.threads,
-    )
+    return in_parallel(lambda index: _hash(content(index)), numbers.tolist(), images.threads)
+
+
+def file_hash(path: Path) -> bytes:
+    """The same of one image file."""
+    return _hash(read_image(path))
+
+
+def split_hashes(hashes: bytes) -> set[bytes]:
+    """The hashes of images, of which a bundle has all in one."""
+    return {hashes[start : start + HASH_BYTES] for start in range(0, len(hashes), HASH_BYTES)}
+
+
+def _hash(content: bytes) -> bytes:
+    return hashlib.blake2b(content, digest_size=HASH_BYTES).digest()
 
 
 def in_parallel(work: Callable[[Item], Result], items: Sequence[Item], threads: int) -> list[Result]:

@@ -43,6 +43,8 @@ ESCAPED = re.compile(r"^'(?=[=+\-@])")
 """The apostrophe before a name that a spreadsheet would take for a formula: `dear predict` writes it."""
 PROBABILITY, PREDICTED, CHECKED = "probability", "predicted", "checked"
 """Columns that `dear predict` writes beside class: rows as they were predicted are not labels."""
+SUGGESTED = "suggested"
+"""The column that `dear suggest` writes beside an empty label: rows that nobody labelled are left out."""
 RARE, TYPO = 2, 0.85
 """A class of so few images whose name is as like that of another is told: it may be mistyped."""
 WHOLE = re.compile(r"(\d{1,15})(?:\.0+)?", re.ASCII)
@@ -161,10 +163,11 @@ def _read_entries(table: Path, report: Report, notes: list[str]) -> list[Entry]:
         if not entries:
             raise DataError(
                 f"{table}: {told}, not labels. Correct the column class where it is wrong, and write yes in "
-                f"the column {CHECKED} where it is right."
+                f"the column {CHECKED} where it is right; beside {SUGGESTED}, fill in the column label."
             )
+        labelled = f"{uses['corrected']} are corrected, {uses['checked']} checked"
         notes.append(
-            f"{told}, and are left out: {uses['corrected']} are corrected, {uses['checked']} checked"
+            f"{told}, and are left out: {uses['given'] or labelled}{' have labels' * bool(uses['given'])}"
         )
     if not entries:
         raise DataError(f"{table} lists no images. It needs lines with {COLUMNS}.")
@@ -176,6 +179,8 @@ UNCHECKED = "unchecked"
 
 def _use_of(row: Any) -> str:
     """What the label of a row is: "given", or in a table of predictions corrected, checked or unchecked."""
+    if isinstance(row, dict) and SUGGESTED in row and not (row.get(column(LABELS, row)) or "").strip():
+        return UNCHECKED
     if not isinstance(row, dict) or not {PROBABILITY, PREDICTED} & row.keys():
         return "given"
     label, predicted, checked = (

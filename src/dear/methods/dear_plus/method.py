@@ -4,6 +4,7 @@ evidence by attribute for classes that have images, and a small correction of th
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from itertools import compress
 from types import MappingProxyType
 from typing import Any, Self
@@ -17,7 +18,8 @@ from dear.backbone.head_contributions import grouped_contributions
 from dear.errors import RoleTableError
 from dear.methods.base import ImageFeatures, Method, TrainingImages
 from dear.methods.dear_plus import DearPlusSettings
-from dear.methods.dear_plus.fitting import Examples, by_attribute, corrected, fit
+from dear.methods.dear_plus.fitting import LEAST_IMAGES, Examples, Fit, by_attribute, corrected, fit
+from dear.methods.dear_plus.unlabelled import fit_with_others
 from dear.methods.declaration import MethodSettings
 from dear.methods.shared import name_hashes, require_current_text, require_distinct, rows_by_name
 from dear.roles.table import HeadRole, RoleTable
@@ -161,9 +163,13 @@ class DearPlus(Method):
 
     def image_features(self, trunk: Float[Tensor, "batch token width"]) -> ImageFeatures:
         """f_cls and the f_a."""
+        return self.with_frozen(trunk)[:-1]
+
+    def with_frozen(self, trunk: Float[Tensor, "batch token width"]) -> ImageFeatures:
+        """f_cls, the f_a and f_0."""
         frozen, groups = self.readouts(trunk)
         f_cls = corrected(frozen, self.correction)
-        return torch.cat([f_cls.unsqueeze(0), by_attribute(groups, self.rest).to(f_cls)])
+        return torch.cat([f_cls[None], by_attribute(groups, self.rest).to(f_cls), frozen.to(f_cls)[None]])
 
     def text_features(self) -> Float[Tensor, "class embed"]:
         """The frozen text features."""
@@ -223,22 +229,48 @@ class DearPlus(Method):
     @torch.no_grad()
     def before_training(self, images: TrainingImages) -> None:
         """Compute everything from the test view and some random views of each image."""
+        examples, groups = self._examples(images)
+        self._take(fit(examples, groups, self._carried, self.settings))
+
+    @torch.no_grad()
+    def add_unlabelled(self, images: TrainingImages, others: TrainingImages) -> dict[str, float]:
+        """Let the test view of ``others`` take part in means, covariances and strengths. Nothing without two
+        labelled images of each class, one of which can be left out.
+        """
+        if int(torch.bincount(images.labels, minlength=len(self.classnames)).min()) < LEAST_IMAGES:
+            return {}
+        examples, groups = self._examples(images)
+        of_others = self._read(others.centre(), others)
+        frozen, of_attributes = (part.double() for part in of_others)
+        result, gain = fit_with_others(
+            self.fitted, examples, groups, (frozen, of_attributes), self._carried, self.settings
+        )
+        self._take(result)
+        return asdict(gain)
+
+    @property
+    def _carried(self) -> list[bool]:
+        return [name not in self.unowned for name in self.features[1:]]
+
+    def _examples(
+        self, images: TrainingImages
+    ) -> tuple[Examples, Float[Tensor, "item view attribute embed"]]:
         trunks = (images.centre(), *(images.random(number) for number in range(self.settings.views)))
         frozen, groups = (
             torch.stack(parts, dim=1).double()
             for parts in zip(*(self._read(trunk, images) for trunk in trunks), strict=True)
         )
-        text = float(self.clip.scale) * self.frozen_text.double()
-        carried = [name not in self.unowned for name in self.features[1:]]
-        result = fit(Examples(frozen, images.labels, text), groups, carried, self.settings)
+        return Examples(frozen, images.labels, float(self.clip.scale) * self.frozen_text.double()), groups
+
+    def _take(self, result: Fit) -> None:
+        self.fitted = result
         self._resize(int(result.with_evidence.sum()))
         self.trained.copy_(name_hashes(self.classnames)[result.with_evidence.cpu()])
         for name in ("correction", "means", "strengths", *SAVED):
             getattr(self, name).copy_(getattr(result, name))
-        self.left_out = result.left_out
 
     def left_out_scores(self) -> list[Float[Tensor, "item class"]]:
-        return self.left_out
+        return self.fitted.left_out
 
     def _read(
         self, trunk: Float[Tensor, "item token width"], images: TrainingImages

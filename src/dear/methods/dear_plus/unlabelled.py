@@ -4,7 +4,7 @@ expectation-maximisation, if that makes labelled images likelier that were left 
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import Any, Self
 
 import torch
 from jaxtyping import Float, Int
@@ -14,14 +14,11 @@ from torch.nn.functional import cross_entropy, one_hot
 from dear.methods.dear_plus import DearPlusSettings
 from dear.methods.dear_plus.fitting import (
     LEAST_BETA,
-    LEAST_IMAGES,
     Examples,
     Fit,
-    Scores,
     absent_classes,
     bayes_factors,
     by_attribute,
-    class_scores,
     corrected,
     number_in_class,
 )
@@ -37,7 +34,7 @@ ROUNDS = 6
 MOST_SHRUNK = 0.99
 """The prior of a covariance is worth at most 99 times as many images as there are."""
 FOLDS = 8
-"""Parts of each class's labelled images that are left out in turn, at most: all classes lose as much."""
+"""Parts of the labelled images that are left out in turn, those of a class in different ones."""
 
 
 @dataclass(frozen=True)
@@ -64,11 +61,13 @@ class Mixture:
     """Gaussians of the classes with a shared covariance, for each attribute.
 
     Attributes:
+        counts: How many images each class has, others by their shares.
         means: Of each class.
         whitening: W with C^-1 = W W'.
         freedom: The degrees of freedom of C, tr(C^-1 S / N) with S what it was before it was shrunk.
     """
 
+    counts: Float[Tensor, "class"]
     means: Float[Tensor, "attribute class embed"]
     whitening: Float[Tensor, "attribute embed embed"]
     freedom: Float[Tensor, "attribute"]
@@ -84,9 +83,10 @@ class Mixture:
         """
         views, others = readouts.labelled, readouts.others
         counts = one_hot(readouts.labels, shares.shape[1]).to(views) * kept[:, None]
-        of_class, images = (counts.sum(dim=0) + shares.sum(dim=0))[:, None], kept.sum() + shares.sum()
+        of_class, images = counts.sum(dim=0) + shares.sum(dim=0), kept.sum() + shares.sum()
         from_others = torch.einsum("uk,aud->akd", shares, others)
-        means = (torch.einsum("ik,aivd->akd", counts, views) / views.shape[2] + from_others) / of_class
+        sums = torch.einsum("ik,aivd->akd", counts, views) / views.shape[2] + from_others
+        means = sums / of_class[:, None]
         residuals = ((views - means[:, readouts.labels, None]) * kept.sqrt()[:, None, None]).flatten(1, 2)
         cross = means.mT @ from_others
         scatter = residuals.mT @ residuals / views.shape[2] - cross - cross.mT
@@ -97,7 +97,7 @@ class Mixture:
         factor = torch.linalg.cholesky((scatter + shrunk_to[:, None, None] * unit) / total[:, None, None])
         whitening = torch.linalg.solve_triangular(factor, unit.expand_as(factor), upper=False).mT
         freedom = views.shape[3] - shrunk_to / total * whitening.square().sum(dim=(1, 2))
-        return cls(means, whitening, freedom)
+        return cls(of_class, means, whitening, freedom)
 
     def distances(
         self, attribute: int, points: Float[Tensor, "item embed"], centres: Float[Tensor, "centre class"]
@@ -105,9 +105,14 @@ class Mixture:
         """The squared Mahalanobis distances of points to the classes and to weighted means of these."""
         whitening = self.whitening[attribute]
         whitened, means = points @ whitening, self.means[attribute] @ whitening
-        squared = (torch.cdist(whitened, to).square() for to in (means, centres @ means))
+        to_classes, to_centres = (torch.cdist(whitened, to).square() for to in (means, centres @ means))
         determinant = -whitening.diagonal().log().sum()
-        return Distances(*squared, self.freedom[attribute].expand(len(points)), determinant.expand(len(points)))
+        of_all = (part.expand(len(points)) for part in (self.freedom[attribute], determinant))
+        return Distances(to_classes, to_centres, *of_all)
+
+    def surplus(self, attribute: int) -> Float[Tensor, "class"]:
+        """By how much the log density of a class is too low on average, because of its mean of few images."""
+        return self.freedom[attribute] / self.counts / 2
 
     def evidence(
         self, points: Float[Tensor, "attribute item embed"], spread: float
@@ -124,14 +129,16 @@ def share_out(
     """The mixture of labelled images and of others with a weight, from that of labelled images alone: in each
     round an image is shared out to the classes by its probabilities, from names and evidence.
 
-    Each round raises the likelihood of features and labels with evidence to the power alpha, the same for all
-    attributes.
+    But for the surplus, each round raises the likelihood of features and labels with evidence to the power
+    alpha.
     """
     shares = torch.zeros_like(readouts.prior)
     mixture = Mixture.of(readouts, kept, shares)
-    alpha = ALONE / float(mixture.freedom.sum().sqrt())
+    alpha = ALONE / mixture.freedom.sum().sqrt()
     for _ in range(rounds if weight else 0):
-        scores = readouts.prior + alpha * mixture.evidence(readouts.others, 1.0).sum(dim=2)
+        evidence = mixture.evidence(readouts.others, 1.0)
+        evidence = evidence + torch.stack([mixture.surplus(at) for at in range(evidence.shape[2])], dim=1)
+        scores = readouts.prior + alpha * evidence.sum(dim=2)
         mixture = Mixture.of(readouts, kept, weight * scores.softmax(dim=1))
     return mixture
 
@@ -166,10 +173,10 @@ def fit_with_others(
     to these alone. That comes back if the others do not help: if the loss of labelled images that are left
     out falls by less than its standard error. Each class needs two labelled images.
     """
-    labels, classes = examples.labels, examples.classes
+    labels = examples.labels
     readouts, used = prepare(plain, examples, groups, others, carried, settings)
     base = _losses(plain.left_out[2], labels)
-    of_class = class_scores(examples, plain.penalty)
+    of_class = plain.class_scores
     tried = []
     for weight in WEIGHTS if len(used) else ():
         terms = [torch.zeros_like(part)[:, :, None].repeat(1, 1, 1 + len(carried)) for part in of_class]
@@ -184,8 +191,7 @@ def fit_with_others(
     if not tried:
         return plain, Gain(0.0, *[float(base.mean())] * 2, *[_accuracy(plain.left_out[2], labels)] * 2)
     losses, weight, strengths, terms, left_out = min(tried, key=lambda one: float(one[0].mean()))
-    gained = base - losses
-    helps = bool(gained.mean() > gained.std() / len(gained) ** 0.5)
+    helps = is_gain(base - losses)
     accuracies = (_accuracy(scores[2], labels) for scores in (plain.left_out, left_out))
     gain = Gain(weight * helps, float(base.mean()), float(losses.mean()), *accuracies)
     if not helps:
@@ -197,10 +203,8 @@ def fit_with_others(
     freedom[used] = mixture.freedom
     means[:, used] = ((mixture.means - centre[used][:, None]) @ mixture.whitening).movedim(1, 0)
     parts = strengths[0] * terms[2].std(dim=1).mean(dim=0)
-    changed = {"means": means, "centre": centre, "whitening": whitening, "freedom": freedom}
-    return replace(
-        plain, **changed, strengths=strengths, parts=parts / parts.sum(), left_out=left_out
-    ), gain
+    changed: dict[str, Any] = {"means": means, "centre": centre, "whitening": whitening, "freedom": freedom}
+    return replace(plain, **changed, strengths=strengths, parts=parts / parts.sum(), left_out=left_out), gain
 
 
 def prepare(
@@ -230,14 +234,18 @@ def prepare(
     return Readouts(features[used], labels, of_others, prior, *numbers), torch.tensor(used, dtype=torch.long)
 
 
-def left_out_evidence(readouts: Readouts, weight: float, spread: float) -> list[Float[Tensor, "item class used"]]:
+def left_out_evidence(
+    readouts: Readouts, weight: float, spread: float
+) -> list[Float[Tensor, "item class used"]]:
     """E of the first view of each labelled image, from a mixture without its fold, in each setting (see
-    `fitting.left_out_evidence`); the images without labels are shared out anew without it.
+    `fitting.left_out_evidence`); the images without labels are shared out anew without it. As classes with an
+    image less lose by it, what the class has with all images is made up for.
     """
     labels, classes = readouts.labels, readouts.prior.shape[1]
     known = ~absent_classes(classes, labels)
     centres = known / known.sum(dim=1, keepdim=True).clamp(min=1).to(readouts.prior)
-    fold = number_in_class(labels) % min(FOLDS, int(torch.bincount(labels).min()))
+    fold = (number_in_class(labels) + labels) % FOLDS
+    whole = share_out(readouts, readouts.prior.new_ones(len(labels)), weight)
     settings = [readouts.prior.new_zeros(len(labels), classes, len(readouts.labelled)) for _ in known]
     for number in fold.unique().tolist():
         rows = fold == number
@@ -245,8 +253,14 @@ def left_out_evidence(readouts: Readouts, weight: float, spread: float) -> list[
         for at, features in enumerate(readouts.labelled):
             distances = mixture.distances(at, features[rows, 0], centres)
             for setting, (factors, is_known) in enumerate(zip(settings, known, strict=True)):
-                factors[rows, :, at] = bayes_factors(distances, setting, spread) * is_known
+                lacking = mixture.surplus(at) - whole.surplus(at)
+                factors[rows, :, at] = (bayes_factors(distances, setting, spread) + lacking) * is_known
     return settings
+
+
+def is_gain(gains: Float[Tensor, "item"]) -> bool:
+    """True for a mean above its standard error."""
+    return bool(gains.mean() > gains.std() / len(gains) ** 0.5)
 
 
 def _losses(scores: Float[Tensor, "item class"], labels: Int[Tensor, "item"]) -> Float[Tensor, "item"]:

@@ -71,12 +71,8 @@ def figures(records: Sequence[Record], reference: str | None) -> list["Figure"]:
 
 def standing(records: Sequence[Record]) -> list[dict[str, dict[str, Cell]]]:
     """The accuracy of each method with the most shots, which the page begins with."""
-    *_, methods = few_shot_curves(runs_frame(checked(records))).values()
-    most = max(shots for curve in methods.values() for shots in curve)
-    return [
-        {
-            f"accuracy with {plural(most, 'shot')}": {
-                m: c[max(c)] for m, c in methods.items() if max(c) in (0, most)
-            }
-        }
-    ]
+    curves = few_shot_curves(runs_frame(checked(records)))
+    methods = curves.get(AVERAGE, {}) if len(curves) > 1 else next(iter(curves.values()))
+    most = max((shots for curve in methods.values() for shots in curve), default=0)
+    cells = {method: curve[max(curve)] for method, curve in methods.items() if max(curve) in (0, most)}
+    return [{f"accuracy with {plural(most, 'shot')}": cells}]

@@ -1,0 +1,76 @@
+"""Images without labels beside those that a method was trained on."""
+
+import warnings
+from typing import Any, Protocol, runtime_checkable
+
+import torch
+
+from dear.data.dataset import Dataset, Images
+from dear.data.fewshot import Subset, Unlabelled, draw_few
+from dear.data.images.memory import each_image
+from dear.data.images.photos import image_hashes
+from dear.data.loading import load_for_training
+from dear.data.settings import DataSettings
+from dear.data.sources.objects import listed_images
+from dear.errors import DataError, SettingsError, warn
+from dear.evaluation.trial import Trial
+from dear.methods.base import TrainingImages
+from dear.methods.registry import FIT_METHOD, method_class
+from dear.training.batches import training_images
+
+NAME = "unlabelled"
+
+
+def read_unlabelled(images: Any, dataset: Dataset, settings: DataSettings) -> Images:
+    """The images of a folder, at any depth, or in any form that `Predictor.predict` takes, without copies of
+    the data set's own. Unreadable ones are skipped, unless the settings say otherwise. Raises DataError if
+    none is left.
+    """
+    pictures = [*each_image(listed_images(images))]
+    if not pictures:
+        raise DataError("there are no images without labels.")
+    of_files = DataSettings(broken=settings.broken).skip_broken()
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*single class")
+        found = load_for_training(pictures, [NAME] * len(pictures), [NAME], of_files).train
+    parts = (part for part in (dataset.train, dataset.val, dataset.test) if part is not None)
+    known = {digest for part in parts for digest in image_hashes(part)}
+    is_new = [digest not in known for digest in image_hashes(found)]
+    if not all(is_new):
+        warn(f"{len(is_new) - sum(is_new)} of {len(is_new)} images without labels are in the data set too")
+    if not any(is_new):
+        raise DataError("all images without labels are in the data set too: there is nothing to add.")
+    return Unlabelled(Subset(found, torch.tensor(is_new).nonzero().flatten()))
+
+
+@runtime_checkable
+class TakesUnlabelled(Protocol):
+    """A method that can also learn from images without labels."""
+
+    def add_unlabelled(self, images: TrainingImages, others: TrainingImages) -> dict[str, float]:
+        """After ``before_training`` with ``images``: learn from others too, without their labels, if labelled
+        images that are left out gain by it; `left_out_scores` are with them then. Returns the weight of one
+        beside a labelled image (0 if they are not used), and the mean loss and accuracy of left-out images
+        before and after; nothing if there are too few labelled images.
+        """
+
+
+def require_taken(method: str) -> None:
+    """Raise SettingsError for a method that learns from labelled images alone."""
+    if not hasattr(method_class(method), "add_unlabelled"):
+        raise SettingsError(f"{method} learns from labelled images alone: only {FIT_METHOD} takes others.")
+
+
+def add_unlabelled(trial: Trial, others: Images) -> dict[str, Any]:
+    """Let the method of a trial, which is trained, learn from other images too, if images that are left out
+    gain by it; what a bundle says of that.
+    """
+    dataset, run = trial.source, trial.run
+    if not isinstance(method := trial.method, TakesUnlabelled):
+        return {"images": len(others)}
+    picked = draw_few(dataset, run.shots, run.seed, range(len(dataset.classnames)))[1]
+    labelled, unlabelled = (
+        training_images(method, images, run.training, run.seed, trial.context.cache)
+        for images in (picked, others)
+    )
+    return {"images": len(others), **method.add_unlabelled(labelled, unlabelled)}
