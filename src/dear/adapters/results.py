@@ -136,7 +136,7 @@ def write_suggestions(out: Path | str, suggestions: Iterable[Suggestion]) -> Pat
         rows = csv.writer(text, lineterminator="\n")
         rows.writerow(["file", LABELS[0], SUGGESTED, "margin"])
         for one in suggestions:
-            rows.writerow([_csv_path(one.image, out), "", csv_text(one.suggested), f"{one.margin:.4f}"])
+            rows.writerow([csv_path(one.image, out), "", csv_text(one.suggested), f"{one.margin:.4f}"])
         text.detach()
     return out
 

@@ -29,7 +29,7 @@ def read_unlabelled(images: Any, dataset: Dataset, settings: DataSettings) -> Im
     pictures = [*each_image(listed_images(images))]
     if not pictures:
         raise DataError("there are no images without labels.")
-    of_files = DataSettings(threads=settings.threads, broken=settings.broken).skip_broken()
+    of_files = DataSettings(broken=settings.broken).skip_broken()
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*single class")
         found = load_for_training(pictures, [NAME] * len(pictures), [NAME], of_files).train

@@ -4,7 +4,7 @@ expectation-maximisation, if that makes labelled images likelier that were left 
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import Any, Self
 
 import torch
 from jaxtyping import Float, Int
@@ -86,9 +86,8 @@ class Mixture:
         counts = one_hot(readouts.labels, shares.shape[1]).to(views) * kept[:, None]
         of_class, images = counts.sum(dim=0) + shares.sum(dim=0), kept.sum() + shares.sum()
         from_others = torch.einsum("uk,aud->akd", shares, others)
-        means = (torch.einsum("ik,aivd->akd", counts, views) / views.shape[2] + from_others) / of_class[
-            :, None
-        ]
+        sums = torch.einsum("ik,aivd->akd", counts, views) / views.shape[2] + from_others
+        means = sums / of_class[:, None]
         residuals = ((views - means[:, readouts.labels, None]) * kept.sqrt()[:, None, None]).flatten(1, 2)
         cross = means.mT @ from_others
         scatter = residuals.mT @ residuals / views.shape[2] - cross - cross.mT
@@ -107,11 +106,10 @@ class Mixture:
         """The squared Mahalanobis distances of points to the classes and to weighted means of these."""
         whitening = self.whitening[attribute]
         whitened, means = points @ whitening, self.means[attribute] @ whitening
-        squared = (torch.cdist(whitened, to).square() for to in (means, centres @ means))
+        to_classes, to_centres = (torch.cdist(whitened, to).square() for to in (means, centres @ means))
         determinant = -whitening.diagonal().log().sum()
-        return Distances(
-            *squared, self.freedom[attribute].expand(len(points)), determinant.expand(len(points))
-        )
+        of_all = (part.expand(len(points)) for part in (self.freedom[attribute], determinant))
+        return Distances(to_classes, to_centres, *of_all)
 
     def surplus(self, attribute: int) -> Float[Tensor, "class"]:
         """By how much the log density of a class is too low on average, because of its mean of few images."""
@@ -132,12 +130,12 @@ def share_out(
     """The mixture of labelled images and of others with a weight, from that of labelled images alone: in each
     round an image is shared out to the classes by its probabilities, from names and evidence.
 
-    Each round raises the likelihood of features and labels with evidence to the power alpha, the same for all
-    attributes.
+    But for the surplus, each round raises the likelihood of features and labels with evidence to the power
+    alpha.
     """
     shares = torch.zeros_like(readouts.prior)
     mixture = Mixture.of(readouts, kept, shares)
-    alpha = ALONE / float(mixture.freedom.sum().sqrt())
+    alpha = ALONE / mixture.freedom.sum().sqrt()
     for _ in range(rounds if weight else 0):
         evidence = mixture.evidence(readouts.others, 1.0)
         evidence = evidence + torch.stack([mixture.surplus(at) for at in range(evidence.shape[2])], dim=1)
@@ -207,7 +205,7 @@ def fit_with_others(
     freedom[used] = mixture.freedom
     means[:, used] = ((mixture.means - centre[used][:, None]) @ mixture.whitening).movedim(1, 0)
     parts = strengths[0] * terms[2].std(dim=1).mean(dim=0)
-    changed = {"means": means, "centre": centre, "whitening": whitening, "freedom": freedom}
+    changed: dict[str, Any] = {"means": means, "centre": centre, "whitening": whitening, "freedom": freedom}
     return replace(plain, **changed, strengths=strengths, parts=parts / parts.sum(), left_out=left_out), gain
 
 

@@ -1,0 +1,50 @@
+"""Which images to label next, and the file of them."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from PIL import Image
+from torch.nn.functional import normalize
+
+from dear.adapters.results import Suggestion, write_suggestions
+from dear.data.loading import load_dataset
+from dear.data.settings import DataSettings
+from dear.errors import DataError
+from dear.review.suggest import choose_next, find_limit, margins
+
+
+def test_the_least_sure_come_first_and_no_two_are_alike() -> None:
+    angles = torch.tensor([0.0, 2.0, 40.0, 90.0, 140.0]).deg2rad()
+    features = torch.stack([angles.cos(), angles.sin()], dim=1)
+    probabilities = torch.tensor([[0.5, 0.5], [0.52, 0.48], [0.1, 0.9], [0.4, 0.6], [0.3, 0.7]])
+    assert margins(probabilities).tolist() == pytest.approx([0, 0.04, 0.8, 0.2, 0.4])
+    # The nearest are 2, 2, 38, 50 and 50 degrees away.
+    assert find_limit(features) == pytest.approx(float(torch.tensor(38.0).deg2rad().cos()), abs=1e-6)
+    assert choose_next(probabilities, features, 3).tolist() == [0, 3, 4]  # 1 is like 0
+    assert choose_next(probabilities, features, 9).tolist() == [0, 3, 4, 2, 1]
+
+
+def test_a_single_class_has_no_second() -> None:
+    features = normalize(torch.rand(3, 4, generator=torch.Generator().manual_seed(1)), dim=1)
+    assert len(choose_next(torch.ones(3, 1), features, 2)) == 2
+
+
+def test_labels_that_were_filled_in_are_read(tmp_path: Path) -> None:
+    images = [tmp_path / f"{number}.png" for number in range(4)]
+    for image in images:
+        Image.new("RGB", (8, 8), "red").save(image)
+    suggestions = [Suggestion(str(image), "cup", 0.25 * number) for number, image in enumerate(images)]
+    table = write_suggestions(tmp_path / "next.csv", suggestions)
+    with pytest.raises(DataError, match="label"):
+        load_dataset(table)
+    lines = table.read_text(encoding="utf-8-sig").splitlines()
+    assert lines[0] == "file,label,suggested,margin"
+    assert lines[2].endswith(",,cup,0.2500")
+    same = [line.replace(",,cup", ",cup,cup") for line in lines[1:3]]
+    table.write_text(
+        "\n".join([lines[0], *same, lines[3].replace(",,", ",tree,"), lines[4]]), encoding="utf-8"
+    )
+    dataset = load_dataset(table, DataSettings(test_share=0))
+    assert dataset.classnames == ("cup", "tree")
+    assert dataset.train.labels.tolist() == [0, 0, 1]
