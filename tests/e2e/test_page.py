@@ -214,6 +214,7 @@ def test_several_pictures_become_a_table(
             "probability",
             "class_2",
             "probability_2",
+            "none_of_these",
             "predicted",
             "checked",
             "error",
@@ -222,8 +223,8 @@ def test_several_pictures_become_a_table(
         files_in_csv = [row[0] for row in rows[1:]]
         assert files_in_csv[:2] == ["'" + NAMES[0], NAMES[1]]
         assert files_in_csv[4:7] == ["'" + NAMES[2], "plain.png", "photo  gnp.exe"]
-        assert [row[1] for row in rows[1:] if not row[7]] == [best.name for best in wanted]
-        assert [row[3] for row in rows[1:] if not row[7]] == [other.top[1].name for other in predictions]
+        assert [row[1] for row in rows[1:] if not row[8]] == [best.name for best in wanted]
+        assert [row[3] for row in rows[1:] if not row[8]] == [other.top[1].name for other in predictions]
         assert rows[3][:5] == ["words.jpg", "", "", "", ""]
         assert rows[-1][0] == "17.png (2)"
         assert float(rows[1][2]) == pytest.approx(wanted[0].probability, abs=1e-6)

@@ -37,8 +37,8 @@ def review_data(
     device: str = "auto",
     progress: Progress | None = None,
 ) -> tuple[Review, tuple[Issue, ...]]:
-    """Review all images of a data set, those for testing too, and write review.html and review.csv into
-    ``out`` if that is not None. The arguments are those of `dear.fit`. Raises as `dear.fit`.
+    """Review all images of a data set but those of a test split of its own, and write review.html and
+    review.csv into ``out`` if that is not None. The arguments are those of `dear.fit`. Raises as `dear.fit`.
     """
     settings = dataset or DataSettings()
     if settings.test_share == DataSettings.test_share:  # not asked for

@@ -149,7 +149,7 @@ def render(result: dict[str, Any], console: PrintableConsole) -> None:
         else "Not tested: no image was left for testing.",
         *(f"  {line}" for line in verdict),
         f"bundle: {out}",
-        *describe_issues(result["review"], result["judged_labels"], str(out / REVIEW_PAGE)),
+        *describe_issues(result.get("review"), result.get("judged_labels", 0), str(out / REVIEW_PAGE)),
         "next:",
         *(f"  {words:{max(map(len, steps))}}  {purpose}" for words, purpose in steps.items()),
     )

@@ -64,8 +64,7 @@ class TrainingImages:
 class Method(nn.Module):
     """Base of all methods.
 
-    A method's `Declaration` describes it before it is built; a built method
-    has these attributes. It is in torch's training mode during the steps of training only.
+    A method's `Declaration` describes it before it is built. It is in training mode during steps only.
 
     Attributes:
         name: Name of the method on the command line and in records.
@@ -78,14 +77,12 @@ class Method(nn.Module):
         open_vocabulary: Whether it can score classes other than the first ones set; if not, they are
             refused. Where no settings enable it, its declaration says so too.
         novel_decoupled: Whether its authors score novel classes and data sets by the class feature alone.
-        uses_frozen_image: Whether its loss uses the image features of a frozen model as a regularisation
-            target.
+        uses_frozen_image: Whether its loss uses the image features of a frozen model as a target.
         target: The input of these features: the "trunk" outputs of the views (`frozen_image`), the pixels of
             each "view", or the "whole" image, resized to a square (both `target_features`).
         views_per_image: Number of random views of each image in a step.
         text_depends_on_image: Whether its text features are computed for each image.
-        cosine_scores: Whether its scores are weighted means of cosines of image and text features, over a
-            temperature.
+        cosine_scores: Whether its scores are weighted means of cosines of features, over a temperature.
         several_backwards: Whether its ``backward`` runs more than one backward pass per step.
         takes_steps: Whether it is trained in steps; if not, ``before_training`` does everything.
         text_chunk: Number of prompts in the text span at a time, to save memory; 0 for all.
@@ -256,8 +253,7 @@ class Method(nn.Module):
 
     def with_frozen(self, trunk: Float[Tensor, "batch token width"]) -> ImageFeatures:
         """``image_features``, and after them the frozen CLIP's class feature."""
-        image = self.image_features(trunk)
-        return torch.cat([image, self.frozen_image(trunk).to(image)[None]])
+        return torch.cat([self.image_features(trunk), self.frozen_image(trunk)[None]])
 
     def text_features(self) -> Float[Tensor, "class embed"]:
         """Unit text features of the classes, without the part of prompts that depends on the image; the

@@ -209,7 +209,8 @@ def test_an_interrupted_fit_goes_on(roles: Path, tmp_path: Path) -> None:
         name: x.tolist() for name, x in whole.tensors.items()
     }
     assert not (out / UNFINISHED).exists()
-    assert sorted(path.name for path in out.iterdir()) == ["README.md", "adapter.safetensors", "config.json"]
+    files = ["README.md", "adapter.safetensors", "config.json", "review.csv", "review.html"]
+    assert sorted(path.name for path in out.iterdir()) == files
     checkpoint.parent.mkdir()
     # A damaged state is set aside, and the training starts over.
     checkpoint.write_bytes(b"cut")

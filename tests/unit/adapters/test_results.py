@@ -21,7 +21,7 @@ from tests.unit.data.photos import picture
 DOG = Candidate("dog", 0.75, 3.0, {"class": 3.0})
 CAT = Candidate("=cat", 0.25, 1.5, {"class": 1.5})
 BAD = Unreadable("bad.jpg", "cannot read bad.jpg")
-FOUND = [BAD, Prediction("a, b.png", (DOG, CAT)), Prediction("c\udcff.png", (CAT, DOG))]
+FOUND = [BAD, Prediction("a, b.png", (DOG, CAT)), Prediction("c\udcff.png", (CAT, DOG), none_of_these=True)]
 
 
 def test_one_row_an_image(tmp_path: Path) -> None:
@@ -29,17 +29,11 @@ def test_one_row_an_image(tmp_path: Path) -> None:
     assert (written.images, written.unreadable, written.partly) == (2, [BAD], True)
     text = (tmp_path / "p.csv").read_text("utf-8-sig", errors="surrogateescape")
     rows = [*csv.reader(text.splitlines())]
-    assert rows[0] == ["file", "class", "probability", "class_2", "probability_2", "predicted", "checked"]
-    assert rows[1] == [
-        "a, b.png",
-        "dog",
-        "0.75",
-        "'=cat",
-        "0.25",
-        "dog",
-        "",
-    ]  # no spreadsheet takes it for a formula
-    assert rows[2] == ["c\udcff.png", "'=cat", "0.25", "dog", "0.75", "'=cat", ""]
+    names = ["file", "class", "probability", "class_2", "probability_2"]
+    assert rows[0] == [*names, "none_of_these", "predicted", "checked"]
+    # No spreadsheet takes it for a formula.
+    assert rows[1] == ["a, b.png", "dog", "0.75", "'=cat", "0.25", "", "dog", ""]
+    assert rows[2] == ["c\udcff.png", "'=cat", "0.25", "dog", "0.75", "yes", "'=cat", ""]
     assert len(rows) == 3
 
 

@@ -10,10 +10,10 @@ from torch.nn.functional import normalize
 
 from dear.methods.dear_plus.gaussian import Gaussians
 from dear.review import known
-from dear.review.known import KnownClasses, fit_known_classes
+from dear.review.known import KNOWN, KnownClasses, fit_known_classes
 
 LABELS = torch.tensor([0, 0, 0, 2, 2, 3, 3, 3, 3, 1, 2, 5, 5])
-CLASSES, EMBED, KNOWN = 7, 5, [0, 2, 3, 5]  # class 1 has one image, classes 4 and 6 have none
+CLASSES, EMBED, NUMBERS = 7, 5, [0, 2, 3, 5]  # class 1 has one image, classes 4 and 6 have none
 
 
 def features(count: int, seed: int) -> Tensor:
@@ -23,8 +23,8 @@ def features(count: int, seed: int) -> Tensor:
 
 def slow_evidence(points: Tensor, labels: Tensor, image: Tensor, shrinkage: float) -> list[float]:
     """Of one image for each known class, by log densities under Gaussians of these points."""
-    means = torch.stack([points[labels == label].mean(dim=0) for label in KNOWN])
-    around = points - means[[KNOWN.index(int(label)) for label in labels]]
+    means = torch.stack([points[labels == label].mean(dim=0) for label in NUMBERS])
+    around = points - means[[NUMBERS.index(int(label)) for label in labels]]
     scatter = around.T @ around / len(points)
     covariance = (1 - shrinkage) * scatter + shrinkage * scatter.trace() / EMBED * torch.eye(EMBED).double()
     freedom = (1 - shrinkage) * float((torch.linalg.inv(covariance) @ scatter).trace())
@@ -45,7 +45,7 @@ def test_evidence_is_the_bayes_factor_of_normal_densities(fitted: KnownClasses) 
     shrinkage = Gaussians(
         points[used][:, None], torch.tensor([0, 0, 0, 1, 1, 2, 2, 2, 2, 1, 3, 3]), 4
     ).shrinkage
-    assert fitted.classes.tolist() == KNOWN
+    assert fitted.classes.tolist() == NUMBERS
     others = features(3, 2)
     for image, found in zip(others, fitted.evidence(others), strict=True):
         expected = slow_evidence(points[used], LABELS[used], image, shrinkage)
@@ -55,9 +55,9 @@ def test_evidence_is_the_bayes_factor_of_normal_densities(fitted: KnownClasses) 
 def test_left_out_evidence_is_that_of_fits_without_each_image(fitted: KnownClasses) -> None:
     """With half of what an image's class lacks without it made up for."""
     points, used = features(len(LABELS), 1)[LABELS != 1], LABELS[LABELS != 1]
-    columns = torch.tensor([KNOWN.index(int(label)) for label in used])
-    gaussians = Gaussians(points[:, None], columns, len(KNOWN))
-    own = gaussians.left_out(torch.zeros(0, len(KNOWN))).to_classes.gather(1, columns[:, None]).mean()
+    columns = torch.tensor([NUMBERS.index(int(label)) for label in used])
+    gaussians = Gaussians(points[:, None], columns, len(NUMBERS))
+    own = gaussians.left_out(torch.zeros(0, len(NUMBERS))).to_classes.gather(1, columns[:, None]).mean()
     largest = []
     for item, column in enumerate(columns.tolist()):
         others = torch.arange(len(used)) != item
@@ -86,7 +86,7 @@ def test_single_images_leave_nothing_out() -> None:
 
 
 def test_tensors_hold_all_of_it(fitted: KnownClasses) -> None:
-    again = KnownClasses.of(fitted.tensors())
+    again = KnownClasses.of({KNOWN + name: tensor for name, tensor in fitted.tensors().items()}, CLASSES)
     others = features(3, 2)
     torch.testing.assert_close(again.evidence(others), fitted.evidence(others), rtol=0, atol=0)
     assert again.limit(0.3) == fitted.limit(0.3)

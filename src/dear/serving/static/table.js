@@ -123,7 +123,7 @@ export class PictureTable {
       failed.length ? failed[failed.length - 1].after(row.line) : this.part("rows").prepend(row.line);
     }
     row.line.classList.toggle("failed", Boolean(result.error));
-    row.label.textContent = result.error || result.top[0].name;
+    row.label.textContent = result.error || result.top[0].name + (result.none_of_these ? " (looks like none of these)" : "");
     row.label.colSpan = result.error ? 2 : 1;
     row.probability.hidden = Boolean(result.error);
     row.probability.textContent = result.error ? "" : percent(result.top[0].probability);
@@ -147,8 +147,8 @@ export class PictureTable {
 
   download() {
     const cells = ({ top }) => [0, 1].flatMap((rank) => top?.[rank] ? [top[rank].name, top[rank].probability.toFixed(6)] : ["", ""]);
-    const rows = this.rows.filter((row) => row.result).map(({ title, result }) => [title, ...cells(result), result.top?.[0]?.name || "", "", result.error || ""]);
-    const header = ["file", "class", "probability", "class_2", "probability_2", "predicted", "checked", "error"];
+    const rows = this.rows.filter((row) => row.result).map(({ title, result }) => [title, ...cells(result), result.none_of_these ? "yes" : "", result.top?.[0]?.name || "", "", result.error || ""]);
+    const header = ["file", "class", "probability", "class_2", "probability_2", "none_of_these", "predicted", "checked", "error"];
     // The mark at the beginning tells spreadsheets that it is UTF-8.
     const url = URL.createObjectURL(new Blob(["\ufeff" + csv([header, ...rows])], { type: "text/csv" }));
     this.el("a", { href: url, download: "predictions.csv" }).click();

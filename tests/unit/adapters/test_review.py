@@ -1,0 +1,158 @@
+"""The review of a fit, and images of none of the classes: folders with a flipped label and strangers."""
+
+import csv
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from safetensors.torch import load_file
+
+from dear.adapters.bundle import Bundle
+from dear.adapters.bundle_config import ADAPTER
+from dear.adapters.export import export
+from dear.adapters.fit import fit
+from dear.adapters.label_issues import find_label_issues
+from dear.adapters.predictor import Predictor
+from dear.adapters.results import write_predictions
+from dear.adapters.scoring import evaluate_bundle, measure_others
+from dear.backbone.clip import Clip
+from dear.data.loading import load_dataset
+from dear.errors import BundleError, SettingsError
+from dear.methods.coop import CoOpSettings
+from dear.review.known import KnownClasses
+from dear.training.settings import TrainOptions
+from tests.unit.training.world import role_table
+
+COLORS = {"red": (220, 30, 30), "green": (30, 200, 30), "blue": (30, 30, 220)}
+EACH = 14
+
+
+def save(path: Path, color: tuple[int, ...], number: int) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    noise = np.random.default_rng(number).integers(-25, 26, (24, 24, 3))
+    Image.fromarray((np.array(color) + noise).clip(0, 255).astype(np.uint8)).save(path)
+
+
+@pytest.fixture
+def photos(tmp_path: Path, small_clip: Clip, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Three classes by color; red/5.png is a blue one."""
+    for module in ("fit", "bundle"):
+        monkeypatch.setattr(f"dear.adapters.{module}.load_clip", lambda *_args, **_options: small_clip)
+    monkeypatch.setattr("dear.adapters.fit.find_weights", lambda *_args: None)
+    for place, (name, color) in enumerate(COLORS.items()):
+        for number in range(EACH):
+            flipped = (name, number) == ("red", 5)
+            save(
+                tmp_path / "photos" / "train" / name / f"{number}.png",
+                COLORS["blue"] if flipped else color,
+                100 * place + number,
+            )
+            save(tmp_path / "photos" / "test" / name / f"{number}.png", color, 1000 + 100 * place + number)
+    return tmp_path / "photos"
+
+
+@pytest.mark.parametrize(
+    ("method", "settings"), [("dear+", None), ("linear-probe", None), ("coop", CoOpSettings(tokens=4))]
+)
+def test_a_flipped_label_is_found_and_its_correction_goes_into_the_next_fit(
+    method: str, settings: CoOpSettings | None, photos: Path, tmp_path: Path
+) -> None:
+    options: dict[str, Any] = {
+        "method": method,
+        "settings": settings,
+        "train": TrainOptions(epochs=2),
+        "verbose": False,
+    }
+    bundle = fit(photos, tmp_path / "bundle", **options)
+    assert bundle.review is not None
+    [issue] = bundle.review
+    assert (Path(issue.image), issue.label, issue.suggested) == (photos / "train/red/5.png", "red", "blue")
+    assert "1 of 42 labels looks wrong" in bundle.verdict
+    table = tmp_path / "bundle" / "review.csv"
+    rows = [*csv.DictReader(table.read_text(encoding="utf-8-sig").splitlines())]
+    assert [(row["label"], row["suggested"], row["predicted"]) for row in rows] == [("red", "blue", "red")]
+    assert "5.png" in (tmp_path / "bundle" / "review.html").read_text()
+    table.write_text(table.read_text(encoding="utf-8-sig").replace(",red,blue,", ",blue,blue,"))
+    corrected = load_dataset([str(photos), str(table)])
+    assert corrected.train.labels.bincount().tolist() == [15, 14, 13]  # blue, green, red
+    assert fit(photos, tmp_path / "bundle", review=False, overwrite=True, **options).review is None
+
+
+def test_labels_in_the_form_of_cleanlab(photos: Path) -> None:
+    found = find_label_issues(photos, method="dear+")
+    assert len(found) == 3 * EACH  # without those of the test split
+    [worst] = found[found.is_label_issue].itertuples()
+    assert (worst.given_label, worst.predicted_label) == ("red", "blue")
+    assert worst.label_score == found.label_score.min() < 0.5
+    assert (found.given_label == found.predicted_label)[~found.is_label_issue].all()
+
+
+@pytest.mark.parametrize("method", ["dear+", "linear-probe", "dear"])
+def test_images_of_other_kinds_are_none_of_these(
+    method: str, photos: Path, tmp_path: Path, small_clip: Clip
+) -> None:
+    """Also from the folder, in a table, and as measured; for a class by name alone nothing is refused."""
+    role_table(small_clip).save(tmp_path / "roles.json")
+    roles = tmp_path / "roles.json" if method == "dear" else None
+    bundle = fit(photos, tmp_path / "bundle", method=method, roles=roles, review=False, verbose=False)
+    assert bundle.metrics["refused"] < 0.3
+    for number in range(5):
+        save(tmp_path / "others" / f"{number}.png", (250, 240, 30), number)
+    others = sorted((tmp_path / "others").iterdir())
+    predictor = Predictor(Bundle.from_pretrained(tmp_path / "bundle"))
+    assert predictor.none_of_these(others).all()
+    assert predictor.predict(others[0]).none_of_these
+    assert measure_others(predictor, tmp_path / "others") == 0
+    scores = evaluate_bundle(predictor, load_dataset(photos))
+    tests = sorted((photos / "test").rglob("*.png"))
+    assert scores.refused == pytest.approx(predictor.none_of_these(tests).mean())
+    write_predictions(tmp_path / "found.csv", predictor.predict_each([tests[0], others[0]], 1))
+    rows = csv.DictReader((tmp_path / "found.csv").read_text(encoding="utf-8-sig").splitlines())
+    assert [row["none_of_these"] for row in rows] == ["", "yes"]
+    if predictor.method.open_vocabulary:
+        assert not predictor.none_of_these(others, ["house", "tree"]).any()
+    assert not Predictor(bundle, refuse=0).none_of_these(others).any()
+    strict = Predictor(bundle, refuse=0.5).none_of_these(tests).mean()
+    assert strict > predictor.none_of_these(tests).mean()
+
+
+def test_the_export_says_the_same(photos: Path, tmp_path: Path) -> None:
+    predictor = Predictor(fit(photos, method="dear+", review=False, verbose=False), "cpu")
+    done = export(predictor, tmp_path / "model.pt2", form="torch-export", with_classes=True)
+    assert done.outputs == ("logits", "probabilities", "none_of_these")
+    save(tmp_path / "other.png", (250, 240, 30), 1)
+    tests = [*sorted((photos / "test").rglob("*.png"))[::9], tmp_path / "other.png"]
+    pixels = torch.stack([predictor.preprocess(path) for path in tests])
+    found = torch.export.load(tmp_path / "model.pt2").module()(pixels)[2]
+    assert found.tolist() == predictor.none_of_these(tests).tolist()
+    assert found[-1]
+
+
+def test_nothing_is_refused_with_few_images_or_if_not_asked(photos: Path) -> None:
+    few = fit(photos, method="dear+", shots=3, verbose=False)  # 9 images: 5% of them is none
+    assert "refused" not in few.metrics
+    with pytest.raises(SettingsError, match="refuse"):
+        Predictor(few, refuse=0.01)
+    assert fit(photos, method="dear+", refuse=0, verbose=False).known is None
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda known: replace(known, means=known.means[1:]),
+        lambda known: replace(known, centre=known.centre * torch.nan),
+        lambda known: replace(known, classes=known.classes + 7),
+        lambda known: replace(known, left_out=known.left_out[:0]),
+    ],
+)
+def test_known_classes_that_do_not_fit_are_refused(change: object, photos: Path, tmp_path: Path) -> None:
+    bundle = fit(photos, method="dear+", review=False, verbose=False)
+    assert isinstance(bundle.known, KnownClasses)
+    replace(bundle, known=change(bundle.known)).save_pretrained(tmp_path / "bundle")  # type: ignore[operator]
+    assert "known.means" in load_file(tmp_path / "bundle" / ADAPTER)
+    with pytest.raises(BundleError, match="known"):
+        Bundle.from_pretrained(tmp_path / "bundle")
