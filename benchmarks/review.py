@@ -31,8 +31,9 @@ from dear.evaluation.run_context import RunContext
 from dear.evaluation.trial import Trial
 from dear.methods.dear_plus import DearPlusSettings
 from dear.methods.dear_plus.fitting import Examples, fit
-from dear.review.known import SHARE, fit_known_classes
+from dear.review.known import fit_known_classes
 from dear.review.labels import score_labels
+from dear.review.rows import SHARE
 from dear.roles.packaged import find_role_table
 from dear.training.batches import training_images
 from dear.training.seeding import generator

@@ -56,7 +56,6 @@ PROTOCOLS_ALLOWED = {
     "cli/run.py": "the ablations are in base-to-novel",
     "evaluation/recipe.py": "the ablations are in base-to-novel",
     "evaluation/runs.py": "what run_all runs if no protocol is named",
-    "report/base_to_novel.py": "the name of a table",
 }
 PROTOCOL_NAMES = Names(
     frozenset(PROTOCOLS),

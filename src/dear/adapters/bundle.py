@@ -26,6 +26,7 @@ from dear.adapters.bundle_config import (
     Training,
     check_writable,
     config_hash,
+    download_bundle,
     is_hub_id,
     model_card,
     read_config,
@@ -40,13 +41,14 @@ from dear.data.images.photos import HASH_BYTES
 from dear.data.settings import checked_templates
 from dear.data.sources.listing import require_distinct
 from dear.errors import BundleError, DataError, DearError, first_line, listing, plural, printable
-from dear.limits import LimitError
 from dear.methods.base import Method
 from dear.methods.declaration import MethodSettings
 from dear.methods.registry import METHODS, build_method, known_method
 from dear.reading.files import ReadingError, expanded
 from dear.reading.tensors import read_tensors
-from dear.reading.typed import Range, typed
+from dear.reading.typed import Range, Share, typed
+from dear.review.known import KNOWN, KnownClasses
+from dear.review.rows import SHARE, Issue, describe_issues
 from dear.roles.table import RoleTable
 from dear.training.seeding import generator
 from dear.writing import output_folder
@@ -77,6 +79,7 @@ class Config(TypedDict):
     training: Training
     roles: dict[str, Any] | None
     image_hashes: NotRequired[str]
+    refuse: NotRequired[Share]
 
 
 @dataclass(frozen=True, repr=False)
@@ -99,7 +102,10 @@ class Bundle:
         training: What it was trained on and how, as plain values.
         image_hashes: Those of the images that it was fitted on (`dear.data.images.photos`), sorted, in one;
             empty if unknown.
+        known, refuse: What tells images of no known class, and how many others it may refuse (`fit`).
         source: The folder that it was read from; "" for one that was made here.
+        review: Training labels that look wrong, and pictures that are there twice; None if it was read from a
+            folder, where review.csv has it.
     """
 
     method: str
@@ -116,7 +122,10 @@ class Bundle:
     metrics: Mapping[str, Any] = field(default_factory=dict)
     training: Mapping[str, Any] = field(default_factory=dict)
     image_hashes: bytes = field(default=b"", repr=False)
+    known: KnownClasses | None = field(default=None, repr=False)
+    refuse: float = SHARE
     source: str = field(default="", compare=False)
+    review: tuple[Issue, ...] | None = field(default=None, compare=False, repr=False)
 
     @property
     def title(self) -> str:
@@ -142,7 +151,8 @@ class Bundle:
         tested = ["Not tested: no image was left for testing."]
         if self.findings:
             tested = [f"On {plural(self.training['test_images'], 'test image')}:", *self.findings]
-        return "\n".join(["\n  ".join(tested), *describe_choice(self.method, self.training)])
+        review = describe_issues(self.review, self.training.get("judged_labels", 0))
+        return "\n".join(["\n  ".join(tested), *describe_choice(self.method, self.training), *review])
 
     def __repr__(self) -> str:
         measured = " ".join(line for line in self.findings if not line.startswith(("Most", "Probabilities")))
@@ -226,7 +236,7 @@ class Bundle:
 
     def _files(self, title: str) -> dict[str, bytes]:
         """The contents of the bundle's files by name; ``title`` is that of the model card."""
-        tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in self.tensors.items()}
+        tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in self._all_tensors()}
         adapter = {
             "file": ADAPTER,
             "sha256": tensors_hash(tensors),
@@ -242,6 +252,10 @@ class Bundle:
             CONFIG: _json(config | {"sha256": config_hash(config)}),
         }
 
+    def _all_tensors(self) -> Iterable[tuple[str, Tensor]]:
+        known = self.known.tensors() if self.known else {}
+        return [*self.tensors.items(), *((KNOWN + name, tensor) for name, tensor in known.items())]
+
     @classmethod
     def from_pretrained(
         cls,
@@ -256,7 +270,7 @@ class Bundle:
         """
         folder = expanded(folder_or_hub_id)
         if not folder.exists() and is_hub_id(str(folder_or_hub_id)):
-            folder = _download(str(folder_or_hub_id), revision, token=token, cache_dir=cache_dir)
+            folder = download_bundle(str(folder_or_hub_id), revision, token=token, cache_dir=cache_dir)
         config, path = read_config(folder), folder / ADAPTER
         try:
             tensors = read_tensors(path, "bundle_bytes")
@@ -324,6 +338,7 @@ class Bundle:
             "metrics": dict(self.metrics),
             "training": dict(self.training),
             "roles": roles,
+            **({} if self.known is None else {"refuse": self.refuse}),
             **({"image_hashes": self.image_hashes.hex()} if self.image_hashes else {}),
         }
 
@@ -341,6 +356,7 @@ class Bundle:
             settings = typed(config["settings"], METHODS[method].settings, file, "settings")
             if settings != settings.without_files():
                 raise DataError(f"{listing(settings.paths, 5)} of its settings name files, as no bundle may.")
+            parts = {name: part for name, part in tensors.items() if name.startswith(KNOWN)}
             return cls(
                 method=method,
                 settings=settings,
@@ -350,12 +366,14 @@ class Bundle:
                 roles=None if roles is None else RoleTable.from_json(roles, str(file)),
                 classes=distinct(config["classes"]),
                 templates=checked_templates(config["templates"], "templates"),
-                tensors=tensors,
+                tensors={name: part for name, part in tensors.items() if name not in parts},
                 temperature=config["temperature"],
                 keys=keys,
                 metrics=config["metrics"],
                 training=config["training"],
                 image_hashes=bytes.fromhex(hashes),
+                known=KnownClasses.of(parts, len(config["classes"])) if parts else None,
+                refuse=config.get("refuse", SHARE),
                 source=str(file.parent),
             )
         except DearError as error:
@@ -380,20 +398,3 @@ def _fits(stored: Tensor, expected: Tensor) -> bool:
     """True for the same shape and dtype, or floating-point numbers of any precision that models run with."""
     same_kind = stored.dtype == expected.dtype or {stored.dtype, expected.dtype} <= FLOATS
     return stored.shape == expected.shape and same_kind
-
-
-def _download(repository: str, revision: str | None, **options: Any) -> Path:
-    """The folder in the hub's cache with a bundle, both files of one commit. Raises BundleError."""
-    options |= {"title": f"the bundle {repository}", "size_limit": "bundle_bytes", "library_name": LIBRARY}
-    try:
-        for file in (CONFIG, ADAPTER):
-            path = hub.fetch(repository, (file,), revision=revision, **options)
-            revision = hub.commit_of(path)
-    except LimitError as error:
-        raise BundleError(str(error)) from error
-    except DearError as error:
-        raise BundleError(
-            f"there is no folder {repository}, and the hub repository of that name is unavailable "
-            f"({first_line(error)}). Check the name, or copy the bundle here."
-        ) from error
-    return path.parent

@@ -12,9 +12,11 @@ from pathlib import Path, PureWindowsPath
 from typing import TYPE_CHECKING, Annotated, Any, NotRequired, TypedDict
 
 from dear.adapters.results import shown_metrics
+from dear.backbone import hub
 from dear.backbone.choice import CARD as CARD_OF_TINY
 from dear.backbone.choice import TINY, may_be_folder
-from dear.errors import BundleError, OutputError, printable
+from dear.errors import BundleError, DearError, OutputError, first_line, printable
+from dear.limits import LimitError
 from dear.reading.files import ReadingError, expanded
 from dear.reading.plain import read_json
 from dear.reading.typed import Number, Range, Share, typed
@@ -89,6 +91,7 @@ class Metrics(TypedDict, total=False):
     calibration_error: Share
     gained: ImageCount
     lost: ImageCount
+    refused: Share
 
 
 def check_bundle(folder_or_hub_id: Path | str) -> None:
@@ -213,3 +216,20 @@ def _code(text: object) -> str:
     """Text as code on one line, in a table too."""
     line = _printed(text)
     return _literal(line) if "`" in line else f"`{line.replace('|', chr(92) + '|')}`"
+
+
+def download_bundle(repository: str, revision: str | None, **options: Any) -> Path:
+    """The folder in the hub's cache with a bundle, both files of one commit. Raises BundleError."""
+    options |= {"title": f"the bundle {repository}", "size_limit": "bundle_bytes", "library_name": LIBRARY}
+    try:
+        for file in (CONFIG, ADAPTER):
+            path = hub.fetch(repository, (file,), revision=revision, **options)
+            revision = hub.commit_of(path)
+    except LimitError as error:
+        raise BundleError(str(error)) from error
+    except DearError as error:
+        raise BundleError(
+            f"there is no folder {repository}, and the hub repository of that name is unavailable "
+            f"({first_line(error)}). Check the name, or copy the bundle here."
+        ) from error
+    return path.parent

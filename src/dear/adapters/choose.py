@@ -28,7 +28,7 @@ from dear.evaluation.resolve import MethodSetup
 from dear.evaluation.run_context import RunContext
 from dear.evaluation.trial import Trial
 from dear.methods.base import Method, TrainingImages
-from dear.methods.registry import FIT_METHOD, METHODS, SIMPLEST_FIRST, check_towers, method_class
+from dear.methods.registry import FIT_METHOD, FROZEN, METHODS, SIMPLEST_FIRST, check_towers, method_class
 from dear.progress import Progress, silent
 from dear.report.intervals import share_interval
 from dear.review.unlabelled import add_unlabelled
@@ -179,8 +179,16 @@ class Judge:
     """
 
     def __init__(
-        self, context: RunContext, dataset: Dataset, shots: int, seed: int, others: Images | None = None
+        self,
+        context: RunContext,
+        dataset: Dataset,
+        shots: int,
+        seed: int,
+        others: Images | None = None,
+        *,
+        once: bool = False,
     ) -> None:
+        """With ``once`` each image is left out once, and no class counts as one without images."""
         self.context, self.dataset, self.shots, self.seed = context, dataset, shots, seed
         self.others = others
         classes = len(dataset.classnames)
@@ -188,13 +196,13 @@ class Judge:
         self.labels = self.images.labels
         self.named_only = 1 - len(self.labels.unique()) / classes
         odd = torch.arange(classes) % 2 == 1
-        self.absent = [~odd, odd] if self.named_only else [torch.zeros_like(odd)]
+        self.absent = [~odd, odd] if self.named_only and not once else [torch.zeros_like(odd)]
         several = [count for count in self.labels.bincount().tolist() if count > 1]
         folds = min(FOLDS, int(median(several))) if several else 0  # so that all classes lose as much
         self.rounds, draw = list[Tensor](), generator(seed, "choice of a method")
-        for fold_of in [draw_folds(self.labels, folds, draw) for _ in range(REPEATS)]:
+        for fold_of in [draw_folds(self.labels, folds, draw) for _ in range(1 if once else REPEATS)]:
             for fold in range(folds):
-                if sum(int(left_out.sum()) for left_out in self.rounds) < ENOUGH:
+                if once or sum(int(left_out.sum()) for left_out in self.rounds) < ENOUGH:
                     self.rounds.append(fold_of == fold)
         self.tested = torch.stack([*self.rounds, torch.zeros_like(self.labels).bool()]).any(dim=0)
         self.trained = dict[str, Trial]()
@@ -202,14 +210,12 @@ class Judge:
 
     def assess(self, name: str) -> tuple[Candidate, Float[Tensor, "tested"] | None]:
         """A candidate, and its share of correct scores on each tested image; None if it cannot be fitted."""
-        setup = MethodSetup(name, settings=METHODS[name].settings(**(method_class(name).cheap or {})))
-        run = self.context.resolve(FewShot(), [self.dataset], setup, seed=self.seed, shots=self.shots)
         started = time.perf_counter()
         # Rows: without images of the class, and with.
         correct = torch.zeros(2, len(self.labels), dtype=torch.float64)
         times = torch.zeros_like(correct)
         try:
-            for absent, left_out, scores in self._leave_out(Trial(self.context, run)):
+            for absent, left_out, scores in self.leave_out(self.untrained(name)):
                 if not scores.isfinite().all():
                     return Candidate(name, reason="its scores are not finite numbers"), None
                 rows = left_out.nonzero().flatten()
@@ -227,11 +233,18 @@ class Judge:
         low, high = share_interval(round(accuracy * images), images)
         return Candidate(name, accuracy, low, high, time.perf_counter() - started), shares
 
-    def _leave_out(self, trial: Trial) -> Iterator[LeftOut]:
+    def untrained(self, name: str) -> Trial:
+        """A method with the settings that it is tried with."""
+        setup = MethodSetup(name, settings=METHODS[name].settings(**(method_class(name).cheap or {})))
+        run = self.context.resolve(FewShot(), [self.dataset], setup, seed=self.seed, shots=self.shots)
+        return Trial(self.context, run)
+
+    def leave_out(self, trial: Trial) -> Iterator[LeftOut]:
         """The scores of left-out images in each setting."""
         method, declared = trial.method, trial.run.setup.declared
         if type(method).left_out_scores is not Method.left_out_scores:
-            trial.train(range(len(self.dataset.classnames)))
+            if trial.pick is None:
+                trial.train(range(len(self.dataset.classnames)))
             if self.others is not None:
                 trial.unlabelled = add_unlabelled(trial, self.others)
             if not method.cheap:  # with the settings that it has by default
@@ -239,7 +252,7 @@ class Judge:
             if self._is_cached(trial):
                 self._trunk(trial)
             settings = method.left_out_scores()
-            settings = settings[:2] if self.named_only else settings[2:]
+            settings = settings[:2] if len(self.absent) == 2 else settings[2:]
             for absent, scores in zip(self.absent, settings, strict=True):
                 yield absent, self.tested, scores[self.tested.to(scores.device)]
             return
@@ -253,6 +266,13 @@ class Judge:
                     _with_one_view(trunk[rows], labels[rows], trial.run.training.precision)
                 )
             yield absent, left_out, _compute_scores(method, trunk[left_out.to(trunk.device)])
+
+    @torch.no_grad()
+    def frozen_features(self) -> Float[Tensor, "item embed"]:
+        """The unit image features of the frozen backbone."""
+        trial = self.untrained(FROZEN)
+        parts = self._trunk(trial).split(trial.method.clip.image.images_at_once)
+        return torch.cat([trial.method.frozen_image(part) for part in parts])
 
     def _is_cached(self, trial: Trial) -> bool:
         """True if a trial's training left the trunk outputs of the test view in the cache."""

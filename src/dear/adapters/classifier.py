@@ -64,16 +64,23 @@ class DearClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         )
         options = self.get_params(deep=False)
         del options["classnames"]
-        self.bundle_ = fit(images, **options, verbose=False)
+        self.bundle_ = fit(images, **options, review=False, verbose=False)
         self._predictor: Predictor | None = None
         return self
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """Probabilities of the classes, item x class. Raises DataError for an unreadable image."""
+        return self._loaded().predict_proba([*each_image(listed_images(X))])
+
+    def none_of_these(self, X: Any) -> np.ndarray:
+        """Whether each image looks like none of the classes. Raises DataError for an unreadable image."""
+        return self._loaded().none_of_these([*each_image(listed_images(X))])
+
+    def _loaded(self) -> Predictor:
         check_is_fitted(self)
         if self._predictor is None:
             self._predictor = Predictor(self.bundle_, self.device)
-        return self._predictor.predict_proba([*each_image(listed_images(X))])
+        return self._predictor
 
     def predict(self, X: Any) -> np.ndarray:
         """The label of each image. Raises DataError for an unreadable image."""

@@ -18,11 +18,12 @@ from torch import Tensor, nn
 
 from dear import __version__
 from dear.adapters.predictor import Predictor, Vocabulary
-from dear.adapters.results import Exported, ExportForm
+from dear.adapters.results import NONE, Exported, ExportForm
 from dear.backbone.text import TextTower
 from dear.backbone.vision import VisionTower
 from dear.errors import ExportError, OutputError, first_line, installation
 from dear.methods.base import Method
+from dear.review.known import Refusal
 from dear.training.seeding import generator
 from dear.writing import output_file
 
@@ -42,12 +43,15 @@ Part = TypeVar("Part", bound=nn.Module)
 class Tower(nn.Module):
     """The adapted image tower: pixels in [0, 1] to unit features. The text tower is not included."""
 
-    def __init__(self, method: Method) -> None:
+    def __init__(self, method: Method, *, frozen: bool = False) -> None:
+        """With ``frozen`` the layers of the backbone that the method replaces stay."""
         super().__init__()
         parts = {name: part for name, part in method.named_children() if not isinstance(part, TextTower)}
         self.method = _with_parts(method, parts)
         # A method does not own its backbone: here its image tower is a part, to be exported with it.
-        self.method.clip = _with_parts(method.clip, {"image": _used_layers(method)})
+        self.method.clip = _with_parts(
+            method.clip, {"image": method.clip.image if frozen else _used_layers(method)}
+        )
 
     def forward(
         self, pixels: Float[Tensor, "batch 3 height width"]
@@ -76,19 +80,30 @@ def _used_layers(method: Method) -> VisionTower:
 
 
 class Classifier(Tower):
-    """The tower with the text features of its classes: pixels to logits and probabilities."""
+    """The tower with the text features of its classes: pixels to logits and probabilities, and whether an
+    image is of none of them.
+    """
 
-    def __init__(self, vocabulary: Vocabulary, temperature: float) -> None:
-        super().__init__(vocabulary.method)
+    def __init__(self, vocabulary: Vocabulary, temperature: float, refusal: Refusal | None = None) -> None:
+        super().__init__(vocabulary.method, frozen=refusal is not None)
+        self.refusal = refusal
         self.decoupled, self.temperature = vocabulary.decoupled, temperature
         self.register_buffer("text", vocabulary.text.detach().clone())
 
     def forward(  # type: ignore[override]
         self, pixels: Float[Tensor, "batch 3 height width"]
-    ) -> tuple[Float[Tensor, "batch class"], Float[Tensor, "batch class"]]:
-        image = super().forward(pixels)[0].transpose(0, 1)
+    ) -> tuple[Tensor, ...]:
+        trunk = self.method.image_trunk(pixels)
+        if self.refusal is None:
+            image, frozen = self.method.image_features(trunk), None
+        else:
+            image = self.method.with_frozen(trunk)
+            image, frozen = image[:-1], image[-1]
         logits = self.method.logits(image, self.text, decoupled=self.decoupled)  # type: ignore[arg-type]
-        return logits, (logits / self.temperature).softmax(dim=1)
+        found = logits, (logits / self.temperature).softmax(dim=1)
+        if self.refusal is None:
+            return found
+        return *found, self.refusal(frozen, logits.argmax(dim=1))
 
 
 @torch.no_grad()
@@ -104,7 +119,8 @@ def export(
     """Write an adapted model for other runtimes, after checking it against torch; the batch size is dynamic.
 
     The input is "pixels": float32 in [0, 1], as returned by `Predictor.preprocess`. The output is "features"
-    (batch, feature, embed) or, ``with_classes``, "logits" and "probabilities" (batch, class). ``classes``
+    (batch, feature, embed) or, ``with_classes``, "logits" and "probabilities" (batch, class) and, unless the
+    bundle refuses nothing, "none_of_these" (batch), true for an image of none of the classes. ``classes``
     replace the bundle's. The export is checked on random pixels and on ``images``. Raises ExportError if it
     cannot be exported or differs by more than 0.001, OutputError, DataError.
     """
@@ -118,8 +134,11 @@ def export(
             f"{vocabulary.method.name} computes text features for each image, so classes cannot be built in: "
             "export the tower alone."
         )
-    model = Classifier(vocabulary, predictor.bundle.temperature) if with_classes else Tower(vocabulary.method)
-    outputs = ["logits", "probabilities"] if with_classes else ["features"]
+    refusal, outputs = predictor.refusal(vocabulary.classes), ["features"]
+    model = Tower(vocabulary.method)
+    if with_classes:
+        model = Classifier(vocabulary, predictor.bundle.temperature, refusal)
+        outputs = ["logits", "probabilities", *([NONE] if refusal is not None else [])]
     metadata = _metadata(predictor, vocabulary if with_classes else None, outputs)
     write, load = (_to_onnx, _load_onnx) if form == "onnx" else (_to_program, _load_program)
     content = write(model.eval(), predictor.clip.image_size, metadata)

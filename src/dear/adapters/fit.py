@@ -7,12 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from jaxtyping import Float
+from torch import Tensor
 
 from dear.adapters.bundle import Bundle, distinct
 from dear.adapters.bundle_config import check_writable
 from dear.adapters.calibration import calibrate_bundle, calibration_images
 from dear.adapters.choose import Choice, choose_method
 from dear.adapters.predictor import Predictor
+from dear.adapters.review import review_images, write_review
 from dear.adapters.scoring import evaluate_images, unseen
 from dear.backbone.choice import BackboneName, backbone_or_default, warn_of_toy
 from dear.backbone.clip import Clip, fill
@@ -23,7 +26,7 @@ from dear.data.images.photos import image_hashes
 from dear.data.loading import held_notes, is_several, load_dataset, of_world
 from dear.data.settings import DataSettings
 from dear.data.sources.listing import with_spaces
-from dear.errors import DataError, RoleTableError, SettingsError, warn
+from dear.errors import DataError, DearError, RoleTableError, SettingsError, warn
 from dear.evaluation.environment import environment
 from dear.evaluation.metrics import METRICS
 from dear.evaluation.protocols.few_shot import FewShot
@@ -40,6 +43,7 @@ from dear.methods.declaration import MethodSettings
 from dear.methods.registry import AUTO, FIT_METHOD, METHODS, check_towers, known_method
 from dear.progress import OnStep, Progress, Steps, TrainingStep
 from dear.reading.files import expanded
+from dear.review.rows import SHARE
 from dear.review.unlabelled import add_unlabelled, read_unlabelled, require_taken
 from dear.roles.discover import DISCOVER, discover_at_hand
 from dear.roles.packaged import WITHOUT, find_role_table, known_by_name, role_table
@@ -68,6 +72,8 @@ def fit(
     calibrate: bool | None = None,
     unlabelled: Any = None,
     add_classes: Sequence[str] = (),
+    review: bool = True,
+    refuse: float = SHARE,
     overwrite: bool = False,
     device: str = "auto",
     progress: Progress | None = None,
@@ -95,6 +101,8 @@ def fit(
         unlabelled: Images without labels, as `Predictor.predict` takes them, to learn from too if labelled
             images that are left out gain by it; `dear+` can.
         add_classes: Names of further classes, of which there are no images.
+        review: Look for wrong labels and for pictures that are there twice (`Bundle.review`).
+        refuse: Share of images of the classes that may be refused as of none of them; 0 for no such answer.
         overwrite: Replace a bundle in ``out``.
         progress: Called with (step, done, of); if None, a terminal shows bars with the remaining time.
         verbose: Print `Bundle.verdict`.
@@ -139,9 +147,22 @@ def fit(
             images.facts["unlabelled"] = trial.unlabelled or add_unlabelled(trial, images.others)
         bundle = make_bundle(trial, images, name, choice)
         bundle = calibrate_bundle(bundle, trial, images.calibration)
-        bundle = measure(bundle, clip, images.dataset, report)
+        reviewed = None
+        if review or refuse:
+            try:
+                reviewed = review_images(context, images.dataset, images.shots, seed, bundle.method, trial)
+                bundle = replace(bundle, known=reviewed.known_classes() if refuse else None, refuse=refuse)
+            except DearError as error:  # of a method beside the one that was asked for
+                warn(f"the labels are not reviewed: {error}")
+        bundle, test = measure(bundle, clip, images.dataset, report)
+        if review and reviewed is not None:
+            facts = {**bundle.training, "judged_labels": len(reviewed.judged)}
+            issues = (*reviewed.wrong_labels(), *reviewed.twins(test))
+            bundle = replace(bundle, review=issues, training=facts)
     if folder is not None:
         save(bundle, folder)
+        if reviewed is not None and bundle.review is not None:
+            write_review(folder, reviewed, bundle.review, data)
     if verbose:
         print(bundle.verdict)
     return bundle
@@ -341,13 +362,17 @@ def make_bundle(trial: Trial, images: FitImages, name: BackboneName, choice: Cho
     )
 
 
-def measure(bundle: Bundle, clip: Clip, dataset: Dataset, report: Progress) -> Bundle:
-    """The bundle with its metrics on the test images, if there are any."""
+def measure(
+    bundle: Bundle, clip: Clip, dataset: Dataset, report: Progress
+) -> tuple[Bundle, Float[Tensor, "test embed"] | None]:
+    """The bundle with its metrics on the test images, if there are any, and their frozen features."""
     if not len(dataset.test):
-        return bundle
-    scores = evaluate_images(Predictor(bundle, clip=clip), dataset, is_unseen=True, progress=report)[0]
-    metrics = {name: value for name, value in asdict(scores).items() if name in METRICS}
-    return replace(bundle, metrics=metrics)
+        return bundle, None
+    options: dict[str, Any] = {"is_unseen": True, "progress": report}
+    scores, predictions, _ = evaluate_images(Predictor(bundle, clip=clip), dataset, **options)
+    names = (*METRICS, *(("refused",) if scores.refused is not None else ()))
+    metrics = {name: value for name, value in asdict(scores).items() if name in names}
+    return replace(bundle, metrics=metrics), predictions.frozen
 
 
 def save(bundle: Bundle, out: Path) -> None:

@@ -1,6 +1,7 @@
 """Inference with a bundle: features of images and classes, and predictions with evidence."""
 
 import copy
+import math
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import closing
@@ -27,6 +28,7 @@ from dear.data.settings import DataSettings
 from dear.data.sources.objects import listed_images
 from dear.errors import BundleError, DataError, SettingsError, plural, warn
 from dear.methods.base import Method
+from dear.review.known import Refusal
 from dear.review.suggest import choose_next, margins
 
 BATCH = 32
@@ -64,12 +66,13 @@ class Vocabulary:
         return cls(tuple(method.classnames), method, text, decoupled, precision)
 
     def image_features(
-        self, pixels: Float[Tensor, "batch channel height width"]
+        self, pixels: Float[Tensor, "batch channel height width"], *, frozen: bool = False
     ) -> Float[Tensor, "feature batch embed"]:
-        """Unit image features of views in [0, 1]."""
+        """Unit image features of views in [0, 1]; with ``frozen`` that of the frozen backbone after them."""
         like = self.method.clip.image.projection
+        read = self.method.with_frozen if frozen else self.method.image_features
         with mixed(like.device, self.precision):
-            return self.method.image_features(self.method.image_trunk(pixels.to(like))).to(like)
+            return read(self.method.image_trunk(pixels.to(like))).to(like)
 
     def logits(self, image: Float[Tensor, "feature batch embed"]) -> Float[Tensor, "batch class"]:
         """Scores of the classes, before the temperature."""
@@ -91,6 +94,7 @@ class Predictor:
         classes: The classes it was fitted to, in label order.
         features: Names of the image features: "class", then the attributes.
         unowned: Those features whose attribute owns no head, so that they are not about it.
+        limit: The evidence for the known classes below which an image is of none of them (`KnownClasses`).
     """
 
     def __init__(
@@ -101,10 +105,12 @@ class Predictor:
         clip: Clip | None = None,
         pretrained: str | None = None,
         precision: Precision = "auto",
+        refuse: float | None = None,
     ) -> None:
         """Build from a bundle or its path, on the GPU if there is one and ``device`` is "auto"; ``clip`` is
         its backbone if already loaded, ``pretrained`` the location of its weights if they have moved;
-        ``precision`` is as in training. Raises BundleError, WeightsError, SettingsError for a precision that
+        ``precision`` is as in training; ``refuse`` is the share of images of known classes that is refused,
+        if not as in the bundle. Raises BundleError, WeightsError, SettingsError for a precision that
         the device does not have.
         """
         self.bundle = bundle if isinstance(bundle, Bundle) else Bundle.from_pretrained(bundle)
@@ -117,6 +123,13 @@ class Predictor:
         self.require_finite(self._vocabulary.text)
         self._vocabularies = dict[tuple[str, ...], Vocabulary]()
         self._caching = threading.Lock()
+        share = self.bundle.refuse if refuse is None else refuse
+        if not 0 <= share < 1:
+            raise SettingsError(f"refuse is {share}: it must be at least 0 and below 1.")
+        self.known = None if self.bundle.known is None else self.bundle.known.to(self._vocabulary.text.device)
+        self.limit = -math.inf if self.known is None else self.known.limit(share)
+        if refuse and self.limit == -math.inf:
+            raise SettingsError(f"refuse {refuse}: {self.bundle.title} has too few training images for that.")
 
     @classmethod
     def from_pretrained(cls, folder_or_hub_id: Path | str, device: str = "auto", **options: Any) -> Self:
@@ -142,21 +155,41 @@ class Predictor:
         require_unit(pixels)
         return True
 
-    @torch.no_grad()
     def encode(self, images: Any) -> Float[Tensor, "*batch feature embed"]:
         """Unit image features, in the order of ``features``. Raises DataError for an unreadable
         image, BundleError if they are no numbers.
         """
+        return self.encode_all(images)[..., : len(self.features), :]
+
+    @torch.no_grad()
+    def encode_all(self, images: Any) -> Float[Tensor, "*batch feature embed"]:
+        """The same, and after them that of the frozen backbone if it tells which classes are known."""
         vocabulary, remaining = self._vocabulary, each_image(listed_images(images))
+        refuses = self.limit > -math.inf
         if isinstance(images, Tensor) and self._has_views(images, axes=4):
             parts = images.split(self.clip.image.images_at_once)
-            features = [vocabulary.image_features(part).transpose(0, 1) for part in parts]
+            features = [vocabulary.image_features(part, frozen=refuses).transpose(0, 1) for part in parts]
             self.require_finite(*features)
             return torch.cat(features)
-        features = [vocabulary.text.new_empty(0, len(self.features), vocabulary.text.shape[1])]
+        features = [vocabulary.text.new_empty(0, len(self.features) + refuses, vocabulary.text.shape[1])]
         while pixels := [self.preprocess(image) for image in islice(remaining, BATCH)]:
-            features.append(self.encode(torch.stack(pixels)))
+            features.append(self.encode_all(torch.stack(pixels)))
         return features[1][0] if is_image(images) else torch.cat(features)
+
+    def refusal(self, classes: Sequence[str]) -> Refusal | None:
+        """What says which images are of none of some classes; None if nothing is refused."""
+        if self.known is None or self.limit == -math.inf:
+            return None
+        return Refusal(self.known, self.classes, classes, self.limit)
+
+    def none_of_these(self, images: Any, classes: Sequence[str] | None = None) -> np.ndarray:
+        """Whether each image looks like none of the classes; True or False for an image. Raises DataError for
+        an unreadable image.
+        """
+        found = np.array(
+            [part.none_of_these for part in self.predict([*each_image(listed_images(images))], 1, classes)]
+        )
+        return found[0] if is_image(images) else found
 
     @torch.no_grad()
     def encode_classes(self, classes: Sequence[str]) -> Float[Tensor, "class embed"]:
@@ -272,10 +305,22 @@ class Predictor:
         self, images: Sequence[tuple[str | None, Tensor | Unreadable]], vocabulary: Vocabulary, top: int
     ) -> Iterator[Prediction | Unreadable]:
         readable = [pixels for _, pixels in images if isinstance(pixels, Tensor)]
-        features = self.encode(torch.stack(readable)) if readable else None
-        rows = iter(()) if features is None else iter(self.candidates(features, vocabulary, top))
+        features = self.encode_all(torch.stack(readable)) if readable else None
+        rows = iter(()) if features is None else iter(self.rank(features, vocabulary, top))
         for file, pixels in images:
-            yield pixels if isinstance(pixels, Unreadable) else Prediction(file, next(rows))
+            yield pixels if isinstance(pixels, Unreadable) else Prediction(file, *next(rows))
+
+    @torch.no_grad()
+    def rank(
+        self, features: Float[Tensor, "batch feature embed"], vocabulary: Vocabulary, top: int
+    ) -> list[tuple[tuple[Candidate, ...], bool]]:
+        """The best classes of each image, from what `encode_all` gives, and whether it is of none of them."""
+        best = self.candidates(features[:, : len(self.features)], vocabulary, top)
+        if (refusal := self.refusal(vocabulary.classes)) is None:
+            return [(candidates, False) for candidates in best]
+        numbers = {name: number for number, name in enumerate(vocabulary.classes)}
+        predicted = torch.tensor([numbers[candidates[0].name] for candidates in best], device=features.device)
+        return [*zip(best, refusal(features[:, -1], predicted).tolist(), strict=True)]
 
     @torch.no_grad()
     def candidates(

@@ -21,6 +21,7 @@ from dear.writing import output_file
 
 SUFFIXES = (".csv", ".jsonl")
 RANKED = ("class", "probability")
+NONE = "none_of_these"
 
 
 @dataclass(frozen=True)
@@ -38,10 +39,13 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Prediction:
-    """The most probable classes of an image, best first; ``image`` is its file, if it came from one."""
+    """The most probable classes of an image, best first; ``image`` is its file, if it came from one;
+    ``none_of_these`` if it looks like none of those that have training images.
+    """
 
     image: str | None
     top: tuple[Candidate, ...]
+    none_of_these: bool = False
 
     @property
     def best(self) -> Candidate:
@@ -85,10 +89,11 @@ def write_predictions(out: Path | str, results: Iterable[Prediction | Unreadable
     """Write what `Predictor.predict_each` yields, all of it or nothing. Only a batch is in memory at a time.
 
     A .csv has one row per image: file, class and probability (a fraction) of the best class, then class_2,
-    probability_2 and so on, predicted (the best class again) and checked (empty); files below its folder are
-    named from there. `load_dataset` reads the rows whose class was changed since, or whose cell checked was
-    filled in, as labelled images. A .jsonl has one object per image, with the evidence. Unreadable images are
-    left out. Raises SettingsError for another suffix, DataError if no image can be read, OutputError.
+    probability_2 and so on, none_of_these (yes, or empty), predicted (the best class again) and checked
+    (empty); files below its folder are named from there. `load_dataset` reads the rows whose class was
+    changed since, or whose cell checked was filled in, as labelled images. A .jsonl has one object per image,
+    with the evidence. Unreadable images are left out. Raises SettingsError for another suffix, DataError if
+    no image can be read, OutputError.
     """
     out = expanded(out)
     check_table(out)
@@ -107,9 +112,10 @@ def write_predictions(out: Path | str, results: Iterable[Prediction | Unreadable
             else:
                 if not images:
                     others = [f"{name}_{n + 1}" for n in range(1, len(result.top)) for name in RANKED]
-                    rows.writerow(["file", *RANKED, *others, PREDICTED, CHECKED])
+                    rows.writerow(["file", *RANKED, *others, NONE, PREDICTED, CHECKED])
+                none = "yes" if result.none_of_these else ""
                 best = [cell for one in result.top for cell in (csv_text(one.name), one.probability)]
-                rows.writerow([_csv_path(result.image or "", out), *best, best[0], ""])
+                rows.writerow([csv_path(result.image or "", out), *best, none, best[0], ""])
             images += 1
         if not images:
             reason = f": {unreadable[0].reason}" if unreadable else "."
@@ -130,7 +136,7 @@ def write_suggestions(out: Path | str, suggestions: Iterable[Suggestion]) -> Pat
         rows = csv.writer(text, lineterminator="\n")
         rows.writerow(["file", LABELS[0], SUGGESTED, "margin"])
         for one in suggestions:
-            rows.writerow([_csv_path(one.image, out), "", csv_text(one.suggested), f"{one.margin:.4f}"])
+            rows.writerow([csv_path(one.image, out), "", csv_text(one.suggested), f"{one.margin:.4f}"])
         text.detach()
     return out
 
@@ -143,7 +149,7 @@ def check_table(out: Path, suffixes: Sequence[str] = SUFFIXES) -> None:
         raise OutputError(f"--out {out} is a folder: give the name of a file in it.")
 
 
-def _csv_path(image: str, table: Path) -> str:
+def csv_path(image: str, table: Path) -> str:
     """The file of an image as a table names it, from its own folder on if it is below that."""
     folder, path = os.path.dirname(os.path.abspath(table)), Path(os.path.abspath(image))
     if image and path.is_relative_to(folder):
@@ -168,6 +174,8 @@ class BundleScores:
         calibration_error: Expected calibration error (fraction), with the bundle's temperature.
         confusions: The three most frequent: class, predicted class, number of images.
         per_class: Accuracy per class, for the classes that have images.
+        refused: Share of the images that looks like none of the known classes; None if nothing is refused.
+        let_through: Share of other images that does not.
     """
 
     data: str
@@ -185,6 +193,8 @@ class BundleScores:
     lost: int
     confusions: list[list[Any]]
     per_class: dict[str, float]
+    refused: float | None = None
+    let_through: float | None = None
 
 
 def shown_metrics(metrics: Mapping[str, Any], decimals: int) -> dict[str, str]:
@@ -227,6 +237,12 @@ def verdict(scores: Mapping[str, Any], images: int) -> list[str]:
     if scores["confusions"]:
         pairs = [f"{name} as {other} ({count})" for name, other, count in scores["confusions"]]
         lines.append(f"Most confused: {printable(', '.join(pairs))}.")
+    if (refused := scores.get("refused")) is not None:
+        low, high = share_interval(round(refused * images), images)
+        line = f"{refused:.1%} ({level}: {low:.1%} to {high:.1%}) look like none of the classes"
+        if (other := scores.get("let_through")) is not None:
+            line += f"; of the other images {other:.1%} look like one of them"
+        lines.append(f"{line}.")
     if (error := scores["calibration_error"]) > WEAK_CALIBRATION:
         lines.append(f"Probabilities are off by {100 * error:.1f} points on average.")
     return lines

@@ -1,8 +1,11 @@
 """Evaluate a bundle's classifier on a data set."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import zip_longest
+from pathlib import Path
+from typing import Any
 
 import torch
 from jaxtyping import Int
@@ -14,8 +17,9 @@ from dear.backbone.choice import warn_of_toy
 from dear.data.dataset import Dataset, Images
 from dear.data.fewshot import Subset
 from dear.data.images.photos import image_hashes, split_hashes
+from dear.data.sources.folder import image_files
 from dear.data.sources.listing import first_few, plain_name
-from dear.errors import DataError, warn
+from dear.errors import DataError, SettingsError, warn
 from dear.evaluation.metrics import measure
 from dear.evaluation.predictions import Predictions, predict
 from dear.methods.registry import frozen_clip
@@ -79,9 +83,24 @@ def evaluate_images(
         progress=progress,
     )
     predictor.require_finite(predictions.logits, predictions.decoupled)
-    facts = {"data": dataset.name, "split": split, "images": len(images), "left_out": left_out}
-    scores = measure(predictions, BundleScores, classes=len(vocabulary.classes), **facts)
+    facts: dict[str, Any] = {"data": dataset.name, "split": split, "images": len(images)}
+    if predictions.frozen is not None and (refusal := predictor.refusal(vocabulary.classes)) is not None:
+        like = vocabulary.text
+        refused = refusal(predictions.frozen.to(like), predictions.predicted.to(like.device))
+        facts["refused"] = float(refused.double().mean())
+    scores = measure(predictions, BundleScores, classes=len(vocabulary.classes), left_out=left_out, **facts)
     return scores, predictions, images
+
+
+def measure_others(predictor: Predictor, folder: Path | str) -> float:
+    """The share of the images in a folder, of no class of the bundle, that look like one of its classes.
+    Raises DataError for a folder without images, SettingsError for a bundle that refuses nothing.
+    """
+    if predictor.limit == -math.inf:
+        raise SettingsError(
+            f"{predictor.bundle.title} refuses no image: fit it with more images of each class."
+        )
+    return float(1 - predictor.none_of_these([*image_files(Path(folder))]).mean())
 
 
 def unseen(dataset: Dataset, split: str, hashes: bytes) -> tuple[Dataset, int]:

@@ -23,6 +23,7 @@ def command(
     data: str,
     *,
     out: Path | None = None,
+    others: Path | None = None,
     split: Literal["test", "val", "train"] = "test",
     classes: Literal["bundle", "data"] = "bundle",
     pretrained: str | None = None,
@@ -39,6 +40,7 @@ def command(
         out: Folder of a page: confusion matrix, scores by class, the most confident mistakes, reliability
             diagram, learning curve, attention and a map of the features. Each figure is also written as SVG.
             By default no page is written.
+        others: Folder of images of no class of the bundle, to measure how many of them look like one.
         split: Images to score.
         classes: Candidate classes: the bundle's, or the data set's (by name).
         pretrained: Location of the backbone's weights, if they have moved.
@@ -53,7 +55,7 @@ def command(
     from dear.adapters.bundle import Bundle  # loads torch: what can be refused without it is
     from dear.adapters.evaluation_page import write_evaluation
     from dear.adapters.predictor import Predictor
-    from dear.adapters.scoring import evaluate_bundle
+    from dear.adapters.scoring import evaluate_bundle, measure_others
     from dear.data.loading import held_notes, load_dataset
 
     loaded = Bundle.from_pretrained(bundle)
@@ -63,10 +65,14 @@ def command(
         images = load_dataset(data, dataset.skip_broken())
         predictor = Predictor(loaded, device, pretrained=pretrained)
         options: dict[str, Any] = {"split": split, "own_classes": classes == "bundle"}
+        let_through = None if others is None else measure_others(predictor, others)
+        files: tuple[Path, ...] = ()
         if out is None:
-            return Evaluated(**vars(evaluate_bundle(predictor, images, **options)))
-        scores, files = write_evaluation(out, predictor, images, **options)
-    return Evaluated(**vars(scores), page=files[0], files=files)
+            scores = evaluate_bundle(predictor, images, **options)
+        else:
+            scores, files = write_evaluation(out, predictor, images, **options)
+    scores = replace(scores, let_through=let_through)
+    return Evaluated(**vars(scores), page=files[0] if files else None, files=files)
 
 
 def render(result: Evaluated, console: PrintableConsole) -> None:

@@ -12,7 +12,10 @@ from dear.errors import plural
 from dear.evaluation.resolve import Select
 from dear.methods.declaration import MethodSettings
 from dear.methods.registry import AUTO, known_method
+from dear.review.rows import REVIEW_PAGE, SHARE, describe_issues
 from dear.training.settings import TrainOptions
+
+COUNTS = ("test_images", "train_images", "calibration_images", "judged_labels")
 
 
 def command(
@@ -28,6 +31,8 @@ def command(
     calibrate: bool | None = None,
     unlabelled: Path | None = None,
     add_classes: list[str] | None = None,
+    review: bool = True,
+    refuse: float = SHARE,
     overwrite: bool = False,
     device: Literal["auto", "cpu", "cuda"] = "auto",
     train: TrainOptions = TrainOptions(),  # noqa: B008 (frozen, and its fields become options)
@@ -59,6 +64,9 @@ def command(
         unlabelled: Folder of images without labels to learn from too, if labelled images that are left out
             gain by it. dear+ can.
         add_classes: Further classes by name alone, without images.
+        review: Look for labels that look wrong and for pictures that are there twice: review.html and
+            review.csv in the folder.
+        refuse: Share of images of the classes that may be refused as none of these. 0 refuses nothing.
         overwrite: Replace the bundle in the folder.
         device: Where to compute; auto uses the GPU if there is one.
         train: Settings of training; by default as published for the method.
@@ -94,6 +102,8 @@ def command(
             calibrate=calibrate,
             unlabelled=unlabelled,
             add_classes=add_classes or (),
+            review=review,
+            refuse=refuse,
             overwrite=overwrite,
             device=device,
             progress=progress,
@@ -112,7 +122,8 @@ def command(
         "verdict": bundle.findings,
         "choice": describe_choice(bundle.method, facts),
         "candidates": bundle.candidates,
-        **{name: facts.get(name, 0) for name in ("test_images", "train_images", "calibration_images")},
+        "review": bundle.review,
+        **{name: facts.get(name, 0) for name in COUNTS},
     }
 
 
@@ -138,6 +149,7 @@ def render(result: dict[str, Any], console: PrintableConsole) -> None:
         else "Not tested: no image was left for testing.",
         *(f"  {line}" for line in verdict),
         f"bundle: {out}",
+        *describe_issues(result["review"], result["judged_labels"], str(out / REVIEW_PAGE)),
         "next:",
         *(f"  {words:{max(map(len, steps))}}  {purpose}" for words, purpose in steps.items()),
     )

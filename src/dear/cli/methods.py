@@ -2,7 +2,7 @@
 
 import ast
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from importlib.util import find_spec
 from inspect import cleandoc
 from pathlib import Path
@@ -22,22 +22,14 @@ HINT = f"""dear methods --methods NAME says what its settings mean.
 Start with {FIT_METHOD}, or let dear fit choose; docs/choose.md says more."""
 
 
-@dataclass(frozen=True)
-class MethodList:
-    """The methods (`describe`); ``details`` shows their settings with what they mean."""
-
-    methods: list[dict[str, Any]]
-    details: bool = False
-
-
-def command(*, methods: list[str] | None = None) -> MethodList:
+def command(*, methods: list[str] | None = None) -> dict[str, Any]:
     """List the methods: what each learns, its paper, what it needs, which protocols run it, its settings.
 
     Args:
         methods: Only these, with the meaning of their settings.
     """
     names = dict.fromkeys(map(known_method, methods or METHODS))
-    return MethodList([describe(METHODS[name]) for name in names], details=methods is not None)
+    return {"methods": [describe(METHODS[name]) for name in names], "details": methods is not None}
 
 
 def describe(method: Declaration) -> dict[str, Any]:
@@ -111,10 +103,10 @@ def descriptions(kind: type) -> dict[str, str]:
     return {entry.arg_name: " ".join((entry.description or "").split()) for entry in parameters}
 
 
-def render(result: MethodList, console: PrintableConsole) -> None:
+def render(result: dict[str, Any], console: PrintableConsole) -> None:
     """Show each method in a few lines of at most 80 columns."""
-    parts = [_in_words(method, result.details) for method in result.methods]
-    console.say(*"\n\n".join(parts if result.details else [*parts, HINT]).splitlines())
+    parts = [_in_words(method, result["details"]) for method in result["methods"]]
+    console.say(*"\n\n".join(parts if result["details"] else [*parts, HINT]).splitlines())
 
 
 def _in_words(method: Mapping[str, Any], details: bool) -> str:

@@ -10,7 +10,14 @@ from pathlib import Path
 from textwrap import wrap
 from typing import Literal
 
-from dear.adapters.results import Prediction, PredictionsFile, Unreadable, check_table, write_predictions
+from dear.adapters.results import (
+    NONE,
+    Prediction,
+    PredictionsFile,
+    Unreadable,
+    check_table,
+    write_predictions,
+)
 from dear.cli.output import PrintableConsole, json_text
 from dear.errors import DataError, SettingsError, plural, printable
 from dear.reading.files import read_lines
@@ -52,6 +59,7 @@ def command(
     pretrained: str | None = None,
     device: Literal["auto", "cpu", "cuda"] = "auto",
     batch: int = 32,
+    refuse: float | None = None,
 ) -> Predicted | PredictionsFile:
     """Classify images: the best classes with their probabilities, and what each feature adds.
 
@@ -73,6 +81,8 @@ def command(
         pretrained: Location of the backbone's weights, if they have moved.
         device: Where to compute; auto uses the GPU if there is one.
         batch: Images at a time.
+        refuse: Share of images of the bundle's classes that may be refused as none of these, if not as it was
+            fitted with. 0 refuses nothing.
     """
     from dear.adapters.bundle_config import check_bundle
     from dear.data.images.decode import read_image
@@ -103,7 +113,7 @@ def command(
     loaded = Bundle.from_pretrained(bundle)
     if add_classes:
         names = [*(names or loaded.classes), *add_classes]
-    predictor = Predictor(loaded, device, pretrained=pretrained)
+    predictor = Predictor(loaded, device, pretrained=pretrained, refuse=refuse)
     with StepProgress() as progress:
 
         def predict() -> Iterator[Prediction | Unreadable]:
@@ -148,7 +158,8 @@ def render(result: Predicted | PredictionsFile, console: PrintableConsole) -> No
 def _list_lines(prediction: Prediction) -> list[str]:
     """An image and its best classes, in lines of at most 80 columns if names are short enough."""
     width = max(len("class"), *(min(len(candidate.name), NAME) for candidate in prediction.top))
-    lines = [prediction.image or "", f"     {'class':{width}}  probability   logit"]
+    none = ": none of these" if prediction.none_of_these else ""
+    lines = [(prediction.image or "") + none, f"     {'class':{width}}  probability   logit"]
     for rank, candidate in enumerate(prediction.top, start=1):
         probability = f"{100 * candidate.probability:9.1f} %"
         lines.append(f"{rank:3}  {printable(candidate.name):{width}}  {probability}  {candidate.logit:6.2f}")
@@ -164,11 +175,12 @@ def _csv(predictions: Sequence[Prediction]) -> str:
     text = io.StringIO()
     rows = csv.writer(text, lineterminator="\n")
     evidence = [f"evidence.{name}" for name in predictions[0].best.evidence]
-    rows.writerow(["file", "rank", "class", "probability", "logit", *evidence])
+    rows.writerow(["file", "rank", "class", "probability", "logit", NONE, *evidence])
     for prediction in predictions:
         for rank, best in enumerate(prediction.top, start=1):
             names = csv_text(prediction.image or ""), rank, csv_text(best.name)
-            rows.writerow([*names, best.probability, best.logit, *best.evidence.values()])
+            none = "yes" if prediction.none_of_these else ""
+            rows.writerow([*names, best.probability, best.logit, none, *best.evidence.values()])
     return text.getvalue()
 
 

@@ -46,6 +46,7 @@ GROUPS: Mapping[str, Mapping[str, tuple[str, str]]] = {
     "use: adapt a CLIP to your images and use the result": {
         "fit": ("fit:command", "Adapt a backbone to your images and keep the adapter."),
         "eval": ("eval:command", "Measure an adapter on a data set."),
+        "review": ("review:command", "Find labels that look wrong."),
         "predict": ("predict:command", "Classify images, with evidence."),
         "suggest": ("suggest:command", "Suggest which images to label next."),
         "export": ("export:command", "Export an adapted model to ONNX or torch.export."),

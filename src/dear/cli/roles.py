@@ -1,6 +1,5 @@
 """`dear roles show`, `compare` and `ablate`."""
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -19,34 +18,18 @@ PHRASES = 6  # of a head that are shown
 SHORT = {"core": "core", "other-specialized": "other", "mixed": "mixed", "generalization": "general"}
 
 
-@dataclass(frozen=True)
-class WrittenTable:
-    """A role table and where it is.
-
-    Attributes:
-        html: The table's page.
-        notes: What to know before trusting the table.
-        unclear: The layer and the head of each head whose role is unclear.
-        layers: Of a discovery, how much of the embedding the heads of each layer carry.
-    """
-
-    roles: dict[str, Any]
-    out: Path | None
-    html: Path | None
-    notes: list[str]
-    unclear: list[tuple[int, int]]
-    layers: "LayerCurve | None" = None
-
-
 def write_table(
     table: "RoleTable",
     out: Path | None,
     html: Path | None,
     curve: "LayerCurve | None" = None,
     pictures: "Pictures | None" = None,
-) -> WrittenTable:
-    """Write a table and its page atomically to the given paths; None writes nothing. The curve and the
-    pictures are not part of the table: records and their keys hold tables.
+) -> dict[str, Any]:
+    """Write a table and its page atomically to the given paths; None writes nothing. Returns them with what
+    to know before trusting the table, the (layer, head) of heads whose role is unclear and, of a discovery,
+    how much of the embedding the heads of each layer carry.
+
+    The curve and the pictures are not part of the table: records and their keys hold tables.
     """
     from dear.report.roles_page import write_roles_page
     from dear.roles.table import make_place
@@ -57,8 +40,14 @@ def write_table(
         table.save(out)
     if html is not None:
         write_roles_page(html, table.to_json(), curve=curve, pictures=pictures)
-    unclear_heads = [(head.layer, head.head) for head in table.heads if unclear(head)]
-    return WrittenTable(table.to_json(), out, html, doubts(table, curve), unclear_heads, curve)
+    return {
+        "roles": table.to_json(),
+        "out": out,
+        "html": html,
+        "notes": doubts(table, curve),
+        "unclear": [(head.layer, head.head) for head in table.heads if unclear(head)],
+        "layers": curve,
+    }
 
 
 def command_show(
@@ -68,7 +57,7 @@ def command_show(
     seed: int = 1,
     out: Path | None = None,
     html: Path | None = None,
-) -> WrittenTable:
+) -> dict[str, Any]:
     """Show a role table, or a shuffled or random one made from it.
 
     Args:
@@ -88,13 +77,14 @@ def command_show(
     return write_table(roles, out, html)
 
 
-def render(result: WrittenTable, console: PrintableConsole) -> None:
+def render(result: dict[str, Any], console: PrintableConsole) -> None:
     """Show a table: a grid of roles, the heads with their phrases, the concepts, and where the files are."""
     from dear.roles.entropy import UNIT
     from dear.roles.table import HeadRole
     from dear.roles.trust import share_mark
 
-    roles, heads, weights = result.roles, result.roles["heads"], result.roles["weights"]
+    roles = result["roles"]
+    heads, weights = roles["heads"], roles["weights"]
     attributes = f"core attributes: {', '.join(roles['attributes']) or 'none'}"
     console.say(roles["source"], f"{weights['model']}/{weights['pretrained']}", attributes, "")
     layers, numbers = (sorted({head[key] for head in heads}) for key in ("layer", "head"))
@@ -113,10 +103,10 @@ def render(result: WrittenTable, console: PrintableConsole) -> None:
         rows = [[c["concept"], c["size"], " · ".join(c["exemplars"][:3])] for c in clusters]
         title = f"{len(clusters)} clusters (DBCV {roles['evidence']['dbcv']:.2f})"
         console.print(grid(title, ("concept", "phrases", "exemplars"), rows))
-    if result.layers is not None:
-        _render_curve(result.layers, console)
-    files = (("Role table", result.out), ("Page", result.html))
-    console.say(*result.notes, *(f"{name}: {path}" for name, path in files if path is not None))
+    if result["layers"] is not None:
+        _render_curve(result["layers"], console)
+    files = (("Role table", result["out"]), ("Page", result["html"]))
+    console.say(*result["notes"], *(f"{name}: {path}" for name, path in files if path is not None))
 
 
 def _render_curve(curve: "LayerCurve", console: PrintableConsole) -> None:
@@ -183,18 +173,6 @@ def _pair(first: str | None, second: str | None) -> tuple[str, str]:
     return first or "–", "same" if first == second else second or "–"
 
 
-@dataclass(frozen=True)
-class Ablated:
-    """Zero-shot accuracies (fractions) on a data set's test images, unablated and with each set ablated."""
-
-    data: str
-    images: int
-    classes: int
-    whole: float
-    ablated: dict[str, float]
-    heads: dict[str, int]
-
-
 def command_ablate(
     *,
     data: str = "travel-posters",
@@ -206,7 +184,7 @@ def command_ablate(
     roles: Path | None = None,
     images: int | None = None,
     device: Literal["auto", "cpu", "cuda"] = "auto",
-) -> Ablated:
+) -> dict[str, Any]:
     """Measure zero-shot accuracy with heads' contributions replaced by their means (mean ablation).
 
     Args:
@@ -256,16 +234,23 @@ def command_ablate(
     text = clip.class_features(dataset.classnames, dataset.templates)
     with StepProgress() as progress:
         found = mean_ablation(clip, test, text, sets, progress=progress)
-    counts = {name: len(heads_of_set) for name, heads_of_set in sets.items()}
-    return Ablated(dataset.name, found.images, len(dataset.classnames), found.whole, found.ablated, counts)
+    return {
+        "data": dataset.name,
+        "images": found.images,
+        "classes": len(dataset.classnames),
+        "whole": found.whole,
+        "ablated": found.ablated,
+        "heads": {name: len(heads_of_set) for name, heads_of_set in sets.items()},
+    }
 
 
-def render_ablate(result: Ablated, console: PrintableConsole) -> None:
+def render_ablate(result: dict[str, Any], console: PrintableConsole) -> None:
     """Show accuracies in percent, and points lost."""
-    console.say(f"{result.data}: {plural(result.images, 'test image')}, {plural(result.classes, 'class')}")
-    accuracies = {"nothing": result.whole, **result.ablated}
+    images, classes = plural(result["images"], "test image"), plural(result["classes"], "class")
+    console.say(f"{result['data']}: {images}, {classes}")
+    whole, heads = result["whole"], result["heads"]
     rows = [
-        (name, result.heads.get(name, 0), 100 * accuracy, 100 * (result.whole - accuracy))
-        for name, accuracy in accuracies.items()
+        (name, heads.get(name, 0), 100 * accuracy, 100 * (whole - accuracy))
+        for name, accuracy in {"nothing": whole, **result["ablated"]}.items()
     ]
     console.print(grid(None, ("mean-ablated", "heads", "zero-shot accuracy (%)", "points lost"), rows))

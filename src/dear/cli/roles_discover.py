@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from dear.cli.parsing import Flat
-from dear.cli.roles import WrittenTable, render, write_table
+from dear.cli.roles import render, write_table
 from dear.errors import SettingsError
 from dear.roles.settings import RoleSettings
 
@@ -66,7 +66,7 @@ def command_discover(
     images_a_head: int = 10,
     contributions: Path | None = None,
     spans: Path | None = None,
-) -> WrittenTable:
+) -> dict[str, Any]:
     """Find the role of every attention head of a CLIP's last layers.
 
     The image embedding is decomposed over heads. TEXTSPAN finds the phrases that span each head, clusters of
@@ -165,7 +165,7 @@ def command_assign(
     model: str = "unknown",
     pretrained: str = "unknown",
     naming: Flat[Naming] = Naming(),
-) -> WrittenTable:
+) -> dict[str, Any]:
     """Assign every head a role from a TEXTSPAN result in the public text format.
 
     Args:

@@ -1,12 +1,10 @@
 """`dear demo`, base-to-novel with the embedded tiny CLIP and its report; `dear tasks` lists tasks."""
 
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from dear.cli.output import PrintableConsole, table
-from dear.report.grid import Grid
 
 RETRIEVAL_TASK = "travel-posters"
 SHOTS = 16
@@ -24,16 +22,6 @@ NOTES = (
 )
 
 
-@dataclass(frozen=True)
-class Demo:
-    """The result table (percent), the seconds that the runs took, and the report."""
-
-    table: Grid
-    seconds: float
-    report: Path
-    records: Path
-
-
 def command_demo(
     *,
     out: Path | None = None,
@@ -41,7 +29,7 @@ def command_demo(
     seed: int = 1,
     roles: Path | None = None,
     start_over: bool = False,
-) -> Demo:
+) -> dict[str, Any]:
     """Adapt the embedded tiny CLIP with DeAR and DeAR+ on the Attribute World, and report on them beside
     zero-shot.
 
@@ -92,13 +80,14 @@ def command_demo(
         records=[with_predictions[record["key"]] for record in [*records, *retrieved]],
         notes=notes,
     )
-    return Demo(tables_of(records)[0], seconds, report, folder)
+    shown = tables_of(records)[0]
+    return {"table": shown, "seconds": seconds, "report": report, "records": folder}
 
 
-def render_demo(result: Demo, console: PrintableConsole) -> None:
+def render_demo(result: dict[str, Any], console: PrintableConsole) -> None:
     """Show the table and what to do next."""
-    result.table.render(console)
-    console.say(f"{result.seconds:.0f} s", "", f"Report: {result.report}", "", *NEXT.splitlines())
+    result["table"].render(console)
+    console.say(f"{result['seconds']:.0f} s", "", f"Report: {result['report']}", "", *NEXT.splitlines())
 
 
 def command_tasks(*, tasks: list[str] | None = None) -> dict[str, list[dict[str, Any]]]:

@@ -40,6 +40,7 @@ class Predictions:
         zero_shot: Those of the frozen backbone; None if it was not evaluated.
         features: Unit image features, a row for each feature of the method; None if they were not asked for.
         temperature: What the logits are divided by before the softmax.
+        frozen: Unit image features of the frozen backbone; None if it was not evaluated.
         new: The labels of the classes that the method was not trained on, where there are others too.
     """
 
@@ -51,6 +52,7 @@ class Predictions:
     features: Float[Tensor, "item feature embed"] | None = None
     temperature: float = 1.0
     new: tuple[int, ...] = ()
+    frozen: Float[Tensor, "item embed"] | None = None
 
     @property
     def predicted(self) -> Int[Tensor, "item"]:
@@ -191,7 +193,7 @@ def predict(
         classes, text = vocabulary or (tuple(method.classnames), method.text_features())
         text = text.to(like)
         frozen_text = None if frozen is None else frozen.text_features().to(like)
-    fused, decoupled, zero_shot, features = (list[Tensor]() for _ in range(4))
+    fused, decoupled, zero_shot, features, unadapted = (list[Tensor]() for _ in range(5))
     done = 0
     batch = batch or method.clip.image.images_at_once
     for trunk in trunks(method, images, batch, cache or TrunkCache(0), precision):
@@ -206,6 +208,7 @@ def predict(
             with mixed(like.device, precision):
                 plain = frozen.image_features(frozen.continue_trunk(trunk, method.image_from)).to(like)
             zero_shot.append(frozen.logits(plain, frozen_text))
+            unadapted.append(plain[0].cpu())
         done += len(trunk)
         progress("testing", done, len(images))
     joined = _joined(decoupled)
@@ -217,6 +220,7 @@ def predict(
         _joined(zero_shot) if zero_shot else None,
         torch.cat(features) if features else None,
         temperature,
+        frozen=torch.cat(unadapted) if unadapted else None,
     )
 
 

@@ -12,6 +12,7 @@ from markupsafe import Markup
 
 from dear.backbone.choice import TINY
 from dear.errors import DataError, plural, printable
+from dear.evaluation.protocols import protocol_class
 from dear.evaluation.schema import part_of
 from dear.methods.registry import FROZEN
 from dear.report.drawing import Drawing
@@ -43,13 +44,6 @@ TOY = (
     "The backbone is the tiny CLIP that comes with the package, a toy that knows drawings alone: none of "
     "these numbers holds for photographs."
 )
-ABOUT = {
-    "base-to-novel": "A method learns from a few images of the base classes, half of a data set's, and is "
-    "tested on these and on the novel classes, which it has never seen.",
-    "few-shot": "A method learns from a few images of each class and is tested among all classes.",
-    "cross-dataset": "A method learns on one data set and is tested on others.",
-    "domain-generalization": "A method learns on one data set and is tested on the same classes elsewhere.",
-}
 OTHER_TOKENS_READ: dict[CoreMask, str] = {
     "exclusive": ", nor do these read the image (mask form exclusive)",
     "eq9": ", while these do read the image (mask form eq9)",
@@ -181,7 +175,7 @@ def _head(
         "reference": other,
         "verdict": verdict,
         "tiles": tiles,
-        "about": ABOUT.get(protocol(runs[0]), ""),
+        "about": protocol_class(protocol(runs[0])).summary,
         "setting": ", ".join(counts),
         "tests": describe_tests(parts, main) if len(titles) == 1 else [],
         "toy": TOY if part_of(runs[0], "weights").get("model") == TINY else "",

@@ -3,18 +3,19 @@ beside any method on the frozen image features.
 """
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 
 import torch
-from jaxtyping import Float, Int
-from torch import Tensor
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
 
+from dear.errors import DataError
 from dear.methods.dear_plus.fitting import LEAST_IMAGES, left_out_evidence
 from dear.methods.dear_plus.gaussian import Gaussians
 
-SHARE = 0.05
-"""Share of left-out images of the known classes that is refused unless another is asked for."""
+KNOWN = "known."
+"""What the names of its tensors begin with in the file of a bundle."""
 SPREAD = 1.0
 """rho: the variance of the means of classes over that within a class, as DeAR+ has it."""
 QUANTILES = 1001
@@ -61,9 +62,59 @@ class KnownClasses:
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
     @classmethod
-    def of(cls, tensors: Mapping[str, Tensor]) -> "KnownClasses":
-        """From `tensors`."""
-        return cls(**{field.name: tensors[field.name] for field in fields(cls)})
+    def of(cls, tensors: Mapping[str, Tensor], classes: int) -> "KnownClasses":
+        """From `tensors` whose names begin with `KNOWN`, and the number of all classes. Raises DataError if
+        they do not fit.
+        """
+        found = {name.removeprefix(KNOWN): tensor for name, tensor in tensors.items()}
+        known, embed = (len(found.get(name, torch.zeros(0)).flatten()) for name in ("classes", "centre"))
+        shapes = {"classes": [known], "means": [known, embed], "centre": [embed], "whitening": [embed, embed]}
+        shapes |= {
+            "freedom": [],
+            "images": [],
+            "left_out": [*found.get("left_out", torch.zeros(1)).shape][:1],
+        }
+        kinds = {name: name in ("classes", "images") for name in shapes}
+        if {name: [*tensor.shape] for name, tensor in found.items()} != shapes or any(
+            tensor.is_floating_point() == kinds[name] or not tensor.isfinite().all()
+            for name, tensor in found.items()
+        ):
+            raise DataError("the tensors of its known classes do not fit together.")
+        numbers = found["classes"].tolist()
+        if not found["left_out"].numel() or sorted({*numbers} & {*range(classes)}) != numbers:
+            raise DataError("its known classes are not among its classes.")
+        return cls(**found)
+
+    def to(self, device: torch.device) -> "KnownClasses":
+        """The same on a device."""
+        return KnownClasses(**{name: tensor.to(device) for name, tensor in self.tensors().items()})
+
+
+class Refusal(nn.Module):
+    """Says which images are of none of some classes: those whose evidence for each is below a limit. Of a
+    class that is known by name alone it cannot be told: an image predicted to be of one is not refused.
+    """
+
+    is_known: Bool[Tensor, "class"]
+
+    def __init__(
+        self, known: KnownClasses, names: Sequence[str], classes: Sequence[str], limit: float
+    ) -> None:
+        """Of the candidates ``classes``; ``names`` are all that `KnownClasses.classes` are numbers of."""
+        super().__init__()
+        known_names = [names[number] for number in known.classes.tolist()]
+        rows = [row for row, name in enumerate(known_names) if name in classes]
+        self.limit, self.known = limit, replace(known, means=known.means[rows])
+        is_known = torch.tensor([name in known_names for name in classes])
+        self.register_buffer("is_known", is_known.to(known.centre.device))
+
+    def forward(
+        self, frozen: Float[Tensor, "batch embed"], predicted: Int[Tensor, "batch"]
+    ) -> Bool[Tensor, "batch"]:
+        if not len(self.known.means):
+            return torch.zeros_like(predicted, dtype=torch.bool)
+        evidence = self.known.evidence(frozen).amax(dim=1)
+        return self.is_known[predicted] & (evidence < self.limit)
 
 
 def fit_known_classes(

@@ -1,7 +1,8 @@
 """Which labels of training images look wrong, by probabilities of classifiers that had not seen them.
 
-An image has the label that it should have with the probability 1 - e, and else any other with e / (K - 1). With
-p_k the probability of class k from its pixels, softmax(z_k / T) of left-out scores z, that of its label y is
+An image has the label that it should have with the probability 1 - e, and else any other with e / (K - 1).
+With p_k the probability of class k from its pixels, softmax(z_k / T) of left-out scores z, that of its label
+y is
 
     P(y) = (1 - e) p_y + e / (K - 1) (1 - p_y)
 
@@ -53,7 +54,7 @@ def score_labels(scores: Float[Tensor, "item class"], labels: Int[Tensor, "item"
     """
     scores, column = scores.double(), labels.unsqueeze(1)
     classes = scores.shape[1]
-    if classes < 2:
+    if classes < 2 or not len(labels):
         return LabelScores(labels, torch.zeros(len(labels), dtype=torch.float64), 0.0)
     fits = []
     for temperature in TEMPERATURES:

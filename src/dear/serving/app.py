@@ -5,7 +5,7 @@ import base64
 from collections.abc import AsyncIterator
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, NamedTuple, Self
 
 from fastapi import Depends, FastAPI, Query, Request
 from fastapi.exceptions import RequestValidationError
@@ -54,9 +54,14 @@ class Images(NamedTuple):
 
 
 class Prediction(BaseModel):
-    """The best classes of an image."""
+    """The best classes of an image, and whether it looks like none of those with training images."""
 
     top: tuple[Candidate, ...]
+    none_of_these: bool
+
+    @classmethod
+    def of(cls, ranked: tuple[tuple[Candidate, ...], bool]) -> Self:
+        return cls(top=ranked[0], none_of_these=ranked[1])
 
 
 class Failure(BaseModel):
@@ -158,7 +163,7 @@ def create_app(
         comma-separated, if there are any.
         """
         vocabulary = await service.vocabulary(split_words(sent[1] if classes is None else classes))
-        return Prediction(top=await service.predict(sent[0], vocabulary, top))
+        return Prediction.of(await service.predict(sent[0], vocabulary, top))
 
     @app.post("/api/batch", openapi_extra=images_body, response_model_exclude_unset=True)
     async def batch(
@@ -179,7 +184,7 @@ def create_app(
                 try:
                     if number:  # the request itself has been counted
                         rate.take(client_of(request))
-                    return Prediction(top=await service.predict(image, vocabulary, top))
+                    return Prediction.of(await service.predict(image, vocabulary, top))
                 except DearError as error:
                     refused = as_refused(error)
             seconds = {"retry_after": refused.retry_after} if refused.retry_after else {}

@@ -104,7 +104,7 @@ class Service:
         self._model, self._names, self._search = (ThreadPoolExecutor(1) for _ in range(3))
         self._decoders = ThreadPoolExecutor(DECODERS)
         self._thumbnail = lru_cache(THUMBNAILS)(self._make_thumbnail)
-        self.batches = self._searches = Batcher(predictor.encode, limits.batch, self._model)
+        self.batches = self._searches = Batcher(predictor.encode_all, limits.batch, self._model)
         self._searched = predictor.features
         if index is not None:
             if (facts := index.metadata.get("heads")) is None:
@@ -135,12 +135,14 @@ class Service:
         at_most("class_name", max(map(len, names)), "the request")
         return await run_in(self._names, self.predictor.vocabulary, names)
 
-    async def predict(self, data: bytes, vocabulary: Vocabulary, top: int) -> tuple[Candidate, ...]:
-        """The best classes of an image. Raises Refused."""
+    async def predict(
+        self, data: bytes, vocabulary: Vocabulary, top: int
+    ) -> tuple[tuple[Candidate, ...], bool]:
+        """The best classes of an image, and whether it looks like none of them. Raises Refused."""
         features = await self.batches.submit(await self.decode(data))
         image = features[None].to(vocabulary.text)
-        [candidates] = await run_in(self._model, self.predictor.candidates, image, vocabulary, top)
-        return candidates
+        [ranked] = await run_in(self._model, self.predictor.rank, image, vocabulary, top)
+        return ranked
 
     async def neighbours(
         self, data: bytes, by: Sequence[str], weights: Sequence[float] | None, count: int
@@ -151,7 +153,8 @@ class Service:
         if (index := self.index) is None:
             raise Refused(404, "not-found", "this server has no index of images: start it with --index DIR.")
         shares, content = pair_weights(by, weights), hashlib.sha256(data).hexdigest()
-        queries = index.vectors(self._searched, await self._searches.submit(await self.decode(data)))
+        features = await self._searches.submit(await self.decode(data))
+        queries = index.vectors(self._searched, features[: len(self._searched)])
 
         def search() -> list[Hit]:
             return index.query(queries, shares, count=count, without=content, copies=MOST_COPIES)

@@ -95,7 +95,7 @@ def test_a_missing_folder_is_not_looked_for_on_the_hub(
     bundle = bundle_on(str(write_model(tmp_path / "models" / "clip").relative_to(tmp_path)))
     shutil.rmtree("models")
     monkeypatch.setattr(hub, "fetch", lambda *_, **__: pytest.fail("the hub was asked"))
-    with pytest.raises(WeightsError, match=r"is 'models/clip', no folder here"):
+    with pytest.raises(WeightsError, match=r"is 'models/clip', which is neither a folder here"):
         bundle.load_backbone()
 
 

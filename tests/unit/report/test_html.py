@@ -145,7 +145,7 @@ def test_missing_runs_and_a_better_method_are_said(records: list[dict[str, Any]]
 def test_the_page_begins_with_the_verdict(records: list[dict[str, Any]]) -> None:
     """HMs of 66.67 and 42.79 by hand: 2 * 60 * 75 / 135 and 2 * 35 * 55 / 90."""
     text = Page(report_html(title="t", records=records)).text
-    assert "t dear: harmonic mean (HM) 66.7%, 23.9 points above zero-shot (42.8%). A method learns" in text
+    assert "t dear: harmonic mean (HM) 66.7%, 23.9 points above zero-shot (42.8%). Train on half" in text
     assert "2 data sets, 16 training images per class, 1 seed." in text
     assert "a toy that knows drawings alone" in text
     same = [run | {"results": records[0]["results"]} for run in records]

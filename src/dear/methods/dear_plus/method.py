@@ -163,9 +163,13 @@ class DearPlus(Method):
 
     def image_features(self, trunk: Float[Tensor, "batch token width"]) -> ImageFeatures:
         """f_cls and the f_a."""
+        return self.with_frozen(trunk)[:-1]
+
+    def with_frozen(self, trunk: Float[Tensor, "batch token width"]) -> ImageFeatures:
+        """f_cls, the f_a and f_0."""
         frozen, groups = self.readouts(trunk)
         f_cls = corrected(frozen, self.correction)
-        return torch.cat([f_cls.unsqueeze(0), by_attribute(groups, self.rest).to(f_cls)])
+        return torch.cat([f_cls[None], by_attribute(groups, self.rest).to(f_cls), frozen.to(f_cls)[None]])
 
     def text_features(self) -> Float[Tensor, "class embed"]:
         """The frozen text features."""

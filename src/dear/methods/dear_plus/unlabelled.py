@@ -4,7 +4,7 @@ expectation-maximisation, if that makes labelled images likelier that were left 
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import Any, Self
 
 import torch
 from jaxtyping import Float, Int
@@ -105,11 +105,10 @@ class Mixture:
         """The squared Mahalanobis distances of points to the classes and to weighted means of these."""
         whitening = self.whitening[attribute]
         whitened, means = points @ whitening, self.means[attribute] @ whitening
-        squared = (torch.cdist(whitened, to).square() for to in (means, centres @ means))
+        to_classes, to_centres = (torch.cdist(whitened, to).square() for to in (means, centres @ means))
         determinant = -whitening.diagonal().log().sum()
-        return Distances(
-            *squared, self.freedom[attribute].expand(len(points)), determinant.expand(len(points))
-        )
+        of_all = (part.expand(len(points)) for part in (self.freedom[attribute], determinant))
+        return Distances(to_classes, to_centres, *of_all)
 
     def surplus(self, attribute: int) -> Float[Tensor, "class"]:
         """By how much the log density of a class is too low on average, because of its mean of few images."""
@@ -204,7 +203,7 @@ def fit_with_others(
     freedom[used] = mixture.freedom
     means[:, used] = ((mixture.means - centre[used][:, None]) @ mixture.whitening).movedim(1, 0)
     parts = strengths[0] * terms[2].std(dim=1).mean(dim=0)
-    changed = {"means": means, "centre": centre, "whitening": whitening, "freedom": freedom}
+    changed: dict[str, Any] = {"means": means, "centre": centre, "whitening": whitening, "freedom": freedom}
     return replace(plain, **changed, strengths=strengths, parts=parts / parts.sum(), left_out=left_out), gain
 
 

@@ -184,7 +184,7 @@ def gains(results: Results, reference: str | None) -> "DataFrame":
 def standing(records: Sequence[Record]) -> list[dict[str, dict[str, Cell]]]:
     """What the page begins with: measures of the methods that have an average, the verdict's last."""
     averages = Results(main_runs(records)).averages
-    names = "base classes", "novel classes", "harmonic mean (HM)"
+    names = "base classes, learned", "novel classes, never seen", "harmonic mean (HM)"
     return [
         {name: {m: c for m, cells in averages.items() if (c := cells[at])} for at, name in enumerate(names)}
     ]

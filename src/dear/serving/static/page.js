@@ -61,10 +61,11 @@ const alert = (message) => el("p", { class: "alert", role: "alert" }, message);
 function classify() {
   const others = $("others").value.trim();
   ask("result", "predict", { top: $("top").value }, others ? { classes: others } : {}, async (response) => {
-    const { top } = await response.json();
+    const { top, none_of_these: none } = await response.json();
     const longest = Math.max(1e-9, ...top.flatMap((one) => Object.values(one.evidence).map(Math.abs)));
     explain(top[0].evidence);
-    return top.map((one, rank) => candidate(one, rank, rank ? top[0] : top[1], longest));
+    const classes = top.map((one, rank) => candidate(one, rank, rank ? top[0] : top[1], longest));
+    return none ? [el("p", { class: "alert" }, "This looks like none of these."), ...classes] : classes;
   });
 }
 

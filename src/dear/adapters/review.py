@@ -1,0 +1,185 @@
+"""Review a data set by its left-out images: which labels look wrong, which pictures are there twice, and what
+the known classes look like.
+"""
+
+import csv
+import os
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from dear.adapters.choose import Judge
+from dear.adapters.results import csv_path
+from dear.data.dataset import Dataset, Images
+from dear.data.fewshot import leave_subsets
+from dear.data.images.decode import as_image
+from dear.data.images.photos import PhotoImages
+from dear.data.sources.table import CHECKED, PREDICTED
+from dear.errors import without_surrogates
+from dear.evaluation.run_context import RunContext
+from dear.evaluation.trial import Trial
+from dear.methods.base import Method
+from dear.methods.registry import FIT_METHOD, method_class
+from dear.report.grid import csv_text
+from dear.report.html import render_page
+from dear.report.mistakes import THUMBNAIL, data_url
+from dear.review.known import KnownClasses, fit_known_classes
+from dear.review.labels import LabelScores, score_labels
+from dear.review.rows import REVIEW_CSV, REVIEW_PAGE, Issue, describe_issues
+from dear.review.twins import find_twins
+from dear.writing import output_folder
+
+MOST_SHOWN = 200  # images on the page
+
+
+@dataclass(frozen=True)
+class Review:
+    """A review of the images that a classifier is fitted on.
+
+    Attributes:
+        method: What judged them.
+        images: The training images.
+        judged: Which of them could be left out, as indices.
+        scores: What is said of the labels of these.
+        features: The unit image features of all images, of the frozen backbone.
+    """
+
+    dataset: Dataset
+    method: str
+    images: Images
+    judged: Int[Tensor, "judged"]
+    scores: LabelScores
+    features: Float[Tensor, "item embed"]
+
+    def known_classes(self) -> KnownClasses | None:
+        """What tells images of the classes from others; None with too few images."""
+        labels = self.images.labels.to(self.features.device)
+        return fit_known_classes(self.features, labels, len(self.dataset.classnames))
+
+    def wrong_labels(self) -> list[Issue]:
+        """The labels that look wrong, the surest first."""
+        names, order = self.dataset.classnames, self.scores.probability.argsort(descending=True)
+        rows = zip(self.judged[order].tolist(), self.scores.suggested[order].tolist(), strict=True)
+        return [
+            Issue(
+                name_image(self.images, item), names[int(self.images.labels[item])], names[other], probability
+            )
+            for (item, other), probability in zip(rows, self.scores.probability[order].tolist(), strict=True)
+            if probability > 0.5
+        ]
+
+    def twins(self, test: Float[Tensor, "test embed"] | None = None) -> list[Issue]:
+        """Pictures that are nearly the same in different classes and, given the features of the test images,
+        in both parts.
+        """
+        parts: list[Images] = [self.images] if test is None else [self.images, self.dataset.test]
+        features = torch.cat([self.features.cpu(), *([] if test is None else [test.cpu()])])
+        where = [(part, item) for part in parts for item in range(len(part))]
+        classes = len(self.dataset.classnames)
+        groups = torch.cat([part.labels.cpu() + classes * side for side, part in enumerate(parts)])
+
+        def load(item: int) -> Tensor:
+            part, index = where[item]
+            return part.load(torch.tensor([index]))[0]
+
+        names, found = self.dataset.classnames, []
+        for pair in find_twins(features, groups, load):
+            first, second = (name_image(*where[item]) for item in pair)
+            label, other = (names[int(groups[item]) % classes] for item in pair)
+            found.append(Issue(first, label, other, other=second))
+        return found
+
+
+def review_images(
+    context: RunContext, dataset: Dataset, shots: int, seed: int, method: str, trial: Trial | None = None
+) -> Review:
+    """Judge each image that is trained on by the method without it; by that which has closed forms where the
+    method is trained in steps. ``trial`` is the method's training on all of them, if there was one.
+    """
+    judge = Judge(context, dataset, shots, seed, once=True)
+    if method_class(method).cheap is None:
+        method = FIT_METHOD
+    if trial is None or trial.run.setup.method != method or not _has_closed_form(trial.method):
+        trial = judge.untrained(method)
+    scores = torch.zeros(len(judge.images), len(dataset.classnames), dtype=torch.float64)
+    for _, left_out, part in judge.leave_out(trial):
+        scores[left_out] = part.double().cpu()
+    judged = judge.tested.nonzero().flatten()
+    labels = score_labels(scores[judged].nan_to_num(), judge.labels[judged].cpu())
+    return Review(dataset, method, judge.images, judged, labels, judge.frozen_features())
+
+
+def _has_closed_form(method: Method) -> bool:
+    return type(method).left_out_scores is not Method.left_out_scores
+
+
+def name_image(images: Images, index: int) -> str:
+    """The file of an image, or its number counted from 1."""
+    images, numbers = leave_subsets(images, torch.tensor([index]))
+    number = int(numbers[0])
+    if not isinstance(images, PhotoImages):
+        return str(number + 1)
+    return os.path.abspath(images.folder / images.paths[number])
+
+
+def write_review(folder: Path, review: Review, issues: Sequence[Issue], data: Any) -> None:
+    """Write review.html and review.csv into a folder. A row of the table whose label is corrected, or whose
+    cell checked is filled in, is a label for `dear fit`; the others are left out of it.
+    """
+    parts = (review.dataset.test, review.images)
+    pictures = {name_image(part, item): (part, item) for part in parts for item in range(len(part))}
+
+    def card(issue: Issue) -> dict[str, object]:
+        urls = [_thumbnail(*pictures[image]) for image in (issue.image, issue.other) if image]
+        title = Path(issue.image).name + (f" and {Path(issue.other).name}" if issue.other else "")
+        words = "the other" if issue.other else "looks like"
+        sure = "" if issue.probability is None else f" {100 * issue.probability:.0f}%"
+        names = {"label": issue.label, "suggested": issue.suggested + sure}
+        return {"urls": urls, "title": without_surrogates(title), "words": words, **names}
+
+    shown, source = issues[:MOST_SHOWN], shlex.quote(data) if isinstance(data, str) else "DATA"
+    page = render_page(
+        "review.html.j2",
+        data=review.dataset.title,
+        verdict=describe_issues(issues, len(review.judged))[0],
+        subject=review.method,
+        command=f"dear fit {source} {shlex.quote(str(folder / REVIEW_CSV))} --out NEW",
+        sections={
+            "Labels that look wrong": [card(issue) for issue in shown if not issue.other],
+            "Pictures that are there twice": [card(issue) for issue in shown if issue.other],
+        },
+        hidden=len(issues) - len(shown),
+    )
+    contents = {REVIEW_PAGE: page.encode(), REVIEW_CSV: issues_csv(folder, issues)}
+    output_folder(folder, contents, "the review", "choose another --out.")
+
+
+def _thumbnail(images: Images, index: int) -> str:
+    small = as_image(images.load(torch.tensor([index]))[0])
+    small.thumbnail((2 * THUMBNAIL, 2 * THUMBNAIL))
+    return data_url(small, "JPEG", quality=80)
+
+
+def issues_csv(folder: Path, issues: Sequence[Issue]) -> bytes:
+    """The rows of review.csv in a folder: path, label, suggested, probability, other; then predicted, the
+    label as it was, and checked.
+    """
+    text = StringIO()
+    rows = csv.writer(text, lineterminator="\n")
+    rows.writerow(["path", "label", "suggested", "probability", "other", PREDICTED, CHECKED])
+    for issue in issues:
+        label, probability = (
+            csv_text(issue.label),
+            "" if issue.probability is None else f"{issue.probability:.4f}",
+        )
+        path, other = (csv_path(image, folder / REVIEW_CSV) for image in (issue.image, issue.other))
+        other = other if issue.other else ""
+        rows.writerow([path, label, csv_text(issue.suggested), probability, other, label, ""])
+    return text.getvalue().encode("utf-8-sig", "surrogateescape")

@@ -1,0 +1,40 @@
+"""What a review says of an image, as plain values, light to import."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from dear.errors import plural, printable
+
+REVIEW_CSV, REVIEW_PAGE = "review.csv", "review.html"
+SHARE = 0.05
+"""Share of left-out images of the known classes that is refused unless another is asked for."""
+
+
+@dataclass(frozen=True)
+class Issue:
+    """An image of which something looks wrong.
+
+    Attributes:
+        image: Its file, or its number counted from 1 if it has none.
+        label: The name of its class in the data.
+        suggested: That of the most probable other class, or of the other picture.
+        probability: Of the suggested class beside the label; None for a picture that is there twice.
+        other: The picture that is nearly the same, of another class or on the other side of the split.
+    """
+
+    image: str
+    label: str
+    suggested: str
+    probability: float | None = None
+    other: str = ""
+
+
+def describe_issues(issues: Sequence[Issue] | None, images: int, page: str = "") -> list[str]:
+    """How many labels look wrong, and how many pictures are there twice, in a line; none without a review."""
+    if issues is None:
+        return []
+    wrong = sum(not issue.other for issue in issues)
+    found = f"{wrong or 'none'} of {plural(images, 'label')} {'looks' if wrong == 1 else 'look'} wrong"
+    if twice := len(issues) - wrong:
+        found += f", {plural(twice, 'picture')} {'is' if twice == 1 else 'are'} there twice"
+    return [printable(found[:1].upper() + found[1:] + (f": {page}" if issues and page else "."))]
