@@ -256,15 +256,14 @@ class Predictor:
         """
         if count < 1:
             raise SettingsError(f"count is {count}: it must be at least 1.")
-        known, fitted, unreadable = split_hashes(self.bundle.image_hashes), 0, list[str]()
+        known, unreadable = split_hashes(self.bundle.image_hashes), list[str]()
         names, features, logits = list[str](), list[Tensor](), list[Tensor]()
         for number, part in enumerate(self._read_ahead(each_image(listed_images(images)), BATCH)):
-            unreadable += [pixels.reason for _, pixels in part if isinstance(pixels, Unreadable)]
             new = dict[str, Tensor]()
             for place, (file, pixels) in enumerate(part):
-                if known and file and isinstance(pixels, Tensor) and file_hash(Path(file)) in known:
-                    fitted += 1
-                elif isinstance(pixels, Tensor):
+                if isinstance(pixels, Unreadable):
+                    unreadable.append(pixels.reason)
+                elif not (known and file and file_hash(Path(file)) in known):
                     new[file or str(BATCH * number + place)] = pixels
             if new:
                 names += new
@@ -273,7 +272,7 @@ class Predictor:
         if unreadable:
             warn(f"{plural(len(unreadable), 'image')} cannot be read: {unreadable[0]}")
         if not features:
-            raise DataError(f"no image is left to label: it was fitted on {fitted} of them.")
+            raise DataError("no image is left to label: it was fitted on all that can be read.")
         self.require_finite(*logits)
         everything = torch.cat(features)
         probabilities = (torch.cat(logits).double() / self.bundle.temperature).softmax(dim=1)
