@@ -276,11 +276,8 @@ class Predictor:
         self.require_finite(*logits)
         everything = torch.cat(features)
         probabilities = (torch.cat(logits).double() / self.bundle.temperature).softmax(dim=1)
-        margin, best, refusal = (
-            margins(probabilities),
-            probabilities.argmax(dim=1),
-            self.refusal(self.classes),
-        )
+        margin, best = margins(probabilities), probabilities.argmax(dim=1)
+        refusal = self.refusal(self.classes)
         unlike = torch.zeros_like(best) if refusal is None else refusal(everything[:, -1], best)
         return [
             Suggestion(names[item], self.classes[best[item]], float(margin[item]), bool(unlike[item]))

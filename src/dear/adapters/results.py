@@ -137,7 +137,8 @@ def write_suggestions(out: Path | str, suggestions: Iterable[Suggestion]) -> Pat
         rows = csv.writer(text, lineterminator="\n")
         rows.writerow(["file", LABELS[0], SUGGESTED, "margin", NONE])
         for one in suggestions:
-            rows.writerow([csv_path(one.image, out), "", csv_text(one.suggested), f"{one.margin:.4f}"])
+            unlike, margin = "yes" if one.none_of_these else "", f"{one.margin:.4f}"
+            rows.writerow([csv_path(one.image, out), "", csv_text(one.suggested), margin, unlike])
         text.detach()
     return out
 
