@@ -251,37 +251,38 @@ class Predictor:
 
     @torch.no_grad()
     def suggest(self, images: Any, count: int = 50) -> list[Suggestion]:
-        """The images to label next, the most useful first: those with the smallest margin between their two
-        best classes, no two alike (`choose_next`), and none that the bundle was fitted on. Unreadable ones
-        are skipped with a warning. Raises DataError if no image is left.
+        """The images to label next, best first: those that it is least sure of, no two alike (`choose_next`),
+        and none that it was fitted on. Unreadable ones are skipped. Raises DataError if no image is left.
         """
         if count < 1:
             raise SettingsError(f"count is {count}: it must be at least 1.")
-        known = split_hashes(self.bundle.image_hashes)
-        names, features, fitted, unreadable = list[str](), list[Tensor](), 0, list[Unreadable]()
+        known, unreadable = split_hashes(self.bundle.image_hashes), list[str]()
+        names, features, logits = list[str](), list[Tensor](), list[Tensor]()
         for number, part in enumerate(self._read_ahead(each_image(listed_images(images)), BATCH)):
-            unreadable += [pixels for _, pixels in part if isinstance(pixels, Unreadable)]
-            new = [
-                (file or str(BATCH * number + place), pixels)
-                for place, (file, pixels) in enumerate(part)
-                if isinstance(pixels, Tensor) and not (known and file and file_hash(Path(file)) in known)
-            ]
-            fitted += sum(isinstance(pixels, Tensor) for _, pixels in part) - len(new)
+            new = dict[str, Tensor]()
+            for place, (file, pixels) in enumerate(part):
+                if isinstance(pixels, Unreadable):
+                    unreadable.append(pixels.reason)
+                elif not (known and file and file_hash(Path(file)) in known):
+                    new[file or str(BATCH * number + place)] = pixels
             if new:
-                names += [name for name, _ in new]
-                features.append(self.encode(torch.stack([pixels for _, pixels in new])))
+                names += new
+                features.append(self.encode_all(torch.stack([*new.values()])))
+                logits.append(self._vocabulary.logits(features[-1][:, : len(self.features)].transpose(0, 1)))
         if unreadable:
-            warn(f"{plural(len(unreadable), 'image')} cannot be read: {unreadable[0].reason}")
+            warn(f"{plural(len(unreadable), 'image')} cannot be read: {unreadable[0]}")
         if not features:
-            raise DataError(f"no image is left to label: it was fitted on {fitted} of them.")
+            raise DataError("no image is left to label: it was fitted on all that can be read.")
+        self.require_finite(*logits)
         everything = torch.cat(features)
-        parts = everything.transpose(0, 1).split(EVIDENCE // everything[0].numel() + 1, dim=1)
-        logits = torch.cat([self._vocabulary.logits(part) for part in parts])
-        self.require_finite(logits)
-        probabilities = (logits.double() / self.bundle.temperature).softmax(dim=1)
+        probabilities = (torch.cat(logits).double() / self.bundle.temperature).softmax(dim=1)
         margin, best = margins(probabilities), probabilities.argmax(dim=1)
-        picked = choose_next(probabilities, everything[:, 0], count).tolist()
-        return [Suggestion(names[item], self.classes[best[item]], float(margin[item])) for item in picked]
+        refusal = self.refusal(self.classes)
+        unlike = torch.zeros_like(best) if refusal is None else refusal(everything[:, -1], best)
+        return [
+            Suggestion(names[item], self.classes[best[item]], float(margin[item]), bool(unlike[item]))
+            for item in choose_next(probabilities, everything[:, 0], count).tolist()
+        ]
 
     def _read_ahead(
         self, images: Iterator[Picture], batch: int

@@ -62,13 +62,14 @@ class Unreadable:
 
 @dataclass(frozen=True)
 class Suggestion:
-    """An image to label next: its file, else its number; its best class; and the margin in probability
-    between that and the second.
+    """An image to label next: its file, else its number; its best class; the margin in probability between
+    that and the second; and whether it looks like none of the classes.
     """
 
     image: str
     suggested: str
     margin: float
+    none_of_these: bool = False
 
 
 @dataclass(frozen=True)
@@ -125,18 +126,19 @@ def write_predictions(out: Path | str, results: Iterable[Prediction | Unreadable
 
 
 def write_suggestions(out: Path | str, suggestions: Iterable[Suggestion]) -> Path:
-    """Write images to label as a CSV with a row for each: file, label (empty, to be filled in), suggested and
-    margin. `load_dataset` reads the rows that have a label. Raises SettingsError for another suffix,
-    OutputError.
+    """Write images to label as a CSV with a row for each: file, label (empty, to be filled in), suggested,
+    margin and none_of_these. `load_dataset` reads the rows that have a label. Raises SettingsError for
+    another suffix, OutputError.
     """
     out = expanded(out)
     check_table(out, (".csv",))
     with output_file(out) as file:
         text = TextIOWrapper(file, "utf-8-sig", "surrogateescape", newline="")
         rows = csv.writer(text, lineterminator="\n")
-        rows.writerow(["file", LABELS[0], SUGGESTED, "margin"])
+        rows.writerow(["file", LABELS[0], SUGGESTED, "margin", NONE])
         for one in suggestions:
-            rows.writerow([csv_path(one.image, out), "", csv_text(one.suggested), f"{one.margin:.4f}"])
+            unlike, margin = "yes" if one.none_of_these else "", f"{one.margin:.4f}"
+            rows.writerow([csv_path(one.image, out), "", csv_text(one.suggested), margin, unlike])
         text.detach()
     return out
 

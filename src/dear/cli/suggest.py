@@ -34,7 +34,8 @@ def command(
 
     The CSV has a row for each, with an empty label beside the suggested class. Fill in labels and give it to
     fit after the first data: `dear fit photos/ next.csv --out my-classifier`. Rows without a label are left
-    out. Images that the classifier was fitted on are not suggested.
+    out. Images that the classifier was fitted on are not suggested; those that look like none of its classes
+    are marked.
 
     Args:
         bundle: Folder of the bundle, or OWNER/NAME on the hub.
@@ -57,7 +58,10 @@ def command(
 def render(result: Suggested, console: Console) -> None:
     """Show the first ones, and what to do with the file."""
     rows = result.suggestions[:SHOWN]
-    lines = [f"{one.margin:6.1%}  {one.suggested:24}  {one.image}" for one in rows]
+    lines = [
+        f"{one.margin:6.1%}  {one.suggested:24}  {one.image}{'  (none of these?)' * one.none_of_these}"
+        for one in rows
+    ]
     if len(result.suggestions) > len(rows):
         lines.append(f"... and {len(result.suggestions) - len(rows)} more")
     lines = [

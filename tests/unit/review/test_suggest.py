@@ -39,8 +39,8 @@ def test_labels_that_were_filled_in_are_read(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="label"):
         load_dataset(table)
     lines = table.read_text(encoding="utf-8-sig").splitlines()
-    assert lines[0] == "file,label,suggested,margin"
-    assert lines[2].endswith(",,cup,0.2500")
+    assert lines[0] == "file,label,suggested,margin,none_of_these"
+    assert lines[2].endswith(",,cup,0.2500,")
     same = [line.replace(",,cup", ",cup,cup") for line in lines[1:3]]
     table.write_text(
         "\n".join([lines[0], *same, lines[3].replace(",,", ",tree,"), lines[4]]), encoding="utf-8"
