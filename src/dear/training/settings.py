@@ -25,7 +25,7 @@ class TrainSettings:
     Attributes:
         epochs: Passes over the few-shot images, including the warm-up.
         steps_per_shot: Length of a training in steps per image of a class, instead of epochs: with 16 shots,
-            16 times as many steps. The last epoch ends with the last step. 0 trains for ``epochs``.
+            16 times as many steps. The last epoch ends with the last step. 0 trains by epochs.
         batch: Images per step.
         lr: Learning rate after the warm-up.
         warmup_epochs: Number of first epochs that train at the constant rate warmup_lr.

@@ -47,6 +47,7 @@ class Fit:
         parts: The share of each term in the scores of training images as if they were new: of the standard
             deviation over classes, by those strengths that they are scored with.
         left_out: The scores of training images as if they were new, in each setting.
+        class_scores: Those of the class feature alone (`class_scores`).
     """
 
     penalty: float | None
@@ -60,6 +61,7 @@ class Fit:
     strengths: Float[Tensor, "use feature"]
     parts: Float[Tensor, "feature"]
     left_out: Scores
+    class_scores: Scores
 
 
 @dataclass(frozen=True)
@@ -128,7 +130,8 @@ def fit(
         parts = strengths[use] * terms[2].std(dim=1).mean(dim=0)
     left_out = [part @ strengths[of_use] for part, of_use in zip(terms, (1, 1, use), strict=True)]
     gaussians = means, centre, whitening, freedom
-    return Fit(penalty, change, rest, with_evidence, *gaussians, strengths, parts / parts.sum(), left_out)
+    shares = parts / parts.sum()
+    return Fit(penalty, change, rest, with_evidence, *gaussians, strengths, shares, left_out, scores)
 
 
 def by_attribute(

@@ -19,7 +19,6 @@ from dear.methods.dear_plus.fitting import (
     absent_classes,
     bayes_factors,
     by_attribute,
-    class_scores,
     corrected,
     number_in_class,
 )
@@ -177,7 +176,7 @@ def fit_with_others(
     labels = examples.labels
     readouts, used = prepare(plain, examples, groups, others, carried, settings)
     base = _losses(plain.left_out[2], labels)
-    of_class = class_scores(examples, plain.penalty)
+    of_class = plain.class_scores
     tried = []
     for weight in WEIGHTS if len(used) else ():
         terms = [torch.zeros_like(part)[:, :, None].repeat(1, 1, 1 + len(carried)) for part in of_class]
@@ -192,8 +191,7 @@ def fit_with_others(
     if not tried:
         return plain, Gain(0.0, *[float(base.mean())] * 2, *[_accuracy(plain.left_out[2], labels)] * 2)
     losses, weight, strengths, terms, left_out = min(tried, key=lambda one: float(one[0].mean()))
-    gained = base - losses
-    helps = bool(gained.mean() > gained.std() / len(gained) ** 0.5)
+    helps = is_gain(base - losses)
     accuracies = (_accuracy(scores[2], labels) for scores in (plain.left_out, left_out))
     gain = Gain(weight * helps, float(base.mean()), float(losses.mean()), *accuracies)
     if not helps:
@@ -258,6 +256,11 @@ def left_out_evidence(
                 lacking = mixture.surplus(at) - whole.surplus(at)
                 factors[rows, :, at] = (bayes_factors(distances, setting, spread) + lacking) * is_known
     return settings
+
+
+def is_gain(gains: Float[Tensor, "item"]) -> bool:
+    """True for a mean above its standard error."""
+    return bool(gains.mean() > gains.std() / len(gains) ** 0.5)
 
 
 def _losses(scores: Float[Tensor, "item class"], labels: Int[Tensor, "item"]) -> Float[Tensor, "item"]:

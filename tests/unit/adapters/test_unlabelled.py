@@ -1,0 +1,91 @@
+"""fit with images without labels, and what to label next."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from PIL import Image
+
+from dear.adapters.fit import fit
+from dear.adapters.predictor import Predictor
+from dear.adapters.results import describe_choice
+from dear.backbone.clip import Clip
+from dear.data.fewshot import Subset
+from dear.data.settings import DataSettings
+from dear.errors import DataError, SettingsError
+from tests.unit.training.world import noise_dataset, role_table
+
+OTHERS = 7
+
+
+@pytest.fixture
+def roles(small_clip: Clip, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    monkeypatch.setattr("dear.adapters.fit.load_clip", lambda *_args, **_options: small_clip)
+    monkeypatch.setattr("dear.adapters.bundle.load_clip", lambda *_args, **_options: small_clip)
+    role_table(small_clip).save(tmp_path / "roles.json")
+    return tmp_path / "roles.json"
+
+
+@pytest.fixture
+def others(tmp_path: Path) -> Path:
+    """A folder of noise, at two depths, and a file that is no image."""
+    draw = torch.Generator().manual_seed(1)
+    for number in range(OTHERS):
+        path = tmp_path / "more" / ("deeper" if number % 2 else "") / f"{number}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        pixels = torch.randint(256, (20, 20, 3), generator=draw, dtype=torch.uint8)
+        Image.fromarray(pixels.numpy()).save(path)
+    (tmp_path / "more" / "broken.png").write_bytes(b"no image")
+    return tmp_path / "more"
+
+
+def test_others_are_used_only_if_left_out_images_gain(
+    roles: Path, others: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = fit(noise_dataset(), roles=roles, method="dear+")
+    bundle = fit(noise_dataset(), roles=roles, method="dear+", unlabelled=others)
+    gain = bundle.training["unlabelled"]
+    assert gain["images"] == OTHERS
+    assert gain["weight"] == 0  # noise
+    assert all(torch.equal(bundle.tensors[name], values) for name, values in plain.tensors.items())
+    assert "7 images without labels not used: labelled images" in bundle.verdict
+    monkeypatch.setattr("dear.methods.dear_plus.unlabelled.is_gain", lambda *_losses: True)
+    used = fit(noise_dataset(), roles=roles, method="dear+", unlabelled=others)
+    assert not torch.equal(used.tensors["means"], plain.tensors["means"])
+    assert torch.equal(used.tensors["correction"], plain.tensors["correction"])
+    assert "7 images without labels used, at a weight of" in used.verdict
+
+
+def test_who_does_not_take_them(roles: Path, others: Path) -> None:
+    with pytest.raises(SettingsError, match="labelled images alone"):
+        fit(noise_dataset(), roles=roles, method="coop", unlabelled=others)
+    data = noise_dataset()
+    few = replace(
+        data, train=Subset(data.train, (data.train.labels > 0).nonzero().flatten()), allow_fewer=True
+    )
+    bundle = fit(few, roles=roles, method="dear+", unlabelled=others)
+    assert bundle.training["unlabelled"] == {"images": OTHERS}  # a class by name alone
+    assert "two labelled images of each class" in describe_choice("dear+", bundle.training)[-1]
+
+
+def test_copies_of_the_data_set_are_left_out(roles: Path, others: Path) -> None:
+    files = sorted(others.rglob("[0-9].png"))
+    data = files[:6], ["a", "b"] * 3
+    assert fit(data, roles=roles, method="dear+", unlabelled=files).training["unlabelled"]["images"] == 1
+    with pytest.raises(DataError, match="nothing to add"):
+        fit(data, roles=roles, method="dear+", unlabelled=files[:6])
+
+
+def test_what_it_was_fitted_on_is_not_suggested(roles: Path, others: Path) -> None:
+    files = sorted(others.rglob("[0-9].png"))
+    settings = DataSettings(test_share=0)
+    predictor = Predictor(fit((files[:4], ["a", "b"] * 2), roles=roles, method="dear+", dataset=settings))
+    with pytest.warns(UserWarning, match="1 image cannot be read"):
+        suggested = predictor.suggest(others, 50)
+    assert {one.image for one in suggested} == {str(file) for file in files[4:]}
+    probabilities = predictor.predict_proba([one.image for one in suggested])
+    assert [one.margin for one in suggested] == pytest.approx(abs(probabilities[:, 0] - probabilities[:, 1]))
+    assert [one.suggested for one in suggested] == [predictor.classes[row] for row in probabilities.argmax(1)]
+    with pytest.raises(DataError, match="no image is left"):
+        predictor.suggest(files[:4])
