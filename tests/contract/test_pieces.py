@@ -69,8 +69,8 @@ class Largest(TorchDispatchMode):
 def few_at_once(monkeypatch: pytest.MonkeyPatch, clip: Clip, prompts: int) -> int:
     """Allow few prompts at once; returns the values of the widest layer for them."""
     values = prompts * clip.text.context_length * clip.text.widest
-    monkeypatch.setattr(text_tower, "MOST_VALUES", values)
-    monkeypatch.setattr(base, "MOST_STORED", 0)
+    monkeypatch.setattr(text_tower, "MAX_HIDDEN_VALUES", values)
+    monkeypatch.setattr(base, "MAX_STORED_VALUES", 0)
     return values
 
 
@@ -133,7 +133,7 @@ def test_a_training_computes_its_prompts_once(
     make_small_clip: MakeClip, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clip = make_small_clip()
-    monkeypatch.setattr(base, "MOST_STORED", 0)
+    monkeypatch.setattr(base, "MAX_STORED_VALUES", 0)
     method, calls = make("mmrl", clip), list[int]()
     clip.text.block(1).register_forward_hook(lambda *_: calls.append(1))
     trunk = method.image_trunk(images())
@@ -150,7 +150,7 @@ def test_class_names_that_do_not_fit(name: str, small_clip: Clip) -> None:
         method = make(name, small_clip, classes=["house", f"{green} tree", "sea"])
     with torch.no_grad():
         assert method.text_features().isfinite().all()
-    with pytest.raises(SettingsError, match=f"same of '{green} tree' as of '{green} sea'"):
+    with pytest.raises(SettingsError, match=f"same for '{green} tree' and '{green} sea'"):
         make(name, small_clip, classes=[f"{green} tree", "house", f"{green} sea"])
 
 

@@ -87,7 +87,7 @@ def test_truncated_weights_of_the_tiny_clip(
     weights.write_bytes(weights.read_bytes()[:-1009])
     words = [*RUN, "--data", str(photos), "--model", "tiny", "--pretrained", str(tmp_path)]
     line = refused(words, out, capsys)
-    assert "is damaged, or no file of weights" in line
+    assert "is damaged, or not a file of weights" in line
 
 
 def test_a_role_table_of_other_weights(

@@ -2,7 +2,7 @@
 
 The bias is added to the scaled scores before the softmax; ``-inf`` blocks an edge, and a blocked weight is
 exactly zero in both forms. Every tensor has a head dimension, so that a role mask can differ by head. The
-result for a query with all edges blocked is undefined: zero in the fused form, NaN in the explicit one.
+result for a query whose edges are all blocked is undefined: zero from the fused kernel, NaN written out.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,10 +13,10 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn.functional import pad, scaled_dot_product_attention
 
-from dear.backbone.casts import computing_type
+from dear.backbone.casts import compute_dtype
 
 ALIGNMENT = 8
-"""Numbers at whose multiples the rows of a bias begin."""
+"""Rows of a bias begin at multiples of this many numbers."""
 
 Attend = Callable[
     [
@@ -35,8 +35,9 @@ def attend(
     value: Float[Tensor, "batch head key dim"],
     bias: Float[Tensor, "*#batch #head #query key"] | None = None,
 ) -> Float[Tensor, "batch head query dim"]:
-    """Softmax attention by torch's fused kernel, which only takes a bias of two or four dimensions. Where its
-    gradient is needed in bfloat16 on a CPU it is written out: the fused one takes three times as long.
+    """Softmax attention by torch's fused kernel, which only takes a bias of two or four dimensions. If a
+    gradient is needed in bfloat16 on a CPU, attention is written out: the fused kernel takes three times as
+    long there.
     """
     if bias is not None and bias.ndim == 3:
         bias = bias.unsqueeze(0)
@@ -67,45 +68,45 @@ def attention_weights(
 
 
 def causal_bias(tokens: int, like: Tensor) -> Float[Tensor, "query key"]:
-    """0 where key <= query and -inf elsewhere, on the device of ``like`` and in the type of its products."""
+    """0 where key <= query, -inf elsewhere, on the device of ``like``, in the dtype of products with it."""
     blocked = torch.ones(tokens, tokens, dtype=torch.bool, device=like.device).triu(1)
-    zeros = torch.zeros(tokens, tokens, dtype=computing_type(like), device=like.device)
+    zeros = torch.zeros(tokens, tokens, dtype=compute_dtype(like), device=like.device)
     return aligned(zeros.masked_fill(blocked, float("-inf")))
 
 
 def aligned(bias: Float[Tensor, "*any key"]) -> Float[Tensor, "*any key"]:
-    """The same numbers with rows that begin at multiples of `ALIGNMENT`, as torch's memory-efficient kernel
-    wants them: it pads a copy of any other bias at each call.
+    """The bias, stored so that its rows begin at multiples of `ALIGNMENT`: torch's memory-efficient kernel
+    pads a copy of any other bias at each call.
     """
     keys = bias.shape[-1]
     return pad(bias, (0, -keys % ALIGNMENT))[..., :keys]
 
 
 class ComputedBiases:
-    """The biases of a method's layers as they are computed: made once for a type and device."""
+    """The biases of a method's layers in the dtype of products, cast once for each dtype and device."""
 
     def __init__(self) -> None:
-        self._made = list[Tensor]()
+        self._casts = list[Tensor]()
 
     def __call__(
         self, biases: Sequence[Float[Tensor, "*any query key"]]
     ) -> list[Float[Tensor, "*any query key"]]:
-        """The same biases in the type of products, `aligned`. They are the same at each call."""
-        kind, device = computing_type(biases[0]), biases[0].device
+        """Cast and align the biases, which must be the same at each call."""
+        dtype, device = compute_dtype(biases[0]), biases[0].device
         if torch.compiler.is_compiling():  # traced for an export: its tensors hold no values
-            return [bias.to(kind) for bias in biases]
-        if not self._made or (self._made[0].dtype, self._made[0].device) != (kind, device):
-            self._made = [aligned(bias.to(kind)) for bias in biases]
-        return self._made
+            return [bias.to(dtype) for bias in biases]
+        if not self._casts or (self._casts[0].dtype, self._casts[0].device) != (dtype, device):
+            self._casts = [aligned(bias.to(dtype)) for bias in biases]
+        return self._casts
 
 
 @dataclass(frozen=True)
 class PackedSequences:
-    """The attention of causal sequences with a common prefix, packed into one sequence: first the prefix,
-    once, then the suffix of each. A token sees the prefix and, of its own sequence, the tokens up to itself.
+    """Attention over causal sequences with a common prefix, packed into one sequence: the prefix once, then
+    the suffix of each. A token sees the prefix and, in its own sequence, the tokens up to itself.
 
-    It has the result of a bias of -inf on all other edges, but computes only the edges that are not blocked.
-    Sequences of one length are computed together.
+    The result is that of a bias of -inf on all other edges, but blocked edges are not computed. Sequences of
+    equal length are computed together.
 
     Attributes:
         prefix: Number of tokens in the prefix.
@@ -120,8 +121,8 @@ class PackedSequences:
     bias: Float[Tensor, "token token"]
     read: Int[Tensor, "sequence"] | None = None
 
-    def reading(self, read: Int[Tensor, "sequence"]) -> "PackedSequences":
-        """The same for the query of one token of each sequence, by its position in the packed sequence."""
+    def select_queries(self, read: Int[Tensor, "sequence"]) -> "PackedSequences":
+        """The attention with one query for each sequence: the token at this position in the packed one."""
         starts, start = [], self.prefix
         for count, length in self.groups:
             starts.append(torch.arange(count, device=read.device) * length + start)
@@ -135,8 +136,8 @@ class PackedSequences:
         value: Float[Tensor, "1 head token dim"],
         attend: Attend,
     ) -> Float[Tensor, "1 head query dim"]:
-        """The attention, by a function for sequences that are not packed."""
-        # Parts are split off together: each slice by itself would have a gradient of the size of the whole.
+        """Compute it with ``attend``, a function for sequences that are not packed."""
+        # One split for all parts: a slice for each would have a gradient as large as the whole tensor.
         prefix, outputs = self.prefix, []
         sizes = [count * length for count, length in self.groups]
         keys, values = (x.squeeze(0).transpose(0, 1).split([prefix, *sizes]) for x in (key, value))
@@ -163,7 +164,7 @@ class PackedSequences:
         return torch.cat(outputs).transpose(0, 1).unsqueeze(0)
 
     def _query_sizes(self) -> list[int]:
-        """The numbers of queries of the prefix, if it has any, and of each group."""
+        """The number of queries in the prefix, if it has any, and in each group."""
         if self.read is None:
             return [self.prefix, *(count * length for count, length in self.groups)]
         return [count for count, _ in self.groups]
@@ -171,8 +172,8 @@ class PackedSequences:
 
 @dataclass(frozen=True)
 class Rotation:
-    """Rotary position embedding: for each query and each key the sines, then the cosines, of each of a head's
-    dimensions. A token without a position (the class token, learned tokens) is not rotated.
+    """Rotary position embedding. Each query and each key has a row: the sines of all dimensions of a head,
+    then the cosines. A token without a position (the class token, learned tokens) is not rotated.
 
     Source: Su et al. 2021 (RoFormer), eq. 34, in the interleaved form of timm's ``apply_rot_embed``; as in
     EVA-02 and Perception Encoder.
@@ -184,24 +185,24 @@ class Rotation:
     def __call__(
         self, query: Float[Tensor, "batch head query dim"], key: Float[Tensor, "batch head token dim"]
     ) -> tuple[Float[Tensor, "batch head query dim"], Float[Tensor, "batch head token dim"]]:
-        """Rotate both."""
+        """Rotate queries and keys."""
         return rotate(query, self.query), rotate(key, self.key)
 
-    def reading(self, read: Int[Tensor, "read"]) -> "Rotation":
-        """The same for the queries of the tokens in ``read`` alone."""
+    def select_queries(self, read: Int[Tensor, "read"]) -> "Rotation":
+        """The rotation if only the tokens in ``read`` have queries."""
         return Rotation(self.query[read], self.key)
 
 
 def rotate(
     x: Float[Tensor, "batch head token dim"], table: Float[Tensor, "token two_dims"]
 ) -> Float[Tensor, "batch head token dim"]:
-    """Rotate each pair of neighbouring dimensions by its token's angle."""
+    """Rotate each pair of neighboring dimensions by its token's angle."""
     sine, cosine = table.to(x.dtype).chunk(2, dim=-1)
     quarter_turn = torch.stack([-x[..., 1::2], x[..., ::2]], dim=-1).flatten(-2)
     return x * cosine + quarter_turn * sine
 
 
 def no_rotation(count: int, like: Float[Tensor, "token two_dims"]) -> Float[Tensor, "count two_dims"]:
-    """The table's rows of tokens that are not rotated: sines 0, cosines 1."""
+    """Rows of the table for tokens that are not rotated: sines 0, cosines 1."""
     dims = like.shape[-1] // 2
     return torch.cat([like.new_zeros(count, dims), like.new_ones(count, dims)], dim=-1)

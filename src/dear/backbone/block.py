@@ -1,6 +1,6 @@
 """The transformer block of both towers, sharing its weights with a block of open_clip or timm.
 
-Their blocks differ in names and in where they normalise, not in what they compute:
+Their blocks differ in names and in where they normalize, not in what they compute:
 out = x + ls_1(out_proj(ln_inner(heads(ln_1(x))))), then out + ls_2(mlp(ln_2(out))).
 """
 
@@ -19,16 +19,16 @@ from dear.backbone.plain import PlainBlock
 
 
 class Block(nn.Module):
-    """Residual block: attention, then MLP, normalised before or after. The tensors are those of the source
-    block, except for projections that the source keeps in three parts.
+    """Residual block: attention, then MLP, normalized before or after. It shares the tensors of the source
+    block, but joins the projections of a source that has three.
 
     Source: open_clip ``ResidualAttentionBlock``; timm ``Block``, ``EvaBlock``, ``EvaBlockPostNorm``.
     :mod:`dear.backbone.convert` refuses blocks that differ from these.
 
     Attributes:
-        in_proj_weight, in_proj_bias: of queries, keys and values, in that order.
-        ls_1, ls_2: applied to the result of attention and MLP before it is added: a scale or, in blocks that
-            normalise last, a LayerNorm.
+        in_proj_weight, in_proj_bias: the projection to queries, keys and values, in that order.
+        ls_1, ls_2: applied to the outputs of attention and MLP before they are added: a scale or, in blocks
+            that normalize last, a LayerNorm.
         ln_inner: a LayerNorm of the heads' outputs before their projection, or the identity.
         ln_query, ln_key: LayerNorms of each head's queries and keys, or the identity.
     """
@@ -79,7 +79,7 @@ class Block(nn.Module):
         have one row per token in ``read``. ``update`` changes the weights of queries, keys and values.
         """
         heads = self.head_outputs(tokens, bias, read, rotation, update)
-        return self._update(tokens if read is None else read, heads)
+        return self._add_residuals(tokens if read is None else read, heads)
 
     def forward_projected(
         self,
@@ -88,19 +88,19 @@ class Block(nn.Module):
         bias: Float[Tensor, "*#batch #head #token token"] | PackedSequences | None = None,
         rotation: Rotation | None = None,
     ) -> Float[Tensor, "batch token width"]:
-        """The block's output from the tokens and their ``project``."""
+        """The block's output from the tokens and what ``project`` returned for them."""
         query, key, value = projected.chunk(3, dim=-1)
         query, key, value = self._by_head(query, key, value, rotation)
-        return self._update(tokens, self._attend(query, key, value, bias))
+        return self._add_residuals(tokens, self._attend(query, key, value, bias))
 
     def project(
         self, tokens: Float[Tensor, "batch token width"], update: LayerUpdate | None = None
     ) -> Float[Tensor, "batch token three_widths"]:
-        """Queries, keys and values, concatenated. Those of a token depend on that token alone."""
+        """Queries, keys and values, concatenated. Each row is computed from its own token alone."""
         return _linear(self.ln_1(tokens), *self._projection(update), 0, update)
 
     def _projection(self, update: LayerUpdate | None) -> tuple[Tensor, Tensor]:
-        """Weight and bias of queries, keys and values; an update is added to them before they are cast."""
+        """Weight and bias of the projection: not cast if there is an update, which is to be added first."""
         if update is not None:
             return self.in_proj_weight, self.in_proj_bias
         weight, bias = self.cast_once(self.in_proj_weight, self.in_proj_bias)
@@ -114,7 +114,7 @@ class Block(nn.Module):
             return bias.attend(query, key, value, self.attend)
         return self.attend(query, key, value, bias)
 
-    def _update(
+    def _add_residuals(
         self, out: Float[Tensor, "batch query width"], heads: Float[Tensor, "batch head query dim"]
     ) -> Float[Tensor, "batch query width"]:
         out = out + self.attention_update(heads)
@@ -123,12 +123,12 @@ class Block(nn.Module):
     def attention_update(
         self, heads: Float[Tensor, "batch head query dim"]
     ) -> Float[Tensor, "batch query width"]:
-        """What attention adds to the tokens, from the heads' outputs."""
+        """What attention adds to the tokens, given the heads' outputs."""
         added: Tensor = self.ls_1(self.out_proj(self.ln_inner(_merge(heads))))
         return added
 
     def mlp_update(self, out: Float[Tensor, "batch query width"]) -> Float[Tensor, "batch query width"]:
-        """What the MLP adds to the tokens, from the tokens after attention."""
+        """What the MLP adds to the tokens, given the tokens after attention."""
         added: Tensor = self.ls_2(self.mlp(self.ln_2(out)))
         return added
 
@@ -173,7 +173,7 @@ class Block(nn.Module):
         Float[Tensor, "batch head token dim"],
         Float[Tensor, "batch head token dim"],
     ]:
-        """All three split by head, with queries and keys normalised and rotated."""
+        """All three split by head, with queries and keys normalized and rotated."""
         query, key, value = (_split(x, self.heads) for x in (query, key, value))
         query, key = self.ln_query(query), self.ln_key(key)
         return (query, key, value) if rotation is None else (*rotation(query, key), value)
@@ -186,7 +186,7 @@ def _linear(
     first: int,
     update: LayerUpdate | None,
 ) -> Float[Tensor, "batch token outputs"]:
-    """The projection by the weights of some of queries, keys and values, which begin at ``first``."""
+    """Project to some of queries (0), keys (1) and values (2), from part ``first`` on, by their weights."""
     return linear(x, weight, bias) if update is None else update.project(x, weight, bias, first)
 
 

@@ -1,4 +1,4 @@
-"""Check open_clip's architectures: build each without memory for its weights, and map it."""
+"""Check open_clip's architectures: build each without memory for its weights, and convert it to towers."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -19,10 +19,10 @@ class Verdict:
 
     Attributes:
         works: True if it can be used; if not, `reason` says why.
-        parameters: of both towers, in millions.
-        image, text: what the towers give.
-        kind: the class of an image tower that gives features only.
-        layers, heads: of an image tower that gives them.
+        parameters: parameters of both towers, in millions.
+        image, text: what each tower gives access to.
+        kind: the class of the image tower, if it gives features only.
+        layers, heads: numbers of the image tower, if it gives them.
         image_size: side length in pixels.
     """
 
@@ -39,7 +39,7 @@ class Verdict:
 
 
 def list_architectures() -> list[str]:
-    """All names of open_clip, in its order."""
+    """The names of all architectures of open_clip, in its order."""
     return list(open_clip.list_models())
 
 

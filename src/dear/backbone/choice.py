@@ -1,4 +1,4 @@
-"""What can be said of backbones without torch: names, the default, number formats."""
+"""What can be known about backbones without loading torch: names, the default, number formats."""
 
 import os
 import re
@@ -9,7 +9,7 @@ from dear.errors import UnknownNameError, warn
 from dear.reading.files import expanded
 
 TINY, LITE = "tiny", "lite"
-"""The CLIP in the package, and the stand-in for photographs that pip brings (`dear.backbone.lite`)."""
+"""The CLIP in the package, and the stand-in for photographs made of pip packages (`dear.backbone.lite`)."""
 HUB = "hf-hub:"
 RANDOM = "random:"
 """The beginning of a name of weights that are drawn from a seed."""
@@ -29,13 +29,14 @@ REAL = BackboneName("ViT-B-16", "laion2b_s34b_b88k")
 """The CLIP for photographs: the package has its published role table, so DeAR works with it at once, and the
 methods compared were published with its architecture.
 """
-SIZE, LICENCE = "about 600 MB", "MIT"
-"""Of the file of `REAL`: 149.6 million parameters of 4 bytes, and what its page on the hub states."""
+SIZE, LICENSE = "about 600 MB", "MIT"
+"""Of the weights of `REAL`: 149.6 million parameters of 4 bytes, and the license on its page on the hub."""
 _TOY = (
     "the tiny CLIP is only for trying things out: it has seen nothing but drawings of the Attribute World, "
     "so its results on photographs mean nothing."
 )
-TOY, CARD = f"{_TOY} For photographs fit without --model.", f"**Not for photographs.** The backbone is {_TOY}"
+TOY = f"{_TOY} For photographs, fit without --model."
+CARD = f"**Not for photographs.** The backbone is {_TOY}"
 
 
 def backbone_or_default(model: str | None, pretrained: str | None, *, world: bool) -> BackboneName:
@@ -65,8 +66,8 @@ def architecture(model: str) -> str:
 
 
 def weights_name(model: str, pretrained: str | None) -> str | None:
-    """open_clip's name of a tag of an architecture, of which it also takes capitals and hyphens; any other
-    name of weights as it is.
+    """A tag of an architecture as open_clip writes it (it also accepts capitals and hyphens); any other name
+    of weights unchanged.
     """
     tag = (pretrained or "").lower().replace("-", "_")
     return tag if tag in openclip.list_pretrained_tags_by_model(architecture(model)) else pretrained
@@ -78,14 +79,14 @@ def is_architecture(model: str) -> bool:
 
 
 def may_be_folder(model: str) -> bool:
-    """True for a name that is no architecture's, nor one of the hub with its prefix: OWNER/NAME may be both a
-    folder and a repository.
+    """True for a name that is not an architecture and does not have the hub's prefix. OWNER/NAME may be a
+    folder or a repository.
     """
     return not model.startswith(HUB) and not is_architecture(model)
 
 
 def is_published(model: str, pretrained: str) -> bool:
-    """True for weights that anybody can name: a tag of an architecture, or random ones."""
+    """True for weights that anybody can get by name: a tag of an architecture, or random ones."""
     return pretrained.startswith(RANDOM) or bool(openclip.get_pretrained_cfg(architecture(model), pretrained))
 
 
@@ -96,7 +97,7 @@ def is_local(model: str, pretrained: str) -> bool:
 
 def hub_name(model: str) -> str | None:
     """``hf-hub:OWNER/NAME`` for a repository of the hub, which may be named OWNER/NAME as on its page; None
-    for any other name, such as OpenAI's ViT-B/32 in any case of letters.
+    for any other name, such as OpenAI's ViT-B/32 in upper or lower case.
     """
     if model.startswith(HUB):
         return model
@@ -111,7 +112,7 @@ def architectures() -> list[str]:
 
 
 def unknown_model(model: str) -> UnknownNameError:
-    """The error for a name that no backbone has."""
+    """The error for a name that is not a backbone's."""
     return UnknownNameError("backbone", model, [TINY, LITE, *architectures()], most=MAX_LISTED)
 
 
@@ -122,9 +123,9 @@ def warn_of_toy(model: str, *, world: bool) -> None:
 
 
 Access = Literal["features", "layers", "heads"]
-"""What a tower gives: features alone; its layers too, which a method may change; each attention head too."""
+"""What a tower gives access to: features only; also its layers, which a method may change; also each head."""
 ACCESS: tuple[Access, ...] = ("features", "layers", "heads")
-"""The same in order: what gives one of them gives those before it."""
+"""In order: a tower that gives one of them also gives those before it."""
 
 
 def gives(access: Access, needed: Access) -> bool:

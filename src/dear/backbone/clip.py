@@ -20,7 +20,7 @@ from dear.backbone.prompts import describe_cut_prompts
 from dear.errors import warn
 
 AT_ONCE = 2**20
-"""Values that are hashed together."""
+"""Values that are hashed at a time."""
 
 Tokenizer = Callable[[Sequence[str]], Int[Tensor, "text token"]]
 
@@ -28,14 +28,14 @@ Tokenizer = Callable[[Sequence[str]], Int[Tensor, "text token"]]
 @dataclass(frozen=True, eq=False)
 class Identity:
     """The identity of a set of weights, stored with everything computed from them (roles, adapters, records).
-    Two are equal if model and hash are; of models in folders the hash alone, which covers all of a folder
-    that matters, so that one may move.
+    Two are equal if their models and hashes are. For models in folders the hash alone decides, so that a
+    folder may move: it covers everything in the folder that matters.
 
     Attributes:
         model: Name of the architecture or the repository, or path of the folder as it was given.
-        pretrained: their source, for display: a tag or a file name. Not compared, because the same tensors
+        pretrained: Source of the weights, for display: a tag or a file name. Not compared: the same tensors
             may be in files of any name and format.
-        sha256: hash of the tensors and the configuration (`weights_hash`); empty if it was not published.
+        sha256: Hash of the tensors and the configuration (`weights_hash`); empty if it was not published.
     """
 
     model: str
@@ -56,7 +56,7 @@ class Identity:
 
 
 class FirstWords(dict[str, str]):
-    """A tokenizer's cache of words and their parts: the first 10,000 of up to 50 characters."""
+    """A tokenizer's cache of words and their parts, bounded to the first 10,000 of up to 50 characters."""
 
     def __setitem__(self, word: str, parts: str) -> None:
         if len(self) < 10_000 and len(word) <= 50:
@@ -64,7 +64,7 @@ class FirstWords(dict[str, str]):
 
 
 class Clip(nn.Module):
-    """A frozen CLIP. Layers are counted from 1, heads from 0; features are not normalised unless stated."""
+    """A frozen CLIP. Layers are counted from 1, heads from 0; features are not normalized unless stated."""
 
     mean: Tensor
     std: Tensor
@@ -82,12 +82,12 @@ class Clip(nn.Module):
         configuration: Mapping[str, Any] | None = None,
     ) -> None:
         """``preprocess`` makes the pixels that the image tower was trained on. ``configuration`` is what
-        features depend on beside the tensors and the name, as JSON; None if it is nothing.
+        features depend on besides the tensors and the name, as JSON; None if there is nothing else.
         """
         super().__init__()
         self.image, self.text = to_towers(model)
         self.logit_scale = model.logit_scale
-        # SigLIP's: the same for all classes, so that no softmax over them and no ranking depends on it
+        # SigLIP's. It is the same for all classes, so no softmax over classes and no ranking depends on it.
         self.logit_bias = model.logit_bias
         self.tokenizer = tokenizer
         if isinstance(words := getattr(tokenizer, "cache", None), dict):  # open_clip's has no bound
@@ -101,8 +101,9 @@ class Clip(nn.Module):
 
     def outline(self) -> "Clip":
         """A copy with the same shapes but no values, on the meta device: what is built on it takes no memory.
-        The temperature keeps its value, and the tokenizer is shared. Parameters are made on it with
-        ``new_empty`` and the like: torch computes on this device in Python, which takes seconds to import.
+        The temperature keeps its value, and the tokenizer is shared. Create parameters on it with
+        ``new_empty`` and the like, without computing: what torch computes on this device is written in
+        Python, which takes seconds to import.
         """
         copies: dict[int, object] = {id(self.tokenizer): self.tokenizer}
         for tensor in (*self.parameters(), *self.buffers()):
@@ -125,7 +126,7 @@ class Clip(nn.Module):
         return ((images - self.mean) / self.std).to(self.image.projection.dtype)
 
     def encode_image(self, images: Float[Tensor, "batch 3 height width"]) -> Float[Tensor, "batch embed"]:
-        """Image embeddings of normalised pixels."""
+        """Image embeddings of normalized pixels."""
         features: Tensor = self.image(images)
         return features
 
@@ -157,14 +158,14 @@ class Clip(nn.Module):
         return int(self.words_in(["a " * self.text.context_length])[0])
 
     def check_prompts(self, classnames: Sequence[str], prompts: Sequence[Sequence[str]]) -> None:
-        """Warn of prompts of classes that are cut; raises SettingsError, both as `describe_cut_prompts`."""
+        """Warn about prompts that are cut. Raises SettingsError as `describe_cut_prompts` does."""
         if warning := describe_cut_prompts(self, classnames, prompts):
             warn(warning)
 
     def class_features(
         self, classnames: Sequence[str], templates: Sequence[str]
     ) -> Float[Tensor, "class embed"]:
-        """Unit text features of classes: the normalised mean of each template's normalised feature."""
+        """Unit text features of classes: the normalized mean of the templates' normalized features."""
         features = [normalize(self.encode_text(fill(template, classnames)), dim=-1) for template in templates]
         return normalize(torch.stack(features).mean(dim=0), dim=-1)
 
@@ -175,15 +176,15 @@ def _without_values(tensor: Tensor) -> Tensor:
 
 
 def fill(template: str, classnames: Sequence[str]) -> list[str]:
-    """Prompts of classes; underscores in class names become spaces, as in CoOp."""
+    """A prompt for each class. Underscores in class names become spaces, as in CoOp."""
     return [template.format(name.replace("_", " ")) for name in classnames]
 
 
 def span_start(depth: int, first: int = 9, of: int = 12) -> int:
-    """Layer at which a span begins in a tower of ``depth`` layers if it begins at ``first`` in one of ``of``.
+    """The layer at which a span begins in a tower of ``depth`` layers, if in one of ``of`` it is ``first``.
 
-    The span keeps its share of the tower: J = 9 of 12 is the last third, so 17 of 24 and 5 of 6. The paper
-    only has towers of 12 layers; this mapping is ours.
+    The span keeps its share of the tower: J = 9 of 12 is the last third, so it becomes 17 of 24 and 5 of 6.
+    The paper only has towers of 12 layers; this mapping is ours.
     """
     return depth - layer_share(depth, of - first + 1, of) + 1
 
@@ -194,7 +195,7 @@ def layer_share(depth: int, layers: int, of: int = 12) -> int:
 
 
 def weights_hash(state: dict[str, Tensor], configuration: Mapping[str, Any]) -> str:
-    """SHA-256 of tensors and the configuration; of the tensors alone if that is empty."""
+    """SHA-256 of the tensors and the configuration; of the tensors alone if the configuration is empty."""
     tensors = tensors_hash(state)
     if not configuration:
         return tensors
@@ -207,6 +208,6 @@ def tensors_hash(state: dict[str, Tensor]) -> str:
     for name in sorted(state):
         tensor = state[name].detach()
         digest.update(f"{name}{tuple(tensor.shape)}".encode())
-        for values in tensor.reshape(-1).split(AT_ONCE):  # as float32, bytes take four times as much
+        for values in tensor.reshape(-1).split(AT_ONCE):  # bytes take four times the memory as float32
             digest.update(values.to("cpu", torch.float32).numpy())
     return digest.hexdigest()

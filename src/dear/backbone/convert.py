@@ -16,7 +16,7 @@ from dear.backbone.whole import WholeTextTower, WholeVisionTower, image_side, im
 from dear.errors import WeightsError
 
 SMALLEST_PATCH = 14
-"""Pixels along a side of the smallest patches of open_clip's ViTs."""
+"""Side length, in pixels, of the smallest patches among open_clip's ViTs."""
 TEXT_POOLS = ("argmax", "eos", "last")
 POOLS = ("tok", "avg")
 CUSTOM_TEXT = (names.CUSTOM_CLIP_CLASS, names.COCA_CLASS)
@@ -25,7 +25,7 @@ CUSTOM_TEXT = (names.CUSTOM_CLIP_CLASS, names.COCA_CLASS)
 
 def to_towers(model: nn.Module) -> tuple[VisionTower, TextTower]:
     """The image and text tower of an open_clip model. Raises WeightsError as `require_fit` does, and for
-    embeddings of different widths. A model that is not open_clip's builds its own.
+    embeddings of different widths. A model of another kind builds its towers itself (``build_towers``).
     """
     if (build := getattr(model, "build_towers", None)) is not None:
         image, text = build()
@@ -49,13 +49,13 @@ def require_fit(model: nn.Module, name: str = "this CLIP") -> None:
     if reason is not None:
         raise WeightsError(
             f"{name} does not fit: {reason}. "
-            "dear needs an image tower and a text tower of open_clip's or timm's own."
+            "dear needs an image tower and a text tower that are open_clip's or timm's own."
         )
 
 
 def count_patches(model: Any) -> int:
-    """The number of patches that the image tower of an open_clip model cuts a picture into; of a tower of
-    another kind, which is used whole, those of a ViT with small patches.
+    """The number of patches that the image tower of an open_clip model cuts a picture into; for a tower that
+    is used whole, as many as a ViT with small patches would.
     """
     visual = model.visual
     if not hasattr(visual, "grid_size") and not _maps_image(model):
@@ -70,22 +70,22 @@ def explain_misfit(model: Any) -> str | None:
     if isinstance(model, PlainClip):
         return None
     if not is_exactly(model, names.CLIP_CLASS, *CUSTOM_TEXT):
-        return f"its class {type(model).__name__} is none of open_clip's CLIP, CustomTextCLIP and CoCa"
+        return f"its class {type(model).__name__} is not open_clip's CLIP, CustomTextCLIP or CoCa"
     if not _maps_image(model) and (reason := _explain_whole_image_misfit(model.visual)) is not None:
         return reason
     source = _text(model)
-    # CoCa's, read at a class token after the text, can be used whole.
-    is_cocas = is_exactly(source, names.TEXT_CLASS) and source.cls_emb is not None
-    if is_cocas or _maps_text(model):
+    # CoCa's text tower, read at a class token after the text, can be used whole.
+    is_coca = is_exactly(source, names.TEXT_CLASS) and source.cls_emb is not None
+    if is_coca or _maps_text(model):
         return None
     pool = getattr(source, "pool_type", getattr(source, "text_pool_type", None))
-    return f"its text tower, a {type(source).__name__} pooled by {pool!r}, has a part that is not known"
+    return f"its text tower, a {type(source).__name__} pooled by {pool!r}, has an unknown part"
 
 
 def _explain_whole_image_misfit(visual: Any) -> str | None:
     """Why an image tower cannot be used whole, or None if it can."""
     if not is_instance(visual, names.TIMM_MODEL_CLASS, names.VISION_CLASS, names.RESNET_CLASS):
-        return f"its image tower, a {type(visual).__name__}, is none of open_clip's or timm's"
+        return f"its image tower, a {type(visual).__name__}, is not open_clip's or timm's"
     if is_instance(visual, names.VISION_CLASS) and (visual.pool_type not in POOLS or visual.proj is None):
         return f"its image tower, pooled by {visual.pool_type!r}, gives no embedding in the joint space"
     height, width = image_sides(visual)
@@ -93,7 +93,7 @@ def _explain_whole_image_misfit(visual: Any) -> str | None:
         return f"its images are not square, but of {height} x {width} pixels"
     timm: Any = getattr(getattr(visual, "trunk", None), "pretrained_cfg", None) or {}
     sides = tuple(timm.get("input_size", ())[1:])
-    # At another size an index may lead past a table of positions, which a pass without values does not tell.
+    # At another size an index may run past a table of positions; a pass on the meta device does not show it.
     if timm.get("fixed_input_size") and sides != (height, width):
         return f"it takes images of {sides[0]} x {sides[1]} pixels only, not of {height}"
     return None
@@ -111,7 +111,7 @@ def _maps_text(model: Any) -> bool:
     text, projections = _text(model), (nn.Parameter, nn.Linear, type(None))
     if is_instance(text, names.TEXT_CLASS):
         fits = text.pool_type in TEXT_POOLS and text.cls_emb is None and not text.use_pad_mask
-    else:  # with a class embedding it would have a position more
+    else:  # a class embedding would have one more position
         fits = is_instance(text, names.CLIP_CLASS) and text.text_pool_type in TEXT_POOLS
         fits = fits and len(text.positional_embedding) == text.context_length
     return fits and isinstance(text.text_projection, projections) and _maps_blocks(text.transformer.resblocks)
@@ -140,13 +140,13 @@ def _maps_timm_image(visual: Any) -> bool:
         return False
     rope = getattr(trunk, "rope", None)
     norms = [isinstance(norm, nn.LayerNorm) for norm in (trunk.norm, trunk.fc_norm)]
-    pooled = trunk.global_pool in ("token", "avg") and sum(norms) == 1
+    has_known_pool = trunk.global_pool in ("token", "avg") and sum(norms) == 1
     if (pool := trunk.attn_pool) is not None:
-        pooled = norms == [True, False] and type(pool).__name__ == "AttentionPoolLatent"
-        pooled = pooled and (pool.pos_embed, pool.latent_len, pool.pool) == (None, 1, "token")
-        pooled = pooled and pool.mlp is not None
+        has_known_pool = norms == [True, False] and type(pool).__name__ == "AttentionPoolLatent"
+        has_known_pool = has_known_pool and (pool.pos_embed, pool.latent_len, pool.pool) == (None, 1, "token")
+        has_known_pool = has_known_pool and pool.mlp is not None
     return (
-        pooled
+        has_known_pool
         and (not len(head) or isinstance(getattr(head, "proj", None), nn.Linear))
         and len({*trunk.patch_embed.img_size}) == 1
         and trunk.reg_token is None

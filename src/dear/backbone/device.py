@@ -2,7 +2,7 @@
 
 The environment variable DEAR_THREADS asks for threads: ``auto``, ``auto:N`` (at most N) or a number. The
 `dear` command sets it. In a Python program torch's own number stays unless the program sets the variable.
-Results depend on the number in their last digits, so it never depends on how busy the machine is.
+The last digits of results depend on the number, so it never depends on how busy the machine is.
 """
 
 import os
@@ -18,13 +18,13 @@ AUTO = "auto"
 MAX_THREADS = 1024
 WIDE = 320
 """Width of a tower from which more than one thread is used. Measured on two cores (docs/performance.md): two
-threads are 1.4 times as fast at it and 1.07 times as slow beside a busy process; at 256, 1.2 and 1.2. [ours]
+threads are 1.4 times as fast there, and 1.07 times as slow beside a busy process; at 256, 1.2 and 1.2. [ours]
 """
 
 
 def find_device(name: str | torch.device) -> torch.device:
-    """The device with a name; "auto" selects the GPU if there is one. Raises SettingsError for a GPU if torch
-    finds none.
+    """The device of this name; "auto" is the GPU if there is one. Raises SettingsError if a GPU is named but
+    torch finds none.
     """
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
@@ -35,7 +35,7 @@ def find_device(name: str | torch.device) -> torch.device:
 
 
 def set_threads(*clips: Clip) -> None:
-    """Set torch's threads for models that compute together, if DEAR_THREADS asks for it.
+    """Set torch's number of threads for models that compute together, if DEAR_THREADS asks for it.
 
     Raises SettingsError for an invalid value of DEAR_THREADS.
     """
@@ -44,20 +44,20 @@ def set_threads(*clips: Clip) -> None:
         return
     word, _, limit = request.partition(":")
     if limit or word != AUTO:
-        threads = _number(limit or word)
+        threads = _parse_threads(limit or word)
     widest = max(tower.width for clip in clips for tower in (clip.image, clip.text))
     torch.set_num_threads(1 if word == AUTO and widest < WIDE else threads)
 
 
 def request_threads(threads: int) -> None:
     """Ask for a number of threads in this process and those it starts. Raises SettingsError."""
-    os.environ[VARIABLE] = str(_number(str(threads)))
+    os.environ[VARIABLE] = str(_parse_threads(str(threads)))
 
 
 def threads_per_job(jobs: int) -> int:
-    """The threads of each of several processes: its part of torch's own number, or the number asked for."""
+    """Threads for each of ``jobs`` processes: its share of torch's own number, or the number asked for."""
     request = os.environ.get(VARIABLE, AUTO)
-    return max(1, _torch_threads() // jobs) if request.startswith(AUTO) else _number(request)
+    return max(1, _torch_threads() // jobs) if request.startswith(AUTO) else _parse_threads(request)
 
 
 def use_threads(threads: int) -> None:
@@ -75,7 +75,7 @@ def _torch_threads() -> int:
     return torch.get_num_threads()
 
 
-def _number(text: str) -> int:
+def _parse_threads(text: str) -> int:
     if not (text.isascii() and text.isdigit() and 1 <= int(text) <= MAX_THREADS):
         raise SettingsError(f"threads is {text!r}: it must be {AUTO} or a number from 1 to {MAX_THREADS}.")
     return int(text)

@@ -1,4 +1,4 @@
-"""CLIP and SigLIP as Hugging Face's transformers saves them, as the open_clip models that compute the same.
+"""Convert the CLIPs and SigLIPs of Hugging Face's transformers to open_clip models that compute the same.
 
 Only names and shapes differ: queries, keys and values have three projections there and one here, and the
 projections into the joint space are transposed. transformers itself is not needed.
@@ -21,7 +21,7 @@ from dear.reading.typed import Positive, shown, typed
 CONFIG = "config.json"
 PROCESSOR, PIXELS = "processor_config.json", "preprocessor_config.json"
 IMAGES = "image_processor"
-"""The key of `PROCESSOR`, since version 5, with what `PIXELS` has. It comes first."""
+"""The key of `PROCESSOR` (since transformers 5) with the content of `PIXELS`. It takes precedence."""
 FILES = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin")
 KINDS = ("clip", "siglip")
 ACTIVATIONS = {"quick_gelu": None, "gelu": "none", "gelu_pytorch_tanh": "tanh", "gelu_new": "tanh"}
@@ -31,7 +31,7 @@ BLOCK = {
     "mlp.fc1": ("mlp.c_fc", "mlp.fc1"), "mlp.fc2": ("mlp.c_proj", "mlp.fc2"),
 }  # fmt: skip
 """Names within a block, in open_clip and in timm."""
-BEGINNINGS = {
+PREFIXES = {
     "clip": {
         "text_model.embeddings.token_embedding": "token_embedding",
         "text_model.embeddings.position_embedding.weight": "positional_embedding",
@@ -62,7 +62,7 @@ BEGINNINGS = {
         "vision_model.head.mlp": "visual.trunk.attn_pool.mlp",
     },
 }
-"""How names of tensors begin in transformers, and in open_clip, by the kind of model."""
+"""Prefixes of tensor names in transformers, and those in open_clip, by kind of model."""
 POOL = "visual.trunk.attn_pool"
 
 
@@ -108,17 +108,17 @@ SIGLIP_TEXT: dict[str, Any] = {
     "hidden_size": 768, "intermediate_size": 3072, "num_attention_heads": 12, "vocab_size": 32000,
     "max_position_embeddings": 64,
 }  # fmt: skip
-"""transformers' defaults."""
+"""transformers' defaults, as are those above."""
 
 
 def read_config(content: Any, where: object) -> Config:
-    """A configuration of transformers, without the many keys that do not matter here. Raises ReadingError."""
+    """Read a configuration of transformers, without the keys that are not used here. Raises ReadingError."""
     if isinstance(content, dict):
         towers = {}
         for name in ("text_config", "vision_config"):
             tower = content.get(name)
             if content.get("model_type") == "clip" and content.get(f"{name}_dict") is not None:
-                tower = content[f"{name}_dict"]  # of old files; transformers fills in defaults, and takes it
+                tower = content[f"{name}_dict"]  # in old files; transformers prefers it
             if isinstance(tower, dict):
                 towers[name] = {key: tower[key] for key in TowerConfig.__annotations__.keys() & tower.keys()}
         content = {key: content[key] for key in ("model_type", "projection_dim") if key in content} | towers
@@ -143,7 +143,8 @@ def fill_defaults(config: Config, name: str) -> tuple[str, dict[str, Any], dict[
         width, heads = config_of_tower["hidden_size"], config_of_tower["num_attention_heads"]
         if width % heads:
             raise WeightsError(
-                f"{name} does not fit: its {tower} tower's width {width} is not for {heads} heads."
+                f"{name} does not fit: its {tower} tower's width {width} is not divisible by its {heads} "
+                "heads."
             )
     return kind, text, vision
 
@@ -158,7 +159,7 @@ def build(config: Config, name: str) -> nn.Module:
         "heads": text["num_attention_heads"],
     }  # fmt: skip
     if kind == "clip":
-        # A configuration of before 2023 has 2 for the end of text and means the highest id.
+        # Configurations from before 2023 give 2 as the end of text, but mean the highest id.
         end = text["eos_token_id"]
         pool = {"pool_type": "argmax"} if end == 2 else {"pool_type": "eos", "eos_id": end}
         vision_cfg = _sizes(vision) | {
@@ -215,12 +216,12 @@ def _sizes(tower: dict[str, Any]) -> dict[str, Any]:
 
 
 def _mlp_ratio(tower: dict[str, Any]) -> float:
-    """The ratio from which open_clip and timm, which round down, compute the width of the MLP."""
+    """The ratio from which open_clip and timm compute the width of the MLP, rounding down."""
     return float((tower["intermediate_size"] + 0.5) / tower["hidden_size"])
 
 
 def convert_names(state: dict[str, Tensor], kind: str) -> dict[str, Tensor]:
-    """Tensors under the names of the model that `build` returns; those that it does not have keep theirs."""
+    """Rename tensors to those of the model that `build` returns. Tensors that it lacks keep their names."""
     tensors = dict[str, Tensor]()
     for name, tensor in state.items():
         if name.endswith("position_ids"):
@@ -243,9 +244,9 @@ def convert_names(state: dict[str, Tensor], kind: str) -> dict[str, Tensor]:
 
 
 def _convert_name(name: str, kind: str) -> str:
-    for beginning, target in BEGINNINGS[kind].items():
-        if name.startswith(f"{beginning}.") or name == beginning:
-            name = target + name.removeprefix(beginning)
+    for prefix, target in PREFIXES[kind].items():
+        if name.startswith(f"{prefix}.") or name == prefix:
+            name = target + name.removeprefix(prefix)
             is_timm = target.startswith("visual.trunk")
             for part, names in BLOCK.items():
                 name = name.replace(f".{part}.", f".{names[is_timm]}.")
@@ -253,9 +254,9 @@ def _convert_name(name: str, kind: str) -> str:
     return name
 
 
-def describe_text(config: Config, name: str, has_tokenizer: Callable[[], bool]) -> dict[str, Any]:
-    """What a tokenizer needs, as in open_clip's configuration: CLIP's own where the vocabulary has its size,
-    unless the model has another.
+def tokenizer_settings(config: Config, name: str, has_tokenizer: Callable[[], bool]) -> dict[str, Any]:
+    """The text configuration that `find_tokenizer` takes, in open_clip's form. The tokenizer is CLIP's own if
+    the vocabulary has its size and the model does not bring another one.
     """
     kind, text, _ = fill_defaults(config, name)
     sizes = {"context_length": text["max_position_embeddings"]}

@@ -17,22 +17,22 @@ Convention = Literal["public", "exact"]
 """How constants are divided among the terms: as in the public code, or each with its own term."""
 Norm = nn.LayerNorm | Float32Norm
 NEGLIGIBLE = 1e-6
-"""Fraction of the largest singular value up to which a direction counts as rounding."""
+"""Singular values up to this fraction of the largest one count as rounding errors."""
 
 
 @dataclass(frozen=True)
 class Contributions:
     """What each head and each MLP of the selected layers adds to the image embedding, and the remainder.
 
-    The conventions differ in the terms that belong to no head. "exact" [ours]: a term is centred by its own
+    The conventions differ in the terms that belong to no head. "exact" [ours]: a term is centered by its own
     mean; an MLP keeps its biases; ``remainder`` holds the input of layer 1, the biases of the output
     projections and of the final LayerNorm, and everything the other layers add. The sum is the embedding.
     "public": the bias of an output projection is shared equally by its heads, the mean of the final residual
     and the bias of the final LayerNorm by all terms (2 x depth + 1, a layer's share again by its heads), and
     all terms are divided by the length of the embedding. The sum is the unit embedding.
 
-    The difference of a head's contributions depends on the image, through the final deviation and the
-    length, so TEXTSPAN may choose other phrases (docs/roles.md has counts).
+    A head's contributions differ between the conventions by an amount that depends on the image, through the
+    final deviation and the length, so TEXTSPAN may choose other phrases (docs/roles.md has counts).
 
     Source of "public": Gandelsman et al., ICLR 2024; yossigandelsman/clip_prs at e122b8a, prs_hook.py.
     """
@@ -58,12 +58,12 @@ def head_contributions(
 
     A head's contribution is the sum over its source tokens of what it writes to the class token. The final
     LayerNorm is linear once its mean and deviation are fixed to those of the full forward pass, so the terms
-    add up to the embedding; so are the LayerNorms within blocks that have them.
+    add up to the embedding. LayerNorms within blocks are fixed in the same way.
 
     Where the embedding is pooled, it is the sum over image tokens of what the head writes to each, carried
     into the embedding by the pool with its weights fixed: 1 / tokens for a mean; for an attention pool, the
     attention weights of its heads, through their values and output projection [ours]. The pool's own MLP
-    belongs to no head and is in ``remainder``. The tower then runs twice, as the weights come last.
+    belongs to no head and is in ``remainder``. The tower then runs twice, because the weights are known last.
 
     Raises ValueError if ``layers`` is empty, repeats a layer or names one that does not exist.
     """
@@ -100,14 +100,14 @@ def head_contributions(
         x = x + attention + mlp
     if finish is None:
         finish = FrozenReadOut(tower, x)
-    of_heads = torch.stack([heads[layer] for layer in layers], dim=2)
-    of_mlps = torch.stack([mlps[layer] for layer in layers], dim=2)
+    head_terms = torch.stack([heads[layer] for layer in layers], dim=2)
+    mlp_terms = torch.stack([mlps[layer] for layer in layers], dim=2)
     if convention == "exact":
         remainder = finish(remainder) + finish.bias + finish.mlp_update
-        return Contributions(tuple(layers), finish(of_heads), finish(of_mlps), remainder)
-    terms, embedding = 2 * tower.depth + 1, finish.embedding
-    by_head = finish.with_share(of_heads, 1 / (terms * tower.heads))
-    by_mlp = finish.with_share(of_mlps, 1 / terms)
+        return Contributions(tuple(layers), finish(head_terms), finish(mlp_terms), remainder)
+    term_count, embedding = 2 * tower.depth + 1, finish.embedding
+    by_head = finish.with_share(head_terms, 1 / (term_count * tower.heads))
+    by_mlp = finish.with_share(mlp_terms, 1 / term_count)
     length = embedding.norm(dim=-1, keepdim=True)
     by_head, by_mlp = by_head / length[..., None, None], by_mlp / length[..., None]
     remainder = embedding / length - by_head.sum(dim=(1, 2)) - by_mlp.sum(dim=1)
@@ -124,8 +124,8 @@ def grouped_contributions(
     """The image embedding, and for each group the sum over heads of share times contribution, in the exact
     convention. ``tokens`` are the input of layer ``first``; ``shares`` are of that layer to the last one.
 
-    Only what heads write to the class token is followed, in the same forward pass; where the embedding is
-    pooled, to all tokens, as the pool's weights come last.
+    Only what heads write to the class token is tracked, in the same forward pass. Where the embedding is
+    pooled, what they write to all tokens is tracked, because the pool's weights are known last.
     """
     pooled = tower.readout is not None
     x = tokens if tower.has_class_token else tokens[:, 1:]
@@ -136,7 +136,7 @@ def grouped_contributions(
         if layer == tower.depth and not pooled:  # nothing follows that reads the other tokens
             query = x[:, :1]
             at = torch.zeros(1, dtype=torch.long, device=x.device)
-            rotation = None if rotation is None else rotation.reading(at)
+            rotation = None if rotation is None else rotation.select_queries(at)
         by_head = block.head_outputs(x, None, query, rotation)
         followed = by_head if pooled else by_head[:, :, :1]
         outputs.append(FrozenBlock(block, followed).factor * followed.transpose(1, 2).flatten(2))
@@ -161,7 +161,7 @@ def projected_heads(
     block: Block, outputs: Float[Tensor, "*any head dim"]
 ) -> Float[Tensor, "*any head width"]:
     """What each head adds to the residual stream, without constants: its slice of the output projection. A
-    LayerNorm before or after it is applied without its deviations, which scale ``outputs``.
+    LayerNorm before or after it is applied without its deviations: ``outputs`` are already scaled by them.
     """
     weight = block.out_proj.weight
     if (inner := _norm(block.ln_inner)) is not None:
@@ -182,7 +182,7 @@ def _scaled(block: Block, added: Float[Tensor, "*any width"]) -> Float[Tensor, "
 
 
 class FrozenBlock:
-    """The LayerNorms on the way from a block's heads to its tokens, with their deviations fixed.
+    """The LayerNorms between a block's heads and its tokens, with their deviations fixed.
 
     Attributes:
         factor: 1 / the product of the deviations before and after the output projection; 1 without any.
@@ -313,7 +313,7 @@ class FrozenReadOut:
         return self.weights @ x
 
     def __call__(self, terms: Float[Tensor, "batch view *any width"]) -> Float[Tensor, "batch *any embed"]:
-        """Gathered terms, each centred by its own mean, without the bias."""
+        """Gathered terms, each centered by its own mean, without the bias."""
         return self._mapped(terms - terms.mean(dim=-1, keepdim=True))
 
     def with_share(

@@ -22,12 +22,12 @@ FILES = (
 )
 """open_clip's names for a weights file; the first that a repository has is used."""
 SAFE = (".safetensors", ".json")
-"""The formats without pickle: the only ones that are downloaded if a file names the repository."""
+"""The formats without pickle: no others are downloaded if a file, not the user, names the repository."""
 TIMEOUT = 10  # seconds for an answer of the hub
 
 
 class MissingError(WeightsError):
-    """A file that a repository or folder does not have."""
+    """A repository or folder does not have a file."""
 
 
 def find_cached(
@@ -41,11 +41,11 @@ def find_cached(
 def _look_up(
     repository: str, files: Sequence[str], revision: str | None, cache_dir: Path | str | None
 ) -> list[Any]:
-    """For each file its path in the cache, the client's mark for one that the commit lacks, or None."""
+    """For each file: its path in the cache, the client's marker that the commit lacks it, or None."""
     look_up = partial(huggingface_hub.try_to_load_from_cache, revision=revision, cache_dir=cache_dir)
     try:
         return [look_up(repository, file) for file in files]
-    except ValueError as error:  # the client's own, of the form of a name
+    except ValueError as error:  # raised by the client for a malformed name
         raise WeightsError(
             f"{repository[:100]!r} is not the name of a repository on the hub: give OWNER/NAME."
         ) from error
@@ -71,7 +71,7 @@ def fetch(
     downloaded.
 
     Args:
-        title: What is downloaded, for a line on stderr before; "" prints none.
+        title: What is downloaded, as announced in a line on stderr; "" announces nothing.
         revision: A commit, branch or tag; by default the latest commit.
         safe_only: Download no file that may hold a pickle. A cached one is used.
         size_limit: The limit of a file other than JSON.
@@ -83,15 +83,15 @@ def fetch(
     from huggingface_hub.errors import RemoteEntryNotFoundError
 
     entries = _look_up(repository, files, revision, options.get("cache_dir"))
-    known = [entry for entry in entries if entry is not huggingface_hub._CACHED_NO_EXIST]
-    cached = next((Path(entry) for entry in known if isinstance(entry, str)), None)
-    if cached is not None and known[0] == str(cached):
+    candidates = [entry for entry in entries if entry is not huggingface_hub._CACHED_NO_EXIST]
+    cached = next((Path(entry) for entry in candidates if isinstance(entry, str)), None)
+    if cached is not None and candidates[0] == str(cached):
         return cached
-    offered = [file for file in files if Path(file).suffix in SAFE or not safe_only]
+    allowed = [file for file in files if Path(file).suffix in SAFE or not safe_only]
     try:
-        if known or revision is None:
+        if candidates or revision is None:
             require_answer()
-            for file in offered:
+            for file in allowed:
                 try:
                     return _download(repository, file, title, size_limit, revision=revision, **options)
                 except RemoteEntryNotFoundError:
@@ -101,19 +101,19 @@ def fetch(
     except Exception as error:  # the network, the hub and the disk share no exception class
         if cached is None:
             raise WeightsError(
-                f"cannot download {' or '.join(offered)} of {constants.ENDPOINT}/{repository} "
+                f"cannot download {' or '.join(allowed)} of {constants.ENDPOINT}/{repository} "
                 f"({first_line(error)}). Run `hf download {repository}` on a machine with network access and "
                 f"copy its hub cache folder to {constants.HF_HUB_CACHE} here."
             ) from error
     if cached is None:
-        note = "" if offered == [*files] else " Only safetensors are downloaded for a file that names it."
+        note = "" if allowed == [*files] else " Only safetensors are downloaded if a file names it."
         raise MissingError(f"{repository} has no {' and no '.join(files)}: name another repository.{note}")
     return cached  # not the first choice
 
 
 def _download(repository: str, file: str, title: str, size_limit: str, **options: Any) -> Path:
     """Download a file within its limit into the hub's cache, announced in a line on stderr if it has a
-    title, and compare its hash with the one that names it there: the client compares sizes alone.
+    title, and compare its hash with its name in the cache: the client only compares sizes.
     """
     plan = huggingface_hub.hf_hub_download(repository, file, dry_run=True, **options)
     limit = "json_bytes" if file.endswith(".json") else size_limit
@@ -132,7 +132,7 @@ def _download(repository: str, file: str, title: str, size_limit: str, **options
         if len(blob.name) == len(actual) and actual != blob.name:
             path.unlink()
             blob.unlink()
-            raise OSError(f"{file} was damaged on the way, and is removed: try again")
+            raise OSError(f"{file} was damaged on the way and has been removed: try again")
     return path
 
 

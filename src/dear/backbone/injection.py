@@ -9,8 +9,8 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class ClassTokens:
-    """Tokens of each class, in the order of a trunk's prompts. Before layer ``step`` of the span (from 0; not
-    the first) they replace the injected tokens, in equal number.
+    """Tokens of each class, in the order of a trunk's prompts. Before layer ``step`` of the span (from 0, but
+    not the first) they replace the injected tokens, of which there are as many.
     """
 
     tokens: Float[Tensor, "class token width"]
@@ -19,13 +19,16 @@ class ClassTokens:
 
 @dataclass(frozen=True)
 class Injection:
-    """Learned tokens that enter at the span's first layer and are anchored at each later one.
+    """Learned tokens that enter at the span's first layer and are anchored at each later one: the input of a
+    later layer is beta * raw + (1 - beta) * previous output (eq. 5 and 6).
 
-    ``tokens`` is (token, width), or (layer, token, width) with one set per layer of the span, from its first;
-    after the last set they evolve freely. ``at`` is the position of the first one; None appends them. If
-    ``written``, they overwrite placeholder tokens of a prompt. Eq. 5 and 6: input of a later layer =
-    beta * raw + (1 - beta) * previous output. ``beta`` is a number for all layers, or a tuple with one for
-    each layer after the span's first. ``of_class`` takes over at its step.
+    Attributes:
+        tokens: (token, width), or (layer, token, width) with one set per layer of the span, from its first;
+            after the last set they evolve freely.
+        beta: A number for all layers, or a tuple with one for each layer after the span's first.
+        at: The position of the first token; None appends them.
+        written: True if they overwrite placeholder tokens of a prompt.
+        of_class: Tokens that replace them before a later layer.
     """
 
     tokens: Float[Tensor, "*layer token width"]
@@ -57,7 +60,7 @@ class Injection:
         return torch.cat([before, values.expand(x.shape[0], -1, -1), after], dim=1)
 
     def anchor(self, x: Float[Tensor, "batch token width"], step: int) -> Float[Tensor, "batch token width"]:
-        """``x`` with the injected tokens pulled back towards the raw ones, before layer ``step`` (from 0)."""
+        """``x`` with its injected tokens pulled back towards the raw ones, before layer ``step`` (from 0)."""
         count = self.tokens.shape[-2]
         at = x.shape[1] - count if self.at is None else self.at
         if self.of_class is not None and step == self.of_class.step:

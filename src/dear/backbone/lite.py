@@ -1,13 +1,13 @@
 """`lite`: a stand-in for a CLIP of photographs, made of pip packages alone.
 
-Images pass EfficientNet-Lite2 with ImageNet's weights, texts the sentence encoder all-MiniLM-L6-v2. Neither
-was trained with the other, so two linear maps join them. With x the pooled features of an image and s the
-unit embedding of a text:
+Images go through EfficientNet-Lite2 with ImageNet's weights, texts through the sentence encoder
+all-MiniLM-L6-v2. Neither was trained with the other, so two linear maps join them. With x the pooled features
+of an image and s the unit embedding of a text:
 
     image: x B     text: s T
 
-B has the first principal directions of the rows of EfficientNet's classifier, which has a row for each class
-of ImageNet. T is ridge regression from s for the names of these classes to their rows in B.
+B holds the first principal directions of the rows of EfficientNet's classifier, which has a row for each
+class of ImageNet. T is ridge regression from s for the names of these classes to their rows in B.
 ``tools/join_lite.py`` computed both from the weights and the names alone: no image took part. Both towers
 give features only.
 """
@@ -31,7 +31,7 @@ from dear.errors import WeightsError, installation
 JOINT = Path(str(files("dear.backbone").joinpath("lite.safetensors")))
 SIZE = 260
 """The short side of an image, of which EfficientNet-Lite2 sees the center. Its authors take the center of 292
-pixels, which is worse here: zero-shot has 41.5% on 1,600 photographs, with this 42.7%.
+pixels, which is worse here: zero-shot accuracy on 1,600 photographs is 41.5%, and 42.7% with this.
 """
 MEAN, STD = (127 / 255,) * 3, (128 / 255,) * 3
 WORDS, WIDTH, LAYERS, HEADS, POSITIONS = 30522, 384, 6, 12, 512
@@ -66,8 +66,8 @@ class EfficientNetLite2(nn.Module):
         self.image_size = SIZE
 
     def forward(self, images: Float[Tensor, "batch 3 height width"]) -> Float[Tensor, "batch embed"]:
-        """On a CPU images pass one by one, which takes a third of the time of 16 at once: what is between
-        two layers fits its cache.
+        """On a CPU images are computed one by one, in a third of the time of 16 at once: what passes between
+        two layers then fits its cache.
         """
         images = images.contiguous(memory_format=torch.channels_last)
         parts = images.split(1 if images.device.type == "cpu" else max(1, len(images)))
@@ -124,7 +124,7 @@ class SentenceEncoder(nn.Module):
 
 
 class Lite(nn.Module):
-    """Both, by open_clip's names."""
+    """Both towers, under open_clip's names."""
 
     logit_bias = None
 
@@ -138,7 +138,7 @@ class Lite(nn.Module):
         self.embed_dim = int(joint["basis"].shape[1])
 
     def build_towers(self) -> tuple[WholeVisionTower, WholeTextTower]:
-        """Both used whole."""
+        """Both towers, used whole."""
         image, text = WholeVisionTower(self.visual, self.embed_dim), WholeTextTower(self.text)
         text.title, text.pool = "text tower (a sentence encoder)", "eos"
         return image, text
@@ -153,7 +153,7 @@ class Lite(nn.Module):
 
 
 def _torch_names(state: dict[str, Tensor]) -> dict[str, Tensor]:
-    """BERT's tensors under the names of `SentenceEncoder`. All tokens are of the first type."""
+    """BERT's tensors under the names of `SentenceEncoder`. All tokens have the first token type."""
     embeddings = "embeddings."
     renamed = {
         "words.weight": state[f"{embeddings}word_embeddings.weight"],

@@ -47,12 +47,12 @@ def load_clip(
             "tiny": a folder written by ``tools/pretrain.py``, ``random:SEED``, or None for the weights in the
             package. For a repository: None for its own weights, a local file or ``random:SEED``.
         device: "auto" selects the GPU if there is one.
-        named_by: The file that names the model if the user does not: "the bundle NAME". If its repository
+        named_by: The file that names the model, if the user does not: "the bundle NAME". If the repository
             has to be fetched, a line on stderr says so first, and only safetensors are fetched.
 
     A local file that is named after a tag (``laion2b_s34b_b88k.safetensors``), or lies in a folder named
-    after its repository, is taken for that tag's weights. A tag determines the activation, also QuickGELU on
-    an architecture without it, of which open_clip only warns. On a CPU torch's number of threads is set if
+    after its repository, is taken for that tag's weights. A tag determines the activation: QuickGELU even for
+    an architecture without it, where open_clip only warns. On a CPU torch's number of threads is set if
     DEAR_THREADS asks for it (:mod:`dear.backbone.device`).
 
     Raises UnknownNameError for an unknown architecture, WeightsError for unavailable or unsuitable weights,
@@ -66,8 +66,8 @@ def load_clip(
 
 
 def find_weights(model: str, pretrained: str | None) -> None:
-    """Fetch the weights of an open_clip tag, unless they are in the cache: `load_clip` says at once if they
-    are unavailable, but here nothing is loaded. Raises WeightsError.
+    """Fetch the weights of an open_clip tag unless they are in the cache, without loading them. Raises the
+    WeightsError of `load_clip` if they are unavailable.
     """
     name, pretrained = architecture(model), weights_name(model, pretrained)
     if pretrained and model != tiny.NAME and (tag := open_clip.get_pretrained_cfg(name, pretrained)):
@@ -75,8 +75,8 @@ def find_weights(model: str, pretrained: str | None) -> None:
 
 
 def named_weights(model: str, pretrained: str | None, named_by: str) -> str | None:
-    """The weights that a file names for a model, if ``named_by`` is not empty. Raises WeightsError for random
-    ones, by which a few bytes ask for gigabytes; those of the tiny CLIP are small.
+    """The weights named for a model, by a file if ``named_by`` is not empty. A file may not name random ones,
+    for which WeightsError is raised: a few bytes could ask for gigabytes. Those of the tiny CLIP are small.
     """
     if named_by and model != tiny.NAME and pretrained is not None and pretrained.startswith(RANDOM):
         raise WeightsError(
@@ -87,15 +87,15 @@ def named_weights(model: str, pretrained: str | None, named_by: str) -> str | No
 
 
 def folder_for(model: str, pretrained: str | None, named_by: str) -> str:
-    """The folder of a model that a file names: ``pretrained``, if the user names a folder with it, for one
-    that has moved. Raises WeightsError for one that is not here.
+    """The folder of a model that a file names, or ``pretrained``, if the user gives a folder there because it
+    has moved. Raises WeightsError if there is no such folder.
     """
     if pretrained is not None and os.path.isdir(expanded(pretrained)):
-        return os.path.abspath(expanded(pretrained))  # no name of an architecture
+        return os.path.abspath(expanded(pretrained))  # absolute: not taken for an architecture
     if not os.path.isdir(expanded(model)):
         raise WeightsError(
-            f"the backbone of {named_by} is {shown(model)}, no folder here and no architecture: say with "
-            "--pretrained FOLDER where the folder is now."
+            f"the backbone of {named_by} is {shown(model)}, which is neither a folder here nor an "
+            "architecture: say with --pretrained FOLDER where the folder is now."
         )
     return model
 
@@ -112,14 +112,14 @@ def _load(model: str, pretrained: str | None, named_by: str) -> Clip:
 
 def _load_architecture(name: str, pretrained: str | None) -> Clip:
     """An architecture of open_clip with the weights of a tag, a local file or a seed."""
-    if name not in open_clip.list_models():  # those that the calling program has added, too
+    if name not in open_clip.list_models():  # includes those that the program has added
         raise unknown_model(name)
     tag = open_clip.get_pretrained_cfg(name, pretrained) if pretrained else {}
     file_tag = None if tag else find_tag_of_file(name, pretrained)
     tag = open_clip.get_pretrained_cfg(name, file_tag) if file_tag else tag
     config = _config(name, tag)
     is_random = pretrained is not None and pretrained.startswith(RANDOM)
-    with torch.device("meta"):  # refuses what does not fit before anything is downloaded or allocated
+    with torch.device("meta"):  # to refuse what does not fit before anything is downloaded or allocated
         has_plain = is_plain(config) and not is_random
         network = PlainClip(**config) if has_plain else build_from(name, config)
     require_fit(network, name)
@@ -133,7 +133,7 @@ def _load_architecture(name: str, pretrained: str | None) -> Clip:
     else:
         load_weights(network, path or download(name, pretrained, tag))
     label = pretrained if path is None else file_tag or path.name
-    # Architectures of several sizes or activations have the same tensors, such as convnext_base_w and _320.
+    # Architectures may differ only in image size or activation, such as convnext_base_w and _base_w_320.
     configuration = {
         "image_size": config["vision_cfg"].get("image_size", 224),
         "quick_gelu": bool(config.get("quick_gelu")),
@@ -159,7 +159,7 @@ def _config(name: str, tag: dict[str, Any] | None) -> dict[str, Any]:
 
 
 def build_from(name: str, config: dict[str, Any]) -> nn.Module:
-    """The same from open_clip's configuration of a model."""
+    """The same as `build`, from open_clip's configuration of a model."""
     config = copy.deepcopy(config)
     if config["text_cfg"].get("hf_model_name"):
         raise WeightsError(
@@ -172,7 +172,7 @@ def build_from(name: str, config: dict[str, Any]) -> nn.Module:
         kind = open_clip.CoCa if "multimodal_cfg" in config else open_clip.CustomTextCLIP
     network: nn.Module = kind(**config)
     decoder: Any = getattr(network, "text_decoder", None)
-    if decoder is not None:  # open_clip leaves this one as memory was: no identity would come back
+    if decoder is not None:  # open_clip leaves it uninitialized: no two identities would be equal
         nn.init.zeros_(decoder.text_projection)
     return network
 
@@ -187,11 +187,11 @@ def _load_repository(source: Repository, pretrained: str | None) -> Clip:
     """A model from a repository or a folder, or its architecture with weights from elsewhere."""
     model = source.name
     is_transformers, config = source.config()
-    rename, beside = None, None
+    rename, tokenizer_folder = None, None
     if is_transformers:
         hf_config = cast(from_transformers.Config, config)
         make, files = partial(from_transformers.build, hf_config, model), from_transformers.FILES
-        text = from_transformers.describe_text(hf_config, model, source.has_tokenizer)
+        text = from_transformers.tokenizer_settings(hf_config, model, source.has_tokenizer)
         shape: Any = [hf_config.get("projection_dim"), *from_transformers.fill_defaults(hf_config, model)]
     else:
         make, files = partial(build_from, model, config["model_cfg"]), hub.FILES
@@ -218,13 +218,15 @@ def _load_repository(source: Repository, pretrained: str | None) -> Clip:
                 rename = partial(from_transformers.convert_names, kind=hf_config["model_type"])
         else:
             path = find_local_file(model, pretrained)
-            beside, label = tokenizer_beside(path), path.name  # the hub's cache may lack a tokenizer's files
+            # beside the weights, as the hub's cache may lack a tokenizer's files
+            tokenizer_folder, label = tokenizer_beside(path), path.name
         load_weights(network, path, rename)
     folder = source.folder
     if folder is not None and not is_transformers:
         folder = tokenizer_beside(folder / files[0])
     has_tokenizer = source.folder is None and text.get("hf_tokenizer_name") == source.id
-    tokenizer = find_tokenizer(model, text, folder or beside, source.commit if has_tokenizer else None)
+    commit = source.commit if has_tokenizer else None
+    tokenizer = find_tokenizer(model, text, folder or tokenizer_folder, commit)
     return _build_clip(network, tokenizer, model, label, preprocess, {"model": shape})
 
 
@@ -232,7 +234,7 @@ def _build_clip(
     network: nn.Module, tokenizer: Tokenizer, name: str, label: str, preprocess: Preprocess,
     configuration: dict[str, Any],
 ) -> Clip:  # fmt: skip
-    """The CLIP: its identity has pixels that are not OpenAI's, and a tokenizer that is a file's."""
+    """The CLIP. Its identity covers preprocessing other than OpenAI's, and a tokenizer read from a file."""
     configuration |= preprocess.identity()
     if isinstance(tokenizer, FileTokenizer):
         configuration["tokenizer"] = tokenizer.sha256
@@ -297,5 +299,5 @@ def _preprocess(name: str, tag: dict[str, Any], size: int) -> Preprocess:
     """
     names = open_clip.list_pretrained_tags_by_model(name)
     tags = [tag] if tag else [open_clip.get_pretrained_cfg(name, tag_name) for tag_name in names]
-    of_tags = {Preprocess.from_open_clip(size, tag) for tag in tags}
-    return of_tags.pop() if len(of_tags) == 1 else Preprocess(size)
+    choices = {Preprocess.from_open_clip(size, tag) for tag in tags}
+    return choices.pop() if len(choices) == 1 else Preprocess(size)

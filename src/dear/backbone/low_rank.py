@@ -11,14 +11,14 @@ from torch.nn.functional import linear
 
 @dataclass(frozen=True)
 class UpdateDropout:
-    """Dropout of the tokens that the updates of a training step take, not of those that the frozen weights
-    take. What is dropped depends on the seeds and on the places alone, so that a layer that is computed again
-    for its gradients drops the same.
+    """Dropout on the input of the updates in a training step; the frozen weights take the tokens unchanged.
+    What is dropped depends on the seeds and the positions alone, so that a layer that is computed again for
+    its gradients drops the same values.
 
     Attributes:
         rate: Share of the values that are dropped; the others are divided by 1 - rate.
         seeds: For each layer of the span, a seed for each of queries, keys and values.
-        batch: Rows of the whole batch, of which ``rows`` are computed; all if None.
+        batch: Number of rows of the whole batch, of which only ``rows`` are computed; all if None.
     """
 
     rate: float
@@ -29,7 +29,7 @@ class UpdateDropout:
     def drop(
         self, tokens: Float[Tensor, "row token width"], layer: int, part: int
     ) -> Float[Tensor, "row token width"]:
-        """The tokens with some values at zero, for a layer of the span and a part of its projection, both
+        """The tokens with some values set to zero, for a layer of the span and a part of its projection, both
         counted from 0.
         """
         generator = torch.Generator(tokens.device).manual_seed(self.seeds[layer][part])
@@ -43,7 +43,7 @@ class UpdateDropout:
 @dataclass(frozen=True)
 class LowRank:
     """Updates of all layers of a span: each of the weights W of queries, keys and values becomes
-    W + scale * up @ down. With ``dropout``, scale * up @ down takes the tokens with some values dropped.
+    W + scale * up @ down. With ``dropout``, scale * up @ down is applied to tokens with values dropped.
 
     Source: LoRA (arXiv 2106.09685).
     """
@@ -58,7 +58,7 @@ class LowRank:
         return LayerUpdate(self, step)
 
     def of_rows(self, rows: Int[Tensor, "row"], batch: int) -> "LowRank":
-        """The updates for these rows of a batch of so many."""
+        """The updates for these rows of a batch of ``batch`` rows."""
         if self.dropout is None:
             return self
         return replace(self, dropout=replace(self.dropout, rows=rows, batch=batch))
@@ -78,8 +78,8 @@ class LayerUpdate:
         bias: Float[Tensor, "outputs"],
         first: int,
     ) -> Float[Tensor, "batch token outputs"]:
-        """The updated projection of normalised tokens by the weights of some neighbouring parts; ``first`` is
-        the first of them: 0 for queries, 1 for keys, 2 for values.
+        """The updated projection of normalized tokens. ``weight`` and ``bias`` are of consecutive parts, the
+        first of which is ``first``: 0 for queries, 1 for keys, 2 for values.
         """
         scale, dropout = self.updates.scale, self.updates.dropout
         parts = range(first, first + len(weight) // tokens.shape[-1])

@@ -1,6 +1,6 @@
-"""A stranger's configuration of a model in open_clip's form: typed, and without what names files or code.
+"""Read an untrusted configuration of a model in open_clip's form: types and sizes are checked.
 
-Keys that are not listed name files and devices, run code or draw at random.
+Only the keys listed here are taken. Others name files or devices, run code or draw at random.
 """
 
 import re
@@ -11,7 +11,7 @@ from dear.reading.files import ReadingError
 from dear.reading.typed import Range, Share, shown, typed
 
 MODEL_NAME = re.compile(r"[A-Za-z0-9][\w.-]*")
-"""An architecture of timm. A scheme (``hf-hub:``, ``local-dir:``) would read or fetch what follows it."""
+"""An architecture of timm. A scheme (``hf-hub:``, ``local-dir:``) would fetch or read what follows it."""
 
 Size = Annotated[int, Range(1, 2**20)]
 Side = Annotated[int, Range(1, 1024)]
@@ -26,7 +26,7 @@ Shift = Annotated[float, Range(-1e3, 1e3)]
 
 
 Keys = Mapping[str, Any]
-"""Keys that an object may have, with the type of each, or the keys of an object within."""
+"""The keys that an object may have, each with its type or, if it is an object itself, with its keys."""
 
 BLOCK: Keys = {
     "width": Size, "mlp_ratio": Ratio, "ls_init_value": float | None, "pool_type": str,
@@ -34,7 +34,7 @@ BLOCK: Keys = {
     "norm_kwargs": {"eps": Epsilon}, "block_type": str | None, "qk_norm": bool, "scaled_cosine_attn": bool,
     "scale_heads": bool, "scale_attn_inner": bool, "scale_attn": bool, "scale_fc": bool,
 }  # fmt: skip
-"""What both towers have."""
+"""The keys of both towers."""
 VISION: Keys = {
     **BLOCK,
     "layers": Layers | tuple[Layers, Layers, Layers, Layers], "head_width": Size, "patch_size": Side | None,
@@ -69,8 +69,8 @@ PIXELS: Keys = {
 
 
 def read_model_config(content: Any, where: object) -> dict[str, Any]:
-    """A configuration whose sizes are bounded and whose names lead nowhere. Raises ReadingError for a wrong
-    value or an unknown key.
+    """Check a configuration: sizes are bounded, and no name leads to a file or to code. Raises ReadingError
+    for a wrong value or an unknown key.
     """
     config = typed(content, dict[str, Any], where)
     model = _check(config.get("model_cfg"), MODEL, where, "model_cfg")
@@ -79,9 +79,11 @@ def read_model_config(content: Any, where: object) -> dict[str, Any]:
             raise ReadingError(where, f"its model_cfg lacks the key {key!r}")
     name = model["vision_cfg"].get("timm_model_name")
     if name is not None and not MODEL_NAME.fullmatch(name):
-        raise ReadingError(where, f"its vision_cfg.timm_model_name is {shown(name)}, no architecture of timm")
+        raise ReadingError(
+            where, f"its vision_cfg.timm_model_name is {shown(name)}, which is not an architecture of timm"
+        )
     pixels = typed(config.get("preprocess_cfg", {}), dict[str, Any], where, "preprocess_cfg")
-    known = {key: value for key, value in pixels.items() if key in PIXELS}  # the others are of no use here
+    known = {key: value for key, value in pixels.items() if key in PIXELS}  # the others are not used here
     return {"model_cfg": model, "preprocess_cfg": _check(known, PIXELS, where, "preprocess_cfg")}
 
 

@@ -1,9 +1,10 @@
-"""open_clip and timm without loading them: names are imported on first use, classes are known by full name.
+"""open_clip and timm without loading them: names are imported on first use, and classes are compared by their
+full names.
 
-With torchvision, timm and transformers, open_clip takes longer to load than torch, and a plain CLIP needs
-none of it: its modules are in :mod:`dear.backbone.plain`. What it needs beside them, configurations, tags and
-the tokenizer, is read from open_clip's folder without running the package (`LIGHT`), unless the program has
-loaded it already, and may have added architectures.
+open_clip loads torchvision, timm and transformers, which takes longer than loading torch. A plain CLIP needs
+none of them: its modules are in :mod:`dear.backbone.plain`. Configurations, tags and the tokenizer are read
+from open_clip's folder without running the package (`LIGHT`), unless the program has already loaded it: then
+it may have added architectures.
 """
 
 import copy
@@ -47,30 +48,30 @@ _MODULES = {
     "get_pretrained_cfg": "pretrained",
     "list_pretrained_tags_by_model": "pretrained",
 }
-"""open_clip's modules, by the names in them."""
+"""The modules of open_clip that define these names."""
 LIGHT = ("constants", "pretrained", "tokenizer")
 """Modules that need no other part of open_clip."""
-_ALONE = "dear_open_clip"
-"""The name of a package that has open_clip's modules but nothing of its own."""
+_STANDALONE = "dear_open_clip"
+"""An empty package under which modules of open_clip are loaded one by one."""
 
 
 def __getattr__(name: str) -> Any:
     if name not in _MODULES:
         raise AttributeError(name)
     module = _MODULES[name]
-    is_alone = module in LIGHT and "open_clip" not in sys.modules
-    return getattr(_alone(module) if is_alone else import_module(f"open_clip.{module}"), name)
+    is_light = module in LIGHT and "open_clip" not in sys.modules
+    return getattr(_load_standalone(module) if is_light else import_module(f"open_clip.{module}"), name)
 
 
 def list_models() -> list[str]:
-    """The architectures that open_clip knows, those that the program has added to it among them."""
+    """The architectures that open_clip knows, including those that the program has added."""
     if "open_clip" in sys.modules:
         return list(import_module("open_clip").list_models())
     return sorted(_configs())
 
 
 def get_model_config(name: str) -> dict[str, Any]:
-    """The configuration of one of them, a copy."""
+    """A copy of the configuration of an architecture."""
     if "open_clip" in sys.modules:
         return dict(import_module("open_clip").get_model_config(name))
     return copy.deepcopy(_configs()[name])
@@ -92,13 +93,13 @@ def _folder() -> Path:
     return Path(spec.origin).parent
 
 
-def _alone(module: str) -> Any:
-    """A module of open_clip, loaded without the package around it."""
-    if _ALONE not in sys.modules:
-        spec = ModuleSpec(_ALONE, None, is_package=True)
+def _load_standalone(module: str) -> Any:
+    """Load a module of open_clip without the package around it."""
+    if _STANDALONE not in sys.modules:
+        spec = ModuleSpec(_STANDALONE, None, is_package=True)
         spec.submodule_search_locations = [str(_folder())]
-        sys.modules[_ALONE] = module_from_spec(spec)
-    return import_module(f"{_ALONE}.{module}")
+        sys.modules[_STANDALONE] = module_from_spec(spec)
+    return import_module(f"{_STANDALONE}.{module}")
 
 
 def is_instance(module: object, *class_names: str) -> bool:

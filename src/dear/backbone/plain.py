@@ -1,4 +1,4 @@
-"""The modules of a plain CLIP by open_clip's names, for weights that are at hand, without open_clip."""
+"""The modules of a plain CLIP under open_clip's names, to load weights into without open_clip."""
 
 from collections import OrderedDict
 from typing import Any
@@ -14,7 +14,7 @@ SIZES = {
 
 
 def is_plain(config: dict[str, Any]) -> bool:
-    """Whether open_clip's configuration of a model sets nothing but sizes and the activation."""
+    """True if open_clip's configuration of a model sets nothing but sizes and the activation."""
     return config.keys() <= {"embed_dim", "quick_gelu", *SIZES} and all(
         config[tower].keys() <= keys and all(isinstance(size, int | float) for size in config[tower].values())
         for tower, keys in SIZES.items()
@@ -29,7 +29,7 @@ class QuickGELU(nn.Module):
 
 
 class LayerNorm(nn.LayerNorm):
-    """A LayerNorm whose result has the type of its input, also under autocast, as in open_clip."""
+    """A LayerNorm whose result has the dtype of its input, even under autocast, as in open_clip."""
 
     def forward(self, x: Tensor) -> Tensor:
         return layer_norm(x, self.normalized_shape, self.weight, self.bias, self.eps).to(x.dtype)
@@ -54,14 +54,14 @@ class PlainClip(nn.Module):
             self.transformer = _Transformer(
                 width, text_cfg["layers"], text_cfg["heads"], text_cfg.get("mlp_ratio", 4.0), quick_gelu
             )
-            words = torch.empty(text_cfg["vocab_size"], width)  # torch loads sympy for initial values
+            words = torch.empty(text_cfg["vocab_size"], width)  # drawing initial values would load sympy
             self.token_embedding = nn.Embedding.from_pretrained(words, freeze=False)
             self.positional_embedding = nn.Parameter(torch.empty(self.context_length, width))
             self.ln_final = LayerNorm(width)
             self.text_projection = nn.Parameter(torch.empty(width, embed_dim))
             self.logit_scale = nn.Parameter(torch.empty(()))
         self.logit_bias, self.text_pool_type, self.text_eos_id = None, "argmax", None
-        self.attn_mask = True  # any: its text tower is causal
+        self.attn_mask = True  # anything but None: the text tower is causal
 
 
 class _Visual(nn.Module):

@@ -14,15 +14,15 @@ from dear.backbone.whole import WholeTextTower, WholeVisionTower
 from dear.errors import SettingsError
 
 WIDE = 384
-"""Width of an image tower from which bfloat16 is chosen on a CPU. Below it, casts take what products gain,
+"""Width of an image tower from which bfloat16 is chosen on a CPU. Below it, casts cost what products gain,
 and the embedded CLIP gives the same numbers on every processor."""
 
 
 def precision_for(clip: Clip, precision: Precision = "auto") -> Precision:
     """The precision that a CLIP is computed in. "auto" is bf16-mixed on a GPU, and on a CPU that is fast in
-    bfloat16 for towers that are wide enough; otherwise 32-true. Any other is returned unchanged.
+    bfloat16 if the image tower is wide enough; otherwise 32-true. Any other is returned unchanged.
 
-    Raises SettingsError for 16-mixed on a CPU. A CLIP with weights in float16 must be asked for explicitly.
+    Raises SettingsError for 16-mixed on a CPU. "auto" is never 16-true, which has to be asked for.
     """
     like = clip.image.projection
     resolved = device_precision(precision, like.device)
@@ -58,7 +58,7 @@ def mixed(device: torch.device, precision: Precision) -> AbstractContextManager[
 
 
 class Float32Norm(nn.Module):
-    """A LayerNorm computed in float32, with the result in the type of its input. Its parameters keep their
+    """A LayerNorm computed in float32, with the result in the dtype of its input. Its parameters keep their
     names.
     """
 
@@ -98,7 +98,7 @@ def half(clip: Clip) -> Clip:
 
 
 def _whole_parts(tower: nn.Module) -> list[nn.Module]:
-    """The modules of a tower that is used whole; none of any other."""
+    """The modules of a tower that is used whole; an empty list for any other tower."""
     if isinstance(tower, WholeVisionTower | WholeTextTower):
         return [*tower.module.modules()]
     return []

@@ -1,4 +1,4 @@
-"""How a picture becomes the pixels that an image tower was trained on, as a model's own files say it."""
+"""How a picture becomes the pixels that an image tower was trained on, as the model's own files say."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
@@ -21,7 +21,7 @@ class Preprocess:
 
     Attributes:
         size: Side of the square that the tower sees, in pixels.
-        interpolation: Of every resize, antialiased.
+        interpolation: Of every resize; all are antialiased.
         resize_mode: "shortest" resizes the short side and takes the center square, "longest" resizes the long
             side and pads the short one, "squash" resizes both sides whatever the aspect ratio.
         fill_color: Gray level of the padding.
@@ -45,7 +45,7 @@ class Preprocess:
         """
         names = {field.name for field in fields(cls)} - {"size", "short_side", "rounds_crop_down"}
         settings = {key: value for key, value in config.items() if key in names}
-        if settings.get("interpolation") == "random":  # at random in training only
+        if settings.get("interpolation") == "random":  # random in training only
             settings["interpolation"] = "bicubic"
         return cls(size, **settings)._with_floats()
 
@@ -55,17 +55,17 @@ class Preprocess:
         tower sees ``size`` pixels. Raises ReadingError for a step that is not done here.
         """
         for key, value in USUAL.items():
-            given = content.get(key, value)
-            if not isinstance(given, bool | float | int) or abs(given - value) > 1e-5 * value:
-                raise ReadingError(path, f"its {key} is {shown(given)}: only models with {value} fit")
-        settings = typed({key: content[key] for key in TRANSFORMERS if key in content}, _Transformers, path)
+            setting = content.get(key, value)
+            if not isinstance(setting, bool | float | int) or abs(setting - value) > 1e-5 * value:
+                raise ReadingError(path, f"its {key} is {shown(setting)}: only models with {value} fit")
+        settings = typed({key: content[key] for key in KEYS if key in content}, _Transformers, path)
         if (resample := settings.get("resample", BICUBIC)) not in RESAMPLE:
             raise ReadingError(path, f"its resample is {resample}: only 2 (bilinear) and 3 (bicubic) fit")
-        squares = (0.5, 0.5, 0.5) if kind == "siglip" else None
+        gray = (0.5, 0.5, 0.5) if kind == "siglip" else None  # both mean and deviation
         view = cls(
             size,
-            settings.get("image_mean", squares or cls.mean),
-            settings.get("image_std", squares or cls.std),
+            settings.get("image_mean", gray or cls.mean),
+            settings.get("image_std", gray or cls.std),
             RESAMPLE[resample],
             rounds_crop_down=True,
         )
@@ -85,13 +85,14 @@ class Preprocess:
             return replace(self, short_side=None if short_side == self.size else short_side)
         raise ReadingError(
             path,
-            f"its size is {shown(resized)} with the crop_size {shown(crop if crops else None)}, which is no "
-            f"square of {self.size} pixels, as its image tower takes",
+            f"its size is {shown(resized)} with the crop_size {shown(crop if crops else None)}, which is not "
+            f"the square of {self.size} pixels that its image tower takes",
         )
 
     def identity(self) -> dict[str, Any]:
-        """The part of an identity: nothing for OpenAI's pixels; mean and standard deviation together. How a
-        crop is rounded follows from the format of the model, which is part of the identity.
+        """The fields that enter a model's identity: those that differ from OpenAI's, with mean and standard
+        deviation always together. How a crop is rounded follows from the model's format, which is in the
+        identity too.
         """
         usual = Preprocess(self.size, rounds_crop_down=self.rounds_crop_down)
         parts = {key: value for key, value in asdict(self).items() if value != getattr(usual, key)}
@@ -113,9 +114,9 @@ class _Transformers(TypedDict, total=False):
     image_std: tuple[Ratio, Ratio, Ratio]
 
 
-TRANSFORMERS = frozenset(_Transformers.__annotations__)
+KEYS = frozenset(_Transformers.__annotations__)
 USUAL = {"do_resize": True, "do_rescale": True, "rescale_factor": 1 / 255, "do_normalize": True}
-"""What is always done to pixels here: another value in a file is refused."""
+"""What is always done to pixels here: a file with another value is refused."""
 BILINEAR, BICUBIC = 2, 3
 RESAMPLE: dict[int, Interpolation] = {BILINEAR: "bilinear", BICUBIC: "bicubic"}
 """Pillow's numbers of filters."""

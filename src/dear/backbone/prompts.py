@@ -1,4 +1,4 @@
-"""How many prompts there may be, and how long, and which of them a text tower cuts. Light to import."""
+"""Limits on the number and length of prompts, and which of them a text tower cuts. Light to import."""
 
 from collections.abc import Sequence
 from typing import Any, Protocol
@@ -8,13 +8,13 @@ from dear.errors import SettingsError, listing
 from dear.limits import at_most
 
 EXAMPLES = 3
-"""Classes that a warning of cut prompts names."""
+"""Classes that a warning about cut prompts names."""
 MAX_LETTERS = 80
 """Letters of a name that a message shows."""
 
 
-def require_few(classnames: Sequence[str], templates: Sequence[str]) -> None:
-    """Raise LimitError for too many prompts of classes, or too long names or templates."""
+def check_prompt_limits(classnames: Sequence[str], templates: Sequence[str]) -> None:
+    """Raise LimitError for too many prompts, or for names or templates that are too long."""
     where, prompts = f"{len(classnames):,} class names", len(classnames) * len(templates)
     at_most("prompts", prompts, where)
     longest = max(map(len, (*classnames, *templates)), default=0)
@@ -57,7 +57,7 @@ def describe_cut_prompts(
     """A warning that names the classes whose prompts are cut; "" if all fit.
 
     ``prompts`` has a list for each template, with a prompt for each class. Raises SettingsError for two
-    classes of which the same part is read under all templates.
+    classes whose prompts, once cut, are the same under all templates.
     """
     full_prompts = _full_prompts(reader, prompts)
     cut = [label for label, prompt in full_prompts.items() if _count_tokens(reader, prompt) > reader.room]
@@ -68,20 +68,20 @@ def describe_cut_prompts(
         ids = reader.tokenize([texts[label] for texts in prompts]).cpu().numpy().tobytes()
         twin = label_of.setdefault(ids, label)
         if twin != label:
-            names = " as of ".join(_shorten(classnames[index]) for index in (twin, label))
+            names = " and ".join(_shorten(classnames[index]) for index in (twin, label))
             raise SettingsError(
-                f"the text tower reads {reader.room} tokens of a prompt, and so the same of {names}: shorten "
-                "the names or the template."
+                f"the text tower reads {reader.room} tokens of a prompt, which are the same for {names}: "
+                "shorten the names or the template."
             )
     names = listing([_shorten(classnames[label]) for label in cut], EXAMPLES)
     return f"class names cut, since the text tower reads {reader.room} tokens: {names}"
 
 
 def _full_prompts(reader: PromptReader, prompts: Sequence[Sequence[str]]) -> dict[int, str]:
-    """The first prompt of each class that takes all room, by the number of the class."""
+    """The first prompt of each class that takes up all room, by the label of the class."""
     full_prompts = dict[int, str]()
     for texts in prompts:
-        # A letter outside ASCII may be several tokens, one within is one at most.
+        # A letter outside ASCII may be several tokens; one of ASCII is at most one.
         labels = [label for label, text in enumerate(texts) if len(text) >= reader.room or not text.isascii()]
         counts = reader.words_in([texts[label] for label in labels]).tolist() if labels else []
         for label, count in zip(labels, counts, strict=True):
@@ -91,7 +91,7 @@ def _full_prompts(reader: PromptReader, prompts: Sequence[Sequence[str]]) -> dic
 
 
 def _count_tokens(reader: PromptReader, text: str) -> int:
-    """The number of tokens of a text; of one with more than are read, any number above that."""
+    """The number of tokens of a text. If it has more than are read, any larger number may be returned."""
     text = text.strip()
     count = int(reader.words_in([text])[0])
     if count < reader.room or len(text) < 2:

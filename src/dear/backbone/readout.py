@@ -19,7 +19,7 @@ from dear.backbone.attention import attend, attention_weights
 
 
 class ReadOut(nn.Module):
-    """Pools the last layer's image tokens; ``skip`` of them, from the first on, are left out.
+    """Pools the last layer's image tokens, without the first ``skip`` of them.
 
     ``norm`` is applied to each token before pooling.
     """
@@ -31,7 +31,7 @@ class ReadOut(nn.Module):
     @property
     @abstractmethod
     def views(self) -> int:
-        """The number of linear maps that a token goes through: one for each head that pools."""
+        """The number of linear maps that a token goes through: one for each head of the pool."""
 
     @abstractmethod
     def forward(self, tokens: Float[Tensor, "batch token width"]) -> Float[Tensor, "batch width"]:
@@ -47,7 +47,7 @@ class ReadOut(nn.Module):
 
     @abstractmethod
     def maps(self) -> Float[Tensor, "view width width"]:
-        """The linear maps of a normalised token, by view: the pooled token is the sum over views of the
+        """The linear maps of a normalized token, by view: the pooled token is the sum over views of the
         weighted sum of tokens @ map, plus ``constant``.
         """
 

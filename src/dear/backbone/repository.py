@@ -27,7 +27,7 @@ class Repository:
         folder: the folder; None for the hub.
         named_by: the file that names it ("the bundle NAME"), or "" if the user does. If a file names it, the
             download is announced first, and no format with pickle is fetched.
-        commit: that of the first file found on the hub, and of all others then.
+        commit: the commit of the first file found on the hub; all other files are taken from it too.
     """
 
     name: str
@@ -51,7 +51,7 @@ class Repository:
             if os.path.lexists(self.folder / file):  # a broken link is not missing
                 return self.folder / file
         raise hub.MissingError(
-            f"{self.folder} holds no {' and no '.join(files)}: it is not a folder of a CLIP."
+            f"{self.folder} holds no {' and no '.join(files)}: it is not the folder of a CLIP."
         )
 
     def find_if_any(self, file: str) -> Path | None:
@@ -62,7 +62,7 @@ class Repository:
             return None
 
     def weights(self, files: Sequence[str]) -> Path:
-        """The first of these files; if it is an index of several files, all of them are there too."""
+        """The first of these files that exists; if it is an index, also those that it lists."""
         path, size = self.find(files, title=self.name), 0
         for name in weights.list_shards(path) if path.name.endswith(weights.INDEX) else ():
             size += self.find((name,), title=self.name).stat().st_size
@@ -70,8 +70,8 @@ class Repository:
         return path
 
     def config(self) -> tuple[bool, dict[str, Any]]:
-        """True if it is in transformers' format, False if in open_clip's; and its configuration. Raises
-        WeightsError for any other format.
+        """True for transformers' format, False for open_clip's; and the configuration. Raises WeightsError
+        for any other format.
         """
         files = (hub.CONFIG, from_transformers.CONFIG)
         if self.named_by and self.folder is None and hub.find_cached(self.id, files) is None:
@@ -114,10 +114,10 @@ class Repository:
         return Preprocess.from_transformers(size, kind, {}, self.name)
 
     def has_tokenizer(self) -> bool:
-        """True if it has a tokenizer that is not CLIP's. Raises ReadingError for a file that is none."""
+        """True if it has a tokenizer that is not CLIP's. Raises ReadingError for a malformed file."""
         file = self.find_if_any(tokenizer_file.FILE) or self.find_if_any(tokenizer_file.WORDS)
         settings = self.find_if_any(tokenizer_file.SETTINGS)
-        return file is not None and not tokenizer_file.is_clips(file, settings)
+        return file is not None and not tokenizer_file.is_clip_tokenizer(file, settings)
 
 
 def find_repository(model: str, named_by: str = "") -> Repository | None:

@@ -18,16 +18,16 @@ from dear.backbone.openclip import TEXT_CLASS, is_instance
 from dear.backbone.text_trunk import DeferredTokens, TextTrunk, common_prefix
 from dear.backbone.towers import Tower, outside_autocast, plain_projection
 
-MOST_VALUES = 2**27
-"""Of a layer, for all prompts that are computed together."""
+MAX_HIDDEN_VALUES = 2**27
+"""Hidden values of a layer, at most, for the prompts that are computed together."""
 
-MOST_STORED = 2**26
-"""Of the trunks of a list of classes that are stored, 256 MiB; those of more are computed when needed."""
+MAX_STORED_VALUES = 2**26
+"""Values up to which the trunks of a list of classes are stored (256 MiB); larger ones are recomputed."""
 
 
 class TextTower(Tower):
-    """The text tower, causal or not. A prompt is read at one token: its highest id (CLIP's end of text), its
-    first end of text, or its last position (SigLIP and CLIPA, which read the padding at the end).
+    """The text tower, causal or not. A prompt is read at one token: that of the highest id (CLIP's end of
+    text), its first end of text, or its last position (SigLIP and CLIPA, which read the padding at the end).
     """
 
     EMBEDDINGS = ("token_embedding", "positional_embedding")
@@ -60,9 +60,11 @@ class TextTower(Tower):
         """Prompts without the tokens after the last end, which cannot matter if attention is causal."""
         return ids[:, : int(self.ends(ids).max()) + 1] if self.causal else ids
 
-    def trunk(self, ids: Int[Tensor, "class token"], first: int, most_stored: int = MOST_STORED) -> TextTrunk:
+    def trunk(
+        self, ids: Int[Tensor, "class token"], first: int, most_stored: int = MAX_STORED_VALUES
+    ) -> TextTrunk:
         """The input of layer ``first``; past the last layer, only the token at which each prompt is read.
-        The tokens of layer 1, and more values than ``most_stored``, are computed when they are needed.
+        The input of layer 1, and any of more values than ``most_stored``, is computed when it is needed.
         """
         cut, end = self.cut(ids), self.ends(ids)
         if first > self.depth:
@@ -86,7 +88,7 @@ class TextTower(Tower):
     def _deferred_tokens(
         self, ids: Int[Tensor, "class token"], first: int, rows: Int[Tensor, "row"], stop: int
     ) -> Float[Tensor, "row shorter width"]:
-        """The same, whenever it is called, as at first: outside autocast."""
+        """The same outside autocast, so that it does not matter when they are computed."""
         with outside_autocast(ids.device):
             return self._trunk_tokens(ids, first, rows, stop)
 
@@ -118,10 +120,10 @@ class TextTower(Tower):
         chunk: int = 0,
         updates: LowRank | None = None,
     ) -> Float[Tensor, "class embed"]:
-        """Text embeddings, not normalised, from a trunk at layer ``first``. Injected tokens shift the end.
+        """Text embeddings, not normalized, from a trunk at layer ``first``. Injected tokens shift the end.
 
         Prompts of one length are computed together, cut at their end. With causal attention, the tokens that
-        all prompts begin with are computed once, but not if ``updates`` drop values, of each prompt others.
+        all prompts begin with are computed once, unless ``updates`` drop values, which differ by prompt.
         ``chunk`` limits how many prompts are computed at a time; activations are then recomputed for
         gradients.
         """
@@ -151,7 +153,7 @@ class TextTower(Tower):
                 for rows, length in groups
             ]
         recompute = chunk and torch.is_grad_enabled()
-        # Nothing here takes from a generator that is shared, so no state need be preserved.
+        # Nothing here draws from a shared generator, so there is no random state to preserve.
         parts = [
             checkpoint(call, use_reentrant=False, preserve_rng_state=False) if recompute else call()
             for call in calls
@@ -168,7 +170,7 @@ class TextTower(Tower):
         inject: Injection | None,
         updates: LowRank | None,
     ) -> Float[Tensor, "row embed"]:
-        """The features of some prompts, cut at a length."""
+        """The features of some prompts, cut to a length."""
         return self._features(
             trunk.part(rows, 0, length),
             trunk.end[rows],
@@ -185,8 +187,8 @@ class TextTower(Tower):
         inject: Injection | None,
         updates: LowRank | None,
     ) -> Float[Tensor, "row embed"]:
-        """The features of groups of prompts with a common prefix, in the groups' order. All tokens are one
-        sequence, so that they share the products with the weights.
+        """The features of groups of prompts with a common prefix, in the groups' order. All tokens are packed
+        into one sequence, so that each weight matrix is applied to them at once.
         """
         prefix, added = trunk.prefix, 0 if inject is None else inject.added
         first_prompt = torch.zeros(1, dtype=torch.long, device=trunk.end.device)
@@ -219,11 +221,11 @@ class TextTower(Tower):
         return self.finish(out[:, 0])
 
     def forward(self, ids: Int[Tensor, "class token"]) -> Float[Tensor, "class embed"]:
-        """CLIP's text embedding, not normalised."""
+        """CLIP's text embedding, not normalized."""
         parts = ids.split(self.prompts_at_once(self.cut(ids).shape[1]))
         features = [self.features(self.trunk(part, self.depth), self.depth) for part in parts]
         return features[0] if len(features) == 1 else torch.cat(features)
 
     def prompts_at_once(self, tokens: int) -> int:
-        """Prompts of so many tokens to compute together: those whose hidden values fit into 512 MiB."""
-        return max(1, MOST_VALUES // (tokens * self.widest))
+        """How many prompts of ``tokens`` tokens to compute together: their hidden values fit into 512 MiB."""
+        return max(1, MAX_HIDDEN_VALUES // (tokens * self.widest))

@@ -15,11 +15,11 @@ GROUP_WORTH = 2**19
 
 @dataclass
 class DeferredTokens:
-    """Tokens of prompts that are computed for some prompts at a time: those of 25,000 may take gigabytes. A
-    training, which takes all of them in each step, stores them.
+    """Tokens of prompts that are computed for some prompts at a time: those of 25,000 may take gigabytes.
+    Training, which needs all of them in each step, stores them.
 
     Attributes:
-        compute: Returns the tokens of some prompts, cut at a length.
+        compute: Returns the tokens of some prompts, cut to a length.
     """
 
     prompts: int
@@ -51,8 +51,8 @@ class TextTrunk:
     Attributes:
         source: Their tokens, cut at the batch's last end if attention is causal, or what computes them.
         end: The position at which each prompt is read.
-        prefix: Number of first tokens, before any end, that are the same in all prompts and depend on no
-            others: 0 without causal attention.
+        prefix: Number of leading tokens, before any end, that are the same in all prompts and depend on no
+            other tokens: 0 without causal attention.
         is_causal: False if a token also depends on those that follow it.
     """
 
@@ -91,11 +91,12 @@ class TextTrunk:
         return inject.of_class is None and inject.at is not None and last <= self.prefix
 
     def groups(self, width: int, chunk: int = 0) -> list[tuple[Int[Tensor, "row"], int]] | None:
-        """Groups of classes whose prompts are computed together, each with the length that they are cut at;
-        None for a single group of all prompts.
+        """Groups of prompts that are computed together, each with the length that they are cut to; None for a
+        single group of all prompts.
 
-        Prompts that attend both ways have one length. On a GPU, where launching kernels is costly, prompts
-        are not grouped by length. On a CPU a length gets a group of its own if that saves enough padding.
+        Prompts with attention in both directions have one length. On a GPU, where launching kernels is
+        costly, prompts are not grouped by length. On a CPU a length gets a group of its own if that saves
+        enough padding.
         """
         order = self.end.argsort(stable=True)
         if self.end.device.type != "cpu" or not self.is_causal:
@@ -119,6 +120,6 @@ class TextTrunk:
 
 
 def common_prefix(same: Bool[Tensor, "prompt token"], end: Int[Tensor, "prompt"]) -> int:
-    """The number of first tokens, before any prompt's end, that are the same in all prompts."""
+    """The number of leading tokens, before any prompt's end, that are the same in all prompts."""
     run = same.all(dim=0).long().cumprod(dim=0).sum()
     return int(torch.minimum(run, end.min()))

@@ -56,8 +56,8 @@ class WordTokenizer:
     def __call__(
         self, texts: str | Sequence[str], *, spell: Callable[[str], bool] = lambda _: False
     ) -> Int[Tensor, "text token"]:
-        """Ids of texts. ``spell`` selects words of the vocabulary to spell out anyway, so that letters can
-        be learned from words whose meaning is learned too.
+        """Ids of texts. ``spell`` selects words of the vocabulary to spell out all the same, so that letters
+        can be learned from words whose meaning is learned too.
         """
         texts = [texts] if isinstance(texts, str) else texts
         ids = torch.zeros(len(texts), self.context_length, dtype=torch.long)
@@ -118,7 +118,7 @@ def initial_weights_from(seed: int) -> Iterator[None]:
 
 
 def preprocess(model: Any) -> Preprocess:
-    """Of the tiny CLIP, which was trained on pictures of its own size."""
+    """The preprocessing of the tiny CLIP, which was trained on pictures of its own size."""
     return Preprocess(model.visual.image_size[0], MEAN, STD)
 
 

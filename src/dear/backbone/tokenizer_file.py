@@ -29,19 +29,19 @@ FILE, SETTINGS = "tokenizer.json", "tokenizer_config.json"
 WORDS = "vocab.json"  # of older models
 OTHER_FILES = (SETTINGS, "spiece.model", WORDS)  # that transformers writes too
 PADDING = {"WordPiece": ["[PAD]"], "Unigram": ["<pad>"], "BPE": ["<pad>", "<|endoftext|>"]}
-"""The padding token where the settings name none: the first that is a word. The second is CLIP's."""
+"""The padding token if the settings name none: the first in the vocabulary. BPE's second is CLIP's."""
 SIDES = {"GemmaTokenizer": "left", "Siglip2Tokenizer": "left"}
-"""The side of the padding where the settings name none, by transformers' class; others pad on the right."""
+"""The side of the padding if the settings name none, by transformers' class; others pad on the right."""
 ADDED = ("id", "content", "single_word", "lstrip", "rstrip", "normalized", "special")
 """The keys of an added token that the library reads."""
 STEPS = ("normalizer", "pre_tokenizer", "post_processor")
 UNUSED = {"version": "1.0", "truncation": None, "padding": None, "decoder": None}
 PROBES = ("a", "A", "1", ".")
-"""Texts of which a tokenizer knows one at least."""
+"""Texts: every tokenizer knows at least one of them."""
 CLIPS_SPECIAL = {"<|startoftext|>": 49406, "<|endoftext|>": 49407}
 """transformers' names of CLIP's special words; open_clip has others."""
 CLIPS_PROBES = ("A photo of two  Cats'\n3 CAFÉS!!", "don't 日本 🐈 12ab cafe\u0301")
-"""Texts by which other steps than CLIP's are told."""
+"""Texts that a tokenizer with other steps than CLIP's splits differently."""
 
 
 class Content(TypedDict):
@@ -79,7 +79,7 @@ class FileTokenizer:
         words: number of ids of the text tower.
         context: number of ids of a text.
         pad: id that fills up the context.
-        left: True if it does so before the text.
+        left: True if the padding comes before the text.
         stripped: id that is replaced by 0 (CLIPA's separator), or None.
         sha256: hash of the parts of its files that ids depend on.
     """
@@ -182,7 +182,7 @@ def read_tokenizer(
     separator = rust.token_to_id(_content(settings.get("sep_token")) or "[SEP]") if strip_sep_token else None
     rust.enable_truncation(context)
     rust.enable_padding(direction=side, pad_id=pads[0], length=context)
-    # The hash is of what ids depend on: files may have other keys, or spell out what is usual.
+    # The hash covers what ids depend on: files may have other keys, or spell out defaults.
     used = {
         **UNUSED,
         **{step: content.get(step) for step in STEPS},
@@ -219,7 +219,7 @@ def _read_settings(file: Path | None) -> Settings:
 
 
 def _list_added(settings: Settings) -> set[str]:
-    """The tokens that settings add, which `tokenizer.json` has too where transformers wrote it."""
+    """The tokens that settings add; `tokenizer.json` has them too if transformers wrote it."""
     extra = settings.get("extra_special_tokens") or ()
     tokens: list[str | Special] = [*settings.get("added_tokens_decoder", {}).values()]
     tokens += settings.get("additional_special_tokens") or ()
@@ -235,12 +235,12 @@ def _special_ids(rust: Any, file: Path) -> tuple[list[int], list[int]]:
             for start in range(len(whole) - len(inner) + 1) if inner else ():
                 if whole[start : start + len(inner)] == inner:
                     return whole[:start], whole[start + len(inner) :]
-    raise ReadingError(file, "its post_processor must have the text once")
+    raise ReadingError(file, "its post_processor must contain the text exactly once")
 
 
 @contextmanager
 def _one_line_errors(what: object) -> Iterator[None]:
-    """Context in which an error of the library, or a panic, which is no Exception, is a WeightsError."""
+    """Context in which errors of the library become WeightsErrors, and panics, which are not Exceptions."""
     try:
         yield
     except (DearError, MemoryError):
@@ -255,7 +255,7 @@ def _content(token: str | Special | None) -> str | None:
     return token["content"] if isinstance(token, dict) else token
 
 
-def is_clips(file: Path, settings_file: Path | None = None) -> bool:
+def is_clip_tokenizer(file: Path, settings_file: Path | None = None) -> bool:
     """True if a `tokenizer.json`, or the `vocab.json` of older models, gives the ids of CLIP's own tokenizer,
     and its settings add no token. Raises ReadingError.
     """

@@ -78,10 +78,10 @@ class Tower(nn.Module):
 
     def trainable_copy(self, first: int) -> Self:
         """A trainable copy of layers ``first`` to the last, the final LayerNorm and the projection: a tower
-        whose layer 1 is that layer. It embeds nothing. Its inputs are trunk outputs.
+        whose layer 1 is that layer. It has no embeddings: its inputs are trunk outputs.
         """
         frozen = [*self.blocks[: first - 1], *(getattr(self, name) for name in self.EMBEDDINGS)]
-        tower = copy.deepcopy(self, {id(part): part for part in frozen})  # these are not copied
+        tower = copy.deepcopy(self, {id(part): part for part in frozen})  # shared, not copied
         tower.blocks = tower.blocks[first - 1 :]
         for name in self.EMBEDDINGS:
             setattr(tower, name, None)
@@ -137,7 +137,7 @@ class Tower(nn.Module):
         queries = None
         if read is not None:
             bias, queries = _bias_rows(bias, read), _rows(x, read)
-            rotation = None if rotation is None else rotation.reading(read)
+            rotation = None if rotation is None else rotation.select_queries(read)
         update = updates and updates.at(self.depth - first)
         out: Tensor = self.blocks[-1](x, bias, queries, rotation, update)
         return out
@@ -160,16 +160,16 @@ class Tower(nn.Module):
     def finish(
         self, x: Float[Tensor, "*any width"], projection: Float[Tensor, "width embed"] | None = None
     ) -> Float[Tensor, "*any embed"]:
-        """Final LayerNorm and projection into the joint space, not normalised. ``projection`` replaces the
-        matrix of the tower's, not its bias.
+        """Final LayerNorm and projection into the joint space, not normalized. ``projection`` replaces the
+        tower's matrix, but not its bias.
         """
         return self.projected(self.ln_final(x), self.projection if projection is None else projection)
 
     def projected(
         self, x: Float[Tensor, "*any width"], projection: Float[Tensor, "width embed"]
     ) -> Float[Tensor, "*any embed"]:
-        """The projection alone. Under autocast it is in the type of the weights: rounded features would put
-        norms and cosines off by more than all layers before do, and the product is small.
+        """The projection alone, in the dtype of the weights under autocast too: rounding the features would
+        change norms and cosines by more than all earlier layers do, and the product is cheap.
         """
         with outside_autocast(x.device):
             embedded = x.to(projection.dtype) @ projection
@@ -177,16 +177,16 @@ class Tower(nn.Module):
 
 
 def outside_autocast(device: torch.device) -> AbstractContextManager[Any]:
-    """The context in which products on a device are in the type of their factors."""
+    """A context without autocast on a device: products have the dtype of their factors."""
     kind = device.type
-    if torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind):  # no meta device has it
+    if torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind):  # not on the meta device
         return torch.autocast(kind, enabled=False)
-    return nullcontext()  # an exported graph would keep a context that changes nothing
+    return nullcontext()  # not a context that changes nothing: an exported graph would keep it
 
 
 def plain_projection(projection: Any, norm: Any) -> tuple[nn.Parameter, Tensor | None]:
-    """A projection as a matrix to multiply with from the right, and its bias: of a parameter, a linear layer,
-    or nothing, which is the identity.
+    """The matrix of a projection, to multiply with from the right, and its bias. A projection is a parameter
+    or a linear layer; None stands for the identity.
     """
     if projection is None or isinstance(projection, nn.Identity):
         return nn.Parameter(torch.eye(norm.weight.shape[0]).to(norm.weight)), None
@@ -213,7 +213,7 @@ def _bias_rows(
 ) -> Tensor | PackedSequences | None:
     """The rows of a (.., head, query, key) or (query, key) bias for the tokens in ``read``."""
     if isinstance(bias, PackedSequences):
-        return bias.reading(read)
+        return bias.select_queries(read)
     if bias is None or read.ndim == 1:
         return None if bias is None else bias[..., read, :]
     if bias.ndim != 2:

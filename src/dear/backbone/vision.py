@@ -1,4 +1,4 @@
-"""The image tower: a ViT, whose token 0 is the one that the image embedding is read at."""
+"""The image tower: a ViT whose image embedding is read at token 0."""
 
 import threading
 from collections.abc import Iterator, Sequence
@@ -19,7 +19,8 @@ from dear.backbone.openclip import TIMM_MODEL_CLASS, is_instance
 from dear.backbone.readout import AttentionReadOut, MeanReadOut, ReadOut, ResidualMlp
 from dear.backbone.towers import Bias, Tower, plain_projection
 
-MOST_IMAGES = 250
+MAX_IMAGES = 250
+"""Images that are computed together without gradients, at most."""
 KEPT_BYTES = 2**25
 """The largest block that glibc's allocator keeps when it is freed."""
 
@@ -69,15 +70,16 @@ class VisionTower(Tower):
 
     @property
     def images_at_once(self) -> int:
-        """Images to compute together without gradients: 250, or on a CPU as many of them as keep the MLP's
-        hidden values of a layer within 32 MiB, as the C library asks the system for larger tensors each time.
+        """How many images to compute together without gradients: 250, or on a CPU as many as keep the hidden
+        values of a layer's MLP within 32 MiB. For larger tensors the C library asks the system each time.
         """
         if self.projection.device.type != "cpu":
-            return MOST_IMAGES
-        # To nine times the width of the tokens as to four: so have open_clip's, and batches change digits.
+            return MAX_IMAGES
+        # An MLP of up to nine times the tokens' width counts as four times as wide, as all of open_clip's
+        # always have: another batch size would change the last digits of results.
         hidden = self.widest if self.widest > 9 * self.width else 4 * self.width
         values = hidden * (1 + self.side**2)
-        return min(MOST_IMAGES, max(1, KEPT_BYTES // (4 * values)))
+        return min(MAX_IMAGES, max(1, KEPT_BYTES // (4 * values)))
 
     def embed(self, images: Float[Tensor, "batch 3 height width"]) -> Float[Tensor, "batch token width"]:
         """Patch, class and position embeddings after ``ln_pre``: the input of layer 1."""
@@ -107,7 +109,7 @@ class VisionTower(Tower):
         return self.span(self.layers(self.embed(images), 1, self.depth - 1), self.depth)
 
     def forward(self, images: Float[Tensor, "batch 3 height width"]) -> Float[Tensor, "batch embed"]:
-        """CLIP's image embedding, not normalised."""
+        """CLIP's image embedding, not normalized."""
         x = self.trunk(images, self.depth)
         return self.finish(
             self.span(x, self.depth, read=torch.zeros(1, dtype=torch.long, device=x.device))[:, 0]
@@ -165,13 +167,13 @@ class VisionTower(Tower):
         return torch.where((read == 0).view(1, -1, 1), pooled, self.readout.alone(out[:, read]))
 
 
-_SETTING = threading.RLock()
+_SETTING_LOCK = threading.RLock()
 
 
 @contextmanager
 def exact_convolutions(device: torch.device) -> Iterator[None]:
-    """The context in which a GPU computes convolutions of float32 in float32: by default cuDNN rounds their
-    factors to 10 bits (TF32). Those of other types are not affected.
+    """A context in which a GPU computes float32 convolutions in float32: by default cuDNN rounds factors to
+    10 bits (TF32). Convolutions in other dtypes are not affected.
     """
     if device.type != "cuda":
         yield
@@ -180,7 +182,7 @@ def exact_convolutions(device: torch.device) -> Iterator[None]:
     setting, name, exact = (
         (cudnn.conv, "fp32_precision", "ieee") if hasattr(cudnn, "conv") else (cudnn, "allow_tf32", False)
     )
-    with _SETTING:  # it is of the process: another thread must not restore it meanwhile
+    with _SETTING_LOCK:  # the setting is process-wide: no other thread may restore it meanwhile
         before = getattr(setting, name)
         setattr(setting, name, exact)
         try:
@@ -190,7 +192,7 @@ def exact_convolutions(device: torch.device) -> Iterator[None]:
 
 
 def _with_placeholder(x: Float[Tensor, "batch token width"]) -> Float[Tensor, "batch longer width"]:
-    """The tokens after a placeholder for the pooled one."""
+    """The tokens, preceded by a placeholder for the pooled one."""
     return torch.cat([x.new_zeros(x.shape[0], 1, x.shape[2]), x], dim=1)
 
 
@@ -207,7 +209,7 @@ ReadOutParts = tuple[nn.Module, ReadOut | None, nn.Parameter, Tensor | None]
 
 
 def _plain_readout(visual: Any) -> ReadOutParts:
-    """Of open_clip's own ViT."""
+    """The parts of open_clip's own ViT."""
     identity, width = nn.Identity(), visual.ln_post.weight.shape[0]
     if visual.pool_type == "tok":
         return visual.ln_post, None, visual.proj, None
@@ -217,7 +219,7 @@ def _plain_readout(visual: Any) -> ReadOutParts:
 
 
 def _timm_readout(visual: Any) -> ReadOutParts:
-    """Of timm's ViTs. The projection is the classifier, or open_clip's own after it."""
+    """The parts of timm's ViTs. The projection is timm's classifier, or open_clip's own after it."""
     trunk = visual.trunk
     head = visual.head.proj if len(visual.head) else trunk.head
     norm = trunk.norm if isinstance(trunk.norm, nn.LayerNorm) else trunk.fc_norm

@@ -1,4 +1,4 @@
-"""Files of weights: a tag of open_clip that is fetched once, or a local file; reading them into a network."""
+"""Weights files: find a local one or fetch that of an open_clip tag, and read it into a network."""
 
 import math
 import os
@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from dear.backbone import hub
 from dear.backbone import openclip as open_clip
-from dear.backbone.choice import LICENCE, MAX_LISTED, REAL, SIZE, BackboneName
+from dear.backbone.choice import LICENSE, MAX_LISTED, REAL, SIZE, BackboneName
 from dear.errors import WeightsError, first_line, listing, nearest_first, of_memory, warn
 from dear.limits import LimitError, at_most
 from dear.reading.files import ReadingError, expanded
@@ -22,11 +22,11 @@ from dear.reading.tensors import map_tensors
 from dear.reading.typed import shown, typed
 
 INDEX = ".safetensors.index.json"
-"""The end of the name of an index, which lists several safetensors files beside it."""
+"""Ending of the name of an index, which lists several safetensors files beside it."""
 SUFFIXES = (".pt", ".pth", ".bin", ".safetensors", INDEX)
 COMMITS = {REAL: "7288da5a0d6f0b51c4a2b27c624837a9236d0112"}
 """Commits of the weights that a role table in the package belongs to."""
-OPENAI_NOTES = ("input_resolution", "context_length", "vocab_size")  # beside the weights in OpenAI's files
+OPENAI_NOTES = ("input_resolution", "context_length", "vocab_size")  # besides the weights in OpenAI's files
 Rename = Callable[[dict[str, Tensor]], dict[str, Tensor]]
 
 
@@ -67,7 +67,7 @@ def download(name: str, pretrained: str, tag: dict[str, Any]) -> Path:
         wanted, local = file or files[0], f"{pretrained}{Path(file or files[0]).suffix}"
         address = f"{constants.ENDPOINT}/{repository}/resolve/main/{wanted}" if repository else tag.get("url")
         is_default = (name, pretrained) == REAL
-        about = f" ({SIZE}, {LICENCE} license)" if is_default else ""
+        about = f" ({SIZE}, {LICENSE} license)" if is_default else ""
         instead = "; without a hub, --model lite takes its weights from pip packages" if is_default else ""
         raise WeightsError(
             f"cannot download {name}/{pretrained} ({first_line(error.__cause__ or error)}). On another "
@@ -99,8 +99,8 @@ def describe_choices(name: str, near: str = "") -> str:
 
 
 def read_weights(path: Path) -> dict[str, Tensor]:
-    """The tensors of a weights file as it has them, memory-mapped: of a safetensors file, of those that an
-    index lists, or of a state dict. Raises WeightsError if it is damaged or unsafe.
+    """The tensors of a weights file as they are stored, memory-mapped. It is a safetensors file, an index of
+    several, or a state dict. Raises WeightsError if it is damaged or unsafe.
     """
     try:
         if path.suffix == ".safetensors":
@@ -117,7 +117,9 @@ def read_weights(path: Path) -> dict[str, Tensor]:
         if of_memory(error):
             raise
         reason = error.reason if isinstance(error, ReadingError) else first_line(error)
-        raise WeightsError(f"{path} is damaged, or no file of weights ({reason}): copy it again.") from error
+        raise WeightsError(
+            f"{path} is damaged, or not a file of weights ({reason}): copy it again."
+        ) from error
 
 
 def list_shards(index: Path) -> list[str]:
@@ -125,7 +127,9 @@ def list_shards(index: Path) -> list[str]:
     files = sorted(set(typed(read_json(index), Index, index)["weight_map"].values()))
     for file in files:
         if not file.endswith(".safetensors") or Path(file).name != file or "\\" in file:
-            raise ReadingError(index, f"its weight_map names {shown(file)}, no safetensors file beside it")
+            raise ReadingError(
+                index, f"its weight_map names {shown(file)}, which is not a safetensors file beside it"
+            )
     return files
 
 
@@ -134,7 +138,7 @@ def _read_pickled(path: Path) -> dict[str, Tensor]:
     is_zip = zipfile.is_zipfile(path)  # as torch writes since 1.6; it can be mapped
     content = torch.load(path, map_location="cpu", weights_only=True, mmap=is_zip)
     if isinstance(content, dict):
-        content = content.get("state_dict", content)  # of a training checkpoint
+        content = content.get("state_dict", content)  # a training checkpoint
     if not isinstance(content, dict) or not all(isinstance(value, Tensor) for value in content.values()):
         raise WeightsError(f"{path} is not a state dict of tensors: save model.state_dict().")
     # DataParallel and torch.compile put these before each name.
@@ -169,10 +173,10 @@ def load_weights(network: Any, path: Path, rename: Rename | None = None) -> None
 
 
 def _rename(network: Any, state: dict[str, Tensor], rename: Rename | None, path: Path) -> dict[str, Tensor]:
-    """A file's tensors under the network's names, a scalar where the file has a vector of one entry."""
+    """A file's tensors under the network's names. A vector of one entry becomes a scalar where it has one."""
     try:
         state = rename(state) if rename is not None else _open_clip_names(network, state)
-    except Exception as error:  # open_clip's, of tensors of another architecture
+    except Exception as error:  # of open_clip, for tensors of another architecture
         if of_memory(error):
             raise
         raise WeightsError(
@@ -186,8 +190,8 @@ def _rename(network: Any, state: dict[str, Tensor], rename: Rename | None, path:
 
 
 def _open_clip_names(network: Any, state: dict[str, Tensor]) -> dict[str, Tensor]:
-    """A file of a model whose text tower is a module of its own may hold it as CLIP does, or under the names
-    of MobileCLIP's authors.
+    """A file's tensors under open_clip's names. If the text tower is a module of its own, the file may have
+    CLIP's names for it, or those of MobileCLIP's authors.
     """
     if state.keys() == network.state_dict().keys():
         return state
@@ -220,11 +224,11 @@ def _float32(name: str, value: Tensor, path: Path) -> Tensor:
 def _require_same(model: nn.Module, state: Mapping[str, Tensor], path: Path) -> None:
     """Raise WeightsError naming the tensors of a state that are missing, unknown or of another shape."""
     expected = model.state_dict()
-    both = expected.keys() & state.keys()
+    common = expected.keys() & state.keys()
     kinds = {
-        "missing": expected.keys() - both,
-        "unknown": state.keys() - both,
-        "of a different shape": {name for name in both if expected[name].shape != state[name].shape},
+        "missing": expected.keys() - common,
+        "unknown": state.keys() - common,
+        "of a different shape": {name for name in common if expected[name].shape != state[name].shape},
     }
     if counts := [f"{len(names)} {kind} (first: {min(names)})" for kind, names in kinds.items() if names]:
         raise WeightsError(

@@ -1,8 +1,8 @@
 """Towers that are used whole, as open_clip computes them: frozen features of images or texts, no layers.
 
-They are for what a `VisionTower` or `TextTower` does not reproduce: ResNets, ConvNeXt, FastViT, CoCa. Such a
-tower counts as a single layer that nothing can enter: a span begins past it, at layer 2, where the trunk is
-the embedding itself. So methods that change no layer of a tower work on it as they are.
+They serve models that a `VisionTower` or `TextTower` does not reproduce: ResNets, ConvNeXt, FastViT, CoCa.
+Such a tower counts as a single layer that nothing can enter: a span begins past it, at layer 2, where the
+trunk is the embedding itself. So methods that change no layer of a tower work on it as they are.
 """
 
 from typing import Any, ClassVar, NoReturn
@@ -15,17 +15,17 @@ from dear.backbone.choice import Access
 from dear.backbone.injection import Injection
 from dear.backbone.low_rank import LowRank
 from dear.backbone.openclip import TIMM_MODEL_CLASS, is_instance
-from dear.backbone.text import MOST_VALUES, TextTower
+from dear.backbone.text import MAX_HIDDEN_VALUES, TextTower
 from dear.backbone.text_trunk import TextTrunk
 from dear.backbone.towers import Bias, outside_autocast, widest
-from dear.backbone.vision import MOST_IMAGES, VisionTower, exact_convolutions
+from dear.backbone.vision import MAX_IMAGES, VisionTower, exact_convolutions
 from dear.errors import WeightsError, first_line, of_memory
 
 IMAGES_ON_CPU = 16
 
 
 class Refused:
-    """An attribute that a tower used whole does not have."""
+    """An attribute that a tower used whole does not have: it raises WeightsError."""
 
     def __get__(self, tower: "Whole", _: type) -> NoReturn:
         tower._refuse()
@@ -51,7 +51,7 @@ class Whole:
         )
 
     def _embed(self, inputs: Tensor) -> Tensor:
-        """The module's embeddings, of modules that also return tokens. Raises WeightsError for one that
+        """The module's embeddings, without the tokens that some modules return too. Raises WeightsError if it
         fails: a configuration may ask for what its classes cannot compute.
         """
         try:
@@ -61,8 +61,8 @@ class Whole:
             if of_memory(error):
                 raise
             raise WeightsError(
-                f"the {self.title} cannot be computed ({first_line(error)}): its configuration is of no "
-                "working model."
+                f"the {self.title} cannot be computed ({first_line(error)}): its configuration does not "
+                "describe a working model."
             ) from error
         embeddings: Tensor = output[0] if isinstance(output, tuple) else output
         return embeddings
@@ -87,19 +87,19 @@ class WholeVisionTower(Whole, VisionTower):
 
     @property
     def images_at_once(self) -> int:
-        """Images to compute together without gradients: few on a CPU, as the first layers of a convolutional
-        tower have many values.
+        """How many images to compute together without gradients: few on a CPU, because the first layers of a
+        convolutional tower have many values.
         """
-        return IMAGES_ON_CPU if self.projection.device.type == "cpu" else MOST_IMAGES
+        return IMAGES_ON_CPU if self.projection.device.type == "cpu" else MAX_IMAGES
 
     def train(self, mode: bool = True) -> "WholeVisionTower":
-        """Stay in evaluation mode: statistics of batch normalization are those of the weights."""
+        """Stay in evaluation mode: batch normalization uses the statistics stored with the weights."""
         del mode
         super().train(False)
         return self
 
     def embed(self, images: Float[Tensor, "batch 3 height width"]) -> Float[Tensor, "batch 3 height width"]:
-        """The pixels themselves: the input of the only layer."""
+        """The pixels themselves: the input of its only layer."""
         return images
 
     def layers(self, x: Tensor, first: int, last: int, bias: Tensor | None = None) -> Tensor:
@@ -177,11 +177,11 @@ class WholeTextTower(Whole, TextTower):
         return TextTrunk(features.unsqueeze(1), features.new_zeros(len(ids), dtype=torch.long), 0, False)
 
     def prompts_at_once(self, tokens: int) -> int:
-        """Prompts whose hidden values fit into 512 MiB and whose masks, of which open_clip makes one for each
-        head of each prompt, and copies, into 128 MiB.
+        """How many prompts to compute together: their hidden values fit into 512 MiB, and their masks into
+        128 MiB. open_clip makes a mask for each head of each prompt, and copies it.
         """
         heads = max(getattr(part, "num_heads", 1) for part in self.module.modules())
-        return max(1, MOST_VALUES // (tokens * max(widest(self.module), 4 * heads * tokens)))
+        return max(1, MAX_HIDDEN_VALUES // (tokens * max(widest(self.module), 4 * heads * tokens)))
 
     def features(
         self,

@@ -19,8 +19,8 @@ from dear.backbone.block import Block
 from dear.backbone.clip import Clip, fill, span_start
 from dear.backbone.injection import Injection
 from dear.backbone.low_rank import LowRank
-from dear.backbone.prompts import require_few
-from dear.backbone.text import MOST_STORED
+from dear.backbone.prompts import check_prompt_limits
+from dear.backbone.text import MAX_STORED_VALUES
 from dear.backbone.text_trunk import TextTrunk
 from dear.backbone.towers import outside_autocast
 from dear.errors import SettingsError, WeightsError
@@ -166,11 +166,11 @@ class Method(nn.Module):
                 f"{self.name} with these settings cannot score classes other than the first ones set: "
                 "build another method."
             )
-        require_few(classnames, templates)
+        check_prompt_limits(classnames, templates)
         self.classnames = tuple(classnames)
         self.clip.check_prompts(classnames, prompts := [fill(part, classnames) for part in templates])
         ids = [self.clip.tokenize(texts) for texts in prompts]
-        most = MOST_STORED // len(ids)
+        most = MAX_STORED_VALUES // len(ids)
         self.prompts = [self.clip.text.trunk(prompt_ids, self.text_from, most) for prompt_ids in ids]
         self.frozen_text = self.mean_over_templates()
         if not self.frozen_text.isfinite().all():

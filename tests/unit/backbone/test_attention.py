@@ -122,7 +122,7 @@ def test_biases_are_made_once_in_the_type_that_is_computed_in() -> None:
 
 def test_biases_on_a_gpu_are_as_its_kernel_wants_them(monkeypatch: pytest.MonkeyPatch) -> None:
     # Without a GPU autocast cannot be on for one.
-    monkeypatch.setattr("dear.backbone.attention.computing_type", lambda _: torch.bfloat16)
+    monkeypatch.setattr("dear.backbone.attention.compute_dtype", lambda _: torch.bfloat16)
     with FakeTensorMode():
         (bias,) = ComputedBiases()([torch.empty(12, 202, 202, device="cuda")])
         assert bias.device.type == "cuda"

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from dear.backbone.attention import ComputedBiases
-from dear.backbone.casts import CastLinear, CastOnce, computing_type
+from dear.backbone.casts import CastLinear, CastOnce, compute_dtype
 
 
 @pytest.fixture
@@ -76,12 +76,12 @@ def test_a_copy_has_no_casts(layer: CastLinear) -> None:
     assert layer.state_dict().keys() == {"weight", "bias"}
 
 
-def test_the_computing_type() -> None:
+def test_the_compute_dtype() -> None:
     x = torch.zeros(1, dtype=torch.float64)
-    assert computing_type(x) == torch.float64
-    assert computing_type(x.to("meta")) == torch.float64
+    assert compute_dtype(x) == torch.float64
+    assert compute_dtype(x.to("meta")) == torch.float64
     with torch.autocast("cpu", torch.bfloat16):
-        assert computing_type(x) == torch.bfloat16
+        assert compute_dtype(x) == torch.bfloat16
 
 
 def test_no_bias() -> None:

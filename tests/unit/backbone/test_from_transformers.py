@@ -100,7 +100,7 @@ def test_a_width_that_is_no_multiple_of_its_heads(tmp_path: Path, kind: str, tow
     config = json.loads(path.read_text())
     config[tower]["num_attention_heads"] = 5
     path.write_text(json.dumps(config))
-    with pytest.raises(WeightsError, match=f"its {name} tower's width 24 is not for 5 heads"):
+    with pytest.raises(WeightsError, match=f"its {name} tower's width 24 is not divisible by its 5 heads"):
         load_clip(str(tmp_path))
 
 

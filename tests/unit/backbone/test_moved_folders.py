@@ -82,7 +82,8 @@ def test_a_folder_that_moved(
 def test_a_folder_that_is_not_here(bundle: Bundle, model: Path, pretrained: str | None) -> None:
     shutil.move(model, "new")
     with pytest.raises(
-        WeightsError, match=r"the bundle of zero-shot is 'clip', no folder .*--pretrained FOLDER"
+        WeightsError,
+        match=r"the bundle of zero-shot is 'clip', which is neither .*--pretrained FOLDER",
     ):
         bundle.load_backbone(pretrained=pretrained)
 
@@ -95,7 +96,7 @@ def test_a_missing_folder_is_not_looked_for_on_the_hub(
     bundle = bundle_on(str(write_model(tmp_path / "models" / "clip").relative_to(tmp_path)))
     shutil.rmtree("models")
     monkeypatch.setattr(hub, "fetch", lambda *_, **__: pytest.fail("the hub was asked"))
-    with pytest.raises(WeightsError, match=r"is 'models/clip', no folder here"):
+    with pytest.raises(WeightsError, match=r"is 'models/clip', which is neither a folder here"):
         bundle.load_backbone()
 
 

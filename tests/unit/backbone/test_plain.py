@@ -106,10 +106,10 @@ def test_what_is_read_of_open_clip_is_what_it_says() -> None:
     assert {*openclip._configs()} == {*open_clip.list_models()}
     assert all(openclip._configs()[name] == open_clip.get_model_config(name) for name in PLAIN)
     text = ["A photo of a <b>Caf\u00e9</b>, it's 12:30!"]
-    alone = openclip._alone("tokenizer").SimpleTokenizer()
+    alone = openclip._load_standalone("tokenizer").SimpleTokenizer()
     assert torch.equal(alone(text), open_clip.SimpleTokenizer()(text))
     for name in PLAIN:
-        tags = openclip._alone("pretrained").list_pretrained_tags_by_model(name)
+        tags = openclip._load_standalone("pretrained").list_pretrained_tags_by_model(name)
         assert tags == open_clip.list_pretrained_tags_by_model(name)
 
 

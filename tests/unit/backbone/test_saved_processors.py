@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 
 from dear.backbone import tiny
 from dear.backbone.load import load_clip
-from dear.backbone.tokenizer_file import is_clips
+from dear.backbone.tokenizer_file import is_clip_tokenizer
 from dear.errors import DearError, WeightsError
 from tests.standin_hub import StandIn
 from tests.unit.backbone.test_from_transformers import compare, saved
@@ -126,7 +126,7 @@ OTHER: dict[str, dict[str, Any]] = {
 def test_forms_of_clips_tokenizer(form: str, tmp_path: Path) -> None:
     file = tmp_path / "tokenizer.json"
     file.write_text(json.dumps((USUAL | OTHER)[form]))
-    assert is_clips(file) == (form in USUAL)
+    assert is_clip_tokenizer(file) == (form in USUAL)
 
 
 def test_a_tokenizer_of_as_many_words_as_clips(tmp_path: Path) -> None:

@@ -140,7 +140,7 @@ def test_prompts_are_computed_in_parts(small_clip: Clip, monkeypatch: pytest.Mon
     together = text(ids)
     trunks = [text.trunk(ids, first) for first in range(1, text.depth + 2)]
     text.block(1).mlp.register_forward_hook(lambda _, inputs, __: sizes.append(len(inputs[0])))
-    monkeypatch.setattr(text_tower, "MOST_VALUES", 2 * 8 * text.block(1).mlp.c_fc.out_features)
+    monkeypatch.setattr(text_tower, "MAX_HIDDEN_VALUES", 2 * 8 * text.block(1).mlp.c_fc.out_features)
     assert_same_unit(text(ids), together)
     assert sizes == [2, 2, 1]
     for first, whole in enumerate(trunks, start=1):

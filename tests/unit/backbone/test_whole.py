@@ -120,7 +120,7 @@ def test_prompts_with_a_mask_each_are_computed_in_parts(monkeypatch: pytest.Monk
     ids = torch.randint(1, 400, (5, 11), generator=torch.Generator().manual_seed(1))
     together, sizes = text(ids), list[int]()
     text.module.transformer.register_forward_hook(lambda _, inputs, __: sizes.append(len(inputs[0])))
-    monkeypatch.setattr(whole, "MOST_VALUES", 4 * 600)
+    monkeypatch.setattr(whole, "MAX_HIDDEN_VALUES", 4 * 600)
     torch.testing.assert_close(text(ids), together)
     assert sizes == [2, 2, 1]
 

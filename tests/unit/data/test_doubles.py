@@ -49,7 +49,7 @@ def test_names_that_clip_does_not_read_to_their_end(folder: Path, settings: Data
     for part in ("train", "test"):
         (folder / part / "bee").rename(folder / part / f"{words} d")
     [refusal] = check_dataset(str(folder), settings).warnings
-    assert refusal.startswith("the text tower reads 75 tokens of a prompt, and so the same of 'ab ab")
+    assert refusal.startswith("the text tower reads 75 tokens of a prompt, which are the same for 'ab ab")
 
 
 def test_copies_are_told_by_where_they_are(

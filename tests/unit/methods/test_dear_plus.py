@@ -111,7 +111,7 @@ def test_training_images_are_read_as_test_images_are(
     """In the run's autocast, in parts of any size."""
     method, dataset = build(small_clip), Noise([0, 1, 2, 0, 2])
     settings = TrainSettings(epochs=1, warmup_epochs=0, precision="bf16-mixed")
-    monkeypatch.setattr(vision, "MOST_IMAGES", 2)
+    monkeypatch.setattr(vision, "MAX_IMAGES", 2)
     given = training_images(method, dataset, settings, 1, TrunkCache(0))
     read = method._read(given.centre(), given)
     with torch.autocast("cpu", torch.bfloat16):

@@ -44,7 +44,7 @@ def test_chance_is_the_precision_of_all_other_items() -> None:
 @torch.no_grad()
 def test_features_of_all_images_in_any_batches(small_clip: Clip, monkeypatch: pytest.MonkeyPatch) -> None:
     method, images = small_dear(small_clip), Noise([0, 1, 2, 1, 0])
-    monkeypatch.setattr(vision, "MOST_IMAGES", 2)
+    monkeypatch.setattr(vision, "MAX_IMAGES", 2)
     got = all_features(method, images)
     assert got.shape == (3, 5, 17)
     for item in range(5):
