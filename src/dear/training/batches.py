@@ -29,7 +29,7 @@ from dear.training.settings import TrainSettings
 from dear.training.trunks import TrunkCache, ViewCache, ViewFingerprint, origin, trunk_facts
 
 TARGETS_AT_ONCE = 32
-"""Whole images whose target features are computed together."""
+"""How many whole images have their target features computed together."""
 
 
 Pixels = Float[Tensor, "item 3 size size"]
@@ -40,10 +40,11 @@ class Batch:
     """This process's part of a step.
 
     Attributes:
-        indices: Of its images.
-        weight: The weight of its mean loss in the loss of the step.
+        indices: Indices of its images.
+        weight: Weight of its mean loss in the loss of the step.
         trunk: Trunk outputs of the first view of each image, then of the second views, if there are several.
-        frozen: The target features of the views; of trunk outputs only if a cache keeps them.
+        frozen: Target features of the views; None if they would be made of trunk outputs and no cache keeps
+            them.
     """
 
     indices: Int[Tensor, "item"]
@@ -54,7 +55,7 @@ class Batch:
 
 @dataclass(frozen=True)
 class _Part:
-    """A part whose views are not computed yet, with its offset in the step and its key in the cache."""
+    """This process's part of a step, before its views are computed: its offset in the step, its cache key."""
 
     step: int
     start: int
@@ -68,9 +69,9 @@ class _Inputs:
     """What was loaded ahead for a part, on the device.
 
     Attributes:
-        pixels: The views; None if its trunk outputs are cached, and targets need no views.
-        trunk: The layer of the outputs in the view cache, and the outputs; None without them.
-        frozen: The target features in the view cache; None without them.
+        pixels: The views; None if its trunk outputs are cached and targets need no views.
+        trunk: A layer and the trunk outputs that are its input, from the view cache; None if not there.
+        frozen: Target features from the view cache; None if not there.
     """
 
     pixels: Pixels | None = None
@@ -79,8 +80,8 @@ class _Inputs:
 
 
 class Batches:
-    """Makes the batches of a run. Random views depend only on the seed, epoch, step and position in the
-    batch, not on the method; with a view seed, only on that seed, the epoch and the image.
+    """Makes the batches of a run. Random views depend only on the seed, the epoch, the step and the position
+    in the batch, not on the method; with a view seed, only on that seed, the epoch and the image.
 
     Attributes:
         steps: Number of batches in an epoch.
@@ -98,14 +99,14 @@ class Batches:
         views: ViewCache | None,
     ) -> None:
         self.method, self.images, self.settings, self.seed = method, images, settings, seed
-        one_view = method.views_per_image == 1  # the disk keeps a single view of an image in an epoch
+        one_view = method.views_per_image == 1  # the disk cache keeps one view of an image in an epoch
         self.fabric, self.cache, self.views = fabric, cache, views if one_view else None
         self.like = method.clip.image.projection
         self._whole: dict[int, Tensor] = {}
         first, self._composed = self._order(0)
         self.steps, self.sizes = len(first), [*map(len, first)]
         if self.views is not None:
-            self.views.begin(self._facts(), method.image_from)
+            self.views.begin(self._fingerprint(), method.image_from)
 
     def of(self, epoch: int, steps: int | None = None) -> Iterator[Batch]:
         """The batches of an epoch, counted from 0, or the first ``steps``; the next batches are loaded in the
@@ -141,7 +142,7 @@ class Batches:
         return _Part(step, part.start, batch[part], weight, key)
 
     def _load(self, epoch: int, load: tuple[_Part, bool], move: Move) -> _Inputs:
-        """In a thread: what the view cache has of a part that is not in memory, and its views if needed."""
+        """Load, in a thread: what the view cache has of a part not in memory, and its views if needed."""
         part, in_memory = load
         trunk = frozen = None
         if self.views is not None and not in_memory:
@@ -156,7 +157,7 @@ class Batches:
         )
 
     def _pixels(self, epoch: int, part: _Part, loaded: Pixels | None) -> Pixels:
-        """The views of a part, which are loaded again if its trunk outputs left the cache since."""
+        """The views of a part, which are loaded again if its trunk outputs have left the cache meanwhile."""
         return self._views(epoch, part) if loaded is None else loaded
 
     def _views(self, epoch: int, part: _Part) -> Pixels:
@@ -199,8 +200,8 @@ class Batches:
         trunk: Float[Tensor, "item token width"],
         pixels: Callable[[], Pixels],
     ) -> Float[Tensor, "item target"] | None:
-        """Target features. Those of trunk outputs are computed from them as stored, so that they do not
-        depend on the state of the cache.
+        """Target features. Those made of trunk outputs are computed from the outputs as stored, so that they
+        do not depend on the state of the cache.
         """
         if not self.method.uses_frozen_image:
             return None
@@ -224,7 +225,7 @@ class Batches:
 
     def _whole_targets(self, indices: Int[Tensor, "item"]) -> Float[Tensor, "item target"]:
         """Target features of whole images, each computed once. The same images are always computed together,
-        also in a run that resumes: the last digits depend on it.
+        in a resumed run too, because the last digits depend on it.
         """
         for item in indices.tolist():
             if item not in self._whole:
@@ -243,16 +244,16 @@ class Batches:
             return self.method.target_features(views.to(self.like.device))
 
     def _draws(self, epoch: int, part: _Part, number: int) -> Float[Tensor, "item draw"]:
-        """The random numbers that define a part's views: the first view of each image, or view ``number``."""
+        """The random numbers that define view ``number`` of each image of a part."""
         purpose = [number] if number else []
-        if self.settings.view_seed is None:  # as if the preceding views had been drawn too
+        if self.settings.view_seed is None:  # drawn after those of the images before this part
             stream = generator(self.seed, "views", epoch, part.step, *purpose)
             return view_numbers(part.start + len(part.indices), stream)[part.start :]
         items = origin(self.images, part.indices)[1]
         streams = (generator(self.settings.view_seed, "view", epoch, item, *purpose) for item in items)
         return torch.cat([view_numbers(1, stream) for stream in streams])
 
-    def _facts(self) -> ViewFingerprint:
+    def _fingerprint(self) -> ViewFingerprint:
         seed = self.settings.view_seed
         assert seed is not None  # ensured by TrainSettings
         clip = self.method.clip
@@ -270,7 +271,7 @@ class Batches:
 def training_images(
     method: Method, images: Images, settings: TrainSettings, seed: int, cache: TrunkCache
 ) -> TrainingImages:
-    """The argument of `Method.before_training`. Its contents are computed on demand.
+    """The argument of `Method.before_training`, whose trunk outputs are computed on demand.
 
     Random views are drawn from the view seed if there is one, else from the seed, and differ from those of
     every epoch. If there are several processes, each computes all views.
@@ -288,7 +289,7 @@ def training_images(
             for indices in torch.arange(len(images)).split(method.clip.image.images_at_once):
                 with precision():
                     parts.append(method.image_trunk(load(indices).to(like.device)))
-            return torch.cat(parts).to(like)  # most methods go on in full precision
+            return torch.cat(parts).to(like)  # most methods continue in full precision
 
         return cache.get((images.identity, *trunk_facts(method, settings.precision), *view), compute)
 

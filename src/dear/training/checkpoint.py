@@ -18,7 +18,7 @@ FORMAT = 4
 
 
 class CheckpointError(OutputError):
-    """A damaged checkpoint.
+    """A checkpoint is damaged.
 
     Attributes:
         path: The checkpoint.
@@ -44,8 +44,9 @@ def save_checkpoint(
 ) -> None:
     """Write the state after an epoch, replacing the previous checkpoint atomically.
 
-    ``best`` is the state of the best epoch so far, if the epoch is selected on validation images; ``scaling``
-    that of the gradient scaler, empty without one. Raises OutputError if the file cannot be written.
+    ``run`` is the `run_fingerprint`. ``best`` is the state of the best epoch so far, if the epoch is selected
+    on validation images; ``scaling`` is the state of the gradient scaler, empty without one. Raises
+    OutputError if the file cannot be written.
     """
     state = {
         "run": run,
@@ -80,8 +81,8 @@ def read_state(path: Path) -> dict[str, Any]:
 def load_checkpoint(
     path: Path, method: Method, optimizer: Any, run: str, precision: Any = None
 ) -> tuple[list[dict[str, Any]], dict[str, Any] | None]:
-    """Load the checkpoint if it exists. Returns the epochs done and, if the run selects an epoch, the state
-    of the best one. ``precision`` is Fabric's, whose gradient scaler goes on too, if it has one.
+    """Load the checkpoint if it exists. Returns the history of the finished epochs and, if the run selects an
+    epoch, the state of the best one. ``precision`` is Fabric's: its gradient scaler, if any, is restored too.
 
     Raises CheckpointError for a damaged checkpoint, OutputError for one of another run.
     """
@@ -119,8 +120,8 @@ def set_aside(path: Path) -> Path:
 
 
 def run_fingerprint(method: Method, images: str, settings: dict[str, Any], seed: int, select: str) -> str:
-    """Identity of the run that a checkpoint belongs to; ``images`` is the identity of its images,
-    ``select`` the rule that selects the epoch.
+    """The identity, as JSON, of the run that a checkpoint belongs to. ``images`` is the identity of its
+    images, ``select`` the rule by which its epoch is selected.
     """
     fields = {
         "method": method.name,

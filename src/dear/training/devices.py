@@ -42,18 +42,19 @@ def make_fabric(
         raise SettingsError(
             f"{devices} devices were requested, but {torch.cuda.device_count()} GPUs exist: lower --devices."
         )
-    logging.getLogger("lightning_fabric.utilities.rank_zero").setLevel(logging.WARNING)  # what it chose
+    logging.getLogger("lightning_fabric.utilities.rank_zero").setLevel(logging.WARNING)  # not what it chose
     parallel = devices * nodes > 1
     indices: Any = devices if parallel or device.index is None else [device.index]
-    computed = device_precision(precision, device)  # in float16 from the start, Fabric has nothing to cast
+    resolved = device_precision(precision, device)
     return Fabric(
         accelerator=device.type,
         devices=indices,
         num_nodes=nodes,
         # Some methods do not use every parameter in every step. No process needs another's buffers: they are
-        # frozen (masks, features of texts), or of each process's own images and never read in training.
+        # frozen (masks, text features), or belong to the process's own images and are not read in training.
         strategy=DDPStrategy(find_unused_parameters=True, broadcast_buffers=False) if parallel else "auto",
-        precision="32-true" if computed == HALF else computed,  # type: ignore[arg-type]
+        # Weights that are in float16 from the start leave Fabric nothing to cast.
+        precision="32-true" if resolved == HALF else resolved,  # type: ignore[arg-type]
         loggers=[
             *([] if log is None else [_tensorboard(log)]),
             *([] if wandb is None else [WandbLogger(wandb)]),
@@ -113,12 +114,12 @@ class WandbLogger(Logger):
         self.run: Any = None
         if getattr(rank_zero_only, "rank", 0) == 0:
             try:
-                # git obeys the settings of a folder
+                # no git: it would obey the settings of the current folder
                 settings = wandb.Settings(disable_git=True, disable_code=True)
                 self.run = wandb.init(
                     project=project, dir=os.environ.get("WANDB_DIR", "."), settings=settings
                 )
-            except Exception as error:  # no common class: no key, no network, a name that it refuses
+            except Exception as error:  # of no common class: no key, no network, a refused name
                 raise SettingsError(
                     f"W&B cannot begin a run: {error}. Log in with `wandb login`, set WANDB_MODE=offline, or "
                     "omit --wandb."
@@ -134,8 +135,8 @@ class WandbLogger(Logger):
 
     @rank_zero_only
     def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
-        """Log metrics. W&B drops steps that go back, as the second run's first epoch does, so that the epoch
-        among the metrics replaces the step.
+        """Log metrics. W&B drops steps that go back, as those of a second run do, so the epoch among the
+        metrics replaces the step.
         """
         del step
         for label in {name.rpartition("/")[0] for name in metrics} - self._labels:
@@ -144,7 +145,7 @@ class WandbLogger(Logger):
         self.run.log(dict(metrics))
 
     def log_hyperparams(self, params: dict[str, Any] | Namespace, *args: Any, **kwargs: Any) -> None:
-        """Settings are in the run records."""
+        """Do nothing: settings are in the run records."""
 
     @rank_zero_only
     def finalize(self, status: str) -> None:

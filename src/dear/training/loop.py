@@ -42,7 +42,7 @@ def train(
     progress: OnStep = unreported,
 ) -> list[dict[str, Any]]:
     """Train a method on images of its current classes. Returns the mean loss, its parts and the learning rate
-    of each epoch; an empty list for a method that takes no steps.
+    for each epoch; an empty list for a method that takes no steps.
 
     ``cache`` keeps trunk outputs in memory for runs with the same batches; ``views`` (by default what the
     settings ask for) keeps them on disk for all runs with the same views, which requires a view seed. With
@@ -53,7 +53,7 @@ def train(
     ``fabric`` of several processes splits each batch among them: the results equal those of one process up to
     rounding, except for methods whose loss depends on which images share a batch, or that drop values at
     random. ``label`` names the run in Fabric's loggers, ``progress`` is called after each step.
-    A training with too few steps to learn from is warned of.
+    A training with too few steps to learn much gets a warning.
 
     Raises SettingsError for ``views`` without a view seed and for weights in float16 with another precision
     than 16-true or the reverse, CheckpointError for a damaged checkpoint, and
@@ -81,14 +81,14 @@ def train(
         loop.history.append(entry | {"seconds": time.perf_counter() - start})
         loop.save()
         fabric.log_dict({f"{label}/{name}": value for name, value in entry.items()}, step=epoch + 1)
-        loop.tell(epoch, len(loop.rates(epoch)), loop.means, ends_epoch=True)
+        loop.report_progress(epoch, len(loop.rates(epoch)), loop.means, ends_epoch=True)
     if loop.best is not None:
         method.load_state_dict(loop.best)
     return loop.history
 
 
 def _with_precision(method: Method, settings: TrainSettings) -> TrainSettings:
-    """The settings with the precision that is used. Raises SettingsError for one that the weights forbid."""
+    """The settings with the precision resolved. Raises SettingsError if it does not fit the weights."""
     like = method.clip.image.projection
     if (settings.precision == HALF) != (like.dtype == torch.float16):
         raise SettingsError(
@@ -99,7 +99,7 @@ def _with_precision(method: Method, settings: TrainSettings) -> TrainSettings:
 
 
 def _prepare(method: Method, images: TrainingImages) -> None:
-    """What the method computes of all images before the first step."""
+    """Call the method's ``before_training``. Raises WeightsError if the features do not allow it."""
     try:
         method.before_training(images)
     except torch.linalg.LinAlgError as error:  # type: ignore[attr-defined]
@@ -115,9 +115,9 @@ class _Loop:
     Attributes:
         total: Steps of the whole training.
         epochs: Its epochs, the last of which may have fewer steps.
-        history: What is recorded of each finished epoch.
+        history: The record of each finished epoch.
         best: The method's state after the best epoch, if one is selected.
-        means: The mean losses of the epoch under way, over the images of this process so far.
+        means: The mean losses of the last finished epoch, over the images of all processes.
     """
 
     def __init__(
@@ -164,26 +164,30 @@ class _Loop:
         parts = [step / steps if by_step else 0.0 for step in range(min(steps, self.total - epoch * steps))]
         return [self.settings.lr_at(epoch + part, self.total / steps) for part in parts]
 
-    def tell(self, epoch: int, steps: int, losses: dict[str, float], *, ends_epoch: bool = False) -> None:
-        """Report progress after so many steps of an epoch."""
+    def report_progress(
+        self, epoch: int, steps: int, losses: dict[str, float], *, ends_epoch: bool = False
+    ) -> None:
+        """Report progress after ``steps`` steps of an epoch."""
         done = epoch * self.batches.steps + steps
         step = TrainingStep(done, self.total, epoch + 1, self.epochs, ends_epoch=ends_epoch, losses=losses)
         self.progress(step)
 
     def train_epoch(self, epoch: int) -> dict[str, Any]:
-        """Take the steps of an epoch; returns what is recorded of it."""
+        """Take the steps of an epoch; returns its record."""
         rates = self.rates(epoch)
         sums: dict[str, float] = {}
-        seen = 0.0
+        images_seen = 0.0
         self.method.train()
         for step, (rate, batch) in enumerate(zip(rates, self.batches.of(epoch, len(rates)), strict=True)):
             values = self.take_step(epoch, step, rate, batch)
             counted = len(batch.indices) * (batch.weight > 0)
             for name, value in values.items():
                 sums[name] = sums.get(name, 0.0) + value * counted
-            seen += counted
+            images_seen += counted
             if step + 1 < len(rates):
-                self.tell(epoch, step + 1, {name: total / max(seen, 1) for name, total in sums.items()})
+                self.report_progress(
+                    epoch, step + 1, {name: total / max(images_seen, 1) for name, total in sums.items()}
+                )
         self.method.eval()
         self.require_finite(epoch, batch)
         self.method.after_epoch(epoch + 1, self.epochs)
@@ -222,8 +226,9 @@ class _Loop:
         return values
 
     def require_finite(self, epoch: int, batch: Batch) -> None:
-        """Raise TrainingDiverged if an epoch leaves parameters not finite, so that no bad state is saved;
-        after the last epoch, when no later loss shows it, also if its last batch has no finite loss any more.
+        """Raise TrainingDiverged if an epoch leaves parameters that are not finite, so that no bad state is
+        saved. After the last epoch, which no further loss follows, also if the loss of its last batch is no
+        longer finite.
         """
         finite = all(torch.isfinite(parameter).all() for parameter in self.method.trainable)
         if epoch + 1 == self.epochs:
@@ -233,16 +238,16 @@ class _Loop:
         if not finite:
             raise self.diverged(epoch * self.batches.steps + len(self.rates(epoch)))
 
-    def any_process(self, bad: bool) -> bool:
-        """True if it is so in any of the processes."""
-        return bool(summed(self.fabric, [float(bad)], self.device)[0])
+    def any_process(self, condition: bool) -> bool:
+        """True if it is true in any of the processes."""
+        return bool(summed(self.fabric, [float(condition)], self.device)[0])
 
     def diverged(self, step: int) -> TrainingDiverged:
         """The error of a training that diverged at a step, counted from 1."""
         return TrainingDiverged(step, ADVICE, self.checkpoint if self.history else None)
 
     def validate(self, entry: dict[str, Any], score: Callable[[], float]) -> None:
-        """Score an epoch, and keep the method's state if it is better than all before."""
+        """Score an epoch, and keep the method's state if it is better than all earlier ones."""
         entry["val"] = score()
         if all(entry["val"] > earlier["val"] for earlier in self.history):
             self.best = {name: tensor.detach().clone() for name, tensor in self.method.state_dict().items()}
@@ -263,8 +268,9 @@ class _Loop:
 
 
 def _backward(fabric: Fabric, method: Method, weight: float) -> Callable[[Tensor], None]:
-    """The function that adds a loss's gradients to those of the method. If processes share the batch, DDP
-    averages gradients over them, but only for one backward pass per step; with several, this function does.
+    """The function that adds a loss's gradients to those of the method's parameters. If processes share the
+    batch, DDP averages gradients over them, but only in one backward pass per step; for methods with several,
+    this function does.
     """
     several, shared = method.several_backwards, fabric.world_size > 1
 

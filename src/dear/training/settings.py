@@ -13,9 +13,9 @@ CacheType = Literal["bfloat16", "float32"]
 Optimizer = Literal["adamw", "sgd", "adam"]
 Schedule = Literal["epoch", "step"]
 LARGEST = 10**9
-"""Of the numbers among the settings: what is computed from them is within float32 and 64 bits."""
+"""Largest number in the settings: what is computed from it stays within float32 and 64-bit integers."""
 FEW_STEPS = 3
-"""Steps after the warm-up below which a training is said to be short."""
+"""A training with fewer steps than this after the warm-up counts as short."""
 
 
 @dataclass(frozen=True)
@@ -24,8 +24,8 @@ class TrainSettings:
 
     Attributes:
         epochs: Passes over the few-shot images, including the warm-up.
-        steps_per_shot: Steps of a training, instead of epochs, for each image of a class: with 16 shots, 16
-            times as many. Its last epoch ends with the last of them. 0 for epochs.
+        steps_per_shot: Length of a training in steps per image of a class, instead of epochs: with 16 shots,
+            16 times as many steps. The last epoch ends with the last step. 0 trains by epochs.
         batch: Images per step.
         lr: Learning rate after the warm-up.
         warmup_epochs: Number of first epochs that train at the constant rate warmup_lr.
@@ -34,7 +34,7 @@ class TrainSettings:
         lr_end: Learning rate at the cosine's end.
         weight_decay: Not stated in the paper; the default of the CoOp lineage.
         precision: Fabric's precision; "auto" is bf16-mixed on a GPU and on a CPU that is fast in bfloat16
-            (a tower of less than 384 excepted), else 32-true; records say which. "16-true" has weights
+            (except for towers narrower than 384), else 32-true; records say which. "16-true" has weights
             and trained parameters in float16, as the code of CoOp to PromptSRC does, with SGD only.
         optimizer: "adamw"; "sgd" with momentum, as in the methods up to PromptSRC; or "adam", whose weight
             decay is part of the gradient.
@@ -44,7 +44,7 @@ class TrainSettings:
         view_seed: Draws the random views from this seed, the epoch and the image alone instead of the run's
             seed, so that runs share them.
         view_cache: GiB of trunk outputs of views kept on disk for all runs that share them; 0 for none.
-        view_cache_type: Data type they are rounded to on disk.
+        view_cache_type: Data type that these are rounded to on disk.
         text_chunk: Prompts that go through the text span at a time, recomputed for gradients: less memory
             and more time, the same loss; 0 for all at once.
     """
@@ -91,14 +91,14 @@ class TrainSettings:
             raise SettingsError("a view cache requires views shared between runs: give --train.view-seed.")
 
     def fingerprint_fields(self) -> dict[str, Any]:
-        """The fields that a run's results depend on and that differ from their defaults: not those that only
-        save time or memory, but the type of a view cache that rounds.
+        """The fields that differ from their defaults and change results. Those that only save time or memory
+        are left out, except for the type of a view cache that rounds.
         """
-        cache, defaults = ("view_cache", "view_cache_type", "text_chunk"), type(self)()
+        resources, defaults = ("view_cache", "view_cache_type", "text_chunk"), type(self)()
         changed = {
             name: value
             for name, value in vars(self).items()
-            if name not in cache and value != getattr(defaults, name)
+            if name not in resources and value != getattr(defaults, name)
         }
         rounded = self.view_cache and self.view_cache_type != "float32"
         return changed | ({"view_cache_type": self.view_cache_type} if rounded else {})
@@ -109,8 +109,8 @@ class TrainSettings:
         return full + (remainder > 0 and not (self.drop_last and full))
 
     def steps_of_run(self, images: int, classes: int, epoch_steps: int) -> int:
-        """Number of steps of a training on images of so many classes with ``epoch_steps`` in an epoch. Shots
-        are the mean number of images of a class. Raises SettingsError if the warm-up takes all steps.
+        """Number of steps of a training, with ``epoch_steps`` in an epoch. Shots are the mean number of
+        images of a class. Raises SettingsError if the warm-up takes all steps.
         """
         if not self.steps_per_shot:
             return self.epochs * epoch_steps
@@ -123,14 +123,16 @@ class TrainSettings:
         return steps
 
     def short_training(self, of_run: int, epoch_steps: int) -> str:
-        """A warning for a training with too few steps to learn much: fewer than `FEW_STEPS` after the
-        warm-up, or no more than in it. "" for any other.
+        """A warning if a training of ``of_run`` steps has too few to learn much: fewer than `FEW_STEPS` after
+        the warm-up, or no more than in it; else "".
         """
-        warm = min(self.warmup_epochs * epoch_steps, of_run)
-        if of_run - warm >= FEW_STEPS and of_run > 2 * warm:
+        warmup_steps = min(self.warmup_epochs * epoch_steps, of_run)
+        if of_run - warmup_steps >= FEW_STEPS and of_run > 2 * warmup_steps:
             return ""
-        of_warmup = f", {warm} of them at the warm-up rate of {self.warmup_lr:g}" if warm else ""
-        remedy = ", or --train.warmup-epochs 0" if warm else ""
+        of_warmup = (
+            f", {warmup_steps} of them at the warm-up rate of {self.warmup_lr:g}" if warmup_steps else ""
+        )
+        remedy = ", or --train.warmup-epochs 0" if warmup_steps else ""
         return (
             f"a training of {of_run} steps{of_warmup}: it may hardly change the method. Give more "
             f"--train.epochs{remedy}."
@@ -166,7 +168,7 @@ def _optional(settings: type) -> Any:
 class TrainOptions(_optional(TrainSettings)):  # type: ignore[misc]
     """Overrides of `TrainSettings` for all methods. None leaves the published value of each method.
 
-    Epochs that are given alone replace a published number of steps.
+    Epochs that are set without steps_per_shot replace a published number of steps.
     """
 
     def over(self, published: Mapping[str, Any]) -> TrainSettings:
@@ -185,7 +187,7 @@ class TrainOptions(_optional(TrainSettings)):  # type: ignore[misc]
         return settings
 
 
-# The description of the fields, for help texts.
+# Help texts describe the fields from here.
 _, _, _fields = (TrainSettings.__doc__ or "").partition("\n\n")
 TrainOptions.__doc__ = f"{TrainOptions.__doc__}\n\n{_fields}"
 

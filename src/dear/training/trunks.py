@@ -1,5 +1,5 @@
-"""Trunk outputs kept for other runs: in memory, for the methods and variants that begin their span at the
-same layer; of augmented views on disk, for all runs with the same views, whatever their method or seed.
+"""Trunk outputs kept for other runs: in memory, for methods and variants whose spans begin at the same layer;
+and on disk, those of augmented views for all runs with the same views, whatever their method or seed.
 """
 
 import hashlib
@@ -26,15 +26,15 @@ from dear.training.settings import TrainOptions, TrainSettings
 from dear.writing import atomic_write
 
 VERSION = 3
-"""Of the files of views: increase when views or trunk outputs change for the same fingerprint."""
+"""Version of the files of views: increase it when views or trunk outputs change for the same fingerprint."""
 TRUNK, FROZEN = "trunk", "frozen"
 
 
 class TrunkCache:
     """Tensors by key, up to a number of bytes; tensors that no longer fit are recomputed each time.
 
-    Entries belong to the group that was begun last (a data set, for example). Room is made by evicting other
-    groups, the oldest first, never the current one: with repeated passes over a group, evicting its oldest
+    Entries belong to the group that was begun last (a data set, for example). Other groups are evicted to
+    make room, the oldest first, never the current one: with repeated passes over a group, evicting its oldest
     entries would never produce a hit.
     """
 
@@ -84,7 +84,7 @@ def _bytes(tensor: Tensor) -> int:
 
 @dataclass(frozen=True)
 class ViewFingerprint:
-    """What views and their trunk outputs depend on, apart from epoch, image and layer."""
+    """What views and their trunk outputs depend on, apart from the epoch, the image and the layer."""
 
     weights: str
     images: str
@@ -96,9 +96,9 @@ class ViewFingerprint:
 
 
 class ViewCache:
-    """Tensors of views, one file each, up to a number of bytes.
+    """Tensors of views on disk, one file each, up to a number of bytes.
 
-    A folder holds the tensors of one fingerprint and layer. Room is made by removing other folders, the least
+    A folder holds the tensors of one fingerprint and layer. Other folders are removed to make room, the least
     recently begun first, never the current one; tensors that do not fit are recomputed each time. Tensors are
     rounded to ``kind`` when they are stored, so that results do not depend on the state of the cache; those
     stored in float32 also serve spans that begin later. Files are renamed into place, so that processes may
@@ -150,21 +150,21 @@ class ViewCache:
         return rounded.to(trunk)
 
     def frozen(self, epoch: int, items: Sequence[int]) -> Float[Tensor, "item embed"] | None:
-        """The frozen CLIP's features of the images, stored with trunk outputs of the current layer."""
+        """The frozen CLIP's features of the images, as stored beside trunk outputs of the current layer."""
         return _read(self._current, FROZEN, epoch, items)
 
     def put_frozen(self, epoch: int, items: Sequence[int], features: Float[Tensor, "item embed"]) -> None:
-        """Store them, unrounded, if there is room. Raises OutputError."""
+        """Store the frozen CLIP's features, unrounded, if there is room. Raises OutputError."""
         self._write(FROZEN, epoch, items, features)
 
     def _at(self, layer: int) -> Path:
         return self._group / f"{layer:03}"
 
     def _write(self, kind: str, epoch: int, items: Sequence[int], tensors: Tensor) -> None:
-        """Write all of them or none, so that a batch is never stored partly."""
+        """Write all tensors or none, so that a batch is never stored partly."""
         contents = [save({kind: tensor}) for tensor in tensors.cpu().contiguous()]
         size = sum(map(len, contents))
-        if not self._room(size):
+        if not self._make_room(size):
             return
         try:
             for item, content in zip(items, contents, strict=True):
@@ -176,7 +176,8 @@ class ViewCache:
             raise self._unwritable(error) from error
         self._bytes += size
 
-    def _room(self, size: int) -> bool:
+    def _make_room(self, size: int) -> bool:
+        """Remove other folders until so many bytes fit; False if they never do."""
         if self._bytes + size > self.limit:  # other processes may have removed or added files
             self._bytes = sum(map(_size, self._folders()))
             for folder in sorted(self._folders(), key=_begun):
@@ -209,9 +210,9 @@ def view_cache(settings: TrainSettings | TrainOptions, folder: Path | None = Non
 
 
 def origin(images: Images, indices: Int[Tensor, "item"]) -> tuple[str, list[int]]:
-    """The full set that the images are part of, and their indices in it: the same in every few-shot pick.
+    """The full set that the images belong to, and their indices in it: the same in every few-shot pick.
 
-    The set is named by its identity and its location: others may have files of the same names and sizes.
+    The set is named by its identity and its location: another set may have files of the same names and sizes.
     """
     while isinstance(images, Subset):
         indices, images = images.indices[indices], images.images
@@ -221,7 +222,7 @@ def origin(images: Images, indices: Int[Tensor, "item"]) -> tuple[str, list[int]
 def trunk_facts(
     method: Method, precision: str = "auto", layer: int | None = None
 ) -> tuple[str, int, str, str, str]:
-    """What a trunk output depends on besides the images: weights, layer (by default the method's), precision
+    """What trunk outputs depend on besides the images: weights, layer (by default the method's), precision
     and device.
     """
     like = method.clip.image.projection
@@ -241,14 +242,14 @@ def _read(folder: Path, kind: str, epoch: int, items: Sequence[int]) -> Tensor |
 
 
 def _begun(folder: Path) -> float:
-    """When a folder was last begun; one that another process removed meanwhile sorts first."""
+    """When a folder was last begun; a folder that another process has just removed sorts first."""
     with suppress(OSError):
         return folder.stat().st_mtime
     return 0.0
 
 
 def _size(folder: Path) -> int:
-    """Bytes of the files in a folder. Files that are removed meanwhile do not count."""
+    """Bytes of the files in a folder. Files that are being removed do not count."""
     total = 0
     with suppress(OSError):
         for file in folder.glob("*/*"):
