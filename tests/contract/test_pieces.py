@@ -150,7 +150,7 @@ def test_class_names_that_do_not_fit(name: str, small_clip: Clip) -> None:
         method = make(name, small_clip, classes=["house", f"{green} tree", "sea"])
     with torch.no_grad():
         assert method.text_features().isfinite().all()
-    with pytest.raises(SettingsError, match=f"same of '{green} tree' as of '{green} sea'"):
+    with pytest.raises(SettingsError, match=f"same for '{green} tree' and '{green} sea'"):
         make(name, small_clip, classes=[f"{green} tree", "house", f"{green} sea"])
 
 

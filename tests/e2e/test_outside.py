@@ -154,7 +154,7 @@ def test_a_class_that_the_command_line_names_too_is_run(
     [
         ("no_such_module:Adapter", "cannot be imported: No module named 'no_such_module'"),
         ("add_a_method:Adaptor", "cannot be imported: module 'add_a_method' has no attribute 'Adaptor'"),
-        ("add_a_method:AdapterSettings", "is no subclass of dear.methods.base.Method"),
+        ("add_a_method:AdapterSettings", "is not a subclass of dear.methods.base.Method"),
     ],
 )
 def test_what_is_no_method(spec: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:

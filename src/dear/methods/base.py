@@ -1,4 +1,4 @@
-"""The interface of a method: a module on a frozen CLIP that defines where its spans begin and works on trunk
+"""The interface of a method: a module on a frozen CLIP that says where its spans begin, and works on trunk
 outputs.
 
 The training loop and the protocols use only this interface. A method has no state except its parameters and
@@ -69,13 +69,13 @@ class Method(nn.Module):
     Attributes:
         name: Name of the method on the command line and in records.
         settings: The settings that it was built with.
-        image_from, text_from: The layer, counted from 1, at which its span begins in each tower; depth + 1
-            if it changes none, as is the case unless it says otherwise.
+        image_from, text_from: The layer, counted from 1, at which its span begins in each tower; depth + 1,
+            the default, if it changes none.
         features: Names of the image features used for scores, "cls" first.
-        unowned: Names of those features that stand for an attribute which no attention head carries.
+        unowned: Names of the features for attributes that no attention head carries.
         layout: Positions of its learned tokens in the image tower.
         open_vocabulary: Whether it can score classes other than the first ones set; if not, they are
-            refused. Where no settings enable it, its declaration says so too.
+            refused. If no settings allow them, its declaration says so too.
         novel_decoupled: Whether its authors score novel classes and data sets by the class feature alone.
         uses_frozen_image: Whether its loss uses the image features of a frozen model as a target.
         target: The input of these features: the "trunk" outputs of the views (`frozen_image`), the pixels of
@@ -86,8 +86,8 @@ class Method(nn.Module):
         several_backwards: Whether its ``backward`` runs more than one backward pass per step.
         takes_steps: Whether it is trained in steps; if not, ``before_training`` does everything.
         text_chunk: Number of prompts in the text span at a time, to save memory; 0 for all.
-        cheap: Settings with which `fit` may try it: ``before_training`` does everything, in seconds once the
-            features are known, and can be called again with other images. None if it may not.
+        cheap: Settings with which `fit` may try it, if ``before_training`` does everything, takes seconds
+            once the features are known, and can be called again with other images; else None.
     """
 
     name: ClassVar[str]
@@ -115,9 +115,8 @@ class Method(nn.Module):
 
     def __init__(self, clip: Clip, settings: MethodSettings | None = None) -> None:
         super().__init__()
-        self.__dict__["clip"] = (
-            clip  # frozen and shared: not a submodule, so neither trained nor saved with the method
-        )
+        # frozen and shared: not a submodule, so neither trained nor saved with the method
+        self.__dict__["clip"] = clip
         self.settings = settings or MethodSettings()
         self.image_from, self.text_from = clip.image.depth + 1, clip.text.depth + 1
         self.classnames: tuple[str, ...] = ()
@@ -135,9 +134,9 @@ class Method(nn.Module):
         return cls(clip, generator, settings)  # type: ignore[call-arg, arg-type]
 
     def spans_begin(self, first: int, share: bool) -> tuple[int, int]:
-        """The layers of the image and the text tower at which spans begin that cover the layers from
-        ``first`` of 12: the same share of each tower, or the layers as numbered. Raises SettingsError for a
-        tower with fewer layers than that.
+        """The layers at which the spans of the image and the text tower begin, from ``first`` of 12 layers:
+        with ``share`` scaled to the depth of each tower, else ``first`` itself. Raises SettingsError if a
+        tower has fewer layers than that.
         """
         depths = (self.clip.image.depth, self.clip.text.depth)
         if share:
@@ -145,8 +144,8 @@ class Method(nn.Module):
         if first > min(depths):
             prefix = ".".join(filter(None, [self.settings.folder(), "first"]))
             raise SettingsError(
-                f"{prefix} is {first}: a tower has only {min(depths)} layers. Give a lower one, or let it "
-                f"count of 12 with {prefix.removesuffix('first')}share true."
+                f"{prefix} is {first}: a tower has only {min(depths)} layers. Give a lower one, or scale it "
+                f"to the depth of the tower with {prefix.removesuffix('first')}share true."
             )
         return first, first
 
@@ -154,9 +153,9 @@ class Method(nn.Module):
     def set_classes(self, classnames: Sequence[str], templates: Sequence[str]) -> None:
         """Set the classes to classify: computes the prompts' trunk and the frozen text features once.
 
-        Warns of names that are cut. Raises SettingsError for two that become equal and for other classes than
-        the first without an open vocabulary, LimitError for too many prompts, WeightsError for features that
-        are not finite.
+        Warns about names that are cut. Raises SettingsError if two become equal, and for classes other than
+        the first ones if the vocabulary is not open; LimitError for too many prompts; WeightsError for
+        features that are not finite.
         """
         if not self.open_vocabulary and self.classnames not in ((), tuple(classnames)):
             raise SettingsError(
@@ -179,7 +178,7 @@ class Method(nn.Module):
     def mean_over_templates(
         self, inject: Injection | None = None, updates: LowRank | None = None
     ) -> Float[Tensor, "class embed"]:
-        """Unit text features: the normalised mean over templates of the normalised feature."""
+        """Unit text features: the normalized mean over templates of the normalized feature."""
         features = [
             normalize(self.clip.text.features(p, self.text_from, inject, self.text_chunk, updates), dim=-1)
             for p in self.prompts
@@ -191,7 +190,7 @@ class Method(nn.Module):
         self, images: Float[Tensor, "batch 3 height width"]
     ) -> Float[Tensor, "batch token width"]:
         """The input of the method's image span: frozen, so it can be computed once and cached. Images are in
-        [0, 1]. For a method that changes no layer of the image tower, only the class token.
+        [0, 1]. A method that changes no layer of the image tower gets only the class token.
         """
         return self.continue_trunk(self.clip.image.embed(self.clip.normalize_pixels(images)), 1)
 
@@ -199,7 +198,7 @@ class Method(nn.Module):
     def continue_trunk(
         self, tokens: Float[Tensor, "batch token width"], layer: int
     ) -> Float[Tensor, "batch token width"]:
-        """The same as ``image_trunk``, bit for bit, from the input of an earlier layer."""
+        """The result of ``image_trunk``, bit for bit, from the input of an earlier layer."""
         tower = self.clip.image
         if layer == self.image_from:
             return tokens
@@ -220,8 +219,8 @@ class Method(nn.Module):
         return self.class_feature(trunk)
 
     def target_features(self, views: Float[Tensor, "batch 3 height width"]) -> Float[Tensor, "batch target"]:
-        """The features that ``loss`` gets as ``frozen``, of images in [0, 1] of the backbone's size, if
-        ``target`` is "view" or "whole". They must not change during training.
+        """The features that ``loss`` gets as ``frozen`` if ``target`` is "view" or "whole". Images are in
+        [0, 1] and of the backbone's size. The features must not change during training.
         """
         raise NotImplementedError(f"{type(self).__name__} has no features of {self.target} images")
 
@@ -242,7 +241,7 @@ class Method(nn.Module):
         inject: Injection | None = None,
         updates: LowRank | None = None,
     ) -> Float[Tensor, "batch embed"]:
-        """The same before it is normalised."""
+        """The class feature before it is normalized."""
         read = _class_token(trunk)
         out = self.clip.image.span(trunk, self.image_from, inject=inject, read=read, updates=updates)
         return self.clip.image.finish(out[:, 0])
@@ -281,8 +280,8 @@ class Method(nn.Module):
     def scores(
         self, image: ImageFeatures, text: Float[Tensor, "class embed"]
     ) -> Float[Tensor, "batch class"]:
-        """The ``logits`` that a loss takes: computed in the type of the weights, outside autocast, as in
-        testing. In bfloat16 numbers between 16 and 32 are 0.125 apart.
+        """The ``logits`` that a loss takes: computed in the dtype of the weights, outside autocast, as in
+        testing. In bfloat16, numbers between 16 and 32 are 0.125 apart.
         """
         like = self.clip.image.projection
         with outside_autocast(like.device):
@@ -305,15 +304,15 @@ class Method(nn.Module):
         frozen: Float[Tensor, "batch embed"] | None = None,
     ) -> dict[str, Tensor]:
         """The training loss as "loss" and its parts by name for the record; by default the cross-entropy of
-        the scores. ``frozen`` is the result of ``frozen_image`` for the trunk, or None if a method that needs
-        it is to compute it, or always that of ``target_features``, as ``target`` says. With several views per
-        image, the first views of all images precede the second ones.
+        the scores. If ``target`` is "trunk", ``frozen`` is the result of ``frozen_image`` for the trunk, or
+        None: a method that needs it then computes it. Else it is always the result of ``target_features``.
+        With several views per image, the first views of all images precede the second ones.
         """
         del frozen
         return {"loss": cross_entropy(self.scores(self.image_features(trunk), self.text_features()), labels)}
 
     def backward(self, parts: Mapping[str, Tensor], run: Callable[[Tensor], None]) -> None:
-        """Leave a step's gradients in the parameters, which have none; ``parts`` is the result of ``loss``.
+        """Leave a step's gradients in the parameters, which have none yet; ``parts`` is what ``loss`` gave.
 
         ``run`` adds a loss's gradients to them: those of the whole batch, if several processes share it. A
         method that calls it more than once has ``several_backwards``. Gradients may be scaled by a common
@@ -322,8 +321,8 @@ class Method(nn.Module):
         run(parts["loss"])
 
     def set_teacher(self, teacher: "Method") -> None:
-        """Called before the classes are set and training begins, if the declaration names a teacher:
-        ``teacher`` is trained, belongs to this method alone and is not to be changed but for its classes.
+        """Called before the classes are set and training begins, if the declaration names a teacher. It is
+        trained, and belongs to this method alone, which may set its classes but change nothing else.
         """
         del teacher
 
@@ -335,9 +334,9 @@ class Method(nn.Module):
         del images
 
     def left_out_scores(self) -> Sequence[Float[Tensor, "item class"]]:
-        """After ``before_training``: the scores of the training images as if each were new, by a method that
-        has them in closed form. They are three: without the images of classes of even number too, without
-        those of odd number, and with all.
+        """The scores of the training images as if each were new, for methods that have them in closed form
+        after ``before_training``. There are three sets: as if classes of even number had no images, as if
+        those of odd number had none, and with the images of all classes.
         """
         raise NotImplementedError(f"{type(self).__name__} is fitted again to leave images out")
 
@@ -355,20 +354,20 @@ class Method(nn.Module):
         del draw
 
     def after_step(self, progress: float) -> None:
-        """Called after each optimisation step with the completed share of training."""
+        """Called after each optimization step with the completed share of training."""
         del progress
 
     def after_epoch(self, epoch: int, epochs: int) -> None:
         """Called after each of ``epochs`` epochs, counted from 1; its changes are saved with the epoch."""
 
     def for_target(self, target: str | None) -> None:
-        """Called before each test: on a target, by its name, or on the data set that was trained on (None).
-        Takes the values of ``settings.tuned_for``; the state of training must come back with None.
+        """Called before each test: with the name of a target, or None for the data set that was trained on.
+        Takes the values of ``settings.tuned_for``; None must restore the state of training.
         """
         del target
 
     def fingerprint_fields(self) -> dict[str, Any]:
-        """The inputs of the method as plain values: a checkpoint only fits a method with the same ones."""
+        """What the method was built from, as plain values. A checkpoint only fits a method with the same."""
         return {"settings": asdict(self.settings)}
 
     def stored_tensors(self) -> dict[str, Tensor]:
@@ -378,7 +377,7 @@ class Method(nn.Module):
         return {name: values for name, values in self.named_parameters() if values.requires_grad}
 
     def make_room(self, tensors: Mapping[str, Tensor]) -> None:
-        """Called before the ``stored_tensors`` of a trained method are copied in: resizes the tensors whose
+        """Called before the ``stored_tensors`` of a trained method are copied in, to resize the tensors whose
         size depends on the training images.
         """
         del tensors

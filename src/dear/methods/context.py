@@ -14,10 +14,10 @@ from dear.errors import SettingsError
 from dear.methods.shared import normal
 
 AT_ONCE = 1024
-"""Prompts that are compared together."""
+"""Prompts that are compared at a time."""
 
 PLACEHOLDER = "X"
-"""A word of one token, in whose position a learned vector enters."""
+"""A word of one token. Learned vectors take its positions."""
 
 
 @dataclass(frozen=True)
@@ -28,8 +28,8 @@ class ContextPrompts:
         tower: The text tower.
         ids: Ids of the words, cut at the last end-of-text if attention is causal.
         end: Position of each prompt's end-of-text.
-        order: Index, for each position, into the words followed by the context vectors.
-        shared: Number of first positions that are the same in all prompts with one context.
+        order: What stands at each position: an index into the prompt's words followed by the context vectors.
+        shared: Number of leading positions that are the same in all prompts of one context.
     """
 
     tower: TextTower
@@ -62,8 +62,8 @@ class ContextPrompts:
     def _tokens(
         self, context: Float[Tensor, "*row context width"], rows: Int[Tensor, "row"], length: int
     ) -> Float[Tensor, "row shorter width"]:
-        """The tokens of some classes, cut. A word before the cut may come from behind it, where the context
-        is moved.
+        """The tokens of some classes, cut to a length. Where the context is moved, a word before the cut may
+        come from after it.
         """
         order, words = self.order[rows, :length].long(), self.ids.shape[1]
         ids = self.ids[rows].gather(1, order.clamp(max=words - 1))
@@ -144,7 +144,7 @@ def placed_prompts(
 
 
 def _in_order(ids: Int[Tensor, "class token"]) -> Int[Tensor, "class token"]:
-    """Each position's own word, in small numbers: a class has as many as tokens."""
+    """The order in which each position has its own word; in int16, as there is a number for each token."""
     return torch.arange(ids.shape[1], dtype=torch.int16, device=ids.device).repeat(len(ids), 1)
 
 
@@ -167,7 +167,7 @@ def _same_as_first(
     length, first = ids.shape[1], torch.zeros_like(rows[:1])
     is_context = order[rows] >= length
 
-    def words(of: Int[Tensor, "row"]) -> Int[Tensor, "row token"]:  # of context vectors any
+    def words(of: Int[Tensor, "row"]) -> Int[Tensor, "row token"]:  # anything for context vectors
         return ids[of].gather(1, order[of].long().clamp(max=length - 1))
 
     return (order[rows] == order[first]) & (is_context | (words(rows) == words(first)))
@@ -185,5 +185,5 @@ def initial_context(
 
 
 def lengths(clip: Clip, texts: Sequence[str]) -> list[int]:
-    """Tokens of texts between start and end."""
+    """The number of tokens of each text, without the start and the end."""
     return clip.words_in(texts).tolist()

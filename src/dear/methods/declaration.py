@@ -17,8 +17,9 @@ from dear.errors import SettingsError
 from dear.reading.typed import typed
 
 PROMPT = "a photo of a"
-MOST_TOKENS, MOST_WHOLE = 256, 10_000  # of settings that count learned tokens, and of other whole numbers
 """The initial words of learned contexts in all public code."""
+MAX_TOKENS, MAX_WHOLE_NUMBER = 256, 10_000
+"""Largest values of settings that count learned tokens, and of other whole numbers."""
 
 Published = Mapping[str, float | int | str | None]
 
@@ -38,9 +39,9 @@ SCALE: Bounds = ("above 0, or none", lambda value: value is None or 0 < value < 
 class MethodSettings:
     """Settings of a method; this base class is for methods without settings.
 
-    A field that is given, equal to its default or not, is set by the user (`set_by_user`) and runs as it is;
-    the others take what the method's authors set for a protocol and a data set. ``dataclasses.replace`` gives
-    every field: `with_values` changes some and keeps the rest as they are.
+    A field that is passed when settings are made counts as set by the user (`set_by_user`), even if it equals
+    its default, and is used as it is; the others take what the method's authors set for a protocol and a data
+    set. ``dataclasses.replace`` would pass every field: use `with_values`, which keeps what counts as set.
 
     Attributes:
         training: The authors' base-to-novel training settings that differ from the defaults of
@@ -48,8 +49,8 @@ class MethodSettings:
         bounds: The allowed values of a field, in words and as a function; not needed for Literal types.
         teacher_training: The authors' training settings of the method's teacher that differ from those of the
             method that the teacher is trained with.
-        paths: The fields that name a file or a folder, unless they have their default: in a recipe it is
-            relative to the recipe's folder, and a bundle has none.
+        paths: The fields that name a file or a folder, unless they have their default. In a recipe such a
+            path is relative to the recipe's folder; a bundle holds none.
     """
 
     training: ClassVar[Published] = MappingProxyType({})
@@ -79,7 +80,7 @@ class MethodSettings:
         return settings
 
     def fill_unset(self, values: Mapping[str, Any]) -> Self:
-        """The settings with other values in fields that the user did not set."""
+        """The settings with these values in the fields that the user did not set."""
         return self.with_values(
             **{name: value for name, value in values.items() if name not in self.set_by_user}
         )
@@ -97,21 +98,21 @@ class MethodSettings:
         return self
 
     def without_files(self) -> Self:
-        """The settings of a trained method, which a bundle holds. Raises SettingsError if the method would
-        need a file of them for other classes.
+        """The settings without paths, as the bundle of a trained method holds them. Raises SettingsError if
+        the method would need one of the files for other classes.
         """
         return self.with_values(
             **{item.name: item.default for item in fields(self) if item.name in self.paths}
         )
 
     def check_classes(self, trained_on: Sequence[str], tested_on: Sequence[str]) -> None:
-        """Raise SettingsError for class names that the settings do not suit. Called before the first run with
-        the classes of each training, and all classes that are tested.
+        """Raise SettingsError for class names that the settings do not suit. Called before the first run,
+        with the classes of each training and all classes that are tested.
         """
         del trained_on, tested_on
 
     def tuned_for(self, target: str) -> Mapping[str, Any]:
-        """Values of fields that the authors chose for testing on one target, a data set other than that of
+        """Values of fields that the authors chose for testing on one target, a data set other than the one of
         training; empty for most methods. Results there are marked as tuned on targets.
         """
         del target
@@ -135,7 +136,7 @@ class MethodSettings:
             value = getattr(self, setting.name)
             name = ".".join(filter(None, [self.folder(), setting.name]))
             if setting.type is int:
-                most = MOST_TOKENS if name.endswith("tokens") else MOST_WHOLE
+                most = MAX_TOKENS if name.endswith("tokens") else MAX_WHOLE_NUMBER
                 if value > most:
                     raise SettingsError(f"{name} is {value}: it must be at most {most}.")
             words, allows = self.bounds.get(setting.name, ANY)
@@ -163,7 +164,7 @@ class Declaration:
         settings: Its settings dataclass; a method without settings has no options.
         trains: Whether it learns from training images, and so needs them and a number of shots.
         needs_roles: Whether it needs a role table of the backbone's heads.
-        without_roles: Whether it also runs, by a rule of its own, where no table is known.
+        without_roles: Whether it also runs without a role table, by a rule of its own, where none is known.
         open_vocabulary: Whether it can score classes that it was not trained on; False if no settings enable
             it: protocols with such classes then refuse it, and "all" does not include it there.
         unlabelled: Whether it trains on the training images of all classes, without their labels, in place of
@@ -190,7 +191,7 @@ class Declaration:
     text: Access | None = None
 
     def runs_on(self, image: Access, text: Access) -> bool:
-        """True if the method needs no more than these towers give, as far as it says."""
+        """True if the method needs no more than these towers give, as far as it declares what it needs."""
         return gives(image, self.image or "features") and gives(text, self.text or "features")
 
     @property
@@ -213,12 +214,12 @@ class PublishedRow:
     """Settings of a method where its authors differ from those of base-to-novel.
 
     Attributes:
-        name: Its name in records.
+        name: Name of the row in records.
         source: Where it is published: repository, commit, scripts.
         protocols: Names of the protocols that it applies to; all if empty.
         data: Names of the training data sets that it applies to; all if empty.
         shots: The range of training images per class.
-        when: Values of fields of the method's settings that it requires.
+        when: Values that fields of the method's settings must have for it to apply.
         settings: Fields of the method's settings.
         training: Fields of the settings of training.
     """
@@ -245,7 +246,7 @@ class PublishedRow:
 
     def scope(self, commands: Mapping[str, Sequence[str]]) -> str:
         """Where the row applies, in words: "in few-shot and fit with 1 shot"; "" if everywhere. ``commands``
-        are those that train as in each protocol.
+        are the commands that train as in each protocol.
         """
         protocols = [name for protocol in self.protocols for name in (protocol, *commands[protocol])]
         low, high = self.shots
@@ -267,7 +268,7 @@ class AsPublished:
 
     Attributes:
         training: Fields of the training settings.
-        rows: Names of the published rows that apply; none where those of base-to-novel hold.
+        rows: Names of the published rows that apply; empty where the settings of base-to-novel hold.
     """
 
     settings: MethodSettings

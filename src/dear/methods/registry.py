@@ -47,7 +47,7 @@ def _declared() -> dict[str, Declaration]:
             declared = entry.load()
             _check(declared, methods)
             methods[declared.name] = declared
-        except Exception as error:  # a fault of another package must not end every command
+        except Exception as error:  # a fault of another package must not stop every command
             warnings.warn(f"the method {entry.name} ({entry.value}) is left out: {error}", stacklevel=2)
     return methods
 
@@ -55,7 +55,7 @@ def _declared() -> dict[str, Declaration]:
 def _check(declared: object, methods: Mapping[str, Declaration]) -> None:
     """Raise SettingsError for a declaration that cannot join the methods."""
     if not isinstance(declared, Declaration):
-        raise SettingsError("it is no dear.methods.declaration.Declaration.")
+        raise SettingsError("it is not a dear.methods.declaration.Declaration.")
     if declared.module is None:
         raise SettingsError("its declaration lacks the module of the implementation.")
     for method in methods.values():
@@ -72,7 +72,7 @@ FROZEN = "zero-shot"
 DEFAULT_METHOD = "dear"
 """The method that `dear run` compares with zero-shot: the paper's own."""
 AUTO = "auto"
-"""In place of a method: `dear fit` chooses one by the training images."""
+"""In place of the name of a method: `dear fit` chooses one by the training images."""
 FIT_METHOD = "dear+"
 """The method of `dear fit` where there are too few images to choose by."""
 SIMPLEST_FIRST = (FROZEN, "linear-probe", "tip-adapter", "gda", FIT_METHOD)
@@ -105,10 +105,10 @@ def register(path: str) -> Declaration:
     except (ImportError, AttributeError, SyntaxError) as error:
         raise SettingsError(f"the method {path} cannot be imported: {error}.") from error
     if not (isinstance(kind, type) and issubclass(kind, Method)):
-        raise SettingsError(f"{path} is no subclass of dear.methods.base.Method.")
+        raise SettingsError(f"{path} is not a subclass of dear.methods.base.Method.")
     settings = get_type_hints(kind).get("settings", MethodSettings)
     if not (isinstance(settings, type) and issubclass(settings, MethodSettings)):
-        raise SettingsError(f"the settings of {path} are no dear.methods.declaration.MethodSettings.")
+        raise SettingsError(f"the settings of {path} are not a dear.methods.declaration.MethodSettings.")
     declared = Declaration(
         path, "", name, settings, open_vocabulary=kind.open_vocabulary is not False, module=module
     )
@@ -227,8 +227,8 @@ def check_towers(name: str, clip: "Clip") -> None:
 
 
 def _check_spans(method: "Method", name: str, clip: "Clip") -> None:
-    """Raise SettingsError if the settings, or a method that declares nothing, change layers that a tower does
-    not give.
+    """Raise SettingsError if the settings, or a method that does not declare its needs, change layers that a
+    tower does not give.
     """
     for kind, tower, first in (
         ("image", clip.image, method.image_from),

@@ -52,14 +52,14 @@ def two_layers(
 
 
 def layers_with_prompts(depth: int, layers: int, *, share: bool) -> int:
-    """How many of a tower's layers have prompts of their own: with ``share`` the same part as of 12."""
+    """How many of a tower's layers have prompts of their own: with ``share``, ``layers`` are of 12."""
     return layer_share(depth, layers) if share else min(layers, depth)
 
 
 def deep_prompts(
     tower: Tower, layers: int, tokens: int, std: float, generator: torch.Generator, *, share: bool
 ) -> Float[Tensor, "layer token width"]:
-    """Normal values for the prompts of the first layers of a tower."""
+    """Normally distributed initial values of the prompts of a tower's first layers."""
     count = layers_with_prompts(tower.depth, layers, share=share)
     return normal(tower.projection, generator, count, tokens, tower.width, std=std)
 
@@ -84,9 +84,9 @@ def cosine_distance(
 
 @torch.no_grad()
 def add_epoch(averages: Iterable[tuple[Tensor, Tensor]], weight: float, epoch: int, epochs: int) -> None:
-    """Add the values after an epoch, counted from 1, to their averages with a weight: pairs of a parameter
-    and its average, a buffer that is saved. The first epoch clears the averages; after the last one they
-    replace the parameters.
+    """Add the parameters after an epoch, counted from 1, to their averages with a weight. ``averages`` are
+    pairs of a parameter and its average, a buffer that is saved. The first epoch clears the averages; after
+    the last one they replace the parameters.
     """
     for values, average in averages:
         if epoch == 1:
@@ -97,8 +97,8 @@ def add_epoch(averages: Iterable[tuple[Tensor, Tensor]], weight: float, epoch: i
 
 
 def name_hashes(classnames: Sequence[str]) -> Int[Tensor, "class"]:
-    """A number for each class name, by which a trained method knows its classes, also in a bundle: 64 bits of
-    the SHA-256.
+    """A number for each class name (64 bits of its SHA-256), by which a trained method knows its classes,
+    even in a bundle.
     """
     digests = (hashlib.sha256(name.encode()).digest()[:8] for name in classnames)
     return torch.tensor([int.from_bytes(digest, "big", signed=True) for digest in digests])
@@ -114,14 +114,14 @@ def rows_by_name(trained: Int[Tensor, "trained"], classnames: Sequence[str]) -> 
 
 
 def require_distinct(trained: Tensor) -> None:
-    """Raise SettingsError for `name_hashes` of a bundle in which a class occurs twice."""
+    """Raise SettingsError if a class occurs twice in the `name_hashes` of a bundle."""
     if len({*trained.flatten().tolist()}) < trained.numel():
-        raise SettingsError("its tensor trained holds a class twice")
+        raise SettingsError("its tensor 'trained' holds a class twice")
 
 
 def require_current_text(method: Method, text: Tensor) -> None:
-    """Raise SettingsError for text features that are not the frozen ones of the classes that a method is set
-    to, for a method that scores with more than these.
+    """Raise SettingsError unless the text features are the frozen ones of a method's current classes: for
+    methods whose scores need more of the classes than their text features.
     """
     frozen = method.frozen_text
     if text is frozen or torch.compiler.is_compiling():  # an export has the values later
@@ -134,9 +134,9 @@ def require_current_text(method: Method, text: Tensor) -> None:
 
 
 class CoupledPrompts(Method):
-    """Base of MaPLe and of ATPrompt on it. Each of the first layers of a tower takes new prompts in place of
-    the last layer's outputs of them; later layers let them evolve. The image tower's are linear maps of the
-    text tower's.
+    """Base of MaPLe and of ATPrompt on MaPLe. In each of the first layers of a tower new prompts replace the
+    previous layer's outputs at their positions; in later layers they evolve freely. The image tower's prompts
+    are linear maps of the text tower's.
 
     Source: github.com/muzairkhattak/multimodal-prompt-learning at 69bce21, trainers/maple.py and
     clip/model.py.
@@ -151,8 +151,8 @@ class CoupledPrompts(Method):
     text_layers: int
 
     def couple(self, depth: int, std: float, generator: torch.Generator, *, share: bool) -> None:
-        """Make the prompts of layers 2 to ``depth`` and the linear maps of all of them. With ``share`` depth
-        is of 12 layers, and towers of other depths keep its share; ``std`` is of the prompts' normal start.
+        """Make the prompts of layers 2 to ``depth``, and the linear maps for all layers. With ``share``,
+        ``depth`` is of 12 layers and scaled to each tower; ``std`` is the deviation of initial values.
         """
         towers = (self.clip.image.depth, self.clip.text.depth)
         layers = [layers_with_prompts(tower, depth, share=share) for tower in towers]
@@ -177,7 +177,7 @@ class CoupledPrompts(Method):
         return self.class_feature(trunk, Injection(tokens, beta=1)).unsqueeze(0)
 
     def text_injection(self, at: int) -> Injection:
-        """The text prompts of each layer, written over the tokens of a prompt from position ``at``."""
+        """The text prompts of each layer, which overwrite the tokens of a prompt from position ``at``."""
         first = self.context + self.clip.text.positional_embedding[at : at + len(self.context)]
         tokens = torch.cat([first[None], self.prompts_deep[: self.text_layers - 1]])
         return Injection(tokens, beta=1, at=at, written=True)
@@ -244,7 +244,7 @@ class Representation(Method, ABC):
     def _of_feature(
         self, feature: Float[Tensor, "batch embed"], text: Float[Tensor, "class embed"]
     ) -> Float[Tensor, "batch class"]:
-        """The scores by one feature, also in training outside autocast."""
+        """The scores by one feature, computed outside autocast even in training."""
         with outside_autocast(feature.device):
             scores: Tensor = self.scale * feature @ text.T
         return scores
@@ -258,8 +258,8 @@ class Representation(Method, ABC):
         """The mixture of both features' cross-entropies plus the distance from the frozen features."""
         frozen = self.frozen_image(trunk) if frozen is None else frozen
         image, text, s = self.image_features(trunk), self.text_features(), self.settings
-        of_cls, of_rep = (cross_entropy(self._of_feature(feature, text), labels) for feature in image)
-        ce = s.alpha * of_cls + (1 - s.alpha) * of_rep
+        ce_cls, ce_rep = (cross_entropy(self._of_feature(feature, text), labels) for feature in image)
+        ce = s.alpha * ce_cls + (1 - s.alpha) * ce_rep
         reg = cosine_distance(image[0], frozen) + cosine_distance(text, self.frozen_text)
         return {"loss": ce + s.reg_weight * reg, "ce": ce, "reg": reg}
 

@@ -24,7 +24,7 @@ class RepresentationSettings(MethodSettings):
             are not given; "uniform" uses the same values on all.
         reg_weight: Weight of the distance from the frozen features.
         scale: Factor on cosines in the scores: the authors' constant; none uses the backbone's own.
-        share: Scale the span with the depth of the tower [ours]; else use layer numbers unchanged.
+        share: Scale layers of 12 to towers of other depths [ours]; if not, use their numbers as they are.
         token_std: Standard deviation of the tokens' initial values.
     """
 
@@ -69,7 +69,7 @@ def hand_templates(folder: str) -> Mapping[str, Mapping[str, str]]:
 
 
 def templates_of(folder: str) -> Bounds:
-    """The allowed values of the setting for the method of a folder."""
+    """The allowed values of the setting ``templates`` of the method in a folder."""
     return (
         f"{PUBLISHED}, {FROM_DATASET} or the name of one of the authors' data sets",
         lambda value: value in (PUBLISHED, FROM_DATASET) or value in hand_templates(folder),
@@ -78,18 +78,17 @@ def templates_of(folder: str) -> Bounds:
 
 @dataclass(frozen=True)
 class TemplateSettings(MethodSettings):
-    """Settings of a method with templates for each data set.
+    """Settings of a method whose authors have templates for each data set.
 
     Attributes:
-        templates: "per-dataset" uses the authors' for each data set, and those of the data set where they
-            have none; "dataset" uses those of the data set for all; the name of a data set uses the authors'
-            for it.
+        templates: "per-dataset" uses the authors' for each data set, and where they have none the data set's
+            own; "dataset" always uses the data set's own; the name of a data set uses the authors' for it.
     """
 
     templates: str = PUBLISHED
 
     def for_data(self, dataset: str) -> Self:
-        """With the name of the data set in place of "per-dataset", if the authors have templates for it."""
+        """The settings with the data set's name for "per-dataset", if the authors have templates for it."""
         if self.templates != PUBLISHED:
             return self
         return self.with_values(
@@ -98,8 +97,8 @@ class TemplateSettings(MethodSettings):
 
     def templates_for(self, of_dataset: Sequence[str]) -> tuple[tuple[str, ...], str]:
         """The templates of the frozen features and that of the prompts, for classes of a data set with these
-        templates. The authors' are used on their data only: not for the targets of a transfer, nor if the
-        user with_values the templates of the data set.
+        templates. The authors' are only used on their data: not for the targets of a transfer, nor if the
+        user changes the templates of the data set.
         """
         published = hand_templates(self.folder()).get(self.templates)
         if published is not None and tuple(of_dataset) == (published["own"],):

@@ -82,7 +82,8 @@ def test_a_folder_that_moved(
 def test_a_folder_that_is_not_here(bundle: Bundle, model: Path, pretrained: str | None) -> None:
     shutil.move(model, "new")
     with pytest.raises(
-        WeightsError, match=r"the bundle of zero-shot is 'clip', no folder .*--pretrained FOLDER"
+        WeightsError,
+        match=r"the bundle of zero-shot is 'clip', which is neither .*--pretrained FOLDER",
     ):
         bundle.load_backbone(pretrained=pretrained)
 

@@ -36,7 +36,7 @@ def test_a_method_of_another_package_comes_last(monkeypatch: pytest.MonkeyPatch)
     ("found", "message"),
     [
         (ImportError("no torch here"), "mine .my_package.settings:METHOD. is left out: no torch here"),
-        (object(), "it is no dear.methods.declaration.Declaration"),
+        (object(), "it is not a dear.methods.declaration.Declaration"),
         (Declaration("mine", "", "Mine"), "its declaration lacks the module"),
         (Declaration("coop", "", "Mine", module="m"), "its name or options are those of the method coop"),
         (Declaration("mmrlpp", "", "Mine", module="m"), "its name or options are those of the method mmrl"),

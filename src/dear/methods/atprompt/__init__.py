@@ -26,18 +26,18 @@ class AtPromptSettings(MethodSettings):
     Attributes:
         base: The method that it extends: attributes in the prompts of CoOp, or of MaPLe.
         words: A file (JSON) with the attribute words of data sets: a list of words by the name of each. It
-            replaces the authors' words, and must have those of each data set that is trained on.
+            replaces the authors' words, and must have words for each data set that is trained on.
         attributes: The attribute words themselves, with commas between, for any data set. If empty, they are
-            those of the file or the authors; on data sets for which the authors have none, color and shape.
-        tokens: Learned tokens before each attribute word, and before the class name; none uses what the
-            authors set for the data set, on other data 2 with base coop and 4 with base maple.
+            those of the file or of the authors; color and shape where the authors have none.
+        tokens: Learned tokens before each attribute word and before the class name; none uses what the
+            authors set for the data set, and on other data 2 with base coop, 4 with base maple.
         by_position: Allow words of several tokens, with positions as in the authors' code, which counts one
-            token per word: what follows is out of place. False refuses such words. None allows them only
-            where the authors have them, on OxfordPets.
-        depth: Of base maple: layers with prompts of their own, of 12: the first ones of both towers.
-        share: Keep the share of 12 in towers of other depths [ours]; if not, count layers as they are.
-        token_std: Standard deviation of the start of all tokens but those before attribute words.
-        attribute_std: The same of the tokens before attribute words.
+            token per word: what follows is then out of place. False refuses such words. None only allows
+            them where the authors have them, on OxfordPets.
+        depth: With base maple, number of layers with their own prompts, of 12: the first ones of both towers.
+        share: Scale layers of 12 to towers of other depths [ours]; if not, use their numbers as they are.
+        token_std: Standard deviation of the initial values of all tokens but those before attribute words.
+        attribute_std: The same for the tokens before attribute words.
     """
 
     training = MappingProxyType({"optimizer": "sgd", "lr": 0.002, "epochs": 100, "batch": 32})
@@ -64,7 +64,7 @@ class AtPromptSettings(MethodSettings):
     attribute_std: float = 0.01
 
     def __post_init__(self) -> None:
-        """Raise SettingsError for a value out of its bounds, and for words given in two ways."""
+        """Raise SettingsError for a value out of its bounds, and for words that are set in two ways."""
         super().__post_init__()
         if self.words is not None and self.attributes:
             raise SettingsError("atprompt.words is a file, and atprompt.attributes is given too: give one.")

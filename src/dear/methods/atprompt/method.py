@@ -21,8 +21,8 @@ from dear.methods.shared import CoupledPrompts, normal
 class ATPrompt(CoupledPrompts):
     """A prompt is, for each attribute, learned tokens and the attribute's word; then learned tokens, the
     class name and a full stop. With base "coop" that is all that is learned. With base "maple" the tokens of
-    the class are MaPLe's: later layers take new ones in their place, and the image tower takes linear maps of
-    them; the attributes' tokens evolve from layer 1 on and have no part in the image tower.
+    the class are MaPLe's: later layers replace them by new ones, and the image tower gets linear maps of
+    them; the attributes' tokens evolve freely from layer 1 on and do not enter the image tower.
 
     Source: arXiv 2412.09442; github.com/zhengli97/ATPrompt at 86980a1, trainers/coop_atp.py,
     trainers/maple_atp.py, clip/model_atp.py, the words of train.py. As in the code: MaPLe's first prompt
@@ -32,8 +32,8 @@ class ATPrompt(CoupledPrompts):
     at hand only (the code makes three sets and leaves those without a word as they start). A word of several
     tokens is refused; the code counts one token a word, which ``by_position`` does too: for OxfordPets, of
     "play fulness" the second half is lost, "energy" never enters, and placeholders "X" stand in its place and
-    before the class name. A data set that is tested on only has the words of the one that was trained on,
-    where the code puts the target's own words between the source's tokens. In towers of different depths,
+    before the class name. On a data set that is only tested, the words are those of the one that was trained
+    on; the code puts the target's own words between the source's tokens. In towers of different depths,
     prompts of layers that only one has are used there [ours].
     """
 
@@ -45,7 +45,7 @@ class ATPrompt(CoupledPrompts):
     def __init__(
         self, clip: Clip, generator: torch.Generator, settings: AtPromptSettings | None = None
     ) -> None:
-        """Raises SettingsError for a file of words: settings are to be those for a data set."""
+        """Raises SettingsError for a file of words: the settings must be those for a data set."""
         s = settings or AtPromptSettings()
         super().__init__(clip, s := s if s.attribute_words and s.tokens else s.for_data(""))
         assert s.tokens is not None
@@ -80,7 +80,7 @@ class ATPrompt(CoupledPrompts):
         for word, tokens in zip(words, lengths(self.clip, words), strict=True):
             if tokens != 1 and not self.settings.by_position:
                 raise SettingsError(
-                    f"the attribute word {word!r} is {tokens} tokens of this backbone, and its place is for "
+                    f"the attribute word {word!r} is {tokens} tokens of this backbone, but there is room for "
                     "one: give another word (with --atprompt.words or --atprompt.attributes if it is not an "
                     "argument), or do as the authors' code does with --atprompt.by-position."
                 )

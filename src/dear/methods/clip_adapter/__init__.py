@@ -8,11 +8,11 @@ from dear.methods.declaration import COUNT, SHARE, Declaration, MethodSettings
 
 @dataclass(frozen=True)
 class ClipAdapterSettings(MethodSettings):
-    """Settings of CLIP-Adapter; the defaults are those of the public code, which CoOp's scripts train.
+    """Settings of CLIP-Adapter; the defaults are those of the public code, trained with CoOp's scripts.
 
     Attributes:
-        ratio: Share of the adapted feature in the mix; the image's own feature has the rest.
-        reduction: Width of the image feature over that of the bottleneck.
+        ratio: Share of the adapted feature in the mixture; the rest is the image's own feature.
+        reduction: Width of the image feature, divided by that of the bottleneck.
     """
 
     training = MappingProxyType({"optimizer": "sgd", "lr": 0.002, "epochs": 200, "batch": 32})

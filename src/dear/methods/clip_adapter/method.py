@@ -12,13 +12,13 @@ from dear.methods.shared import uniform
 
 
 class ClipAdapter(Method):
-    """A feature adapter: both towers are untouched, so images are encoded once and kept.
+    """A feature adapter: both towers are unchanged, so images are encoded only once.
 
-    Source: arXiv 2110.04544; github.com/gaopengcuhk/CLIP-Adapter at 08d07f8,
-    clip_adapter.py. As in the code: only images have an adapter (the paper has one of text features too),
-    its two layers have no bias, both end in a ReLU, and it works on features before they are normalised.
+    Source: arXiv 2110.04544; github.com/gaopengcuhk/CLIP-Adapter at 08d07f8, clip_adapter.py. As in the code:
+    only images have an adapter (in the paper, texts too), its two layers have no bias, both end in a ReLU,
+    and it works on features before they are normalized.
 
-    Differs from the code: a feature narrower than the reduction leaves a bottleneck of one [ours].
+    Differs from the code: if the feature is narrower than ``reduction``, the bottleneck has width 1 [ours].
     """
 
     name = "clip-adapter"

@@ -15,11 +15,11 @@ class ClipLoraSettings(TemplateSettings):
     Attributes:
         rank: Rank of the update of each weight.
         alpha: The updates are multiplied by alpha / sqrt(rank).
-        dropout: Share of the values that are dropped of what each update takes, in training.
+        dropout: Share of the values of each update's input that are dropped in training.
         scale: Factor on cosines in the scores: the authors' constant; none uses the backbone's own.
-        templates: "per-dataset" uses "a photo of a {}." on the authors' data sets, as they do, and the
-            template of the data set on others; "dataset" uses that of the data set for all; the name of one
-            of the authors' data sets uses theirs for it.
+        templates: "per-dataset" uses "a photo of a {}." on the authors' data sets, as they do, and on others
+            the data set's own template; "dataset" always uses the data set's own; the name of one of the
+            authors' data sets uses theirs for it.
     """
 
     training = MappingProxyType(

@@ -20,9 +20,9 @@ class ClipLora(Method):
 
         q = W x + b + alpha / sqrt(r) B A drop(x)
 
-    with x the normalised tokens; of q, k and v of each layer, image and prompt, other values are dropped.
-    Everything else computes with the updated weights. The loss is the cross-entropy of scaled cosines; text
-    features are computed in each step. Other classes are scored by the updated towers.
+    with x the normalized tokens; q, k and v of each layer, image and prompt each drop values of their own.
+    Outside of training steps, the updated weights are used. The loss is the cross-entropy of scaled cosines;
+    text features are computed in each step. Other classes are scored by the updated towers.
 
     Source: arXiv 2405.18541; github.com/MaxZanella/CLIP-LoRA at 358f0d7, lora.py, loralib/layers.py and
     run_utils.py. As in the code: the factor is alpha / sqrt(r), not LoRA's alpha / r; cosines are multiplied
@@ -47,17 +47,17 @@ class ClipLora(Method):
         )
         self.image_down, self.text_down = nn.Parameter(image), nn.Parameter(text)
         self.image_up, self.text_up = (nn.Parameter(down.new_zeros(down.mT.shape)) for down in (image, text))
-        self.image_dropout: UpdateDropout | None = None  # those of the current step
+        self.image_dropout: UpdateDropout | None = None  # dropout of the current step
         self.text_dropout: UpdateDropout | None = None
 
     @property
     def factor(self) -> float:
-        """The factor on updates."""
+        """The factor that updates are multiplied by."""
         return self.settings.alpha / math.sqrt(self.settings.rank)
 
     @torch.no_grad()
     def set_classes(self, classnames: Sequence[str], templates: Sequence[str]) -> None:
-        """Set the classes, in the authors' template where the settings take that."""
+        """Set the classes, with the authors' template if the settings ask for it."""
         super().set_classes(classnames, self.settings.templates_for(templates)[0])
 
     def image_features(self, trunk: Float[Tensor, "batch token width"]) -> ImageFeatures:
@@ -69,12 +69,12 @@ class ClipLora(Method):
         return self.mean_over_templates(updates=updates)
 
     def before_step(self, draw: torch.Generator) -> None:
-        """Draw what the step's dropout follows from."""
+        """Draw the seeds of the step's dropout."""
         if self.settings.dropout:
             towers = (self.clip.image, self.clip.text)
             seeds = [torch.randint(2**62, (tower.depth, 3), generator=draw).tolist() for tower in towers]
             self.image_dropout, self.text_dropout = (
-                UpdateDropout(self.settings.dropout, of_tower) for of_tower in seeds
+                UpdateDropout(self.settings.dropout, tower_seeds) for tower_seeds in seeds
             )
 
     def after_step(self, progress: float) -> None:

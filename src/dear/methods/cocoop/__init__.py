@@ -12,7 +12,7 @@ class CoCoOpSettings(MethodSettings):
 
     Attributes:
         tokens: Context tokens.
-        words: Words whose embeddings initialise the context; random values if they are fewer than the tokens.
+        words: Words whose embeddings initialize the context; random if there are fewer words than tokens.
         reduction: Ratio of the width of the image feature to the hidden width of the meta-net.
         chunk: Prompts (image and class pairs) encoded at once; affects memory, not results.
         token_std: Standard deviation of random initial values.

@@ -13,11 +13,11 @@ Position = Literal["end", "middle", "front"]
 class CoOpSettings(MethodSettings):
     """Settings of CoOp; the defaults are those of its base-to-novel runs (from CoCoOp's paper and scripts).
 
-    The few-shot runs of the first CoOp paper have 16 randomly initialised tokens.
+    The few-shot runs of CoOp's own paper have 16 randomly initialized tokens.
 
     Attributes:
         tokens: Context tokens; 4 and 16 are published.
-        words: Words whose embeddings initialise the context; random values if they are fewer than the tokens.
+        words: Words whose embeddings initialize the context; random if there are fewer words than tokens.
         position: Position of the class name: after the context, in its middle, or before it.
         class_specific: Learn one context per class; the method then cannot score other classes.
         token_std: Standard deviation of random initial values.

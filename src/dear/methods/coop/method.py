@@ -17,10 +17,11 @@ class CoOp(Method):
     """Context optimization: the image tower is unchanged, so its features are computed once per image.
 
     Source: arXiv 2109.01134; github.com/KaiyangZhou/CoOp at ff61507, trainers/coop.py. The base-to-novel runs
-    were published with CoCoOp: 4 tokens, initialised from "a photo of a".
+    were published with CoCoOp: 4 tokens, initialized from "a photo of a".
 
-    Differs from the code: fewer tokens than words use the first words [ours], and class-specific contexts are
-    also initialised from the words [ours], where the code would silently share one context.
+    Differs from the code: if there are fewer tokens than words, the first words are used [ours], and
+    class-specific contexts are initialized from the words too [ours], where the code would silently share one
+    context.
     """
 
     name = "coop"
@@ -36,9 +37,9 @@ class CoOp(Method):
         self.words = " ".join(s.words.split()[: s.tokens])
         self.generator = generator
         if not s.class_specific:
-            self.context = nn.Parameter(self._start())
+            self.context = nn.Parameter(self._initial_context())
 
-    def _start(self) -> Float[Tensor, "context width"]:
+    def _initial_context(self) -> Float[Tensor, "context width"]:
         s = self.settings
         return initial_context(self.clip, self.words, s.tokens, s.token_std, self.generator)
 
@@ -50,7 +51,7 @@ class CoOp(Method):
         before = {"end": s.tokens, "middle": s.tokens // 2, "front": 0}[s.position]
         self.prompts_of_classes = context_prompts(self.clip, classnames, self.words, s.tokens, before)
         if s.class_specific and first:
-            self.context = nn.Parameter(torch.stack([self._start() for _ in classnames]))
+            self.context = nn.Parameter(torch.stack([self._initial_context() for _ in classnames]))
 
     def text_features(self) -> Float[Tensor, "class embed"]:
         trunk = self.prompts_of_classes.trunk(self.context)

@@ -16,26 +16,26 @@ class DearSettings(MethodSettings):
 
     Attributes:
         first: J, the first layer of the span in a tower of 12; in other towers the span keeps its share.
-        beta: Anchoring: 1 re-injects the raw tokens at each layer, 0 lets them evolve. Between the two it
-            depends on token_std how much of the raw tokens is left.
+        beta: Anchoring: 1 re-injects the raw tokens at each layer, 0 lets them evolve. Between the two, how
+            much of the raw tokens is left depends on token_std.
         tokens: Tokens per attribute.
         text_tokens: Learnable text tokens.
         token_std: Standard deviation of the tokens' initial values [ours].
         alpha_cls: Initial fusion weight of the class feature; the others share the rest evenly [ours].
-        learn_fusion: Train the fusion weights; else they keep their initial values.
+        learn_fusion: Train the fusion weights; if not, they keep their initial values.
         fusion_rate: Factor on the learning rate for the fusion weights [ours]; 1 is the paper's single rate,
             at which they hardly change in a hundred steps.
         lambda_reg: Weight of L_reg.
         lambda_fusion: Weight of L_fusion.
         fusion_loss: Form of L_fusion, "linear" or "log" [ours].
-        copy_projection: Initialise the attribute projection as a copy of CLIP's, else randomly [ours].
+        copy_projection: Initialize the attribute projection as a copy of CLIP's; if not, randomly [ours].
         core_mask: What tokens of other attributes attend to in a core head: "eq9" is the image and
             the head's attribute (equation 9 alone); "exclusive", the default, only their own attribute: by
             supplement B they do not see the image, and what they attend to instead is [ours].
         beta_last: Not in the paper: anchoring of the attribute tokens at the last layer; from the first layer
-            after J it changes linearly from beta to this. null: beta at each layer, as in the paper.
-        read_only: Not in the paper: image tokens attend to attribute tokens in no head, so that these only
-            read; the class feature is then the frozen CLIP's.
+            after J it changes linearly from beta to this value. null: beta at each layer, as in the paper.
+        read_only: Not in the paper: in no head do image tokens attend to attribute tokens, so that attribute
+            tokens only read; the class feature is then the frozen CLIP's.
         roles_from_other_weights: Accept a role table computed from other weights.
     """
 

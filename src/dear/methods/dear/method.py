@@ -51,7 +51,7 @@ class Dear(Method):
            R_a [ 0   0   x ]                    R_a [ x   x   B ]    B: 0 within one attribute, else x
 
     Features (eq. 10, 11), all of unit norm. LN and W_0 are CLIP's last LayerNorm and projection, mean_n is
-    the mean over the tokens of an attribute. That, LN in f_a, and W_0 as W's initial value are [ours]:
+    the mean over the tokens of an attribute. This mean, LN in f_a, and W_0 as W's initial value are [ours]:
 
         f_cls = LN(class token) W_0      f_a = LN(mean_n(I_a)) W      f_t = CLIP's text feature, with P
 
@@ -111,8 +111,8 @@ class Dear(Method):
         return cls(clip, roles, generator, settings)  # type: ignore[arg-type]  # checked by build_method
 
     def _draw_parameters(self, generator: torch.Generator) -> None:
-        """Initialise T, P, W and w; W as a copy of CLIP's projection, w by ``alpha_cls`` [ours]. The options
-        beyond the paper draw nothing, so that they leave these as they are.
+        """Initialize T, P, W and w; W as a copy of CLIP's projection, w by ``alpha_cls`` [ours]. The options
+        beyond the paper draw nothing, so these values do not depend on them.
         """
         s, clip, attributes = self.settings, self.clip, len(self.roles.attributes)
         like = clip.image.projection  # width embed
@@ -145,7 +145,7 @@ class Dear(Method):
     def _without_writing(
         self, mask: Float[Tensor, "layer head query key"]
     ) -> Float[Tensor, "layer head query key"]:
-        """The mask, with the edges from original to attribute tokens blocked too if these only read."""
+        """The mask; with ``read_only``, edges from original to attribute tokens are blocked too."""
         if not self.settings.read_only:
             return mask
         is_attribute = torch.arange(mask.shape[-1], device=mask.device) >= self.original
@@ -165,7 +165,7 @@ class Dear(Method):
         return normalize(torch.cat([f_cls.unsqueeze(0), f_attributes]), dim=-1)  # feature batch embed
 
     def text_features(self) -> Float[Tensor, "class embed"]:
-        """f_t (the normalised mean over templates), with P between the start token and the words."""
+        """f_t (the normalized mean over templates), with P between the start token and the words."""
         return self.mean_over_templates(
             Injection(self.text_tokens, self.settings.beta, at=self.clip.first_word)
         )

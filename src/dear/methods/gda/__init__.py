@@ -14,13 +14,13 @@ class GdaSettings(MethodSettings):
     """Settings of the Gaussian discriminant; the defaults are those of its base-to-novel runs.
 
     Attributes:
-        alpha: Weight of the discriminant's scores beside zero-shot ones. Its authors choose it among the
-            powers of ten from 0.0001 to 100 on validation images, 0.1 most often in their logs of
+        alpha: Weight of the discriminant's scores, which are added to zero-shot ones. Its authors choose it
+            among the powers of ten from 0.0001 to 100 on validation images, 0.1 most often in their logs of
             base-to-novel (20 of 33 runs); nothing is searched here.
         covariance: "mean" is the mean of the classes' covariances; "shrunk" is the pooled covariance, shrunk
             towards a multiple of the identity (Kubokawa and Srivastava), as in its few-shot runs.
         views: Random views of each training image.
-        neighbours: Features of training images that describe a class without images: the nearest to its text.
+        neighbours: Features of training images, nearest to its text, that describe a class without images.
         scale: Factor on cosines with text features; the backbone's if None.
     """
 

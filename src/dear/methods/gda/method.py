@@ -15,7 +15,7 @@ from dear.methods.gda import GdaSettings
 from dear.methods.shared import name_hashes, require_current_text, require_distinct, rows_by_name
 
 REPEATS = 16
-"""Times that the text feature of a class without images counts in its mean, as in the code."""
+"""How often the text feature of a class without images counts in its mean, as in the code."""
 
 
 class GDA(Method):
@@ -31,8 +31,8 @@ class GDA(Method):
     Where classes with and without images are scored together, each keeps its own rule [ours].
 
     Source: arXiv 2402.04087; github.com/mrflogs/ICLR24 at 0560fe2, main_base2new.py and main_few_shots.py.
-    Differs from the code: alpha is as it is set; the code searches it on validation images. With fewer than k
-    training features, all of them are neighbours [ours]; the code stops.
+    Differs from the code: alpha is a setting; the code searches it on validation images. With fewer than k
+    training features, all of them are neighbors [ours]; the code fails.
     """
 
     name = "gda"
@@ -60,7 +60,7 @@ class GDA(Method):
 
     @torch.no_grad()
     def set_classes(self, classnames: Sequence[str], templates: Sequence[str]) -> None:
-        """Set the classes; the first ones are those that it is trained on."""
+        """Set the classes; the first ones set are those that it is trained on."""
         super().set_classes(classnames, templates)
         if not len(self.trained):
             self._resize(len(classnames), 0)
@@ -68,7 +68,7 @@ class GDA(Method):
 
     @torch.no_grad()
     def before_training(self, images: TrainingImages) -> None:
-        """Compute means and precision of the training images. Raises SettingsError (one view)."""
+        """Compute means and precision of the training images. Raises SettingsError for too few views."""
         views = [self.frozen_image(images.random(view)) for view in range(self.settings.views)]
         vectors, labels = torch.cat(views), images.labels.repeat(self.settings.views)
         self._resize(len(self.classnames), len(vectors))
@@ -84,8 +84,8 @@ class GDA(Method):
                 )
             precision = torch.linalg.pinv(torch.stack([group.T.cov() for group in groups]).mean(dim=0))
         else:
-            centred = torch.cat([group - mean for group, mean in zip(groups, means, strict=True)])
-            precision = shrunk_precision(centred.T.cov(), len(centred))
+            centered = torch.cat([group - mean for group, mean in zip(groups, means, strict=True)])
+            precision = shrunk_precision(centered.T.cov(), len(centered))
         weight, bias = discriminant(means, precision)
         self.weight.copy_(weight)
         self.bias.copy_(bias)
@@ -99,16 +99,16 @@ class GDA(Method):
         """Compute the discriminant of the current classes."""
         self._prepared_for = text = self.frozen_text
         rows = rows_by_name(self.trained, self.classnames)
-        with_images = rows >= 0
+        has_images = rows >= 0
         weight, bias = torch.zeros_like(text), text.new_zeros(len(text))
-        rows = rows[with_images]
-        weight[with_images], bias[with_images] = self.weight[rows], self.bias[rows]
-        if len(self.vectors) and not with_images.all():
-            weight[~with_images], bias[~with_images] = self._without_images(text[~with_images])
+        rows = rows[has_images]
+        weight[has_images], bias[has_images] = self.weight[rows], self.bias[rows]
+        if len(self.vectors) and not has_images.all():
+            weight[~has_images], bias[~has_images] = self._fit_without_images(text[~has_images])
         self.discriminant = weight, bias
 
     @torch.no_grad()
-    def _without_images(
+    def _fit_without_images(
         self, text: Float[Tensor, "class embed"]
     ) -> tuple[Float[Tensor, "class embed"], Float[Tensor, "class"]]:
         """W and b of classes without images, from their text features."""
@@ -126,7 +126,7 @@ class GDA(Method):
         self, image: ImageFeatures, text: Float[Tensor, "class embed"], *, decoupled: bool = False
     ) -> Float[Tensor, "batch class"]:
         """Zero-shot scores plus ``alpha`` times those of the discriminant. Raises SettingsError for the text
-        of other classes than those set.
+        features of classes other than those set.
         """
         del decoupled
         require_current_text(self, text)
@@ -140,7 +140,7 @@ class GDA(Method):
         return {name: getattr(self, name) for name in ("trained", "weight", "bias", "vectors")}
 
     def make_room(self, tensors: Mapping[str, Tensor]) -> None:
-        """As many classes and features as a trained method has. Raises SettingsError for a class twice."""
+        """Take the sizes of a trained method. Raises SettingsError if a class occurs twice."""
         require_distinct(tensors.get("trained", self.trained))
         sizes = {name: len(tensors[name]) if name in tensors else 0 for name in ("weight", "vectors")}
         self._resize(sizes["weight"], sizes["vectors"])

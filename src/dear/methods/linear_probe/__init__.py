@@ -13,7 +13,7 @@ class LinearProbeSettings(MethodSettings):
     Attributes:
         c: Weight of the training images' loss against half the squared weights, as scikit-learn's C; the
             default is that of the example that CLIP's authors publish.
-        iterations: L-BFGS iterations at most.
+        iterations: Most iterations of L-BFGS.
     """
 
     bounds = MappingProxyType({"c": ABOVE_0, "iterations": COUNT})

@@ -13,12 +13,12 @@ from dear.methods.base import ImageFeatures, Method, TrainingImages
 from dear.methods.linear_probe import LinearProbeSettings
 
 ENOUGH = 1e-9
-"""Largest derivative of the mean loss at which the solution is taken."""
+"""Largest derivative of the mean loss at which the solution is accepted."""
 
 
 class LinearProbe(Method):
     """Multinomial logistic regression with an L2 penalty, solved by L-BFGS before training; no steps follow.
-    With unit features f, their classes y, and r the mean length of the features before they were normalised:
+    With unit features f, their classes y, and r the mean length of the features before they were normalized:
 
         min over W, b of  |W|^2 / 2 + c * sum over images of CE(W (r f) + b, y)
 
@@ -27,8 +27,8 @@ class LinearProbe(Method):
     Source: arXiv 2103.00020; github.com/openai/CLIP at d05afc4, README.md ("Linear-probe
     evaluation": scikit-learn's LogisticRegression, whose objective this is).
 
-    Differs from the code: there features keep their own lengths, here all have the mean length of the
-    training images' features [ours], which ``weight`` has multiplied in. c is not swept.
+    Differs from the code: all features have the mean length of the training images' features, which
+    ``weight`` includes [ours]; in the code they keep their own lengths. c is not swept.
     """
 
     name = "linear-probe"
@@ -49,7 +49,7 @@ class LinearProbe(Method):
 
     @torch.no_grad()
     def set_classes(self, classnames: Sequence[str], templates: Sequence[str]) -> None:
-        """Set the classes, which get weights each. Raises SettingsError for others afterwards."""
+        """Set the classes; each gets its weights. Raises SettingsError for other classes afterwards."""
         first = not self.classnames
         super().set_classes(classnames, templates)
         if first:
@@ -77,7 +77,7 @@ class LinearProbe(Method):
 
         def closure() -> Tensor:
             solver.zero_grad()
-            # The solver's own variable is W, of the length of features: better conditioned than r W.
+            # The solver varies W, which is better conditioned than r W.
             loss = self._objective(unit, images.labels, self.length * weight, bias)
             loss.backward()
             return loss
@@ -111,6 +111,6 @@ class LinearProbe(Method):
         labels: Int[Tensor, "batch"],
         frozen: Float[Tensor, "batch embed"] | None = None,
     ) -> dict[str, Tensor]:
-        """The objective, as if these were all images there are."""
+        """The objective, as if the batch were all training images."""
         del frozen
         return {"loss": self._objective(self.image_features(trunk)[0], labels, self.weight, self.bias)}

@@ -13,8 +13,8 @@ class MapleSettings(MethodSettings):
     Attributes:
         depth: Number of layers with their own prompts, of 12: the first ones of both towers.
         tokens: Prompt tokens in each tower.
-        words: Words whose embeddings initialise the first text prompt; random if fewer than the tokens.
-        share: Keep the share of 12 in towers of other depths [ours]; if not, count layers as they are.
+        words: Words whose embeddings initialize the first text prompt; random if fewer than the tokens.
+        share: Scale layers of 12 to towers of other depths [ours]; if not, use their numbers as they are.
         token_std: Standard deviation of random initial values.
     """
 

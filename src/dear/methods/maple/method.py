@@ -15,8 +15,8 @@ from dear.methods.shared import CoupledPrompts
 
 
 class MaPLe(CoupledPrompts):
-    """Multi-modal prompts: each of the first layers of a tower takes new prompts in place of the last layer's
-    outputs of them; later layers let them evolve.
+    """Multi-modal prompts: in each of the first layers of a tower, new prompts replace the previous layer's
+    outputs at their positions; in later layers they evolve freely.
 
     Source: arXiv 2210.03117; github.com/muzairkhattak/multimodal-prompt-learning at 69bce21,
     trainers/maple.py and clip/model.py. As in the code, the two text prompts replace "a photo" in "a photo

@@ -10,12 +10,12 @@ from dear.methods.shared import Representation, aligned, clones, layers_of, line
 
 
 class MMRL(Representation):
-    """Multi-modal representation learning: each layer takes its own projection of the tokens instead of the
-    previous layer's outputs.
+    """Multi-modal representation learning: each layer takes its own projection of the tokens in place of the
+    previous layer's outputs at their positions.
 
     Source: arXiv 2503.08497; github.com/yunncheng/MMRL at 27d8821, trainers/mmrl.py and clip/model_mmrl.py.
-    As in the code, scores are 100 times the cosines, whatever the backbone's temperature, and one weight is
-    used for both halves of the regularisation, set for each data set.
+    As in the code, scores are 100 times the cosines, whatever the backbone's temperature, and both halves
+    of the regularization have one weight, set for each data set.
     """
 
     name = "mmrl"

@@ -16,10 +16,10 @@ class MmrlPlusSettings(RepresentationSettings):
     """Settings of MMRL++; the defaults are the published ones.
 
     Attributes:
-        beta: Weight of a layer's own tokens against the previous layer's outputs.
+        beta: Weight of a layer's own tokens; the previous layer's outputs have the rest.
         beta_per_target: "published" scores each target of cross-dataset transfer and domain generalization
             with the beta that the authors chose for it, after the same training: results are then tuned on
-            targets, and marked so. "off" uses one beta for all, as do targets that the authors have none for.
+            targets, and marked so. "off" uses one beta for all, as targets without a published beta do.
         residual_rank: Rank of each layer's residual to the shared aligner.
         projection_rank: Rank of the update to CLIP's projection for the tokens.
     """
@@ -34,7 +34,7 @@ class MmrlPlusSettings(RepresentationSettings):
     projection_rank: int = 64
 
     def tuned_for(self, target: str) -> Mapping[str, Any]:
-        """The target's beta in ``per_target.json``, if asked for."""
+        """The target's beta in ``per_target.json``, if ``beta_per_target`` asks for it."""
         if self.beta_per_target == "off":
             return {}
         file = files(__package__).joinpath("per_target.json")

@@ -17,8 +17,8 @@ class MMRLPlus(Representation):
     projected by CLIP's projection with a low-rank update.
 
     Source: arXiv 2505.10088; github.com/yunncheng/MMRL at 27d8821, trainers/mmrlpp.py and
-    clip/model_mmrlpp.py. The code fixes the same details as for MMRL; beta is also set for each data set,
-    and in transfer for each target (trainers/config.py), which is done on request only.
+    clip/model_mmrlpp.py. The code fixes the same details as for MMRL. It also sets beta for each data set
+    and, in transfer, for each target (trainers/config.py); the latter is done on request only.
     """
 
     name = "mmrl++"

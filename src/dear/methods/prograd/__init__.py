@@ -12,11 +12,11 @@ class ProGradSettings(TemplateSettings):
     """Settings of ProGrad; the defaults are those of its base-to-novel runs.
 
     Attributes:
-        tokens: Context tokens. They end with the words of the template; before those they start at zero.
-        strength: How much of the gradient that goes against the frozen CLIP's is taken away: all of it at 1.
-        temperature: Temperature of the divergence of scores from the frozen ones.
-        templates: "per-dataset" uses the authors' template for each data set, and that of the data set where
-            they have none; "dataset" uses that of the data set for all; the name of a data set uses the
+        tokens: Context tokens. The last start as the words of the template, those before as zeros.
+        strength: Share that is removed of the gradient's part against the frozen CLIP's: 1 removes all.
+        temperature: Temperature of both scores in their divergence.
+        templates: "per-dataset" uses the authors' template for each data set, and where they have none the
+            data set's own; "dataset" always uses the data set's own; the name of a data set uses the
             authors' for it.
     """
 

@@ -17,20 +17,20 @@ from dear.methods.prograd import ProGradSettings
 
 
 class ProGrad(Method):
-    """Prompt-aligned gradient: the gradient of the cross-entropy loses its part against that of the
-    divergence from the frozen CLIP's scores; the divergence itself is not minimised. The image tower is
-    untouched.
+    """Prompt-aligned gradient: the gradient of the cross-entropy loses the part that goes against the
+    gradient of the divergence from the frozen CLIP's scores; the divergence itself is not minimized. The
+    image tower is unchanged.
 
     Source: arXiv 2205.14865; github.com/BeierZhu/Prompt-align at 1b76203, ProGrad.public/trainers/prograd.py
     and TrainerBase.prograd_backward_and_update in Dassl.ProGrad.pytorch/dassl/engine/trainer.py. As in the
-    code: the context ends with the words of the data set's template and is zero before them; it has as
-    many tokens of them as the words have spaces between them, plus one, so that after a template with a comma
-    ("a type of pet, a photo of a") the last word keeps its own embedding; momentum and weight decay come
-    after the projection.
+    code: the context ends with the words of the data set's template and is zero before them; one token is
+    counted for each word, so that with a comma in the template ("a type of pet, a photo of a") the last word
+    keeps its own embedding; momentum and weight decay come after the projection.
 
-    Differs from the code: no part is cast to half precision. Only the class at the end of the prompt is here
-    (the code's other places cannot run or were not published), and only the start from the template's words.
-    What follows the class name in a template of one's own stays [ours]; theirs all end with a full stop.
+    Differs from the code: no part is cast to half precision. The class name is only at the end of the prompt
+    (the code's other positions cannot run or were not published), and the context only starts from the
+    template's words. In a template other than the authors', which all end with a full stop, what follows the
+    class name stays [ours].
     """
 
     name = "prograd"
@@ -48,8 +48,9 @@ class ProGrad(Method):
 
     @torch.no_grad()
     def set_classes(self, classnames: Sequence[str], templates: Sequence[str]) -> None:
-        """Set the classes; the first ones' template gives the context its start. ``frozen_text`` is of the
-        authors' template where the settings take that. Raises SettingsError for more words than tokens.
+        """Set the classes; the template of the first ones set initializes the context. ``frozen_text`` is
+        made with the authors' template if the settings ask for it. Raises SettingsError if a template has
+        more words than there are tokens.
         """
         first = not self.classnames
         frozen, prompt = self.settings.templates_for(templates)
@@ -65,12 +66,12 @@ class ProGrad(Method):
             self.context = nn.Parameter(start)
 
     def _padded(self, words: list[str]) -> str:
-        """The words with placeholders before them, as many words as there are tokens."""
+        """The words after as many placeholders as it takes to have one for each token."""
         free = self.settings.tokens - len(words)
         if free < 0:
             raise SettingsError(
                 f"prograd.tokens is {self.settings.tokens}, and the template has {len(words)} words before "
-                f"the class name ({' '.join(words)!r}): give as many tokens at least."
+                f"the class name ({' '.join(words)!r}): give at least as many tokens."
             )
         return " ".join([*[PLACEHOLDER] * free, *words])
 
@@ -86,7 +87,7 @@ class ProGrad(Method):
         labels: Int[Tensor, "batch"],
         frozen: Float[Tensor, "batch embed"] | None = None,
     ) -> dict[str, Tensor]:
-        """Cross-entropy; and, for ``backward`` alone, the cross-entropy with the frozen CLIP's scores as soft
+        """Cross-entropy; and, only for ``backward``, the cross-entropy with the frozen CLIP's scores as soft
         labels, whose gradient is that of the divergence.
         """
         del frozen  # the image features are frozen themselves
@@ -97,7 +98,7 @@ class ProGrad(Method):
         return {"loss": cross_entropy(scores, labels), "general": general}
 
     def backward(self, parts: Mapping[str, Tensor], run: Callable[[Tensor], None]) -> None:
-        """The gradient of the loss, without its part against the frozen CLIP."""
+        """Leave the gradient of the loss without its part against the frozen CLIP."""
         run(parts["general"])
         general = self.context.grad
         self.context.grad = None
@@ -110,8 +111,8 @@ class ProGrad(Method):
 def projected(
     gradient: Float[Tensor, "*any"], general: Float[Tensor, "*any"], strength: float
 ) -> Float[Tensor, "*any"]:
-    """A gradient without ``strength`` times its part against another, if it has one; it is as it was where
-    the other is zero. Scaling both scales the result.
+    """A gradient without ``strength`` times its part against another gradient, if it has such a part;
+    unchanged if the other is zero. Scaling both scales the result.
     """
     direction = general / general.norm().clamp(min=torch.finfo(general.dtype).tiny)
     against = (gradient * direction).sum().clamp(max=0)

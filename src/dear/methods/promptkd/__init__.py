@@ -12,18 +12,18 @@ WEIGHT = ("above 0 and at most 1000000", lambda value: 0 < value <= 1e6)
 
 @dataclass(frozen=True)
 class PromptKdSettings(MethodSettings):
-    """Settings of PromptKD; the defaults are those of its base-to-novel runs but for the teacher's backbone,
-    which is a larger one there: ViT-L/14.
+    """Settings of PromptKD; the defaults are those of its base-to-novel runs, except for the teacher's
+    backbone, which is larger there: ViT-L/14.
 
     Attributes:
         teacher: The teacher's backbone, as --model; that of the run if empty.
         teacher_pretrained: Its weights, as --pretrained.
         depth: Number of layers of the image tower with their own prompts, of 12: the first ones.
-        tokens: Prompt tokens of each of them.
+        tokens: Prompt tokens of each of these layers.
         kd_weight: Weight of the divergence of the student's scores from the teacher's; the authors set it for
             each data set.
-        temperature: Divisor of both scores before their softmax.
-        share: Keep the share of 12 in towers of other depths [ours]; if not, count layers as they are.
+        temperature: What both scores are divided by before their softmax.
+        share: Scale layers of 12 to towers of other depths [ours]; if not, use their numbers as they are.
         token_std: Standard deviation of the prompts' initial values.
     """
 

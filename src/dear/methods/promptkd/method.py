@@ -20,17 +20,17 @@ MOMENTUM = 0.1
 
 
 class PromptKD(Method):
-    """A student that has the image tower only: deep prompts in it, and a projector of its embedding into the
-    teacher's joint space, where the teacher's class features are. It learns the teacher's scores of images
+    """A student of an image tower only: it has deep prompts, and a projector from its embedding into the
+    teacher's joint space, where the teacher's class features are. It learns the teacher's scores of images,
     whose labels are not used.
 
     Source: arXiv 2403.02781; github.com/zhengli97/PromptKD at ec244f7, trainers/promptkd.py and
     clip/model.py. As in the code, the divergence is summed and divided by the number of scores, so that its
-    weight is large; the student's scores have the student's temperature, the teacher's their own.
+    weight is large; the student's scores have the student's temperature, the teacher's have the teacher's.
 
     Differs from the code: the projector's first layer has no bias, as BatchNorm takes it out again (its
-    gradient is zero there). A batch of a single image is normalised by the running statistics [ours]; where
-    several devices share a batch, each normalises by its own part [ours]. Views are resized for a teacher of
+    gradient is zero there). A batch of a single image is normalized by the running statistics [ours]; where
+    several devices share a batch, each normalizes by its own part [ours]. Views are resized for a teacher of
     another image size [ours]. Nothing is cast to half precision. The authors test the epoch that is best on
     the base classes' test images: not followed.
 
@@ -58,7 +58,7 @@ class PromptKD(Method):
         self._project_into(clip.image.embed_dim)
 
     def _project_into(self, width: int) -> None:
-        """Make a new projector into a joint space, whose start is the same at each call."""
+        """Make a new projector into a joint space, with the same initial values at each call."""
         like, generator = self.clip.image.projection, torch.Generator().manual_seed(self._seed)
         first, _ = linear_values(like, generator, self.clip.image.embed_dim, width)
         second, bias = linear_values(like, generator, width, width)
@@ -76,8 +76,8 @@ class PromptKD(Method):
 
     @torch.no_grad()
     def set_classes(self, classnames: Sequence[str], templates: Sequence[str]) -> None:
-        """Set the classes of the teacher too, whose features of them are stored; without a teacher they are
-        NaN until a bundle fills them.
+        """Set the classes, and those of the teacher, whose features of them are stored. Without a teacher the
+        features are NaN until a bundle fills them.
         """
         super().set_classes(classnames, templates)
         if self.teacher is not None:
@@ -124,15 +124,16 @@ class PromptKD(Method):
     ) -> dict[str, Tensor]:
         """The weighted divergence of the student's scores from the teacher's. Labels are not used."""
         del labels
-        assert frozen is not None, "the loop always gives targets of views"
+        assert frozen is not None, "the training loop always gives targets of views"
         assert self.teacher is not None, "there is no training without a teacher"
         s, text = self.settings, self.text_features()
         with outside_autocast(text.device):
-            taught = self.teacher.clip.scale * frozen.to(text) @ text.T
+            teacher_scores = self.teacher.clip.scale * frozen.to(text) @ text.T
         scores = self.scores(self.image_features(trunk), text)
-        student, teacher = (log_softmax(logits / s.temperature, dim=1) for logits in (scores, taught))
-        far = kl_div(student, teacher, reduction="sum", log_target=True) * s.temperature**2 / scores.numel()
-        return {"loss": s.kd_weight * far}
+        student, teacher = (log_softmax(logits / s.temperature, dim=1) for logits in (scores, teacher_scores))
+        divergence = kl_div(student, teacher, reduction="sum", log_target=True)
+        divergence = divergence * s.temperature**2 / scores.numel()
+        return {"loss": s.kd_weight * divergence}
 
     def fingerprint_fields(self) -> dict[str, Any]:
         fields = super().fingerprint_fields()
@@ -145,7 +146,7 @@ class PromptKD(Method):
         return super().stored_tensors() | dict(self.named_buffers())
 
     def make_room(self, tensors: Mapping[str, Tensor]) -> None:
-        """Without a teacher: take the width of its joint space, and no classes but the stored ones."""
+        """Without a teacher: take the width of the stored joint space, and no classes but the stored ones."""
         if self.teacher is not None:
             return
         features = tensors.get("class_features")

@@ -17,14 +17,14 @@ class PromptSrcSettings(MethodSettings):
         text_depth: The same for the text tower.
         image_tokens: Prompt tokens of the image tower.
         text_tokens: Prompt tokens of the text tower.
-        words: Words whose embeddings initialise the first text prompt; random if fewer than the tokens.
+        words: Words whose embeddings initialize the first text prompt; random if fewer than the tokens.
         text_weight: Weight of the distance of text features from the frozen ones.
         image_weight: Weight of the distance of image features from the frozen ones.
         logit_weight: Weight of the divergence of scores from the frozen ones.
         average_mean: Mean, in epochs, of the Gaussian weights for averaging the prompts.
         average_std: Standard deviation of these weights, in epochs.
-        teacher: Templates of the frozen text features: CLIP's 60 for ImageNet, or those of the data set.
-        share: Keep the share of 12 in towers of other depths [ours]; if not, count layers as they are.
+        teacher: Templates of the frozen text features: 60 of CLIP's for ImageNet, or those of the data set.
+        share: Scale layers of 12 to towers of other depths [ours]; if not, use their numbers as they are.
         token_std: Standard deviation of random initial values.
     """
 

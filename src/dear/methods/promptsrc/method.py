@@ -1,4 +1,4 @@
-"""PromptSRC (Khattak et al., ICCV 2023): deep prompts in both towers, regularised towards the frozen CLIP and
+"""PromptSRC (Khattak et al., ICCV 2023): deep prompts in both towers, regularized towards the frozen CLIP and
 averaged over epochs.
 """
 
@@ -20,13 +20,13 @@ from dear.methods.shared_settings import imagenet_templates
 
 
 class PromptSRC(Method):
-    """Self-regularised prompts: each of the first layers of a tower replaces the prompts by new ones;
-    features and scores are regularised towards those of the frozen CLIP, whose text features are means over
-    many templates; the final prompts are a Gaussian-weighted mean over epochs.
+    """Self-regularized prompts: in each of the first layers of a tower, new prompts replace the previous
+    ones; features and scores are regularized towards those of the frozen CLIP, whose text features are means
+    over many templates; the final prompts are a Gaussian-weighted mean over epochs.
 
     Source: arXiv 2307.06948; github.com/muzairkhattak/PromptSRC at bb95c77, trainers/promptsrc.py and
     clip/model.py. As in the code, the divergence of scores is summed and divided by their number, and the
-    frozen text feature of a class is the mean of unnormalised features.
+    frozen text feature of a class is the mean of unnormalized features.
 
     Differs from the code: nothing is cast to half precision, and only the prompts are averaged (the rest is
     constant).
@@ -97,12 +97,14 @@ class PromptSRC(Method):
         image, text = self.image_features(trunk), self.text_features()
         scores = self.scores(image, text)
         ce = cross_entropy(scores, labels)
-        far_text = l1_loss(text, teacher)
-        far_image = l1_loss(image[0], frozen)
+        text_distance = l1_loss(text, teacher)
+        image_distance = l1_loss(image[0], frozen)
         student, target = log_softmax(scores, 1), log_softmax(self.scores(frozen.unsqueeze(0), teacher), 1)
-        far_logits = kl_div(student, target, reduction="sum", log_target=True) / scores.numel()
-        loss = ce + s.text_weight * far_text + s.image_weight * far_image + s.logit_weight * far_logits
-        return {"loss": loss, "ce": ce, "text": far_text, "image": far_image, "logits": far_logits}
+        divergence = kl_div(student, target, reduction="sum", log_target=True) / scores.numel()
+        loss = (
+            ce + s.text_weight * text_distance + s.image_weight * image_distance + s.logit_weight * divergence
+        )
+        return {"loss": loss, "ce": ce, "text": text_distance, "image": image_distance, "logits": divergence}
 
     def after_epoch(self, epoch: int, epochs: int) -> None:
         """Add the epoch's prompts to the average, which replaces them after the last epoch."""

@@ -13,11 +13,11 @@ class ProVpSettings(MethodSettings):
 
     Attributes:
         tokens: Prompt tokens of each layer of the image tower; 16 and 50 are published.
-        beta: Weight of a layer's own prompts against the last layer's output of them; 1 replaces the output.
+        beta: Weight of a layer's own prompts; the previous layer's outputs have the rest. 1 replaces these.
         ref_weight: Weight of the re-formation loss; 0 is ProVP without Ref.
-        wording: "authors" words benchmarks' templates as the authors do, "dataset" keeps them as they are.
-        start_patch: Side of a patch in the bound of the random start: 14 in the code, ViT-B/16's is 16;
-            none takes the backbone's own.
+        wording: "authors" rewords the templates of benchmarks as the authors do, "dataset" keeps them.
+        start_patch: Side of a patch, from which the bound of initial values is computed: 14 in the code,
+            though ViT-B/16's is 16; none takes the backbone's own.
     """
 
     training = MappingProxyType(

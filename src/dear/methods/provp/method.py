@@ -1,5 +1,5 @@
-"""ProVP-Ref (Xu et al., IJCV 2024): prompts of every layer of the image tower, each mixed with what the layer
-before made of its own, and image features that stay recognisable among those of the frozen CLIP.
+"""ProVP-Ref (Xu et al., IJCV 2024): prompts in every layer of the image tower, mixed with the outputs of the
+previous layer, and image features that stay recognizable among those of the frozen CLIP.
 """
 
 import math
@@ -29,18 +29,19 @@ WORDING = {
 
 class ProVP(Method):
     """Progressive visual prompts: those of layer 1 stand between the class token and the patches, after the
-    first LayerNorm and without positions; those of a later layer take beta of their places and the last
-    layer's output keeps the rest. Class features are the frozen CLIP's, of hand-written templates.
+    first LayerNorm and without positions; at a later layer, beta times its own prompts plus (1 - beta) times
+    the previous layer's outputs stand there. Class features are the frozen CLIP's, with hand-written
+    templates.
 
     Source: arXiv 2304.08386; github.com/MCG-NJU/ProVP at 837b8fb, trainers/provp.py and clip/model.py. As in
     the code: the mixture is 0.99 to 0.01; the re-formation loss is a cross-entropy of raw cosines,
-    without a temperature, so that it starts near the logarithm of the batch and hardly falls; its weight is 1
-    on every data set; the bound of the random start is a Xavier bound for patches of 14 pixels.
+    without a temperature, so that it starts near the logarithm of the batch size and hardly falls; its weight
+    is 1 on every data set; initial values have a Xavier bound for patches of 14 pixels.
 
-    Differs from the code: no part is cast to half precision. Prompts are put in whatever their number: the
-    code puts in more than 4 only, and with fewer mixes those of later layers into the first patches. Layers
-    and width are the backbone's, where the code has 12 and 768. The authors test the epoch that is best on
-    the test images, on novel classes too: not followed.
+    Differs from the code: no part is cast to half precision. Any number of prompts is inserted: the code only
+    inserts more than 4, and with fewer it mixes those of later layers into the first patches. Layers and
+    width are the backbone's, where the code has 12 and 768. Not followed: the authors test the epoch that is
+    best on the test images, on novel classes too.
     """
 
     name = "provp"
@@ -54,7 +55,8 @@ class ProVP(Method):
         tower, patch = clip.image, s.start_patch or clip.image.patch_size
         bound = math.sqrt(6 / (3 * patch**2 + tower.width))
         drawn = uniform(tower.projection, generator, tower.depth, s.tokens, tower.width)
-        self.image_prompts = nn.Parameter(drawn.mul_(bound * math.sqrt(tower.width)))  # drawn within 1 / sqrt
+        # drawn within 1 / sqrt(width)
+        self.image_prompts = nn.Parameter(drawn.mul_(bound * math.sqrt(tower.width)))
 
     @torch.no_grad()
     def set_classes(self, classnames: Sequence[str], templates: Sequence[str]) -> None:
@@ -72,15 +74,15 @@ class ProVP(Method):
         labels: Int[Tensor, "batch"],
         frozen: Float[Tensor, "batch embed"] | None = None,
     ) -> dict[str, Tensor]:
-        """Cross-entropy of the scores, and the re-formation loss: that of finding each image's own frozen
-        feature among the batch's by the cosine. It depends on which images share a batch; where several
-        devices share one, each contrasts its own part [ours].
+        """Cross-entropy of the scores, and the re-formation loss: the cross-entropy of finding an image's own
+        frozen feature among those of the batch by cosines. It depends on which images share a batch; where
+        several devices share one, each contrasts its own part [ours].
         """
         frozen = self.frozen_image(trunk) if frozen is None else frozen
         image = self.image_features(trunk)
         ce = cross_entropy(self.scores(image, self.text_features()), labels)
-        itself = torch.arange(len(labels), device=labels.device)
+        own_feature = torch.arange(len(labels), device=labels.device)
         with outside_autocast(image.device):
             cosines = image[0] @ frozen.to(image.dtype).T
-        ref = cross_entropy(cosines, itself)
+        ref = cross_entropy(cosines, own_feature)
         return {"loss": ce + self.settings.ref_weight * ref, "ce": ce, "ref": ref}

@@ -13,13 +13,13 @@ class SkipSettings(TemplateSettings):
 
     Attributes:
         first: The first layer, of 12, that is trained in both towers, with all after it.
-        share: Keep the share of 12 in towers of other depths [ours]; if not, count layers as they are.
-        top: Share of the classes, those nearest to a batch, that always stay in its loss; 1 skips none.
-        most: Most classes that always stay.
-        decay: How slowly the probability to stay falls with the rank of the other classes.
+        share: Scale layers of 12 to towers of other depths [ours]; if not, use their numbers as they are.
+        top: Share of the classes, nearest to a batch first, that always stay in its loss; 1 skips none.
+        most: Largest number of classes that always stay.
+        decay: How slowly the other classes' probability to stay falls with their rank.
         image_rate: Learning rate of the image tower as a multiple of the text tower's.
-        templates: "per-dataset" uses the authors' template for each data set, and that of the data set where
-            they have none; "dataset" uses that of the data set for all; the name of a data set uses the
+        templates: "per-dataset" uses the authors' template for each data set, and where they have none the
+            data set's own; "dataset" always uses the data set's own; the name of a data set uses the
             authors' for it.
     """
 

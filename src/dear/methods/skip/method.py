@@ -19,30 +19,30 @@ from dear.methods.base import ImageFeatures, Method
 from dear.methods.skip import SkipSettings
 
 STEEP = 5.0
-"""The last rank's place on the exponential by which classes stay."""
+"""Where the last rank lies on the exponential that gives the probability to stay."""
 
 
 class SkipTuning(Method):
     """CLIP's layers from ``first`` on, the final LayerNorms and the projections of both towers, trained as
-    they are: no tokens, no layers beside them. The towers' early layers are the trunk (layer skip), and a
-    batch's loss is among few of the classes (class skip, `remaining_classes`). Other classes are scored by
-    the trained towers.
+    they are, without added tokens or layers. The towers' early layers are the trunk (layer skip), and a
+    batch's loss is computed among few of the classes (class skip, `remaining_classes`). Other classes are
+    scored by the trained towers.
 
     The layers are copies in the method, ``image`` and ``text``: the backbone, which other methods share,
-    stays as it is. At ViT-B/16 they are 62.1 million parameters, which a bundle, and with SGD's momentum a
-    checkpoint twice, holds.
+    stays as it is. For ViT-B/16 they have 62.1 million parameters. A bundle holds them once, a checkpoint
+    twice because of SGD's momentum.
 
     Source: arXiv 2412.11509; github.com/Koorye/SkipTuning at 8c4636e, trainers/skip_tuning.py,
     trainers/feature_loader.py and trainers/baselines/ft_clip.py; the settings of class skip are in train.py.
 
-    Differs from the code: weights are in float32. There they are in float16, as here with ``--train.precision
-    16-true``, and many of their steps, near 1e-5, round to nothing: float32 trains more at the same rate. A
-    class of the batch
-    always stays in the loss, and so does the first rank that can be dropped; there, labels of classes that
-    are dropped become the first class (batches of more classes than stay), and with 2 or 3 classes the
-    probability is 0/0, which drops it: with 2 the loss is then always zero. The batches' places are drawn
-    anew from our generator. In the warm-up the image tower keeps its multiple of the text tower's rate, there
-    both have the same. Towers of other depths [ours].
+    Differs from the code: weights are in float32. In the code they are in float16, as here with
+    ``--train.precision 16-true``, and many of its steps, near 1e-5, round to nothing: float32 trains more at
+    the same rate. A class of the batch always stays in the loss, and so does the first rank that could be
+    dropped. In the code, the labels of dropped classes become the first class (if a batch has more classes
+    than stay), and with 2 or 3 classes the probability of that rank is 0/0, which drops it: with 2 the loss
+    is then always zero. The order of batches is drawn from our generator. In the warm-up the image tower
+    keeps its multiple of the text tower's rate; in the code both have the same. Towers of other depths
+    [ours].
     """
 
     name = "skip"
@@ -62,8 +62,8 @@ class SkipTuning(Method):
 
     @torch.no_grad()
     def set_classes(self, classnames: Sequence[str], templates: Sequence[str]) -> None:
-        """Set the classes, in the authors' template where the settings take that. The ranks that stay in
-        the loss are drawn for their number, the same each time.
+        """Set the classes, with the authors' template if the settings ask for it. Which ranks stay in the
+        loss is drawn, with the same result each time for the same number of classes.
         """
         super().set_classes(classnames, self.settings.templates_for(templates)[0])
         draw = torch.Generator().manual_seed(int(self.mask_seed))
@@ -96,7 +96,7 @@ class SkipTuning(Method):
         frozen: Float[Tensor, "batch embed"] | None = None,
     ) -> dict[str, Tensor]:
         """Cross-entropy among the classes that stay in the batch's loss. Where several devices share a batch,
-        each selects them for its part [ours].
+        each selects classes for its own part [ours].
         """
         del frozen
         image = self.image_features(trunk)
@@ -108,12 +108,12 @@ class SkipTuning(Method):
     def remaining_classes(
         self, image: Float[Tensor, "batch embed"], labels: Int[Tensor, "batch"]
     ) -> Int[Tensor, "remaining"]:
-        """The classes that stay in the loss, in order: those of the batch, and of all classes by their
-        greatest cosine of frozen text features to an image of the batch the ranks in ``kept_ranks``.
+        """The classes that stay in the loss, in order: those of the batch, and those at the ranks in
+        ``kept_ranks``, ranked by the greatest cosine of the frozen text feature with an image of the batch.
         """
-        with outside_autocast(image.device):  # bfloat16 would round many to equal ranks
-            near = image.to(self.frozen_text) @ self.frozen_text.T
-        greatest = near.amax(dim=0)
+        with outside_autocast(image.device):  # bfloat16 would round many cosines to equal ones
+            cosines = image.to(self.frozen_text) @ self.frozen_text.T
+        greatest = cosines.amax(dim=0)
         greatest[labels] = torch.inf
         ranked = greatest.argsort(descending=True)
         stays = torch.zeros_like(self.kept_ranks)
@@ -124,8 +124,8 @@ class SkipTuning(Method):
     def batches(
         self, labels: Int[Tensor, "item"], size: int, draw: torch.Generator
     ) -> list[Int[Tensor, "item"]]:
-        """Batches of one class each, if every class has as many images: classes in a random order, a
-        remainder smaller than a batch left out. Else random ones (the authors: with 1 and 2 shots).
+        """If every class has enough images, batches of one class each, in random order; the remainder of a
+        class is left out. Else random batches (as the authors have with 1 and 2 shots).
         """
         counts = labels.unique(return_counts=True)[1]
         if int(counts.min()) < size:
@@ -151,12 +151,12 @@ class SkipTuning(Method):
 
 
 def stay_chances(classes: int, settings: SkipSettings) -> Float[Tensor, "class"]:
-    """The probability of each rank of the classes to stay: 1 for the first ones, after them an exponential
-    from 1 to 0.
+    """The probability to stay for each rank of the classes: 1 for the first ones, then an exponential from 1
+    to 0.
     """
     first = classes if settings.top == 1 else min(math.ceil(settings.top * classes), settings.most)
     chances = torch.ones(classes)
-    if first < classes - 1:  # else the only further rank is the first of the curve, and stays
+    if first < classes - 1:  # else the only other rank is the first of the curve, which stays
         x = torch.linspace(0, STEEP, classes - first, dtype=torch.float64)
         fall, remainder, total = (-values / settings.decay for values in (x, STEEP - x, x[-1]))
         # (exp(-x) - exp(-5)) / (1 - exp(-5)), not 0 / 0 for a large decay

@@ -23,26 +23,26 @@ class TacSettings(MethodSettings):
     """Settings of TAC; the defaults are the published ones, except that no descriptions come with it.
 
     Attributes:
-        descriptions: A file (JSON) with descriptions of classes, a list of sentences by each one's name, or a
-            folder with one for each data set, DATASET.json; of each class that is trained on. "templates"
+        descriptions: A file (JSON) with a list of sentences by the name of each class, or a folder with such
+            a file for each data set, DATASET.json; it must have all classes that are trained on. "templates"
             fills 60 of CLIP's templates for ImageNet instead, as the authors do for EuroSAT and DTD only.
-        descriptions_sha256: The SHA-256 of the file, which a record has; if given, the file must have it.
-        clusters: Clusters of the training classes; with fewer classes, as many as there are. Prompts
-            must have room for all that are asked for.
+        descriptions_sha256: The SHA-256 of the file, which records hold; if set, the file must have it.
+        clusters: Number of clusters of the training classes; with fewer classes, as many as there are.
+            Prompts must have room for the number set.
         centres: The cluster centres with which other classes are scored: those of the "training" classes, or
             those of these classes' "own" descriptions.
         image_depth: Number of layers of the image tower with their own prompts, of 12: the first ones.
         text_depth: The same for the text tower.
         image_tokens: Prompt tokens of the image tower.
         text_tokens: Prompt tokens of the text tower.
-        words: Words before the class name, whose embeddings, and what comes after them, initialise the first
-            text prompt; random if empty.
+        words: Words before the class name. Their embeddings, and those of what follows them, initialize the
+            first text prompt; random if empty.
         views: Random views of each image in a step.
         dropout: Share of the values of an image's feature that are dropped in training.
         teacher_dropout: Drop values of the frozen image feature too, as the authors' code does.
         text_weight: Weight of the distance of text features from those of the descriptions.
         image_weight: Weight of the distance of image features from the frozen ones.
-        share: Keep the share of 12 in towers of other depths [ours]; if not, count layers as they are.
+        share: Scale layers of 12 to towers of other depths [ours]; if not, use their numbers as they are.
         token_std: Standard deviation of random initial values.
     """
 
@@ -77,8 +77,8 @@ class TacSettings(MethodSettings):
     token_std: float = 0.02
 
     def for_data(self, dataset: str) -> Self:
-        """With the data set's file in place of a folder, and the file's hash. Raises ReadingError for one
-        that cannot be read, SettingsError for a hash other than the expected one.
+        """The settings with the data set's file in place of a folder, and the file's hash. Raises
+        ReadingError for a file that cannot be read, SettingsError for a hash other than the expected one.
         """
         if self.descriptions == TEMPLATES:
             return self
@@ -91,20 +91,20 @@ class TacSettings(MethodSettings):
     def without_files(self) -> Self:
         if self.centres == "own" and self.descriptions != TEMPLATES:
             raise SettingsError(
-                "tac.centres own needs descriptions of each class that is asked for later, which a bundle "
+                "tac.centres own needs descriptions of all classes that are asked for later, which a bundle "
                 f"does not hold: fit with --tac.descriptions {TEMPLATES}, or with --tac.centres training."
             )
         return super().without_files()
 
     def check_classes(self, trained_on: Sequence[str], tested_on: Sequence[str]) -> None:
-        """Raises SettingsError for a class without descriptions."""
+        """Raise SettingsError for a class without descriptions."""
         self.described([*trained_on, *(tested_on if self.centres == "own" else ())])
 
     def described(self, classnames: Sequence[str]) -> list[list[str]]:
-        """The sentences that describe each class. Underscores in names may stand as spaces in the file.
+        """The sentences that describe each class. Underscores in names may be spaces in the file.
 
-        Raises SettingsError for a class without any, ReadingError for a file that cannot be read or has
-        something else.
+        Raises SettingsError for a class without sentences, ReadingError for a file that cannot be read or has
+        another content.
         """
         spaced = [name.replace("_", " ") for name in classnames]
         if self.descriptions == TEMPLATES:
@@ -126,7 +126,7 @@ class TacSettings(MethodSettings):
         return descriptions
 
     def _read(self, path: Path) -> tuple[bytes, str]:
-        """A file and its hash. Raises SettingsError if the settings expect another hash."""
+        """A file's content and hash. Raises SettingsError if the settings expect another hash."""
         try:
             content = read_bytes(path)
         except ReadingError as error:

@@ -23,7 +23,7 @@ SENTENCES = 256
 """Descriptions that are encoded at a time."""
 
 ROUNDS = 1000
-"""Rounds after which k-means ends in any case; tens of classes take a few."""
+"""Most rounds of k-means; tens of classes take a few."""
 
 
 class TAC(Method):
@@ -34,8 +34,9 @@ class TAC(Method):
         text     [start ; map_t(M) ; prompts ; "a photo of a NAME." ; end]
         image    [class ; patches ; map_v(M) ; prompts]
 
-    In the image tower patches do not attend to cluster tokens; all others do. In training some values of an
-    image's feature are dropped before it is normalised, and the loss, of ``views`` views of each image, is
+    In the image tower patches do not attend to cluster tokens; all other tokens do. In training some values
+    of an image's feature are dropped before it is normalized, and the loss, of ``views`` views of each image,
+    is
 
         CE(scores, y) + text_weight mean|w_c - d_c| + image_weight mean|z - z0|
 
@@ -44,18 +45,18 @@ class TAC(Method):
     other classes are scored with the centres of the training classes, unless ``centres`` is "own".
 
     Source: CVPR 2025, pages 14745-14755 (not on arXiv); github.com/FushengHao/TAC at 914c306, trainers/tac.py
-    and clip/model.py. As in the code: of the frozen image feature values are dropped too, because the frozen
+    and clip/model.py. As in the code: values of the frozen image feature are dropped too, because the frozen
     copy is in training mode (``teacher_dropout``); the first text prompt starts as the embeddings of "a photo
     of a" and of the end token and the padding after it; the target of a class is the mean of features that
-    are not normalised; novel classes are scored with the centres that were saved, though the code first makes
+    are not normalized; novel classes are scored with the centres that were saved, though the code first makes
     centres of their own.
 
     Differs from the code: nothing is cast to half precision, and only the trained parameters are averaged.
-    The start of k-means is drawn from the run's generator, an empty cluster keeps its centre (there it is
-    NaN), and fewer classes than clusters make as many clusters (there it fails). The map of the text tower
-    has its width, where the code needs that of the features. Descriptions are not included. Where several
-    processes share a batch, each drops values of its part by the same draws, so that the results are not
-    those of one process [ours].
+    The start of k-means is drawn from the run's generator, an empty cluster keeps its centre (NaN in the
+    code), and fewer classes than clusters make as many clusters as classes (the code fails). The map to the
+    text tower has the tower's width, where the code needs that to be the features'. Descriptions are not
+    included. Where several processes share a batch, each drops values of its part by the same draws, so that
+    the results are not those of one process [ours].
     """
 
     name = "tac"
@@ -72,7 +73,7 @@ class TAC(Method):
         self.image_from = self.text_from = 1
         self.views_per_image = s.views
         self._teacher: Tensor | None = None
-        self._step: int | None = None  # seed of the draws of the current step
+        self._step_seed: int | None = None
         like, embed = clip.image.projection, clip.image.embed_dim
         towers = ((clip.image, s.image_depth, s.image_tokens), (clip.text, s.text_depth, s.text_tokens))
         prompts = [
@@ -93,7 +94,7 @@ class TAC(Method):
         self._set_centres(like.new_zeros(0, embed))
 
     def _first_prompt(self) -> Float[Tensor, "token width"]:
-        """The embeddings of the words; the end token's and the padding's, if there are fewer words."""
+        """The embeddings of the words, and of the end token and the padding if there are fewer words."""
         tokens, ids = (
             self.settings.text_tokens,
             self.clip.tokenize([self.settings.words])[0, self.clip.first_word :],
@@ -104,14 +105,14 @@ class TAC(Method):
 
     @torch.no_grad()
     def set_classes(self, classnames: Sequence[str], templates: Sequence[str]) -> None:
-        """Set the classes; with ``centres`` "own" this makes the clusters anew once there are any. Raises
-        SettingsError also for prompts that do not fit, and with "own" for classes without descriptions.
+        """Set the classes; with ``centres`` "own", clusters that exist are made again for these classes. Also
+        raises SettingsError for prompts that do not fit, and with "own" for classes without descriptions.
         """
         super().set_classes(classnames, templates)
         self._teacher = None
         self._check_room()
-        anew = self.settings.centres == "own" and len(self.centres)
-        self._set_centres(self._clustered() if anew else self.centres)
+        clusters_again = self.settings.centres == "own" and len(self.centres)
+        self._set_centres(self._cluster() if clusters_again else self.centres)
 
     def _check_room(self) -> None:
         """Raise SettingsError unless the prompts have room for all clusters, learned tokens and words."""
@@ -147,20 +148,20 @@ class TAC(Method):
 
     @torch.no_grad()
     def before_training(self, images: TrainingImages) -> None:
-        """Make the clusters of the training classes. Raises SettingsError for one without descriptions."""
+        """Cluster the training classes. Raises SettingsError for a class without descriptions."""
         del images
-        self._set_centres(self._clustered())
+        self._set_centres(self._cluster())
 
-    def _clustered(self) -> Float[Tensor, "cluster embed"]:
-        """Unit centres of the clusters of the current classes."""
+    def _cluster(self) -> Float[Tensor, "cluster embed"]:
+        """Cluster the current classes; returns the unit centres."""
         teacher, draw = self.teacher(), torch.Generator().manual_seed(int(self.start))
         centres = kmeans(teacher.cpu().double(), min(self.settings.clusters, len(teacher)), draw)
         return normalize(centres, dim=-1).to(teacher)
 
     @torch.no_grad()
     def teacher(self) -> Float[Tensor, "class embed"]:
-        """Unit targets of the text features: the mean feature of each class's descriptions; computed on first
-        use. Raises SettingsError for a class without any.
+        """Unit targets of the text features, computed on first use: the mean feature of each class's
+        descriptions. Raises SettingsError for a class without any.
         """
         if self._teacher is None:
             described = self.settings.described(self.classnames)
@@ -199,26 +200,27 @@ class TAC(Method):
         labels: Int[Tensor, "batch"],
         frozen: Float[Tensor, "batch embed"] | None = None,
     ) -> dict[str, Tensor]:
-        """Cross-entropy plus distances of features from their targets, with values dropped if this is within
-        a step. Without ``frozen`` the target of an image is the frozen feature of the view.
+        """Cross-entropy plus distances of features from their targets; during a step, with values dropped.
+        Without ``frozen``, the target of an image is the frozen feature of the view.
         """
         s, teacher = self.settings, self.teacher()
         frozen = self.frozen_image(trunk) if frozen is None else frozen
         image, text = self.image_features(trunk)[0], self.text_features()
-        if self._step is not None:
-            image, frozen = self._dropped(image, frozen, self._step)
+        if self._step_seed is not None:
+            image, frozen = self._drop_values(image, frozen, self._step_seed)
         ce = cross_entropy(self.scores(image.unsqueeze(0), text), labels)
-        far_text, far_image = l1_loss(text, teacher), l1_loss(image, frozen)
-        loss = ce + s.text_weight * far_text + s.image_weight * far_image
-        return {"loss": loss, "ce": ce, "text": far_text, "image": far_image}
+        text_distance, image_distance = l1_loss(text, teacher), l1_loss(image, frozen)
+        loss = ce + s.text_weight * text_distance + s.image_weight * image_distance
+        return {"loss": loss, "ce": ce, "text": text_distance, "image": image_distance}
 
-    def _dropped(
-        self, image: Float[Tensor, "batch embed"], frozen: Float[Tensor, "batch embed"], first: int
+    def _drop_values(
+        self, image: Float[Tensor, "batch embed"], frozen: Float[Tensor, "batch embed"], seed: int
     ) -> tuple[Float[Tensor, "batch embed"], Float[Tensor, "batch embed"]]:
-        """Both with some values at zero, of unit norm; those of a whole image are the same for its views. The
-        usual factor of dropout on the other values has no part in a unit feature.
+        """Both features with some values set to zero, of unit norm; in the frozen feature the same values for
+        all views of an image. The factor that dropout usually has on other values does not matter at unit
+        norm.
         """
-        s, draw = self.settings, torch.Generator().manual_seed(first)
+        s, draw = self.settings, torch.Generator().manual_seed(seed)
         mask = torch.rand(image.shape, generator=draw) >= s.dropout
         image = normalize(image * mask.to(image), dim=-1)
         if s.teacher_dropout:
@@ -227,13 +229,13 @@ class TAC(Method):
         return image, frozen
 
     def before_step(self, draw: torch.Generator) -> None:
-        """Take what the step's dropout is drawn from."""
-        self._step = int(torch.randint(2**62, (), generator=draw)) if self.settings.dropout else None
+        """Draw the seed of the step's dropout."""
+        self._step_seed = int(torch.randint(2**62, (), generator=draw)) if self.settings.dropout else None
 
     def after_step(self, progress: float) -> None:
         """End the step's dropout."""
         del progress
-        self._step = None
+        self._step_seed = None
 
     def after_epoch(self, epoch: int, epochs: int) -> None:
         """Add the epoch's parameters to their mean, which replaces them after the last epoch."""
@@ -245,7 +247,7 @@ class TAC(Method):
         return super().stored_tensors() | {"centres": self.centres, "start": self.start}
 
     def make_room(self, tensors: Mapping[str, Tensor]) -> None:
-        """As many cluster centres as there are."""
+        """Take the number of stored cluster centres."""
         clusters = min(len(tensors["centres"]), self.settings.clusters) if "centres" in tensors else 0
         self._set_centres(self.centres.new_zeros(clusters, self.centres.shape[1]))
 
@@ -260,8 +262,8 @@ def _joined(
 def kmeans(
     points: Float[Tensor, "point embed"], clusters: int, draw: torch.Generator, tolerance: float = 1e-4
 ) -> Float[Tensor, "cluster embed"]:
-    """Centres of clusters of unit vectors, not normalised: each is the mean of the points to which it has the
-    highest cosine. They start at ``clusters`` distinct points, and it ends when the square of their summed
+    """Centres of clusters of unit vectors, not normalized: each is the mean of the points to which it has the
+    highest cosine. They start at ``clusters`` distinct points; rounds end when the square of their summed
     shift is below the tolerance. A cluster that loses all its points keeps its centre [ours].
 
     Source: kmeans-pytorch 0.3, with the distance "cosine"; there an empty cluster has a centre of NaN.

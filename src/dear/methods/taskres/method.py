@@ -14,14 +14,13 @@ from dear.methods.taskres import TaskResSettings
 
 class TaskRes(Method):
     """Task residual tuning: t + alpha * x for each class, with x learned from zero and t the text feature as
-    the tower gives it. Both towers are untouched. A residual belongs to its class: no other can be scored.
+    the tower gives it. Both towers are unchanged. A residual belongs to its class, so no other can be scored.
 
     Source: arXiv 2211.10277; github.com/geekyutao/TaskRes at 5195359, trainers/taskres.py. As in the code:
-    t is not normalised, nor are the features of several templates before their mean.
+    t is not normalized, nor are the features of several templates before their mean.
 
-    Differs from the code: there is the regular base only; its "enhanced" one needs weights that its authors
-    trained beforehand. Class names are written with spaces, theirs with the underscores that their data sets
-    have.
+    Differs from the code: only the regular base is here; the "enhanced" one needs weights that the authors
+    trained beforehand. Class names have spaces, where the code keeps the underscores of its data sets.
     """
 
     name = "taskres"
@@ -38,7 +37,7 @@ class TaskRes(Method):
 
     @torch.no_grad()
     def set_classes(self, classnames: Sequence[str], templates: Sequence[str]) -> None:
-        """Choose the classes, which get a residual each. Raises SettingsError for others afterwards."""
+        """Set the classes; each gets a residual. Raises SettingsError for other classes afterwards."""
         first = not self.classnames
         super().set_classes(classnames, templates)
         features = [self.clip.text.features(prompts, self.text_from) for prompts in self.prompts]

@@ -12,15 +12,15 @@ class TcpSettings(TemplateSettings):
     """Settings of TCP; the defaults are the published ones.
 
     Attributes:
-        tokens: Context tokens, and class-aware tokens that take their places.
+        tokens: Number of context tokens, and of the class-aware tokens that replace them.
         layer: The layer of the text tower, of 12, at whose input the class-aware tokens enter.
-        reduction: Width of the text feature over the hidden width of the network that makes them.
+        reduction: Width of the text feature, divided by the hidden width of the network that makes these.
         text_weight: Weight of the distance of text features from the frozen ones.
-        templates: "per-dataset" uses the authors' two templates for each data set, and that of the data set
-            where they have none; "dataset" uses that of the data set for all; the name of a data set uses the
+        templates: "per-dataset" uses the authors' two templates for each data set, and where they have none
+            the data set's own; "dataset" always uses the data set's own; the name of a data set uses the
             authors' for it.
-        share: Keep the share of 12 in towers of other depths [ours]; if not, count layers as they are.
-        token_std: Standard deviation of the context's random start.
+        share: Scale layers of 12 to towers of other depths [ours]; if not, use their numbers as they are.
+        token_std: Standard deviation of the context's initial values.
     """
 
     training = MappingProxyType({"optimizer": "adam", "lr": 0.002, "epochs": 50, "batch": 32})

@@ -26,18 +26,18 @@ class QuickGelu(nn.Module):
 
 class TCP(Method):
     """Textual-based class-aware prompts: a learned context, the same for all classes, stands before the class
-    name; at the input of a later layer of the text tower its places are taken by tokens that a small network
-    makes from the class's frozen text feature. The image tower is untouched.
+    name; at the input of a later layer of the text tower it is replaced by tokens that a small network makes
+    from the class's frozen text feature. The image tower is unchanged.
 
     Source: arXiv 2311.18231; github.com/htyao89/Textual-based_Class-aware_prompt_tuning at bd97bec,
     trainers/tcp.py and trainers/clip_text/model.py. As in the code: the weight of the distance from the
     frozen features (8) and the layer (the ninth) are constants; two templates are set for each data set, one
-    for the frozen feature and one for the prompt; the context replaces the first words of the latter, and
-    what it leaves of them stays ("person doing" on UCF101); class-aware tokens get no position embedding.
+    for the frozen feature and one for the prompt; the context replaces the first words of the latter, and the
+    other words stay ("person doing" on UCF101); class-aware tokens get no position embedding.
 
-    Differs from the code: it trains in half precision, for which it raises Adam's epsilon to 1e-3, and no
-    part of ours is cast, so epsilon is torch's. A mixing weight of the two kinds of tokens is read there but
-    never used, and is not here. Towers of other widths are taken, and other numbers of tokens [ours].
+    Differs from the code: the code trains in half precision, and raises Adam's epsilon to 1e-3 for it; here
+    no part is cast, and epsilon is torch's. The code reads, but never uses, a mixing weight of the two kinds
+    of tokens, which is not here. Towers of any width and any number of tokens are taken [ours].
     """
 
     name = "tcp"
@@ -47,7 +47,7 @@ class TCP(Method):
     def __init__(self, clip: Clip, generator: torch.Generator, settings: TcpSettings | None = None) -> None:
         super().__init__(clip, s := settings or TcpSettings())
         self.text_from = 1
-        self.layer = _entry(clip.text.depth, s)
+        self.layer = _entry_layer(clip.text.depth, s)
         like, embed, width = clip.text.projection, clip.text.embed_dim, clip.text.width
         self.context = nn.Parameter(normal(like, generator, s.tokens, width, std=s.token_std))
         hidden = max(1, embed // s.reduction)
@@ -55,7 +55,7 @@ class TCP(Method):
 
     @torch.no_grad()
     def set_classes(self, classnames: Sequence[str], templates: Sequence[str]) -> None:
-        """Set the classes; ``frozen_text`` is of the authors' templates where the settings take those."""
+        """Set the classes; ``frozen_text`` is made with the authors' template if the settings ask for it."""
         frozen, prompt = self.settings.templates_for(templates)
         tokens = self.settings.tokens
         ids = context_ids(self.clip, classnames, "", tokens, after_context(prompt, tokens))
@@ -96,13 +96,13 @@ class TCP(Method):
         del frozen  # the image features are frozen themselves
         text = self.text_features()
         ce = cross_entropy(self.scores(self.image_features(trunk), text), labels)
-        far_text = cosine_distance(text, self.frozen_text)
-        return {"loss": ce + self.settings.text_weight * far_text, "ce": ce, "text": far_text}
+        distance = cosine_distance(text, self.frozen_text)
+        return {"loss": ce + self.settings.text_weight * distance, "ce": ce, "text": distance}
 
 
 def after_context(template: str, tokens: int) -> str:
-    """What follows the context in prompts of a template: it replaces the first words, placeholders among
-    them, up to the class name.
+    """What follows the context in the prompts of a template. The context replaces the first words before the
+    class name, and all placeholders.
 
     >>> after_context("a photo of a person doing {}.", 4), after_context("X X X X {} texture.", 4)
     ('person doing {}.', '{} texture.')
@@ -112,7 +112,7 @@ def after_context(template: str, tokens: int) -> str:
     return " ".join([*remaining, f"{name}{after}"])
 
 
-def _entry(depth: int, settings: TcpSettings) -> int:
+def _entry_layer(depth: int, settings: TcpSettings) -> int:
     """The layer that class-aware tokens enter. Raises SettingsError if the tower has no such layer."""
     if not settings.share and settings.layer > depth:
         raise SettingsError(f"layer is {settings.layer}: the text tower has {depth} layers only.")

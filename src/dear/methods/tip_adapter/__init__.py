@@ -8,12 +8,12 @@ from dear.methods.declaration import AT_LEAST_0, COUNT, SCALE, Declaration, Meth
 
 @dataclass(frozen=True)
 class TipAdapterSettings(MethodSettings):
-    """Settings of Tip-Adapter; the defaults are what its code starts from on ImageNet. Its authors go on to
-    search alpha and beta for each data set, and on ImageNet among test images: this is not done here.
+    """Settings of Tip-Adapter; the defaults are those that its code starts from on ImageNet. Its authors then
+    search alpha and beta for each data set, on ImageNet by the test images; this is not done here.
 
     Attributes:
-        tuned: Train the keys of the cache (Tip-Adapter-F); if not, the cache is all there is.
-        alpha: Weight of the cache's scores beside those of the text features.
+        tuned: Train the keys of the cache (Tip-Adapter-F); if not, nothing is trained.
+        alpha: Weight of the cache's scores, which are added to those of the text features.
         beta: How sharply a training image's weight falls with its distance.
         views: Random views of each training image, whose mean feature is its key.
         scale: Factor on cosines with text features; the backbone's if None.

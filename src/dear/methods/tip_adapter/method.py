@@ -15,9 +15,9 @@ from dear.methods.base import ImageFeatures, Method, TrainingImages
 from dear.methods.tip_adapter import TipAdapterSettings
 
 EPS = 1e-4
-"""Of AdamW, in the code: gradients of the keys are small."""
+"""AdamW's epsilon, as in the code: gradients of the keys are small."""
 AT_ONCE = 2**24
-"""Entries of the table of keys and classes that are made together."""
+"""Entries of the table of keys and classes that are made at a time."""
 
 
 class TipAdapter(Method):
@@ -25,16 +25,16 @@ class TipAdapter(Method):
 
         scale * f w_c + alpha * sum over the keys k of class c of exp(-beta (1 - f k))
 
-    Nothing is trained, or with ``tuned`` the keys are (Tip-Adapter-F), from where the cache has them.
-    Both towers are untouched. Before training the cache is empty, and scores are those of zero-shot CLIP.
+    Nothing is trained, or with ``tuned`` the keys are (Tip-Adapter-F), starting from those of the cache.
+    Both towers are unchanged. Before training the cache is empty, and scores are those of zero-shot CLIP.
 
     Source: arXiv 2111.03930; github.com/gaopengcuhk/Tip-Adapter at d0e2d6f, main.py and utils.py. As in the
-    code: a key is the mean of an image's features in 10 random views, normalised after the mean only, and
+    code: a key is the mean of an image's features in 10 random views, normalized after the mean only, and
     cosines are multiplied by 100, whatever the backbone's temperature.
 
-    Differs from the code: alpha and beta are as they are set. The code searches both, among validation images
-    or, on ImageNet, among test images; and it keeps the tuned keys of the epoch that is best on test images.
-    The rate follows its cosine epoch by epoch, there step by step.
+    Differs from the code: alpha and beta are settings. The code searches both, on validation images or, for
+    ImageNet, on test images; and it keeps the tuned keys of the epoch that is best on test images. The
+    learning rate follows its cosine by epochs, in the code by steps.
     """
 
     name = "tip-adapter"
@@ -59,8 +59,8 @@ class TipAdapter(Method):
 
     @torch.no_grad()
     def before_training(self, images: TrainingImages) -> None:
-        """Fill the cache, in place of what is there."""
-        views = [self.clip.image.finish(images.random(at)[:, 0]) for at in range(self.settings.views)]
+        """Fill the cache, which replaces its content."""
+        views = [self.clip.image.finish(images.random(view)[:, 0]) for view in range(self.settings.views)]
         self._fill(normalize(torch.stack(views).mean(dim=0), dim=-1), images.labels.clone())
 
     def logits(
@@ -69,10 +69,10 @@ class TipAdapter(Method):
         """Zero-shot scores and those of the cache."""
         del decoupled
         s, features = self.settings, image[0]
-        near = torch.exp(-s.beta * (1 - features @ self.keys.T))
+        similarities = torch.exp(-s.beta * (1 - features @ self.keys.T))
         at_once = max(1, AT_ONCE // max(1, len(self.labels)))
         classes = torch.arange(len(text), device=text.device).split(at_once)
-        votes = [near @ (self.labels[:, None] == part).to(near.dtype) for part in classes]
+        votes = [similarities @ (self.labels[:, None] == part).to(similarities.dtype) for part in classes]
         return self.scale * features @ text.T + s.alpha * torch.cat(votes, dim=1)
 
     def parameter_groups(self) -> list[dict[str, Any]]:
@@ -83,9 +83,10 @@ class TipAdapter(Method):
         return {"keys": self.keys, "labels": self.labels}
 
     def make_room(self, tensors: Mapping[str, Tensor]) -> None:
-        """A cache of as many images as there are labels. Raises SettingsError for labels of no class."""
+        """Take the size of the stored cache. Raises SettingsError for a label that is not a class's."""
         labels = tensors.get("labels", self.labels)
         if labels.numel() and not 0 <= int(labels.min()) <= int(labels.max()) < len(self.classnames):
-            raise SettingsError(f"its tensor labels holds other numbers than 0 to {len(self.classnames) - 1}")
+            last = len(self.classnames) - 1
+            raise SettingsError(f"its tensor 'labels' holds numbers other than 0 to {last}")
         items = tensors["labels"].numel() if "labels" in tensors else 0
         self._fill(self.keys.new_zeros(items, self.keys.shape[1]), self.labels.new_zeros(items))
