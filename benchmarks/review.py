@@ -95,8 +95,8 @@ def compute_features(model: str, name: str) -> dict[str, Any]:
 
 def measure_labels(data: dict[str, Any], shots: int, seed: int, rows: Rows) -> None:
     """Average precision of flipped labels, and what is named of them."""
-    from cleanlab.filter import find_label_issues
-    from cleanlab.rank import get_label_quality_scores
+    from cleanlab.filter import find_label_issues  # type: ignore[import-not-found]
+    from cleanlab.rank import get_label_quality_scores  # type: ignore[import-not-found]
 
     frozen, groups, labels = data["train"]
     picked = pick_shots(labels, shots, seed)
