@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -130,8 +131,9 @@ def test_no_path_of_this_machine_is_published(
 
         def create_repo(self, *_: Any, **__: Any) -> None: ...
 
-        def upload_folder(self, *, folder_path: str, **_: Any) -> str:
-            published.update({file.name: file.read_text() for file in Path(folder_path).glob("*.[jm]*")})
+        def create_commit(self, _: str, operations: Sequence[Any], **__: Any) -> str:
+            files = {one.path_in_repo: one.path_or_fileobj for one in operations}
+            published.update({name: files[name].decode() for name in files if name in (CARD, CONFIG)})
             return "address"
 
     monkeypatch.setattr(hub, "require_answer", lambda: None)
