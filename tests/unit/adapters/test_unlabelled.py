@@ -66,6 +66,10 @@ def test_who_does_not_take_them(roles: Path, others: Path) -> None:
     )
     bundle = fit(few, roles=roles, method="dear+", unlabelled=others)
     assert bundle.training["unlabelled"] == {"images": OTHERS}  # a class by name alone
+    alone = fit(
+        (sorted(others.rglob("[0-5].png")), ["a"] * 6), roles=roles, method="dear+", unlabelled=others
+    )
+    assert alone.training["unlabelled"] == {"images": 1}  # of a single class
     assert "two labelled images of each class" in describe_choice("dear+", bundle.training)[-1]
 
 

@@ -4,6 +4,7 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -163,7 +164,7 @@ def test_images_are_left_out_before_others_are_shared_out() -> None:
                     assert float(found[setting][item, label, attribute]) == pytest.approx(float(expected))
 
 
-def build_clusters(apart: float, labelled: Sequence[int] = (0, 1, 2, 0, 1, 2, 0, 1, 2)) -> tuple[object, ...]:
+def build_clusters(apart: float, labelled: Sequence[int] = (0, 1, 2, 0, 1, 2, 0, 1, 2)) -> tuple[Any, ...]:
     """A fit of labelled unit features, with many others around the same centres, and the arguments of the
     fit with these.
     """

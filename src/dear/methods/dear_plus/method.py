@@ -237,7 +237,8 @@ class DearPlus(Method):
         """Let the test view of ``others`` take part in means, covariances and strengths. Nothing without two
         labelled images of each class, one of which can be left out.
         """
-        if int(torch.bincount(images.labels, minlength=len(self.classnames)).min()) < LEAST_IMAGES:
+        fewest = int(torch.bincount(images.labels, minlength=len(self.classnames)).min())
+        if fewest < LEAST_IMAGES or not self.fitted.with_evidence.all():  # a single class has none
             return {}
         examples, groups = self._examples(images)
         of_others = self._read(others.centre(), others)
