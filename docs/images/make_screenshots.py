@@ -1,10 +1,10 @@
-"""Make page.png and report.png: what `dear serve` and `dear demo` show (tiny CLIP).
+"""Make page.png and report.png: what `dear serve` (lite) and `dear demo` (tiny CLIP) show.
 
     make screenshots PHOTOS=FOLDER
 
 The folder has a folder of photographs for each class. The page is of a classifier fitted to them, and offers
 the first photograph of each class, which the fit does not see. README's are of Caltech-101 (CC BY 4.0). Needs
-chromium, nothing from the network, and some minutes.
+chromium and the extra lite, nothing from the network, and some minutes.
 """
 
 import shutil
@@ -27,7 +27,7 @@ HERE = Path(__file__).resolve().parent
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 TASKS = "street-signs,postcard-scenes,turned-tools"
 SIZE = {"width": 1100, "height": 825}  # of a tab, in CSS pixels
-COLOURS = 256  # of the palette, which makes the files small
+COLORS = 256  # of the palette, which makes the files small
 LARGEST = 300_000  # bytes
 PATIENCE = 60.0  # seconds
 
@@ -76,7 +76,7 @@ def take(tab: Any, name: str) -> None:
     """Write what the tab shows as a small PNG."""
     shown = Image.open(BytesIO(tab.screenshot())).convert("RGB")
     path = HERE / name
-    shown.quantize(COLOURS, dither=Image.Dither.NONE).save(path, optimize=True)
+    shown.quantize(COLORS, dither=Image.Dither.NONE).save(path, optimize=True)
     size = path.stat().st_size
     print(f"{path}: {size / 1000:.0f} kB")
     if size > LARGEST:
@@ -94,7 +94,8 @@ def main() -> None:
     with TemporaryDirectory() as place, sync_playwright() as playwright:
         bundle, demo = Path(place, "my-classifier"), Path(place, "demo")
         fitted, examples = divide(Path(sys.argv[1]), Path(place))
-        subprocess.run(dear("fit", fitted, "--model", "tiny", "--out", bundle), check=True)
+        options = ("--model", "lite", "--method", "dear+", "--out", bundle)
+        subprocess.run(dear("fit", fitted, *options), check=True)
         subprocess.run(dear("demo", "--tasks", TASKS, "--out", demo), check=True)
         browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
         tab = browser.new_page(viewport=SIZE, color_scheme="light")

@@ -81,7 +81,8 @@ def test_predict(client: Any, predictor: dear.Predictor, served: Path, cup: byte
                     "evidence": one.evidence,
                 }
                 for one in expected.top
-            ]
+            ],
+            "none_of_these": expected.none_of_these,
         }
 
 

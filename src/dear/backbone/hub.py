@@ -106,7 +106,7 @@ def fetch(
                 f"copy its hub cache folder to {constants.HF_HUB_CACHE} here."
             ) from error
     if cached is None:
-        note = "" if allowed == [*files] else " If a file names it, only safetensors are downloaded."
+        note = "" if allowed == [*files] else " Only safetensors are downloaded if a file names it."
         raise MissingError(f"{repository} has no {' and no '.join(files)}: name another repository.{note}")
     return cached  # not the first choice
 

@@ -235,7 +235,7 @@ function take(file) {
   $("preview").src = URL.createObjectURL(file);
   document.querySelector("main").classList.add("busy");
   for (const one of document.querySelectorAll("#examples button")) one.setAttribute("aria-pressed", "false");
-  for (const id of ["classes", "look", ...(info.index ? ["near"] : [])]) $(id).hidden = false;
+  for (const id of ["classes", ...(info.layers ? ["look"] : []), ...(info.index ? ["near"] : [])]) $(id).hidden = false;
   classify();
   look();
   if (info.index) neighbours();
