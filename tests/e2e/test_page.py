@@ -131,6 +131,7 @@ def test_the_page(service: Service, browse: Open, tmp_path: Path) -> None:
         page.press("#others", "Enter")
         page.wait_for_selector("#result .name:has-text('blue tree')")
         assert page.locator("#result details").count() == 2
+        assert "red house, blue tree" in page.locator("#classes .among").inner_text()
         page.fill("#others", "red house,red house")
         page.press("#others", "Enter")
         page.wait_for_selector("#result [role=alert]:has-text('listed twice')")

@@ -101,6 +101,16 @@ def test_other_classes(client: Any, predictor: dear.Predictor, served: Path, cup
         assert answer.headers["x-content-type-options"] == "nosniff"
 
 
+def test_a_star_stands_for_the_bundles_own_classes(
+    client: Any, predictor: dear.Predictor, served: Path, cup: bytes
+) -> None:
+    own = predictor.classes
+    [expected] = predictor.predict([served / "cup.jpg"], top=100, classes=[*own, "sea"])
+    answer = client.post("/api/predict", params={"classes": "*, sea", "top": 100}, content=cup)
+    assert {row["name"] for row in answer.json()["top"]} == {*own, "sea"}
+    assert answer.json()["top"][0]["logit"] == pytest.approx(expected.best.logit, abs=1e-4)
+
+
 def test_batch(client: Any, cup: bytes, served: Path) -> None:
     tree = (served / "tree.jpg").read_bytes()
     answer = client.post("/api/batch?top=1", files=form(cup, b"some text", tree))

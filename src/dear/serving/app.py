@@ -160,7 +160,7 @@ def create_app(
     @app.post("/api/predict", openapi_extra=image_body)
     async def predict(sent: One, top: Number = 5, classes: str | None = None) -> Prediction:
         """The best classes with probability, logit and evidence; among the classes in the query or a form,
-        comma-separated, if there are any.
+        comma-separated, if there are any; * stands for the bundle's own.
         """
         vocabulary = await service.vocabulary(split_words(sent[1] if classes is None else classes))
         return Prediction.of(await service.predict(sent[0], vocabulary, top))

@@ -39,6 +39,7 @@ SIDE, LONGEST = 160, 640
 REDUCED = 1024  # pixels that each side of a large JPEG keeps at least
 DEFAULTS = Limits()
 THUMBNAILS = 128  # that are kept in memory
+OWN = "*"  # among the class names of a request: all of the bundle
 Result = TypeVar("Result")
 
 
@@ -123,10 +124,11 @@ class Service:
         return eval_view(decode_picture(data, self.limits), self.predictor.clip.preprocess)
 
     async def vocabulary(self, classes: Sequence[str] | None) -> Vocabulary:
-        """The bundle's classes, or others. Raises LimitError, DataError, SettingsError for names that cannot
-        be scored.
+        """The bundle's classes, or others, of which `OWN` stands for all of the bundle. Raises LimitError,
+        DataError, SettingsError for names that cannot be scored.
         """
-        names = tuple(classes or self.predictor.classes)
+        own = self.predictor.classes
+        names = tuple(name for word in classes or [OWN] for name in (own if word == OWN else [word]))
         known = self.predictor.cached_vocabulary(names)
         if known is not None:
             return known

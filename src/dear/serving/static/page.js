@@ -58,8 +58,18 @@ const alert = (message) => el("p", { class: "alert", role: "alert" }, message);
 
 // --- classes --------------------------------------------------------------
 
-function classify() {
+// The classes asked for in place of the bundle's own, which are told above what they lead to.
+function asked() {
   const others = $("others").value.trim();
+  for (const line of document.querySelectorAll(".among")) {
+    line.textContent = `Among these classes: ${others}${/(^|,)\s*\*/.test(others) ? ` (* is the ${info.classes.length} of the bundle)` : ""}.`;
+    line.hidden = !others;
+  }
+  return others;
+}
+
+function classify() {
+  const others = asked();
   ask("result", "predict", { top: $("top").value }, others ? { classes: others } : {}, async (response) => {
     const { top, none_of_these: none } = await response.json();
     const longest = Math.max(1e-9, ...top.flatMap((one) => Object.values(one.evidence).map(Math.abs)));
@@ -221,7 +231,7 @@ function takeAll(files) {
     for (const id of ["classes", "look", "near"]) $(id).hidden = true;
     $("preview").hidden = true;
     image = null;
-    table.show(files, $("others").value.trim());
+    table.show(files, asked());
   } else if (files.length) {
     table.close();
     take(files[0]);
@@ -273,7 +283,7 @@ function listen() {
   $("asked").addEventListener("submit", (event) => {
     event.preventDefault();
     classify();
-    table.again($("others").value.trim());
+    table.again(asked());
   });
   $("top").addEventListener("input", () => { $("top-shown").textContent = $("top").value; later("classes", classify); });
   $("count").addEventListener("input", () => { $("count-shown").textContent = $("count").value; later("near", neighbours); });
