@@ -55,17 +55,19 @@ def compute_pixels(picture: Image.Image, view: dict[str, Any]) -> np.ndarray:
 
 
 def main(model: str, *paths: str) -> None:
-    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # before it is imported
-    import onnxruntime
+    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
+    import onnxruntime  # after that
 
     session = onnxruntime.InferenceSession(model)
+    outputs = [output.name for output in session.get_outputs()]
     facts = session.get_modelmeta().custom_metadata_map
     view, classes = json.loads(facts["preprocess"]), json.loads(facts["classes"])
     for path in paths:
-        pixels = compute_pixels(read_picture(path), view)
-        _, (shares,) = session.run(["logits", "probabilities"], {"pixels": pixels})
-        best = shares.argsort()[::-1][:3]
-        print(f"{path}:", ", ".join(f"{classes[label]} {shares[label]:.1%}" for label in best))
+        answers = session.run(outputs, {"pixels": compute_pixels(read_picture(path), view)})
+        found = dict(zip(outputs, answers, strict=True))
+        ranked = sorted(zip(found["probabilities"][0], classes, strict=True), reverse=True)
+        best = [f"{name} {share:.1%}" for share, name in ranked[:3]]
+        print(f"{path}:", *["none of these?"] * bool(found.get("none_of_these", [0])[0]), ", ".join(best))
 
 
 if __name__ == "__main__":

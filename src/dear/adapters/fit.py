@@ -162,7 +162,7 @@ def fit(
     if folder is not None:
         save(bundle, folder)
         if reviewed is not None and bundle.review is not None:
-            write_review(folder, reviewed, bundle.review, data)
+            write_review(folder, reviewed, bundle.review, data, bundle.model)
     if verbose:
         print(bundle.verdict)
     return bundle

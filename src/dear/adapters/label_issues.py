@@ -49,7 +49,7 @@ def review_data(
         with held_notes():
             source = read_data(data, settings, shots)
             images = prepare_data(source, setup, shots, seed, False, "last")
-            _, clip = resolve_backbone(model, pretrained, device, images.dataset, settings)
+            name, clip = resolve_backbone(model, pretrained, device, images.dataset, settings)
             check_towers(setup.method, clip)
             context = RunContext(
                 clip, resolve_roles(clip, roles, images.dataset, setup, report), TrainOptions()
@@ -60,7 +60,7 @@ def review_data(
         review = review_images(context, images.dataset, images.shots, seed, method)
         issues = (*review.wrong_labels(), *review.twins())
     if out is not None:
-        write_review(expanded(out), review, issues, data)
+        write_review(expanded(out), review, issues, data, name.model)
     return review, issues
 
 

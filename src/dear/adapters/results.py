@@ -152,10 +152,14 @@ def check_table(out: Path, suffixes: Sequence[str] = SUFFIXES) -> None:
 
 
 def csv_path(image: str, table: Path) -> str:
-    """The file of an image as a table names it, from its own folder on if it is below that."""
+    """The file of an image as a table names it: from the table's folder on if it is below that, else whole.
+    A name that is no file stays.
+    """
     folder, path = os.path.dirname(os.path.abspath(table)), Path(os.path.abspath(image))
     if image and path.is_relative_to(folder):
         image = path.relative_to(folder).as_posix()
+    elif path.is_file():
+        image = path.as_posix()
     # An apostrophe, which keeps spreadsheets from taking it for a formula, would be part of the path.
     return csv_text(image if csv_text(image) == image else f"./{image}")
 

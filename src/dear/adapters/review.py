@@ -129,7 +129,7 @@ def name_image(images: Images, index: int) -> str:
     return os.path.abspath(images.folder / images.paths[number])
 
 
-def write_review(folder: Path, review: Review, issues: Sequence[Issue], data: Any) -> None:
+def write_review(folder: Path, review: Review, issues: Sequence[Issue], data: Any, model: str) -> None:
     """Write review.html and review.csv into a folder. A row of the table whose label is corrected, or whose
     cell checked is filled in, is a label for `dear fit`; the others are left out of it.
     """
@@ -145,12 +145,13 @@ def write_review(folder: Path, review: Review, issues: Sequence[Issue], data: An
         return {"urls": urls, "title": without_surrogates(title), "words": words, **names}
 
     shown, source = issues[:MOST_SHOWN], shlex.quote(data) if isinstance(data, str) else "DATA"
+    table = shlex.quote(str(folder / REVIEW_CSV))
     page = render_page(
         "review.html.j2",
         data=review.dataset.title,
         verdict=describe_issues(issues, len(review.judged))[0],
         subject=review.method,
-        command=f"dear fit {source} {shlex.quote(str(folder / REVIEW_CSV))} --out NEW",
+        command=f"dear fit {source} {table} --model {shlex.quote(model)} --out NEW",
         sections={
             "Labels that look wrong": [card(issue) for issue in shown if not issue.other],
             "Pictures that are there twice": [card(issue) for issue in shown if issue.other],

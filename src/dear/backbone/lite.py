@@ -70,7 +70,8 @@ class EfficientNetLite2(nn.Module):
         two layers then fits its cache.
         """
         images = images.contiguous(memory_format=torch.channels_last)
-        parts = images.split(1 if images.device.type == "cpu" else max(1, len(images)))
+        by_one = images.device.type == "cpu" and not torch.compiler.is_compiling()  # as an export does
+        parts = images.split(1) if by_one else [images]
         return (
             torch.cat([self.network.extract_features(part).mean(dim=(2, 3)) for part in parts]) @ self.basis
         )

@@ -48,10 +48,11 @@ def command(
         dataset: How the data set is read.
     """
     from dear.adapters.bundle_config import check_bundle
-    from dear.data.names import check_name
+    from dear.data.names import check_name, require_folder
 
     check_bundle(bundle)
     check_name(data, dataset)
+    require_folder(others)
     from dear.adapters.bundle import Bundle  # loads torch: what can be refused without it is
     from dear.adapters.evaluation_page import write_evaluation
     from dear.adapters.predictor import Predictor

@@ -1,6 +1,7 @@
 """`dear fit`: adapt a backbone to your images and save the adapter as a folder."""
 
 from pathlib import Path
+from shlex import quote
 from typing import Any, Literal
 
 from dear.adapters.results import FEWEST, describe_choice
@@ -76,12 +77,13 @@ def command(
     """
     from dear.adapters.bundle_config import ADAPTER
     from dear.cli.progress import StepProgress
-    from dear.data.names import check_name
+    from dear.data.names import check_name, require_folder
 
     method = method if method == AUTO else known_method(method)
     settings_by_method = collect_settings([method], settings)
     for source in (data, *more):
         check_name(source, dataset)
+    require_folder(unlabelled)
     check_model(model)
     from dear.adapters.fit import fit  # loads torch: what can be refused without it is
 
@@ -136,9 +138,10 @@ def render(result: dict[str, Any], console: PrintableConsole) -> None:
     elif (shots := (images - FEWEST) // classes) > 0:
         spared = images - shots * classes
         calibrated += f" (--shots {shots} keeps {spared} or more training images for that)"
-    steps = {f"dear predict {out} IMAGE...": "classify images"}
-    steps |= {f"dear eval {out} DATA --out page": "see the mistakes"} if verdict else {}
-    steps[f"dear serve {out}"] = "try it in a browser"
+    place = quote(str(out))
+    steps = {f"dear predict {place} IMAGE...": "classify images"}
+    steps |= {f"dear eval {place} DATA --out page": "see the mistakes"} if verdict else {}
+    steps[f"dear serve {place}"] = "try it in a browser"
     console.say(
         f"{result['method']} on {result['backbone']}: {plural(classes, 'class')}, "
         f"{plural(images, 'training image')}, {plural(result['parameters'], 'trained parameter')} "

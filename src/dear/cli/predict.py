@@ -189,6 +189,7 @@ def _paths(images: Sequence[str]) -> Iterator[str]:
     images, and for an argument that is empty, an address or a table.
     """
     from dear.data.images.decode import local_path
+    from dear.data.names import require_folder
     from dear.data.sources.folder import image_files
     from dear.data.sources.table import SUFFIXES
 
@@ -203,4 +204,7 @@ def _paths(images: Sequence[str]) -> Iterator[str]:
         else:  # an invalid name, for example one that is too long, is reported when the file is read
             if Path(word).suffix.lower() in SUFFIXES:
                 raise DataError(f"{word} is a table: `dear predict` takes images, `dear eval` takes tables.")
-            yield str(local_path(word))
+            path = local_path(word)
+            if not path.suffix:
+                require_folder(path)
+            yield str(path)

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from shlex import quote
 from typing import Literal
 
 from rich.console import Console
@@ -68,6 +69,7 @@ def render(result: Suggested, console: Console) -> None:
         "margin  suggested                 image",
         *lines,
         f"{plural(len(result.suggestions), 'image')} to label: {result.out}",
-        f"next: fill in its column label, then dear fit DATA {result.out} --out DIR",
+        f"next: fill in its column label, then dear fit DATA {quote(str(result.out))} --out DIR",
+        "with the options of the first fit",
     ]
     console.print("\n".join(map(printable, lines)), markup=False, soft_wrap=True)

@@ -80,7 +80,7 @@ def duplicate_warnings(listing: Listing, groups: list[list[str]]) -> list[str]:
         elif len(parts) == 1:
             in_one.append(group)
     kinds = {
-        "in several splits, so that images that are tested on are trained on": in_splits,
+        "in several splits (`dear fit` leaves those out of the test)": in_splits,
         "in several classes": in_classes,
         "in one class": in_one,
     }

@@ -45,6 +45,14 @@ def path_of(name_or_path: str) -> Path:
     return path
 
 
+def require_folder(folder: Path | None) -> None:
+    """Raise DataError for a folder that does not exist, naming one beside it with nearly that name."""
+    if folder is not None and not path_of(str(folder)).exists():
+        beside = _nearest_beside(path_of(str(folder)))
+        hint = f"Did you mean {beside}?" if beside else "Check its path."
+        raise DataError(f"the folder {folder} does not exist. {hint}")
+
+
 def missing_error(name_or_path: str, other_names: Iterable[str] = ()) -> DearError:
     """The error for a data set of no benchmark's name and no existing path: it names what lies beside and has
     nearly that name, else ``other_names`` too.

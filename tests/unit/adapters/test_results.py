@@ -55,6 +55,16 @@ def test_a_table_of_names_like_formulas_is_read_again(tmp_path: Path) -> None:
     assert classes == {"./=a.png": "=cat", "./-b.png": "dog", "./@c.png": "=cat", "d.png": "dog"}
 
 
+def test_a_table_elsewhere_names_images_by_their_whole_paths(tmp_path: Path) -> None:
+    picture(tmp_path / "photos" / "a.png")
+    table = tmp_path / "out" / "p.csv"
+    write_predictions(table, [Prediction(str(tmp_path / "photos" / "a.png"), (DOG,))])
+    table.write_text(table.read_text("utf-8-sig").rstrip() + "yes\n")
+    listing = read_table(table, DataSettings(test_share=0.0))
+    [row] = listing.splits["train"]
+    assert (listing.folder / row.path).is_file()
+
+
 def test_json_lines_have_the_evidence(tmp_path: Path) -> None:
     write_predictions(tmp_path / "p.jsonl", FOUND)
     first, _ = map(json.loads, (tmp_path / "p.jsonl").read_text().splitlines())

@@ -8,6 +8,7 @@ import torch
 from PIL import Image
 from safetensors.torch import load_file
 
+from dear.adapters.export import export
 from dear.adapters.fit import fit
 from dear.adapters.predictor import Predictor
 from dear.backbone import lite
@@ -108,5 +109,7 @@ def test_a_classifier_is_fitted_and_used(clip: Clip, tmp_path: Path) -> None:
     )
     assert bundle.metrics["accuracy"] == 1
     assert bundle.model == "lite"
-    best = Predictor(tmp_path / "bundle").predict(tmp_path / "photos" / "grass" / "0.png").best
-    assert best.name == "grass"
+    predictor = Predictor(tmp_path / "bundle")
+    assert predictor.predict(tmp_path / "photos" / "grass" / "0.png").best.name == "grass"
+    done = export(predictor, tmp_path / "tower.pt2", form="torch-export")
+    assert done.difference < 1e-4

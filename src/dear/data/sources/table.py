@@ -268,12 +268,16 @@ def _read_csv(table: Path, text: str) -> "tuple[csv.DictReader[str], int]":
     stated = DELIMITER_LINE.match(text)
     lines = io.StringIO(text[stated.end() :] if stated else text, newline=None).readlines()
     delimiters = ("\t",) if table.suffix.lower() == ".tsv" else (stated[1],) if stated else DELIMITERS
-    readers = [csv.DictReader(lines, delimiter=delimiter, strict=True) for delimiter in delimiters]
-    try:
-        for reader in readers:
+    readers, faults = list["csv.DictReader[str]"](), list[csv.Error]()
+    for delimiter in delimiters:
+        reader = csv.DictReader(lines, delimiter=delimiter, strict=True)
+        try:
             reader.fieldnames = [name.strip().lower() for name in reader.fieldnames or ()]
-    except csv.Error as error:
-        raise DataError(f"{table}, line {1 + (stated is not None)}: {error}. {QUOTES}") from error
+            readers.append(reader)
+        except csv.Error as error:  # quoted names with another delimiter, or a quotation mark that stays open
+            faults.append(error)
+    if not readers:
+        raise DataError(f"{table}, line {1 + (stated is not None)}: {faults[0]}. {QUOTES}") from faults[0]
     chosen = next((reader for reader in readers if _has_columns(reader.fieldnames or ())), readers[0])
     return chosen, stated is not None
 

@@ -31,6 +31,10 @@ class TestTable:
         (folder / name).write_text(text)
         return folder / name
 
+    def test_quoted_names_of_columns(self, folder: Path, settings: DataSettings) -> None:
+        text = '"path","label"\r\n"a/0.png","ant"\r\n"a/1.png","ant"\r\n"b/0.png","bee"\r\n'
+        assert load(self.write(folder, text), settings).classnames == ("ant", "bee")
+
     @pytest.mark.parametrize("form", ["csv", "tsv", "jsonl"])
     def test_forms(self, folder: Path, settings: DataSettings, form: str) -> None:
         sign = "\t" if form == "tsv" else ","
