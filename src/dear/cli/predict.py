@@ -205,6 +205,6 @@ def _paths(images: Sequence[str]) -> Iterator[str]:
             if Path(word).suffix.lower() in SUFFIXES:
                 raise DataError(f"{word} is a table: `dear predict` takes images, `dear eval` takes tables.")
             path = local_path(word)
-            if not path.suffix:
+            if len(images) == 1 and not path.suffix:  # of several the others are done
                 require_folder(path)
             yield str(path)

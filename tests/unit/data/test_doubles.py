@@ -67,8 +67,7 @@ def test_copies_are_told_by_where_they_are(
     ]
     assert [line.split(": ") for line in found.warnings] == [
         [
-            "1 image is there more than once in several splits, so that images that are tested on are "
-            "trained on",
+            "1 image is there more than once in several splits (`dear fit` leaves those out of the test)",
             "test/bee/copy.png = train/bee/1.png",
         ],
         ["1 image is there more than once in several classes", "train/ant/bee.png = train/bee/0.png"],
