@@ -201,3 +201,10 @@ def test_sources_that_are_added_to_the_first(tmp_path: Path, settings: DataSetti
     }  # fmt: skip
     assert len(found["test"]) == 3
     assert len(data.train.load(torch.arange(5))) == 5
+
+
+def test_a_class_that_only_a_later_source_has_is_told(tmp_path: Path, settings: DataSettings) -> None:
+    class_folders(tmp_path / "photos", {"dalmatian": 2, "ant": 2})
+    (tmp_path / "corrected.csv").write_text("path,label\nphotos/ant/0.png,dalmatain\n")
+    data = load_dataset([tmp_path / "photos", tmp_path / "corrected.csv"], settings)
+    assert any("'dalmatain'" in note and "'dalmatian'" in note for note in data.notes)

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
 from functools import cache
 from importlib.resources import files
 from itertools import product
@@ -117,6 +118,7 @@ def join_listings(listings: Sequence[Listing]) -> Listing:
         if listing is not first:
             told = f"{listing.name} adds {plural(added, 'image')} and changes the class of {changed}"
             notes += [told, *(f"{listing.name}: {note}" for note in listing.notes)]
+            notes += _tell_new_classes(listing, first)
     splits = dict[str, tuple[Row, ...]]()
     for wanted in PARTS:
         rows = tuple(Row(path, label) for path, (part, label) in placed.items() if part == wanted)
@@ -128,6 +130,16 @@ def join_listings(listings: Sequence[Listing]) -> Listing:
         origin="; ".join(dict.fromkeys(listing.origin for listing in listings)),
         benchmark=False, standard=False, numbered=False,
     )  # fmt: skip
+
+
+def _tell_new_classes(listing: Listing, first: Listing) -> Iterator[str]:
+    """A note for each class that only a later source has: it may be mistyped."""
+    known = {plain_name(name): name for name in first.classnames}
+    for name in listing.classnames:
+        if plain_name(name) not in known:
+            nearest = get_close_matches(plain_name(name), known, n=1, cutoff=0.75)
+            meant = f": is {known[nearest[0]]!r} meant?" if nearest else ""
+            yield f"{listing.name} has a class that {first.name} does not have, {name!r}{meant}"
 
 
 def single_class(listing: Listing) -> str:
