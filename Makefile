@@ -84,7 +84,7 @@ pretrain: $(VENV)/.run ## Retrain the tiny CLIP (hours on a CPU); resumes where 
 	$(BIN)/python -m tools.pretrain --out pretrained/heads --start pretrained/late $(LATE) --late-mlp 3 \
 	  --images 81920 --lr 5e-4 --warmup 50 --seed 12
 
-bench: $(VENV)/.dev ## Run the small benchmarks (6 minutes on 2 cores) and write their tables into the pages
+bench: $(VENV)/.dev ## Run the small benchmarks (5 minutes on 2 cores) and write their tables into the pages
 	$(BIN)/python benchmarks/train_step.py --classes 50 --repeats 2 --out benchmarks/results/train_step_small.json
 	$(BIN)/python benchmarks/evaluate.py --batch 16 --repeats 4 --out benchmarks/results/evaluate.json
 	$(BIN)/python benchmarks/table.py
