@@ -6,7 +6,7 @@ import csv
 import os
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -65,14 +65,12 @@ class Review:
 
     def wrong_labels(self) -> list[Issue]:
         """The labels that look wrong, the surest first."""
-        names, order = self.dataset.classnames, self.scores.probability.argsort(descending=True)
-        rows = zip(self.judged[order].tolist(), self.scores.suggested[order].tolist(), strict=True)
+        names, labels, scores = self.dataset.classnames, self.images.labels, self.scores
+        order = scores.probability.argsort(descending=True)[: int(scores.looks_wrong.sum())]
+        rows = (part[order].tolist() for part in (self.judged, scores.suggested, scores.probability))
         return [
-            Issue(
-                name_image(self.images, item), names[int(self.images.labels[item])], names[other], probability
-            )
-            for (item, other), probability in zip(rows, self.scores.probability[order].tolist(), strict=True)
-            if probability > 0.5
+            Issue(name_image(self.images, item), names[int(labels[item])], names[other], probability)
+            for item, other, probability in zip(*rows, strict=True)
         ]
 
     def twins(self, test: Float[Tensor, "test embed"] | None = None) -> list[Issue]:
@@ -101,7 +99,8 @@ def review_images(
     context: RunContext, dataset: Dataset, shots: int, seed: int, method: str, trial: Trial | None = None
 ) -> Review:
     """Judge each image that is trained on by the method without it; by that which has closed forms where the
-    method is trained in steps. ``trial`` is the method's training on all of them, if there was one.
+    method is trained in steps. ``trial`` is the method's training on all of them, if there was one. A class
+    by name alone is not suggested: its scores are of another kind, with nothing to be measured by.
     """
     judge = Judge(context, dataset, shots, seed, once=True)
     if method_class(method).cheap is None:
@@ -111,9 +110,11 @@ def review_images(
     scores = torch.zeros(len(judge.images), len(dataset.classnames), dtype=torch.float64)
     for _, left_out, part in judge.leave_out(trial):
         scores[left_out] = part.double().cpu()
-    judged = judge.tested.nonzero().flatten()
-    labels = score_labels(scores[judged].nan_to_num(), judge.labels[judged].cpu())
-    return Review(dataset, method, judge.images, judged, labels, judge.frozen_features())
+    judged, with_images = judge.tested.nonzero().flatten(), judge.labels.cpu().unique()
+    labels = torch.searchsorted(with_images, judge.labels[judged].cpu())
+    found = score_labels(scores[judged][:, with_images].nan_to_num(), labels)
+    found = replace(found, suggested=with_images[found.suggested])
+    return Review(dataset, method, judge.images, judged, found, judge.frozen_features())
 
 
 def _has_closed_form(method: Method) -> bool:

@@ -12,7 +12,7 @@ from dear.data.image_check import broken_images, duplicate_warnings, same_images
 from dear.data.loading import read_listing
 from dear.data.settings import DataSettings
 from dear.data.sources.benchmarks import benchmarks, published_names
-from dear.data.sources.listing import Listing, single_class, with_spaces
+from dear.data.sources.listing import Listing, named_only, single_class, with_spaces
 from dear.errors import DataError, SettingsError
 from dear.reading.files import file_size
 
@@ -61,7 +61,7 @@ def check_dataset(
         broken=broken,
         other_names=other_names,
         templates=[*listing.templates],
-        notes=[*listing.notes],
+        notes=[*listing.notes, *named_only(listing)],
         faults=[*faults],
         duplicates=duplicates,
         warnings=warnings,

@@ -26,6 +26,7 @@ from dear.data.sources.listing import (
     first_few,
     join_listings,
     name_wordnet_ids,
+    named_only,
     refuse,
     rename,
     reporting,
@@ -145,10 +146,7 @@ def photographs(listing: Listing, settings: DataSettings, read: ReadImage | None
     """
     if settings.broken == "skip" and read is None:
         listing = _without_broken(listing, settings)
-    with_images = {row.label for rows in listing.splits.values() for row in rows}
-    if by_name := [key for label, key in enumerate(listing.keys) if label not in with_images]:
-        note = f"classes by name alone, without an image: {first_few(by_name)}"
-        listing = replace(listing, notes=(*listing.notes, note))
+    listing = replace(listing, notes=(*listing.notes, *named_only(listing)))
     for note in listing.notes:
         warn(f"{listing.name}: {note}")
     if len(listing.keys) == 1:

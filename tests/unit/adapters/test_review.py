@@ -15,7 +15,7 @@ from dear.adapters.bundle import Bundle
 from dear.adapters.bundle_config import ADAPTER
 from dear.adapters.export import export
 from dear.adapters.fit import fit
-from dear.adapters.label_issues import find_label_issues
+from dear.adapters.label_issues import find_label_issues, review_data
 from dear.adapters.predictor import Predictor
 from dear.adapters.results import write_predictions
 from dear.adapters.scoring import evaluate_bundle, measure_others
@@ -80,6 +80,14 @@ def test_a_flipped_label_is_found_and_its_correction_goes_into_the_next_fit(
     corrected = load_dataset([str(photos), str(table)])
     assert corrected.train.labels.bincount().tolist() == [15, 14, 13]  # blue, green, red
     assert fit(photos, tmp_path / "bundle", review=False, overwrite=True, **options).review is None
+
+
+def test_a_class_by_name_alone_is_suggested_for_no_image(photos: Path) -> None:
+    for name in ("a blue thing", "red", "red thing"):
+        (photos / "train" / name).mkdir(exist_ok=True)
+    review, _ = review_data(photos, method="zero-shot")
+    names = {review.dataset.classnames[number] for number in review.scores.suggested.tolist()}
+    assert names <= {"blue", "green", "red"}
 
 
 def test_labels_in_the_form_of_cleanlab(photos: Path) -> None:

@@ -142,6 +142,13 @@ def _tell_new_classes(listing: Listing, first: Listing) -> Iterator[str]:
             yield f"{listing.name} has a class that {first.name} does not have, {name!r}{meant}"
 
 
+def named_only(listing: Listing) -> Iterator[str]:
+    """A note on classes without an image, if there are any."""
+    with_images = {row.label for rows in listing.splits.values() for row in rows}
+    if names := [key for label, key in enumerate(listing.keys) if label not in with_images]:
+        yield f"classes by name alone, without an image: {first_few(names)}"
+
+
 def single_class(listing: Listing) -> str:
     """A warning of data with one class."""
     return f"there is a single class, {listing.classnames[0]!r}: every image would be predicted as it"
