@@ -244,7 +244,9 @@ def test_the_penalty_is_raised_where_left_out_classes_suffer() -> None:
     noise = 0.01 * drawn(len(labels), 8)
     alone = normalize(text[labels] + noise, dim=-1).unsqueeze(1)
     paired = normalize((text + 0.9 * partner)[labels] + noise, dim=-1).unsqueeze(1)
-    assert choose_penalty(Examples(alone, labels, 2 * text), 1e-4)[0] == 1e-4
+    by_name = torch.cat([text, torch.full((1, 8), 8**-0.5, dtype=torch.float64)])  # one without images
+    for names in (text, by_name):
+        assert choose_penalty(Examples(alone, labels, 2 * names), 1e-4)[0] == 1e-4
     penalty, scores = choose_penalty(Examples(paired, labels, 2 * text), 1e-4)
     assert penalty is None
     for of_half in scores:

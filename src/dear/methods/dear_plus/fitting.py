@@ -197,11 +197,14 @@ def class_scores(examples: Examples, penalty: float | None) -> Scores:
 
 
 def left_out_accuracy(scores: Scores, labels: Int[Tensor, "item"]) -> Float[Tensor, "class"]:
-    """The accuracy on the images of each class, as a fraction, in the setting that it is left out of."""
+    """The accuracy on the images of each class that has some, as a fraction, in the setting that it is left
+    out of.
+    """
     of_left_out = torch.where((labels % 2 == 0).unsqueeze(1), scores[0], scores[1])
     correct = (of_left_out.argmax(dim=1) == labels).double()
     sums = correct.new_zeros(of_left_out.shape[1]).index_add_(0, labels, correct)
-    return sums / torch.bincount(labels, minlength=len(sums))
+    images = torch.bincount(labels, minlength=len(sums))
+    return sums[images > 0] / images[images > 0]
 
 
 def left_out_evidence(
