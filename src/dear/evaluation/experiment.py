@@ -193,7 +193,6 @@ class Machines:
         devices: Processes that share each batch of a run (data parallel).
         nodes: Machines that share each batch of a run.
         log: Folder for TensorBoard.
-        wandb: Project of Weights & Biases, whose library must be installed and logged in.
     """
 
     device: Literal["auto", "cpu", "cuda"] = "auto"
@@ -203,7 +202,6 @@ class Machines:
     devices: int = 1
     nodes: int = 1
     log: Path | None = None
-    wandb: str | None = None
 
     def __post_init__(self) -> None:
         if not 1 <= self.jobs <= MOST_JOBS:
@@ -215,9 +213,8 @@ class Machines:
         }
         if sum(ways.values()) > 1:
             raise SettingsError(f"{' and '.join(way for way, used in ways.items() if used)}: choose one.")
-        for option, value in {"--log": self.log, "--wandb": self.wandb}.items():
-            if value is not None and (self.jobs > 1 or self.cluster is not None):
-                raise SettingsError(f"{option} is for sequential runs: omit it, or --jobs and --cluster.")
+        if self.log is not None and (self.jobs > 1 or self.cluster is not None):
+            raise SettingsError("--log is for sequential runs: omit it, or --jobs and --cluster.")
         if self.gpus is not None and not self.gpus >= 0:
             raise SettingsError(f"gpus is {self.gpus}: it must be at least 0.")
         if self.gpus is not None and self.cluster is None:

@@ -159,10 +159,9 @@ class ResolvedRun:
         return self._key(self.protocol.fingerprint, self.datasets)
 
     @cached_property
-    def training_key(self) -> str | None:
-        """The same for the training alone, if protocols share it."""
-        shared = self.protocol.shared_training
-        return None if shared is None else self._key(shared, self.datasets[:1])
+    def training_key(self) -> str:
+        """The same for the training alone."""
+        return self._key(self.protocol.shared_training or self.protocol.fingerprint, self.datasets[:1])
 
     @property
     def name(self) -> str:

@@ -47,7 +47,7 @@ class Protocol(ABC):
     several_shots: ClassVar[bool] = False
     novel_classes: ClassVar[bool] = True
     unlabelled: ClassVar[bool] = False
-    shared_training: ClassVar[str | None] = None
+    shared_training: ClassVar[str] = ""
     scored: ClassVar[tuple[str, ...]] = ()
 
     @abstractmethod

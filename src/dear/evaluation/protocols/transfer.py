@@ -32,7 +32,7 @@ class Transfer(Protocol):
         source: Data set to train on.
     """
 
-    shared_training: ClassVar[str | None] = "source"
+    shared_training: ClassVar[str] = "source"
     scored: ClassVar[tuple[str, ...]] = ("source",)
 
     source: str = "source"
