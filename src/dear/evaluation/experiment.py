@@ -27,9 +27,8 @@ MOST_SEED = 2**63 - 1
 
 @dataclass(frozen=True)
 class Run:
-    """One run: what is trained, on which data set, and which other data sets it is tested on."""
+    """One run of an experiment: what is trained, on which data set, and which others it is tested on."""
 
-    protocol: Protocol
     dataset: str
     setup: MethodSetup
     seed: int
@@ -96,7 +95,7 @@ class Experiment(RunOptions):
         names = data_names(self.protocol.data if self.data is None else self.data)
         if "" in (*names, self.protocol.trained_on):
             raise DataError("a data set's name is empty: give a name or a path.")
-        protocol, data = self.protocol.arranged(names)
+        protocol, data = self.protocol.arrange(names)
         shots = protocol.shots if self.shots is None else self.shots
         out = self.out or Path(f"runs/{protocol.name}")
         for name, value in {"protocol": protocol, "data": data, "shots": shots, "out": out}.items():
@@ -164,7 +163,7 @@ class Experiment(RunOptions):
         if (source := self.protocol.trained_on) is not None:
             trained = [(source, self.data)]
         runs = [
-            Run(self.protocol, name, setup, seed, self.protocol.shots_of(setup.declared, shots), targets)
+            Run(name, setup, seed, self.protocol.shots_of(setup.declared, shots), targets)
             for name, targets in trained
             for seed in self.seeds
             for shots in self.shots

@@ -135,7 +135,7 @@ def check_folders(experiments: Sequence[Experiment]) -> None:
             why = "no permission" if existing.is_dir() else f"{existing} is not a folder"
             raise OutputError(f"cannot write to {out}: {why}. Choose another place with --out.")
         mark = out / MARK
-        if recipe and mark.exists() and (earlier := mark.read_text(errors="replace").strip()) != recipe:
+        if recipe and mark.exists() and (earlier := os.fsdecode(mark.read_bytes()).strip()) != recipe:
             raise OutputError(
                 f"{out} holds the runs of the recipe {shown(earlier)}, not of {recipe}: choose another place "
                 "with --out."
@@ -159,7 +159,7 @@ def lock_folder(experiment: Experiment) -> Iterator[None]:
     try:
         if experiment.recipe:
             with output_file(out / MARK) as mark:
-                mark.write(f"{experiment.recipe}\n".encode())
+                mark.write(os.fsencode(f"{experiment.recipe}\n"))
         yield
     finally:
         with suppress(OSError):
@@ -211,5 +211,5 @@ def _make_elsewhere(
     else:
         opened = open_cluster(machines.cluster, machines.device, machines.gpus, len(missing))
     with opened as pool:
-        made = iter(make_runs(missing, pool, progress, {str(note.message) for note in notes}))
-    return [next(made) if record is None else record for record in records]
+        new = iter(make_runs(missing, pool, progress, {str(note.message) for note in notes}))
+    return [next(new) if record is None else record for record in records]

@@ -85,7 +85,7 @@ class Runner:
         """
         datasets = [self.load(experiment, name, run.dataset) for name in (run.dataset, *run.targets)]
         context = self.context(experiment)
-        resolved = context.resolve(run.protocol, datasets, run.setup, seed=run.seed, shots=run.shots)
+        resolved = context.resolve(experiment.protocol, datasets, run.setup, seed=run.seed, shots=run.shots)
         if context.clip.image.projection.device.type == "cpu":
             set_threads(context.clip, context.of_teacher(resolved).clip)
         return context, resolved
@@ -147,28 +147,21 @@ def check_data(experiment: Experiment, datasets: Mapping[str, Dataset]) -> None:
     Raises DataError.
     """
     protocol, source = experiment.protocol, experiment.protocol.trained_on
-    identities = dict[str, tuple[str, str]]()
-    for name in experiment.data if source is None else [source, *experiment.data]:
-        dataset = datasets[name]
-        earlier, identity = identities.setdefault(dataset.name, (name, dataset.identity))
-        if identity != dataset.identity:
-            raise DataError(
-                f"{earlier} and {name} are both called {dataset.name}, by which reports tell data sets "
-                "apart: rename one of them."
-            )
-    locations = dict[str, tuple[str, str]]()
-    for name in experiment.data if source is None else [source]:  # each has its own records
-        dataset = datasets[name]
-        location, _ = origin(dataset.test, torch.empty(0, dtype=torch.int64))
-        earlier, its_location = locations.setdefault(dataset.identity, (name, location))
-        if location != its_location:
-            raise DataError(
-                f"{earlier} and {name} have the same paths, labels, sizes of files and class names, by which "
-                "records tell data sets apart: run each by itself, with its own --out."
-            )
-        protocol.check_data(
-            dataset, [] if source is None else [datasets[target] for target in experiment.data]
+    trained_on = datasets if source is None else {source: datasets[source]}  # each has its own records
+    if clash := _find_clash(datasets, lambda dataset: (dataset.name, dataset.identity)):
+        raise DataError(
+            f"{' and '.join(clash)} are both called {datasets[clash[0]].name}, by which reports tell data "
+            "sets apart: rename one of them."
         )
+    nothing = torch.empty(0, dtype=torch.int64)
+    if clash := _find_clash(trained_on, lambda data: (data.identity, origin(data.test, nothing)[0])):
+        raise DataError(
+            f"{' and '.join(clash)} have the same paths, labels, sizes of files and class names, by which "
+            "records tell data sets apart: run each by itself, with its own --out."
+        )
+    targets = [] if source is None else [datasets[name] for name in experiment.data]
+    for dataset in trained_on.values():
+        protocol.check_data(dataset, targets)
         if any(setup.declared.trains for setup in experiment.methods):
             classes = protocol.training_classes(len(dataset.classnames))
             draw_few(dataset, max(experiment.shots), experiment.seeds[0], classes)
@@ -176,21 +169,34 @@ def check_data(experiment: Experiment, datasets: Mapping[str, Dataset]) -> None:
                 validation_images(dataset, classes)
 
 
+def _find_clash(
+    datasets: Mapping[str, Dataset], facts: Callable[[Dataset], tuple[str, str]]
+) -> tuple[str, str] | None:
+    """The names of two data sets of which the first fact is the same, and the second is not."""
+    seen = dict[str, tuple[str, str]]()
+    for name, dataset in datasets.items():
+        first, second = facts(dataset)
+        earlier, its_second = seen.setdefault(first, (name, second))
+        if second != its_second:
+            return earlier, name
+    return None
+
+
 def check_methods(experiment: Experiment, context: RunContext, datasets: Sequence[Dataset]) -> None:
     """Check that the methods' settings, on each data set that is trained on, suit the backbone, the classes
     and the longest class name in the longest template. The source, if there is one, is the last data set.
     Raises DearError.
     """
+    protocol, seed, shots = experiment.protocol, experiment.seeds[0], max(experiment.shots)
     names = [(name, dataset) for dataset in datasets for name in dataset.classnames]
     longest, dataset = names[find_longest_name(context.clip, [name for name, _ in names])]
     prompts = [fill(template, [longest])[0] for template in dataset.templates]
     template = dataset.templates[find_longest_name(context.clip, prompts)]
-    trained_on = datasets if experiment.protocol.trained_on is None else datasets[-1:]
-    for part in datasets:
-        texts = [fill(template, part.classnames) for template in part.templates]
-        context.clip.check_prompts(part.classnames, texts)
+    trained_on = datasets if protocol.trained_on is None else datasets[-1:]
+    for dataset in datasets:
+        texts = [fill(template, dataset.classnames) for template in dataset.templates]
+        context.clip.check_prompts(dataset.classnames, texts)
     for setup in experiment.methods:
-        protocol, seed, shots = experiment.protocol, experiment.seeds[0], max(experiment.shots)
         runs = [context.resolve(protocol, [dataset], setup, seed=seed, shots=shots) for dataset in trained_on]
         for run in {run.settings: run for run in runs}.values():  # most are the same for all data sets
             check_prompts(context, run, longest, [template])

@@ -28,7 +28,7 @@ from dear.methods.registry import METHODS, PATH, register
 from dear.progress import TrainingStep
 from dear.writing import output_file, write_json
 
-Made = tuple[dict[str, Any], Path, bytes | None, list[tuple[Any, ...]]] | str
+RunResult = tuple[dict[str, Any], Path, bytes | None, list[tuple[Any, ...]]] | str
 """The record of a run, its file, the predictions if they were made on another machine, and warnings; or the
 message of an error."""
 WAIT = 0.1
@@ -60,7 +60,7 @@ class Worker(Runner):
         super().__init__(device)
         self.remote, self.progress = folder is not None, progress
 
-    def make(self, experiment: Experiment, run: Run) -> Made:
+    def make(self, experiment: Experiment, run: Run) -> RunResult:
         """Make a run."""
         if (name := run.setup.method) not in METHODS and PATH.fullmatch(name):
             register(name)  # as the process that sent the run had
@@ -84,13 +84,13 @@ class Pool:
 
     Attributes:
         size: How many there are.
-        give: Gives a run to one of them, by its number.
+        submit: Gives a run to one of them, by its number.
         lost: The error of a run whose worker is gone.
         show: Tells what progress the workers have sent.
     """
 
     size: int
-    give: Callable[[int, Experiment, Run], Future[Made]]
+    submit: Callable[[int, Experiment, Run], Future[RunResult]]
     lost: type[Exception]
     show: Callable[[], None] = lambda: None
 
@@ -108,31 +108,31 @@ def make_runs(
     """
     left, groups = [*range(len(tasks))], [(run.dataset, run.seed) for _, run in tasks]
     begun = dict[int, Hashable]()
-    idle, busy = [*range(pool.size)], dict[Future[Made], tuple[int, int]]()
+    idle, busy = [*range(pool.size)], dict[Future[RunResult], tuple[int, int]]()
     records, warned = dict[int, dict[str, Any]](), {*notes}
     while len(records) < len(tasks):
         while idle and left:
             slot = idle.pop(0)
             number = choose_run(slot, left, groups, begun)
             left.remove(number)
-            busy[pool.give(slot, *tasks[number])] = slot, number
+            busy[pool.submit(slot, *tasks[number])] = slot, number
         done, _ = wait(busy, timeout=WAIT, return_when=FIRST_COMPLETED)
         pool.show()
         for future in done:
             slot, number = busy.pop(future)
             idle.append(slot)
             try:
-                made = future.result()
+                result = future.result()
             except pool.lost as error:
                 run = tasks[number][1]
                 raise LostWorkerError(
                     f"{run.dataset}, {run.setup.method}: a worker was lost in the middle of this run. Is "
                     "there enough memory? Repeat the command to continue, with fewer runs at a time."
                 ) from error
-            if isinstance(made, str):
-                raise DearError(made)
-            records[number], path, predictions, found = made
-            for note in found:
+            if isinstance(result, str):
+                raise DearError(result)
+            records[number], path, predictions, new_notes = result
+            for note in new_notes:
                 if note[0] not in warned:
                     warned.add(note[0])
                     warnings.showwarning(*note)
@@ -161,7 +161,7 @@ def open_processes(jobs: int, device: str, progress: RunProgress = silent) -> It
     """Processes of this machine, on its GPUs in turn. They end with the block, and with this process."""
     context = multiprocessing.get_context("spawn")  # a fork would share CUDA and threads
     steps = context.SimpleQueue()
-    alive, held = context.Pipe(duplex=False)  # only this process holds the other end
+    alive, own_end = context.Pipe(duplex=False)  # only this process holds its own end
     machine = find_device(device)
     devices = [str(machine)] * jobs
     if machine.type == "cuda" and machine.index is None:
@@ -178,12 +178,12 @@ def open_processes(jobs: int, device: str, progress: RunProgress = silent) -> It
     try:
         yield Pool(jobs, lambda slot, *task: processes[slot].submit(_make, *task), BrokenProcessPool, show)
     except BaseException:
-        held.close()  # which ends the runs under way
+        own_end.close()  # which ends the runs under way
         raise
     finally:
         for process in processes:
             process.shutdown()
-        held.close()
+        own_end.close()
 
 
 def _begin(alive: Any, steps: Any, device: str, threads: int) -> None:
@@ -207,7 +207,7 @@ def _begin(alive: Any, steps: Any, device: str, threads: int) -> None:
 _worker: Worker
 
 
-def _make(experiment: Experiment, run: Run) -> Made:
+def _make(experiment: Experiment, run: Run) -> RunResult:
     return _worker.make(experiment, run)
 
 

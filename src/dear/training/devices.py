@@ -63,7 +63,7 @@ def share(items: int, rank: int, world: int) -> tuple[slice, float]:
     return slice(start, stop), (stop - start) * world / items
 
 
-def summed(fabric: Fabric, values: list[float], device: torch.device) -> list[float]:
+def sum_over_processes(fabric: Fabric, values: list[float], device: torch.device) -> list[float]:
     """Sum each value over all processes."""
     if fabric.world_size == 1:
         return values

@@ -22,7 +22,7 @@ from dear.methods.base import Method, TrainingImages
 from dear.progress import OnStep, TrainingStep, unreported
 from dear.training.batches import Batch, Batches, training_images
 from dear.training.checkpoint import CheckpointError, read_state, set_aside, write_state
-from dear.training.devices import make_fabric, summed
+from dear.training.devices import make_fabric, sum_over_processes
 from dear.training.seeding import generator
 from dear.training.settings import TrainSettings
 from dear.training.trunks import TrunkCache, ViewCache, view_cache
@@ -144,12 +144,12 @@ class _Loop:
             method, _optimizer(method, settings), move_to_device=False
         )
         self.wrapped.mark_forward_method("loss")
-        self.total = settings.steps_of_run(len(images), len(method.classnames), batches.steps)
+        self.total = settings.total_steps(len(images), len(method.classnames), batches.steps)
         self.epochs = math.ceil(self.total / batches.steps)
         self.history: list[dict[str, Any]] = []
         self.best: dict[str, Any] | None = None
         self.means: dict[str, float] = {}
-        if note := settings.short_training(self.total, batches.steps):
+        if note := settings.note_on_length(self.total, batches.steps):
             warn(note)
 
     def resume(self, select: str, *, start_over: bool) -> None:
@@ -243,7 +243,7 @@ class _Loop:
         self.method.eval()
         self.require_finite(epoch, batch)
         self.method.after_epoch(epoch + 1, self.epochs)
-        totals = summed(self.fabric, list(sums.values()), self.device)
+        totals = sum_over_processes(self.fabric, list(sums.values()), self.device)
         images = sum(self.batches.sizes[: len(rates)])
         self.means = {name: total / images for name, total in zip(sums, totals, strict=True)}
         return {"epoch": epoch + 1, **self.means, "lr": rates[0]}
@@ -292,7 +292,7 @@ class _Loop:
 
     def any_process(self, condition: bool) -> bool:
         """True if it is true in any of the processes."""
-        return bool(summed(self.fabric, [float(condition)], self.device)[0])
+        return bool(sum_over_processes(self.fabric, [float(condition)], self.device)[0])
 
     def diverged(self, step: int) -> TrainingDiverged:
         """The error of a training that diverged at a step, counted from 1."""
