@@ -26,6 +26,7 @@ from dear.methods.registry import METHODS
 from tests.unit.training.world import role_table
 
 Start = Callable[..., tuple[subprocess.Popen[str], str]]
+Run = Callable[..., tuple[str, str]]
 
 
 def write_signs(folder: Path, *, train: int, test: int) -> Path:
@@ -39,6 +40,26 @@ def write_signs(folder: Path, *, train: int, test: int) -> Path:
             for number, picture in enumerate(images.load(indices)):
                 Image.fromarray(picture.permute(1, 2, 0).numpy()).save(class_folder / f"{number}.png")
     return folder
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Run:
+    """``run(words, code=0)``: what a command that ends with this code prints to stdout and stderr.
+
+    A refusal is one line after notes.
+    """
+
+    def run(words: list[str], code: int = 0) -> tuple[str, str]:
+        capsys.readouterr()  # of the fixtures
+        found, printed = main(words), capsys.readouterr()
+        assert found == code, printed.err
+        if code == 2:
+            assert printed.out == "" or json.loads(printed.out).keys() == {"error", "kind"}
+            (line,) = [line for line in printed.err.splitlines() if not line.startswith("dear: note: ")]
+            assert line.startswith("dear: error: ")
+        return printed.out, printed.err
+
+    return run
 
 
 @pytest.fixture
