@@ -46,7 +46,7 @@ def write_signs(folder: Path, *, train: int, test: int) -> Path:
 def run(capsys: pytest.CaptureFixture[str]) -> Run:
     """``run(words, code=0)``: what a command that ends with this code prints to stdout and stderr.
 
-    A refusal is one line after notes.
+    A refusal is one line, the last.
     """
 
     def run(words: list[str], code: int = 0) -> tuple[str, str]:
@@ -55,8 +55,9 @@ def run(capsys: pytest.CaptureFixture[str]) -> Run:
         assert found == code, printed.err
         if code == 2:
             assert printed.out == "" or json.loads(printed.out).keys() == {"error", "kind"}
-            (line,) = [line for line in printed.err.splitlines() if not line.startswith("dear: note: ")]
+            *before, line = printed.err.splitlines()
             assert line.startswith("dear: error: ")
+            assert not [line for line in before if line.startswith(("dear: error", "Traceback"))]
         return printed.out, printed.err
 
     return run
