@@ -128,7 +128,7 @@ class Batches:
         if composed is not None:
             return composed, True
         order = torch.randperm(len(self.images), generator=draw)
-        return order.split(self.settings.batch)[: self.settings.steps(len(order))], False
+        return order.split(self.settings.batch)[: self.settings.epoch_steps(len(order))], False
 
     def _part(self, epoch: int, step: int, batch: Int[Tensor, "item"]) -> _Part:
         part, weight = share(len(batch), self.fabric.global_rank, self.fabric.world_size)
