@@ -120,7 +120,9 @@ def fit(
     minima = strengths[0].clone()
     minima[0], strengths[:, 0], parts = LEAST_BETA, 1, strengths[0].clone()
     if classes > 1:
-        strengths[:] = fit_strengths(terms[:2], labels, minima)
+        absent = 0 if single else min(1.0, int((images == 0).sum()) / (classes // 2))
+        of_settings = [absent / 2, absent / 2, 1 - absent] if absent else [0.5, 0.5]
+        strengths[:] = fit_strengths(terms[: len(of_settings)], labels, minima, of_settings)
         if known:
             of_known = terms[2][used][:, with_evidence]
             of_known[..., 1:] *= not single
@@ -165,7 +167,7 @@ def choose_penalty(examples: Examples, penalty: float) -> tuple[float | None, Sc
     """
     without = class_scores(examples, None)
     before = left_out_accuracy(without, examples.labels)
-    for factor in RAISES if examples.classes > 1 else ():
+    for factor in RAISES if len(examples.labels.unique()) > 1 else ():
         scores = class_scores(examples, factor * penalty)
         gains = left_out_accuracy(scores, examples.labels) - before
         if gains.mean() + DOUBT * gains.std() / len(gains) ** 0.5 >= 0:
