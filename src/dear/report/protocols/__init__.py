@@ -40,7 +40,9 @@ def figures_of(records: Sequence[Record], reference: str | None) -> list[Figure]
 
 
 def standing_of(records: Sequence[Record]) -> dict[str, dict[str, Cell]]:
-    """What the page begins with: by measure the numbers of methods, the verdict last; of the first protocol."""
+    """What the page begins with, of the first protocol: by measure the numbers of methods, the verdict
+    last.
+    """
     (part, runs), *_ = _by_protocol(records)
     standing: dict[str, dict[str, Cell]] = part.standing(runs)
     return standing
