@@ -29,13 +29,11 @@ from dear.evaluation.trial import Trial
 from dear.methods.base import Method
 from dear.methods.registry import FIT_METHOD, method_class
 from dear.report.grid import csv_text
-from dear.report.html import render_page
-from dear.report.mistakes import THUMBNAIL, data_url
+from dear.report.pages import THUMBNAIL, data_url, render_page, write_page
 from dear.review.known import KnownClasses, fit_known_classes
 from dear.review.labels import LabelScores, score_labels
 from dear.review.rows import REVIEW_CSV, REVIEW_PAGE, Issue, describe_issues
 from dear.review.twins import find_twins
-from dear.writing import output_folder
 
 MOST_SHOWN = 200  # images on the page
 
@@ -182,8 +180,7 @@ def write_review(
         },
         hidden=len(issues) - len(shown),
     )
-    contents = {REVIEW_PAGE: page.encode(), REVIEW_CSV: issues_csv(folder, issues)}
-    output_folder(folder, contents, "the review", "choose another --out.")
+    write_page(folder, REVIEW_PAGE, page, {REVIEW_CSV: issues_csv(folder, issues)}, ())
 
 
 def _thumbnail(images: Images, index: int) -> str:
