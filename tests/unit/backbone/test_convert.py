@@ -1,6 +1,5 @@
 """What does not fit is refused with the reason, and what has no layers is used whole."""
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -70,20 +69,6 @@ def test_one_part_that_does_not_fit(
         to_towers(model)
 
 
-@pytest.mark.parametrize(
-    "vision",
-    [
-        {"attentional_pool": True, "attn_pooler_heads": 1},
-        {"scale_heads": True},
-        {"layers": (1, 1, 1, 1), "width": 8, "image_size": 32},
-    ],
-)
-def test_an_image_tower_without_layers_is_used_whole(vision: dict[str, Any]) -> None:
-    with torch.device("meta"):
-        image, text = to_towers(made(vision))
-    assert (image.access, text.access, image.embed_dim) == ("features", "layers", 17)
-
-
 def test_a_model_of_another_class() -> None:
     with torch.device("meta"):
         coca = build("coca_ViT-B-32")
@@ -122,9 +107,3 @@ def test_towers_of_timm_that_are_used_whole(name: str, options: dict[str, Any], 
         image, _ = to_towers(model)
     assert isinstance(image, WholeVisionTower)
     assert image.kind == f"timm's {kind}"
-
-
-def test_cross_attention(make_small_model: Callable[..., CLIP]) -> None:
-    model = make_small_model()
-    model.transformer.resblocks[1].ln_1_kv = nn.LayerNorm(22)
-    assert "text tower" in str(explain_misfit(model))  # which is not used whole

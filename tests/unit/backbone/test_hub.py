@@ -178,16 +178,6 @@ class TestOneCommit:
         standin.faults = Faults()
         assert load_clip(CLIP).mean.flatten().tolist() == pytest.approx([0.1, 0.2, 0.3])
 
-    def test_a_file_that_a_repository_lacks_is_known_offline(
-        self, model: dict[str, bytes], standin: StandIn, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        del model[PIXELS]
-        usual = load_clip(CLIP)
-        asked = len(standin.requests)
-        monkeypatch.setattr(OFFLINE, True)
-        assert load_clip(CLIP).identity == usual.identity
-        assert len(standin.requests) == asked
-
     @pytest.mark.usefixtures("model")
     def test_what_is_fetched_later_belongs_to_what_was_fetched_before(self, standin: StandIn) -> None:
         """The first command could not have the weights; a later commit may have others."""

@@ -71,16 +71,12 @@ def test_random_weights_follow_their_seed_and_leave_the_global_generator(name: s
     assert one.identity.sha256 != other.identity.sha256
 
 
-@torch.no_grad()
-def test_a_real_architecture_with_its_tokenizer_and_pixels() -> None:
-    clip = load_clip("ViT-B/32", "random:0")
-    assert clip.identity.model == "ViT-B-32"
-    assert (clip.image.depth, clip.image.heads, clip.text.depth, clip.image_size) == (12, 12, 12, 224)
+def test_the_tokenizer_and_the_pixels_of_clip() -> None:
+    clip = load_clip("ViT-S-32-alt", "random:0")
     assert clip.tokenize(["a photo of a cat."]).tolist()[0][:9] == [
         49406, 320, 1125, 539, 320, 2368, 269, 49407, 0
     ]  # fmt: skip
     torch.testing.assert_close(clip.mean.flatten(), torch.tensor([0.48145466, 0.4578275, 0.40821073]))
-    assert clip.encode_text(["a"]).shape == (1, 512)
 
 
 def test_a_tag_brings_activation_pixels_and_name(weights: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,18 +15,11 @@ from dear.backbone import tiny
 from dear.backbone.load import load_clip
 from dear.backbone.tiny import WordTokenizer
 from dear.backbone.weights import read_weights
-from dear.errors import UnknownNameError, WeightsError
+from dear.errors import WeightsError
 from dear.limits import LimitError
 from tests.unit.backbone.prime import CONFIG, NAME
 
 pytestmark = pytest.mark.usefixtures("prime_architecture")
-
-
-def test_unknown_architecture_lists_the_nearest_few() -> None:
-    with pytest.raises(UnknownNameError, match=r" \.\.\. and \d+ more") as caught:
-        load_clip("vit-b-61")
-    assert "tiny" in caught.value.known
-    assert caught.value.known[0].startswith("ViT-B-")
 
 
 @pytest.mark.parametrize(
@@ -102,33 +95,6 @@ def test_weights_that_promise_more_than_their_file_has(
     monkeypatch.setenv("DEAR_LIMIT_TENSOR_BYTES", "1000")
     with pytest.raises(LimitError, match="DEAR_LIMIT_TENSOR_BYTES"):
         read_weights(path)
-
-
-def test_tensors_are_mapped_also_if_they_share_values(tmp_path: Path) -> None:
-    """As those of models whose two embeddings are the same do. A file of an old torch is read too."""
-    words = torch.arange(1000.0)
-    for name, is_zip in (("old.pt", False), ("tied.pt", True)):
-        torch.save({"a": words, "b": words}, tmp_path / name, _use_new_zipfile_serialization=is_zip)
-        read = read_weights(tmp_path / name)
-        assert torch.equal(read["b"], words)
-    if (maps := Path("/proc/self/maps")).exists():
-        assert str(tmp_path / "tied.pt") in maps.read_text()  # its values are not in memory
-
-
-def test_weights_of_another_architecture_say_what_does_not_fit(
-    tmp_path: Path, state: dict[str, Tensor]
-) -> None:
-    path = tmp_path / "other.pt"
-    del state["visual.proj"]
-    state["vision_model.projection"] = torch.zeros(3)
-    state["positional_embedding"] = torch.zeros(77, 22)
-    torch.save(state, path)
-    wanted = (
-        r"1 missing \(first: visual\.proj\), 1 unknown \(first: vision_model\.projection\), "
-        r"1 of a different shape \(first: positional_embedding\)"
-    )
-    with pytest.raises(WeightsError, match=wanted):
-        load_clip(NAME, str(path))
 
 
 def test_names_and_shapes_are_compared_before_a_value_is_read(

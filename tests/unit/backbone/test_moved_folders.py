@@ -15,9 +15,8 @@ from dear.adapters.bundle import Bundle
 from dear.adapters.bundle_config import CARD, CONFIG
 from dear.adapters.predictor import Predictor
 from dear.backbone import hub
-from dear.backbone.clip import Identity
 from dear.backbone.load import build, load_clip
-from dear.errors import BundleError, WeightsError
+from dear.errors import WeightsError
 from dear.methods.declaration import MethodSettings
 from dear.roles.table import HeadRole, RoleTable
 from tests.unit.backbone import prime
@@ -58,14 +57,6 @@ def bundle(model: Path) -> Bundle:
     return bundle_on(model.name)
 
 
-def test_names_of_architectures_and_repositories_count() -> None:
-    names = ["ViT-B-16", "ViT-B-32", "tiny", "hf-hub:a/clip", "hf-hub:b/clip", "a/clip"]
-    identities = [Identity(name, "folder", "0" * 64) for name in names]
-    assert len({*identities}) == len(names)
-    assert Identity("a", "folder", "") != Identity("b", "folder", "")
-    assert Identity("a", "folder", "0" * 64) != Identity("a", "folder", "1" * 64)
-
-
 @pytest.mark.parametrize("home", ["new/clip2", "ViT-B-16"])
 @pytest.mark.parametrize("form", ["relative", "absolute", "~"])
 def test_a_folder_that_moved(
@@ -99,20 +90,6 @@ def test_a_missing_folder_is_not_looked_for_on_the_hub(
     monkeypatch.setattr(hub, "fetch", lambda *_, **__: pytest.fail("the hub was asked"))
     with pytest.raises(WeightsError, match=r"is 'models/clip', which is neither a folder here"):
         bundle.load_backbone()
-
-
-def test_another_model_in_its_place(bundle: Bundle, tmp_path: Path) -> None:
-    other = write_model(tmp_path / "other", quick_gelu=True)
-    with pytest.raises(
-        BundleError, match=r"fitted on clip/folder .* but the backbone here is .*/other/folder"
-    ):
-        bundle.load_backbone(pretrained=str(other))
-
-
-def test_a_folder_takes_the_place_of_folders_only(bundle: Bundle, model: Path) -> None:
-    named = replace(bundle, model=prime.NAME, weights=replace(bundle.weights, model=prime.NAME))
-    with pytest.raises(WeightsError, match="is a folder: name the weights file in it"):
-        named.load_backbone(pretrained=str(model))
 
 
 @pytest.mark.parametrize("name", ["clip", "ViT-B-32"])

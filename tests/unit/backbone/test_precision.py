@@ -12,7 +12,6 @@ from dear.backbone.clip import Clip
 from dear.backbone.precision import mixed, precision_for
 from dear.backbone.tiny import WordTokenizer
 from dear.errors import SettingsError
-from dear.training.settings import TrainSettings
 from tests.conftest import MEAN, STD, WORDS
 from tests.views import usual_view
 
@@ -57,18 +56,6 @@ def test_auto_asks_the_processor_and_the_tower(
     assert precision_for(small_clip, "bf16-mixed") == "bf16-mixed"
     with pytest.raises(SettingsError, match="16-mixed needs a GPU"):
         precision_for(wide, "16-mixed")
-
-
-def test_a_torch_that_does_not_tell_means_float32(wide: Clip, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delattr(torch.cpu, "get_capabilities", raising=False)
-    assert precision_for(wide) == "32-true"
-
-
-def test_runs_in_bfloat16_are_told_from_those_in_float32() -> None:
-    full, rough = (
-        TrainSettings(precision=precision).fingerprint_fields() for precision in ("32-true", "bf16-mixed")
-    )
-    assert rough != full
 
 
 class Copied(TorchDispatchMode):
