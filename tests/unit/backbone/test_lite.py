@@ -8,7 +8,6 @@ import torch
 from PIL import Image
 from safetensors.torch import load_file
 
-from dear.adapters.export import export
 from dear.adapters.fit import fit
 from dear.adapters.predictor import Predictor
 from dear.backbone import lite
@@ -101,5 +100,3 @@ def test_a_classifier_is_fitted_and_used(clip: Clip, tmp_path: Path) -> None:
     assert bundle.model == "lite"
     predictor = Predictor(tmp_path / "bundle")
     assert predictor.predict(tmp_path / "photos" / "grass" / "0.png").best.name == "grass"
-    done = export(predictor, tmp_path / "tower.pt2", form="torch-export")
-    assert done.difference < 1e-4

@@ -61,7 +61,7 @@ def test_which_architectures_are_plain() -> None:
     assert not {"RN50", "coca_ViT-B-32", "ViT-B-16-SigLIP", "EVA02-B-16", "roberta-ViT-B-32"} & {*PLAIN}
 
 
-@pytest.mark.parametrize("name", PLAIN)
+@pytest.mark.parametrize("name", ["ViT-B-32", "ViT-B-16-quickgelu", "ViT-L-14-336", "ViT-S-16-alt"])
 def test_it_has_the_tensors_of_open_clips(name: str) -> None:
     config = open_clip.get_model_config(name)
     with torch.device("meta"):

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from dear.data.dataset import Images, assemble, fingerprint
+from dear.data.dataset import Images, assemble
 from dear.data.loading import load_dataset, load_images
 from dear.data.names import check_name
 from dear.data.settings import DataSettings
@@ -65,13 +65,6 @@ class TestLoadDataset:
         assert data.val is None
         assert data.test.identity == "two"
 
-    def test_a_task_comes_before_a_folder_of_its_name(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        (tmp_path / "badges").mkdir()
-        monkeypatch.chdir(tmp_path)
-        assert load_dataset("badges").title == "Badges"
-
     def test_a_folder_is_read(self, tmp_path: Path) -> None:
         with pytest.raises(DataError, match="has no folders of classes"):
             load_dataset(str(tmp_path))
@@ -98,19 +91,6 @@ class TestLoadDataset:
     def test_a_path_that_cannot_be(self, read: Callable[[str], object], path: str, message: str) -> None:
         with pytest.raises(DataError, match=message):
             read(path)
-
-    def test_a_file_is_no_folder(self, tmp_path: Path) -> None:
-        file = tmp_path / "split.json"
-        file.touch()
-        with pytest.raises(DataError, match="is not a supported file"):
-            load_dataset(str(file))
-
-
-def test_fingerprint_tells_where_texts_end() -> None:
-    assert fingerprint("ab", "c") != fingerprint("a", "bc")
-    assert fingerprint("ab", "") != fingerprint("ab")
-    assert fingerprint("ab", "c") == fingerprint("ab", "c")
-    assert len(fingerprint()) == 16
 
 
 def test_the_identity_changes_with_images_names_and_templates() -> None:

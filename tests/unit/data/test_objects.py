@@ -65,15 +65,6 @@ def test_paths_and_labels_are_the_folder_that_they_come_from(tmp_path: Path, set
     assert torch.equal(numbered.train.labels, expected.train.labels)
 
 
-def test_torchvisions_folder(tmp_path: Path, settings: DataSettings) -> None:
-    """Its classes may be numbers with gaps, which are names, in the order of their values."""
-    torchvision = pytest.importorskip("torchvision")
-    folder = class_folders(tmp_path / "mine", {"7": 4, "12": 3})
-    data = load_dataset(torchvision.datasets.ImageFolder(str(folder)), settings)
-    assert data.identity == load(folder, settings).identity
-    assert data.classnames == ("7", "12")
-
-
 def test_a_data_frame_of_pandas(tmp_path: Path, settings: DataSettings) -> None:
     pandas = pytest.importorskip("pandas")
     folder = class_folders(tmp_path / "mine", COUNTS)

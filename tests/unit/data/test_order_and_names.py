@@ -9,8 +9,6 @@ from typing import Any, Literal
 
 import pytest
 
-from dear.data.check import check_dataset
-from dear.data.loading import load_dataset
 from dear.data.settings import DataSettings
 from dear.errors import DataError
 from tests.unit.data.photos import class_folders, load, paths, picture, refused
@@ -85,26 +83,6 @@ def test_a_list_beside_other_folders_matches_by_name(tmp_path: Path, settings: D
         named(folder, settings, ["red ant", "wasp"])
 
 
-def test_a_list_fits_the_numbers_of_a_split_list(tmp_path: Path, settings: DataSettings) -> None:
-    """Its labels are stated: the list of names is in their order."""
-    class_folders(tmp_path / "d" / "images", {"bee": 2, "ant": 2})
-    rows = [[f"{name}/{n}.png", label, name] for label, name in enumerate(("bee", "ant")) for n in range(2)]
-    (tmp_path / "d/split_zhou_Mine.json").write_text(json.dumps({"train": rows[::2], "test": rows[1::2]}))
-    assert named(tmp_path / "d", settings, ["x", "y"]) == {"bee": "x", "ant": "y"}
-
-
-def test_the_map_from_folder_to_name_is_told(numbered: Path, settings: DataSettings, tmp_path: Path) -> None:
-    (tmp_path / "n.json").write_text(json.dumps(NAMES))
-    own = replace(settings, classnames=tmp_path / "n.json")
-    with pytest.warns(
-        UserWarning, match=r"named by .*n\.json: 0 is bee, 1 is ant, .*, 10 is koi, 11 is lynx"
-    ):
-        load_dataset(str(numbered), own)
-    found = check_dataset(str(numbered), own)
-    assert dict(zip(found.keys, found.classnames, strict=True))["10"] == "koi"
-    assert any("10 is koi" in note for note in found.notes)
-
-
 @pytest.mark.parametrize(
     ("labels", "keys", "note"),
     [
@@ -169,18 +147,6 @@ def test_one_class_in_two_forms_of_unicode(tmp_path: Path, settings: DataSetting
     assert load(tmp_path / "list.csv", own).classnames == ("gull",)
     two = class_folders(tmp_path / "e", dict.fromkeys((unicodedata.normalize(f, "Möwe") for f in FORMS), 2))
     refused(two, settings, "'Möwe' is listed twice")
-
-
-def test_listed_paths_in_both_forms(tmp_path: Path, settings: DataSettings) -> None:
-    """A folder in one form and a file in the other; the table has the third combination, as has a list."""
-    stored = f"{unicodedata.normalize('NFD', 'Möwe')}/{unicodedata.normalize('NFC', 'é.png')}"
-    picture(tmp_path / "d" / stored)
-    picture(tmp_path / "d" / "ü.png")
-    (tmp_path / "d" / "list.csv").write_text("path,label,split\nMöwe/é.png,gull,train\nü.png,gull,test\n")
-    assert paths(load(tmp_path / "d" / "list.csv", settings)) == {"train": {stored}, "test": {"ü.png"}}
-    rows = {"train": [["Möwe/é.png", 0, "gull"]], "test": [["ü.png", 0, "gull"]]}
-    (tmp_path / "d/split_zhou_Mine.json").write_text(json.dumps(rows))
-    assert paths(load(tmp_path / "d", settings)) == {"train": {stored}, "test": {"ü.png"}}
 
 
 @pytest.mark.parametrize("within", ["dataset", "a/b/dataset"])
