@@ -61,16 +61,6 @@ def test_what_was_there_stays_until_all_is_written(shared: bool, tmp_path: Path)
     assert {p.name: p.read_text() for p in tmp_path.iterdir()} == {"file": "new"}
 
 
-def test_two_may_write_one_shared_file_at_the_same_time(tmp_path: Path) -> None:
-    path = tmp_path / "file"
-    with atomic_write(path, shared=True) as first:
-        with atomic_write(path, shared=True) as second:
-            first.write(b"one")
-            second.write(b"two")
-        assert path.read_text() == "two"
-    assert {p.name: p.read_text() for p in tmp_path.iterdir()} == {"file": "one"}
-
-
 OLD = {"a.txt": b"old", "b.txt": b"old"}
 NEW = {"a.txt": b"new", "c.txt": b"new"}
 

@@ -3,7 +3,6 @@
 import open_clip
 import pytest
 import torch
-from torch import nn
 
 from dear.backbone.convert import explain_misfit, to_towers
 from dear.backbone.load import build
@@ -63,22 +62,3 @@ def test_the_image_size_is_the_one_that_the_tower_takes() -> None:
     with torch.device("meta"):
         image, _ = to_towers(build("ViTamin-XL-384"))
     assert (image.image_size, image.side) == (384, 24)
-
-
-@pytest.mark.parametrize(
-    ("name", "images"),
-    [
-        ("ViT-B-32", 54),  # 2^25 bytes / (50 tokens x 3,072 values x 4 bytes) = 54.6
-        ("ViT-B-16", 13),  # 197 tokens: 13.9
-        ("ViT-H-14", 6),  # 257 tokens x 5,120 values: 6.4
-    ],
-)
-def test_images_that_are_computed_together(name: str, images: int) -> None:
-    """250 on a device other than the CPU, such as meta; one even if it is too large."""
-    with torch.device("meta"):
-        tower, _ = to_towers(build(name))
-    assert tower.images_at_once == 250
-    tower.projection = nn.Parameter(torch.zeros(tower.projection.shape))
-    assert tower.images_at_once == images
-    tower.image_size *= 10
-    assert tower.images_at_once == 1

@@ -2,7 +2,7 @@
 
 import pytest
 
-from dear.backbone.catalogue import Verdict, try_architecture
+from dear.backbone.catalogue import try_architecture
 from dear.backbone.choice import Access
 
 
@@ -23,8 +23,3 @@ def test_what_an_architecture_gives(name: str, image: Access, text: Access, kind
     assert verdict.image_size == (336 if has_heads else 224)
     if has_heads:
         assert verdict.parameters == pytest.approx(427.9, abs=0.1)  # published for OpenAI's: 428 M
-
-
-def test_one_that_does_not_fit() -> None:
-    reason = "its text tower is a Hugging Face model, not open_clip's own"
-    assert try_architecture("roberta-ViT-B-32") == Verdict("roberta-ViT-B-32", False, reason)

@@ -10,7 +10,7 @@ from open_clip.model import CLIP
 from torch import nn
 from torch.nn.functional import normalize
 
-from dear.backbone.clip import Clip, Identity, fill, span_start, tensors_hash
+from dear.backbone.clip import Clip, Identity, span_start, tensors_hash
 from tests.views import usual_view
 
 MakeClip = Callable[..., Clip]
@@ -84,10 +84,6 @@ def test_a_tokenizers_cache_of_words_is_bounded(make_small_model: Callable[..., 
     assert len(tokenizer.cache) == 10_000
     assert "x" * 59 + "x" not in tokenizer.cache
     assert len(other.cache) > 12_000
-
-
-def test_fill() -> None:
-    assert fill("a photo of a {}.", ["sea_lion", "cat"]) == ["a photo of a sea lion.", "a photo of a cat."]
 
 
 @pytest.mark.parametrize(

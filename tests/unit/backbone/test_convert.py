@@ -29,23 +29,6 @@ def made(
 
 
 @pytest.mark.parametrize(
-    ("vision", "text", "options"),
-    [
-        ({}, {}, {}),
-        ({"no_ln_pre": True, "final_ln_after_pool": True, "ls_init_value": 0.1}, {}, {}),
-        ({}, {}, {"quick_gelu": True, "nonscalar_logit_scale": True}),
-        ({"pool_type": "avg"}, {"pool_type": "last", "no_causal_mask": True}, {}),
-        ({}, {"proj_bias": True}, {"init_logit_bias": -10.0}),
-        ({}, {"proj_type": "none", "width": 34}, {}),
-        ({}, {}, {"kind": CustomTextCLIP}),
-        ({}, {"embed_cls": True}, {"kind": CustomTextCLIP}),  # used whole
-    ],
-)
-def test_what_fits(vision: dict[str, Any], text: dict[str, Any], options: dict[str, Any]) -> None:
-    assert explain_misfit(made(vision, text, **options)) is None
-
-
-@pytest.mark.parametrize(
     ("vision", "text", "options", "reason"),
     [
         ({"pool_type": "none"}, {}, {}, "pooled by 'none'"),

@@ -3,9 +3,6 @@ offline.
 """
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -22,7 +19,6 @@ from tests.unit.backbone.prime import NAME
 from tests.unit.backbone.test_from_transformers import saved
 
 CLIP, FILE, PIXELS = "someone/prime-clip", "open_clip_model.safetensors", "preprocessor_config.json"
-FETCH = "import sys; from dear.backbone import hub; print(hub.fetch(sys.argv[1], [sys.argv[2]]))"
 OFFLINE = "huggingface_hub.constants.HF_HUB_OFFLINE"
 
 
@@ -124,22 +120,6 @@ def test_the_first_file_that_a_repository_has_is_used(
     assert hub.fetch("someone/both", [FILE, "pickled.bin"]) == pickled
     monkeypatch.setattr(OFFLINE, False)
     assert hub.fetch("someone/both", [FILE, "pickled.bin"]).read_bytes() == b"1"
-
-
-def test_two_processes_that_fetch_at_once_download_once(
-    standin: StandIn, content: bytes, tmp_path: Path
-) -> None:
-    standin.faults.pause = 0.01
-    environment = os.environ | {
-        "HF_ENDPOINT": standin.endpoint, "HF_HUB_CACHE": str(tmp_path / "both"), "HF_HUB_OFFLINE": "0",
-    }  # fmt: skip
-    command = [sys.executable, "-c", FETCH, CLIP, FILE]
-    both = [subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) for _ in range(2)]
-    printed = [process.communicate(timeout=120)[0].strip() for process in both]
-    assert [process.returncode for process in both] == [0, 0]
-    assert printed[0] == printed[1]
-    assert Path(printed[0]).read_bytes() == content
-    assert standin.downloads() == [None]
 
 
 @pytest.mark.usefixtures("content")

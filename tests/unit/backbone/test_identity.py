@@ -2,7 +2,6 @@
 
 import copy
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,7 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from dear.backbone import hub, tiny
+from dear.backbone import hub
 from dear.backbone.clip import Clip
 from dear.backbone.load import load_clip
 from tests.unit.backbone.prime import CONFIG, NAME, features
@@ -99,16 +98,3 @@ def test_the_activation_of_a_tag(tmp_path: Path, state: dict[str, Tensor]) -> No
     assert same_features(plain, other)
     assert quick.identity != plain.identity
     assert not same_features(quick, plain)
-
-
-def test_the_words_of_the_tiny_clip(tmp_path: Path) -> None:
-    folder = tmp_path / "tiny"
-    folder.mkdir()
-    for file in (tiny.VOCABULARY, tiny.WEIGHTS):
-        shutil.copy(tiny.FOLDER / file, folder / file)
-    own = load_clip("tiny").identity
-    assert load_clip("tiny", str(folder)).identity == own
-    content = json.loads((folder / tiny.VOCABULARY).read_text())
-    content["words"][0] += "x"
-    (folder / tiny.VOCABULARY).write_text(json.dumps(content))
-    assert load_clip("tiny", str(folder)).identity != own

@@ -7,7 +7,6 @@ from typing import Any
 import open_clip
 import pytest
 import torch
-from open_clip.factory import _MODEL_CONFIGS
 from safetensors.torch import save_file
 from torch import Tensor
 
@@ -17,7 +16,7 @@ from dear.backbone.tiny import WordTokenizer
 from dear.backbone.weights import read_weights
 from dear.errors import WeightsError
 from dear.limits import LimitError
-from tests.unit.backbone.prime import CONFIG, NAME
+from tests.unit.backbone.prime import NAME
 
 pytestmark = pytest.mark.usefixtures("prime_architecture")
 
@@ -107,13 +106,6 @@ def test_names_and_shapes_are_compared_before_a_value_is_read(
             reason = "values of" if shape == (21, 17) else "tensors 1"
             with pytest.raises(WeightsError, match=f"{reason} .*{name}"):
                 load_clip(NAME, str(path))
-
-
-def test_a_tokenizer_that_cannot_be_had_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    text = CONFIG["text_cfg"] | {"hf_tokenizer_name": "someone/tokenizer"}  # type: ignore[operator]
-    monkeypatch.setitem(_MODEL_CONFIGS, NAME, CONFIG | {"text_cfg": text})
-    with pytest.raises(WeightsError, match="'someone/tokenizer'"):
-        load_clip(NAME, "random:0")
 
 
 def test_the_tiny_clip_from_no_folder_or_a_broken_one(tmp_path: Path) -> None:

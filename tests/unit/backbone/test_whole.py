@@ -9,7 +9,7 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 
-from dear.backbone import tiny, whole
+from dear.backbone import tiny
 from dear.backbone.clip import Clip
 from dear.backbone.convert import to_towers
 from dear.backbone.load import build_from
@@ -88,17 +88,6 @@ def test_features_are_open_clips(config: dict[str, Any], size: int, text: str) -
 
 
 @torch.no_grad()
-def test_an_image_and_a_text_do_not_depend_on_their_batch() -> None:
-    clip = clip_of(network_of(RESNET))
-    clip.train()  # a whole tower ignores it: statistics stay those of the weights
-    pixels = images(64) * torch.tensor([0.1, 1, 10]).view(3, 1, 1, 1)
-    together = clip.encode_image(pixels)
-    torch.testing.assert_close(clip.encode_image(pixels[1:2]), together[1:2], rtol=1e-4, atol=1e-6)
-    assert (together[0] - together[1]).abs().max() > 1e-3
-    assert not clip.image.training
-
-
-@torch.no_grad()
 def test_the_trunk_past_the_tower_is_the_embedding() -> None:
     image, text = to_towers(network_of(COCA).eval())
     assert isinstance(image, WholeVisionTower)
@@ -110,18 +99,6 @@ def test_the_trunk_past_the_tower_is_the_embedding() -> None:
     ids = torch.tensor([[5, 6, 7, 0], [8, 9, 0, 0]])
     trunk = text.trunk(ids, 2)
     assert torch.equal(text.features(trunk, 2), text(ids))
-
-
-@torch.no_grad()
-def test_prompts_with_a_mask_each_are_computed_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two heads and 12 tokens with the class token: 288 values for each prompt, of which 600 are allowed."""
-    _, text = to_towers(network_of(COCA).eval())
-    ids = torch.randint(1, 400, (5, 11), generator=torch.Generator().manual_seed(1))
-    together, sizes = text(ids), list[int]()
-    text.module.transformer.register_forward_hook(lambda _, inputs, __: sizes.append(len(inputs[0])))
-    monkeypatch.setattr(whole, "MAX_HIDDEN_VALUES", 4 * 600)
-    torch.testing.assert_close(text(ids), together)
-    assert sizes == [2, 2, 1]
 
 
 def test_what_they_do_not_have_is_refused() -> None:
@@ -173,11 +150,3 @@ def test_weights_from_a_file_are_whole(config: dict[str, Any], tmp_path: Any) ->
     size = loaded.image_size
     assert torch.equal(loaded.encode_image(images(size)), before.encode_image(images(size)))
     assert torch.equal(loaded.encode_text(["a tree"]), before.encode_text(["a tree"]))
-
-
-def test_pooling_that_gives_no_embedding() -> None:
-    network = network_of(RESNET)
-    network.visual.attnpool = nn.Identity()
-    clip = clip_of(network)
-    with pytest.raises(WeightsError, match=r"gives \(256, 2, 2\) for an image, not an embedding of 17"):
-        clip.encode_image(images(64))

@@ -13,10 +13,8 @@ from torch import Tensor
 
 from dear.backbone.preprocess import Preprocess
 from dear.data.dataset import Dataset
-from dear.data.fewshot import Subset
 from dear.data.images.decode import as_image, decode
-from dear.data.images.photos import PhotoImages
-from dear.data.images.transforms import load_views, prefetch_views
+from dear.data.images.transforms import prefetch_views
 from dear.data.loading import load_dataset
 from dear.data.settings import DataSettings
 from dear.errors import DataError
@@ -115,35 +113,6 @@ def test_an_error_comes_with_its_batch() -> None:
     assert next(ahead)[0, 0, 0, 0] == 1
     with pytest.raises(DataError, match="number 11"):
         next(ahead)
-
-
-def test_photographs_are_viewed_one_by_one(tmp_path: Path) -> None:
-    """No more pictures are there at a time than threads, and none stays where there is no room."""
-    names = [noise(tmp_path / f"{number}.png", number).name for number in range(13)]
-    images = PhotoImages(tmp_path, [(name, 0) for name in names], cache_bytes=0, threads=2)
-    here, most, lock = 0, 0, threading.Lock()
-    load = images._picture
-
-    def counted(index: int) -> Tensor:
-        nonlocal here, most
-        with lock:
-            here += 1
-            most = max(most, here)
-        return load(index)
-
-    def view(picture: Tensor, position: int) -> Tensor:
-        nonlocal here
-        mean = picture.float().mean() + 1000 * position
-        with lock:
-            here -= 1
-        return mean
-
-    images._picture = counted  # type: ignore[method-assign]
-    subset = Subset(images, torch.tensor([7, 2, 5, 11, 3]))
-    means = load_views(subset, torch.tensor([4, 0, 1, 2]), view)
-    expected = [load(index).float().mean() + 1000 * at for at, index in enumerate([3, 7, 2, 5])]
-    assert torch.equal(means, torch.stack(expected))
-    assert most <= 2
 
 
 def test_test_images_are_never_reduced(tmp_path: Path) -> None:

@@ -77,22 +77,6 @@ def test_copies_are_told_by_where_they_are(
     assert check_dataset(str(folder), settings, decode=False).duplicates is None
 
 
-def test_the_last_line_counts_what_cannot_be_read(
-    folder: Path, settings: DataSettings, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def last(**options: bool) -> str:
-        render(check_dataset(str(folder), settings, **options), PrintableConsole(width=200))
-        return capsys.readouterr().out.splitlines()[-1]
-
-    assert last() == "ok: of 10 images all can be read"
-    (folder / "train/ant/0.png").write_bytes(b"words")
-    (folder / "test/bee/1.png").write_bytes(b"")
-    assert last() == "NOT OK: of 10 images 2 cannot be read"
-    assert last(decode=False) == "ok: of 10 images none was read (--decode reads them)"
-    (folder / "test/cat").mkdir()
-    assert last() == "NOT OK: of 10 images 2 cannot be read; faults of the lists: 1"
-
-
 def test_uneven_classes(tmp_path: Path, settings: DataSettings) -> None:
     """70% of 4 and of 15 are 3 and 10 or 11 images to train on: more than three times as many."""
     folder = class_folders(tmp_path / "mine", {"ant": 4, "bee": 15})

@@ -11,9 +11,7 @@ from torch import Tensor
 
 from dear.data.dataset import Dataset, assemble
 from dear.data.fewshot import (
-    ClassSubset,
     Subset,
-    Unlabelled,
     balanced,
     base_novel,
     coop_shots,
@@ -117,27 +115,6 @@ def test_subset_keeps_the_given_order() -> None:
     assert shown(part, 2, 0, 0) == [4, 9, 9]
 
 
-def test_novel_half_of_a_subset() -> None:
-    _, novel = base_novel(3)
-    part = Subset(ClassSubset(Numbered(), novel), torch.tensor([3, 1]))
-    assert part.labels.tolist() == [0, 0]
-    assert shown(part, 0, 1) == [9, 5]
-
-
-def test_identities_differ() -> None:
-    images = Numbered()
-    parts = [
-        images,
-        Subset(images, torch.tensor([1, 2])),
-        Subset(images, torch.tensor([2, 1])),
-        Subset(images, torch.tensor([1, 0])),
-        Subset(images, torch.tensor([10])),
-        ClassSubset(images, [1, 2]),
-        ClassSubset(images, [2, 1]),
-    ]
-    assert len({part.identity for part in parts}) == len(parts)
-
-
 def dassl_pick(labels: list[int], shots: int, seed: int) -> list[int]:
     """`generate_fewshot_dataset` of Dassl as it stands there, on places in place of items, after
     `set_random_seed`.
@@ -216,10 +193,3 @@ class TestBalance:
         assert told.startswith("the classes are uneven, from 1 (b) to 3 images (a)")
         assert uneven([0, 0, 0, 0, 0, 1, 1], ["a", "b"]) is None  # 5 images are fewer than 3 times 2
         assert uneven([], []) is None
-
-
-def test_unlabelled_images_tell_no_class() -> None:
-    images = Unlabelled(Numbered())  # type: ignore[arg-type]
-    assert images.labels.tolist() == [-1] * 11
-    assert len(images) == 11
-    assert images.identity != Numbered.identity

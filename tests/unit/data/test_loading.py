@@ -13,7 +13,6 @@ from dear.data.dataset import Images, assemble
 from dear.data.loading import load_dataset, load_images
 from dear.data.names import check_name
 from dear.data.settings import DataSettings
-from dear.data.world.tasks import task_names
 from dear.errors import DataError, UnknownNameError
 from tests.unit.data.photos import class_folders, load
 
@@ -105,18 +104,6 @@ def test_the_identity_changes_with_images_names_and_templates() -> None:
     ]
     assert len({data.identity for data in made}) == len(made)
     assert assemble("b", "B", ["x", "y"], ["{}"], train, None, test).identity == made[0].identity
-
-
-def test_a_task_of_the_world_conforms() -> None:
-    name = task_names()[0]
-    data = load_dataset(name)
-    assert data.name == name
-    assert data.templates[0].count("{}") == 1
-    for split in (data.train, data.val, data.test):
-        assert isinstance(split, Images)
-        assert len(split) == len(split.labels)
-    pictures = data.test.load(torch.tensor([0, len(data.test) - 1]))
-    assert [(*picture.shape, picture.dtype) for picture in pictures] == [(3, 48, 48, torch.uint8)] * 2
 
 
 class TestNamesAndPaths:

@@ -72,27 +72,15 @@ class TestNames:
         ("file", "text", "message"),
         [
             ("n.json", "{", "is not readable JSON"),
-            ("n.json", '{"ant": 3}', "needs a list of class names"),
             ("n.json", '{"ant": "x"}', "has no name for 1 class; the first is 'sea_horse'"),
             ("n.json", '["x"]', "has 1 name for 2 classes"),
-            (
-                "n.json",
-                '["red ant", "a fish"]',
-                "is a list of names, which says nothing of the class 'ant': give",
-            ),
             (
                 "n.json",
                 '{"ant": "x", "sea_horse": "X"}',
                 "the classes 'ant' and 'sea_horse' have the same name",
             ),
             ("n.csv", "ant,x\nant,y\n", "names a folder twice: 'ant'"),
-            ("n.csv", f'ant,"{"x" * 131_073}', "field limit.* Is there a quotation mark that is not closed?"),
             ("n.csv", 'ant,"x\nsea_horse,y\n', "n.csv: .* Is there a quotation mark that is not closed"),
-            (
-                "n.json",
-                '{"ant": "ol\xe9", "sea_horse": "ole\u0301"}',
-                "the classes 'ant' and 'sea_horse' have the same name",
-            ),
             ("n.txt", "ant\n", "'ant' is not a folder and a class name"),
         ],
     )
@@ -133,7 +121,6 @@ class TestTemplates:
             ("a photo", "has no {} for the class name and is not a text file"),
             ("a {} and a {}", "needs exactly one {}"),
             ("a {name}", "needs exactly one {}"),
-            ("a {", "needs exactly one {}"),
             ("a {:>1000000000}", "needs exactly one {}"),
             ("a {!r}", "needs exactly one {}"),
         ],

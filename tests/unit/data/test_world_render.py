@@ -7,27 +7,9 @@ import torch
 
 from dear.data.dataset import Images
 from dear.data.world.factors import FACTORS
-from dear.data.world.plate import EXTENT, drawn_mask, texture
+from dear.data.world.plate import EXTENT, drawn_mask
 from dear.data.world.render import WorldScenes, render
-from dear.data.world.scene import Scene, draw_scenes
-
-
-def clean(scene: Scene, **changes: torch.Tensor) -> Scene:
-    """Photo style without noise, copies, letters or uneven light."""
-    batch = len(scene)
-    zeros, ones = torch.zeros(batch, dtype=torch.int64), torch.ones(batch, dtype=torch.int64)
-    plain = {
-        "style": zeros,
-        "blur": zeros,
-        "block": ones,
-        "count": ones,
-        "glyph": -ones,
-        "noise": torch.zeros(batch),
-        "gain": torch.ones(batch, 3),
-        "gradient": torch.zeros(batch, 2),
-        "tint": torch.zeros(batch, 3),
-    }
-    return scene.with_(**(plain | changes))
+from dear.data.world.scene import draw_scenes
 
 
 def mask_area(kind: str, name: str) -> float:
@@ -51,21 +33,6 @@ def test_shapes_have_the_area_that_geometry_gives(name, area):
     assert mask_area("shape", name) == pytest.approx(area, abs=0.012)
 
 
-def test_textures_cover_the_share_that_their_patterns_give():
-    grid = torch.arange(0, 24, 1 / 32) + 1 / 64
-    across, down = grid[None, None, :].expand(1, 768, 768), grid[None, :, None].expand(1, 768, 768)
-    share = {
-        name: float(texture(torch.tensor([number]), across, down, 1 / 32).double().mean())
-        for number, name in enumerate(FACTORS["texture"].values)
-    }
-    assert share["plain"] == 0
-    assert share["striped"] == pytest.approx(0.5, abs=0.01)
-    assert share["checkered"] == pytest.approx(0.5, abs=0.01)
-    assert share["dotted"] == pytest.approx(math.pi * 0.33**2, abs=0.01)
-    assert share["crosshatched"] == pytest.approx(1 - 0.72**2, abs=0.01)
-    assert share["speckled"] == pytest.approx(0.36, abs=0.05)
-
-
 def test_an_image_does_not_depend_on_its_batch_and_another_seed_gives_another():
     images = render(draw_scenes(5, torch.arange(131)))
     assert images.shape == (131, 3, 48, 48)
@@ -73,12 +40,6 @@ def test_an_image_does_not_depend_on_its_batch_and_another_seed_gives_another():
     for number in (0, 64, 97):
         assert torch.equal(render(draw_scenes(5, torch.tensor([number])))[0], images[number])
     assert not torch.equal(render(draw_scenes(6, torch.tensor([97])))[0], images[97])
-
-
-def test_every_value_of_every_factor_changes_the_picture():
-    for name, factor in FACTORS.items():
-        scene = clean(draw_scenes(5, torch.full((len(factor),), 2)), **{name: torch.arange(len(factor))})
-        assert len(render(scene).flatten(1).unique(dim=0)) == len(factor), name
 
 
 def test_scenes_are_an_image_set() -> None:

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from dear.data.world.classes import choose_classes
-from dear.data.world.factors import FACTOR_NAMES, FACTORS, bulk
+from dear.data.world.factors import bulk
 from dear.data.world.hashing import Stream
 from dear.data.world.scene import draw_scenes
 from dear.data.world.shifts import SHIFTS, shifted
@@ -15,7 +15,7 @@ from dear.data.world.tasks import (
     load_task,
 )
 from dear.errors import DataError, UnknownNameError
-from tools.adversarial import choose_adversarial, save_adversarial
+from tools.adversarial import save_adversarial
 from tools.captions import words_of, world_words
 
 NAMES = [*downstream_names(), *downstream_names(size="large"), "source", "source-sketch"]
@@ -45,16 +45,6 @@ def test_base_and_novel_share_no_class_and_one_factor_sets_them_apart(name):
     apart = [not {c[place] for c in base} & {c[place] for c in novel} for place in range(len(base[0]))]
     assert sum(apart) == 1
     assert not set(base) & set(novel)
-
-
-def test_each_factor_alone_separates_the_classes_of_a_task_and_is_told_by_nothing_else():
-    """With one factor a class, no other factor may tell: all are as frequent in each class."""
-    alone = [
-        load_task(name) for name in downstream_names() if len(load_task(name).train.factors_of_class) == 1
-    ]
-    assert {task.train.factors_of_class[0] for task in alone} == set(FACTOR_NAMES)
-    for task in alone:
-        assert task.train.habits == ()
 
 
 def test_choice_of_classes_by_hand():
@@ -106,14 +96,6 @@ def test_unknown_names():
         shifted(draw_scenes(5, torch.arange(2)), "hazy", 1.0, Stream(5, torch.arange(2)))
 
 
-def test_adversarial_choice_takes_the_first_wrong_images_of_each_class():
-    labels = torch.tensor([0, 0, 0, 1, 1, 1, 1])
-    wrong = torch.tensor([False, True, True, True, False, True, True])
-    assert choose_adversarial(wrong, labels, per_class=2) == [[1, 2], [3, 5]]
-    with pytest.raises(DataError, match="class 1"):
-        choose_adversarial(wrong & (labels == 0), labels)
-
-
 def test_adversarial_images_are_kept_and_checked(tmp_path):
     path = tmp_path / "adversarial.json"
     candidates = adversarial_candidates()
@@ -128,20 +110,3 @@ def test_adversarial_images_are_kept_and_checked(tmp_path):
     assert kept.identity != candidates.identity
     with pytest.raises(DataError, match="other images"):
         adversarial_numbers(load_task("source").train, path)
-
-
-def test_habits_hold_for_their_share_of_the_images():
-    """The share itself, and by chance in 1 of 8 (textures) or 10 (places) of the other images."""
-    images = load_task("street-signs").train
-    assert [name for name, _, _ in images.habits] == ["texture", "place"]
-    for name, preferred, share in images.habits:
-        size = len(FACTORS[name])
-        has = images.factors[:, FACTOR_NAMES.index(name)] == torch.tensor(preferred)[images.labels]
-        assert abs(has.double().mean() - (share + (1 - share) / size)) < 0.04  # 3 deviations of 1,024 images
-        assert len(set(preferred[:8])) == len(set(preferred[8:])) == 8
-
-
-def test_images_of_classes_with_looks_load_alone_as_in_a_batch():
-    images = load_task("street-signs").test
-    together = images.load(torch.tensor([3, 301, 159]))
-    assert torch.equal(images.load(torch.tensor([301]))[0], together[1])

@@ -113,17 +113,6 @@ def test_shrinkage_is_where_refits_without_each_image_make_it_likeliest() -> Non
         assert fitted.left_out_likelihood(shrinkage) - constant == pytest.approx(expected, abs=1e-5)
 
 
-def test_the_covariance_of_single_images_is_that_of_all() -> None:
-    points, labels, spread = views(), torch.arange(len(LABELS)), 1.5
-    fitted = Gaussians(points, labels, len(labels), SHRINKAGE, spread)
-    around = points.flatten(0, 1) - points.mean(dim=(0, 1))
-    total = around.T @ around / len(around)
-    covariance = 0.8 * total + 0.2 * total.trace() / EMBED * torch.eye(EMBED).double()
-    inverse = torch.linalg.inv(covariance / (1 + spread))
-    torch.testing.assert_close(fitted.whitening @ fitted.whitening.T, inverse, rtol=1e-9, atol=1e-9)
-    torch.testing.assert_close(fitted.means, points.mean(dim=1))
-
-
 def test_views_that_never_differ_say_nothing() -> None:
     constant = normalize(torch.ones(len(LABELS), VIEWS, EMBED, dtype=torch.float64), dim=-1)
     fitted = Gaussians(constant + 1e-9 * drawn(*constant.shape), LABELS, CLASSES, SHRINKAGE)
@@ -217,25 +206,6 @@ def whole(groups: Tensor, frozen: Tensor, labels: Tensor = LABELS, carried: int 
     return fit(examples(frozen, text, labels), groups, flags, DearPlusSettings(shrinkage=SHRINKAGE))
 
 
-def test_evidence_counts_for_more_where_all_classes_have_it() -> None:
-    """The first strengths are those of evidence and class scores of left-out images, all classes known."""
-    groups, frozen = 0.3 * drawn(len(LABELS), VIEWS, 1, EMBED) + views().unsqueeze(2), views(2)
-    found = whole(groups, frozen)
-    few = examples(frozen, normalize(drawn(CLASSES, EMBED, seed=4), dim=-1))
-    features = normalize(groups[:, :, 0] + found.rest[0], dim=-1)
-    every = torch.ones(CLASSES, dtype=torch.bool)
-    evidence = left_out_evidence(
-        Gaussians(features, LABELS, CLASSES, SHRINKAGE), features, LABELS, every, DearPlusSettings().spread
-    )
-    terms = [
-        torch.stack(pair, dim=2) for pair in zip(class_scores(few, found.penalty), evidence, strict=True)
-    ]
-    least = torch.tensor([0.01, 0.0], dtype=torch.float64)
-    torch.testing.assert_close(found.strengths[0], fit_strengths(terms[2:], LABELS, least))
-    torch.testing.assert_close(found.strengths[1], fit_strengths(terms[:2], LABELS, least))
-    assert float(found.strengths[0, 1]) > float(found.strengths[1, 1])
-
-
 def test_a_class_with_one_image_has_no_evidence_among_others_and_has_among_its_like() -> None:
     groups, frozen = 0.3 * drawn(len(LABELS), VIEWS, 2, EMBED), views()
     found = whole(groups, frozen, torch.tensor([0, 2, 0, 0, 2, 2, 0, 3, 0, 1, 3]))
@@ -247,12 +217,3 @@ def test_a_class_with_one_image_has_no_evidence_among_others_and_has_among_its_l
     torch.testing.assert_close(ratio, (0.5 / alone.freedom.sum().sqrt()).expand(2))
     assert alone.strengths[1, 1:].tolist() == [0, 0]
     assert bool((alone.parts > 0).all())
-
-
-def test_an_attribute_without_heads_has_no_evidence() -> None:
-    groups = 0.3 * drawn(len(LABELS), VIEWS, 2, EMBED)
-    groups[:, :, 1] = 0
-    found = whole(groups, views(), carried=1)
-    assert found.strengths[:, 2].tolist() == [0, 0]
-    assert not found.whitening[1].any()
-    assert found.rest[1].norm() > 0

@@ -16,7 +16,7 @@ from torchvision.transforms.v2 import functional
 from dear.backbone.preprocess import Preprocess
 from dear.data.images.decode import as_image
 from dear.data.images.transforms import DRAWS, crop_box, eval_view, view_numbers
-from tests.views import eval_views, train_views
+from tests.views import train_views
 
 BICUBIC = functional.InterpolationMode.BICUBIC
 SIZES = [(48, 48), (40, 61), (97, 31), (7, 53), (53, 7), (1, 1), (2, 3)]
@@ -78,18 +78,6 @@ def test_a_box_by_hand() -> None:
     assert crop_box(row, 50, 50, (0.5, 1.0)) == (5, 10, 40, 40)
 
 
-@pytest.mark.parametrize(
-    ("height", "width", "box"),
-    [
-        (10, 90, (0, 38, 10, 13)),  # 13 = round(10 x 4/3), (90 - 13) // 2 = 38
-        (90, 12, (37, 0, 16, 12)),  # 16 = 12 / (3/4)
-        (50, 50, (0, 0, 50, 50)),
-    ],
-)
-def test_the_central_fallback(height: int, width: int, box: tuple[int, ...]) -> None:
-    assert crop_box([0.9999] * DRAWS, height, width, (0.9, 1.0)) == box
-
-
 def test_train_views_are_torchvisions_crops() -> None:
     images = [noise(k, 3, *size) for k, size in enumerate(SIZES)]
     rows = view_numbers(len(images), seeded(3)).tolist()
@@ -115,22 +103,6 @@ def test_a_view_depends_on_its_place_in_the_stream_alone() -> None:
     other = [noise(6, 3, 41, 13), *images[1:]]
     assert torch.equal(train_views(other, 17, view_numbers(len(other), seeded(7)))[1:], whole[1:])
     assert not torch.equal(train_views(images, 17, view_numbers(len(images), seeded(8))), whole)
-
-
-def test_overshoot_is_clipped() -> None:
-    """Bicubic enlargement of noise leaves [0, 255] without the clipping."""
-    images = noise(1, 2, 3, 7, 11)
-    for views in (train_views(images, 53, view_numbers(2, seeded(1))), eval_views(images, 53)):
-        assert views.min() == 0
-        assert views.max() == 1
-
-
-def test_the_centre_is_cut_out_without_resampling_when_the_short_side_fits() -> None:
-    """17 - 13 = 4 too many columns, 2 at each side; 18 - 13 = 5 rows too many, round(2.5) = 2 above."""
-    wide, tall = noise(3, 3, 13, 17), noise(4, 3, 18, 13)
-    views = eval_views([wide, tall], 13)
-    assert torch.equal(views[0], wide[:, :, 2:15].float() / 255)
-    assert torch.equal(views[1], tall[:, 2:15].float() / 255)
 
 
 MODES: list[dict[str, Any]] = [

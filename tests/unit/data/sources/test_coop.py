@@ -73,9 +73,6 @@ class TestLayout:
             (3, 7, 7),
         ]
 
-    def test_paths_may_start_at_the_folder_itself(self, tmp_path: Path) -> None:
-        assert level(load_coop(write(tmp_path, images=".")).train, 1) == [1]
-
     @pytest.mark.parametrize("rows", [{**ROWS, "val": []}, {"train": ROWS["train"], "test": ROWS["test"]}])
     def test_validation_images_may_be_absent(self, tmp_path: Path, rows: Any) -> None:
         assert load_coop(write(tmp_path, rows)).val is None
@@ -123,17 +120,11 @@ class TestRefusals:
             ("{", "split_zhou_OxfordPets.json: it is not readable JSON"),
             ("[]", 'json needs a list "train"'),
             ({"train": ROWS["train"]}, 'json needs a list "test"'),
-            ({**ROWS, "train": []}, 'json needs a list "train"'),
-            ({**ROWS, "val": 3}, 'json needs a list "val"'),
             (
                 changed("test", 1, ["ant/3.png", "0", "ant"]),
                 r"json, test\[1\] is \['ant/3.png', '0', 'ant'\]",
             ),
             (changed("val", 0, "emu/1.png"), r"val\[0\] is 'emu/1.png', not \[path, label, class name\]"),
-            (
-                changed("train", 1, ["sea_horse/1.png", True, "sea_horse"]),
-                r"train\[1\] is \['sea_horse/1.png', True, 'sea_horse'\], not",
-            ),
             ({**ROWS, "test": [*ROWS["test"], ROWS["train"][0]]}, "the image .* is in both train and test"),
             (
                 changed("train", 0, ["ant/1.png", -1, "ant"]),
@@ -153,9 +144,7 @@ class TestRefusals:
         with pytest.raises(DataError, match=message):
             load_coop(write(tmp_path, rows))
 
-    @pytest.mark.parametrize(
-        "path", ["../x.png", "a/../../x.png", "/x.png", "C:\\x.png", "a\\..\\x.png", "a\0b"]
-    )
+    @pytest.mark.parametrize("path", ["../x.png", "/x.png"])
     def test_paths_that_climb_out(self, tmp_path: Path, path: str) -> None:
         write(tmp_path, changed("test", 0, [path, 2, "emu"]))
         Image.new("RGB", (7, 5)).save(tmp_path / "x.png")
@@ -167,11 +156,6 @@ class TestRefusals:
         for name in ("sea_horse/1.png", "ant/2.png"):
             (tmp_path / "images" / name).unlink()
         with pytest.raises(DataError, match=r"images: 2 of 3 images are missing, the first sea_horse/1.png"):
-            load_coop(tmp_path)
-
-    def test_two_image_folders(self, tmp_path: Path) -> None:
-        write(write(tmp_path), images="copy")
-        with pytest.raises(DataError, match="more than one folder: copy, images"):
             load_coop(tmp_path)
 
 

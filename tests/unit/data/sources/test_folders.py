@@ -1,8 +1,6 @@
 """Folders as people have them: classes, splits under many names, domains, what is left out and refused."""
 
 import json
-import os
-import sys
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +10,6 @@ import pytest
 import torch
 
 from dear.data.dataset import fingerprint
-from dear.data.images.photos import PhotoImages
 from dear.data.loading import load_dataset, load_images
 from dear.data.settings import DataSettings
 from dear.data.sources.folder import domains_of
@@ -158,12 +155,6 @@ class TestOwnSplit:
         assert (len(data.train), len(data.test)) == (train, test)
         assert not (tmp_path / "cache" / "splits").exists()
 
-    def test_a_class_of_one_image_is_trained_on(self, tmp_path: Path, settings: DataSettings) -> None:
-        data = load(class_folders(tmp_path / "d", COUNTS | {"owl": 1}), settings)
-        owl = data.classnames.index("owl")
-        assert ((data.train.labels == owl).sum(), (data.test.labels == owl).sum()) == (1, 0)
-        assert "owl has one image, which is trained on" in data.notes[1]
-
 
 class TestFiles:
     def test_others_are_left_out_and_counted(self, tmp_path: Path, settings: DataSettings) -> None:
@@ -190,37 +181,6 @@ class TestFiles:
         (tmp_path / "empty").mkdir()
         with pytest.raises(DataError, match="no files with an image suffix"):
             load_images(str(tmp_path / "empty"), settings)
-
-    @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
-    def test_no_permission(self, tmp_path: Path, settings: DataSettings) -> None:
-        class_folders(tmp_path / "d", COUNTS)
-        (tmp_path / "d/ant").chmod(0)
-        refused(tmp_path / "d", settings, "cannot read the folder .*ant: Permission denied")
-        (tmp_path / "d/ant").chmod(0o700)
-
-    def test_missing_and_empty_ones_at_once(self, tmp_path: Path) -> None:
-        class_folders(tmp_path, {"ant": 3})
-        (tmp_path / "ant/2.png").write_bytes(b"")
-        names = ["ant/0.png", "ant/7.png", "ant/2.png", "ant/8.png"]
-        wanted = r": 2 of 4 images are missing, the first ant/7\.png; 1 of 4 images is empty .* ant/2\.png\."
-        with pytest.raises(DataError, match=wanted):
-            PhotoImages(tmp_path, [(name, 0) for name in names])
-
-    @pytest.mark.skipif(sys.platform == "darwin", reason="its file system takes UTF-8 only")
-    def test_names_that_are_not_in_utf_8(self, tmp_path: Path, settings: DataSettings) -> None:
-        """The data set's name is written into files, so it is in UTF-8; the split list names the images."""
-        odd = class_folders(tmp_path / "e", {"ant": 2, "ol\udce9": 2})
-        refused(odd, settings, r"the class name 'ol\\udce9' is not in UTF-8\. Rename it")
-        folder = class_folders(tmp_path / "d\udce9", COUNTS)
-        for name in COUNTS:
-            (folder / name / "1.png").rename(folder / name / "caf\udce9.png")
-        data = load(folder, settings)
-        assert data.name == "d?"
-        (record,) = (tmp_path / "cache" / "splits").glob("split_dear_d*")
-        record.rename(folder / "split_zhou_Mine.json")
-        again = load(folder, settings)
-        assert paths(again) == paths(data)
-        assert "ant/caf\udce9.png" in paths(again)["train"] | paths(again)["test"]
 
 
 class TestDomains:

@@ -1,6 +1,5 @@
 """Tables as people have them: of spreadsheets, of other systems, of `dear predict`."""
 
-import unicodedata
 from dataclasses import replace
 from pathlib import Path
 
@@ -45,16 +44,6 @@ def labels(folder: Path, text: str, settings: DataSettings, name: str = "list.cs
 def test_columns_and_paths(folder: Path, settings: DataSettings, text: str) -> None:
     found = {path.removeprefix("./"): name for path, name in labels(folder, text, settings).items()}
     assert found == {"a/0.png": "ant", "b/0.png": "bee"}
-
-
-@pytest.mark.parametrize(("stored", "written"), [("NFC", "NFD"), ("NFD", "NFC")])
-def test_accents_apart_from_their_letters(
-    folder: Path, settings: DataSettings, stored: str, written: str
-) -> None:
-    path = unicodedata.normalize(stored, f"{NAME}/0.png")  # type: ignore[arg-type]
-    picture(folder / path)
-    text = unicodedata.normalize(written, f"path,label\n{NAME}\\0.png,gull\n")  # type: ignore[arg-type]
-    assert labels(folder, text, settings) == {path: "gull"}
 
 
 def test_an_apostrophe_before_what_looks_like_a_formula(folder: Path, settings: DataSettings) -> None:

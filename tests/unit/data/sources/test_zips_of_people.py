@@ -10,7 +10,6 @@ import pytest
 from dear.data.loading import load_dataset
 from dear.data.settings import DataSettings
 from dear.data.sources import archive
-from dear.errors import DataError
 from tests.unit.data.photos import COUNTS, class_folders, load, picture, refused
 from tests.unit.data.sources.test_archive import pack, zipped
 
@@ -78,17 +77,6 @@ def test_what_stays_in_the_zip_is_told(tmp_path: Path, settings: DataSettings) -
     note = "1 file has no image suffix and is left out: ant/notes.doc"
     assert load(pack(tmp_path / "d.zip", folder), settings).notes[1:] == (note,)
     assert load(tmp_path / "d.zip", settings).notes[1:] == (note,)  # unpacked before
-
-
-def test_a_folder_beside_files_that_say_nothing(tmp_path: Path, settings: DataSettings) -> None:
-    """The data set in it was read as a single class."""
-    contents = {f"flowers/{name}/{number}.png": png(tmp_path) for name in ("a", "b") for number in range(2)}
-    for name in ("README.txt", "info.csv", "meta.json", "cover.png"):
-        content = png(tmp_path) if name == "cover.png" else b"license,author\nx,y\n"
-        packed = zipped(tmp_path / f"{name}.zip", contents | {name: content})
-        assert load(packed, settings).classnames == ("a", "b")
-    with pytest.raises(DataError, match=r"split_zhou_x\.json: it is not readable JSON"):
-        load(zipped(tmp_path / "e.zip", contents | {"split_zhou_x.json": b"{"}), settings)
 
 
 def test_tables_that_list_no_images_beside_folders(tmp_path: Path, settings: DataSettings) -> None:
