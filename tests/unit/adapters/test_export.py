@@ -42,7 +42,7 @@ def predictor(name: str, make_small_clip: MakeClip) -> Predictor:
     return Predictor(fitted(name, clip)[0], clip=clip)
 
 
-def test_onnx_classifier_without_a_word_of_the_exporter(
+def test_onnx_classifier_without_a_word_of_the_exporter_and_the_example_of_it(
     make_small_clip: MakeClip, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     rt = pytest.importorskip("onnxruntime", reason="the extra export is not installed")
@@ -66,19 +66,11 @@ def test_onnx_classifier_without_a_word_of_the_exporter(
     assert json.loads(told["classes"]) == CLASSES
     assert json.loads(told["preprocess"])["size"] == 20
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.png", "m.onnx"]
-
-
-def test_the_example_shows_the_predictors_classes(
-    make_small_clip: MakeClip, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    pytest.importorskip("onnxscript", reason="the extra export is not installed")
-    one = predictor("dear", make_small_clip)
-    export(one, tmp_path / "classifier.onnx", with_classes=True)
-    draw_noise("RGB").save(tmp_path / "a.png")
-    example("main")(str(tmp_path / "classifier.onnx"), str(tmp_path / "a.png"))
-    [wanted] = one.predict([tmp_path / "a.png"], top=3)
-    shown = ", ".join(f"{best.name} {best.probability:.1%}" for best in wanted.top)
-    assert capsys.readouterr().out == f"{tmp_path / 'a.png'}: {shown}\n"
+    example("main")(str(tmp_path / "m.onnx"), str(tmp_path / "a.png"))
+    shown = ", ".join(
+        f"{best.name} {best.probability:.1%}" for best in one.predict(tmp_path / "a.png", top=3).top
+    )
+    assert capfd.readouterr().out == f"{tmp_path / 'a.png'}: {shown}\n"
 
 
 def draw_noise(mode: str, size: tuple[int, int] = (26, 33)) -> Image.Image:
