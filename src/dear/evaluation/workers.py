@@ -1,6 +1,6 @@
 """Runs on many workers: processes of this machine, each on its own GPU or its share of the cores, or actors
-of a Ray cluster. A worker makes one run at a time, and goes on with the data set and seed that it has begun,
-of which it holds what runs share.
+of a Ray cluster. A worker makes one run at a time, and stays with the data set and seed of the last one, of
+which it has in memory what runs share.
 """
 
 import logging

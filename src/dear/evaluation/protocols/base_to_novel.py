@@ -1,5 +1,6 @@
-"""Base-to-novel generalization: train on the first half of the classes and test on each half, among its own
-classes and, which is ours, among all. Source: CoCoOp (CVPR 2022), section 4.1; the paper, section 4.
+"""Base-to-novel generalization: train on the first half of the classes, and test on each half among its own
+classes; we also test among all classes ("joint"). Source: CoCoOp (CVPR 2022), section 4.1; the paper,
+section 4.
 """
 
 from collections.abc import Sequence
