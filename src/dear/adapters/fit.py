@@ -134,6 +134,7 @@ def fit(
             check_towers(setup.method, clip)
             table = resolve_roles(clip, roles, images.dataset, setup, report)
             context = RunContext(clip, table, train or TrainOptions(), select)
+            context.cache.progress = report
             run = resolve_run(context, images, setup, seed)
         choice = None
         if method == AUTO:
