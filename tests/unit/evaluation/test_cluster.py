@@ -59,9 +59,9 @@ def test_a_worker_killed_in_flight(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         handlers.add(signal.getsignal(signal.SIGTERM))
 
     cluster = cluster_utils.Cluster(initialize_head=True, head_node_args={"num_cpus": 1})
+    killer.start()
     try:
         cluster.add_node(num_cpus=1)
-        killer.start()
         (found,) = launch([sweep], Machines("cpu", cluster=cluster.address), tell)
     finally:
         done.set()

@@ -101,21 +101,16 @@ def test_the_cache_saves_the_trunk_and_changes_nothing(small_clip: Clip) -> None
 
 
 def test_reliability_by_hand() -> None:
-    # 15 bins: (0.4, 0.4667] holds two images, one of them right, (0.9333, 1] two, both right.
-    confidence = torch.tensor([0.41, 0.45, 0.95, 1.0], dtype=torch.float64)
-    bins = reliability(confidence, torch.tensor([True, False, True, True]))
+    # 15 bins: the first holds one image, (0.4, 0.4667] two, one of them right, (0.9333, 1] two, both right.
+    confidence = torch.tensor([0.0, 0.41, 0.45, 0.95, 1.0], dtype=torch.float64)
+    bins = reliability(confidence, torch.tensor([False, True, False, True, True]))
     filled = {number: bin for number, bin in enumerate(bins) if bin.images}
     assert len(bins) == BINS == 15
-    assert {*filled} == {6, 14}
+    assert {number: bin.images for number, bin in filled.items()} == {0: 1, 6: 2, 14: 2}
     assert (filled[6].accuracy, filled[14].accuracy) == (0.5, 1.0)
     assert (filled[6].confidence, filled[14].confidence) == pytest.approx((0.43, 0.975))
     assert (filled[6].low, filled[6].high) == pytest.approx((0.4, 7 / 15))
-    assert expected_error(bins) == pytest.approx((2 * 0.07 + 2 * 0.025) / 4)
-
-
-def test_no_confidence_at_all_is_in_the_first_bin() -> None:
-    bins = reliability(torch.tensor([0.0]), torch.tensor([False]))
-    assert [bin.images for bin in bins] == [1] + [0] * 14
+    assert expected_error(bins) == pytest.approx((2 * 0.07 + 2 * 0.025) / 5)
 
 
 def predictions(logits: torch.Tensor, labels: list[int], temperature: float = 1.0) -> Predictions:
