@@ -226,6 +226,7 @@ def test_what_is_measured_stands_beside_zero_shot_and_chance(roles: Path) -> Non
     bundle = fit(data, roles=roles, settings=SETTINGS, train=SHORT)
     frozen = fit(data, method="zero-shot")
     assert bundle.metrics["chance"] == 1 / 4
+    assert 'No image will be "none of these"' in bundle.verdict  # of fewer than 20
     assert bundle.metrics["zero_shot"] == frozen.metrics["accuracy"] == frozen.metrics["zero_shot"]
     scores = evaluate_bundle(Predictor(bundle), data, split="train")
     wanted = evaluate_bundle(Predictor(frozen), data, split="train").accuracy
