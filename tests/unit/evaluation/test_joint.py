@@ -9,10 +9,9 @@ from dear.backbone.clip import Clip
 from dear.data.fewshot import base_novel
 from dear.evaluation.metrics import METRICS
 from dear.evaluation.predictions import Predictions
-from dear.evaluation.protocols.base_to_novel import BaseToNovel
+from dear.evaluation.protocols.base_to_novel import BaseToNovel, harmonic_mean
 from dear.evaluation.resolve import MethodSetup
 from dear.evaluation.run_context import RunContext
-from dear.evaluation.schema import harmonic_mean
 from dear.evaluation.trial import Trial
 from dear.methods.registry import METHODS, build_method
 from dear.report.protocols.base_to_novel import Results, joint_grid

@@ -17,7 +17,7 @@ from dear.evaluation.metrics import (
     top5,
 )
 from dear.evaluation.predictions import Predictions, predict, trunks
-from dear.evaluation.schema import harmonic_mean
+from dear.evaluation.protocols.base_to_novel import harmonic_mean
 from dear.methods.base import Method
 from dear.methods.dear.method import Dear
 from dear.methods.registry import build_method

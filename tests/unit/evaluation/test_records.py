@@ -8,10 +8,9 @@ import pytest
 
 from dear.backbone.clip import Clip
 from dear.errors import DataError, DearError, OutputError
-from dear.evaluation.records import make_folder, read_record
+from dear.evaluation.records import SCHEMA, make_folder, read_record
 from dear.evaluation.resolve import MethodSetup
 from dear.evaluation.runs import run_all
-from dear.evaluation.schema import SCHEMA
 from tests.unit.training.world import noise_dataset
 
 

@@ -15,10 +15,10 @@ from dear.evaluation import trial as protocol
 from dear.evaluation.experiment import Experiment
 from dear.evaluation.protocols.base_to_novel import BaseToNovel
 from dear.evaluation.protocols.few_shot import FewShot
+from dear.evaluation.records import SCHEMA
 from dear.evaluation.resolve import MethodSetup, ResolvedRun, run_name
 from dear.evaluation.run_context import RunContext
 from dear.evaluation.runs import Runner, run_all, run_one
-from dear.evaluation.schema import SCHEMA
 from dear.methods.coop import CoOpSettings
 from dear.methods.dear import DearSettings
 from dear.progress import TrainingStep

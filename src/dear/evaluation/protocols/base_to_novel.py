@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from dear.errors import DataError
 from dear.evaluation.protocols.base import Protocol
-from dear.evaluation.schema import harmonic_mean
 
 if TYPE_CHECKING:
     from dear.data.dataset import Dataset
@@ -53,3 +52,8 @@ class BaseToNovel(Protocol):
         joint: dict[str, Any] = dict(zip(self.scored, trial.test_jointly(base, novel), strict=True))
         joint["hm"] = harmonic_mean(*(joint[half]["accuracy"] for half in self.scored))
         return {"base": on_base, "novel": on_novel, "hm": hm, "joint": joint}
+
+
+def harmonic_mean(base: float, novel: float) -> float:
+    """2 b n / (b + n), in the unit of the two; 0 if either is 0. Source: the paper, base-to-novel."""
+    return 2 * base * novel / (base + novel) if base and novel else 0.0
