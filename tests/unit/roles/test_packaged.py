@@ -40,12 +40,6 @@ def test_published_table_is_found_by_the_name_of_its_weights() -> None:
             table.check(other)
 
 
-def test_a_table_with_a_hash_goes_by_the_hash_alone() -> None:
-    table = RoleTable("by hand", Identity("a", "b", "2" * 64), (), ())
-    assert table.fits(Identity("renamed", "copy", "2" * 64))
-    assert not table.fits(Identity("a", "b", "3" * 64))
-
-
 def test_published_counts() -> None:
     # The supplement: 48 heads, 28 of them core.
     table = RoleTable.load(PUBLISHED)
@@ -73,7 +67,7 @@ def test_kinds_are_named_in_place_of_a_file(small_clip: Clip, tmp_path: Path) ->
         table.check(small_clip.identity)
     with pytest.raises(RoleTableError, match="no ground-truth role table is known for small/random"):
         role_table(small_clip, "ground-truth")
-    with pytest.raises(RoleTableError, match=r"^roles: .*nowhere\.json is not a role table"):
+    with pytest.raises(RoleTableError, match=r"nowhere\.json is not a role table"):
         role_table(small_clip, "nowhere.json")
     mine = RoleTable("discovered (by hand)", small_clip.identity, ("color",), (HeadRole(5, 0, "mixed"),))
     mine.save(tmp_path / "mine.json")
