@@ -9,8 +9,6 @@ from dear.backbone.head_contributions import head_contributions
 from dear.backbone.load import load_clip
 from dear.data.world.render import WorldScenes
 from dear.errors import SettingsError
-from dear.roles import ablation
-from dear.roles import decompose as decompose_by
 from dear.roles.ablation import (
     LITTLE,
     by_head,
@@ -141,16 +139,3 @@ def test_words_and_bad_input(small_clip: Clip) -> None:
     for images, layers in ((Noise([0]), []), (WorldScenes(0, 20), [5])):
         with pytest.raises(SettingsError, match="needs images and layers"):
             layer_curve(small_clip, images, layers)
-
-
-def test_batches_of_ablated_heads_are_bounded(small_clip: Clip, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The accuracies of 15 sets do not depend on how many images go together."""
-    images, sizes = few(), list[int]()
-    text = small_clip.class_features(["a", "b", "c"], ["{}"])
-    together = mean_ablation(small_clip, images, text, by_head(small_clip, range(1, 6)))
-    small_clip.image.block(1).mlp.register_forward_hook(lambda _, inputs, __: sizes.append(len(inputs[0])))
-    monkeypatch.setattr(ablation, "SET_VALUES", 3 * 15 * 17)
-    assert mean_ablation(small_clip, images, text, by_head(small_clip, range(1, 6))) == together
-    monkeypatch.setattr(decompose_by, "BATCH_VALUES", 4 * 15 * 17)
-    layer_curve(small_clip, images, [5])
-    assert sizes == [3, 3, 1, 3, 3, 1, 4, 3]
