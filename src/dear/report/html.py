@@ -10,7 +10,7 @@ from pandas import DataFrame
 from dear.backbone.choice import TINY
 from dear.errors import DataError, plural
 from dear.evaluation.protocols import protocol_class
-from dear.evaluation.schema import part_of
+from dear.evaluation.records import part_of
 from dear.methods.registry import FROZEN
 from dear.report.drawing import Drawing
 from dear.report.grid import MISSING, Cell, Grid, GridRow
