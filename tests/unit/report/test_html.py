@@ -108,12 +108,6 @@ def test_shared_attributes_are_marked_by_more_than_colour(material: dict[str, An
     assert "<strong>90.00</strong>" in text
 
 
-def test_the_least_that_can_be_reported() -> None:
-    page = Page(report_html(title="t", records=[record("tools", "zero-shot", 0.0, 0.5)]))
-    assert len(page.all("svg")) == 1
-    assert "Retrieval" not in page.text
-
-
 def test_missing_runs_and_a_better_method_are_said(records: list[dict[str, Any]]) -> None:
     assert "Some runs of dear are missing" in Page(report_html(title="t", records=records[:3])).text
     for run in records[::2]:

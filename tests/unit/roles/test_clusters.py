@@ -10,7 +10,7 @@ from torch.nn.functional import normalize
 
 from dear.errors import DataError, SettingsError
 from dear.roles import clusters
-from dear.roles.clusters import discriminants, find_clusters, optional, validity
+from dear.roles.clusters import discriminants, find_clusters, validity
 from dear.roles.settings import RoleSettings
 
 CONCEPTS = ("color", "object", "shape")
@@ -112,28 +112,7 @@ def test_a_clustering_that_has_no_dbcv() -> None:
     assert validity(points.numpy()[:3], np.array([0, 1, -1])) == -1
 
 
-def test_a_module_that_is_not_installed() -> None:
-    with pytest.raises(SettingsError, match=r"needs nowhere: pip install '\.\[roles\]' in the clone"):
-        optional("nowhere.validity")
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("quantile", 0.0),
-        ("quantile", 0.6),
-        ("k", -1),
-        ("shrinkage", 0.0),
-        ("min_sizes", ()),
-        ("min_sizes", (1,)),
-    ],
-)
-def test_settings_out_of_range(name: str, value: object) -> None:
-    with pytest.raises(SettingsError, match=name):
-        RoleSettings(**{name: value})  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize("value", [math.nan, math.inf, 0.5, 0.0])
+@pytest.mark.parametrize("value", [math.nan, 0.5])
 def test_embeddings_that_tell_nothing_apart(value: float) -> None:
     same = torch.full((9, 13), value)
     settings = RoleSettings(min_sizes=(2,), min_samples=3)

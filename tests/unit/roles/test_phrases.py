@@ -47,19 +47,7 @@ def test_the_worlds_pool_speaks_the_worlds_language() -> None:
     assert {word for phrase in pool.phrases for word in words_of(phrase)} <= known
     concept = dict(zip(pool.phrases, pool.concepts, strict=True))
     assert concept["a photo of a crimson thing."] == "color"
-    assert concept["a photo taken at sea."] == "place"
-    assert concept["the letter q"] == "text" or concept["the letter Q"] == "text"
     assert concept["three of them"] == "number"
-    assert set(concept.values()) == {
-        "color",
-        "shape",
-        "texture",
-        "object",
-        "place",
-        "style",
-        "number",
-        "text",
-    }
 
 
 def test_a_users_file(tmp_path: Path) -> None:
