@@ -11,7 +11,7 @@ from dear.errors import DataError
 from dear.report.grid import Cell, Grid, GridRow, marked
 from dear.report.protocols import tables_of
 from dear.report.protocols.base_to_novel import Results, paired_grid, published_grid
-from dear.report.published import base_to_novel, slip_notes, slips
+from dear.report.published import slip_notes
 from tests.unit.report.samples import record, report_html
 
 LAION = {"model": "ViT-B-16", "pretrained": "laion2b_s34b_b88k", "sha256": "cd" * 32}

@@ -20,7 +20,7 @@ from dear.roles.ablation import (
     mean_ablation,
 )
 from dear.roles.table import HeadRole, RoleTable
-from tests.unit.training.world import Noise, few
+from tests.unit.training.world import Noise
 from tests.views import eval_views
 
 
