@@ -222,10 +222,10 @@ class TestDomains:
         """Relative paths stay paths: a bare "photo" could be the name of a task."""
         (folder / "sketch").mkdir()
         for source in ("art", str(folder / "art")):
-            protocol, data = DomainGeneralization(source).arranged([str(folder)])
+            protocol, data = DomainGeneralization(source).arrange([str(folder)])
             assert protocol == DomainGeneralization(str(folder / "art"))
             assert data == (str(folder / "photo"), str(folder / "sketch"))
         monkeypatch.chdir(folder)
-        assert DomainGeneralization("art").arranged(["."]) == (
+        assert DomainGeneralization("art").arrange(["."]) == (
             DomainGeneralization("./art"), ("./photo", "./sketch"),
         )  # fmt: skip
