@@ -157,12 +157,12 @@ def fit(
         bundle, test = measure(bundle, clip, images.dataset, report)
         if review and reviewed is not None:
             facts = {**bundle.training, "judged_labels": len(reviewed.judged)}
-            issues = (*reviewed.wrong_labels(), *reviewed.twins(test))
+            issues = (*reviewed.wrong_labels(), *reviewed.twins(test), *reviewed.copies(source.test))
             bundle = replace(bundle, review=issues, training=facts)
     if folder is not None:
         save(bundle, folder)
         if reviewed is not None and bundle.review is not None:
-            write_review(folder, reviewed, bundle.review, data, bundle.model)
+            write_review(folder, reviewed, bundle.review, data, bundle.model, source.test)
     if verbose:
         print(bundle.verdict)
     return bundle

@@ -82,7 +82,7 @@ def command(
         url, hint = address(socket, host), "?token=..." if token else ""
         text = f"serving {bundle} at {url}{hint} (press Ctrl-C to stop)"
         progress_console().print(text, markup=False, soft_wrap=True)
-        run(app, socket, limits.connections)
+        run(app, socket)
     return Served(url, service.batches.images, service.batches.batches)
 
 

@@ -16,9 +16,9 @@ from dear.errors import DataError, SettingsError
 from dear.evaluation.environment import environment, peak, start_counting
 from dear.evaluation.metrics import JointScores, Scores, evaluate, measure
 from dear.evaluation.predictions import ImagePredictions, Predictions, predict, predict_jointly
+from dear.evaluation.records import SCHEMA
 from dear.evaluation.resolve import ResolvedRun
 from dear.evaluation.run_context import RunContext
-from dear.evaluation.schema import SCHEMA
 from dear.methods.base import Method
 from dear.methods.registry import build_method
 from dear.progress import OnStep, unreported

@@ -67,6 +67,7 @@ class Guard:
 
     def __init__(self, limits: Limits, rate: Rate, token: str | None, origin: str | None, log: bool) -> None:
         self.limits, self.rate, self.token, self.log = limits, rate, token or "", log
+        self.running = 0
         self.origin, self.registry = (origin or "").lower().rstrip("/"), CollectorRegistry()
         labels, registry = ("method", "route", "status"), self.registry
         self.requests = Counter("dear_requests", "Requests answered.", labels, registry=registry)
@@ -77,7 +78,10 @@ class Guard:
         self, request: Request, call_next: Callable[[Request], Awaitable[Response]]
     ) -> Response:
         status, start = 500, time.perf_counter()
+        self.running += 1
         try:
+            if self.running > self.limits.connections:
+                raise Refused(503, "busy", "the server has too many requests: try again in 2 s.", 2)
             self._check_origin(request)
             self.limits.check_size(int(request.headers.get("content-length", 0)))
             response = self._check_token(request) or await call_next(request)
@@ -87,6 +91,7 @@ class Guard:
         except asyncio.CancelledError:  # the server stops, and its grace is over
             response, status = respond(Refused(503, "busy", "the server is stopping: try again later.")), 503
         finally:
+            self.running -= 1
             self._count(request, status, time.perf_counter() - start)
         policy = POLICY_OF_DOCS if request.url.path == "/docs" else POLICY
         response.headers.update(HEADERS | {"content-security-policy": policy})

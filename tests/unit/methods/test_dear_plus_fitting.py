@@ -142,12 +142,14 @@ def test_strengths_are_the_best_of_a_fine_grid() -> None:
     """Of a term that helps and one that misleads, which gets exactly its least weight."""
     truth = torch.nn.functional.one_hot(LABELS, CLASSES).double()
     first, second = truth + drawn(len(LABELS), CLASSES), -truth + drawn(len(LABELS), CLASSES, seed=2)
-    terms, least = torch.stack([first, second], dim=2), torch.tensor([0.01, 0.0], dtype=torch.float64)
-    weights = fit_strengths([terms], LABELS, least)
+    other, least = truth + drawn(len(LABELS), CLASSES, seed=3), torch.tensor([0.01, 0.0]).double()
+    settings = [torch.stack([part, second], dim=2) for part in (first, other)]
+    weights = fit_strengths(settings, LABELS, least, [0.8, 0.2])
     assert float(weights[1]) == 0
 
     def loss(weight: float) -> float:
-        return float(cross_entropy(weight * first, LABELS)) + PRIOR * weight**2
+        losses = [float(cross_entropy(weight * part, LABELS)) for part in (first, other)]
+        return 0.8 * losses[0] + 0.2 * losses[1] + PRIOR * weight**2
 
     best = min((loss(0.01 + step / 1000), 0.01 + step / 1000) for step in range(5000))
     assert float(weights[0]) == pytest.approx(best[1], abs=2e-3)
@@ -191,7 +193,9 @@ def test_the_penalty_is_raised_where_left_out_classes_suffer() -> None:
     noise = 0.01 * drawn(len(labels), 8)
     alone = normalize(text[labels] + noise, dim=-1).unsqueeze(1)
     paired = normalize((text + 0.9 * partner)[labels] + noise, dim=-1).unsqueeze(1)
-    assert choose_penalty(Examples(alone, labels, 2 * text), 1e-4)[0] == 1e-4
+    by_name = torch.cat([text, torch.full((1, 8), 8**-0.5, dtype=torch.float64)])  # one without images
+    for names in (text, by_name):
+        assert choose_penalty(Examples(alone, labels, 2 * names), 1e-4)[0] == 1e-4
     penalty, scores = choose_penalty(Examples(paired, labels, 2 * text), 1e-4)
     assert penalty is None
     for of_half in scores:
@@ -199,11 +203,37 @@ def test_the_penalty_is_raised_where_left_out_classes_suffer() -> None:
     assert choose_penalty(Examples(paired, labels, 2 * text), 1e4)[0] == 1e4  # too small to do harm
 
 
-def whole(groups: Tensor, frozen: Tensor, labels: Tensor = LABELS, carried: int = 0) -> Fit:
-    text = normalize(drawn(CLASSES, EMBED, seed=4), dim=-1)
+def whole(
+    groups: Tensor, frozen: Tensor, labels: Tensor = LABELS, carried: int = 0, classes: int = CLASSES
+) -> Fit:
+    text = normalize(drawn(classes, EMBED, seed=4), dim=-1)
     flags = [True] * groups.shape[2]
     flags[-1] = flags[-1] and not carried
     return fit(examples(frozen, text, labels), groups, flags, DearPlusSettings(shrinkage=SHRINKAGE))
+
+
+@pytest.mark.parametrize("by_name", [0, 1])
+def test_evidence_counts_for_more_where_all_classes_have_it(by_name: int) -> None:
+    """The first strengths are those of evidence and class scores of left-out images, all classes known; the
+    others by the share of classes without images.
+    """
+    groups, frozen = 0.3 * drawn(len(LABELS), VIEWS, 1, EMBED) + views().unsqueeze(2), views(2)
+    found = whole(groups, frozen, classes=CLASSES + by_name)
+    few = examples(frozen, normalize(drawn(CLASSES + by_name, EMBED, seed=4), dim=-1))
+    features = normalize(groups[:, :, 0] + found.rest[0], dim=-1)
+    known = torch.arange(CLASSES + by_name) < CLASSES
+    evidence = left_out_evidence(
+        Gaussians(features, LABELS, CLASSES, SHRINKAGE), features, LABELS, known, DearPlusSettings().spread
+    )
+    terms = [
+        torch.stack(pair, dim=2) for pair in zip(class_scores(few, found.penalty), evidence, strict=True)
+    ]
+    least = torch.tensor([0.01, 0.0], dtype=torch.float64)
+    torch.testing.assert_close(found.strengths[0], fit_strengths([terms[2][:, :CLASSES]], LABELS, least))
+    share = by_name / ((CLASSES + by_name) // 2)  # 1 is half of the classes
+    shares = [share / 2, share / 2, 1 - share] if by_name else [0.5, 0.5, 0.0]
+    torch.testing.assert_close(found.strengths[1], fit_strengths(terms, LABELS, least, shares))
+    assert float(found.strengths[0, 1]) > float(found.strengths[1, 1])
 
 
 def test_a_class_with_one_image_has_no_evidence_among_others_and_has_among_its_like() -> None:

@@ -59,6 +59,7 @@ a/0.png,ant,0.9,ant,
 a/1.png,bee,0.5,ant,
 b/0.png,bee,0.8,bee,yes
 b/1.png,'-x,0.4,'-x,
+b/2.png,none of these,0.4,bee,
 """
 
 
@@ -70,7 +71,8 @@ class TestPredictions:
         data = load(folder / "list.csv", replace(settings, test_share=0.0))
         assert data.train.paths == ("a/1.png", "b/0.png")  # type: ignore[attr-defined]
         assert data.classnames == ("bee",)
-        assert any("2 of its 4 rows" in note and "1 are corrected, 1 checked" in note for note in data.notes)
+        assert any("1 row with the label none_of_these" in note for note in data.notes)
+        assert any("2 of its 5 rows" in note and "1 are corrected, 1 checked" in note for note in data.notes)
 
     @pytest.mark.parametrize(
         "header", ["file,class,probability", "file,class,predicted", "file,class,probability,predicted"]
