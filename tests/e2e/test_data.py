@@ -98,6 +98,8 @@ def test_check(photos: dict[str, Path], capsys: pytest.CaptureFixture[str]) -> N
     found = run(["data", "check", str(photos["zip"])], capsys)
     assert (found["ok"], found["counts"], found["classes"]) == (True, {"train": 8, "test": 4}, 4)
     assert found["per_class"] == {"train": [2, 2], "test": [1, 1]}
+    both = run(["data", "check", str(photos["zip"]), str(photos["folder"])], capsys)
+    assert both["counts"] == {"train": 16, "test": 8}
     (photos["folder"] / "train/red/0.png").write_text("words")
     found = run(["data", "check", str(photos["folder"])], capsys, 1)
     assert (found["ok"], [*found["broken"]]) == (False, ["train/red/0.png"])

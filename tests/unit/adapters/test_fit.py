@@ -86,6 +86,7 @@ def test_what_is_measured_is_what_the_bundle_predicts(roles: Path) -> None:
         wanted = float(hits[data.test.labels == label].mean())
         assert bundle.metrics["per_class"][name] == pytest.approx(wanted)
     assert bundle.metrics["chance"] == 1 / 4
+    assert 'No image will be "none of these"' in bundle.verdict  # of fewer than 20
     assert bundle.metrics["zero_shot"] == frozen.metrics["accuracy"] == frozen.metrics["zero_shot"]
     scores = evaluate_bundle(predictor, data, split="train")
     assert scores.images == 12
@@ -223,6 +224,9 @@ def test_an_interrupted_fit_goes_on(roles: Path, tmp_path: Path) -> None:
         again = fit(noise_dataset(), out, progress=lambda *step: told.append(step), **options)
     assert told[0] == ("training", 1, 2)
     assert same_tensors(again, whole)
+    images = len(noise_dataset().train)
+    assert ("encoding images", images, images) in told  # which the review has them for
+    assert not (out / UNFINISHED).exists()
     files = ["README.md", "adapter.safetensors", "config.json", "review.csv", "review.html"]
     assert sorted(path.name for path in out.iterdir()) == files
     checkpoint.parent.mkdir()
