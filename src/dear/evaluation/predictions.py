@@ -3,11 +3,10 @@ predictions beside the record of a run.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 from zipfile import BadZipFile
 
 import numpy as np
@@ -144,31 +143,24 @@ def save_predictions(path: Path, parts: Mapping[str, ImagePredictions]) -> None:
 
 def list_parts(path: Path) -> list[str]:
     """The parts of the results in a file of predictions. Raises DataError for a damaged one."""
-    with _opened(path) as arrays:
+    with _expect_whole(path), np.load(path) as arrays:
         return list(dict.fromkeys(name.rpartition("/")[0] for name in arrays.files))
 
 
 def load_predictions(path: Path, part: str) -> ImagePredictions:
     """The predictions in a part of the results. Raises DataError for a damaged file."""
-    with _opened(path) as arrays:
-        try:
-            return ImagePredictions(
-                **{name: arrays[f"{part}/{name}"] for name in ImagePredictions.__annotations__}
-            )
-        except (KeyError, ValueError, OSError, BadZipFile) as error:
-            raise _damaged(path) from error
+    with _expect_whole(path), np.load(path) as arrays:
+        return ImagePredictions(
+            **{name: arrays[f"{part}/{name}"] for name in ImagePredictions.__annotations__}
+        )
 
 
-def _opened(path: Path) -> "np.lib.npyio.NpzFile[Any]":
+@contextmanager
+def _expect_whole(path: Path) -> Iterator[None]:
     try:
-        arrays: np.lib.npyio.NpzFile[Any] = np.load(path)
-        return arrays
-    except (ValueError, OSError, BadZipFile, EOFError) as error:
-        raise _damaged(path) from error
-
-
-def _damaged(path: Path) -> DataError:
-    return DataError(f"{path} is damaged: remove it with its record, and run it again.")
+        yield
+    except (KeyError, ValueError, OSError, BadZipFile, EOFError) as error:
+        raise DataError(f"{path} is damaged: remove it with its record, and run it again.") from error
 
 
 @torch.no_grad()

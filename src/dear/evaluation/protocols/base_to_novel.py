@@ -46,8 +46,8 @@ class BaseToNovel(Protocol):
 
         base, novel = base_novel(len(trial.source.classnames))
         trial.train(base)
-        on_base = trial.test(trial.source, base, part=["base"], keep_features=True)
-        on_novel = trial.test(trial.source, novel, novel=True, part=["novel"], keep_features=True)
+        on_base = trial.test(trial.source, base, part="base", keep_features=True)
+        on_novel = trial.test(trial.source, novel, novel=True, part="novel", keep_features=True)
         hm = harmonic_mean(on_base["accuracy"], on_novel["accuracy"])
         joint: dict[str, Any] = dict(zip(self.scored, trial.test_jointly(base, novel), strict=True))
         joint["hm"] = harmonic_mean(*(joint[half]["accuracy"] for half in self.scored))
