@@ -29,7 +29,7 @@ endef
 UV_INSTALL = @echo "installing into $(VENV) (the first time takes a few minutes)"; \
 	$(RUN_UV) pip install --python $(BIN)/python --constraint $(CONSTRAINTS)
 
-.PHONY: help demo test test-long test-all check format docs site release screenshots pretrain bench bench-gpu pins clean
+.PHONY: help demo test test-long check format docs site release screenshots pretrain bench bench-gpu pins clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' Makefile | expand -t 16
@@ -45,18 +45,14 @@ test: $(VENV)/.dev ## Run the tests that guard every behaviour (6 minutes on 2 c
 test-long: $(VENV)/.dev ## Run the other tests: each method and backbone exported, pages run, more kills
 	$(PYTEST) -m long $(ARGS)
 
-test-all: $(VENV)/.dev ## Run both, as CI does: shorter than one after the other
-	$(PYTEST) $(ARGS)
-
 check: $(VENV)/.dev ## Run linter, formatter, type checker, import rules, spelling, docs, sizes
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/codespell
-	@# The two that take longest at once, a core for each.
-	@$(BIN)/mypy & types=$$!; \
-	$(BIN)/python -m tools.document --check && $(BIN)/python -m pytest -q tests/checks; docs=$$?; \
-	wait $$types && exit $$docs
+	$(BIN)/python -m tools.document --check
+	$(BIN)/python -m pytest -q tests/checks
 
 format: $(VENV)/.dev ## Format the code and fix what the linter can
 	$(BIN)/ruff check --fix-only --quiet .

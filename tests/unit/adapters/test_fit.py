@@ -76,7 +76,7 @@ def test_all_images_or_some(roles: Path, tmp_path: Path) -> None:
 def test_what_is_measured_is_what_the_bundle_predicts(roles: Path) -> None:
     """And stands beside zero-shot and chance, on other splits too."""
     data = noise_dataset()
-    bundle, frozen = fit(data, roles=roles, **SHORT), fit(data, method="zero-shot")
+    bundle, frozen = fit(data, roles=roles, **SHORT), fit(data, method="zero-shot", refuse=0)
     predictor = Predictor(bundle)
     guesses = predictor.logits(pixels_of(predictor, data.test)).argmax(dim=1)
     hits = (guesses == data.test.labels).double()
@@ -86,7 +86,8 @@ def test_what_is_measured_is_what_the_bundle_predicts(roles: Path) -> None:
         wanted = float(hits[data.test.labels == label].mean())
         assert bundle.metrics["per_class"][name] == pytest.approx(wanted)
     assert bundle.metrics["chance"] == 1 / 4
-    assert 'No image will be "none of these"' in bundle.verdict  # of fewer than 20
+    said = ['No image will be "none of these"' in found.verdict for found in (bundle, frozen)]
+    assert said == [True, False]  # of fewer than 20 images; as was asked for
     assert bundle.metrics["zero_shot"] == frozen.metrics["accuracy"] == frozen.metrics["zero_shot"]
     scores = evaluate_bundle(predictor, data, split="train")
     assert scores.images == 12
@@ -223,9 +224,10 @@ def test_an_interrupted_fit_goes_on(roles: Path, tmp_path: Path) -> None:
     with pytest.warns(UserWarning, match="continuing after epoch 1 of 2"):
         again = fit(noise_dataset(), out, progress=lambda *step: told.append(step), **options)
     assert told[0] == ("training", 1, 2)
+    assert same_tensors(again, whole)
     images = len(noise_dataset().train)
     assert ("encoding images", images, images) in told  # which the review has them for
-    assert same_tensors(again, whole)
+    assert not (out / UNFINISHED).exists()
     files = ["README.md", "adapter.safetensors", "config.json", "review.csv", "review.html"]
     assert sorted(path.name for path in out.iterdir()) == files
     checkpoint.parent.mkdir()

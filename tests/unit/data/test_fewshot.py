@@ -193,3 +193,9 @@ class TestBalance:
         assert told.startswith("the classes are uneven, from 1 (b) to 3 images (a)")
         assert uneven([0, 0, 0, 0, 0, 1, 1], ["a", "b"]) is None  # 5 images are fewer than 3 times 2
         assert uneven([], []) is None
+
+
+def test_one_shot_is_the_least() -> None:
+    assert len(draw_few(numbered(), 1, 1)[0].indices) == 3
+    with pytest.raises(DataError, match="at least 1"):
+        draw_few(numbered(), 0, 1)

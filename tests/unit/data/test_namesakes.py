@@ -8,9 +8,7 @@ from dear.backbone.choice import check_model, is_architecture
 from dear.backbone.repository import find_repository
 from dear.data.loading import load_dataset, load_images, read_listing
 from dear.data.settings import DataSettings
-from dear.errors import DataError, WeightsError
-from dear.roles.phrases import embed_phrases
-from dear.roles.sentences import MODEL
+from dear.errors import DataError
 
 
 @pytest.fixture(autouse=True)
@@ -30,17 +28,6 @@ def test_an_architecture_comes_before_a_folder(name: str, folder: Path) -> None:
         source = find_repository(path)
         assert source is not None
         assert (source.name, source.folder) == (path, Path(path))
-
-
-def test_the_usual_sentence_model_is_the_hubs(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    (folder / MODEL).mkdir(parents=True)
-    (folder / MODEL / "sentence_bert_config.json").write_text("?")
-    with pytest.raises(WeightsError) as raised:
-        embed_phrases(["a phrase of no pool"], MODEL)
-    assert "sentence_bert_config" not in str(raised.value)
-    with pytest.raises(WeightsError, match=r"sentence_bert_config\.json"):
-        embed_phrases(["a phrase of no pool"], f"./{MODEL}")
 
 
 def test_a_task_and_a_benchmark_come_before_folders(folder: Path) -> None:

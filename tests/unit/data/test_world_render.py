@@ -34,8 +34,8 @@ def test_shapes_have_the_area_that_geometry_gives(name, area):
 
 
 def test_an_image_does_not_depend_on_its_batch_and_another_seed_gives_another():
-    images = render(draw_scenes(5, torch.arange(131)))
-    assert images.shape == (131, 3, 48, 48)
+    images = render(draw_scenes(5, torch.arange(99)))
+    assert images.shape == (99, 3, 48, 48)
     assert images.dtype == torch.uint8
     for number in (0, 64, 97):
         assert torch.equal(render(draw_scenes(5, torch.tensor([number])))[0], images[number])

@@ -36,14 +36,3 @@ def test_pretraining_never_shows_a_held_out_pair_and_held_out_always_does():
     assert not is_held_out(torch.zeros(1, 5, dtype=torch.int64)).any(), (
         "the fallback of pretraining is allowed"
     )
-
-
-def test_with_replaces_factors_by_name_and_fields_and_refuses_unknown_names():
-    scene = draw_scenes(5, torch.arange(7))
-    changed = scene.with_(place=torch.full((7,), 3), count=torch.full((7,), 2))
-    assert changed.value("place").tolist() == [3] * 7
-    assert changed.count.tolist() == [2] * 7
-    assert torch.equal(changed.factors[:, :4], scene.factors[:, :4])
-    assert not torch.equal(scene.value("place"), changed.value("place"))
-    with pytest.raises(TypeError, match="colour"):
-        scene.with_(colour=torch.zeros(7))

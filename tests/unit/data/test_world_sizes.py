@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from dear.data.world.names import bulk, downstream_names
+from dear.data.world.names import downstream_names
 from dear.data.world.tasks import load_task
 
 STORED = json.loads(Path(__file__).with_name("world_images.json").read_text())
@@ -35,18 +35,6 @@ def test_images_stay_what_they_were(name: str) -> None:
     if "levels of three check images" in stored:
         levels = task.check.load(torch.tensor([5, 101, 233])).double().mean((1, 2, 3))
         assert levels.tolist() == pytest.approx(stored["levels of three check images"], abs=0.02)
-
-
-@pytest.mark.parametrize(("classes", "parts"), [(6, 4), (15, 4), (30, 2)])
-def test_parts_are_classes_of_the_whole_and_share_none(classes: int, parts: int) -> None:
-    rows, whole = bulk("tasks")["parts"], load_task("holiday-albums")
-    names = [row["name"] for row in rows if len(range(*row["of_each_half"])) == classes]
-    assert len(names) == parts
-    for half in (0, 1):
-        inside = [set(load_task(name).classnames[half * classes :][:classes]) for name in names]
-        assert [len(each) for each in inside] == [classes] * parts
-        assert len(set().union(*inside)) == classes * parts
-        assert set().union(*inside) <= {*whole.classnames[half * 60 :][:60]}
 
 
 @pytest.mark.parametrize("split", SPLITS)

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from dear.backbone.clip import Clip
-from dear.errors import DearError, SettingsError
+from dear.errors import SettingsError
 from dear.evaluation.experiment import Experiment
 from dear.evaluation.protocols.base_to_novel import BaseToNovel
 from dear.evaluation.resolve import MethodSetup
@@ -64,21 +64,6 @@ class TestWords:
         assert given.for_data(PETS).attributes == "size"
         mine = given.for_data("mine")
         assert (mine.attributes, mine.words) == ("sea, tree", None)
-
-    @pytest.mark.parametrize(
-        ("content", "message"),
-        [
-            ({"mine": ["sea"]}, "has no attribute words for the data set 'EuroSAT', only for mine"),
-            ({"EuroSAT": []}, "must be a list of one word or more"),
-            ({"EuroSAT": ["sea, tree"]}, "without commas"),
-            ({"EuroSAT": "sea"}, "its EuroSAT is 'sea': it must be a list"),
-            (["sea"], "it must be keys and values"),
-        ],
-    )
-    def test_a_file_that_will_not_do(self, content: Any, message: str, tmp_path: Path) -> None:
-        given = AtPromptSettings(words=words_file(tmp_path, content))
-        with pytest.raises(DearError, match=message):
-            given.for_data("EuroSAT")
 
 
 class TestBeforeTheFirstRun:

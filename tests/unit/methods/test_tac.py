@@ -108,16 +108,6 @@ def test_the_target_of_a_class(small_clip: Clip, tmp_path: Path) -> None:
     assert not torch.equal(method.centres, plain.centres)
 
 
-def test_prompts_that_do_not_fit(small_clip: Clip) -> None:
-    """Of 13: the start, clusters, learned tokens, words or as many placeholders, the class, the end."""
-    with pytest.raises(SettingsError, match=r"6 tokens by tac\.clusters and 1 by .* leave no room"):
-        make(small_clip, trained=False, clusters=6, words="a photo of a")
-    with pytest.raises(SettingsError, match=r"4 tokens .* and 10 by tac\.text_tokens leave .* takes 13"):
-        make(small_clip, trained=False, clusters=4, text_tokens=5)
-    make(small_clip, trained=False, clusters=3, text_tokens=1)
-    make(small_clip, trained=False, clusters=4, text_tokens=1)
-
-
 class TestDropout:
     """Two images with two views each."""
 

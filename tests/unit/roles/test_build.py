@@ -43,16 +43,6 @@ def test_the_evidence(table: RoleTable) -> None:
     assert low <= high
 
 
-def test_the_same_input_gives_the_same_table(
-    table: RoleTable, tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    again = build_table(HEADS, WEIGHTS, source="by hand", settings=FEW, facts={"images": 7})
-    assert again == table
-    path = tmp_path_factory.mktemp("tables") / "roles.json"
-    table.save(path)
-    assert RoleTable.load(path) == table
-
-
 def test_attributes_by_name() -> None:
     named = replace(FEW, attributes=("animal", "shape"), quantile=0.5)
     table = build_table(HEADS, WEIGHTS, source="by hand", settings=named)

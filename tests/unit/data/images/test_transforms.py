@@ -165,17 +165,3 @@ def test_a_thin_picture_is_its_middle(height: int, width: int) -> None:
     left, top = (whole.width - size) // 2, (whole.height - size) // 2
     expected = np.asarray(whole.crop((left, top, left + size, top + size)))
     assert np.array_equal(eval_view(picture, Preprocess(size)).permute(1, 2, 0).numpy(), expected)
-
-
-def test_a_very_thin_picture_takes_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    made, resize = list[tuple[int, int]](), Image.Image.resize
-
-    def watched(image: Image.Image, size: Any, *args: Any, **keywords: Any) -> Image.Image:
-        made.append(tuple(size))
-        return resize(image, size, *args, **keywords)
-
-    monkeypatch.setattr(Image.Image, "resize", watched)
-    for settings in MODES:
-        view = eval_view(torch.zeros(3, 1, 100_003, dtype=torch.uint8), Preprocess(16, **settings))
-        assert view.shape == (3, 16, 16)
-    assert max(width * height for width, height in made) <= 16 * 16 * 9
