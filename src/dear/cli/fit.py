@@ -21,7 +21,8 @@ COUNTS = ("test_images", "train_images", "calibration_images", "judged_labels")
 
 def command(
     data: str,
-    *more: str,
+    more: list[str] = [],  # noqa: B006 (never changed)
+    *,
     out: Path,
     method: str = AUTO,
     model: str | None = None,

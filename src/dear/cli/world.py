@@ -46,7 +46,7 @@ def command_demo(
     from dear.cli.progress import RunProgress  # loads torch: what can be refused without it is
     from dear.data.world.tasks import downstream_names
     from dear.evaluation.experiment import Experiment, Machines
-    from dear.evaluation.launch.dispatch import launch
+    from dear.evaluation.launch import launch
     from dear.evaluation.protocols.base_to_novel import BaseToNovel
     from dear.evaluation.protocols.retrieval import Retrieval
     from dear.evaluation.resolve import MethodSetup

@@ -205,6 +205,8 @@ def test_an_interrupted_fit_goes_on(roles: Path, tmp_path: Path) -> None:
     with pytest.warns(UserWarning, match="^training: continuing after epoch 1 of 2$"):
         again = fit(noise_dataset(), out, progress=lambda *step: told.append(step), **options)  # type: ignore[arg-type]
     assert told[0] == ("training", 1, 2)
+    images = len(noise_dataset().train)
+    assert ("encoding images", images, images) in told  # which the review has them for
     assert {name: x.tolist() for name, x in again.tensors.items()} == {
         name: x.tolist() for name, x in whole.tensors.items()
     }
