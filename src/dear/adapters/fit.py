@@ -48,7 +48,6 @@ from dear.review.unlabelled import add_unlabelled, read_unlabelled, require_take
 from dear.roles.discover import DISCOVER, discover_at_hand
 from dear.roles.packaged import WITHOUT, find_role_table, known_by_name, role_table
 from dear.roles.table import RoleTable
-from dear.training.checkpoint import CheckpointError, set_aside
 from dear.training.settings import TrainOptions
 from dear.writing import UNFINISHED
 
@@ -135,6 +134,7 @@ def fit(
             check_towers(setup.method, clip)
             table = resolve_roles(clip, roles, images.dataset, setup, report)
             context = RunContext(clip, table, train or TrainOptions(), select)
+            context.cache.progress = report
             run = resolve_run(context, images, setup, seed)
         choice = None
         if method == AUTO:
@@ -146,23 +146,23 @@ def fit(
         if images.others is not None:
             images.facts["unlabelled"] = trial.unlabelled or add_unlabelled(trial, images.others)
         bundle = make_bundle(trial, images, name, choice)
-        bundle = calibrate_bundle(bundle, trial, images.calibration)
+        bundle = replace(calibrate_bundle(bundle, trial, images.calibration), refuse=refuse)
         reviewed = None
         if review or refuse:
             try:
                 reviewed = review_images(context, images.dataset, images.shots, seed, bundle.method, trial)
-                bundle = replace(bundle, known=reviewed.known_classes() if refuse else None, refuse=refuse)
+                bundle = replace(bundle, known=reviewed.known_classes() if refuse else None)
             except DearError as error:  # of a method beside the one that was asked for
                 warn(f"the labels are not reviewed: {error}")
         bundle, test = measure(bundle, clip, images.dataset, report)
         if review and reviewed is not None:
             facts = {**bundle.training, "judged_labels": len(reviewed.judged)}
-            issues = (*reviewed.wrong_labels(), *reviewed.twins(test))
+            issues = (*reviewed.wrong_labels(), *reviewed.twins(test), *reviewed.copies(source.test))
             bundle = replace(bundle, review=issues, training=facts)
     if folder is not None:
         save(bundle, folder)
         if reviewed is not None and bundle.review is not None:
-            write_review(folder, reviewed, bundle.review, data, bundle.model)
+            write_review(folder, reviewed, bundle.review, data, bundle.model, source.test)
     if verbose:
         print(bundle.verdict)
     return bundle
@@ -303,13 +303,9 @@ def train_adapter(context: RunContext, run: ResolvedRun, out: Path | None, repor
         names = [path.name for path in checkpoint.parent.iterdir()]
         if names and not any(name.startswith(checkpoint.stem) for name in names):
             warn(f"{out}: an unfinished fit with other options is replaced")
-    trial = Trial(context, run, checkpoint, _report_steps(report, teacher=run.teacher is not None))
-    classes = range(len(trial.source.classnames))
-    try:
-        trial.train(classes)
-    except CheckpointError as error:
-        set_aside(error.path)
-        trial.train(classes)
+    on_step = _report_steps(report, teacher=run.teacher is not None)
+    trial = Trial(context, run, checkpoint, on_step, start_over=True)
+    trial.train(range(len(trial.source.classnames)))
     return trial
 
 

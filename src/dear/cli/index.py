@@ -210,7 +210,8 @@ def render_query(result: Neighbours, console: Console) -> None:
         copies = len(hit.copies) + hit.more_copies
         file = f"{hit.path} (and {copies} {'copy' if copies == 1 else 'copies'})" if copies else hit.path
         rows.append((rank, f"{hit.score:.3f}", *(f"{hit.by[name]:.3f}" for name in names), file))
-    console.print(table(f"in {result.folder}", ["", "score", *names, "image"], rows))
+    headings = ["", "score", *(f"by {name}" for name in names), "file"]
+    console.print(table(f"in {result.folder}", headings, rows))
     if result.sheet is not None:
         console.print(f"contact sheet: {result.sheet}", markup=False)
 

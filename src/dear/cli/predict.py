@@ -2,6 +2,7 @@
 
 import csv
 import io
+import json
 import os
 import sys
 from collections.abc import Iterator, Sequence
@@ -11,14 +12,15 @@ from textwrap import wrap
 from typing import Literal
 
 from dear.adapters.results import (
-    NONE,
     Prediction,
     PredictionsFile,
     Unreadable,
     check_table,
+    keep_results,
     write_predictions,
 )
 from dear.cli.output import PrintableConsole, json_text
+from dear.data.sources.table import NONE
 from dear.errors import DataError, SettingsError, plural, printable
 from dear.reading.files import read_lines
 from dear.report.grid import csv_text
@@ -27,9 +29,9 @@ Form = Literal["table", "jsonl", "csv"]
 STDIN = "-"
 WIDTH = 80
 NAME = 48  # columns for a class's name, beyond which the numbers beside it move
-EXPLANATION = """Under a class: what each feature adds to its logit, + for the class and -
-against it; the parts sum to the logit. Probabilities are the softmax of the
-logits of all classes."""
+EXPLANATION = """Evidence is what each feature of the image adds to a class's logit: + for the
+class, - against it; the parts sum to the logit. Probabilities are the softmax
+of the logits of all classes."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +68,7 @@ def command(
     What a feature adds to a class's logit is its evidence (for DeAR alpha_k s_k): a plus speaks for the
     class, a minus against it, and the parts sum to the logit. DeAR's attributes without a head in the role
     table are one part, "rest". Unreadable images are reported and skipped, and the exit code is 1. For many
-    images give --out.
+    images give --out: what is interrupted goes on when the same command is given again.
 
     Args:
         bundle: Folder of the bundle, or OWNER/NAME on the hub.
@@ -84,7 +86,7 @@ def command(
         refuse: Share of images of the bundle's classes that may be refused as none of these, if not as it was
             fitted with. 0 refuses nothing.
     """
-    from dear.adapters.bundle_config import check_bundle
+    from dear.adapters.bundle_config import check_bundle, read_config
     from dear.data.images.decode import read_image
 
     if out is not None:
@@ -109,6 +111,7 @@ def command(
     from dear.adapters.bundle import Bundle  # loads torch: what can be refused without it is
     from dear.adapters.predictor import Predictor
     from dear.cli.progress import StepProgress
+    from dear.data.dataset import fingerprint
 
     loaded = Bundle.from_pretrained(bundle)
     if add_classes:
@@ -116,8 +119,11 @@ def command(
     predictor = Predictor(loaded, device, pretrained=pretrained, refuse=refuse)
     with StepProgress() as progress:
 
-        def predict() -> Iterator[Prediction | Unreadable]:
-            for number, result in enumerate(predictor.predict_each(paths, top, names, batch=batch), start=1):
+        def predict(done: int = 0) -> Iterator[Prediction | Unreadable]:
+            if done:
+                progress.note(f"dear: going on after {done:,} of {plural(len(paths), 'image')}")
+            results = predictor.predict_each(paths[done:], top, names, batch=batch)
+            for number, result in enumerate(results, start=done + 1):
                 if isinstance(result, Unreadable) and len(paths) > 1:
                     progress.note(f"dear: {result.reason}")
                 if len(paths) > batch:
@@ -125,7 +131,9 @@ def command(
                 yield result
 
         if out is not None:
-            return write_predictions(out, predict())
+            options = [read_config(Path(loaded.source))["sha256"], top, names, refuse]
+            key = fingerprint(json.dumps(options), *map(_stamp, paths))
+            return write_predictions(out, keep_results(out, key, predict))
         done = [*predict()]
     predictions = [result for result in done if isinstance(result, Prediction)]
     unreadable = [result for result in done if isinstance(result, Unreadable)]
@@ -155,6 +163,15 @@ def render(result: Predicted | PredictionsFile, console: PrintableConsole) -> No
             console.say(f"{bad} of {total} images could not be read")
 
 
+def _stamp(path: str) -> str:
+    """The path of an image with its size and time, which show whether it is another by now."""
+    try:
+        status = os.stat(path)
+    except OSError:  # is reported when it is read
+        return path
+    return f"{path} {status.st_size} {status.st_mtime_ns}"
+
+
 def _list_lines(prediction: Prediction) -> list[str]:
     """An image and its best classes, in lines of at most 80 columns if names are short enough."""
     width = max(len("class"), *(min(len(candidate.name), NAME) for candidate in prediction.top))
@@ -165,7 +182,7 @@ def _list_lines(prediction: Prediction) -> list[str]:
         lines.append(f"{rank:3}  {printable(candidate.name):{width}}  {probability}  {candidate.logit:6.2f}")
         if len(candidate.evidence) > 1:
             parts = ", ".join(f"{name}\xa0{value:+.2f}" for name, value in candidate.evidence.items())
-            wrapped = wrap(parts, WIDTH, initial_indent=" " * 7, subsequent_indent=" " * 7)
+            wrapped = wrap(f"evidence: {parts}", WIDTH, initial_indent=" " * 7, subsequent_indent=" " * 7)
             lines += [line.replace("\xa0", " ") for line in wrapped]
     return [*lines, ""]
 

@@ -3,10 +3,10 @@ predictions beside the record of a run.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
 from zipfile import BadZipFile
 
 import numpy as np
@@ -27,7 +27,8 @@ from dear.training.trunks import TrunkCache, trunk_facts
 from dear.writing import output_file
 
 MOST_LOGITS, FEWEST_LOGITS = 1_000_000, 10
-"""Logits of a part that are written, and of each of its images at least: of all classes, or the highest."""
+"""How many logits are written: at most for a part of the results, and at least for each of its images, of
+which the highest are written."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +64,12 @@ class Predictions:
     def correct(self) -> Bool[Tensor, "item"]:
         """Which images are classified correctly."""
         return self.predicted == self.labels
+
+    @property
+    def zero_shot_correct(self) -> Bool[Tensor, "item"]:
+        """Which images the frozen backbone classifies correctly; it must have been evaluated."""
+        assert self.zero_shot is not None
+        return self.zero_shot.argmax(dim=1) == self.labels
 
     def probabilities(self, dtype: torch.dtype = torch.float64) -> Float[Tensor, "item class"]:
         """softmax(logits / temperature)."""
@@ -136,31 +143,24 @@ def save_predictions(path: Path, parts: Mapping[str, ImagePredictions]) -> None:
 
 def list_parts(path: Path) -> list[str]:
     """The parts of the results in a file of predictions. Raises DataError for a damaged one."""
-    with _opened(path) as arrays:
+    with _expect_whole(path), np.load(path) as arrays:
         return list(dict.fromkeys(name.rpartition("/")[0] for name in arrays.files))
 
 
 def load_predictions(path: Path, part: str) -> ImagePredictions:
     """The predictions in a part of the results. Raises DataError for a damaged file."""
-    with _opened(path) as arrays:
-        try:
-            return ImagePredictions(
-                **{name: arrays[f"{part}/{name}"] for name in ImagePredictions.__annotations__}
-            )
-        except (KeyError, ValueError, OSError, BadZipFile) as error:
-            raise _damaged(path) from error
+    with _expect_whole(path), np.load(path) as arrays:
+        return ImagePredictions(
+            **{name: arrays[f"{part}/{name}"] for name in ImagePredictions.__annotations__}
+        )
 
 
-def _opened(path: Path) -> "np.lib.npyio.NpzFile[Any]":
+@contextmanager
+def _expect_whole(path: Path) -> Iterator[None]:
     try:
-        arrays: np.lib.npyio.NpzFile[Any] = np.load(path)
-        return arrays
-    except (ValueError, OSError, BadZipFile, EOFError) as error:
-        raise _damaged(path) from error
-
-
-def _damaged(path: Path) -> DataError:
-    return DataError(f"{path} is damaged: remove it with its record, and run it again.")
+        yield
+    except (KeyError, ValueError, OSError, BadZipFile, EOFError) as error:
+        raise DataError(f"{path} is damaged: remove it with its record, and run it again.") from error
 
 
 @torch.no_grad()
@@ -199,9 +199,9 @@ def predict(
     for trunk in trunks(method, images, batch, cache or TrunkCache(0), precision):
         with mixed(like.device, precision):
             image = method.image_features(trunk).to(like)
-        fused.append(method.logits(image, text))
-        # A single feature leaves nothing to decouple.
-        decoupled.append(fused[-1] if len(image) == 1 else method.logits(image, text, decoupled=True))
+        by_all, by_class_feature = _classify(method, image, text)
+        fused.append(by_all)
+        decoupled.append(by_class_feature)
         if keep_features:
             features.append(image.transpose(0, 1).cpu())
         if frozen is not None and frozen_text is not None:
@@ -246,15 +246,23 @@ def predict_jointly(
     like, precision = method.clip.image.projection, precision_for(method.clip, precision)
     with mixed(like.device, precision):
         text = method.text_features().to(like)
-    fused, alone = list[Tensor](), list[Tensor]()
-    for features in part.features.split(batch):
-        image = features.transpose(0, 1).to(like)
-        fused.append(method.logits(image, text))
-        alone.append(fused[-1] if len(image) == 1 else method.logits(image, text, decoupled=True))
-    logits, decoupled = _joined(fused), _joined(alone)
+    batches = [
+        _classify(method, features.transpose(0, 1).to(like), text) for features in part.features.split(batch)
+    ]
+    logits, decoupled = map(_joined, zip(*batches, strict=True))
     if method.novel_decoupled:
         logits[:, [*new]] = decoupled[:, [*new]]
     return Predictions(tuple(method.classnames), labels.cpu(), logits, decoupled, zero_shot, new=tuple(new))
+
+
+def _classify(
+    method: Method, image: Float[Tensor, "feature item embed"], text: Float[Tensor, "class embed"]
+) -> tuple[Float[Tensor, "item class"], Float[Tensor, "item class"]]:
+    """The logits by all features, and by the class feature alone; a single feature leaves nothing to
+    decouple.
+    """
+    fused = method.logits(image, text)
+    return fused, fused if len(image) == 1 else method.logits(image, text, decoupled=True)
 
 
 def _joined(batches: Sequence[Float[Tensor, "batch class"]]) -> Float[Tensor, "item class"]:
@@ -278,23 +286,21 @@ def trunks(
         return next((layer for layer in layers if key(start, layer) in cache), None)
 
     batches = torch.arange(len(images)).split(batch)
-    missing = [indices for indices in batches if cached_layer(int(indices[0])) is None]
+    cached = [cached_layer(int(indices[0])) is not None for indices in batches]
+    missing = [indices for indices, is_cached in zip(batches, cached, strict=True) if not is_cached]
     preprocess = method.clip.preprocess
+
+    def compute(indices: Tensor, views: Tensor | None) -> Tensor:
+        start = int(indices[0])
+        layer = cached_layer(start)
+        with mixed(device, precision):
+            if layer is not None:
+                return method.continue_trunk(cache[key(start, layer)], layer)
+            if views is None:  # evicted from the cache since
+                views = load_test_views(images, indices, preprocess)
+            return method.image_trunk(to_unit(views.to(device)))
+
     with closing(prefetch_views(images, missing, preprocess, device)) as loaded:
-        waiting = {int(indices[0]) for indices in missing}
-        for indices in batches:
-            start = int(indices[0])
-            views = next(loaded) if start in waiting else None
-
-            def compute(
-                start: int = start, indices: Tensor = indices, views: Tensor | None = views
-            ) -> Tensor:
-                layer = cached_layer(start)
-                with mixed(device, precision):
-                    if layer is not None:
-                        return method.continue_trunk(cache[key(start, layer)], layer)
-                    if views is None:  # evicted from the cache since
-                        views = load_test_views(images, indices, preprocess)
-                    return method.image_trunk(to_unit(views.to(device)))
-
-            yield cache.get(key(start, method.image_from), compute)
+        for indices, is_cached in zip(batches, cached, strict=True):
+            views = None if is_cached else next(loaded)
+            yield cache.get(key(int(indices[0]), method.image_from), partial(compute, indices, views))

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Self
 
@@ -35,8 +36,9 @@ class RunContext:
         select: Which epoch is tested: the last, or the best on validation images of the training classes.
         views: Trunk outputs of views on disk, for settings with a view seed.
         fabric: Where to train; one process on the model's device if None.
-        keep: Keep the states of methods trained on base classes, for later tests.
-        trained: States of trained methods: those trained on a whole data set, teachers, and those kept.
+        trained: States and epochs of trained methods that other runs need too: teachers, and those that
+            transfer.
+        records: Records that were made or read, and their files, by the key of their run.
         named_by: The recipe that names the models; "" if the user does.
         clips: Copies of models in float16, by model, and the backbones of teachers, by name and weights.
         unadapted: Frozen backbones as methods, by model and classes.
@@ -49,8 +51,8 @@ class RunContext:
     cache: TrunkCache = field(default_factory=lambda: TrunkCache(CACHE_BYTES))
     views: ViewCache | None = None
     fabric: Fabric | None = None
-    keep: bool = False
     trained: dict[str, tuple[dict[str, torch.Tensor], list[dict[str, Any]]]] = field(default_factory=dict)
+    records: dict[str, tuple[dict[str, Any], Path | None]] = field(default_factory=dict)
     named_by: str = ""
     clips: dict[Clip | tuple[str, str | None], Clip] = field(default_factory=dict)
     unadapted: dict[tuple[Any, ...], Method] = field(default_factory=dict)
@@ -106,14 +108,13 @@ class RunContext:
             asdict(self.clip.identity),
             method.rows,
         )
-        if (teacher := METHODS[setup.method].teacher) is None:
+        if (name := METHODS[setup.method].teacher) is None:
             return run
-        options: dict[str, Any] = {
-            "seed": seed, "shots": shots, "published": run.settings.teacher_training
-        }  # fmt: skip
-        return replace(
-            run, teacher=self.of_teacher(run).resolve(protocol, datasets, MethodSetup(teacher), **options)
+        context, published = self.of_teacher(run), run.settings.teacher_training
+        teacher = context.resolve(
+            protocol, datasets, MethodSetup(name), seed=seed, shots=shots, published=published
         )
+        return replace(run, teacher=teacher)
 
     def set_by_user(self, setup: MethodSetup) -> dict[str, list[str]]:
         """The names of the settings of a setup's method, and of its training, that the user set."""

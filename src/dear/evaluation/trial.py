@@ -16,9 +16,9 @@ from dear.errors import DataError, SettingsError
 from dear.evaluation.environment import environment, peak, start_counting
 from dear.evaluation.metrics import JointScores, Scores, evaluate, measure
 from dear.evaluation.predictions import ImagePredictions, Predictions, predict, predict_jointly
+from dear.evaluation.records import SCHEMA
 from dear.evaluation.resolve import ResolvedRun
 from dear.evaluation.run_context import RunContext
-from dear.evaluation.schema import SCHEMA
 from dear.methods.base import Method
 from dear.methods.registry import build_method
 from dear.progress import OnStep, unreported
@@ -33,7 +33,7 @@ class Trial:
 
     Attributes:
         checkpoint: File from which interrupted training resumes, if any.
-        label: Name of the run in loggers.
+        start_over: Set a damaged checkpoint aside, and start over; otherwise it is an error.
         share: Keep the trained state in the context for runs with the same training, or take it from there.
         method: The method; trained once `train` has returned.
         pick: The few-shot images that it was trained on; None if it does not train.
@@ -49,7 +49,7 @@ class Trial:
     run: ResolvedRun
     checkpoint: Path | None = None
     progress: OnStep = unreported
-    label: str = "run"
+    start_over: bool = False
     share: bool = False
     pick: Pick | None = field(default=None, init=False)
     epochs: list[dict[str, Any]] = field(default_factory=list, init=False)
@@ -94,7 +94,7 @@ class Trial:
                 run.teacher,
                 self.checkpoint and _teacher_checkpoint(self.checkpoint),
                 self.progress,
-                label=f"{self.label}-teacher",
+                start_over=self.start_over,
                 share=True,
             )
             self.teacher.train(classes)
@@ -114,11 +114,12 @@ class Trial:
                 views=self.context.views,
                 checkpoint=self.checkpoint,
                 fabric=self.context.fabric,
+                start_over=self.start_over,
                 validate=self._validation(classes),
-                label=self.label,
+                label=run.name,
                 progress=self.progress,
             )
-            if self.share and run.training_key is not None:
+            if self.share:
                 state = {name: tensor.detach().clone() for name, tensor in self.method.state_dict().items()}
                 self.context.trained[run.training_key] = state, self.epochs
         self.epoch_tested = len(self.epochs) or None
@@ -132,12 +133,12 @@ class Trial:
         classes: Sequence[int],
         *,
         novel: bool = False,
-        part: Sequence[str | int] = (),
+        part: str = "",
         keep_features: bool = False,
     ) -> dict[str, Any]:
         """Scores on the test images of some classes, among these classes; ``novel`` as in `predict`. The
-        predictions are kept if ``part`` names the keys of the scores in the results. With
-        ``keep_features`` the images can be tested jointly with others afterwards.
+        predictions are kept if the ``part`` of the results is named. With ``keep_features`` the images can be
+        tested jointly with others afterwards.
         """
         started = time.perf_counter()
         self.context.cache.begin(dataset.identity)
@@ -158,7 +159,7 @@ class Trial:
         scores = measure(predictions, Scores)
         self.test_seconds += time.perf_counter() - started
         if part:
-            self.predictions["/".join(map(str, part))] = ImagePredictions.of(predictions, images)
+            self.predictions[part] = ImagePredictions.of(predictions, images)
         return asdict(scores)
 
     def test_jointly(self, *parts: Sequence[int]) -> list[dict[str, Any]]:

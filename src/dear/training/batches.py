@@ -128,7 +128,7 @@ class Batches:
         if composed is not None:
             return composed, True
         order = torch.randperm(len(self.images), generator=draw)
-        return order.split(self.settings.batch)[: self.settings.steps(len(order))], False
+        return order.split(self.settings.batch)[: self.settings.epoch_steps(len(order))], False
 
     def _part(self, epoch: int, step: int, batch: Int[Tensor, "item"]) -> _Part:
         part, weight = share(len(batch), self.fabric.global_rank, self.fabric.world_size)
@@ -281,20 +281,22 @@ def training_images(
     precision = partial(mixed, like.device, settings.precision)
 
     def trunks(
-        view: tuple[object, ...], load: Callable[[Int[Tensor, "item"]], Pixels]
+        title: str, view: tuple[object, ...], load: Callable[[Int[Tensor, "item"]], Pixels]
     ) -> Float[Tensor, "item token width"]:
         @torch.no_grad()
         def compute() -> Tensor:
-            parts = []
+            parts, done = [], 0
             for indices in torch.arange(len(images)).split(method.clip.image.images_at_once):
                 with precision():
                     parts.append(method.image_trunk(load(indices).to(like.device)))
+                cache.progress(title, done := done + len(indices), len(images))
             return torch.cat(parts).to(like)  # most methods continue in full precision
 
         return cache.get((images.identity, *trunk_facts(method, settings.precision), *view), compute)
 
     def centre() -> Float[Tensor, "item token width"]:
-        return trunks(("centre",), lambda indices: to_unit(load_test_views(images, indices, preprocess)))
+        load = partial(load_test_views, images, preprocess=preprocess)
+        return trunks("encoding images", ("centre",), lambda indices: to_unit(load(indices)))
 
     def random(number: int) -> Float[Tensor, "item token width"]:
         drawn = generator(stream, "views before training", number)
@@ -307,6 +309,7 @@ def training_images(
 
             return load_views(images, indices, view)
 
-        return trunks(("random", stream, number, settings.crop), load)
+        title, view = f"encoding random view {number + 1}", ("random", stream, number, settings.crop)
+        return trunks(title, view, load)
 
     return TrainingImages(images.labels.to(like.device), centre, random, precision)

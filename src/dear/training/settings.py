@@ -69,24 +69,13 @@ class TrainSettings:
     text_chunk: int = 0
 
     def __post_init__(self) -> None:
-        require_at_least(
-            {
-                "epochs": (self.epochs, 1),
-                "steps_per_shot": (self.steps_per_shot, 0),
-                "batch": (self.batch, 1),
-                "warmup_epochs": (self.warmup_epochs, 0),
-                "text_chunk": (self.text_chunk, 0),
-            }
-        )
-        require_rates({"lr": self.lr, "warmup_lr": self.warmup_lr}, self.weight_decay)
-        if not 0 <= self.lr_end <= self.lr:
-            raise SettingsError(f"lr_end is {self.lr_end}: it must be from 0 to lr, which is {self.lr}.")
+        require_range(self, "epochs", "batch", minimum=1)
+        require_range(self, "steps_per_shot", "warmup_epochs", "text_chunk", "weight_decay", "view_cache")
+        require_range(self, "lr", "warmup_lr", above=True)
+        require_range(self, "lr_end", maximum=self.lr)
+        require_range(self, "crop", maximum=1, above=True)
         if not 0 <= self.momentum < 1:
-            raise SettingsError(f"momentum is {self.momentum}: it must be at least 0 and below 1.")
-        if not 0 < self.crop <= 1:
-            raise SettingsError(f"crop is {self.crop}: it must be above 0 and at most 1.")
-        if not 0 <= self.view_cache <= LARGEST:
-            raise SettingsError(f"view_cache is {self.view_cache}: it must be from 0 to {LARGEST:,}.")
+            raise SettingsError(f"momentum is {self.momentum}: it must be at least 0, and below 1.")
         if self.view_cache and self.view_seed is None:
             raise SettingsError("a view cache requires views shared between runs: give --train.view-seed.")
 
@@ -103,14 +92,14 @@ class TrainSettings:
         rounded = self.view_cache and self.view_cache_type != "float32"
         return changed | ({"view_cache_type": self.view_cache_type} if rounded else {})
 
-    def steps(self, images: int) -> int:
+    def epoch_steps(self, images: int) -> int:
         """Number of steps in an epoch of this many images."""
         full, remainder = divmod(images, self.batch)
         return full + (remainder > 0 and not (self.drop_last and full))
 
-    def steps_of_run(self, images: int, classes: int, epoch_steps: int) -> int:
-        """Number of steps of a training, with ``epoch_steps`` in an epoch. Shots are the mean number of
-        images of a class. Raises SettingsError if the warm-up takes all steps.
+    def total_steps(self, images: int, classes: int, epoch_steps: int) -> int:
+        """Number of steps of a training. Shots are the mean number of images of a class. Raises SettingsError
+        if the warm-up takes all steps.
         """
         if not self.steps_per_shot:
             return self.epochs * epoch_steps
@@ -122,28 +111,21 @@ class TrainSettings:
             )
         return steps
 
-    def short_training(self, of_run: int, epoch_steps: int) -> str:
-        """A warning if a training of ``of_run`` steps has too few to learn much: fewer than `FEW_STEPS` after
-        the warm-up, or no more than in it; else "".
+    def note_on_length(self, total_steps: int, epoch_steps: int) -> str:
+        """A warning if a training has too few steps to learn much: fewer than `FEW_STEPS` after the warm-up,
+        or no more than in it; else "".
         """
-        warmup_steps = min(self.warmup_epochs * epoch_steps, of_run)
-        if of_run - warmup_steps >= FEW_STEPS and of_run > 2 * warmup_steps:
+        warmup_steps = min(self.warmup_epochs * epoch_steps, total_steps)
+        if total_steps - warmup_steps >= FEW_STEPS and total_steps > 2 * warmup_steps:
             return ""
-        of_warmup = (
-            f", {warmup_steps} of them at the warm-up rate of {self.warmup_lr:g}" if warmup_steps else ""
-        )
-        remedy = ", or --train.warmup-epochs 0" if warmup_steps else ""
+        warmup, remedy = "", ""
+        if warmup_steps:
+            warmup = f", {warmup_steps} of them at the warm-up rate of {self.warmup_lr:g}"
+            remedy = ", or --train.warmup-epochs 0"
         return (
-            f"a training of {of_run} steps{of_warmup}: it may hardly change the method. Give more "
+            f"a training of {total_steps} steps{warmup}: it may hardly change the method. Give more "
             f"--train.epochs{remedy}."
         )
-
-    def epochs_of_run(self, images: int, classes: int) -> int:
-        """Number of epochs of such a training, the last of which may be cut short."""
-        if not self.steps_per_shot:
-            return self.epochs
-        steps = self.steps(images)
-        return math.ceil(self.steps_of_run(images, classes, steps) / steps)
 
     def lr_at(self, epoch: float, epochs: float | None = None) -> float:
         """Learning rate of an epoch, counted from 0: constant during warm-up, then a cosine that would reach
@@ -192,17 +174,12 @@ _, _, _fields = (TrainSettings.__doc__ or "").partition("\n\n")
 TrainOptions.__doc__ = f"{TrainOptions.__doc__}\n\n{_fields}"
 
 
-def require_at_least(values: Mapping[str, tuple[float, int]]) -> None:
-    for name, (value, minimum) in values.items():
-        if value < minimum:
-            raise SettingsError(f"{name} is {value}: it must be at least {minimum}.")
-        if value > LARGEST:
-            raise SettingsError(f"{name} is {shown(value)}: it must be at most {LARGEST:,}.")
-
-
-def require_rates(rates: dict[str, float], weight_decay: float) -> None:
-    for name, value in rates.items():
-        if not 0 < value <= LARGEST:
-            raise SettingsError(f"{name} is {value}: it must be above 0, and at most {LARGEST:,}.")
-    if not 0 <= weight_decay <= LARGEST:
-        raise SettingsError(f"weight_decay is {weight_decay}: it must be from 0 to {LARGEST:,}.")
+def require_range(
+    settings: object, *names: str, minimum: float = 0, maximum: float = LARGEST, above: bool = False
+) -> None:
+    """Raise SettingsError for a number out of its bounds, with ``above`` for the minimum itself too."""
+    for name in names:
+        value = getattr(settings, name)
+        if not (minimum < value if above else minimum <= value) or value > maximum:
+            least = f"{'above' if above else 'at least'} {minimum}"
+            raise SettingsError(f"{name} is {shown(value)}: it must be {least}, and at most {maximum:,}.")

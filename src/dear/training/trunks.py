@@ -22,6 +22,7 @@ from dear.data.fewshot import Subset
 from dear.data.settings import DataSettings
 from dear.errors import OutputError
 from dear.methods.base import Method
+from dear.progress import Progress, silent
 from dear.training.settings import TrainOptions, TrainSettings
 from dear.writing import atomic_write
 
@@ -36,10 +37,14 @@ class TrunkCache:
     Entries belong to the group that was begun last (a data set, for example). Other groups are evicted to
     make room, the oldest first, never the current one: with repeated passes over a group, evicting its oldest
     entries would never produce a hit.
+
+    Attributes:
+        progress: Called while the trunk outputs of all training images are computed.
     """
 
     def __init__(self, limit_bytes: int) -> None:
         self.limit, self.bytes = limit_bytes, 0
+        self.progress: Progress = silent
         self._groups: dict[Hashable, dict[Hashable, Tensor]] = {None: {}}
         self._current: dict[Hashable, Tensor] = self._groups[None]
 

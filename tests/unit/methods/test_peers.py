@@ -3,7 +3,6 @@ tests/parity.
 """
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -12,25 +11,13 @@ import torch
 from dear.backbone.clip import Clip
 from dear.errors import SettingsError
 from dear.evaluation.metrics import evaluate
-from dear.evaluation.protocols.base_to_novel import BaseToNovel
-from dear.evaluation.resolve import MethodSetup
-from dear.evaluation.run_context import RunContext
-from dear.evaluation.runs import run_one
 from dear.methods.base import Method
-from dear.methods.coop import CoOpSettings
 from dear.methods.coop.method import CoOp
 from dear.methods.promptsrc.method import PromptSRC, average_weights
 from dear.methods.registry import METHODS, build_method
-from dear.training.settings import TrainOptions
 from tests.unit.training.world import noise_dataset
 
 CLASSES = ["red circle on the sea", "house", "green tree"]
-LABELS = torch.tensor([2, 0])
-
-
-def made(context: RunContext, setup: MethodSetup) -> dict[str, Any]:
-    run = context.resolve(BaseToNovel(), [noise_dataset()], setup, seed=1, shots=2)
-    return run_one(context, run)
 
 
 def make(clip: Clip, name: str, **options: Any) -> Method:
@@ -50,47 +37,6 @@ def scores(method: Method, count: int = 2) -> torch.Tensor:
     return method.logits(features, method.text_features())
 
 
-@pytest.mark.parametrize("name", ["zero-shot", "coop", "cocoop"])
-def test_methods_of_text_alone_keep_one_token_an_image(name: str, small_clip: Clip) -> None:
-    trunk = make(small_clip, name).image_trunk(images())
-    assert trunk.shape == (2, 1, 21)
-    whole = small_clip.image.trunk(small_clip.normalize_pixels(images()), 6)
-    torch.testing.assert_close(trunk, whole[:, :1], rtol=0, atol=1e-5)
-
-
-@pytest.mark.parametrize(
-    ("name", "options", "first"),
-    [
-        ("maple", {}, (1, 1)),
-        ("promptsrc", {}, (1, 1)),
-        ("mmrl", {}, (3, 3)),  # 7 of 12 layers: 2.9 of 5, 2.3 of 4
-        ("mmrl", {"first": 4, "share": False}, (4, 4)),
-        ("mmrl++", {"first": 12}, (5, 4)),
-    ],
-)
-def test_where_spans_begin(
-    name: str, options: dict[str, Any], first: tuple[int, int], small_clip: Clip
-) -> None:
-    method = make(small_clip, name, **options)
-    assert (method.image_from, method.text_from) == first
-
-
-def test_prompted_layers_keep_their_share(make_small_clip: Callable[..., Clip]) -> None:
-    """9 of 12 layers, or as they are: 5 and 4, 12 and 6."""
-    small, tall = make_small_clip(), make_small_clip(depth=12, text_depth=6)
-    assert make(small, "promptsrc").get_parameter("image_prompts").shape == (4, 4, 21)
-    assert make(small, "promptsrc", share=False).get_parameter("image_prompts").shape == (5, 4, 21)
-    assert make(tall, "promptsrc").get_parameter("image_prompts").shape == (9, 4, 21)
-    assert make(tall, "promptsrc").get_parameter("text_prompts").shape == (4, 4, 22)
-    assert make(tall, "maple").get_parameter("coupling_deep_weight").shape == (8, 21, 22)
-    assert make(tall, "maple").get_parameter("prompts_deep").shape == (8, 2, 22)
-
-
-def test_a_first_layer_past_the_tower_is_refused(small_clip: Clip) -> None:
-    with pytest.raises(SettingsError, match="first is 5: a tower has only 4 layers"):
-        make(small_clip, "mmrl", first=5, share=False)
-
-
 class TestCoOp:
     def test_a_context_for_each_class(self, small_clip: Clip) -> None:
         method = make(small_clip, "coop", class_specific=True, tokens=3, words="")
@@ -103,23 +49,6 @@ class TestCoOp:
         assert changed.tolist() == [False, True, False]
         with pytest.raises(SettingsError, match="cannot score classes other than"):
             method.set_classes(["house"], ["a photo of a {}"])
-
-    def test_which_has_no_base_to_novel(self, small_clip: Clip) -> None:
-        setup = MethodSetup("coop", settings=CoOpSettings(class_specific=True))
-        with pytest.raises(SettingsError, match="coop with these settings cannot score classes"):
-            made(RunContext(small_clip), setup)
-
-
-def test_the_chunks_of_cocoop_change_nothing(make_small_clip: Callable[..., Clip]) -> None:
-    clip = make_small_clip(dtype=torch.float64)
-    found = []
-    for chunk in (1, 5, 100):
-        method = make(clip, "cocoop", chunk=chunk, tokens=3, reduction=4)
-        loss = method.loss(method.image_trunk(images().double()), LABELS)["loss"]
-        loss.backward()
-        found.append((loss.detach(), [p.grad for p in method.trainable]))
-    for other in found[1:]:
-        torch.testing.assert_close(other, found[0], rtol=1e-9, atol=1e-12)
 
 
 class TestPromptSRC:
@@ -138,27 +67,6 @@ class TestPromptSRC:
         want = (side * 1 + 10 + side * 100) / (1 + 2 * side)
         torch.testing.assert_close(method.image_prompts.detach(), torch.full((4, 4, 21), want))
 
-    def test_an_average_that_was_cut_off_goes_on(self, small_clip: Clip) -> None:
-        """The state after an epoch holds the average so far."""
-        whole = make(small_clip, "promptsrc", average_mean=1, teacher="dataset")
-        whole.after_epoch(1, 2)
-        resumed = make(small_clip, "promptsrc", average_mean=1, teacher="dataset")
-        resumed.load_state_dict(whole.state_dict())
-        for method in (whole, resumed):
-            with torch.no_grad():
-                method.get_parameter("text_prompts").mul_(2)
-            method.after_epoch(2, 2)
-        assert torch.equal(scores(whole), scores(resumed))
-
-    def test_the_teacher_is_the_mean_over_templates(self, small_clip: Clip) -> None:
-        method = make(small_clip, "promptsrc", teacher="dataset")
-        assert isinstance(method, PromptSRC)
-        templates = ["a photo of a {}", "the {}"]
-        method.set_classes(CLASSES, templates)
-        encoded = [small_clip.encode_text([t.format(c) for c in CLASSES]) for t in templates]
-        mean = (encoded[0] + encoded[1]) / 2
-        torch.testing.assert_close(method.teacher(), mean / mean.norm(dim=1, keepdim=True))
-
 
 class TestMMRL:
     def test_novel_classes_are_scored_by_the_class_feature(self, small_clip: Clip) -> None:
@@ -175,15 +83,6 @@ class TestMMRL:
         text = torch.eye(17)[:3]
         want = float(small_clip.scale) * torch.tensor([[0.25, 0.75, 0.0], [0.25, 0.0, 0.75]])
         torch.testing.assert_close(method.logits(image, text), want)
-
-    def test_published_weights_are_those_of_the_data_set(self) -> None:
-        published = METHODS["mmrl++"].settings()
-        assert published.for_data("OxfordPets") == METHODS["mmrl++"].settings(beta=0.7, reg_weight=0.01)
-        assert published.for_data("street-signs") == published
-        uniform = METHODS["mmrl"].settings(regularisation="uniform", reg_weight=2.0)
-        assert uniform.for_data("EuroSAT") == uniform
-        eurosat = METHODS["mmrl"].settings().for_data("EuroSAT")
-        assert eurosat == METHODS["mmrl"].settings(reg_weight=0.01, space=2048)
 
     def test_a_target_has_the_beta_of_its_authors(self, small_clip: Clip) -> None:
         def of(**options: Any) -> Method:
@@ -202,37 +101,3 @@ class TestMMRL:
         method.for_target("EuroSAT")
         assert torch.equal(scores(method), plain)
         assert not torch.equal(plain, scores(of(beta=0.3)))
-
-
-@pytest.mark.parametrize("name", ["coop", "cocoop", "maple", "promptsrc", "mmrl", "mmrl++"])
-def test_a_run_as_published(name: str, small_clip: Clip) -> None:
-    """Two epochs of it on noise: the record says what the method ran with."""
-    options = TrainOptions(epochs=2)
-    context = RunContext(small_clip, training=options)
-    record = made(context, MethodSetup(name))
-    published = METHODS[name].settings.training
-    assert record["settings"]["train"]["batch"] == published["batch"]
-    assert record["settings"]["train"]["optimizer"] == published.get("optimizer", "adamw")
-    assert record["settings"]["train"]["epochs"] == 2
-    assert record["settings"]["method"]["token_std"] == 0.02
-    assert len(record["train"]["epochs"]) == 2
-    assert record["trainable_parameters"] > 0
-
-
-@pytest.mark.parametrize(
-    ("name", "options", "message"),
-    [
-        ("coop", {"tokens": 0}, "tokens is 0: it must be at least 1"),
-        ("coop", {"position": "back"}, "position is 'back': it must be one of end, middle, front"),
-        ("cocoop", {"chunk": 0}, "chunk is 0"),
-        ("maple", {"depth": 13}, "depth is 13: it must be from 1 to 12"),
-        ("promptsrc", {"average_std": 0.0}, "average_std is 0.0: it must be above 0"),
-        ("mmrl", {"alpha": 1.1}, "alpha is 1.1: it must be from 0 to 1"),
-        ("mmrl", {"scale": -1.0}, "scale is -1.0: it must be above 0, or none"),
-        ("mmrl++", {"tokens": 0}, "tokens is 0"),
-        ("mmrl++", {"beta": -0.1}, "beta is -0.1"),
-    ],
-)
-def test_settings_out_of_bounds(name: str, options: dict[str, Any], message: str) -> None:
-    with pytest.raises(SettingsError, match=message):
-        METHODS[name].settings(**options)
