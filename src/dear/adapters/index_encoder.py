@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from functools import cached_property
 from typing import Any
 
 import torch
@@ -17,7 +16,12 @@ from dear.errors import SettingsError
 
 
 class BundleEncoder:
-    """The encoder of an image index: features of an adapted model. Texts are put into its templates."""
+    """The encoder of an image index: features of an adapted model. Texts are put into its templates.
+
+    Attributes:
+        identity: Hash of what image features depend on: the backbone's weights, the method, its parameters,
+            settings and roles. Classes, templates and temperature are left out.
+    """
 
     def __init__(self, predictor: Predictor) -> None:
         self.predictor = predictor
@@ -26,15 +30,9 @@ class BundleEncoder:
         self.embed: int = predictor.encode_classes(predictor.classes).shape[1]
         self.preprocess = predictor.clip.preprocess
         self.facts: Mapping[str, Any] = {}  # the index names the bundle
-
-    @cached_property
-    def identity(self) -> str:
-        """Hash of what image features depend on: the backbone's weights, the method, its parameters, settings
-        and roles, and the resizing of pictures. Classes, templates and temperature are left out.
-        """
-        bundle, roles = self.predictor.bundle, self.predictor.bundle.roles
+        bundle, roles = predictor.bundle, predictor.bundle.roles
         heads = roles.heads if roles else ()
-        return fingerprint(
+        self.identity = fingerprint(
             bundle.weights.sha256,
             bundle.method,
             repr(sorted(asdict(bundle.settings).items())),

@@ -95,8 +95,8 @@ def build_index(
     if shard is not None:
         out = out / f"shard-{number}-of-{count}"
         stamps = {path: stamps[path] for path in paths if zlib.crc32(os.fsencode(path)) % count + 1 == number}
-    facts = {"identity": encoder.identity, "features": [*encoder.features], "embed": encoder.embed}
-    facts |= {"folder": str(folder.resolve()), "model": model} | encoder.facts
+    facts = dict[str, Any](identity=encoder.identity, features=[*encoder.features], embed=encoder.embed)
+    facts |= {"folder": str(folder.resolve()), "model": model, **encoder.facts}
     if built and "means" in facts:
         facts["means"] = Store(built[0]).metadata["means"]
     with open_to_write(out, facts) as store:
@@ -199,7 +199,7 @@ def open_to_write(folder: Path, facts: Mapping[str, Any]) -> Iterator[Store]:
     """Context of a build, one at a time: the store in a folder, made with these facts if there is none.
     Raises DataError, OutputError.
     """
-    facts = dict[str, Any](version=VERSION, rows=0, generation=1, completed=False, means=()) | facts
+    facts = {"version": VERSION, "rows": 0, "generation": 1, "completed": False, "means": (), **facts}
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with closing(sqlite3.connect(folder / "lock.sqlite", timeout=0, isolation_level=None)) as lock:
