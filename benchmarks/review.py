@@ -83,9 +83,8 @@ def compute_features(model: str, name: str) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for part in ("train", "test"):
         images = training_images(method, getattr(dataset, part), run.training, 1, context.cache)
-        views = [images.centre(), *([images.random(0), images.random(1)] if part == "train" else [])]
         with torch.no_grad():
-            read = [method._read(view, images) for view in views]
+            read = [method._read(images, view) for view in ((None, 0, 1) if part == "train" else (None,))]
         frozen, groups = (torch.stack(parts, dim=1).double() for parts in zip(*read, strict=True))
         found[part] = frozen, groups, images.labels
     found["text"] = (float(clip.scale) * method.frozen_text).double()

@@ -24,6 +24,7 @@ from dear.data.images.transforms import (
 )
 from dear.methods.base import Method, TrainingImages
 from dear.training.devices import share
+from dear.training.features import reading_of
 from dear.training.seeding import generator
 from dear.training.settings import TrainSettings
 from dear.training.trunks import TrunkCache, ViewCache, ViewFingerprint, origin, trunk_facts
@@ -274,8 +275,10 @@ def training_images(
     """The argument of `Method.before_training`, whose trunk outputs are computed on demand.
 
     Random views are drawn from the view seed if there is one, else from the seed, and differ from those of
-    every epoch. If there are several processes, each computes all views.
+    every epoch; where the cache has a store of features, they depend on the content of each image, not on
+    its place. If there are several processes, each computes all views.
     """
+    store = cache.store if cache.store is not None and cache.store.takes(method, images) else None
     preprocess, like = method.clip.preprocess, method.clip.image.projection
     stream = seed if settings.view_seed is None else settings.view_seed
     precision = partial(mixed, like.device, settings.precision)
@@ -296,9 +299,12 @@ def training_images(
     def centre() -> Float[Tensor, "item token width"]:
         return trunks(("centre",), lambda indices: to_unit(load_test_views(images, indices, preprocess)))
 
-    def random(number: int) -> Float[Tensor, "item token width"]:
-        drawn = generator(stream, "views before training", number)
-        numbers, scale = view_numbers(len(images), drawn).tolist(), (settings.crop, 1.0)
+    def random(number: int, read: Callable[..., Tensor] = trunks) -> Float[Tensor, "item token width"]:
+        scale, draw = (settings.crop, 1.0), partial(generator, stream, "views before training", number)
+        if store is None:
+            numbers = view_numbers(len(images), draw()).tolist()
+        else:
+            numbers = [view_numbers(1, draw(item.hex()))[0].tolist() for item in store.number(images)]
 
         def load(indices: Tensor) -> Pixels:
             def view(picture: Picture, row: int) -> Tensor:
@@ -307,6 +313,16 @@ def training_images(
 
             return load_views(images, indices, view)
 
-        return trunks(("random", stream, number, settings.crop), load)
+        return read(("random", stream, number, settings.crop), load)
 
-    return TrainingImages(images.labels.to(like.device), centre, random, precision)
+    def known(number: int | None) -> Float[Tensor, "item part size"]:
+        assert store is not None
+        read = partial(store.read, method, images, torch.arange(len(images)), settings.precision)
+        return read() if number is None else random(number, read)
+
+    labels = images.labels.to(like.device)
+    if store is None:
+        return TrainingImages(labels, centre, random, precision)
+    if reading_of(method):
+        return TrainingImages(labels, centre, random, precision, known)
+    return TrainingImages(labels, partial(known, None), known, precision, known)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Hashable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 from jaxtyping import Float, Int
@@ -25,6 +26,9 @@ from dear.methods.base import Method
 from dear.training.settings import TrainOptions, TrainSettings
 from dear.writing import atomic_write
 
+if TYPE_CHECKING:
+    from dear.training.features import FeatureStore
+
 VERSION = 3
 """Version of the files of views: increase it when views or trunk outputs change for the same fingerprint."""
 TRUNK, FROZEN = "trunk", "frozen"
@@ -35,11 +39,11 @@ class TrunkCache:
 
     Entries belong to the group that was begun last (a data set, for example). Other groups are evicted to
     make room, the oldest first, never the current one: with repeated passes over a group, evicting its oldest
-    entries would never produce a hit.
+    entries would never produce a hit. A ``store`` takes the place of trunk outputs where it can.
     """
 
-    def __init__(self, limit_bytes: int) -> None:
-        self.limit, self.bytes = limit_bytes, 0
+    def __init__(self, limit_bytes: int, store: "FeatureStore | None" = None) -> None:
+        self.limit, self.bytes, self.store = limit_bytes, 0, store
         self._groups: dict[Hashable, dict[Hashable, Tensor]] = {None: {}}
         self._current: dict[Hashable, Tensor] = self._groups[None]
 

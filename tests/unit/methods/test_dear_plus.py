@@ -113,7 +113,7 @@ def test_training_images_are_read_as_test_images_are(
     settings = TrainSettings(epochs=1, warmup_epochs=0, precision="bf16-mixed")
     monkeypatch.setattr(vision, "MAX_IMAGES", 2)
     given = training_images(method, dataset, settings, 1, TrunkCache(0))
-    read = method._read(given.centre(), given)
+    read = method._read(given)
     with torch.autocast("cpu", torch.bfloat16):
         trunk = method.image_trunk(eval_views(dataset.load(torch.arange(5)), 20))
         frozen, groups = method.readouts(trunk)
