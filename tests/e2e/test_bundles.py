@@ -89,6 +89,22 @@ def test_fit_writes_a_bundle_and_an_existing_one_only_with_overwrite(
     assert (bundle / "adapter.safetensors").read_bytes() == before  # the same seed
 
 
+def test_a_fit_that_continues_takes_the_place_of_the_old_bundle(
+    photos: Path, bundle: Path, tmp_path: Path, run: Run
+) -> None:
+    grown, old = tmp_path / "photos", tmp_path / "bundle"
+    shutil.copytree(photos, grown)
+    shutil.copytree(bundle, old)
+    (first, second) = sorted((grown / "train").iterdir())[:2]
+    next(first.iterdir()).rename(second / "corrected.png")
+    words = ["fit", str(grown), "--device", "cpu", "--method", "dear+", "--json"]
+    assert "--out" in run(words, 2)[1]
+    whole = json.loads(run([*words, "--model", "tiny", "--out", str(tmp_path / "whole")])[0])
+    again = json.loads(run([*words, "--continue", str(old)])[0])
+    assert (again["out"], again["metrics"]) == (str(old), whole["metrics"])
+    assert (old / "adapter.safetensors").read_bytes() == (tmp_path / "whole/adapter.safetensors").read_bytes()
+
+
 def test_predict_folders_names_on_stdin_and_a_table(
     photos: Path, bundle: Path, tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
