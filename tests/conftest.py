@@ -1,7 +1,13 @@
-"""A small CLIP with prime dimensions, for every test that needs a model but not its knowledge."""
+"""A small CLIP with prime dimensions, for every test that needs a model but not its knowledge.
+
+What takes seconds to import is imported where it is used: the process that hands out tests needs none of it.
+"""
+
+from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
 
 # Before huggingface_hub is imported: no test reaches the network.
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
@@ -9,26 +15,28 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import pytest
-import torch
-from open_clip.model import CLIP
-from torch import nn
 
-from dear.backbone.clip import Clip
-from dear.backbone.tiny import WordTokenizer
 from dear.methods import registry
 from tests.standin_hub import standin  # noqa: F401 (a fixture)
-from tests.views import usual_view
+
+if TYPE_CHECKING:
+    import torch
+    from open_clip.model import CLIP
+
+    from dear.backbone.clip import Clip
 
 WORDS = ["a", "photo", "of", "red", "green", "blue", "circle", "square", "house", "tree", "on", "the", "sea"]
 CONTEXT = 13
 MEAN, STD = (0.31, 0.41, 0.53), (0.23, 0.29, 0.37)
 
-MakeModel = Callable[..., CLIP]
-MakeClip = Callable[..., Clip]
+MakeModel = Callable[..., "CLIP"]
+MakeClip = Callable[..., "Clip"]
 
 
 @pytest.fixture(scope="session", autouse=True)
 def _one_thread() -> None:
+    import torch
+
     torch.set_num_threads(1)
 
 
@@ -66,13 +74,18 @@ def small_clip() -> Clip:
 
 def small_model(
     *,
-    dtype: torch.dtype = torch.float32,
+    dtype: torch.dtype | None = None,
     depth: int = 5,
     text_depth: int = 4,
     seed: int = 0,
     quick_gelu: bool = False,
     layer_scale: float | None = None,
 ) -> CLIP:
+    import torch
+    from open_clip.model import CLIP
+
+    from dear.backbone.tiny import WordTokenizer
+
     vision = {"image_size": 20, "patch_size": 4, "width": 21, "head_width": 7, "layers": depth}
     text = {
         "context_length": CONTEXT,
@@ -88,12 +101,19 @@ def small_model(
         with torch.no_grad():
             for parameter in model.parameters():
                 parameter.add_(0.1 * torch.randn_like(parameter))
-    return model.eval().to(dtype)
+    return model.eval().to(dtype or torch.float32)
 
 
-def small_clip_of(*, dtype: torch.dtype = torch.float32, **options: object) -> Clip:
-    model: nn.Module = small_model(**options)  # type: ignore[arg-type]
-    tokenizer = WordTokenizer(WORDS, CONTEXT)
-    return Clip(
-        model, tokenizer, name="small", pretrained="random", preprocess=usual_view(model, MEAN, STD)
-    ).to(dtype)
+def small_clip_of(*, dtype: torch.dtype | None = None, **options: object) -> Clip:
+    import torch
+
+    from dear.backbone.clip import Clip
+    from dear.backbone.tiny import WordTokenizer
+    from tests.views import usual_view
+
+    model = small_model(**options)  # type: ignore[arg-type]
+    preprocess = usual_view(model, MEAN, STD)
+    clip = Clip(
+        model, WordTokenizer(WORDS, CONTEXT), name="small", pretrained="random", preprocess=preprocess
+    )
+    return clip.to(dtype or torch.float32)

@@ -11,7 +11,7 @@ from .data.loading import load_dataset as load_dataset
 from .data.settings import DataSettings as DataSettings
 from .errors import DearError as DearError
 from .evaluation.experiment import Experiment as Experiment
-from .evaluation.launch.dispatch import launch as launch
+from .evaluation.launch import launch as launch
 from .evaluation.resolve import MethodSetup as MethodSetup
 from .evaluation.runs import run_all as run_all
 from .methods.base import Method as Method

@@ -1,10 +1,7 @@
 """A bundle from a hub, whatever is in its files: it is refused by a DearError, or predicts finite numbers."""
 
 import json
-import os
 import struct
-import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import fields
 from functools import cache
@@ -29,7 +26,7 @@ from tests.conftest import small_clip_of
 from tests.contract.test_methods import images
 from tests.unit.adapters.test_bundle import fitted
 
-QUICKLY = settings(max_examples=150, deadline=None, derandomize=True)
+QUICKLY = settings(max_examples=60, deadline=None, derandomize=True)
 VALUES = st.one_of(
     st.none(), st.booleans(), st.integers(-2, 3), st.sampled_from([-(2**63), 2**40, 2**63, 10**30]),
     st.floats(), st.text(max_size=5),
@@ -141,11 +138,11 @@ def test_settings_and_tensors_of_each_method(name: str, tmp_path: Path) -> None:
     assert outcome(tmp_path, clip) == "predicts"
     for setting in fields(good.settings):
         whole = setting.type is int
-        for value in (0, -1, 10**6, 10**12) if whole else (-1.0, 1e30) if setting.type is float else ():
+        for value in (0, 10**12) if whole else (1e30,) if setting.type is float else ():
             write(good, tmp_path, {"settings": good.config()["settings"] | {setting.name: value}}, {})
             ended = outcome(tmp_path, clip)
             assert not (whole and value == 10**12 and ended == "predicts"), setting.name
-    for key, tensor in [*good.tensors.items()][:3]:
+    for key, tensor in [*good.tensors.items()][:2]:
         bad = [tensor.new_zeros(3_000_000, 0), tensor.new_zeros(()), tensor.to(torch.complex64)]
         if tensor.is_floating_point():
             bad.append(torch.full_like(tensor, torch.nan))
@@ -157,27 +154,3 @@ def test_settings_and_tensors_of_each_method(name: str, tmp_path: Path) -> None:
         for attributes in (2 * [*roles["attributes"]], [*roles["attributes"], *more]):
             write(good, tmp_path, {"roles": roles | {"attributes": attributes}}, {})
             assert outcome(tmp_path, clip) == "refused"
-
-
-OUTLINES = """
-import sys
-import torch
-from dear.backbone.load import load_clip
-from dear.methods.registry import METHODS, build_method
-from dear.roles.packaged import role_table
-
-clip = load_clip("tiny")
-small = {
-    "atprompt": METHODS["atprompt"].settings(attributes="sea, tree", tokens=1),
-    "tac": METHODS["tac"].settings(text_tokens=1),
-}
-for name in METHODS:
-    build_method(name, clip.outline(), torch.Generator(), roles=role_table(clip), settings=small.get(name))
-    assert "sympy" not in sys.modules, name
-"""
-
-
-def test_an_outline_needs_no_computing() -> None:
-    """On the meta device torch computes in Python, with sympy: loading that takes seconds."""
-    path = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
-    subprocess.run([sys.executable, "-c", OUTLINES], check=True, timeout=300, env=path)

@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from dear.adapters.attention import attention_maps
-from dear.adapters.bundle import Bundle
 from dear.adapters.export import export
 from dear.adapters.predictor import Predictor
 from dear.backbone.clip import Clip
@@ -20,11 +19,9 @@ from dear.methods.registry import METHODS
 from dear.roles.mask import role_mask
 from tests.conftest import CONTEXT, MEAN, STD, WORDS
 from tests.contract.test_methods import (
-    CLASSES,
     LABELS,
     images,
     make,
-    scores,
     seeded,
     state,
     target,
@@ -44,7 +41,6 @@ KINDS = {
     "attention pool, rotary": "PE-Core-B-16",
     "text not causal": "MobileCLIP2-L-14",
 }
-PEERS = ("coop", "maple", "mmrl", "clip-adapter")
 SIGLIP = "ViT-B-16-SigLIP"
 
 
@@ -76,7 +72,7 @@ def clip_of(kind: str) -> Clip:
 
 
 BOTH = [(SIGLIP, name) for name in METHODS] + [
-    (kind, name) for kind in KINDS.values() if kind != SIGLIP for name in ("dear", *PEERS)
+    (kind, name) for kind in KINDS.values() if kind != SIGLIP for name in ("dear", "maple")
 ]
 
 
@@ -96,21 +92,11 @@ def test_it_learns_and_leaves_the_frozen_weights_alone(kind: str, name: str) -> 
         method.backward(parts, small.run_backward)
         assert all(one.grad is not None for one in method.trainable)
         reached = [_reached(one) for one in method.trainable]
-        losses = train(method, 12)
+        losses = train(method, 5)
         assert losses[-1] < losses[0]
         # At the start zeros may stop a gradient, at the end a ReLU that is off.
         assert all(first or _reached(one) for first, one in zip(reached, method.trainable, strict=True))
     assert state(clip) == before
-
-
-@pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
-def test_zero_shot_is_open_clips_own_cosine(kind: str) -> None:
-    clip = clip_of(kind)
-    method = make("zero-shot", clip)
-    with torch.no_grad():
-        image = torch.nn.functional.normalize(clip.encode_image(clip.normalize_pixels(images())), dim=-1)
-        text = torch.nn.functional.normalize(clip.encode_text([f"a photo of a {c}" for c in CLASSES]), dim=-1)
-        torch.testing.assert_close(scores(method), clip.scale * image @ text.T, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
@@ -166,38 +152,8 @@ def test_injected_tokens_that_nothing_attends_to_change_nothing(kind: str) -> No
         torch.testing.assert_close(found[:, 0], plain, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
-@torch.no_grad()
-def test_every_split_gives_the_embedding(kind: str) -> None:
-    """Also the one past the last layer, where the tower has pooled its tokens or read the class token."""
-    tower = clip_of(kind).image
-    embedded = tower(images())
-    for first in range(1, tower.depth + 2):
-        out = tower.span(tower.trunk(images(), first), first, read=torch.tensor([0]))
-        torch.testing.assert_close(tower.finish(out[:, 0]), embedded, rtol=1e-5, atol=1e-5)
-
-
-@pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
-def test_a_bundle_comes_back(kind: str, tmp_path: Path) -> None:
-    clip = clip_of(kind)
-    bundle, method = fitted("dear", clip)
-    bundle.save_pretrained(tmp_path / "bundle")
-    one = Predictor(Bundle.from_pretrained(tmp_path / "bundle"), clip=clip)
-    with torch.no_grad():
-        want = method.image_features(method.image_trunk(images())).transpose(0, 1)
-    torch.testing.assert_close(one.encode(images()), want, rtol=1e-5, atol=1e-5)
-
-
 @pytest.mark.long
-@pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
-def test_program(kind: str, tmp_path: Path) -> None:
-    clip = clip_of(kind)
-    predictor = Predictor(fitted("dear", clip)[0], clip=clip)
-    assert export(predictor, tmp_path / "m.pt2", form="torch-export", with_classes=True).difference < 1e-4
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
+@pytest.mark.parametrize("kind", ["PE-Core-B-16", "MobileCLIP2-L-14"])
 def test_onnx(kind: str, tmp_path: Path) -> None:
     pytest.importorskip("onnxruntime", reason="the extra export is not installed")
     pytest.importorskip("onnxscript", reason="the extra export is not installed")

@@ -11,7 +11,6 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy, log_softmax
 from torch.overrides import TorchFunctionMode
 
-from dear.backbone.towers import outside_autocast
 from dear.methods.registry import method_class
 from tests.contract.test_methods import LABELS, TRAINED, MakeClip, images, make, target
 
@@ -45,16 +44,6 @@ def test_a_loss_takes_unrounded_scores(name: str, make_small_clip: MakeClip) -> 
         assert not torch.equal(scores, scores.bfloat16().float())
 
 
-@pytest.mark.parametrize("name", [name for name in STEPPED if name != "cocoop"])  # its scores hold a tower
-def test_scores_under_autocast_are_those_without(name: str, make_small_clip: MakeClip) -> None:
-    method = make(name, make_small_clip())
-    image, text = method.image_features(method.image_trunk(images())), method.text_features()
-    scores = method.scores(image, text)
-    with torch.autocast("cpu", torch.bfloat16):
-        assert torch.equal(method.scores(image, text), scores)
-    assert torch.equal(scores, method.logits(image, text))
-
-
 def test_features_under_autocast_are_not_rounded(make_small_clip: MakeClip) -> None:
     tower = make_small_clip().image
     token = torch.rand(5, tower.width)
@@ -62,13 +51,3 @@ def test_features_under_autocast_are_not_rounded(make_small_clip: MakeClip) -> N
         assert torch.equal(tower.finish(token), tower.projected(tower.ln_final(token), tower.projection))
         embedded = tower.projected(token, tower.projection)
     assert torch.equal(embedded, token @ tower.projection)
-
-
-def test_outside_autocast_is_no_context_without_autocast() -> None:
-    a, b = torch.rand(3, 5), torch.rand(5, 7)
-    with torch.autocast("cpu", torch.bfloat16):
-        assert (a @ b).dtype == torch.bfloat16
-        with outside_autocast(a.device):
-            assert (a @ b).dtype == torch.float32
-    with outside_autocast(torch.device("meta")):
-        assert not torch.is_autocast_enabled("cpu")

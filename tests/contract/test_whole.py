@@ -2,16 +2,14 @@
 
 import copy
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 
 from dear.adapters.attention import attention_maps
 from dear.adapters.bundle import Bundle
-from dear.adapters.export import export
 from dear.adapters.predictor import Predictor
-from dear.backbone.choice import ACCESS, REAL
+from dear.backbone.choice import REAL
 from dear.backbone.clip import Clip
 from dear.backbone.load import build_from
 from dear.backbone.tiny import WordTokenizer, initial_weights_from
@@ -23,7 +21,6 @@ from dear.evaluation.runs import run_one
 from dear.methods.atprompt import AtPromptSettings
 from dear.methods.base import Method, TrainingImages
 from dear.methods.registry import METHODS, build_method, methods_on
-from dear.methods.zero_shot.method import ZeroShot
 from dear.training.settings import TrainOptions
 from tests.conftest import CONTEXT, MEAN, STD, WORDS
 from tests.contract.test_methods import CLASSES, LABELS, SETTINGS, TEMPLATE, seeded, state, table
@@ -108,31 +105,10 @@ def test_the_others_are_refused(kind: str) -> None:
         assert f"for {name} choose a backbone with layers and heads, as --model {REAL.model}." in message
 
 
-def test_every_packaged_method_says_what_it_needs() -> None:
-    for declared in METHODS.values():
-        assert declared.image in ACCESS
-        assert declared.text in ACCESS
-        if declared.needs_roles:
-            assert declared.image == ("features" if declared.without_roles else "heads")
-    assert {*methods_on("heads", "layers")} == METHODS.keys()
-    assert "promptkd" not in methods_on("heads", "features")  # its teacher changes texts
-
-
 def test_settings_that_need_more() -> None:
     settings = AtPromptSettings(base="maple", attributes="sea, tree", tokens=1)
     with pytest.raises(SettingsError, match="atprompt with these settings changes layers of the image tower"):
         build_method("atprompt", clip_of("resnet"), seeded(1), settings=settings)
-
-
-def test_a_method_that_does_not_say_what_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Deep(ZeroShot):
-        def __init__(self, *args: Any) -> None:
-            super().__init__(*args)
-            self.image_from = 1
-
-    monkeypatch.setattr("dear.methods.zero_shot.method.ZeroShot", Deep)
-    with pytest.raises(SettingsError, match="changes layers of the image tower"):
-        build_method("zero-shot", clip_of("resnet"), seeded(1))
 
 
 @pytest.mark.parametrize("name", ["coop", "clip-adapter"])
@@ -152,10 +128,3 @@ def test_a_run_and_its_bundle(name: str, tmp_path: Path) -> None:
     torch.testing.assert_close(predictor.encode(images(clip)), expected)
     with pytest.raises(WeightsError, match="no layers or attention heads"):
         attention_maps(method, images(clip)[0], 1, 0)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("kind", KINDS)
-def test_export(kind: str, tmp_path: Path) -> None:
-    predictor = Predictor(fitted("clip-adapter", clip_of(kind))[0], clip=clip_of(kind))
-    assert export(predictor, tmp_path / "m.pt2", form="torch-export", with_classes=True).difference < 1e-4

@@ -7,8 +7,8 @@ from torch.nn.functional import normalize
 from dear.backbone.clip import Clip
 from dear.backbone.tiny import WordTokenizer
 from dear.methods.registry import build_method
-from tests.conftest import MEAN, STD, WORDS
-from tests.contract.test_methods import CLASSES, LABELS, MakeClip, MakeModel, images, make
+from tests.conftest import MEAN, STD, WORDS, MakeModel
+from tests.contract.test_methods import CLASSES, MakeClip, images, make
 from tests.views import usual_view
 
 
@@ -26,14 +26,6 @@ def test_zero_shot_is_open_clips_own_cosine(make_small_model: MakeModel) -> None
     want = normalize(model.encode_image(standard), dim=-1) @ normalize(model.encode_text(ids), dim=-1).T
     got = method.logits(method.image_features(method.image_trunk(pixels)), method.text_features())
     torch.testing.assert_close(got, model.logit_scale.exp() * want, rtol=0, atol=1e-10)
-
-
-def test_zero_shot_is_not_trained(small_clip: Clip) -> None:
-    method = make("zero-shot", small_clip)
-    assert method.trainable == []
-    assert method.fusion_weights() is None
-    with pytest.raises(NotImplementedError):
-        method.loss(method.image_trunk(images()), LABELS)
 
 
 @pytest.mark.parametrize("name", ["coop", "cocoop"])

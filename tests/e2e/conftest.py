@@ -26,6 +26,7 @@ from dear.methods.registry import METHODS
 from tests.unit.training.world import role_table
 
 Start = Callable[..., tuple[subprocess.Popen[str], str]]
+Run = Callable[..., tuple[str, str]]
 
 
 def write_signs(folder: Path, *, train: int, test: int) -> Path:
@@ -39,6 +40,27 @@ def write_signs(folder: Path, *, train: int, test: int) -> Path:
             for number, picture in enumerate(images.load(indices)):
                 Image.fromarray(picture.permute(1, 2, 0).numpy()).save(class_folder / f"{number}.png")
     return folder
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Run:
+    """``run(words, code=0)``: what a command that ends with this code prints to stdout and stderr.
+
+    A refusal is one line, the last.
+    """
+
+    def run(words: list[str], code: int = 0) -> tuple[str, str]:
+        capsys.readouterr()  # of the fixtures
+        found, printed = main(words), capsys.readouterr()
+        assert found == code, printed.err
+        if code == 2:
+            assert printed.out == "" or json.loads(printed.out).keys() == {"error", "kind"}
+            *before, line = printed.err.splitlines()
+            assert line.startswith("dear: error: ")
+            assert not [line for line in before if line.startswith(("dear: error", "Traceback"))]
+        return printed.out, printed.err
+
+    return run
 
 
 @pytest.fixture

@@ -1,48 +1,36 @@
-"""The life of a bundle through the command line: fit, predict, eval, export; kills, damage, older ones."""
+"""The life of a bundle through the command line: fit, predict, eval, export; damage and bad input.
+Kills: test_kills.py.
+"""
 
 import csv
 import io
 import json
-import os
 import shutil
-import signal
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
 import dear
+from dear.adapters.bundle_config import config_hash
 from dear.cli.main import main
-from tests.e2e.conftest import write_signs
+from tests.e2e.conftest import Run, write_signs
 
-REFUSAL = {"error", "kind"}
-"""The keys of a refusal with --json."""
 STORED = Path(__file__).parents[1] / "unit/stored/bundle"
-KILLED = """
-import os, signal, sys
-renamed = []
-def kill(event, _arguments):
-    if event == "os.rename":
-        renamed.append(event)
-        if len(renamed) == 3:  # the third checkpoint of training
-            os.kill(os.getpid(), signal.SIGKILL)
-sys.addaudithook(kill)
-from dear.cli.main import main
-sys.exit(main(sys.argv[1:]))
-"""
-
-Run = Callable[..., tuple[str, str]]
 
 
 @pytest.fixture(scope="module")
 def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Pictures of three classes of a world task as a folder: three each to train on, two to test on."""
     return write_signs(tmp_path_factory.mktemp("photos") / "signs", train=3, test=2)
+
+
+@pytest.fixture(scope="module")
+def tested(photos: Path) -> list[str]:
+    """The six pictures to test on, in the order of a folder."""
+    return sorted(map(str, (photos / "test").rglob("*.png")))
 
 
 def fit_words(photos: Path, out: Path) -> list[str]:
@@ -55,23 +43,6 @@ def bundle(photos: Path) -> Path:
     out = photos.parent / "bundle"
     assert main(fit_words(photos, out)) == 0
     return out
-
-
-@pytest.fixture
-def run(capsys: pytest.CaptureFixture[str]) -> Run:
-    """What a command prints to stdout and stderr; its exit code is compared."""
-
-    def run(words: list[str], code: int = 0) -> tuple[str, str]:
-        capsys.readouterr()  # of the fixtures
-        assert main(words) == code
-        printed = capsys.readouterr()
-        if code == 2:
-            assert (json.loads(printed.out).keys() if "--json" in words else printed.out) in ("", REFUSAL)
-            (line,) = [line for line in printed.err.splitlines() if not line.startswith("dear: note: ")]
-            assert line.startswith("dear: error: ")
-        return printed.out, printed.err
-
-    return run
 
 
 def test_fit_writes_a_bundle_and_an_existing_one_only_with_overwrite(
@@ -105,48 +76,96 @@ def test_a_fit_that_continues_takes_the_place_of_the_old_bundle(
     assert (old / "adapter.safetensors").read_bytes() == (tmp_path / "whole/adapter.safetensors").read_bytes()
 
 
-def test_predict_folders_names_on_stdin_and_a_table(
-    photos: Path, bundle: Path, tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+def test_predict_in_every_form(
+    photos: Path, bundle: Path, tested: list[str], tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    printed = json.loads(run(["predict", str(bundle), str(photos / "test"), "--json"])[0])
-    images = [prediction["image"] for prediction in printed["predictions"]]
-    assert images == sorted(map(str, (photos / "test").rglob("*.png")))
-    expected = dear.Predictor(bundle, "cpu").predict_proba(images)
-    for prediction, row in zip(printed["predictions"], expected, strict=True):
-        probabilities = [candidate["probability"] for candidate in prediction["top"]]
-        assert probabilities == pytest.approx(sorted(row, reverse=True), abs=1e-9)
-    monkeypatch.setattr("sys.stdin", io.StringIO("\n".join(images[:2])))
-    from_stdin = json.loads(run(["predict", str(bundle), "-", "--json"])[0])
-    best = [prediction["top"][0]["name"] for prediction in printed["predictions"]]
-    assert [prediction["top"][0]["name"] for prediction in from_stdin["predictions"]] == best[:2]
-    run(["predict", str(bundle), str(photos / "test"), "--out", str(tmp_path / "p.csv")])
+    folder = str(photos / "test")
+    printed = json.loads(run(["predict", str(bundle), folder, tested[0], "--json"])[0])["predictions"]
+    assert [one["image"] for one in printed] == [*tested, tested[0]]
+    expected = dear.Predictor(bundle, "cpu").predict_proba(tested)
+    for one, row in zip(printed, expected, strict=False):
+        assert [part["probability"] for part in one["top"]] == pytest.approx(
+            sorted(row, reverse=True), abs=1e-9
+        )
+        for part in one["top"]:
+            assert sum(part["evidence"].values()) == pytest.approx(part["logit"], abs=1e-4)
+    best = [one["top"][0]["name"] for one in printed]
+    monkeypatch.setattr("sys.stdin", io.StringIO("\n".join(tested[:2])))
+    lines = run(["predict", str(bundle), "-", "--format", "jsonl", "--top", "1"])[0].splitlines()
+    assert [part["name"] for line in lines for part in json.loads(line)["top"]] == best[:2]
+    rows = [
+        *csv.DictReader(
+            io.StringIO(run(["predict", str(bundle), folder, "--format", "csv", "--top", "2"])[0])
+        )
+    ]
+    assert [row["class"] for row in rows[::2]] == best[:6]
+    assert float(rows[1]["evidence.class"]) == printed[0]["top"][1]["evidence"]["class"]
+    run(["predict", str(bundle), folder, "--out", str(tmp_path / "p.csv"), "--batch", "2"])
     rows = [*csv.DictReader(io.StringIO((tmp_path / "p.csv").read_text("utf-8-sig")))]
-    assert [(row["file"], row["class"]) for row in rows] == [*zip(images, best, strict=True)]
+    assert [(row["file"], row["class"]) for row in rows] == [*zip(tested, best[:6], strict=True)]
     assert [float(row["probability"]) for row in rows] == pytest.approx(expected.max(axis=1))
 
 
-def test_a_broken_image_is_one_line_and_exit_code_1(
-    photos: Path, bundle: Path, tmp_path: Path, run: Run
+def test_predict_for_people(
+    bundle: Path, tested: list[str], tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    good = next((photos / "test").rglob("0.png"))
-    (tmp_path / "bad.png").write_bytes(good.read_bytes()[:90])
-    out, err = run(["predict", str(bundle), str(good), str(tmp_path / "bad.png"), "--json"], 1)
-    printed = json.loads(out)
-    assert [prediction["image"] for prediction in printed["predictions"]] == [str(good)]
-    assert [Path(image["image"]).name for image in printed["unreadable"]] == ["bad.png"]
-    assert len([line for line in err.splitlines() if "bad.png" in line]) == 1
-    run(["predict", str(bundle), str(tmp_path / "bad.png")], 2)
+    """No name is markup, and a screen is wide enough."""
+    (tmp_path / "[b]").mkdir()
+    shutil.copy(tested[0], tmp_path / "[b]" / "0.png")
+    monkeypatch.chdir(tmp_path)
+    first, *rest = run(["predict", str(bundle), "[b]"])[0].splitlines()
+    assert "[b]/0.png" in first
+    assert max(map(len, rest)) <= 80
+    assert any("class +" in line or "class -" in line for line in rest)  # evidence has signs
+    assert not any("\\[" in line for line in (first, *rest))
 
 
-def test_eval_on_a_labelled_folder(photos: Path, bundle: Path, tmp_path: Path, run: Run) -> None:
+def test_unreadable_images_are_told_and_the_rest_done(
+    bundle: Path, tested: list[str], tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bad, long, good = tmp_path / "bad.jpg", str(tmp_path / ("x" * 300)), tested[0]
+    bad.write_bytes(Path(good).read_bytes()[:90])
+    listed = f"\ufeff{good}\r\n{bad}\n\r\n{tmp_path / 'nowhere.png'}\n"
+    monkeypatch.setattr("sys.stdin", io.StringIO(listed))
+    out, err = run(["predict", str(bundle), "-", "--json"], 1)
+    found = json.loads(out)
+    assert [one["image"] for one in found["predictions"]] == [good]
+    assert [Path(one["image"]).name for one in found["unreadable"]] == ["bad.jpg", "nowhere.png"]
+    assert len([line for line in err.splitlines() if "bad.jpg" in line]) == 1
+    table = str(tmp_path / "p.csv")
+    out, _ = run(["predict", str(bundle), good, str(bad), "--out", table], 1)
+    assert "1 could not be read" in out
+    assert len(Path(table).read_text().splitlines()) == 2
+    for image in (str(bad), long):
+        assert Path(image).name[:50] in run(["predict", str(bundle), image], 2)[1]
+    assert main(["predict", str(bundle), str(bad), long]) == 2
+    monkeypatch.setattr("sys.stdin", io.StringIO("\n"))
+    assert "stdin" in run(["predict", str(bundle), "-"], 2)[1]
+
+
+def test_classes_by_name(bundle: Path, tested: list[str], tmp_path: Path, run: Run) -> None:
+    names = tmp_path / "classes.txt"
+    names.write_text("a red thing\n\na blue thing\n")
+    words, more = ["predict", str(bundle), tested[0], "--json"], ["--classes-file", str(names)]
+    found = json.loads(run([*words, *more, "--add-classes", "sea"])[0])
+    assert {one["name"] for one in found["predictions"][0]["top"]} == {"a red thing", "a blue thing", "sea"}
+    found = json.loads(run([*words, "--add-classes", "sea,sand"])[0])
+    assert len(found["predictions"][0]["top"]) == 5
+    assert "--classes-file" in run([*words, *more, "--classes", "a,b"], 2)[1]
+    names.write_text("oak\nbirch\nOak\n")
+    assert "'oak' and 'Oak'" in run([*words, *more], 2)[1]
+
+
+def test_eval_on_a_labelled_folder(
+    photos: Path, bundle: Path, tested: list[str], tmp_path: Path, run: Run
+) -> None:
     config = json.loads((bundle / "config.json").read_text())
     scores = json.loads(run(["eval", str(bundle), str(photos), "--json"])[0])
     predictor = dear.Predictor(bundle, "cpu")
-    images = sorted((photos / "test").rglob("*.png"))
-    best = predictor.predict_proba(images).argmax(axis=1)
-    right = [predictor.classes[label] == path.parent.name.replace("_", " ") for label, path in zip(
-        best, images, strict=True
-    )]  # fmt: skip
+    names = [predictor.classes[label] for label in predictor.predict_proba(tested).argmax(axis=1)]
+    right = [
+        name == Path(path).parent.name.replace("_", " ") for name, path in zip(names, tested, strict=True)
+    ]
     assert scores["images"] == 6
     assert scores["accuracy"] == config["metrics"]["accuracy"] == pytest.approx(np.mean(right))
     out, _ = run(["eval", str(bundle), str(photos), "--out", str(tmp_path / "page")])
@@ -154,44 +173,33 @@ def test_eval_on_a_labelled_folder(photos: Path, bundle: Path, tmp_path: Path, r
     assert "Accuracy" in (tmp_path / "page/evaluation.html").read_text()
 
 
-def test_export_to_onnx_gives_the_same_probabilities(
-    photos: Path, bundle: Path, tmp_path: Path, run: Run
+def test_export_gives_the_same_probabilities(
+    photos: Path, bundle: Path, tested: list[str], tmp_path: Path, run: Run
 ) -> None:
-    pytest.importorskip("onnxscript", reason="the extra export is not installed")
-    import onnxruntime
-
-    file = tmp_path / "m.onnx"
-    run(["export", str(bundle), "--out", str(file), "--with-classes"])
-    predictor, images = dear.Predictor(bundle, "cpu"), sorted((photos / "test").rglob("*.png"))
-    pixels = torch.stack([predictor.preprocess(image) for image in images])
-    session = onnxruntime.InferenceSession(str(file), providers=["CPUExecutionProvider"])
-    _, probabilities = session.run(["logits", "probabilities"], {"pixels": pixels.numpy()})
-    np.testing.assert_allclose(probabilities, predictor.predict_proba(images), atol=1e-5)
-    classes = json.loads({prop.key: prop.value for prop in _properties(file)}["classes"])
-    assert tuple(classes) == predictor.classes
+    """As a program of torch; ONNX: tests/unit/adapters/test_export.py."""
+    words = ["export", str(bundle), "--out", str(tmp_path / "m.pt2"), "--format", "torch-export"]
+    words += ["--with-classes", "--images", str(photos / "test")]
+    done = json.loads(run([*words, "--json"])[0])
+    assert (done["checked"], done["same_best"]) == (12, 12)  # six made up, and these
+    predictor = dear.Predictor(bundle, "cpu")
+    pixels = torch.stack([predictor.preprocess(image) for image in tested])
+    _, probabilities = torch.export.load(tmp_path / "m.pt2").module()(pixels)
+    np.testing.assert_allclose(probabilities, predictor.predict_proba(tested), atol=1e-5)
 
 
-def _properties(file: Path) -> Any:
-    import onnx
-
-    return onnx.load(str(file)).metadata_props
-
-
-def test_a_fit_that_was_killed_continues_to_the_same_digits(
-    photos: Path, bundle: Path, tmp_path: Path, run: Run
-) -> None:
-    out = tmp_path / "killed"
-    source = {"PYTHONPATH": str(Path(dear.__file__).parents[1]), "OMP_NUM_THREADS": "1"}
-    words = [sys.executable, "-c", KILLED, *fit_words(photos, out)]
-    killed = subprocess.run(words, env=os.environ | source, timeout=300, capture_output=True, check=False)
-    assert killed.returncode == -signal.SIGKILL
-    assert not (out / "config.json").exists()
-    assert "unfinished" in run(["predict", str(out), str(next(photos.rglob("*.png")))], 2)[1]
-    assert "continuing after epoch 2 of 3" in run(fit_words(photos, out))[1]
-    assert (out / "adapter.safetensors").read_bytes() == (bundle / "adapter.safetensors").read_bytes()
-    metrics = [json.loads((folder / "config.json").read_text())["metrics"] for folder in (out, bundle)]
-    assert metrics[0] == metrics[1]
-    assert not (out / "unfinished").exists()
+def test_a_fit_skips_broken_images_and_takes_corrections(photos: Path, tmp_path: Path, run: Run) -> None:
+    """The table is what `dear predict` wrote, with one class corrected."""
+    folder, table = tmp_path / "signs", tmp_path / "p.csv"
+    shutil.copytree(photos, folder)
+    broken, wrong = sorted((folder / "test").rglob("0.png"))[:2]
+    broken.write_bytes(broken.read_bytes()[:200])
+    name = next(path.name for path in (folder / "test").iterdir() if path.name != wrong.parent.name)
+    table.write_text(f"file,class,probability,predicted,checked\n{wrong},{name},0.5,{wrong.parent.name},\n")
+    words = ["fit", str(folder), str(table), "--model", "tiny", "--method", "zero-shot"]
+    assert main([*words, "--out", str(tmp_path / "bundle"), "--json"]) == 0
+    config = json.loads((tmp_path / "bundle/config.json").read_text())
+    assert config["training"]["test_images"] == 4  # of six: the one that was corrected is trained on
+    assert broken.name in run([*words, "--dataset.broken", "stop", "--out", str(tmp_path / "other")], 2)[1]
 
 
 def cut(content: bytes) -> bytes:
@@ -203,10 +211,15 @@ def flip(content: bytes) -> bytes:
     return content[:-9] + bytes([content[-9] ^ 1]) + content[-8:]
 
 
-@pytest.mark.parametrize("damage", [cut, flip, lambda _: b"", None])
+@pytest.mark.parametrize("damage", [cut, flip, None])
 @pytest.mark.parametrize("name", ["config.json", "adapter.safetensors"])
 def test_a_damaged_bundle_is_one_line(
-    name: str, damage: Callable[[bytes], bytes] | None, photos: Path, bundle: Path, tmp_path: Path, run: Run
+    name: str,
+    damage: Callable[[bytes], bytes] | None,
+    bundle: Path,
+    tested: list[str],
+    tmp_path: Path,
+    run: Run,
 ) -> None:
     shutil.copytree(bundle, tmp_path / "damaged")
     file = tmp_path / "damaged" / name
@@ -214,20 +227,56 @@ def test_a_damaged_bundle_is_one_line(
     file.unlink()
     if damage is not None:
         file.write_bytes(damage(content))
-    for words in (["predict", str(file.parent), str(next(photos.rglob("*.png")))],
-                  ["eval", str(file.parent), str(photos)]):  # fmt: skip
-        assert name in run(words, 2)[1]
+    assert name in run(["predict", str(file.parent), tested[0]], 2)[1]
 
 
 def test_an_older_bundle_is_read_and_one_of_another_schema_refused(
-    photos: Path, tmp_path: Path, run: Run
+    tested: list[str], tmp_path: Path, run: Run
 ) -> None:
-    image = str(next((photos / "test").rglob("0.png")))
-    printed = json.loads(run(["predict", str(STORED), image, "--json", "--top", "16"])[0])
+    printed = json.loads(run(["predict", str(STORED), tested[0], "--json", "--top", "16"])[0])
     top = printed["predictions"][0]["top"]
     assert len(top) == 16
     assert sum(candidate["probability"] for candidate in top) == pytest.approx(1)
     shutil.copytree(STORED, tmp_path / "older")
     config = json.loads((STORED / "config.json").read_text())
     (tmp_path / "older/config.json").write_text(json.dumps(config | {"schema": 1}))
-    assert "fit it again with `dear fit`" in run(["predict", str(tmp_path / "older"), image], 2)[1]
+    assert "fit it again with `dear fit`" in run(["predict", str(tmp_path / "older"), tested[0]], 2)[1]
+
+
+@pytest.mark.parametrize(
+    ("words", "key"),
+    [
+        ("predict BUNDLE EMPTY", "no files with an image suffix"),
+        ("predict BUNDLE PICTURE --out p.xls", "p.xls"),
+        ("predict BUNDLE PICTURE --out p.csv --format csv", "--format"),
+        ("predict BUNDLE PICTURE --classes-file none.txt", "none.txt"),
+        ("predict ~no-one/b PICTURE", "no user has the name"),
+        ("predict EMPTY PICTURE", "is not a bundle"),
+        ("eval nowhere PHOTOS", "there is no bundle at"),
+        ("export BUNDLE --out EMPTY", "is a folder"),
+        ("export BUNDLE --out m.onnx --most -1", "most"),
+        ("fit PHOTOS --model tiny --out PHOTOS", "files that are not a bundle's"),
+        ("fit EMPTY --model tiny --out b", "has no folders of classes"),
+        ("fit PHOTOS --model tiny --out b --shots 9", "fewer than 9 shots"),
+        ("predict OTHER PICTURE", "was fitted on tiny/world"),
+    ],
+)
+def test_bad_input(
+    words: str, key: str, photos: Path, bundle: Path, tested: list[str], tmp_path: Path, run: Run,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    names = {
+        "PHOTOS": str(photos),
+        "BUNDLE": str(bundle),
+        "PICTURE": tested[0],
+        "EMPTY": "empty",
+        "OTHER": "other",
+    }
+    (tmp_path / "empty").mkdir()
+    shutil.copytree(bundle, "other")
+    config = json.loads((bundle / "config.json").read_text())
+    config["backbone"]["weights"]["sha256"] = "ab" * 32
+    Path("other/config.json").write_text(json.dumps(config | {"sha256": config_hash(config)}))
+    assert key in run([names.get(word, word) for word in words.split()], 2)[1]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["empty", "other"]

@@ -8,28 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from PIL import Image
 
-import dear
-from dear.backbone.clip import Clip
 from dear.cli import data
 from dear.cli.main import main
-from tests.unit.training.world import role_table
+from tests.e2e.refusals import RUN, SHORT
 
 CALTECH = Path(__file__).parents[2] / "../shared/data/caltech-101"
-RUN = [
-    "run",
-    "base-to-novel",
-    "--methods",
-    "dear",
-    "--shots",
-    "2",
-    "--train.epochs",
-    "2",
-    "--dear.first",
-    "8",
-]
 CLASSES = ("red", "green", "blue", "sea")
 
 
@@ -89,20 +74,13 @@ def refused(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
 
 
 def test_the_same_images_in_four_forms_give_the_same_run(
-    photos: dict[str, Path],
-    small_clip: Clip,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    photos: dict[str, Path], small: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("dear.evaluation.runs.load_clip", lambda *_args, **_options: small_clip)
-    roles = tmp_path / "roles.json"
-    role_table(small_clip).save(roles)
     results = []
     for form, path in photos.items():
         out = tmp_path / "out" / form
-        words = [*RUN, "--data", str(path), "--roles", str(roles), "--out", str(out)]
-        run([*words, "--dataset.sampling", "coop"], capsys)
+        words = [*RUN, "--methods", "dear", *SHORT, "--data", str(path), "--roles", str(small)]
+        run([*words, "--dataset.sampling", "coop", "--out", str(out)], capsys)
         (record,) = (json.loads(file.read_text()) for file in out.glob("*.json"))
         assert record["fewshot"]["sampling"] == "coop"
         assert len(record["fewshot"]["files"]) == 4
@@ -120,6 +98,8 @@ def test_check(photos: dict[str, Path], capsys: pytest.CaptureFixture[str]) -> N
     found = run(["data", "check", str(photos["zip"])], capsys)
     assert (found["ok"], found["counts"], found["classes"]) == (True, {"train": 8, "test": 4}, 4)
     assert found["per_class"] == {"train": [2, 2], "test": [1, 1]}
+    both = run(["data", "check", str(photos["zip"]), str(photos["folder"])], capsys)
+    assert both["counts"] == {"train": 16, "test": 8}
     (photos["folder"] / "train/red/0.png").write_text("words")
     found = run(["data", "check", str(photos["folder"])], capsys, 1)
     assert (found["ok"], [*found["broken"]]) == (False, ["train/red/0.png"])
@@ -174,77 +154,6 @@ def test_caltech_is_told_from_the_standard_split(capsys: pytest.CaptureFixture[s
     assert (found["standard"], found["ok"], found["other_names"], found["missing"]) == (False, True, [], [])
 
 
-@pytest.mark.long
-@pytest.mark.skipif(not CALTECH.is_dir(), reason="the shared Caltech-101 subset is not here")
-def test_caltech_with_vit_b_16_as_coops_layout_folder_and_table(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Real photographs of four classes, random weights from a local file, two epochs of DeAR: one result."""
-    from safetensors.torch import save_file
-
-    from dear.backbone.load import build_random
-
-    listed = json.loads((CALTECH / "split_zhou_Caltech101.json").read_text())
-    names = ("accordion", "anchor", "ant", "barrel")  # in the order of the folders
-    rows = {
-        part: [[path, names.index(name), name] for path, _, name in sorted(listed[part]) if name in names]
-        for part in ("train", "test")
-    }
-    lines = ["path,label,split"]
-    for part, listing in rows.items():
-        for path, _, name in listing:
-            for place in (tmp_path / "coop/images" / path, tmp_path / "folder" / part / path):
-                place.parent.mkdir(parents=True, exist_ok=True)
-                shutil.copy(CALTECH / "101_ObjectCategories" / path, place)
-            lines.append(f"images/{path},{name},{part}")
-    (tmp_path / "coop/split_zhou_Few.json").write_text(json.dumps(rows))
-    (tmp_path / "coop/list.csv").write_text("\n".join(lines))
-    save_file(build_random("ViT-B-16", 0).state_dict(), tmp_path / "weights.safetensors")
-    roles = Path(dear.__file__).parent / "roles/tables/vit_b16_published.json"
-    results = []
-    for form in ("coop", "folder", "coop/list.csv"):
-        out = tmp_path / "out" / form.replace("/", "-")
-        words = ["run", "base-to-novel", "--methods", "dear", "--shots", "2", "--train.epochs", "2"]
-        words += ["--model", "ViT-B-16", "--pretrained", str(tmp_path / "weights.safetensors")]
-        words += ["--roles", str(roles), "--dear.roles-from-other-weights"]
-        words += ["--data", str(tmp_path / form), "--out", str(out)]
-        run(words, capsys)
-        (record,) = (json.loads(file.read_text()) for file in out.glob("*.json"))
-        assert record["weights"]["pretrained"] == "weights.safetensors"
-        results.append((record["results"]["base"], record["results"]["novel"]))
-        files = [Path(file).name for file in record["fewshot"]["files"]]
-        assert len(files) == 4
-    assert results[0] == results[1] == results[2]
-
-
-@pytest.mark.long
-@torch.no_grad()
-def test_vit_b_16_from_three_forms_of_file_is_one_model(tmp_path: Path) -> None:
-    from safetensors.torch import save_file
-
-    from dear.backbone.load import build_random, load_clip
-
-    state = build_random("ViT-B-16", 0).state_dict()
-    notes = {name: torch.tensor(7) for name in ("input_resolution", "context_length", "vocab_size")}
-    torch.save(
-        {"epoch": 3, "state_dict": {f"module.{k}": v for k, v in state.items()}}, tmp_path / "open_clip.pt"
-    )
-    torch.save(state | notes, tmp_path / "in_openais_form.pt")
-    save_file(state, tmp_path / "model.safetensors")
-    pixels = torch.rand(2, 3, 224, 224, generator=torch.Generator().manual_seed(0))
-    found = []
-    for file in ("open_clip.pt", "in_openais_form.pt", "model.safetensors"):
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            clip = load_clip("ViT-B-16", str(tmp_path / file))
-        found.append((clip.identity, clip.encode_image(pixels), clip.encode_text(["a photo of a cat."])))
-        (tmp_path / file).unlink()
-    for identity, image, text in found[1:]:
-        assert identity == found[0][0]
-        assert torch.equal(image, found[0][1])
-        assert torch.equal(text, found[0][2])
-
-
 def test_names_of_files_steer_no_terminal(
     photos: dict[str, Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -281,43 +190,24 @@ class TestFaults:
         assert "NOT OK" in capsys.readouterr().out
         return found
 
-    @pytest.mark.parametrize("form", ["csv", "jsonl"])
-    def test_of_a_table(self, form: str, photos: dict[str, Path], capsys: pytest.CaptureFixture[str]) -> None:
-        table = photos["table"].with_suffix(f".{form}")
-        lines = photos["table"].read_text().splitlines()
-        bad = [("train/red/9.png", "red", "later"), ("../x.png", "red", "test"), ("", "red", "test")]
-        bad += [("./train//red/0.png", "red", "test"), ("train/red/9.png", "red", "train")]
-        if form == "csv":
-            table.write_text("\n".join([*lines, *map(",".join, bad)]))
-        else:
-            rows = [line.split(",") for line in lines[1:]] + [[*one] for one in bad]
-            made = [json.dumps(dict(zip(("path", "label", "split"), row, strict=True))) for row in rows]
-            table.write_text("\n".join(["", *made, "[1,", '{"path": "y", "label": true}']))
-        found = self.found(table, capsys)
-        told = ["not train, val or test", "leads out", "needs path, label", "already in"]
-        told += ["it is not readable JSON", "needs path, label"] * (form == "jsonl")
-        assert_told(found["faults"], told)
-        assert found["missing"] == ["train/red/9.png"]
-        assert found["counts"] == {"train": 9, "test": 4}
-
-    def test_of_numbers_as_labels(self, photos: dict[str, Path], capsys: pytest.CaptureFixture[str]) -> None:
-        photos["table"].write_text("path,label\nx.png,0\ny.png,-1\nz.png,-2\n")
-        found = self.found(photos["table"], capsys)
-        assert [line.split(":")[0].split(", ")[1] for line in found["faults"][:2]] == ["line 3", "line 4"]
-
-    def test_of_more_rows_than_are_shown(
+    def test_of_a_table(
         self, photos: dict[str, Path], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """Seven faults: all in JSON, and the texts of two on the screen."""
+        """All are in JSON, and the texts of two on the screen."""
         table = photos["table"].with_suffix(".jsonl")
-        table.write_text('{"path": "train/red/0.png", "label": "red"}\n' + "{}\n" * 7)
-        found = run(["data", "check", str(table)], capsys, 1)
-        assert [line.split()[2] for line in found["faults"]] == ["2", "3", "4", "5", "6", "7", "8"]
+        rows = [line.split(",") for line in photos["table"].read_text().splitlines()[1:]]
+        rows += [["train/red/9.png", "red", "later"], ["../x.png", "red", "test"], ["", "red", "test"]]
+        rows += [["./train//red/0.png", "red", "test"], ["train/red/9.png", "red", "train"]]
+        made = [json.dumps(dict(zip(("path", "label", "split"), row, strict=True))) for row in rows]
+        table.write_text("\n".join(["", *made, "[1,", '{"path": "y", "label": true}']))
+        found = self.found(table, capsys)
+        told = ["not train, val or test", "leads out", "needs path, label", "already in"]
+        assert_told(found["faults"], [*told, "it is not readable JSON", "needs path, label"])
+        assert found["missing"] == ["train/red/9.png"]
+        assert found["counts"] == {"train": 9, "test": 4}
         monkeypatch.setattr(data, "MOST_LINES", 2)
         assert main(["data", "check", str(table)]) == 1
-        shown = capsys.readouterr().out
-        assert "faults of the lists: 7\n" in shown
-        assert "  ... and 5 more (--json has all)\n" in shown
+        assert "4 more (--json has all)" in capsys.readouterr().out
 
     def test_of_a_split_list(self, photos: dict[str, Path], capsys: pytest.CaptureFixture[str]) -> None:
         file = photos["coop"] / "split_zhou_Photos.json"

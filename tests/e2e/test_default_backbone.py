@@ -1,18 +1,18 @@
 """README's three commands with the default backbone, which a stand-in of the hub serves in small."""
 
 import json
-import warnings
 from pathlib import Path
 
 import pytest
+import torch
 from open_clip.factory import _MODEL_CONFIGS
 from PIL import Image
 from safetensors.torch import save
 
 from dear.adapters.predictor import Predictor
 from dear.backbone.choice import REAL
-from dear.backbone.load import build_random
-from dear.cli.main import main
+from dear.backbone.load import build_random, load_clip
+from tests.e2e.conftest import Run
 from tests.standin_hub import CHUNK, StandIn
 
 pytest.importorskip("fastapi", reason="the extra `app` is not installed")
@@ -49,31 +49,19 @@ def photos(tmp_path: Path) -> Path:
     return tmp_path / "photos"
 
 
-def run(capsys: pytest.CaptureFixture[str], *words: object) -> tuple[int, str, str]:
-    capsys.readouterr()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        code = main([str(word) for word in words])
-    printed = capsys.readouterr()
-    return code, printed.out, printed.err
-
-
 def test_fit_predict_and_serve(
-    standin: StandIn, served: bytes, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:  # fmt: skip
+    standin: StandIn, served: bytes, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Run
+) -> None:
     out = tmp_path / "my-classifier"
-    fit = ("fit", "--data", photos, "--out", out, "--train.epochs", 1, "--train.warmup-epochs", 0)
+    fit = ["fit", str(photos), "--out", str(out), "--train.epochs", "1", "--train.warmup-epochs", "0"]
 
     standin.faults.corrupt = True
-    code, _, told = run(capsys, *fit)
-    assert (code, out.exists()) == (2, False)
-    assert f"{FILE} was damaged on the way" in told
+    assert f"{FILE} was damaged on the way" in run(fit, 2)[1]
+    assert not out.exists()
 
     standin.faults.corrupt, standin.faults.cut = False, CHUNK * (len(served) // CHUNK // 2)
     asked = len(standin.downloads())
-    code, _, told = run(capsys, *fit)
-    assert code == 0, told
+    told = run(fit)[1]
     assert standin.downloads()[asked:] == [None, f"bytes={CHUNK * (len(served) // CHUNK // 2)}-"]
     megabytes = f"{len(served) / 1e6:.0f} MB"
     assert f"fetching ViT-B-16/laion2b_s34b_b88k once from {standin.endpoint}/{REPOSITORY}" in told
@@ -84,8 +72,7 @@ def test_fit_predict_and_serve(
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)  # no network from here on
     asked, kept = len(standin.requests), tree(tmp_path / "cache")
     image = photos / "cat" / "0.png"
-    code, answer, told = run(capsys, "predict", out, image, "--json")
-    assert code == 0, told
+    answer = run(["predict", str(out), str(image), "--json"])[0]
     predictor = Predictor(out)
     [prediction] = predictor.predict([image])
     assert f'"{prediction.best.name}"' in answer
@@ -95,6 +82,22 @@ def test_fit_predict_and_serve(
     assert f'"{prediction.best.name}"' in served_answer.text
     assert len(standin.requests) == asked
     assert tree(tmp_path / "cache") == kept  # so that it may be read-only
+
+
+@pytest.mark.usefixtures("served")
+def test_a_strangers_folder_with_a_model_of_the_same_names_is_not_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Unless the path of its file is given."""
+    published = load_clip(*REAL).identity.sha256
+    folder = tmp_path / "stranger"
+    (folder / REAL.model).mkdir(parents=True)
+    config = {"model_cfg": SMALL, "preprocess_cfg": {"mean": [0.5] * 3, "std": [0.5] * 3}}
+    (folder / REAL.model / "open_clip_config.json").write_text(json.dumps(config))
+    torch.save(dict(build_random(REAL.model, 77).state_dict()), folder / str(REAL.pretrained))
+    monkeypatch.chdir(folder)
+    assert load_clip(*REAL).identity.sha256 == published
+    assert load_clip(REAL.model, f"./{REAL.pretrained}").identity.sha256 != published
 
 
 def tree(folder: Path) -> dict[str, int]:

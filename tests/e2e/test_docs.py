@@ -26,7 +26,7 @@ NOT_RUN = {
     "dear roles assign": "needs the result of another program: tests/e2e/test_roles.py",
     "dear roles compare mine.json": "needs the table of the line above",
     "dear roles discover": "examples/discover_roles.ipynb does it: tests/e2e/test_examples.py",
-    "dear export": "takes a minute: tests/e2e/test_use.py",
+    "dear export": "takes a minute: tests/e2e/test_bundles.py",
     "hf:": "needs the network",
     "dear fit saved/": "needs the extra datasets",
     "pacs/": "needs folders of domains",

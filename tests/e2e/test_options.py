@@ -71,7 +71,7 @@ def test_methods_have_settings_of_their_own(capsys: pytest.CaptureFixture[str]) 
     [
         ["predict", "bundle", "a.png", "--classes", "007,yes,null", "--out", "x.csv"],
         ["run", "few-shot", "--jobs", "2", "--train.lr", "1e-05", "--methods", "dear", "--dear.first", "8"],
-        ["fit", "photos", "--out", "b", "--method", "coop", "--coop.tokens", "8"],
+        ["fit", "photos", "more.csv", "--out", "b", "--method", "coop", "--coop.tokens", "8"],
     ],
 )
 def test_printed_options_are_a_file_of_them(

@@ -7,11 +7,12 @@ import pytest
 
 from dear.cli.main import main
 from dear.methods import registry
+from tests.e2e.conftest import Run
 from tests.unit.report import samples
 
 FOLDER = Path(__file__).parents[2] / "examples"
 SPEC = "add_a_method:Adapter"
-DATA = ["--data", "mixed-paints", "--train.epochs", "2"]
+SHORT = ["--model", "tiny", "--device", "cpu", "--shots", "1", "--train.epochs", "2"]
 
 
 @pytest.fixture(autouse=True)
@@ -20,36 +21,25 @@ def beside_the_example(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(FOLDER))
 
 
-def test_it_runs_with_its_settings(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["run", "few-shot", *DATA, "--shots", "1", "--methods", f"zero-shot,{SPEC}"]
-    assert main([*words, "--adapter.share", "0.5", "--out", str(tmp_path)]) == 0
-    assert f"Mixed paints: {SPEC}" in capsys.readouterr().out
-    (path,) = tmp_path.glob("*Adapter*.json")
+def test_it_runs_with_its_settings(photos: Path, tmp_path: Path, run: Run) -> None:
+    words = ["run", "few-shot", "--data", str(photos), *SHORT, "--methods", f"zero-shot,{SPEC}"]
+    assert SPEC in run([*words, "--adapter.share", "0.5", "--out", str(tmp_path / "out")])[0]
+    (path,) = (tmp_path / "out").glob("*Adapter*.json")
     record = json.loads(path.read_text())
     assert (record["method"], record["settings"]["method"]) == (SPEC, {"share": 0.5, "hidden": 16})
     assert record["trainable_parameters"] > 0
-
-
-def test_its_options_stand_in_the_help(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["run", "few-shot", "--methods", SPEC, "--help"]) == 0
-    assert "--adapter.share" in capsys.readouterr().out
+    assert "--adapter.share" in run(["run", "few-shot", "--methods", SPEC, "--help"])[0]
 
 
 def test_a_bundle_of_it_is_only_read_where_it_is_known(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    photos: Path, tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    out = tmp_path / "bundle"
-    words = ["fit", *DATA, "--method", SPEC, "--shots", "1", "--out", str(out), "--device", "cpu"]
-    assert main(words) == 0
-    assert main(["eval", str(out), "--data", "mixed-paints", "--device", "cpu"]) == 0
+    bundle, data = str(tmp_path / "bundle"), str(photos)
+    run(["fit", data, "--method", SPEC, *SHORT, "--out", bundle])
+    run(["eval", bundle, data, "--device", "cpu"])
     del registry._methods[SPEC]
     monkeypatch.setattr(registry, "import_module", None)
-    capsys.readouterr()
-    assert main(["eval", str(out), "--data", "mixed-paints", "--device", "cpu"]) == 2
-    assert (
-        f"the method {SPEC} is a class outside this package, and no file makes dear import code"
-        in capsys.readouterr().err
-    )
+    assert f"the method {SPEC} is a class outside this package" in run(["eval", bundle, data], 2)[1]
 
 
 EVIL = "evilmeth:Evil"
@@ -63,11 +53,8 @@ def evil(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     (tmp_path / "recipe.yaml").write_text(RECIPE.format(EVIL))
-    (tmp_path / "setting.yaml").write_text(
-        RECIPE.format("zero-shot").replace(
-            "zero-shot, 'zero-shot'", f"{{method: {EVIL!r}, settings: {{a: 1}}}}"
-        )
-    )
+    setting = RECIPE.replace("'{}'", f"{{method: {EVIL!r}, settings: {{a: 1}}}}")
+    (tmp_path / "setting.yaml").write_text(setting)
     (tmp_path / "methods.yaml").write_text(f"methods: ['{EVIL}']\n")
     (tmp_path / "method.yaml").write_text(f"method: '{EVIL}'\n")
     return tmp_path
@@ -84,16 +71,10 @@ def evil(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "methods --config methods.yaml",
     ],
 )
-def test_a_class_that_only_a_file_names_is_not_imported(
-    evil: Path, words: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(words.split()) == 2
-    told = capsys.readouterr().err
+def test_a_class_that_only_a_file_names_is_not_imported(evil: Path, words: str, run: Run) -> None:
+    told = run(words.split(), 2)[1]
     assert not (evil / "imported").exists()
-    assert f"the method {EVIL} is a class outside this package" in told
-    assert f"--methods {EVIL}" in told
-    assert "dear.register" in told
-    assert "entry point of the group dear.methods" in told
+    assert all(way in told for way in (f"--methods {EVIL}", "dear.register", "entry point"))
 
 
 @pytest.mark.parametrize(
@@ -137,26 +118,16 @@ def test_a_record_of_a_class_makes_nothing_import_it(evil: Path) -> None:
     assert not (evil / "imported").exists()
 
 
-def test_a_class_that_the_command_line_names_too_is_run(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_class_that_the_command_line_names_too_is_run(tmp_path: Path, run: Run) -> None:
     (tmp_path / "recipe.yaml").write_text(RECIPE.format(SPEC) + "shots: 1\n")
     words = ["run", "recipe", str(tmp_path / "recipe.yaml"), "--dry-run"]
     registry._methods.pop(SPEC, None)
-    assert main(words) == 2
-    capsys.readouterr()
-    assert main([*words, "--methods", f"zero-shot,{SPEC}"]) == 0
-    assert SPEC in capsys.readouterr().out
+    run(words, 2)
+    assert SPEC in run([*words, "--methods", f"zero-shot,{SPEC}"])[0]
 
 
 @pytest.mark.parametrize(
-    ("spec", "message"),
-    [
-        ("no_such_module:Adapter", "cannot be imported: No module named 'no_such_module'"),
-        ("add_a_method:Adaptor", "cannot be imported: module 'add_a_method' has no attribute 'Adaptor'"),
-        ("add_a_method:AdapterSettings", "is not a subclass of dear.methods.base.Method"),
-    ],
+    "spec", ["no_such_module:Adapter", "add_a_method:Adaptor", "add_a_method:AdapterSettings"]
 )
-def test_what_is_no_method(spec: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["run", "few-shot", "--methods", spec]) == 2
-    assert message in capsys.readouterr().err
+def test_what_is_no_method(spec: str, run: Run) -> None:
+    assert spec in run(["run", "few-shot", "--methods", spec], 2)[1]

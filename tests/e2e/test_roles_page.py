@@ -1,6 +1,7 @@
 """The page of roles in headless Chromium: mouse and keyboard sort its table, and nothing is loaded."""
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,8 +20,9 @@ pytestmark = [pytest.mark.long, pytest.mark.skipif(CHROMIUM is None, reason="the
 def test_sorting(tmp_path: Path) -> None:
     from playwright.sync_api import sync_playwright
 
-    content = table()
-    content["heads"][3]["entropy"] = None
+    known = table()
+    heads = [replace(head, entropy=None) if at == 3 else head for at, head in enumerate(known.heads)]
+    content = replace(known, heads=tuple(heads))
     path = write_roles_page(
         tmp_path / "roles.html", content, curve=curve(0.9), pictures=noise_pictures(PLACES, 2, 5)
     )

@@ -67,7 +67,7 @@ def test_same_training_as_the_public_code(name: str, clip: Clip) -> None:
     training = TrainSettings(**published)  # type: ignore[arg-type]
     optimizer = torch.optim.AdamW(method.trainable, lr=RATE, weight_decay=training.weight_decay)
     rates, losses, scores = [], [], []
-    assert training.steps_of_run(images=len(small.CLASSES), classes=len(small.CLASSES), epoch_steps=3) == 5
+    assert training.total_steps(images=len(small.CLASSES), classes=len(small.CLASSES), epoch_steps=3) == 5
     for step in range(small.STEPS):
         image, labels = small.images()[step % BATCHES], small.LABELS[step % BATCHES]
         (group,) = optimizer.param_groups

@@ -47,7 +47,7 @@ from dear.methods.registry import METHODS, build_method, known_method
 from dear.reading.files import ReadingError, expanded
 from dear.reading.tensors import read_tensors
 from dear.reading.typed import Range, Share, typed
-from dear.review.known import KNOWN, KnownClasses
+from dear.review.known import KNOWN, KnownClasses, describe_refusal
 from dear.review.rows import SHARE, Issue, describe_issues
 from dear.roles.table import RoleTable
 from dear.training.seeding import generator
@@ -104,8 +104,7 @@ class Bundle:
             empty if unknown.
         known, refuse: What tells images of no known class, and how many others it may refuse (`fit`).
         source: The folder that it was read from; "" for one that was made here.
-        review: Training labels that look wrong, and pictures that are there twice; None if it was read from a
-            folder, where review.csv has it.
+        review: The rows of review.csv; None if it was read from a folder.
     """
 
     method: str
@@ -151,8 +150,9 @@ class Bundle:
         tested = ["Not tested: no image was left for testing."]
         if self.findings:
             tested = [f"On {plural(self.training['test_images'], 'test image')}:", *self.findings]
-        review = describe_issues(self.review, self.training.get("judged_labels", 0))
-        return "\n".join(["\n  ".join(tested), *describe_choice(self.method, self.training), *review])
+        others = describe_issues(self.review, self.training.get("judged_labels", 0), of_fit=True)
+        others += describe_refusal(self.known, self.refuse)
+        return "\n".join(["\n  ".join(tested), *describe_choice(self.method, self.training), *others])
 
     def __repr__(self) -> str:
         measured = " ".join(line for line in self.findings if not line.startswith(("Most", "Probabilities")))

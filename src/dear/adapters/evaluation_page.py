@@ -1,38 +1,42 @@
-"""The page of a bundle's classifier: its mistakes, its calibration, where its core heads look, what its
-features set apart.
+"""The page of a bundle's classifier: its verdict, its mistakes, its calibration, where its core heads look,
+what its features set apart.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
-from jaxtyping import Float, Int, UInt8
+from jaxtyping import Int, UInt8
+from pandas import DataFrame
 from torch import Tensor
 
 from dear.adapters.attention import attention_maps, overlay
 from dear.adapters.predictor import Predictor
-from dear.adapters.results import BundleScores, shown_metrics
+from dear.adapters.results import BundleScores, shown_metrics, verdict
 from dear.adapters.scoring import evaluate_images
 from dear.data.dataset import Dataset, Images
 from dear.data.fewshot import leave_subsets
 from dear.data.images.decode import as_image
 from dear.data.images.transforms import load_test_views, to_unit
 from dear.errors import installation, without_surrogates
-from dear.evaluation.metrics import reliability
+from dear.evaluation.metrics import expected_error, reliability
 from dear.evaluation.predictions import ImagePredictions, Predictions
-from dear.methods.base import Method
 from dear.methods.registry import frozen_clip
-from dear.report.evaluation_page import (
-    AttentionExample,
-    Evaluation,
-    FeatureMap,
-    HeadAttention,
-    check_folder,
-    write_evaluation_page,
+from dear.report.drawing import Drawing
+from dear.report.evaluation_plots import (
+    attention_figure,
+    describe_calibration,
+    feature_map,
+    reliability_diagram,
 )
-from dear.report.mistakes import find_mistakes, mistakes_section
+from dear.report.grid import csv_file
+from dear.report.method_plots import training_curves
+from dear.report.mistakes import Mistakes, find_mistakes, mistakes_section
+from dear.report.pages import check_folder, render_page, write_page
 from dear.roles.table import HeadRole, RoleTable
 
+PAGE = "evaluation.html"
 MISTAKES = 24
 MAPPED = 500  # images in the map of features
 FEWEST = 10  # images for which a map is made
@@ -43,6 +47,16 @@ MOST_SHOWN = 12
 """Features with a map, and core heads with attention: a role table may have 128 attributes."""
 
 
+@dataclass(frozen=True)
+class EvaluationPage:
+    """The text of a page, its figures by name, the mistakes that it shows, and what is left out of it."""
+
+    text: str
+    figures: dict[str, Drawing]
+    mistakes: Mistakes
+    notes: list[str]
+
+
 def write_evaluation(
     folder: Path | str,
     predictor: Predictor,
@@ -50,70 +64,98 @@ def write_evaluation(
     *,
     split: str = "test",
     own_classes: bool = True,
+    let_through: float | None = None,
 ) -> tuple[BundleScores, tuple[Path, ...]]:
     """Score a bundle as `evaluate_bundle`, and write the page ``evaluation.html`` into a folder, with its
-    tables and figures as files. Returns the scores and the files, the page first.
+    tables and figures as files. ``let_through`` is the share of images of no class that look like one
+    (`measure_others`), for the scores. Returns the scores and the files, the page first.
 
     Raises DataError as `evaluate_bundle`, OutputError for a folder that cannot be written to.
     """
     check_folder(Path(folder))
-    scores, evaluation = measure_bundle(predictor, dataset, split=split, own_classes=own_classes)
-    return scores, write_evaluation_page(Path(folder), evaluation)
+    scores, page = evaluation_page(
+        predictor, dataset, split=split, own_classes=own_classes, let_through=let_through
+    )
+    numbers = {name: value for name, value in vars(scores).items() if isinstance(value, int | float)}
+    tables = page.mistakes.tables()
+    tables["scores.csv"] = DataFrame({"score": [*numbers], "value": [*map(float, numbers.values())]})
+    files = {name: csv_file(table) for name, table in tables.items()}
+    return scores, write_page(Path(folder), PAGE, page.text, files, page.figures.values())
 
 
 @torch.no_grad()
-def measure_bundle(
-    predictor: Predictor, dataset: Dataset, *, split: str = "test", own_classes: bool = True
-) -> tuple[BundleScores, Evaluation]:
-    """The scores of `evaluate_bundle` and what the page of an evaluation shows. Each image is scored once; a
-    few are read again for their attention. Raises as `evaluate_bundle`.
+def evaluation_page(
+    predictor: Predictor,
+    dataset: Dataset,
+    *,
+    split: str = "test",
+    own_classes: bool = True,
+    let_through: float | None = None,
+) -> tuple[BundleScores, EvaluationPage]:
+    """The scores of `evaluate_bundle` and their page. Each image is scored once; a few are read again for
+    their attention. Raises as `evaluate_bundle`.
     """
     bundle = predictor.bundle
     scores, predictions, images = evaluate_images(
         predictor, dataset, split=split, own_classes=own_classes, keep_features=True
     )
+    scores = replace(scores, let_through=let_through)
     mistakes = find_mistakes([ImagePredictions.of(predictions, images)])
     whole, _ = leave_subsets(images, torch.arange(len(images)))  # of which the mistakes have the numbers
     pictures = [
         as_image(_view(predictor, whole, index)).resize((THUMBNAIL, THUMBNAIL))
         for index in mistakes.examples.image[:MISTAKES]
     ]
+    section = mistakes_section(mistakes, pictures)
+    bins = reliability(predictions.probabilities().max(dim=1).values, predictions.correct)
+    epochs = tuple(bundle.training.get("epochs") or ())
+    losses, validated = ([e[name] for e in epochs if name in e] for name in ("loss", "val"))
+    curve = (
+        training_curves({"": losses}, {"": validated} if validated else {}, "learning") if losses else None
+    )
     attention, no_attention = _attention(predictor, images, predictions)
     features, no_features = _feature_map(predictor.features, predictions)
-    epochs = tuple(bundle.training.get("epochs") or ())
+    drawings = (section.matrix, reliability_diagram(bins), curve, *attention, features)
+    figures = {drawing.name: drawing for drawing in drawings if drawing is not None}
     seen = f"{scores.left_out} of {scores.left_out + len(images)} images, which the bundle was fitted on."
     no_curve = "" if epochs else "The learning curve: the bundle holds none (not trained in epochs)."
+    notes = [*filter(None, (seen if scores.left_out else "", no_attention, no_features, no_curve))]
     f1 = f"{100 * mistakes.class_scores().F1.mean():.1f}%"
-    evaluation = Evaluation(
+    metrics = {**shown_metrics(vars(scores), 1), "mean F1 of the classes": f1}
+    text = render_page(
+        "evaluation.html.j2",
         subject=f"{bundle.method} on {bundle.weights}",
         data=dataset.title,
         split=split,
-        metrics={**shown_metrics(vars(scores), 1), "mean F1 of the classes": f1},
-        mistakes=mistakes_section(mistakes, pictures),
-        bins=reliability(predictions.probabilities().max(dim=1).values, predictions.correct),
-        epochs=epochs,
+        verdict=verdict(vars(scores), scores.images),
+        metrics=metrics,
+        columns=next((n for n in (4, 3, 5) if len(metrics) % n != 1), 4),  # no tile alone in its row
+        classes=scores.classes,
+        section=section,
+        figures=figures,
         attention=attention,
-        features=features,
-        notes=tuple(filter(None, (seen if scores.left_out else "", no_attention, no_features, no_curve))),
+        bins=bins,
+        calibration_error=100 * expected_error(bins),
+        direction=describe_calibration(bins),
+        selected_epoch=bool(validated),
+        notes=notes,
     )
-    return scores, evaluation
+    return scores, EvaluationPage(text, figures, mistakes, notes)
 
 
-def _attention(
-    predictor: Predictor, images: Images, predictions: Predictions
-) -> tuple[tuple[AttentionExample, ...], str]:
+def _attention(predictor: Predictor, images: Images, predictions: Predictions) -> tuple[list[Drawing], str]:
     """Attention of the core heads, in the plain CLIP and in the adapted one, on the most confident image that
     is classified correctly and on the most confident one that is not; or why there is none.
     """
     heads = [] if predictor.bundle.roles is None else core_heads(predictor.bundle.roles)
     if not heads:
         method = predictor.bundle.method
-        return (), f"Attention of core heads: the bundle's {method} has no table of core heads."
+        return [], f"Attention of core heads: the bundle's {method} has no table of core heads."
     plain = frozen_clip(predictor.clip)
     plain.set_classes(predictor.classes, predictor.bundle.templates)
     confidence = predictions.probabilities().max(dim=1).values
     paths: Sequence[str] | None = getattr(images, "paths", None)
-    examples = []
+    figures = list[Drawing]()
     for correct, outcome in ((True, "correctly"), (False, "wrongly")):
         candidates = predictions.correct == correct
         if not bool(candidates.any()):
@@ -122,23 +164,19 @@ def _attention(
         view = _view(predictor, images, index)
         label = predictions.classes[int(predictions.labels[index])]
         name = f"image {index + 1}" if paths is None else without_surrogates(str(paths[index]))
-        shown = tuple(_head_attention(predictor, plain, to_unit(view), head) for head in heads)
-        examples.append(AttentionExample(as_image(view), f"{name} ({label}), classified {outcome}", shown))
-    return tuple(examples), ""
-
-
-def _head_attention(
-    predictor: Predictor, plain: Method, pixels: Float[Tensor, "3 size size"], head: HeadRole
-) -> HeadAttention:
-    adapted = attention_maps(predictor.method, pixels, head.layer, head.head)
-    maps = {
-        "plain CLIP, class": attention_maps(plain, pixels, head.layer, head.head)["class"],
-        "adapted, class": adapted["class"],
-    }
-    if head.attribute in adapted:
-        maps["adapted, its attribute"] = adapted[head.attribute]
-    overlays = {token: overlay(pixels, grid, SIDE) for token, grid in maps.items()}
-    return HeadAttention(head.layer, head.head, str(head.attribute), overlays)
+        overlays, pixels = [], to_unit(view)
+        for head in heads:
+            adapted = attention_maps(predictor.method, pixels, head.layer, head.head)
+            maps = {
+                "plain CLIP, class": attention_maps(plain, pixels, head.layer, head.head)["class"],
+                "adapted, class": adapted["class"],
+                "adapted, its attribute": adapted.get(str(head.attribute)),
+            }
+            of_head = {token: overlay(pixels, grid, SIDE) for token, grid in maps.items() if grid is not None}
+            overlays.append((head, of_head))
+        title = f"{name} ({label}), classified {outcome}"
+        figures.append(attention_figure(f"attention-{len(figures) + 1}", title, as_image(view), overlays))
+    return figures, ""
 
 
 def _view(predictor: Predictor, images: Images, index: int) -> UInt8[Tensor, "3 size size"]:
@@ -151,15 +189,13 @@ def core_heads(roles: RoleTable) -> list[HeadRole]:
     most ``MOST_SHOWN`` attributes, the first.
     """
     best: dict[str, HeadRole] = {}
-    for head in roles.heads:
-        if head.role == "core" and head.attribute is not None:
-            other = best.get(head.attribute)
-            if other is None or head.share.get(head.attribute, 0) >= other.share.get(head.attribute, 0):
-                best[head.attribute] = head
+    for head in sorted(roles.heads, key=lambda head: head.share.get(str(head.attribute), 0)):
+        if head.attribute is not None:
+            best[head.attribute] = head
     return [best[name] for name in roles.attributes if name in best][:MOST_SHOWN]
 
 
-def _feature_map(names: Sequence[str], predictions: Predictions) -> tuple[FeatureMap | None, str]:
+def _feature_map(names: Sequence[str], predictions: Predictions) -> tuple[Drawing | None, str]:
     """The plane of t-SNE for each feature, the first ``MOST_SHOWN``, of some images, evenly spaced, or why
     there is none. Source: van der Maaten and Hinton, 2008.
     """
@@ -180,4 +216,4 @@ def _feature_map(names: Sequence[str], predictions: Predictions) -> tuple[Featur
         for number, name in enumerate(names[:MOST_SHOWN])
     }
     note = f"Features beyond the first {MOST_SHOWN} of {len(names)}." if len(names) > MOST_SHOWN else ""
-    return FeatureMap(points, predictions.labels[rows]), note
+    return feature_map(points, predictions.labels[rows].tolist(), predictions.classes), note

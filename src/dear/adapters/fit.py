@@ -49,7 +49,6 @@ from dear.review.unlabelled import add_unlabelled, read_unlabelled, require_take
 from dear.roles.discover import DISCOVER, discover_at_hand
 from dear.roles.packaged import WITHOUT, find_role_table, known_by_name, role_table
 from dear.roles.table import RoleTable
-from dear.training.checkpoint import CheckpointError, set_aside
 from dear.training.settings import TrainOptions
 from dear.training.trunks import TrunkCache
 from dear.writing import UNFINISHED
@@ -142,7 +141,7 @@ def fit(
             table = resolve_roles(clip, roles, images.dataset, setup, report)
             store = read_features(continue_from)
             context = RunContext(clip, table, train or TrainOptions(), select)
-            context.cache.store = store
+            context.cache.store, context.cache.progress = store, report
             run = resolve_run(context, images, setup, seed)
         choice = None
         if method == AUTO:
@@ -165,14 +164,14 @@ def fit(
         bundle, test = measure(bundle, clip, images.dataset, report, TrunkCache(0, store))
         if review and reviewed is not None:
             facts = {**bundle.training, "judged_labels": len(reviewed.judged)}
-            issues = (*reviewed.wrong_labels(), *reviewed.twins(test))
+            issues = (*reviewed.wrong_labels(), *reviewed.twins(test), *reviewed.copies(source.test))
             bundle = replace(bundle, review=issues, training=facts)
     tell_known(continue_from, store)
     if folder is not None:
         save(bundle, folder)
         save_features(folder, store)
         if reviewed is not None and bundle.review is not None:
-            write_review(folder, reviewed, bundle.review, data, bundle.model)
+            write_review(folder, reviewed, bundle.review, data, bundle.model, source.test)
     if verbose:
         print(bundle.verdict)
     return bundle
@@ -313,13 +312,9 @@ def train_adapter(context: RunContext, run: ResolvedRun, out: Path | None, repor
         names = [path.name for path in checkpoint.parent.iterdir()]
         if names and not any(name.startswith(checkpoint.stem) for name in names):
             warn(f"{out}: an unfinished fit with other options is replaced")
-    trial = Trial(context, run, checkpoint, _report_steps(report, teacher=run.teacher is not None))
-    classes = range(len(trial.source.classnames))
-    try:
-        trial.train(classes)
-    except CheckpointError as error:
-        set_aside(error.path)
-        trial.train(classes)
+    on_step = _report_steps(report, teacher=run.teacher is not None)
+    trial = Trial(context, run, checkpoint, on_step, start_over=True)
+    trial.train(range(len(trial.source.classnames)))
     return trial
 
 

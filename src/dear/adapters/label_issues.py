@@ -54,6 +54,7 @@ def review_data(
             context = RunContext(
                 clip, resolve_roles(clip, roles, images.dataset, setup, report), TrainOptions()
             )
+            context.cache.progress = report
             resolve_run(context, images, setup, seed)
         if method == AUTO:
             method = choose_method(context, images.dataset, images.shots, seed, progress=report).method

@@ -5,7 +5,7 @@ Light to import, so that commands can show them without loading torch.
 import csv
 import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from io import TextIOWrapper
 from pathlib import Path
@@ -17,7 +17,7 @@ from dear.methods.registry import FIT_METHOD
 from dear.reading.files import expanded
 from dear.report.grid import csv_text
 from dear.report.intervals import LEVEL, gain_interval, share_interval
-from dear.writing import output_file
+from dear.writing import UNFINISHED, output_file
 
 SUFFIXES = (".csv", ".jsonl")
 RANKED = ("class", "probability")
@@ -123,6 +123,39 @@ def write_predictions(out: Path | str, results: Iterable[Prediction | Unreadable
             raise DataError(f"none of {len(unreadable)} images can be read{reason}")
         text.detach()
     return PredictionsFile(out, images, unreadable)
+
+
+def keep_results(
+    out: Path, key: str, predict: Callable[[int], Iterable[Prediction | Unreadable]]
+) -> Iterator[Prediction | Unreadable]:
+    """What ``predict`` yields, each result kept beside ``out`` until all were.
+
+    After an interruption those that were kept with the same ``key`` come first; ``predict`` is called with
+    their number.
+    """
+    unfinished, head, done = expanded(out).with_name(f"{out.name}.{UNFINISHED}"), f"{key}\n".encode(), 0
+    with unfinished.open("a+b") as kept:
+        kept.seek(0)
+        whole = len(head) if kept.readline() == head else 0
+        for line in kept if whole else ():
+            if not line.endswith(b"\n"):  # the process was killed while it wrote this
+                break
+            yield _read_result(json.loads(line))
+            whole, done = whole + len(line), done + 1
+        kept.truncate(whole)
+        kept.write(b"" if whole else head)
+        for result in predict(done):
+            kept.write(json.dumps(asdict(result)).encode() + b"\n")
+            kept.flush()
+            yield result
+    unfinished.unlink()
+
+
+def _read_result(result: dict[str, Any]) -> Prediction | Unreadable:
+    if "reason" in result:
+        return Unreadable(**result)
+    top = tuple(Candidate(**candidate) for candidate in result["top"])
+    return Prediction(result["image"], top, result["none_of_these"])
 
 
 def write_suggestions(out: Path | str, suggestions: Iterable[Suggestion]) -> Path:

@@ -8,6 +8,7 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from io import StringIO
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from dear.adapters.results import csv_path
 from dear.data.dataset import Dataset, Images
 from dear.data.fewshot import leave_subsets
 from dear.data.images.decode import as_image
-from dear.data.images.photos import PhotoImages
+from dear.data.images.photos import PhotoImages, image_hashes
 from dear.data.sources.table import CHECKED, PREDICTED
 from dear.errors import without_surrogates
 from dear.evaluation.run_context import RunContext
@@ -28,13 +29,11 @@ from dear.evaluation.trial import Trial
 from dear.methods.base import Method
 from dear.methods.registry import FIT_METHOD, method_class
 from dear.report.grid import csv_text
-from dear.report.html import render_page
-from dear.report.mistakes import THUMBNAIL, data_url
+from dear.report.pages import THUMBNAIL, data_url, render_page, write_page
 from dear.review.known import KnownClasses, fit_known_classes
 from dear.review.labels import LabelScores, score_labels
 from dear.review.rows import REVIEW_CSV, REVIEW_PAGE, Issue, describe_issues
 from dear.review.twins import find_twins
-from dear.writing import output_folder
 
 MOST_SHOWN = 200  # images on the page
 
@@ -94,6 +93,20 @@ class Review:
             found.append(Issue(first, label, other, other=second))
         return found
 
+    def copies(self, test: Images) -> list[Issue]:
+        """Images of the same bytes as one of another class among test images, which is not tested on."""
+        names, items = self.dataset.classnames, dict(zip(image_hashes(self.images), count(), strict=False))
+        found = []
+        for number, digest in enumerate(image_hashes(test)):
+            if (item := items.get(digest)) is None:
+                continue
+            label, other = (names[int(part.labels[at])] for part, at in ((self.images, item), (test, number)))
+            if label != other:
+                found.append(
+                    Issue(name_image(self.images, item), label, other, other=name_image(test, number))
+                )
+        return found
+
 
 def review_images(
     context: RunContext, dataset: Dataset, shots: int, seed: int, method: str, trial: Trial | None = None
@@ -130,11 +143,19 @@ def name_image(images: Images, index: int) -> str:
     return os.path.abspath(images.folder / images.paths[number])
 
 
-def write_review(folder: Path, review: Review, issues: Sequence[Issue], data: Any, model: str) -> None:
-    """Write review.html and review.csv into a folder. A row of the table whose label is corrected, or whose
-    cell checked is filled in, is a label for `dear fit`; the others are left out of it.
+def write_review(
+    folder: Path,
+    review: Review,
+    issues: Sequence[Issue],
+    data: Any,
+    model: str,
+    test: Images | None = None,
+) -> None:
+    """Write review.html and review.csv into a folder; ``test`` are images that a fit did not judge. A row of
+    the table whose label is corrected, or whose cell checked is filled in, is a label for `dear fit`; the
+    others are left out of it.
     """
-    parts = (review.dataset.test, review.images)
+    parts = (review.images,) if test is None else (test, review.images)
     pictures = {name_image(part, item): (part, item) for part in parts for item in range(len(part))}
 
     def card(issue: Issue) -> dict[str, object]:
@@ -150,7 +171,7 @@ def write_review(folder: Path, review: Review, issues: Sequence[Issue], data: An
     page = render_page(
         "review.html.j2",
         data=review.dataset.title,
-        verdict=describe_issues(issues, len(review.judged))[0],
+        verdict=describe_issues(issues, len(review.judged), of_fit=test is not None)[0],
         subject=review.method,
         command=f"dear fit {source} {table} --model {shlex.quote(model)} --out NEW",
         sections={
@@ -159,8 +180,7 @@ def write_review(folder: Path, review: Review, issues: Sequence[Issue], data: An
         },
         hidden=len(issues) - len(shown),
     )
-    contents = {REVIEW_PAGE: page.encode(), REVIEW_CSV: issues_csv(folder, issues)}
-    output_folder(folder, contents, "the review", "choose another --out.")
+    write_page(folder, REVIEW_PAGE, page, {REVIEW_CSV: issues_csv(folder, issues)}, ())
 
 
 def _thumbnail(images: Images, index: int) -> str:

@@ -89,6 +89,7 @@ MOST_LINES, MOST_NAMES = 10, 1000  # of a list, and of classes, that are shown
 
 def command_check(
     name: str,
+    more: list[str] = [],  # noqa: B006 (never changed)
     *,
     root: Path | None = None,
     decode: bool = True,
@@ -101,6 +102,7 @@ def command_check(
 
     Args:
         name: A benchmark's name, a folder of images, a CSV or JSONL file, or a zip.
+        more: Further ones, added to the first as `dear fit` does.
         root: Folder of the benchmarks, in CoOp's layout. By default the environment variable DEAR_DATA.
         decode: Read and compare all images. Without it only the existence of files is checked.
         dataset: How the data set is read.
@@ -110,7 +112,9 @@ def command_check(
 
     settings = replace(dataset, root=root or dataset.root)
     with StepProgress() as progress:
-        return check_dataset(name, settings, decode=decode, progress=partial(progress, "reading images"))
+        return check_dataset(
+            [name, *more], settings, decode=decode, progress=partial(progress, "reading images")
+        )
 
 
 def render_check(result: Check, console: PrintableConsole) -> None:

@@ -69,10 +69,9 @@ def command(
         let_through = None if others is None else measure_others(predictor, others)
         files: tuple[Path, ...] = ()
         if out is None:
-            scores = evaluate_bundle(predictor, images, **options)
+            scores = replace(evaluate_bundle(predictor, images, **options), let_through=let_through)
         else:
-            scores, files = write_evaluation(out, predictor, images, **options)
-    scores = replace(scores, let_through=let_through)
+            scores, files = write_evaluation(out, predictor, images, let_through=let_through, **options)
     return Evaluated(**vars(scores), page=files[0] if files else None, files=files)
 
 

@@ -23,7 +23,8 @@ COUNTS = ("test_images", "train_images", "calibration_images", "judged_labels")
 
 def command(
     data: str,
-    *more: str,
+    more: list[str] = [],  # noqa: B006 (never changed)
+    *,
     out: Path | None = None,
     method: str = AUTO,
     model: str | None = None,
@@ -95,6 +96,7 @@ def command(
     require_folder(unlabelled)
     check_model(model)
     from dear.adapters.fit import fit  # loads torch: what can be refused without it is
+    from dear.review.known import describe_refusal
 
     with StepProgress() as progress:
         bundle = fit(
@@ -135,6 +137,7 @@ def command(
         "choice": describe_choice(bundle.method, facts),
         "candidates": bundle.candidates,
         "review": bundle.review,
+        "refusal": describe_refusal(bundle.known, bundle.refuse),
         **{name: facts.get(name, 0) for name in COUNTS},
     }
 
@@ -162,7 +165,8 @@ def render(result: dict[str, Any], console: PrintableConsole) -> None:
         else "Not tested: no image was left for testing.",
         *(f"  {line}" for line in verdict),
         f"bundle: {out}",
-        *describe_issues(result.get("review"), result.get("judged_labels", 0), str(out / REVIEW_PAGE)),
+        *describe_issues(result["review"], result["judged_labels"], str(out / REVIEW_PAGE), of_fit=True),
+        *result["refusal"],
         "next:",
         *(f"  {words:{max(map(len, steps))}}  {purpose}" for words, purpose in steps.items()),
     )

@@ -260,7 +260,8 @@ def _warn(message: Warning | str, category: type[Warning], *place: Any, **_: Any
 
 def _fail(words: Sequence[str], code: int, kind: str, message: str) -> int:
     """Print an error, with --json as an object too; either stream may be on a full disk."""
-    if kind in ("Interrupted", "Terminated") and " ".join(words[:2]).startswith(RESUMED):
+    resumes = " ".join(words[:2]).startswith(RESUMED) or {"predict", "--out"} <= {*words}
+    if kind in ("Interrupted", "Terminated") and resumes:
         message += ": give the same command to continue"
     try:
         if "--json" in words:

@@ -17,7 +17,7 @@ from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
 from cyclopts import CycloptsError, Group, Parameter, Token, convert
 
 from dear.data.settings import DataSettings
-from dear.errors import DearError, SettingsError
+from dear.errors import DearError
 from dear.evaluation.protocols import PROTOCOLS
 from dear.methods.declaration import MethodSettings, read_published_rows
 from dear.methods.registry import METHODS, PATH, known_method, option_groups, register
@@ -69,7 +69,7 @@ def _split(token: Token) -> list[str]:
 
 def _show_default(value: Any) -> str | None:
     """A default as help shows it; None hides it."""
-    if value in (None, False, "", ()):
+    if value in (None, False, "", (), []):
         return None
     return ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
 
@@ -164,11 +164,6 @@ def options_as_yaml(bound: inspect.BoundArguments) -> str:
     values: dict[str, Any] = {}
     for name, value in bound.arguments.items():
         hint = bound.signature.parameters[name].annotation
-        if bound.signature.parameters[name].kind == inspect.Parameter.VAR_POSITIONAL:
-            if value:
-                listed = ", ".join(map(str, value))
-                raise SettingsError(f"a file of options cannot hold {listed}: give it beside --config.")
-            continue
         if isinstance(value, MethodSettings):  # other values would be taken for the user's
             value = {key: part for key, part in vars(value).items() if key in value.set_by_user}
             values |= {name: value} if value else {}

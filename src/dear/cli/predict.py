@@ -2,6 +2,7 @@
 
 import csv
 import io
+import json
 import os
 import sys
 from collections.abc import Iterator, Sequence
@@ -16,6 +17,7 @@ from dear.adapters.results import (
     PredictionsFile,
     Unreadable,
     check_table,
+    keep_results,
     write_predictions,
 )
 from dear.cli.output import PrintableConsole, json_text
@@ -66,7 +68,7 @@ def command(
     What a feature adds to a class's logit is its evidence (for DeAR alpha_k s_k): a plus speaks for the
     class, a minus against it, and the parts sum to the logit. DeAR's attributes without a head in the role
     table are one part, "rest". Unreadable images are reported and skipped, and the exit code is 1. For many
-    images give --out.
+    images give --out: what is interrupted goes on when the same command is given again.
 
     Args:
         bundle: Folder of the bundle, or OWNER/NAME on the hub.
@@ -84,7 +86,7 @@ def command(
         refuse: Share of images of the bundle's classes that may be refused as none of these, if not as it was
             fitted with. 0 refuses nothing.
     """
-    from dear.adapters.bundle_config import check_bundle
+    from dear.adapters.bundle_config import check_bundle, read_config
     from dear.data.images.decode import read_image
 
     if out is not None:
@@ -109,6 +111,7 @@ def command(
     from dear.adapters.bundle import Bundle  # loads torch: what can be refused without it is
     from dear.adapters.predictor import Predictor
     from dear.cli.progress import StepProgress
+    from dear.data.dataset import fingerprint
 
     loaded = Bundle.from_pretrained(bundle)
     if add_classes:
@@ -116,8 +119,11 @@ def command(
     predictor = Predictor(loaded, device, pretrained=pretrained, refuse=refuse)
     with StepProgress() as progress:
 
-        def predict() -> Iterator[Prediction | Unreadable]:
-            for number, result in enumerate(predictor.predict_each(paths, top, names, batch=batch), start=1):
+        def predict(done: int = 0) -> Iterator[Prediction | Unreadable]:
+            if done:
+                progress.note(f"dear: going on after {done:,} of {plural(len(paths), 'image')}")
+            results = predictor.predict_each(paths[done:], top, names, batch=batch)
+            for number, result in enumerate(results, start=done + 1):
                 if isinstance(result, Unreadable) and len(paths) > 1:
                     progress.note(f"dear: {result.reason}")
                 if len(paths) > batch:
@@ -125,7 +131,9 @@ def command(
                 yield result
 
         if out is not None:
-            return write_predictions(out, predict())
+            options = [read_config(Path(loaded.source))["sha256"], top, names, refuse]
+            key = fingerprint(json.dumps(options), *map(_stamp, paths))
+            return write_predictions(out, keep_results(out, key, predict))
         done = [*predict()]
     predictions = [result for result in done if isinstance(result, Prediction)]
     unreadable = [result for result in done if isinstance(result, Unreadable)]
@@ -153,6 +161,15 @@ def render(result: Predicted | PredictionsFile, console: PrintableConsole) -> No
             console.say(*EXPLANATION.splitlines())
         if bad:
             console.say(f"{bad} of {total} images could not be read")
+
+
+def _stamp(path: str) -> str:
+    """The path of an image with its size and time, which show whether it is another by now."""
+    try:
+        status = os.stat(path)
+    except OSError:  # is reported when it is read
+        return path
+    return f"{path} {status.st_size} {status.st_mtime_ns}"
 
 
 def _list_lines(prediction: Prediction) -> list[str]:

@@ -23,7 +23,8 @@ class Reviewed:
 
 def command(
     data: str,
-    *more: str,
+    more: list[str] = [],  # noqa: B006 (never changed)
+    *,
     out: Path,
     method: str = AUTO,
     model: str | None = None,

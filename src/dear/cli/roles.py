@@ -39,7 +39,7 @@ def write_table(
         make_place(out)
         table.save(out)
     if html is not None:
-        write_roles_page(html, table.to_json(), curve=curve, pictures=pictures)
+        write_roles_page(html, table, curve=curve, pictures=pictures)
     return {
         "roles": table.to_json(),
         "out": out,

@@ -51,7 +51,7 @@ class Summary:
     tables: list[Grid]
     records: list[Path]
     runs: int
-    planned: list[Any] = field(default_factory=list)
+    planned: list[dict[str, Any]] = field(default_factory=list)
     earlier: int = 0
     why: str | None = None
 
@@ -161,9 +161,9 @@ def run_experiments(experiments: Sequence[Experiment], machines: Machines, *, dr
     """
     folders = [experiment.out for experiment in experiments]
     if dry_run:
-        from dear.evaluation.launch.dispatch import planned_runs
+        from dear.evaluation.launch import list_runs
 
-        planned, why = planned_runs(experiments, machines)
+        planned, why = list_runs(experiments, machines)
         return Summary([], folders, len(planned), planned, why=why)
     from dear.backbone.choice import check_model
     from dear.data.names import check_name
@@ -173,7 +173,7 @@ def run_experiments(experiments: Sequence[Experiment], machines: Machines, *, dr
         for name in filter(None, (*experiment.data, experiment.protocol.trained_on)):
             check_name(name, experiment.dataset)
     from dear.cli.progress import RunProgress
-    from dear.evaluation.launch.dispatch import first_process, launch
+    from dear.evaluation.launch import first_process, launch
     from dear.report.protocols import tables_of
 
     earlier = _records_in(experiments)
@@ -233,14 +233,13 @@ def render(result: Summary, console: PrintableConsole) -> None:
     count = plural(result.runs, "run")
     if result.planned:
         columns = ("data set", "method", "variant", "shots", "seed", "record")
-        rows = [
-            (run.dataset, run.method, run.variant or "", run.shots, run.seed, "done" if run.done else "")
-            for run in result.planned[:MAX_ROWS]
-        ]
+        keys = ("dataset", "method", "variant", "shots", "seed", "done")
+        planned = [run | {"done": "done" if run["done"] else ""} for run in result.planned[:MAX_ROWS]]
+        rows = [["" if run[key] is None else run[key] for key in keys] for run in planned]
         console.print(table(None, columns, rows))
         if result.runs > MAX_ROWS:
             console.print(f"... and {result.runs - MAX_ROWS:,} more: --json lists all.")
-        done = sum(run.done for run in result.planned)
+        done = sum(run["done"] for run in result.planned)
         console.print(f"{count}, {done} done" if done else count)
         if result.why:
             console.say(f"some runs cannot begin yet: {result.why}")

@@ -46,14 +46,14 @@ def command_demo(
     from dear.cli.progress import RunProgress  # loads torch: what can be refused without it is
     from dear.data.world.tasks import downstream_names
     from dear.evaluation.experiment import Experiment, Machines
-    from dear.evaluation.launch.dispatch import launch
+    from dear.evaluation.launch import launch
     from dear.evaluation.protocols.base_to_novel import BaseToNovel
     from dear.evaluation.protocols.retrieval import Retrieval
     from dear.evaluation.resolve import MethodSetup
     from dear.methods.registry import DEFAULT_METHOD, FIT_METHOD, USUAL
     from dear.report.folder import read_folder
-    from dear.report.html import write_report
-    from dear.report.protocols import tables_of
+    from dear.report.html import report_page
+    from dear.report.pages import write_html
     from dear.roles.packaged import named_table
 
     options: dict[str, Any] = {"model": "tiny", "roles": roles, "seeds": (seed,), "shots": (SHOTS,)}
@@ -74,14 +74,13 @@ def command_demo(
     seconds, table = time.perf_counter() - start, named_table(str(roles or "discovered"))
     notes = (*NOTES, f"Head roles: {table.source}.")
     with_predictions = {record["key"]: record for record in read_folder(out)}
-    report = write_report(
-        out / "report.html",
+    page = report_page(
         title="DeAR on the Attribute World",
         records=[with_predictions[record["key"]] for record in [*records, *retrieved]],
         notes=notes,
     )
-    shown = tables_of(records)[0]
-    return {"table": shown, "seconds": seconds, "report": report, "records": folder}
+    report = write_html(out / "report.html", page.text)
+    return {"table": page.tables[0], "seconds": seconds, "report": report, "records": folder}
 
 
 def render_demo(result: dict[str, Any], console: PrintableConsole) -> None:

@@ -1,7 +1,7 @@
 """Check a data set: counts, missing, broken and repeated files, class names, the origin of its split."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,19 +12,20 @@ from dear.data.image_check import broken_images, duplicate_warnings, same_images
 from dear.data.loading import read_listing
 from dear.data.settings import DataSettings
 from dear.data.sources.benchmarks import benchmarks, published_names
-from dear.data.sources.listing import Listing, named_only, single_class, with_spaces
+from dear.data.sources.listing import Listing, join_listings, named_only, single_class, with_spaces
 from dear.errors import DataError, SettingsError
 from dear.reading.files import file_size
 
 
 def check_dataset(
-    name_or_path: str,
+    names: str | Sequence[str],
     settings: DataSettings,
     *,
     decode: bool = True,
     progress: Callable[[int, int], None] = lambda _done, _all: None,
 ) -> Check:
-    """Read a data set's lists, look for its files and, with `decode`, read every image and compare them.
+    """Read a data set's lists, look for its files and, with `decode`, read every image and compare them. Of
+    several ``names`` the later ones are added to the first.
 
     Raises the errors of `read_listing` if nothing can be read from the lists.
     """
@@ -33,13 +34,15 @@ def check_dataset(
     def report(fault: DataError) -> None:
         faults[str(fault)] = None
 
+    names, stop = [names] if isinstance(names, str) else names, replace(settings, broken="stop")
     try:
-        listing = read_listing(name_or_path, replace(settings, broken="stop"), report=report)
+        listings = [read_listing(name, stop, report=report) for name in names]
+        listing = listings[0] if len(names) == 1 else join_listings(listings)
     except DataError as last:
         if not faults:
             raise
         report(last)
-        listing = Listing(name_or_path, Path(name_or_path), (), (), {}, "none", templates=())
+        listing = Listing(names[0], Path(names[0]), (), (), {}, "none", templates=())
     missing = [path for path in listing.paths if file_size(listing.folder / path) is None]
     broken = broken_images(listing, settings.threads, progress) if decode else None
     duplicates = same_images(listing, settings.threads) if decode else None

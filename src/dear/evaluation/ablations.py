@@ -57,8 +57,8 @@ def ablation_setups(
     """
     settings, names, without = settings or METHODS[METHOD].settings(), [*names], [*without]
     labels = [row.label for ablation in ablations().values() for row in ablation.rows if row.label]
-    for kind, named, known in (("row", without, labels), ("ablation", names, [*ablations()])):
-        if unknown := [name for name in named if name not in known]:
+    for kind, requested, known in (("row", without, labels), ("ablation", names, [*ablations()])):
+        if unknown := [name for name in requested if name not in known]:
             raise UnknownNameError(kind, unknown[0], known)
     for name in names:
         varied = {setting for row in ablations()[name].rows for setting in row.setup.get("settings", {})}
@@ -72,8 +72,9 @@ def ablation_setups(
 
 
 def _setup(row: AblationRow, settings: MethodSettings) -> MethodSetup:
+    """The setup of a row: it changes settings of the method, its role mask, or both."""
     options = dict(row.setup)
-    values = {name: getattr(settings, name) for name in settings.set_by_user} | options.pop("settings", {})
-    label = row.label if row.label and not options else None
-    own = typed(values, type(settings), "ablations.json") if values else None
-    return MethodSetup(METHOD, settings=own, label=label, **options)
+    changed = {name: getattr(settings, name) for name in settings.set_by_user} | options.pop("settings", {})
+    new_settings = typed(changed, type(settings), "ablations.json") if changed else None
+    label = row.label if row.label and not options else None  # a role mask names itself
+    return MethodSetup(METHOD, settings=new_settings, label=label, **options)

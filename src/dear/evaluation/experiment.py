@@ -27,9 +27,8 @@ MOST_SEED = 2**63 - 1
 
 @dataclass(frozen=True)
 class Run:
-    """One run: what is trained, on which data set, and which other data sets it is tested on."""
+    """One run of an experiment: what is trained, on which data set, and which others it is tested on."""
 
-    protocol: Protocol
     dataset: str
     setup: MethodSetup
     seed: int
@@ -96,7 +95,7 @@ class Experiment(RunOptions):
         names = data_names(self.protocol.data if self.data is None else self.data)
         if "" in (*names, self.protocol.trained_on):
             raise DataError("a data set's name is empty: give a name or a path.")
-        protocol, data = self.protocol.arranged(names)
+        protocol, data = self.protocol.arrange(names)
         shots = protocol.shots if self.shots is None else self.shots
         out = self.out or Path(f"runs/{protocol.name}")
         for name, value in {"protocol": protocol, "data": data, "shots": shots, "out": out}.items():
@@ -164,7 +163,7 @@ class Experiment(RunOptions):
         if (source := self.protocol.trained_on) is not None:
             trained = [(source, self.data)]
         runs = [
-            Run(self.protocol, name, setup, seed, self.protocol.shots_of(setup.declared, shots), targets)
+            Run(name, setup, seed, self.protocol.shots_of(setup.declared, shots), targets)
             for name, targets in trained
             for seed in self.seeds
             for shots in self.shots
@@ -193,7 +192,6 @@ class Machines:
         devices: Processes that share each batch of a run (data parallel).
         nodes: Machines that share each batch of a run.
         log: Folder for TensorBoard.
-        wandb: Project of Weights & Biases, whose library must be installed and logged in.
     """
 
     device: Literal["auto", "cpu", "cuda"] = "auto"
@@ -203,7 +201,6 @@ class Machines:
     devices: int = 1
     nodes: int = 1
     log: Path | None = None
-    wandb: str | None = None
 
     def __post_init__(self) -> None:
         if not 1 <= self.jobs <= MOST_JOBS:
@@ -215,9 +212,8 @@ class Machines:
         }
         if sum(ways.values()) > 1:
             raise SettingsError(f"{' and '.join(way for way, used in ways.items() if used)}: choose one.")
-        for option, value in {"--log": self.log, "--wandb": self.wandb}.items():
-            if value is not None and (self.jobs > 1 or self.cluster is not None):
-                raise SettingsError(f"{option} is for sequential runs: omit it, or --jobs and --cluster.")
+        if self.log is not None and (self.jobs > 1 or self.cluster is not None):
+            raise SettingsError("--log is for sequential runs: omit it, or --jobs and --cluster.")
         if self.gpus is not None and not self.gpus >= 0:
             raise SettingsError(f"gpus is {self.gpus}: it must be at least 0.")
         if self.gpus is not None and self.cluster is None:

@@ -73,8 +73,7 @@ def top5(predictions: Predictions) -> float:
 
 def zero_shot(predictions: Predictions) -> float:
     """Accuracy of the frozen backbone, which must have been evaluated."""
-    assert predictions.zero_shot is not None
-    return _share(predictions.zero_shot.argmax(dim=1) == predictions.labels)
+    return _share(predictions.zero_shot_correct)
 
 
 def zero_shot_for_new(predictions: Predictions) -> float:
@@ -90,14 +89,12 @@ def zero_shot_for_new(predictions: Predictions) -> float:
 
 def gained(predictions: Predictions) -> int:
     """How many images are classified correctly, but not by the frozen backbone."""
-    assert predictions.zero_shot is not None
-    return int((predictions.correct & (predictions.zero_shot.argmax(dim=1) != predictions.labels)).sum())
+    return int((predictions.correct & ~predictions.zero_shot_correct).sum())
 
 
 def lost(predictions: Predictions) -> int:
     """How many images are classified correctly by the frozen backbone alone."""
-    assert predictions.zero_shot is not None
-    return int((~predictions.correct & (predictions.zero_shot.argmax(dim=1) == predictions.labels)).sum())
+    return int((~predictions.correct & predictions.zero_shot_correct).sum())
 
 
 def chance(predictions: Predictions) -> float:

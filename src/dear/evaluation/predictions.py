@@ -65,6 +65,12 @@ class Predictions:
         """Which images are classified correctly."""
         return self.predicted == self.labels
 
+    @property
+    def zero_shot_correct(self) -> Bool[Tensor, "item"]:
+        """Which images the frozen backbone classifies correctly; it must have been evaluated."""
+        assert self.zero_shot is not None
+        return self.zero_shot.argmax(dim=1) == self.labels
+
     def probabilities(self, dtype: torch.dtype = torch.float64) -> Float[Tensor, "item class"]:
         """softmax(logits / temperature)."""
         return (self.logits.to(dtype) / self.temperature).softmax(dim=1)
@@ -198,9 +204,9 @@ def predict(
     done = 0
     batch = batch or method.clip.image.images_at_once
     for image, plain in _features(method, images, batch, cache or TrunkCache(0), precision, frozen):
-        fused.append(method.logits(image, text))
-        # A single feature leaves nothing to decouple.
-        decoupled.append(fused[-1] if len(image) == 1 else method.logits(image, text, decoupled=True))
+        by_all, by_class_feature = _classify(method, image, text)
+        fused.append(by_all)
+        decoupled.append(by_class_feature)
         if keep_features:
             features.append(image.transpose(0, 1).cpu())
         if frozen is not None and frozen_text is not None and plain is not None:
@@ -243,15 +249,23 @@ def predict_jointly(
     like, precision = method.clip.image.projection, precision_for(method.clip, precision)
     with mixed(like.device, precision):
         text = method.text_features().to(like)
-    fused, alone = list[Tensor](), list[Tensor]()
-    for features in part.features.split(batch):
-        image = features.transpose(0, 1).to(like)
-        fused.append(method.logits(image, text))
-        alone.append(fused[-1] if len(image) == 1 else method.logits(image, text, decoupled=True))
-    logits, decoupled = _joined(fused), _joined(alone)
+    batches = [
+        _classify(method, features.transpose(0, 1).to(like), text) for features in part.features.split(batch)
+    ]
+    logits, decoupled = map(_joined, zip(*batches, strict=True))
     if method.novel_decoupled:
         logits[:, [*new]] = decoupled[:, [*new]]
     return Predictions(tuple(method.classnames), labels.cpu(), logits, decoupled, zero_shot, new=tuple(new))
+
+
+def _classify(
+    method: Method, image: Float[Tensor, "feature item embed"], text: Float[Tensor, "class embed"]
+) -> tuple[Float[Tensor, "item class"], Float[Tensor, "item class"]]:
+    """The logits by all features, and by the class feature alone; a single feature leaves nothing to
+    decouple.
+    """
+    fused = method.logits(image, text)
+    return fused, fused if len(image) == 1 else method.logits(image, text, decoupled=True)
 
 
 def _joined(batches: Sequence[Float[Tensor, "batch class"]]) -> Float[Tensor, "item class"]:

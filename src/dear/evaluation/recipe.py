@@ -37,7 +37,7 @@ from dear.methods.declaration import MethodSettings
 from dear.methods.registry import METHODS, USUAL, known_method
 from dear.reading.files import ReadingError, expanded
 from dear.reading.plain import read_yaml
-from dear.reading.typed import in_utf8, typed
+from dear.reading.typed import typed
 
 ALL = "all"
 ABLATION = "ablation"
@@ -80,8 +80,6 @@ def load_recipe(path: Path, out: Path | None = None) -> Experiment:
     """The experiment of a recipe. With ``out`` its records go to a subfolder of that, with the name of the
     recipe's own folder. Raises RecipeError naming the file and the key.
     """
-    if not in_utf8(path.stem):  # it marks the folder of the runs
-        raise RecipeError(f"{path}: its name is not in UTF-8: rename it.")
     try:
         return _experiment(typed(read_yaml(path), dict[str, Any], path), path, out)
     except ReadingError as error:
@@ -123,14 +121,13 @@ def _experiment(content: dict[str, Any], path: Path, out: Path | None) -> Experi
 
 def _setup(item: Any, path: Path) -> MethodSetup:
     """The setup that an item of ``methods`` describes, a name or keys."""
-    values = {"method": item} if isinstance(item, str) else typed(item, dict[str, Any], path, "methods")
-    content = values.get("settings")
-    setup = typed({**values, "settings": None}, MethodSetup, path, "methods")
-    setup = replace(setup, method=known_method(setup.method))
-    if content:
-        settings = typed(content, METHODS[setup.method].settings, path, f"methods: {setup.method}.settings")
-        setup = replace(setup, settings=_with_files(settings, path.parent))
-    return setup
+    keys = {"method": item} if isinstance(item, str) else typed(item, dict[str, Any], path, "methods")
+    setup = typed({**keys, "settings": None}, MethodSetup, path, "methods")
+    name, settings = known_method(setup.method), None
+    if values := keys.get("settings"):
+        settings = typed(values, METHODS[name].settings, path, f"methods: {name}.settings")
+        settings = _with_files(settings, path.parent)
+    return replace(setup, method=name, settings=settings)
 
 
 def expand_all(items: Sequence[Any], methods: Iterable[str] = METHODS) -> list[Any]:
@@ -158,8 +155,8 @@ def restrict(
 
     Raises DataError for a data set or method that none of them has, and if an experiment is left empty.
     """
-    known_data = dict.fromkeys(name for part in experiments for name in part.data)
-    known_methods = dict.fromkeys(setup.method for part in experiments for setup in part.methods)
+    known_data = dict.fromkeys(name for experiment in experiments for name in experiment.data)
+    known_methods = dict.fromkeys(setup.method for experiment in experiments for setup in experiment.methods)
     data = [*known_data] if data is None else data
     methods = [*known_methods] if methods is None else expand_all(methods, known_methods)
     for kind, names, known in (("data set", data, known_data), ("method", methods, known_methods)):
@@ -167,19 +164,15 @@ def restrict(
             raise DataError(
                 f"no recipe to run has the {kind} {unknown[0]!r}: available are {', '.join(known)}."
             )
-    parts = []
-    for part in experiments:
-        kept = [name for name in part.data if name in data]
-        setups = [setup for setup in part.methods if setup.method in methods]
-        if not kept or not setups:
-            own = dict.fromkeys(setup.method for setup in part.methods)
-            raise DataError(
-                f"the recipe {part.recipe} has none of the data sets and methods: it has "
-                f"{', '.join(part.data)} and {', '.join(own)}."
-            )
-        chosen = part.seeds if seeds is None else tuple(seeds)
-        parts.append(replace(part, data=tuple(kept), methods=tuple(setups), seeds=chosen))
-    return parts
+    restricted = []
+    for experiment in experiments:
+        chosen_data = tuple(name for name in experiment.data if name in data)
+        setups = tuple(setup for setup in experiment.methods if setup.method in methods)
+        if not chosen_data or not setups:
+            raise DataError(f"the recipe {experiment.recipe} has none of the data sets, or of the methods.")
+        chosen_seeds = experiment.seeds if seeds is None else tuple(seeds)
+        restricted.append(replace(experiment, data=chosen_data, methods=setups, seeds=chosen_seeds))
+    return restricted
 
 
 def _roles(path: Path, folder: Path) -> Path:

@@ -58,11 +58,11 @@ class MethodSetup:
         """
         if self.settings is not None:
             check_settings(self.method, self.settings)
-        of_roles = {"role_variant": self.role_variant != "roles", "quantile": self.quantile is not None}
-        of_roles["attributes"] = self.attributes is not None
-        for name in [name for name, is_set in of_roles.items() if is_set and not self.declared.needs_roles]:
-            applies = f"{name} applies to {' or '.join(methods_with_roles())}"
-            raise SettingsError(f"{self.method} has no head roles: {applies}.")
+        if not (self.declared.needs_roles or self._keeps_roles):
+            raise SettingsError(
+                f"{self.method} has no head roles: role_variant, quantile and attributes apply to "
+                f"{' or '.join(methods_with_roles())}."
+            )
 
     @property
     def variant(self) -> str | None:
@@ -84,8 +84,12 @@ class MethodSetup:
     @property
     def can_lack_roles(self) -> bool:
         """True if it runs where no role table is known, too, and nothing of it asks for one."""
-        as_found = (self.role_variant, self.quantile, self.attributes) == ("roles", None, None)
-        return self.declared.without_roles and as_found
+        return self.declared.without_roles and self._keeps_roles
+
+    @property
+    def _keeps_roles(self) -> bool:
+        """True if the role table is used as it is."""
+        return (self.role_variant, self.quantile, self.attributes) == ("roles", None, None)
 
     def table(self, roles: "RoleTable | None", seed: int) -> "RoleTable | None":
         """The role table of a run; shuffled roles are a different permutation for each seed."""
@@ -159,10 +163,9 @@ class ResolvedRun:
         return self._key(self.protocol.fingerprint, self.datasets)
 
     @cached_property
-    def training_key(self) -> str | None:
-        """The same for the training alone, if protocols share it."""
-        shared = self.protocol.shared_training
-        return None if shared is None else self._key(shared, self.datasets[:1])
+    def training_key(self) -> str:
+        """The same for the training alone."""
+        return self._key(self.protocol.shared_training or self.protocol.fingerprint, self.datasets[:1])
 
     @property
     def name(self) -> str:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Self
 
@@ -35,8 +36,9 @@ class RunContext:
         select: Which epoch is tested: the last, or the best on validation images of the training classes.
         views: Trunk outputs of views on disk, for settings with a view seed.
         fabric: Where to train; one process on the model's device if None.
-        keep: Keep the states of methods trained on base classes, for later tests.
-        trained: States of trained methods: those trained on a whole data set, teachers, and those kept.
+        trained: States and epochs of trained methods that other runs need too: teachers, and those that
+            transfer.
+        records: Records that were made or read, and their files, by the key of their run.
         named_by: The recipe that names the models; "" if the user does.
         clips: Copies of models in float16, by model, and the backbones of teachers, by name and weights.
         unadapted: Frozen backbones as methods, by model and classes.
@@ -49,8 +51,8 @@ class RunContext:
     cache: TrunkCache = field(default_factory=lambda: TrunkCache(CACHE_BYTES))
     views: ViewCache | None = None
     fabric: Fabric | None = None
-    keep: bool = False
     trained: dict[str, tuple[dict[str, torch.Tensor], list[dict[str, Any]]]] = field(default_factory=dict)
+    records: dict[str, tuple[dict[str, Any], Path | None]] = field(default_factory=dict)
     named_by: str = ""
     clips: dict[Clip | tuple[str, str | None], Clip] = field(default_factory=dict)
     unadapted: dict[tuple[Any, ...], Method] = field(default_factory=dict)

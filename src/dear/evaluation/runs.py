@@ -1,8 +1,8 @@
-"""Sequential runs: each leaves a record, none is repeated, and an interrupted one resumes."""
+"""Runs, one after the other: each leaves a record, none is repeated, and an interrupted one resumes."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import lru_cache, partial
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,8 @@ from dear.data.dataset import Dataset
 from dear.data.fewshot import draw_few
 from dear.data.image_check import leave_out_copies
 from dear.data.loading import load_dataset
-from dear.errors import DataError
+from dear.data.settings import DataSettings
+from dear.errors import DataError, DearError, UnknownNameError
 from dear.evaluation.experiment import Experiment, Run
 from dear.evaluation.predictions import save_predictions
 from dear.evaluation.protocols.base import Protocol
@@ -37,15 +38,12 @@ from dear.methods.registry import check_towers, known_method
 from dear.progress import TrainingStep
 from dear.roles.packaged import find_role_table, role_table
 from dear.roles.table import RoleTable
-from dear.training.checkpoint import CheckpointError, set_aside
 from dear.training.settings import TrainOptions
 from dear.training.trunks import origin, view_cache
 from dear.writing import UNFINISHED, output_file, write_json
 
 RunProgress = Callable[[str, TrainingStep | None], None]
 """Called with the name of a run after each step of its training, and with None at its end."""
-Records = dict[str, tuple[dict[str, Any], Path | None]]
-"""Records of runs, and their files, by key."""
 
 
 def silent(_run: str, _step: TrainingStep | None) -> None:
@@ -53,17 +51,69 @@ def silent(_run: str, _step: TrainingStep | None) -> None:
 
 
 class Runner:
-    """Makes runs one after the other, keeping models, caches and data sets between them."""
+    """What a process keeps between the runs of experiments: data sets, models and their caches."""
 
     def __init__(self, device: str = "auto", fabric: Fabric | None = None) -> None:
         self.device, self.fabric = device, fabric
-        self._load = lru_cache(maxsize=2)(load_dataset)
-        self._leave_out_copies = lru_cache(maxsize=2)(leave_out_copies)
-        self._contexts: dict[tuple[BackboneName, Path | None], RunContext] = {}
-        # Of the last experiment and run: there may be thousands of runs in a row.
+        self._datasets: dict[tuple[str, str, DataSettings], Dataset] = {}
+        self._models: dict[tuple[BackboneName, Path | None], RunContext] = {}
+        # Of the last experiment: it may have thousands of runs.
         self._context: tuple[Experiment, RunContext] | None = None
-        self._datasets: tuple[Experiment, tuple[str, ...], list[Dataset]] | None = None
-        self._records: Records = {}
+
+    def check(self, experiment: Experiment) -> DearError | None:
+        """Check an experiment before anything is computed. Returns the error if data or weights are missing,
+        which may come; any other one is raised.
+        """
+        try:
+            datasets = self.load_all(experiment)
+        except UnknownNameError:
+            raise
+        except DearError as error:  # for example a benchmark that is not downloaded yet
+            return error
+        check_data(experiment, datasets)
+        warn_of_toy(experiment.backbone.model, world=experiment.world)
+        try:
+            context = self.context(experiment)
+        except DearError as error:
+            return error
+        check_methods(experiment, context, [*datasets.values()])
+        return None
+
+    def prepare(self, experiment: Experiment, run: Run) -> tuple[RunContext, ResolvedRun]:
+        """The arguments of `run_one` for a run of an experiment. The process uses as many threads from now on
+        as the run needs.
+        """
+        datasets = [self.load(experiment, name, run.dataset) for name in (run.dataset, *run.targets)]
+        context = self.context(experiment)
+        resolved = context.resolve(experiment.protocol, datasets, run.setup, seed=run.seed, shots=run.shots)
+        if context.clip.image.projection.device.type == "cpu":
+            set_threads(context.clip, context.of_teacher(resolved).clip)
+        return context, resolved
+
+    def find_record(self, experiment: Experiment, run: Run) -> dict[str, Any] | None:
+        """The record of a run that has been made; None if there is none."""
+        _, resolved = self.prepare(experiment, run)
+        path = resolved.file(experiment.out)
+        return read_record(path, key=resolved.key, variant=run.setup.variant) if path.exists() else None
+
+    def load(self, experiment: Experiment, name: str, source: str) -> Dataset:
+        """A data set that is tested on after training on the source, without copies of the source's images.
+        If it is not the source and has no split, it is tested on as a whole.
+        """
+        settings = experiment.dataset
+        if (name, source, settings) not in self._datasets:
+            loaded = load_dataset(name, settings if name == source else replace(settings, test_share=1.0))
+            trained_on = loaded if name == source else self.load(experiment, source, source)
+            self._datasets[name, source, settings] = leave_out_copies(loaded, trained_on)
+        return self._datasets[name, source, settings]
+
+    def load_all(self, experiment: Experiment) -> dict[str, Dataset]:
+        """The data sets of an experiment by name, the source of a transfer last. Raises DearError if one
+        is unavailable.
+        """
+        source = experiment.protocol.trained_on
+        names = experiment.data if source is None else (*experiment.data, source)
+        return {name: self.load(experiment, name, source or name) for name in names}
 
     def context(self, experiment: Experiment) -> RunContext:
         """The context of an experiment; experiments with the same model share the model and all caches."""
@@ -73,13 +123,13 @@ class Runner:
 
     def _make_context(self, experiment: Experiment) -> RunContext:
         model = experiment.backbone, experiment.roles
-        if model not in self._contexts:
+        if model not in self._models:
             named_by = f"the recipe {experiment.recipe}" if experiment.recipe else ""
             name, weights = experiment.backbone
             weights = named_weights(name, weights, named_by)
             clip = load_clip(name, weights, device=self.device, named_by=named_by)
-            self._contexts[model] = RunContext(clip, fabric=self.fabric, named_by=named_by)
-        shared = self._contexts[model]
+            self._models[model] = RunContext(clip, fabric=self.fabric, named_by=named_by)
+        shared = self._models[model]
         experiment.dataset.require_short_side(shared.clip.image_size)
         for setup in experiment.methods:
             check_towers(known_method(setup.method), shared.clip)
@@ -91,93 +141,27 @@ class Runner:
         views = view_cache(experiment.train, experiment.dataset.cache_folder())
         return replace(shared, training=experiment.train, select=experiment.select, views=views)
 
-    def check(self, experiment: Experiment) -> None:
-        """Check an experiment before anything is computed. Raises DearError."""
-        datasets = self.load_all(experiment)
-        warn_of_toy(experiment.backbone.model, world=experiment.world)
-        context = self.context(experiment)
-        check_data(experiment, datasets)
-        check_methods(experiment, context, [*datasets.values()])
-
-    def load_all(self, experiment: Experiment) -> dict[str, Dataset]:
-        """The data sets of an experiment by name, the source of a transfer last. Raises DearError if one
-        is unavailable.
-        """
-        source = experiment.protocol.trained_on
-        if source is None:
-            return {name: self._load_for(experiment, name, name) for name in experiment.data}
-        return {name: self._load_for(experiment, name, source) for name in (*experiment.data, source)}
-
-    def _load_for(self, experiment: Experiment, name: str, source: str) -> Dataset:
-        """A data set that is tested on after training on the source, without copies of the source's images.
-        If it is not the source and has no split, it is tested on as a whole.
-        """
-        trained_on, settings = self._load(source, experiment.dataset), experiment.dataset
-        dataset = trained_on if name == source else self._load(name, replace(settings, test_share=1.0))
-        return self._leave_out_copies(dataset, trained_on)
-
-    def datasets(self, experiment: Experiment, run: Run) -> list[Dataset]:
-        """The data sets of a run, the one that is trained on first."""
-        names, loaded = (run.dataset, *run.targets), self._datasets
-        if loaded is None or loaded[0] is not experiment or loaded[1] != names:
-            datasets = [self._load_for(experiment, name, run.dataset) for name in names]
-            loaded = self._datasets = experiment, names, datasets
-        return loaded[2]
-
-    def resolve(self, experiment: Experiment, run: Run) -> ResolvedRun:
-        """A run of an experiment with everything that its results depend on."""
-        datasets, context = self.datasets(experiment, run), self.context(experiment)
-        return context.resolve(run.protocol, datasets, run.setup, seed=run.seed, shots=run.shots)
-
-    def existing(self, experiment: Experiment, run: Run) -> dict[str, Any] | None:
-        """The record of a run that has been made; None if there is none."""
-        resolved = self.resolve(experiment, run)
-        path = resolved.file(experiment.out)
-        return read_record(path, key=resolved.key, variant=run.setup.variant) if path.exists() else None
-
-    def prepared(self, experiment: Experiment, run: Run) -> dict[str, Any]:
-        """The arguments of `run_one` for a run of an experiment, whose record is copied if another experiment
-        has it. The process uses as many threads from now on as the run needs.
-        """
-        context, resolved = self.context(experiment), self.resolve(experiment, run)
-        if context.clip.image.projection.device.type == "cpu":
-            set_threads(context.clip, context.of_teacher(resolved).clip)
-        return {
-            "context": context,
-            "run": resolved,
-            "out": experiment.out,
-            "records": self._records,
-            "start_over": experiment.start_over,
-        }
-
 
 def check_data(experiment: Experiment, datasets: Mapping[str, Dataset]) -> None:
     """Check that the data sets meet an experiment's requirements, and that their records can be told apart.
     Raises DataError.
     """
     protocol, source = experiment.protocol, experiment.protocol.trained_on
-    identities = dict[str, tuple[str, str]]()
-    for name in experiment.data if source is None else [source, *experiment.data]:
-        dataset = datasets[name]
-        earlier, identity = identities.setdefault(dataset.name, (name, dataset.identity))
-        if identity != dataset.identity:
-            raise DataError(
-                f"{earlier} and {name} are both called {dataset.name}, by which reports tell data sets "
-                "apart: rename one of them."
-            )
-    locations = dict[str, tuple[str, str]]()
-    for name in experiment.data if source is None else [source]:  # each has its own records
-        dataset = datasets[name]
-        location, _ = origin(dataset.test, torch.empty(0, dtype=torch.int64))
-        earlier, its_location = locations.setdefault(dataset.identity, (name, location))
-        if location != its_location:
-            raise DataError(
-                f"{earlier} and {name} have the same paths, labels, sizes of files and class names, by which "
-                "records tell data sets apart: run each by itself, with its own --out."
-            )
-        protocol.check_data(
-            dataset, [] if source is None else [datasets[target] for target in experiment.data]
+    trained_on = datasets if source is None else {source: datasets[source]}  # each has its own records
+    if clash := _find_clash(datasets, lambda dataset: (dataset.name, dataset.identity)):
+        raise DataError(
+            f"{' and '.join(clash)} are both called {datasets[clash[0]].name}, by which reports tell data "
+            "sets apart: rename one of them."
         )
+    nothing = torch.empty(0, dtype=torch.int64)
+    if clash := _find_clash(trained_on, lambda data: (data.identity, origin(data.test, nothing)[0])):
+        raise DataError(
+            f"{' and '.join(clash)} have the same paths, labels, sizes of files and class names, by which "
+            "records tell data sets apart: run each by itself, with its own --out."
+        )
+    targets = [] if source is None else [datasets[name] for name in experiment.data]
+    for dataset in trained_on.values():
+        protocol.check_data(dataset, targets)
         if any(setup.declared.trains for setup in experiment.methods):
             classes = protocol.training_classes(len(dataset.classnames))
             draw_few(dataset, max(experiment.shots), experiment.seeds[0], classes)
@@ -185,21 +169,34 @@ def check_data(experiment: Experiment, datasets: Mapping[str, Dataset]) -> None:
                 validation_images(dataset, classes)
 
 
+def _find_clash(
+    datasets: Mapping[str, Dataset], facts: Callable[[Dataset], tuple[str, str]]
+) -> tuple[str, str] | None:
+    """The names of two data sets of which the first fact is the same, and the second is not."""
+    seen = dict[str, tuple[str, str]]()
+    for name, dataset in datasets.items():
+        first, second = facts(dataset)
+        earlier, its_second = seen.setdefault(first, (name, second))
+        if second != its_second:
+            return earlier, name
+    return None
+
+
 def check_methods(experiment: Experiment, context: RunContext, datasets: Sequence[Dataset]) -> None:
     """Check that the methods' settings, on each data set that is trained on, suit the backbone, the classes
     and the longest class name in the longest template. The source, if there is one, is the last data set.
     Raises DearError.
     """
+    protocol, seed, shots = experiment.protocol, experiment.seeds[0], max(experiment.shots)
     names = [(name, dataset) for dataset in datasets for name in dataset.classnames]
     longest, dataset = names[find_longest_name(context.clip, [name for name, _ in names])]
     prompts = [fill(template, [longest])[0] for template in dataset.templates]
     template = dataset.templates[find_longest_name(context.clip, prompts)]
-    trained_on = datasets if experiment.protocol.trained_on is None else datasets[-1:]
-    for part in datasets:
-        texts = [fill(template, part.classnames) for template in part.templates]
-        context.clip.check_prompts(part.classnames, texts)
+    trained_on = datasets if protocol.trained_on is None else datasets[-1:]
+    for dataset in datasets:
+        texts = [fill(template, dataset.classnames) for template in dataset.templates]
+        context.clip.check_prompts(dataset.classnames, texts)
     for setup in experiment.methods:
-        protocol, seed, shots = experiment.protocol, experiment.seeds[0], max(experiment.shots)
         runs = [context.resolve(protocol, [dataset], setup, seed=seed, shots=shots) for dataset in trained_on]
         for run in {run.settings: run for run in runs}.values():  # most are the same for all data sets
             check_prompts(context, run, longest, [template])
@@ -216,22 +213,20 @@ def run_one(
     run: ResolvedRun,
     *,
     out: Path | None = None,
-    records: Records | None = None,
     start_over: bool = False,
     progress: RunProgress = silent,
 ) -> dict[str, Any]:
     """Make a run and write its record and its predictions (.npz) into ``out``, or read the existing record.
 
-    An interrupted run resumes from its checkpoint in ``out``/unfinished; with ``start_over`` a damaged
-    checkpoint is set aside and the run starts over. ``records`` holds records and their files by the keys of
-    their runs: a run in it is copied. Raises DataError for data sets that the protocol cannot run on.
+    An interrupted run resumes from its checkpoint in ``out``/unfinished; with ``start_over`` a damaged one is
+    set aside, and the run starts over. A run that was made in this context for another folder is copied.
+    Raises DataError for data sets that the protocol cannot run on.
     """
-    records = {} if records is None else records
     path, checkpoint = (None, None) if out is None else (run.file(out), run.file(out / UNFINISHED, ".pt"))
     if path is not None and path.exists():
         record = read_record(path, key=run.key, variant=run.setup.variant)
-    elif run.key in records:
-        record, earlier = records[run.key]
+    elif run.key in context.records:
+        record, earlier = context.records[run.key]
         record = record | {"variant": run.setup.variant}
         if path is not None and context.main:
             if earlier is not None and earlier.with_suffix(".npz").exists():
@@ -242,29 +237,22 @@ def run_one(
         run.protocol.check_method(run.setup.declared)
         run.protocol.check_data(run.source, run.targets)
         context.cache.begin(run.source.identity)
-        share = context.keep or run.protocol.trained_on is not None
-        report = partial(progress, run.name)
-        make_trial = partial(Trial, context, run, checkpoint, report, label=run.name, share=share)
-        trial = make_trial()
-        try:
-            results = run.protocol.run(trial)
-        except CheckpointError as error:
-            if not start_over:
-                raise
-            if context.main:
-                set_aside(error.path)
-            if context.fabric is not None:
-                context.fabric.barrier()
-            trial = make_trial()
-            results = run.protocol.run(trial)
-        record = run_record(trial, results)
+        trial = Trial(
+            context,
+            run,
+            checkpoint,
+            partial(progress, run.name),
+            start_over=start_over,
+            share=run.protocol.trained_on is not None,
+        )
+        record = run_record(trial, run.protocol.run(trial))
         if path is not None and context.main:
             if trial.predictions:
                 save_predictions(path.with_suffix(".npz"), trial.predictions)
             write_json(path, record)
     if checkpoint is not None and context.main:  # even with a record: a process may have ended in between
         remove_checkpoints(checkpoint)
-    records[run.key] = record, path
+    context.records[run.key] = record, path
     progress(run.name, None)
     return record
 

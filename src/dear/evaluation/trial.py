@@ -33,7 +33,7 @@ class Trial:
 
     Attributes:
         checkpoint: File from which interrupted training resumes, if any.
-        label: Name of the run in loggers.
+        start_over: Set a damaged checkpoint aside, and start over; otherwise it is an error.
         share: Keep the trained state in the context for runs with the same training, or take it from there.
         method: The method; trained once `train` has returned.
         pick: The few-shot images that it was trained on; None if it does not train.
@@ -49,7 +49,7 @@ class Trial:
     run: ResolvedRun
     checkpoint: Path | None = None
     progress: OnStep = unreported
-    label: str = "run"
+    start_over: bool = False
     share: bool = False
     pick: Pick | None = field(default=None, init=False)
     epochs: list[dict[str, Any]] = field(default_factory=list, init=False)
@@ -94,7 +94,7 @@ class Trial:
                 run.teacher,
                 self.checkpoint and _teacher_checkpoint(self.checkpoint),
                 self.progress,
-                label=f"{self.label}-teacher",
+                start_over=self.start_over,
                 share=True,
             )
             self.teacher.train(classes)
@@ -114,11 +114,12 @@ class Trial:
                 views=self.context.views,
                 checkpoint=self.checkpoint,
                 fabric=self.context.fabric,
+                start_over=self.start_over,
                 validate=self._validation(classes),
-                label=self.label,
+                label=run.name,
                 progress=self.progress,
             )
-            if self.share and run.training_key is not None:
+            if self.share:
                 state = {name: tensor.detach().clone() for name, tensor in self.method.state_dict().items()}
                 self.context.trained[run.training_key] = state, self.epochs
         self.epoch_tested = len(self.epochs) or None

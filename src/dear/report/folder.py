@@ -10,12 +10,11 @@ from dear.evaluation.records import is_record_name, read_record
 from dear.limits import LimitError
 from dear.reading.files import ReadingError, walk_folders
 from dear.reading.plain import read_json
-from dear.report.drawing import figure_files
 from dear.report.grid import Grid, csv_file, markdown_text
 from dear.report.html import report_page, split_records
+from dear.report.pages import write_page
 from dear.report.records import Record, grouped, readable, runs_frame
 from dear.report.run_mistakes import mistakes_files
-from dear.writing import output_folder
 
 PAGE = "report.html"
 SELECTION = (
@@ -119,15 +118,15 @@ def write_folder_report(
     page = report_page(title=title, records=records, notes=(SELECTION,), mistakes_of=mistakes_of)
     tables = page.tables
     markdown = "\n".join(grid.to_markdown() for grid in tables)
-    contents = {
-        PAGE: page.text.encode(),
+    texts = {
+        "report.tex": "\n".join(grid.to_latex() for grid in tables),
+        "report.md": f"# {markdown_text(title)}\n\n{markdown}",
+    }
+    files = {
         **{f"{grid.name}.csv": grid.to_csv() for grid in tables},
         "report.csv": csv_file(runs_frame(runs).drop(columns=["label", "title"])),
-        "report.tex": "\n".join(grid.to_latex() for grid in tables).encode(),
-        "report.md": f"# {markdown_text(title)}\n\n{markdown}".encode(),
+        **{name: text.encode() for name, text in texts.items()},
         **mistakes_files(page.mistakes),
-        **figure_files(page.drawings),
     }
-    out = out or folder / "report"
-    files = output_folder(out, contents, "the report", "choose another folder")
-    return FolderReport(out / PAGE, files, tables, len(records))
+    written = write_page(out or folder / "report", PAGE, page.text, files, page.drawings)
+    return FolderReport(written[0], written, tables, len(records))

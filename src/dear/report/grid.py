@@ -156,9 +156,8 @@ class Grid:
         columns: dict[str, Any] = {self.corner: [row.label for row in self.rows]}
         if any(row.published for row in self.rows):
             columns["published"] = ["yes" if row.published else "no" for row in self.rows]
-        for name, cells in zip(
-            self.columns, zip(*(row.cells for row in self.rows), strict=True), strict=False
-        ):
+        for at, name in enumerate(self.columns):
+            cells = [row.cells[at] for row in self.rows]
             columns[name] = [cell and cell.mean for cell in cells]
             columns[f"{name}, {self.spread}"] = [cell and cell.spread for cell in cells]
             columns[f"{name} seeds"] = Series([cell and cell.seeds for cell in cells], dtype="Int64")
@@ -181,23 +180,19 @@ class Grid:
 
 
 def marked(rows: Sequence[GridRow]) -> tuple[GridRow, ...]:
-    """The rows with the best and second of each column marked among our own; equal as shown is a tie."""
-    columns = [*zip(*(row.cells for row in rows if not row.published), strict=True)]
+    """The rows with the best and second of each column marked; numbers equal as shown are a tie."""
     marks: list[dict[float, Mark]] = []
-    for cells in columns:
+    for cells in zip(*(row.cells for row in rows), strict=True):
         values = [round(cell.mean, DECIMALS) for cell in cells if cell]
         names: tuple[Mark, ...] = ("best", "second")
         # The lowest is not marked second if there is nothing below it.
         best = sorted({*values}, reverse=True)
         marks.append(dict(zip(best, names[: max(len(values) - 1, 0)], strict=False)))
 
-    def with_marks(row: GridRow) -> GridRow:
-        cells = zip(row.cells, marks, strict=True)
-        return replace(
-            row, cells=tuple(c and replace(c, mark=m.get(round(c.mean, DECIMALS))) for c, m in cells)
-        )
+    def mark(cell: Cell | None, of_column: dict[float, Mark]) -> Cell | None:
+        return cell and replace(cell, mark=of_column.get(round(cell.mean, DECIMALS)))
 
-    return tuple(row if row.published else with_marks(row) for row in rows)
+    return tuple(replace(row, cells=tuple(map(mark, row.cells, marks))) for row in rows)
 
 
 def _latex_cell(cell: Cell | None) -> str:

@@ -1,25 +1,22 @@
-"""The report of run records: one self-contained HTML file, written atomically; and other pages."""
+"""The report of run records: one self-contained HTML file."""
 
 import json
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
+from pandas import DataFrame
 
 from dear.backbone.choice import TINY
-from dear.errors import DataError, plural, printable
+from dear.errors import DataError, plural
 from dear.evaluation.protocols import protocol_class
 from dear.evaluation.schema import part_of
 from dear.methods.registry import FROZEN
 from dear.report.drawing import Drawing
-from dear.report.grid import MISSING, Cell, Grid
-from dear.report.method_plots import fusion_heat_map, mean_curves, mean_fusion_weights, training_curves
-from dear.report.mistakes import Photo
-from dear.report.protocols import Figure, base_to_novel, parts_of, retrieval, tables_of
+from dear.report.grid import MISSING, Cell, Grid, GridRow
+from dear.report.method_plots import mean_curves, training_curves
+from dear.report.pages import render_page
+from dear.report.protocols import base_to_novel, figures_of, retrieval, standing_of, tables_of
 from dear.report.records import (
     Record,
     data_set,
@@ -30,25 +27,18 @@ from dear.report.records import (
     method_label,
     protocol,
     readable,
+    record_title,
     settings_of,
 )
 from dear.report.roles_plots import head_role_map
 from dear.report.run_mistakes import RunMistakes, describe_tests, mistakes_by_part, mistakes_page
-from dear.roles.settings import CoreMask
-from dear.writing import output_file
+from dear.roles.table import RoleTable
 
-ILLUSTRATION = retrieval.NAME
-"""The protocol whose records appear only in a section of the page."""
 PUBLISHED = "Numbers labelled published are the paper's; all others come from the run records."
 TOY = (
     "The backbone is the tiny CLIP that comes with the package, a toy that knows drawings alone: none of "
     "these numbers holds for photographs."
 )
-OTHER_TOKENS_READ: dict[CoreMask, str] = {
-    "exclusive": ", nor do these read the image (mask form exclusive)",
-    "eq9": ", while these do read the image (mask form eq9)",
-}
-"""What the tokens of other attributes read in a core head, by mask form."""
 
 
 @dataclass(frozen=True)
@@ -61,26 +51,15 @@ class ReportPage:
     mistakes: tuple[RunMistakes, ...]
 
 
-def write_report(path: str | os.PathLike[str], **content: Any) -> Path:
-    """Write the report of run records to one self-contained HTML file, replacing an existing one; ``content``
-    as in `report_page`.
-
-    Raises:
-        DataError: for records that cannot be combined in one table, or other malformed input.
-        OutputError: if the file cannot be written; an existing file is then left unchanged.
-    """
-    return write_html(Path(path), report_page(**content).text)
-
-
 def split_records(records: Iterable[Record]) -> tuple[list[Record], list[Record]]:
-    """The runs among some records, of which tables are made, and the illustrations. Raises DataError if there
-    are no runs.
+    """The runs among some records, of which tables are made, and the retrievals, which only illustrate.
+    Raises DataError if there are no runs.
     """
     everything = readable(records)
-    runs = [record for record in everything if protocol(record) != ILLUSTRATION]
+    runs = [record for record in everything if protocol(record) != retrieval.NAME]
     if not runs:
         raise DataError("the records are only illustrations, from which no table can be made")
-    return runs, [record for record in everything if protocol(record) == ILLUSTRATION]
+    return runs, [record for record in everything if protocol(record) == retrieval.NAME]
 
 
 def report_page(
@@ -91,17 +70,17 @@ def report_page(
     mistakes_of: Sequence[str] = (),
 ) -> ReportPage:
     """The report of run records; a deterministic function of its input and of the tested images that it
-    shows.
+    shows. ``mistakes_of`` names the methods whose mistakes are shown, by default the main one and zero-shot.
 
-    Args:
-        mistakes_of: The methods whose mistakes are shown; by default the main one and zero-shot.
+    Raises:
+        DataError: for records that cannot be combined in one table, or other malformed input.
     """
     runs, illustrations = split_records(records)
     tested = [run for run in runs if protocol(run) == base_to_novel.NAME]
     by_method = grouped(base_to_novel.main_runs(tested) or runs, method_label)
     main, reference = _main_method(by_method), FROZEN if FROZEN in by_method else None
     role_table = role_table_of(runs)
-    grids, figures = tables_of(runs), list[Figure](parts_of("figures", runs, reference))
+    grids, figures, fusion = tables_of(runs), figures_of(runs, reference), fusion_grid(by_method[main])
     if any(row.published for grid in grids for row in grid.rows) or any(
         "published" in column for grid in grids for column in grid.columns
     ):
@@ -109,24 +88,22 @@ def report_page(
     parts = mistakes_by_part(runs)
     mistakes = mistakes_page(parts, runs, main, reference, mistakes_of)
     losses, validated = (mean_curves(by_method[main], measure) for measure in ("loss", "val"))
-    ends = {
-        "fusion": fusion_heat_map(mean_fusion_weights(by_method[main])),
-        "training": training_curves(losses, validated),
-        "roles": head_role_map(role_table) if role_table else None,
-    }
+    training = training_curves(losses, validated)
+    roles = head_role_map(role_table) if role_table else None
     text = render_page(
         "report.html.j2",
-        **ends,
         **_head([run for of_method in by_method.values() for run in of_method], main, reference, parts),
         title=title,
         missing=MISSING,
         main=main,
         grids=grids,
         figures=grouped(figures, lambda figure: figure.grid),
+        fusion=fusion,
         retrieval=retrieval.page(illustrations),
+        training=training,
         validated=bool(validated),
-        role_source=_role_source(runs, role_table),
-        other_tokens_read=_other_tokens_read(runs),
+        roles=roles,
+        role_source=role_table.source if role_table else "",
         mistakes=mistakes,
         notes=[str(note) for note in notes],
         provenance=_provenance(runs),
@@ -143,15 +120,16 @@ def report_page(
         if method in (mistakes_of or [main])
         for _, section in methods[method]
     ]
-    drawings = (*(figure.drawing for figure in figures), *matrices, *ends.values())
-    return ReportPage(text, tuple(filter(None, drawings)), tuple(grids), tuple(parts))
+    drawings = (*(figure.drawing for figure in figures), *matrices, training, roles)
+    tables_and_weights = (*grids, *([fusion] if fusion else []))
+    return ReportPage(text, tuple(filter(None, drawings)), tables_and_weights, tuple(parts))
 
 
 def _head(
     runs: Sequence[Record], main: str, reference: str | None, parts: Sequence[RunMistakes]
 ) -> dict[str, Any]:
     """What the page begins with: the verdict, tiles of the main method's measures, and what was tested."""
-    standing: dict[str, dict[str, Cell]] = next(iter(parts_of("standing", runs)))
+    standing = standing_of(runs)
     measure, cells = [*standing.items()][-1]
     other = None if reference == main else reference
     verdict, tiles = f"Some runs of {main} are missing, so it has no average.", list[dict[str, str]]()
@@ -191,12 +169,6 @@ def _tile(name: str, ours: Cell, theirs: Cell | None) -> dict[str, str]:
     return tile | {"reference": f"{theirs.mean:.1f}", "points": points}
 
 
-def role_table_of(records: Sequence[Record]) -> Mapping[str, Any] | None:
-    """The role table of the records' unmodified runs, if they have one."""
-    tables = ((record.get("roles") or {}).get("table") for record in records if not record.get("variant"))
-    return next((table for table in tables if table), None)
-
-
 def _main_method(by_method: Mapping[str, Sequence[Record]]) -> str:
     """The method that the report is about: the first with fusion weights that is not an ablation, or the
     last.
@@ -207,17 +179,24 @@ def _main_method(by_method: Mapping[str, Sequence[Record]]) -> str:
     return (fused or others[-1:] or list(by_method))[0]
 
 
-def _role_source(records: Sequence[Record], role_table: Mapping[str, Any] | None) -> str:
-    of_records = distinct((record.get("roles") or {}).get("source") for record in records)
-    sources = [(role_table or {}).get("source"), *of_records]
-    return str(next((source for source in sources if source), "not recorded"))
+def role_table_of(records: Sequence[Record]) -> RoleTable | None:
+    """The role table of the records' unmodified runs, if they have one."""
+    tables = ((run.get("roles") or {}).get("table") for run in records if not run.get("variant"))
+    return next((RoleTable.from_json(table, record_title(records[0])) for table in tables if table), None)
 
 
-def _other_tokens_read(records: Sequence[Record]) -> str:
-    """The clauses for the mask forms that runs used."""
-    forms = distinct(settings_of(record, "method").get("core_mask") for record in records)
-    clauses = [OTHER_TOKENS_READ[form] for form in forms if form in OTHER_TOKENS_READ]
-    return "".join(clauses) or OTHER_TOKENS_READ["exclusive"]
+def fusion_grid(runs: Sequence[Record]) -> Grid | None:
+    """The fusion weights of a method's runs, averaged over seeds: data sets down, features across; None if
+    they have none.
+    """
+    runs = [run for run in runs if run.get("fusion_weights")]
+    if not runs:
+        return None
+    weights = DataFrame([run["fusion_weights"] for run in runs]).fillna(0)
+    means = 100 * weights.groupby([data_set_title(run) for run in runs], sort=False).mean()
+    rows = tuple(GridRow(str(title), tuple(map(Cell, row))) for title, *row in means.itertuples())
+    note = f"Fusion weights of {method_label(runs[0])} in percent, mean over seeds."
+    return Grid("fusion", "How features combine into the score", "Data set", tuple(means), rows, (note,))
 
 
 def _provenance(records: Sequence[Record]) -> list[tuple[str, str]]:
@@ -252,40 +231,3 @@ def _joined(values: Sequence[Any]) -> str:
         value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
         for value in values
     )
-
-
-def write_photo_page(
-    path: Path, title: str, introduction: str, sections: Mapping[str, Sequence[Photo]]
-) -> Path:
-    """Write a page of photographs with their captions, each section under its heading, to one self-contained
-    file. `dear.report.mistakes.photo` makes a photograph. Raises OutputError.
-    """
-    return write_html(
-        path, render_page("photos.html.j2", title=title, introduction=introduction, sections=sections)
-    )
-
-
-def render_page(template: str, **variables: Any) -> str:
-    """Render a template of the package, control characters in its variables escaped; a name that the template
-    uses but is not given is an error.
-    """
-    environment = Environment(
-        loader=PackageLoader("dear.report"),
-        autoescape=True,
-        finalize=_finalized,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    return environment.get_template(template).render(**variables)
-
-
-def _finalized(value: Any) -> Any:
-    return printable(value) if isinstance(value, str) and not isinstance(value, Markup) else value
-
-
-def write_html(path: Path, text: str) -> Path:
-    """Write a page atomically. Raises OutputError."""
-    with output_file(path, "the report") as file:
-        file.write(text.encode())
-    return path

@@ -1,10 +1,7 @@
 """The section of a page on what a classifier gets wrong: the confusion matrix, the most frequent confusions,
-the scores by class, the most confident mistakes, and how photographs are shown. The report of runs and the
-page of `dear eval` share it.
+the scores by class, the most confident mistakes. The report of runs and the page of `dear eval` share it.
 """
 
-import base64
-import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -18,13 +15,14 @@ from PIL import Image
 
 from dear.errors import without_surrogates
 from dear.evaluation.predictions import ImagePredictions
-from dear.report.drawing import HEAT, Drawing
+from dear.report.drawing import Drawing
 from dear.report.grid import Cell, Grid, GridRow
+from dear.report.pages import Photo, photo
 
-THUMBNAIL = 112  # pixels
 NUMBERED = 20  # classes up to which the counts stand in the cells of the matrix
 NAMED = 60  # classes up to which their names stand beside the matrix
 MOST_DRAWN = 1000  # classes up to which there is a matrix: its memory grows with their square
+SHADE = "#2F86D1"
 
 
 @dataclass(frozen=True)
@@ -52,28 +50,21 @@ class Mistakes:
     @property
     def misclassified(self) -> int:
         """The number of misclassified images."""
-        return int(self.wrong.images.sum())
+        return int(self.pairs.images[self.pairs.label != self.pairs.prediction].sum())
 
     @property
     def accuracy(self) -> float:
         """Over all images, a fraction."""
         return 1 - self.misclassified / max(self.total, 1)
 
-    @property
-    def wrong(self) -> DataFrame:
-        """The pairs of different classes, the most frequent first, with their ``share`` of the label's
-        images.
-        """
-        images = self.pairs.groupby("label").images.transform("sum")
-        pairs = self.pairs.assign(share=self.pairs.images / images)
-        pairs = pairs[pairs.label != pairs.prediction]
-        return pairs.sort_values("images", ascending=False, kind="stable")
-
     def frequent_pairs(self, most: int = 10) -> list[tuple[str, str, int, float]]:
         """The most frequent confusions: class, prediction, images, and their share of the class's images."""
+        images = self.pairs.groupby("label").images.transform("sum")
+        pairs = self.pairs.assign(share=self.pairs.images / images)
+        pairs = pairs[pairs.label != pairs.prediction].sort_values("images", ascending=False, kind="stable")
         return [
             (self.classes[pair.label], self.classes[pair.prediction], pair.images, pair.share)
-            for pair in self.wrong.head(most).itertuples()
+            for pair in pairs.head(most).itertuples()
         ]
 
     def matrix(self) -> Int[np.ndarray, "class class"]:
@@ -157,32 +148,12 @@ def _rows(run: ImagePredictions) -> DataFrame:
     return DataFrame(columns)
 
 
-class Photo(NamedTuple):
-    """A photograph of a page: its data ``url`` and ``alt`` text, and below it the ``captions`` (what it is ->
-    a text) and its ``title``.
-    """
-
-    url: str
-    title: str
-    captions: dict[str, str]
-    alt: str
-
-
-def photo(picture: Image.Image, title: str, captions: dict[str, str], alt: str) -> Photo:
-    """A photograph of a page, made small."""
-    small = picture.copy()
-    small.thumbnail((THUMBNAIL, THUMBNAIL))
-    return Photo(data_url(small, "JPEG", quality=80), title, captions, alt)
-
-
-@dataclass(frozen=True)
-class MistakesSection:
+class MistakesSection(NamedTuple):
     """What a page shows of a classifier's mistakes.
 
     Attributes:
         matrix: The confusion matrix; None if there are many classes.
         classes: Scores by class.
-        all_classes: How many classes have scores.
         gallery: The most confident mistakes of different confusions whose images can be read.
         unreadable: How many of them cannot.
     """
@@ -190,7 +161,6 @@ class MistakesSection:
     mistakes: Mistakes
     matrix: Drawing | None
     classes: Grid
-    all_classes: int
     gallery: list[Photo]
     unreadable: int
 
@@ -207,11 +177,11 @@ def mistakes_section(
 
     Args:
         pictures: Those of the first examples; None for an image that cannot be read.
-        name: The name of the matrix and of its files.
+        name: The name of the matrix and of its file.
         most_drawn: Classes up to which the matrix is drawn.
         worst: How many classes have a row, if not all.
     """
-    scores, gallery = mistakes.class_scores(), []
+    gallery = []
     for example, picture in zip(mistakes.examples.itertuples(), pictures, strict=False):
         if picture is not None:
             prediction, label = mistakes.classes[example.prediction], mistakes.classes[example.label]
@@ -222,8 +192,12 @@ def mistakes_section(
             gallery.append(photo(picture, title_of(example), captions, f"{label} taken for {prediction}"))
     drawn = len(mistakes.classes) <= most_drawn
     matrix = confusion_map(mistakes.matrix(), mistakes.classes, name) if drawn else None
-    missing = len(pictures) - len(gallery)
-    return MistakesSection(mistakes, matrix, classes_grid(scores, worst), len(scores), gallery, missing)
+    grid = classes_grid(mistakes.class_scores(), worst)
+    return MistakesSection(mistakes, matrix, grid, gallery, len(pictures) - len(gallery))
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.0f}%" if share >= 0.005 or share == 0 else "<1%"
 
 
 def confusion_map(
@@ -235,7 +209,7 @@ def confusion_map(
     shares = images / np.maximum(images.sum(axis=1, keepdims=True), 1)
     count = len(classes)
     shade = np.empty((count, count, 4))
-    shade[..., :3], shade[..., 3] = to_rgb(HEAT), np.where(images > 0, 0.1 + 0.8 * np.sqrt(shares), 0.03)
+    shade[..., :3], shade[..., 3] = to_rgb(SHADE), np.where(images > 0, 0.1 + 0.8 * np.sqrt(shares), 0.03)
     labels = [shortened(label) for label in classes]
     longest = max(map(len, labels)) if count <= NAMED else 0
     side = min(max(0.32 * count, 2.4), 8.5)
@@ -250,51 +224,13 @@ def confusion_map(
         if count <= NUMBERED:
             for y, x in np.argwhere(images > 0):
                 axes.text(x, y, str(images[y, x]), ha="center", va="center", fontsize=8)
-        axes.set_xlabel("prediction")
-        axes.set_ylabel("class")
+        axes.set(xlabel="prediction", ylabel="class")
         axes.tick_params(length=0)
         axes.spines[:].set_visible(False)
 
-    pairs = [(int(images[y, x]), y, x) for y, x in np.argwhere(images > 0) if y != x]
-    worst = sorted(pairs, reverse=True)[:3]
-    words = "; ".join(f"{classes[y]} taken for {classes[x]}: {n}" for n, y, x in worst) or "no confusion"
     diagonal = f"{int(images.trace())} of {int(images.sum())} images are on the diagonal"
     size = (side + 0.085 * longest + 0.6, side + 0.085 * longest + 0.5)
-    return Drawing(name, f"Confusion matrix: {diagonal}. Most frequent: {words}.", size, paint)
-
-
-def classes_grid(scores: DataFrame, worst: int | None = None) -> Grid:
-    """Accuracy, precision and F1 by class, the worst F1 first, and their means over all classes; ``worst`` is
-    how many classes have a row if not all.
-    """
-
-    def row(label: str, images: int, *shares: float | None) -> GridRow:
-        percent = (None if share is None or np.isnan(share) else Cell(100 * share) for share in shares)
-        return GridRow(label, (Cell(images, decimals=0), *percent))
-
-    ordered = scores.sort_values(["F1", "class"]).head(len(scores) if worst is None else worst)
-    return Grid(
-        "classes",
-        "Accuracy by class",
-        "Class",
-        ("Images", "Accuracy", "Precision", "F1"),
-        (
-            row("Mean of the classes", scores.images.sum(), scores.accuracy.mean(), None, scores.F1.mean()),
-            *(row(*of_class) for of_class in ordered.itertuples(index=False, name=None)),
-        ),
-        (
-            "Percent. Accuracy: share of a class's images that are classified correctly (recall); precision: "
-            "share of the images predicted to be of the class that are; F1: their harmonic mean. The worst "
-            "F1 first.",
-        ),
-    )
-
-
-def data_url(picture: Image.Image, image_format: str, **options: Any) -> str:
-    """A picture as a data URL."""
-    stream = io.BytesIO()
-    picture.save(stream, image_format, **options)
-    return f"data:image/{image_format.lower()};base64,{base64.b64encode(stream.getvalue()).decode()}"
+    return Drawing(name, f"Confusion matrix: {diagonal}; the table has the confusions.", size, paint)
 
 
 def shortened(name: str, most: int = 26) -> str:
@@ -302,5 +238,22 @@ def shortened(name: str, most: int = 26) -> str:
     return name if len(name) <= most else f"{name[: most - 1]}…"
 
 
-def _percent(share: float) -> str:
-    return f"{100 * share:.0f}%" if share >= 0.005 or share == 0 else "<1%"
+def classes_grid(scores: DataFrame, worst: int | None = None) -> Grid:
+    """Accuracy, precision and F1 by class, the worst F1 first, and their means over all classes; ``worst`` is
+    how many classes have a row if not all.
+    """
+
+    def row(label: str, images: int, *shares: float) -> GridRow:
+        percent = (None if np.isnan(share) else Cell(100 * share) for share in shares)
+        return GridRow(label, (Cell(images, decimals=0), *percent))
+
+    ordered = scores.sort_values(["F1", "class"]).head(len(scores) if worst is None else worst)
+    means = row("Mean of the classes", scores.images.sum(), scores.accuracy.mean(), np.nan, scores.F1.mean())
+    rows = [means, *(row(*of_class) for of_class in ordered.itertuples(index=False, name=None))]
+    note = (
+        "Percent. Accuracy: share of a class's images that are classified correctly (recall); precision: "
+        "share of the images predicted to be of the class that are; F1: their harmonic mean. The worst F1 "
+        "first."
+    )
+    columns = ("Images", "Accuracy", "Precision", "F1")
+    return Grid("classes", "Accuracy by class", "Class", columns, tuple(rows), (note,))

@@ -1,43 +1,30 @@
-"""The paper's printed results as data, with their sources, and the errors in them."""
+"""The paper's printed results as data, with their sources, and the errors in them (``slips.json``)."""
 
 import csv
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from typing import Any
 
 MEASURES = ("base", "novel", "hm")
-
-
-@dataclass(frozen=True)
-class Slip:
-    """What is wrong with a printed number, or with a whole row of a published table.
-
-    Attributes:
-        table: The table, by the name of its file.
-        method, dataset: The paper's names; a row of all data sets has None.
-        error: What is wrong; a number contradicts others if it differs by more than 0.05 points from what
-            they give, since rounding accounts for 0.01 and a mean of per-seed HMs can differ slightly more.
-        source: What shows it; "" if the table itself does.
-    """
-
-    table: str
-    method: str
-    error: str
-    dataset: str | None = None
-    source: str = ""
-
-    def __str__(self) -> str:
-        where = self.method if self.dataset is None else f"{self.method}, {self.dataset}"
-        return f"{where}: {self.error}{self.source and f' ({self.source})'}"
+FOLDER = files("dear.report").joinpath("published")
 
 
 @cache
 def sources() -> dict[str, Any]:
     """The source of each table, and the paper's names of methods and data sets."""
-    return dict(json.loads(_text("sources.json")))
+    return dict(json.loads(FOLDER.joinpath("sources.json").read_text(encoding="utf-8")))
+
+
+@cache
+def slips() -> list[dict[str, str]]:
+    """What is wrong with printed numbers, or with a row: its ``table``, the paper's name of the ``method``,
+    the ``dataset`` unless it is about the row, the ``error``, and the ``source`` that shows it, unless the
+    table does. A number contradicts others if it differs by more than 0.05 points from what they give, since
+    rounding accounts for 0.01 and a mean of per-seed HMs can differ slightly more.
+    """
+    return list(json.loads(FOLDER.joinpath("slips.json").read_text(encoding="utf-8")))
 
 
 @cache
@@ -65,20 +52,18 @@ def ablation(name: str) -> dict[str, dict[str, dict[str, float]]]:
     return by_data
 
 
-@cache
-def slips() -> tuple[Slip, ...]:
-    """All slips known of the published tables: numbers that contradict others of their row, and those that
-    other sources show.
-    """
-    return tuple(Slip(**slip) for slip in json.loads(_text("slips.json")))
-
-
 def slip_notes(table: str, numbers: Sequence[tuple[str, str]]) -> list[str]:
     """A note for each slip that concerns numbers of a table: of these (method, data set), by the paper's
     names, and of the whole rows of these methods.
     """
     cells = {*numbers} | {(method, None) for method, _ in numbers}
-    return [f"Slip: {s}." for s in slips() if s.table == table and (s.method, s.dataset) in cells]
+    notes = []
+    for slip in slips():
+        method, dataset = slip["method"], slip.get("dataset")
+        if slip["table"] == table and (method, dataset) in cells:
+            where = f"{method}, {dataset}" if dataset else method
+            notes.append(f"Slip: {where}: {slip['error']}{f' ({s})' if (s := slip.get('source')) else ''}.")
+    return notes
 
 
 def paper_method(method: str, settings: Mapping[str, Any] | None = None) -> str | None:
@@ -93,7 +78,7 @@ def paper_method(method: str, settings: Mapping[str, Any] | None = None) -> str 
 
 
 def comparable(paper: str, record: Mapping[str, Any]) -> bool:
-    """Whether a run has the backbone and the number of shots of the printed numbers of a method, by the
+    """True if a run has the backbone and the number of shots of the printed numbers of a method, by the
     paper's name: otherwise a difference to them says nothing.
     """
     backbone, weights = sources()["backbone"], record.get("weights") or {}
@@ -112,8 +97,4 @@ def paper_data_set(name: str) -> str:
 
 
 def _rows(name: str) -> list[dict[str, str]]:
-    return list(csv.DictReader(_text(f"{name}.csv").splitlines()))
-
-
-def _text(name: str) -> str:
-    return files("dear.report").joinpath("published", name).read_text(encoding="utf-8")
+    return list(csv.DictReader(FOLDER.joinpath(f"{name}.csv").read_text(encoding="utf-8").splitlines()))

@@ -3,17 +3,16 @@ numbers as one long table, from which every other is made.
 """
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from dear.data.sources.benchmarks import benchmarks
-from dear.data.world.names import task_names
 from dear.errors import DataError
 from dear.evaluation.protocols import protocol_class
 from dear.evaluation.schema import SCHEMA, part_of
 from dear.methods.registry import METHODS
-from dear.reading.typed import shown
 from dear.training.settings import TrainSettings
 
 if TYPE_CHECKING:
@@ -66,14 +65,6 @@ def record_title(record: Record) -> str:
 def data_sets_of(record: Record) -> list[Mapping[str, Any]]:
     """What a record says of its data set and of its targets."""
     return [part_of(record, "dataset"), *(record.get("targets") or ())]
-
-
-def is_public(dataset: Mapping[str, Any]) -> bool:
-    """True for a task of the Attribute World or a benchmark, for which there is something published to
-    compare with; tasks have no files, so a folder named like one is the user's.
-    """
-    name = str(dataset.get("name"))
-    return "left_out" not in dataset if name in task_names() else is_benchmark(dataset)
 
 
 def is_benchmark(dataset: Mapping[str, Any]) -> bool:
@@ -149,26 +140,19 @@ def readable(records: Iterable[Record]) -> list[Record]:
 
 def _with_distinct_titles(records: Sequence[Record]) -> list[Record]:
     """The records with the name added to each title that several data sets share or that is the average's, to
-    tell rows apart. Raises DataError if two titles with their names are the same.
+    tell rows apart.
     """
 
-    def use(dataset: Mapping[str, Any]) -> tuple[str, str]:
-        return str(dataset["name"]), str(dataset.get("title") or dataset["name"])
+    def title_of(dataset: Mapping[str, Any]) -> str:
+        return str(dataset.get("title") or dataset["name"])
 
-    used = distinct(use(dataset) for record in records for dataset in data_sets_of(record))
-    titles = [title for _, title in used]
-    unique = {
-        (name, title): f"{title} ({name})" if titles.count(title) > 1 or title == AVERAGE else title
-        for name, title in used
-    }
-    for title, uses in grouped(unique, unique.__getitem__).items():
-        if len({name for name, _ in uses}) > 1:
-            raise DataError(
-                f"two data sets are both called {shown(title)}; rename one, or report them separately"
-            )
+    used = {(dataset["name"], title_of(dataset)) for record in records for dataset in data_sets_of(record)}
+    uses = Counter(title for _, title in used)
 
     def titled(dataset: Mapping[str, Any]) -> Mapping[str, Any]:
-        return {**dataset, "title": unique[use(dataset)]}
+        title = title_of(dataset)
+        name = f" ({dataset['name']})" if uses[title] > 1 or title == AVERAGE else ""
+        return {**dataset, "title": title + name}
 
     return [
         {
@@ -191,35 +175,28 @@ def checked(records: Iterable[Record]) -> list[Record]:
     """
     records = readable(records)
 
-    def check(
-        what: str, value: Callable[[Any], Any], group_of: Callable[[Any], str], items: Any = records
-    ) -> None:
-        for group, same in grouped(items, group_of).items():
+    def check(what: str, value: Callable[[Any], Any], group_of: Callable[[Any], str] = lambda _: "") -> None:
+        for group, same in grouped(records, group_of).items():
             _check_same(what, map(value, same), group)
 
     def column_and_row(run: Record) -> str:
         return f"{method_label(run)} on {data_set(run)}"
 
-    def everything(_: Record) -> str:
-        return ""
-
-    check("protocols", protocol, everything)
+    check("protocols", protocol)
     kind = protocol_class(protocol(records[0]))()
     for record in records:
         for part in kind.scored:
             if not 0 <= (share := part_of(record, "results", part, "accuracy")) <= 1:
                 raise DataError(f"{record_title(record)}: the {part} accuracy {share!r} is not a fraction")
-    check("weights", lambda run: part_of(run, "weights", "sha256"), everything)
+    check("weights", lambda run: part_of(run, "weights", "sha256"))
     uses = [dataset for record in records for dataset in data_sets_of(record)]
-    check("data", lambda dataset: dataset.get("identity"), lambda dataset: str(dataset["name"]), uses)
+    for name, same in grouped(uses, lambda dataset: dataset["name"]).items():
+        _check_same("data", (dataset.get("identity") for dataset in same), name)
     if kind.trained_on is not None:
-        check("sources", data_set, everything)
+        check("sources", data_set)
     # That of shuffled roles names the seed that they were shuffled with, and has a table for each.
     check("role tables", lambda run: re.sub(r"\(seed \d+\)", "", str(_source(run))), method_label)
-    with_table = [run for run in records if (run.get("roles") or {}).get("table")]
-    for (label, _), runs in grouped(with_table, lambda run: (method_label(run), _source(run))).items():
-        tables = distinct(run["roles"]["table"] for run in runs)  # equal ones need no closer look
-        _check_same("role tables", map(_roles_by_head, tables), label)
+    check("role tables", _roles_by_head, lambda run: f"{method_label(run)} with the roles {_source(run)}")
     check("rules of --select", lambda run: (run.get("selection") or {}).get("rule"), method_label)
     if not kind.several_shots:
         check("numbers of shots", lambda run: run.get("shots"), method_label)
@@ -257,14 +234,14 @@ def _teacher(record: Record) -> dict[str, Any]:
     return {key: fact for key, fact in (record.get("teacher") or {}).items() if key != "train"}
 
 
-def _roles_by_head(table: Mapping[str, Any]) -> dict[str, Any]:
+def _roles_by_head(record: Record) -> dict[str, Any]:
     """What a run depends on in its role table: the attributes in order, and each head's role, attribute and
     shares.
     """
+    table = (record.get("roles") or {}).get("table") or {"heads": ()}
     heads = {
-        f"layer {head.get('layer')} head {head.get('head')}": [head.get("role"), head.get("attribute"), share]
-        for head in table.get("heads") or ()
-        for share in [head.get("share") or {}]
+        f"layer {head['layer']} head {head['head']}": [head["role"], head.get("attribute"), head.get("share")]
+        for head in table["heads"]
     }
     return {"attributes": table.get("attributes"), **heads}
 

@@ -7,80 +7,71 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from dear.errors import DataError
-from dear.report.drawing import (
-    INK,
-    MARKERS,
-    NEUTRAL,
-    PALETTE,
-    Drawing,
-    cell_axes,
-    concept_styles,
-    draw_cell,
-    drawable,
-    legend_below,
-)
+from dear.report.drawing import INK, MARKERS, NEUTRAL, PALETTE, Drawing, concept_styles, legend_below
 from dear.roles.ablation import LITTLE, Ablated, LayerCurve
 from dear.roles.entropy import UNIT
+from dear.roles.table import HeadRole, RoleTable
 
 ROLE_COLORS = {"mixed": "#D5D9DE", "other-specialized": "#8A919C", "generalization": "#444B57"}
 ROLE_WORDS = {"mixed": "mixed", "other-specialized": "other", "generalization": "general"}
 CORE = "#0072B2"
-CHEAP = 5  # parts of a bar that are drawn as fast as a cell
 
 
-def head_role_map(table: Mapping[str, Any]) -> Drawing:
+def head_role_map(table: RoleTable) -> Drawing:
     """The heads of a role table: layers down, the last at the bottom; colored by role or attribute."""
-    heads: Sequence[Mapping[str, Any]] = table["heads"]
-    if not heads:
-        raise DataError("the role table has no heads; there is nothing to draw")
-    layers, columns = _layers_and_columns(heads)
-    core = [head.get("attribute") for head in heads if head["role"] == "core"]
-    attributes = dict.fromkeys(map(str, [*(table.get("attributes") or ()), *core]))
-    colors = {name: PALETTE[number % len(PALETTE)] for number, name in enumerate(attributes)}
-    width = min(max(4.8 / len(columns), 0.6), 1.2)
+    colors = {name: PALETTE[number % len(PALETTE)] for number, name in enumerate(table.attributes)}
+    columns = 1 + max(head.head for head in table.heads)
+    width = min(max(4.8 / columns, 0.6), 1.2)
 
     def paint(figure: Figure) -> None:
-        axes = cell_axes(figure, [*map(str, columns)], [*map(str, layers)], "head", "layer")
-        for head in heads:
+        axes, rows = _head_axes(figure, table.heads)
+        for head in table.heads:
             color, word, share = _head_cell(head, colors)
-            x, y = int(head["head"]), layers.index(int(head["layer"]))
-            draw_cell(axes, x, y, color)
+            y = rows[head.layer]
+            axes.barh(y, 0.95, 0.92, left=head.head - 0.475, color=color)
             text: dict[str, Any] = {"ha": "center", "va": "center", "color": _readable_on(color)}
-            axes.text(x, y - (0.14 if share else 0), word, fontsize=9 if width > 0.8 else 8, **text)
-            axes.text(x, y + 0.22, share, fontsize=8 if width > 0.8 else 7, **text)
-        colored_legend(figure, {**colors, **{role: ROLE_COLORS[role] for role in ROLE_COLORS}})
+            axes.text(head.head, y - (0.14 if share else 0), word, fontsize=9 if width > 0.8 else 8, **text)
+            axes.text(head.head, y + 0.22, share, fontsize=8 if width > 0.8 else 7, **text)
+        _colored_legend(figure, colors | ROLE_COLORS)
 
-    rows = -(-(len(attributes) + len(ROLE_COLORS)) // 4)
-    size = (max(0.9 + width * len(columns), 5.2), 0.8 + 0.56 * len(layers) + 0.24 * rows)
-    words = _words(heads, lambda head: head.get("attribute") or head["role"])
+    legend = -(-(len(colors) + len(ROLE_COLORS)) // 4)
+    layers = len({head.layer for head in table.heads})
+    size = (max(0.9 + width * columns, 5.2), 0.8 + 0.56 * layers + 0.24 * legend)
+    words = _describe_heads(table.heads, lambda head: head.attribute or head.role)
     return Drawing("roles", f"Role of each attention head. {words}.", size, paint)
 
 
-def _layers_and_columns(heads: Sequence[Mapping[str, Any]]) -> tuple[list[int], range]:
-    layers = sorted({int(head["layer"]) for head in heads})
-    return layers, range(max(int(head["head"]) for head in heads) + 1)
+def _head_axes(figure: Figure, heads: Sequence[HeadRole]) -> tuple[Axes, dict[int, int]]:
+    """Empty axes for a cell for each head, head numbers above, and the row of each layer."""
+    axes, columns = figure.add_subplot(), range(max(head.head for head in heads) + 1)
+    rows = {layer: row for row, layer in enumerate(sorted({head.layer for head in heads}))}
+    axes.set(xlim=(-0.5, len(columns) - 0.5), ylim=(len(rows) - 0.5, -0.5), xlabel="head", ylabel="layer")
+    axes.set_xticks(columns)
+    axes.set_yticks(range(len(rows)), [*map(str, rows)])
+    axes.xaxis.tick_top()
+    axes.xaxis.set_label_position("top")
+    axes.tick_params(length=0)
+    axes.spines[:].set_visible(False)
+    return axes, rows
 
 
-def _words(heads: Sequence[Mapping[str, Any]], word: Callable[[Mapping[str, Any]], Any]) -> str:
-    return "; ".join(f"layer {head['layer']} head {head['head']}: {word(head)}" for head in heads)
+def _describe_heads(heads: Sequence[HeadRole], word: Callable[[HeadRole], Any]) -> str:
+    return "; ".join(f"layer {head.layer} head {head.head}: {word(head)}" for head in heads)
 
 
-def _head_cell(head: Mapping[str, Any], colors: Mapping[str, str]) -> tuple[str, str, str]:
+def _head_cell(head: HeadRole, colors: Mapping[str, str]) -> tuple[str, str, str]:
     """A head's color, its label, and for a core head the attribute's share, such as "70%", where known."""
-    attribute, role = str(head.get("attribute")), str(head["role"])
-    if role == "core" and attribute in colors:
-        share = (head.get("share") or {}).get(attribute)
-        return colors[attribute], attribute, "" if share is None else f"{100 * share:.0f}%"
-    if role not in ROLE_COLORS:
-        raise DataError(f"layer {head['layer']}, head {head['head']} has the unknown role {role!r}")
-    concept = str(head.get("concept") or "")
-    word = concept.lower() if role == "other-specialized" and 0 < len(concept) < 10 else ROLE_WORDS[role]
-    return ROLE_COLORS[role], word, ""
+    if head.attribute is not None:
+        share = head.share.get(head.attribute)
+        return colors[head.attribute], head.attribute, "" if share is None else f"{100 * share:.0f}%"
+    concept = head.concept or ""
+    word = concept.lower() if head.role == "other-specialized" and 0 < len(concept) < 10 else ""
+    return ROLE_COLORS[head.role], word or ROLE_WORDS[head.role], ""
 
 
 def _readable_on(color: str) -> str:
@@ -92,72 +83,65 @@ def _readable_on(color: str) -> str:
     return "#111111" if (luminance + 0.05) / 0.056 > 1.05 / (luminance + 0.05) else "#FFFFFF"
 
 
-def concept_map(table: Mapping[str, Any]) -> Drawing | None:
+def concept_map(table: RoleTable) -> Drawing | None:
     """Heads as bars of their distribution over concepts: layers down, heads across. None without."""
-    heads = [head for head in table["heads"] if head.get("share")]
-    order = concept_order(table)
-    concepts = [concept for concept in order if any(head["share"].get(concept) for head in heads)]
-    if not heads or not drawable(len(heads), -(-len(concepts) // CHEAP)):
+    heads, order = [head for head in table.heads if head.share], concept_order(table)
+    concepts = [concept for concept in order if any(head.share.get(concept) for head in heads)]
+    if not heads:
         return None
     styles = concept_styles(order)
     looks: dict[str, dict[str, Any]] = {
-        c: {
-            "facecolor": styles[c][0],
-            "hatch": None if styles[c][1] == MARKERS[0] else "////",
-            "edgecolor": "white",
-        }
-        for c in concepts
+        concept: {"facecolor": color, "hatch": None if marker == MARKERS[0] else "////", "edgecolor": "white"}
+        for concept, (color, marker) in styles.items()
     }
-    layers, columns = _layers_and_columns(heads)
 
     def paint(figure: Figure) -> None:
-        axes = cell_axes(figure, [*map(str, columns)], [*map(str, layers)], "head", "layer")
+        axes, rows = _head_axes(figure, heads)
         for head in heads:
-            x, y = int(head["head"]) - 0.45, layers.index(int(head["layer"]))
+            x = head.head - 0.45
             for concept in concepts:
-                if width := 0.9 * float(head["share"].get(concept, 0)):
-                    axes.barh(y, width, 0.6, left=x, linewidth=0.3, **looks[concept])
+                if width := 0.9 * head.share.get(concept, 0):
+                    axes.barh(rows[head.layer], width, 0.6, left=x, linewidth=0.3, **looks[concept])
                     x += width
         keys = {concept: Patch(**looks[concept]) for concept in concepts}
         legend_below(figure, 6, keys, handlelength=1.4)
 
-    words = _words(heads, lambda head: head["concept"])
-    size = (max(0.9 + 0.5 * len(columns), 5.2), 0.9 + 0.4 * len(layers) + 0.24 * -(-len(concepts) // 4))
+    layers, columns = len({head.layer for head in heads}), 1 + max(head.head for head in heads)
+    size = (max(0.9 + 0.5 * columns, 5.2), 0.9 + 0.4 * layers + 0.24 * -(-len(concepts) // 4))
+    words = _describe_heads(heads, lambda head: head.concept)
     text = f"Distribution over concepts of each head, by dominant concept. {words}."
     return Drawing("concepts", text, size, paint)
 
 
-def colored_legend(figure: Figure, colors: Mapping[str, str]) -> None:
-    """A legend of colored squares below a figure."""
+def _colored_legend(figure: Figure, colors: Mapping[str, str]) -> None:
     keys = {label: Patch(color=color) for label, color in colors.items()}
     legend_below(figure, 4, keys, handlelength=1.1, handleheight=1.0)
 
 
-def entropy_histogram(table: Mapping[str, Any]) -> Drawing | None:
+def entropy_histogram(table: RoleTable) -> Drawing | None:
     """Concept entropies of all heads, colored by role, with the two thresholds where known; None if no head
     has one.
     """
-    heads = [head for head in table["heads"] if head.get("entropy") is not None]
-    if not heads:
+    entropies = [(head.role, head.entropy) for head in table.heads if head.entropy is not None]
+    if not entropies:
         return None
-    values = [float(head["entropy"]) for head in heads]
+    values = [value for _, value in entropies]
     edges = np.linspace(0, max(*values, 0.1) * 1.0001, 17)
-    thresholds = [float(value) for value in (table.get("evidence") or {}).get("thresholds") or ()]
-    colors = {"core": CORE, **ROLE_COLORS}
+    thresholds, colors = table.evidence.get("thresholds") or (), {"core": CORE, **ROLE_COLORS}
 
     def paint(figure: Figure) -> None:
         axes = figure.add_subplot()
-        groups = [[v for v, h in zip(values, heads, strict=True) if h["role"] == role] for role in colors]
+        groups = [[value for of_role, value in entropies if of_role == role] for role in colors]
         axes.hist(groups, edges.tolist(), stacked=True, color=[*colors.values()], rwidth=0.92)
         for threshold in thresholds:
             axes.axvline(threshold, color=INK, linestyle="--", linewidth=1)
         axes.set(xlabel=f"concept entropy ({UNIT})", ylabel="heads")
         axes.spines[["top", "right"]].set_visible(False)
-        colored_legend(figure, {ROLE_WORDS.get(role, role): color for role, color in colors.items()})
+        _colored_legend(figure, {ROLE_WORDS.get(role, role): color for role, color in colors.items()})
 
     bounds = " and ".join(f"{threshold:.2f}" for threshold in thresholds)
     limits = f" Thresholds at {bounds}." if bounds else ""
-    text = f"Concept entropy of {len(heads)} heads, {min(values):.2f} to {max(values):.2f} {UNIT}.{limits}"
+    text = f"Concept entropy of {len(values)} heads, {min(values):.2f} to {max(values):.2f} {UNIT}.{limits}"
     return Drawing("entropy", text, (5.6, 3.0), paint)
 
 
@@ -199,31 +183,24 @@ def ablation_curve(curve: LayerCurve) -> Drawing:
     return Drawing("layers", text, (5.7 if len(panels) > 1 else 5.2, 3.1), paint)
 
 
-def phrase_map(table: Mapping[str, Any]) -> Drawing | None:
+def phrase_map(table: RoleTable) -> Drawing | None:
     """Phrases on a plane, colored by concept; the name of each concept is at the median of its phrases. None
     if the table has no map of its phrases.
     """
-    points: Sequence[Sequence[Any]] = (table.get("evidence") or {}).get("points") or ()
+    points: Sequence[Sequence[Any]] = table.evidence.get("points") or ()
     if not points:
         return None
-    counts = Counter(str(point[2]) for point in points if point[2])
-    of_heads = concept_order(table)
-    further = [concept for concept in counts if concept not in of_heads]
-    concepts = [*(concept for concept in of_heads if concept in counts), *further]
-    styles = concept_styles([*of_heads, *further])
+    counts, of_heads = Counter(str(point[2]) for point in points), concept_order(table)
+    styles = concept_styles(list(dict.fromkeys([*of_heads, *counts])))
 
     def paint(figure: Figure) -> None:
         axes = figure.add_subplot()
-        outside = [point for point in points if not point[2]]
-        if outside:
-            x, y, *_ = zip(*outside, strict=True)
-            axes.scatter(x, y, s=9, color=NEUTRAL, label="unassigned")
-        for concept in concepts:
-            x, y, *_ = zip(*(point for point in points if point[2] == concept), strict=True)
-            color, marker = styles[concept]
-            axes.scatter(x, y, s=16, color=color, marker=marker, label=concept, linewidths=0)
-            middle = (float(np.median(x)), float(np.median(y)))
-            axes.annotate(concept, middle, ha="center", va="center", fontsize=10, fontweight="bold")
+        for concept, (color, marker) in styles.items():
+            if concept in counts:
+                x, y, *_ = zip(*(point for point in points if point[2] == concept), strict=True)
+                axes.scatter(x, y, s=16, color=color, marker=marker, label=concept, linewidths=0)
+                middle = (float(np.median(x)), float(np.median(y)))
+                axes.annotate(concept, middle, ha="center", va="center", fontsize=10, fontweight="bold")
         axes.set_axis_off()
         legend_below(figure, 6, handletextpad=0.2, columnspacing=1.0)
 
@@ -231,13 +208,10 @@ def phrase_map(table: Mapping[str, Any]) -> Drawing | None:
     return Drawing("phrases", f"Map of {len(points)} phrases by concept: {words}.", (5.7, 5.0), paint)
 
 
-def concept_order(table: Mapping[str, Any]) -> list[str]:
+def concept_order(table: RoleTable) -> list[str]:
     """The core attributes first, which keeps their colors from the map of roles, then concepts by share."""
-    total: dict[str, float] = dict.fromkeys(map(str, table.get("attributes") or ()), 0.0)
-    core = len(total)
-    for head in table["heads"]:
-        for concept, share in (head.get("share") or {}).items():
-            if share > 0:
-                total[concept] = total.get(concept, 0.0) + share
-    names = [*total]
-    return names[:core] + sorted(names[core:], key=lambda name: -total[name])
+    total = Counter[str]()
+    for head in table.heads:
+        total.update({name: share for name, share in head.share.items() if share > 0})
+    others = [name for name, _ in total.most_common() if name not in table.attributes]
+    return [*table.attributes, *others]

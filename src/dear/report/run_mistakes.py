@@ -8,7 +8,7 @@ can name others (``dear report --mistakes-of``); all numbers are in the tables. 
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
-from functools import cache, lru_cache
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -36,19 +36,12 @@ from dear.report.records import (
     record_title,
 )
 
-EXAMPLES = 12
-"""Confident mistakes of a part that a page shows as pictures."""
 MAX_PARTS = 32
 """Parts of results that a page shows."""
-MAX_DRAWN = 100
-"""Classes up to which a matrix is drawn."""
-WORST = 50
-"""Classes that the table of a part shows, the worst."""
-LONGEST_NAME = 100  # characters of a matrix's name, which its files have too
-SHORT_SIDE, LONGEST = 256, 768
-"""Pixels of the shorter side of a picture, and at most of the longer one."""
-MAX_PICTURES = 512
-"""Pictures that are remembered: more than a page shows."""
+EXAMPLES, MAX_DRAWN, WORST = 12, 100, 50
+"""Of a part: mistakes shown as pictures, classes up to which a matrix is drawn, and classes in the table."""
+LONGEST_NAME = 100  # characters of a matrix's name, which its file has too
+SHORT_SIDE = 256  # pixels of a picture
 PART_TITLES = {
     "base": "base classes",
     "novel": "novel classes",
@@ -77,7 +70,7 @@ class RunMistakes(NamedTuple):
 
     @property
     def slug(self) -> str:
-        """The name of its matrix and of that's files."""
+        """The name of its matrix and of that's file."""
         method = self.method.replace("++", "pp").replace("+", "-plus")
         words = f"confusion {self.dataset} {self.part.split()[0]} {method}".lower()
         return re.sub(r"[^a-z0-9]+", "-", words).strip("-")[:LONGEST_NAME]
@@ -90,21 +83,15 @@ class RunMistakes(NamedTuple):
     def _picture(self, example: Any) -> Image.Image | None:
         """The image of an example: its file if it is still there, or that of the Attribute World."""
         if example.file:
-            return _read_picture(Path(example.folder, example.file))
+            path = Path(example.folder, example.file)
+            try:
+                return as_image(decode(path, SHORT_SIDE, read_image(path)))
+            except DearError:
+                return None
         images = _load_world(self.dataset)
         if images is None or example.image >= len(images):
             return None
         return as_image(images.load(torch.tensor([example.image]))[0])
-
-
-@lru_cache(MAX_PICTURES)
-def _read_picture(path: Path) -> Image.Image | None:
-    try:
-        image = as_image(decode(path, SHORT_SIDE, read_image(path)))
-    except DearError:
-        return None
-    image.thumbnail((LONGEST, LONGEST))
-    return image
 
 
 @cache
@@ -117,7 +104,7 @@ def mistakes_by_part(records: Iterable[Record]) -> list[RunMistakes]:
 
     Raises DataError for a damaged file and for runs of one method on different test images or classes.
     """
-    with_parts = [
+    parts = [
         (part, record)
         for record in records
         if record.get("predictions")
@@ -128,15 +115,15 @@ def mistakes_by_part(records: Iterable[Record]) -> list[RunMistakes]:
         part, run = item
         return part, protocol(run), data_set(run), method_label(run), run.get("shots")
 
-    groups = grouped(with_parts, together)
+    groups = grouped(parts, together)
     return [_over_seeds(part, [run for _, run in runs]) for (part, *_), runs in groups.items()]
 
 
 def _over_seeds(part: str, runs: Sequence[Record]) -> RunMistakes:
-    predictions = [load_predictions(run["predictions"], part) for run in runs]
-    same = (np.array_equal(predictions[0].labels, other.labels) for other in predictions)
-    if not all(same) or any([*other.classes] != [*predictions[0].classes] for other in predictions):
-        raise DataError(f"{record_title(runs[0])}: another seed was tested on other images or classes")
+    first, *others = predictions = [load_predictions(run["predictions"], part) for run in runs]
+    for other in others:
+        if not (np.array_equal(first.labels, other.labels) and [*first.classes] == [*other.classes]):
+            raise DataError(f"{record_title(runs[0])}: another seed was tested on other images or classes")
     kind_of_part, _, target = part.partition("/")
     targets = {without_surrogates(str(tested["name"])): tested for tested in runs[0].get("targets") or ()}
     tested = targets.get(target, {"name": target}) if target else runs[0]["dataset"]
@@ -175,10 +162,8 @@ def mistakes_page(
     if not parts:
         return {}
     runs_of = grouped(parts, lambda part: (part.protocol, part.dataset, part.method))
-    most_shots = {key: max(part.shots for part in some) for key, some in runs_of.items()}
-    at_most = [p for p in parts if p.shots == most_shots[p.protocol, p.dataset, p.method]]
-    selected = requested or [main, str(reference)]
-    visible = [part for part in at_most if part.method in selected] or at_most
+    at_most = [part for some in runs_of.values() for part in some if part.shots == max(p.shots for p in some)]
+    visible = [part for part in at_most if part.method in (requested or (main, reference))] or at_most
     visible = visible if requested else visible[:MAX_PARTS]
     several_protocols = len({part.protocol for part in parts}) > 1
     datasets = defaultdict[str, dict[str, list[tuple[RunMistakes, MistakesSection]]]](dict)
@@ -188,7 +173,7 @@ def mistakes_page(
         names[name := runs.slug] += 1
         section = runs.section(name if names[name] == 1 else f"{name}-{names[name]}")
         datasets[title].setdefault(runs.method, []).append((runs, section))
-    shown = distinct(method for by_method in datasets.values() for method in by_method)
+    shown = distinct(part.method for part in visible)
     return {
         "datasets": datasets,
         "at_shots": len({part.shots for part in parts}) > 1,

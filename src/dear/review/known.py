@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from dear.errors import DataError
+from dear.errors import DataError, plural
 from dear.methods.dear_plus.fitting import LEAST_IMAGES, left_out_evidence
 from dear.methods.dear_plus.gaussian import Gaussians
 
@@ -88,6 +88,15 @@ class KnownClasses:
     def to(self, device: torch.device) -> "KnownClasses":
         """The same on a device."""
         return KnownClasses(**{name: tensor.to(device) for name, tensor in self.tensors().items()})
+
+
+def describe_refusal(known: KnownClasses | None, share: float) -> list[str]:
+    """That no image is refused although a share may be, in a line; none if images are."""
+    if not share or (known and known.limit(share) > -math.inf):
+        return []
+    needed, images = plural(math.ceil(1 / share), "image"), int(known.images) if known else 0
+    of_two = f"classes with {LEAST_IMAGES} or more"
+    return [f'No image will be "none of these": that takes {needed} of {of_two}, of {images} here.']
 
 
 class Refusal(nn.Module):

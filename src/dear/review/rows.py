@@ -29,12 +29,17 @@ class Issue:
     other: str = ""
 
 
-def describe_issues(issues: Sequence[Issue] | None, images: int, page: str = "") -> list[str]:
-    """How many labels look wrong, and how many pictures are there twice, in a line; none without a review."""
+def describe_issues(
+    issues: Sequence[Issue] | None, images: int, page: str = "", *, of_fit: bool = False
+) -> list[str]:
+    """How many labels look wrong, and how many pictures are there twice, in a line; none without a review.
+    That ``of_fit`` has judged the training images alone.
+    """
     if issues is None:
         return []
-    wrong = sum(not issue.other for issue in issues)
-    found = f"{wrong or 'none'} of {plural(images, 'label')} {'looks' if wrong == 1 else 'look'} wrong"
+    wrong, noun = sum(not issue.other for issue in issues), "training label" if of_fit else "label"
+    found = f"{wrong or 'none'} of {plural(images, noun)} {'looks' if wrong == 1 else 'look'} wrong"
     if twice := len(issues) - wrong:
         found += f", {plural(twice, 'picture')} {'is' if twice == 1 else 'are'} there twice"
+    found += " (`dear review DATA` looks at all)" if of_fit else ""
     return [printable(found[:1].upper() + found[1:] + (f": {page}" if issues and page else "."))]

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,6 @@ from dear.roles.entropy import (
     core_attributes,
     head_concepts,
     nearest_centroid,
-    selected_entropy,
     thresholds,
 )
 from dear.roles.phrases import Pool, embed_phrases, general_pool
@@ -56,13 +55,12 @@ def build_table(
     by_head = head_concepts({h: [concept[text] for text in phrases] for h, phrases in heads.items()})
     centres = _concept_centres(clusters)
     low, high = thresholds([concepts.entropy for concepts in by_head.values()], s.quantile)
-    owners = _owners(by_head, low, s)
+    limits = (low, high) if s.rule == "quantile" else None
+    owners = {
+        c.concept for c in by_head.values() if limits is None or c.entropy <= low
+    }  # of specialised heads
     by_k = _dbcv_by_k(clusters, by_head, centres, s, owners)
     attributes = s.attributes or core_attributes(by_head, centres, s.k or _best_k(by_k), s.general, owners)
-    if s.over == "selected":
-        by_head = {h: replace(c, entropy=selected_entropy(c.share, attributes)) for h, c in by_head.items()}
-        low, high = thresholds([concepts.entropy for concepts in by_head.values()], s.quantile)
-    limits = (low, high) if s.rule == "quantile" else None
     evidence = {
         "clusters": [
             {"concept": name, "size": size, "exemplars": list(exemplars)}
@@ -73,7 +71,7 @@ def build_table(
         "dbcv_by_k": by_k,
         "thresholds": [round(low, 4), round(high, 4)] if limits else [],
         "phrases": len(texts),
-        "left_out_by_hdbscan": int((clusters.labels < 0).sum()),
+        "left_out_by_hdbscan": int((clusters.labels[: len(texts)] < 0).sum()),
         "points": _points(texts, clusters, concept, s.seed),
     }
     return RoleTable(
@@ -99,13 +97,6 @@ def require_concepts(pool: Pool, settings: RoleSettings) -> None:
                 f"{option}: there is no concept {unknown[0]!r}. Known concepts: "
                 f"{', '.join(sorted({*pool.concepts}))}."
             )
-
-
-def _owners(heads: Mapping[Head, HeadConcepts], low: float, s: RoleSettings) -> set[str]:
-    """The dominant concepts of specialised heads; none yet if the entropy is over the attributes."""
-    if s.rule == "concept":
-        return {head.concept for head in heads.values()}
-    return {head.concept for head in heads.values() if head.entropy <= low} if s.over == "all" else set()
 
 
 def _concept_centres(clusters: Clusters) -> dict[str, torch.Tensor]:
@@ -136,8 +127,8 @@ def _dbcv_by_k(
         if k > len(available):
             break
         core = core_attributes(heads, centres, k, s.general, owners)
-        rows = np.isin(clusters.all_labels, [i for i, name in enumerate(clusters.names) if name in core])
-        by_k[str(k)] = round(validity(clusters.reduced[rows], clusters.all_labels[rows]), 4)
+        rows = np.isin(clusters.labels, [i for i, name in enumerate(clusters.names) if name in core])
+        by_k[str(k)] = round(validity(clusters.reduced[rows], clusters.labels[rows]), 4)
     return by_k
 
 

@@ -36,25 +36,23 @@ class Clusters:
         names: The concept of each cluster; two clusters may share one.
         centres: Mean of each cluster's members in the clustered space, of unit length.
         centroids: Mean sentence embedding of each cluster's members, of unit length.
-        labels: The cluster of each phrase of the heads; -1 if HDBSCAN leaves it unassigned.
         sizes: Members of each cluster among all phrases, including the pool's.
         exemplars: For each cluster, the phrases of the heads nearest to its centre.
         dbcv: Density-based clustering validation of the chosen setting (Moulavi et al., 2014), -1 to 1.
         tried: Each setting tried: min_size, selection, clusters, left out (share), dbcv.
         reduced: The heads' phrases, then the pool's, in the clustered space.
-        all_labels: The cluster of each row of ``reduced``.
+        labels: The cluster of each row of ``reduced``; -1 if HDBSCAN leaves it unassigned.
     """
 
     names: tuple[str, ...]
     centres: Float[Tensor, "cluster dim"]
     centroids: Float[Tensor, "cluster width"]
-    labels: Int[Tensor, "phrase"]
     sizes: tuple[int, ...]
     exemplars: tuple[tuple[str, ...], ...]
     dbcv: float
     tried: tuple[dict[str, Any], ...]
     reduced: Float[np.ndarray, "row dim"]
-    all_labels: Int[np.ndarray, "row"]
+    labels: Int[np.ndarray, "row"]
 
 
 def discriminants(
@@ -128,13 +126,12 @@ def find_clusters(
         names=names,
         centres=centres,
         centroids=normalize(_means(embeddings.double(), labels, count), dim=1),
-        labels=of_heads,
         sizes=tuple(int((labels == cluster).sum()) for cluster in range(count)),
         exemplars=tuple(exemplars),
         dbcv=dbcv,
         tried=tuple(tried),
         reduced=rows,
-        all_labels=labels.numpy(),
+        labels=labels.numpy(),
     )
 
 

@@ -40,7 +40,7 @@ class Coordinates:
 
     Attributes:
         items: The retained images, in order.
-        bases: Orthonormal columns that span all that a head can contribute.
+        bases: Orthonormal columns that span all that a head can contribute, in float64 on the CPU.
         values: Coordinates of the contributions in these bases.
     """
 
@@ -56,7 +56,9 @@ class Coordinates:
         images: int,
         limit: int = COORDINATE_BYTES,
     ) -> None:
-        self.bases = head_bases(tower, layers, convention)
+        # Constants differ much in length.
+        written = [normalize(written_rows(tower, at, convention), dim=-1, eps=1e-300) for at in layers]
+        self.bases = torch.stack([torch.linalg.qr(rows.transpose(1, 2)).Q for rows in written])
         width = self.bases.shape[-1]
         self.items = spread(images, max(1, limit // (4 * len(layers) * tower.heads * width)))
         self.values = torch.zeros(len(self.items), len(layers), tower.heads, width)
@@ -87,13 +89,12 @@ class Decomposition:
     Attributes:
         layers: The analysed layers, counted from 1.
         moments: Moments of each head's contribution, heads as (layer, head).
-        values: Each image's contributions, memory-mapped from a float32 file; None if not requested.
-        coordinates: The same in few dimensions, of as many images as fit in memory; None if not requested.
+        coordinates: Each image's contributions in few dimensions, of as many images as fit in memory; None
+            if not requested.
     """
 
     layers: tuple[int, ...]
     moments: Moments
-    values: Float[np.ndarray, "item layer head embed"] | None
     coordinates: Coordinates | None = None
 
 
@@ -160,8 +161,7 @@ def decompose(
                 retained.add(done, part)
             done += len(part)
             progress("contributions", done, len(images))
-    values = None if keep is None else np.load(keep, mmap_mode="r")
-    return Decomposition(tuple(layers), moments, values, retained)
+    return Decomposition(tuple(layers), moments, retained)
 
 
 def spread(items: int, count: int) -> Int[Tensor, "item"]:
@@ -180,18 +180,6 @@ def batches(clip: Clip, images: Images, batch: int) -> Iterator[Float[Tensor, "b
         indices = torch.arange(start, min(start + step, len(images)))
         views = to_unit(load_test_views(images, indices, clip.preprocess))
         yield clip.normalize_pixels(views.to(clip.image.projection))
-
-
-def head_bases(
-    tower: VisionTower, layers: Sequence[int], convention: Convention
-) -> Float[Tensor, "layer head embed basis"]:
-    """An orthonormal basis of each head's contributions, in float64 on the CPU."""
-    bases = []
-    for layer in layers:
-        written = written_rows(tower, layer, convention)
-        written = normalize(written, dim=-1, eps=1e-300)  # constants differ much in length
-        bases.append(torch.linalg.qr(written.transpose(1, 2)).Q)
-    return torch.stack(bases)
 
 
 @contextmanager

@@ -7,7 +7,6 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Any
 
 from jaxtyping import Float, Int
 from torch import Tensor
@@ -53,15 +52,6 @@ def concept_entropy(shares: Iterable[float | Fraction]) -> float:
     4, 4, 4 and 8, 1, 1, 1, 1 of 12, have the same number.
     """
     return round(-math.fsum(share * math.log(share) for share in shares if share > 0), 12) + 0.0
-
-
-def selected_entropy(share: Mapping[str, Any], attributes: Collection[str]) -> float:
-    """The entropy of the shares of some concepts alone, scaled to a sum of 1; without any of them the highest
-    possible, log K [ours].
-    """
-    selected = [part for concept, part in share.items() if concept in attributes and part > 0]
-    selected = selected or [1.0] * len(attributes)
-    return concept_entropy(part / sum(selected) for part in selected)
 
 
 def head_concepts(heads: Mapping[Head, Sequence[str]]) -> dict[Head, HeadConcepts]:
@@ -226,11 +216,8 @@ def _entropies(table: RoleTable) -> dict[Head, float]:
         return entropies
     for head in table.heads:
         count = len(head.phrases)
-        share = {concept: round(part * count) / count for concept, part in head.share.items()}
-        names = table.attributes if table.settings.get("over") == "selected" else None
-        entropies[head.layer, head.head] = (
-            concept_entropy(share.values()) if names is None else selected_entropy(share, names)
-        )
+        shares = [round(part * count) / count for part in head.share.values()]
+        entropies[head.layer, head.head] = concept_entropy(shares)
     return entropies
 
 

@@ -28,8 +28,6 @@ class RoleSettings:
             style is generalization, any other concept is other-specialized. On ViT-B/16 quantile gives 18 of
             48 heads their role in that table, concept 35, and "always core" 28 (docs/roles.md).
         quantile: The paper's q: the bottom q of heads by concept entropy are specialised, the top q general.
-        over: Concepts that the entropy is over: all, or the selected core attributes alone (two readings of
-            the paper). A head with no phrase of a core attribute then has the highest entropy [ours].
         k: Number of core attributes, which are chosen automatically; 0 for the K from 3 to 7 of highest DBCV.
         attributes: Core attributes by name instead, such as color,shape,texture,object,location.
         general: Concepts whose specialised heads are generalization heads (the paper: style, composition).
@@ -42,7 +40,6 @@ class RoleSettings:
     convention: Literal["public", "exact"] = "public"
     rule: Literal["quantile", "concept"] = "quantile"
     quantile: float = 0.2
-    over: Literal["all", "selected"] = "all"
     k: int = 5
     attributes: tuple[str, ...] = ()
     general: tuple[str, ...] = ("style",)

@@ -76,15 +76,8 @@ class RoleTable:
             )
         if len({*self.attributes}) < len(self.attributes):
             raise RoleTableError(f"an attribute is listed twice in the table {self.source!r}.")
-        attributes, roles = {*self.attributes}, get_args(Role)
         for head in self.heads:
-            if head.role not in roles:
-                raise RoleTableError(
-                    f"layer {head.layer} head {head.head} has the unknown role {head.role!r}. "
-                    f"Known roles: {', '.join(roles)}."
-                )
-            allowed = attributes if head.role == "core" else (None,)
-            if head.attribute not in allowed:
+            if head.attribute not in (self.attributes if head.role == "core" else (None,)):
                 raise RoleTableError(
                     f"layer {head.layer} head {head.head}: a core head needs one of the attributes "
                     f"{', '.join(self.attributes)}, others none; it has {head.attribute!r}."
@@ -184,19 +177,18 @@ class RoleTable:
     @classmethod
     def from_json(cls, saved: Any, source: str) -> "RoleTable":
         """The inverse of ``to_json``. Raises RoleTableError that names ``source`` and the key."""
-        schema = saved.get("schema", SCHEMA) if isinstance(saved, dict) else SCHEMA
-        if schema != SCHEMA or type(schema) is not int:
-            raise RoleTableError(
-                f"{source} is a role table of another schema, {shown(schema)}: this version reads "
-                f"schema {SCHEMA}."
-            )
         try:
-            data = {
-                key: value for key, value in typed(saved, dict[str, Any], source).items() if key != "schema"
-            }
+            data = {**typed(saved, dict[str, Any], source)}
+            if (schema := data.pop("schema", SCHEMA)) != SCHEMA:
+                raise RoleTableError(
+                    f"{source} is a role table of another schema, {shown(schema)}: this version reads "
+                    f"schema {SCHEMA}."
+                )
             table = typed(data, cls, source)
         except ReadingError as error:
             raise RoleTableError(f"{source} is not a role table: {error.reason}.") from error
+        if not table.heads:
+            raise RoleTableError(f"{source} is a role table without heads.")
         if reserved := {"cls", "class", "rest"} & {*table.attributes}:
             name = min(reserved)
             raise RoleTableError(

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
@@ -129,7 +130,7 @@ class Batches:
         if composed is not None:
             return composed, True
         order = torch.randperm(len(self.images), generator=draw)
-        return order.split(self.settings.batch)[: self.settings.steps(len(order))], False
+        return order.split(self.settings.batch)[: self.settings.epoch_steps(len(order))], False
 
     def _part(self, epoch: int, step: int, batch: Int[Tensor, "item"]) -> _Part:
         part, weight = share(len(batch), self.fabric.global_rank, self.fabric.world_size)
@@ -284,20 +285,22 @@ def training_images(
     precision = partial(mixed, like.device, settings.precision)
 
     def trunks(
-        view: tuple[object, ...], load: Callable[[Int[Tensor, "item"]], Pixels]
+        title: str, view: tuple[object, ...], load: Callable[[Int[Tensor, "item"]], Pixels]
     ) -> Float[Tensor, "item token width"]:
         @torch.no_grad()
         def compute() -> Tensor:
-            parts = []
+            parts, done = [], 0
             for indices in torch.arange(len(images)).split(method.clip.image.images_at_once):
                 with precision():
                     parts.append(method.image_trunk(load(indices).to(like.device)))
+                cache.progress(title, done := done + len(indices), len(images))
             return torch.cat(parts).to(like)  # most methods continue in full precision
 
         return cache.get((images.identity, *trunk_facts(method, settings.precision), *view), compute)
 
     def centre() -> Float[Tensor, "item token width"]:
-        return trunks(("centre",), lambda indices: to_unit(load_test_views(images, indices, preprocess)))
+        load = partial(load_test_views, images, preprocess=preprocess)
+        return trunks("encoding images", ("centre",), lambda indices: to_unit(load(indices)))
 
     def random(number: int, read: Callable[..., Tensor] = trunks) -> Float[Tensor, "item token width"]:
         scale, draw = (settings.crop, 1.0), partial(generator, stream, "views before training", number)
@@ -313,12 +316,16 @@ def training_images(
 
             return load_views(images, indices, view)
 
-        return read(("random", stream, number, settings.crop), load)
+        title, view = f"encoding random view {number + 1}", ("random", stream, number, settings.crop)
+        return read(title, view, load)
 
     def known(number: int | None) -> Float[Tensor, "item part size"]:
-        assert store is not None
-        read = partial(store.read, method, images, torch.arange(len(images)), settings.precision)
-        return read() if number is None else random(number, read)
+        def read(title: str, view: tuple[object, ...] = (), load: Any = None) -> Tensor:
+            assert store is not None
+            everything, progress = torch.arange(len(images)), partial(cache.progress, title)
+            return store.read(method, images, everything, settings.precision, view, load, progress)
+
+        return read("encoding images") if number is None else random(number, read)
 
     labels = images.labels.to(like.device)
     if store is None:

@@ -1,19 +1,13 @@
 """Where a run is computed and logged: one device, or processes that share each batch (data parallel)."""
 
 import logging
-import os
-from argparse import Namespace
-from collections.abc import Mapping
-from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any
 
 import torch
 from lightning_fabric import Fabric
-from lightning_fabric.loggers.logger import Logger
 from lightning_fabric.strategies.ddp import DDPStrategy
-from lightning_fabric.utilities.rank_zero import rank_zero_only
 from torch import Tensor
 
 from dear.backbone.choice import HALF, Precision
@@ -28,13 +22,11 @@ def make_fabric(
     devices: int = 1,
     nodes: int = 1,
     log: Path | None = None,
-    wandb: str | None = None,
 ) -> Fabric:
     """The Fabric of a device, or of ``devices`` processes on each of ``nodes`` machines.
 
-    ``log`` is a folder for TensorBoard, ``wandb`` a project of W&B. Raises SettingsError for numbers below 1,
-    for more GPUs than there are or if the logger's library is missing, OutputError for a folder that
-    cannot be written to.
+    ``log`` is a folder for TensorBoard. Raises SettingsError for numbers below 1, for more GPUs than there
+    are or without TensorBoard, OutputError for a folder that cannot be written to.
     """
     if devices < 1 or nodes < 1:
         raise SettingsError(f"{devices} devices on {nodes} nodes: both must be at least 1.")
@@ -55,10 +47,7 @@ def make_fabric(
         strategy=DDPStrategy(find_unused_parameters=True, broadcast_buffers=False) if parallel else "auto",
         # Weights that are in float16 from the start leave Fabric nothing to cast.
         precision="32-true" if resolved == HALF else resolved,  # type: ignore[arg-type]
-        loggers=[
-            *([] if log is None else [_tensorboard(log)]),
-            *([] if wandb is None else [WandbLogger(wandb)]),
-        ],
+        loggers=[] if log is None else [_tensorboard(log)],
     )
 
 
@@ -74,7 +63,7 @@ def share(items: int, rank: int, world: int) -> tuple[slice, float]:
     return slice(start, stop), (stop - start) * world / items
 
 
-def summed(fabric: Fabric, values: list[float], device: torch.device) -> list[float]:
+def sum_over_processes(fabric: Fabric, values: list[float], device: torch.device) -> list[float]:
     """Sum each value over all processes."""
     if fabric.world_size == 1:
         return values
@@ -97,57 +86,3 @@ def _tensorboard(folder: Path) -> Any:
         return TensorBoardLogger(root_dir=folder, name="")
     except ModuleNotFoundError as error:
         raise SettingsError(f"TensorBoard is not installed: {installation('log')}, or omit --log.") from error
-
-
-class WandbLogger(Logger):
-    """One run of W&B for all runs of a command. Metrics are named LABEL/METRIC and drawn over epochs.
-
-    Raises SettingsError if the library is missing or cannot begin a run.
-    """
-
-    def __init__(self, project: str) -> None:
-        self.project, self._labels = project, set[str]()
-        try:
-            wandb = import_module("wandb")
-        except ModuleNotFoundError as error:
-            raise SettingsError("W&B is not installed: pip install wandb, or omit --wandb.") from error
-        self.run: Any = None
-        if getattr(rank_zero_only, "rank", 0) == 0:
-            try:
-                # no git: it would obey the settings of the current folder
-                settings = wandb.Settings(disable_git=True, disable_code=True)
-                self.run = wandb.init(
-                    project=project, dir=os.environ.get("WANDB_DIR", "."), settings=settings
-                )
-            except Exception as error:  # of no common class: no key, no network, a refused name
-                raise SettingsError(
-                    f"W&B cannot begin a run: {error}. Log in with `wandb login`, set WANDB_MODE=offline, or "
-                    "omit --wandb."
-                ) from error
-
-    @property
-    def name(self) -> str:
-        return self.project
-
-    @property
-    def version(self) -> str:
-        return "" if self.run is None else str(self.run.id)
-
-    @rank_zero_only
-    def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
-        """Log metrics. W&B drops steps that go back, as those of a second run do, so the epoch among the
-        metrics replaces the step.
-        """
-        del step
-        for label in {name.rpartition("/")[0] for name in metrics} - self._labels:
-            self.run.define_metric(f"{label}/*", step_metric=f"{label}/epoch")
-            self._labels.add(label)
-        self.run.log(dict(metrics))
-
-    def log_hyperparams(self, params: dict[str, Any] | Namespace, *args: Any, **kwargs: Any) -> None:
-        """Do nothing: settings are in the run records."""
-
-    @rank_zero_only
-    def finalize(self, status: str) -> None:
-        """End the run."""
-        self.run.finish(exit_code=0 if status == "success" else 1)

@@ -100,6 +100,7 @@ class FeatureStore:
         precision: Precision,
         view: tuple[object, ...] = (),
         load: Callable[[Int[Tensor, "item"]], Tensor] | None = None,
+        progress: Callable[[int, int], None] | None = None,
     ) -> Float[Tensor, "item part size"]:
         """What a method reads of images, in the test view or in another one: ``load`` gives it by index, and
         ``view`` is what it depends on. With the test view the class token after the last layer is kept too.
@@ -118,6 +119,8 @@ class FeatureStore:
         for part in parts if missing else ():
             pixels = load(part) if load else to_unit(load_test_views(images, part, clip.preprocess))
             read += self._encode(methods, pixels, precision)
+            if progress is not None:
+                progress(len(read), len(missing))
         for item, of_image in zip(missing, read, strict=True):
             for features, values in zip(known, of_image, strict=True):
                 features[item] = values

@@ -1,5 +1,8 @@
-"""The training loop: few-shot images in random views, a constant warm-up, then a cosine schedule."""
+"""The training loop: few-shot images in random views, a constant warm-up, then a cosine schedule
+(`TrainSettings.lr_at`).
+"""
 
+import json
 import math
 import time
 from collections.abc import Callable
@@ -14,12 +17,12 @@ from torch import Tensor
 from dear.backbone.choice import HALF
 from dear.backbone.precision import mixed, precision_for
 from dear.data.dataset import Images
-from dear.errors import SettingsError, TrainingDiverged, WeightsError, first_line, warn
+from dear.errors import OutputError, SettingsError, TrainingDiverged, WeightsError, first_line, warn
 from dear.methods.base import Method, TrainingImages
 from dear.progress import OnStep, TrainingStep, unreported
 from dear.training.batches import Batch, Batches, training_images
-from dear.training.checkpoint import load_checkpoint, run_fingerprint, save_checkpoint
-from dear.training.devices import make_fabric, summed
+from dear.training.checkpoint import CheckpointError, read_state, set_aside, write_state
+from dear.training.devices import make_fabric, sum_over_processes
 from dear.training.seeding import generator
 from dear.training.settings import TrainSettings
 from dear.training.trunks import TrunkCache, ViewCache, view_cache
@@ -36,6 +39,7 @@ def train(
     cache: TrunkCache | None = None,
     views: ViewCache | None = None,
     checkpoint: Path | None = None,
+    start_over: bool = False,
     fabric: Fabric | None = None,
     validate: Callable[[], float] | None = None,
     label: str = "run",
@@ -48,7 +52,8 @@ def train(
     settings ask for) keeps them on disk for all runs with the same views, which requires a view seed. With
     ``checkpoint`` the state is saved there after each epoch, and an interrupted run resumes from it: with
     identical results on a CPU; on a GPU up to rounding, like any two runs, because gradients of gathered
-    tokens are added there in no fixed order. With ``validate`` each epoch records its score as "val" and the
+    tokens are added there in no fixed order. With ``start_over`` a damaged checkpoint is set aside, and the
+    training starts over. With ``validate`` each epoch records its score as "val" and the
     method ends in the state of the best epoch (the first of equals); otherwise in that of the last. A
     ``fabric`` of several processes splits each batch among them: the results equal those of one process up to
     rounding, except for methods whose loss depends on which images share a batch, or that drop values at
@@ -72,7 +77,7 @@ def train(
     fabric = fabric or make_fabric(method.clip.image.projection.device, settings.precision)
     batches = Batches(method, images, settings, seed, fabric, cache, views)
     loop = _Loop(method, images, settings, seed, fabric, batches, checkpoint, progress)
-    loop.resume("val" if validate else "last")
+    loop.resume("val" if validate else "last", start_over=start_over)
     for epoch in range(len(loop.history), loop.epochs):
         start = time.perf_counter()
         entry = loop.train_epoch(epoch)
@@ -115,6 +120,7 @@ class _Loop:
     Attributes:
         total: Steps of the whole training.
         epochs: Its epochs, the last of which may have fewer steps.
+        identity: What the training depends on: a checkpoint only fits one with the same.
         history: The record of each finished epoch.
         best: The method's state after the best epoch, if one is selected.
         means: The mean losses of the last finished epoch, over the images of all processes.
@@ -138,25 +144,71 @@ class _Loop:
             method, _optimizer(method, settings), move_to_device=False
         )
         self.wrapped.mark_forward_method("loss")
-        self.total = settings.steps_of_run(len(images), len(method.classnames), batches.steps)
+        self.total = settings.total_steps(len(images), len(method.classnames), batches.steps)
         self.epochs = math.ceil(self.total / batches.steps)
         self.history: list[dict[str, Any]] = []
         self.best: dict[str, Any] | None = None
         self.means: dict[str, float] = {}
-        if note := settings.short_training(self.total, batches.steps):
+        if note := settings.note_on_length(self.total, batches.steps):
             warn(note)
 
-    def resume(self, select: str) -> None:
-        """Go on from the checkpoint, if there is one."""
-        fields = self.settings.fingerprint_fields()
-        self.run = run_fingerprint(self.method, self.images.identity, fields, self.seed, select)
-        if self.checkpoint is not None:
-            precision = self.fabric.strategy.precision
-            state = load_checkpoint(self.checkpoint, self.method, self.optimizer, self.run, precision)
-            self.history, self.best = state
+    def resume(self, select: str, *, start_over: bool) -> None:
+        """Go on from the checkpoint, if there is one. ``select`` is the rule that selects an epoch."""
+        self.identity = {
+            "method": self.method.name,
+            "method_settings": self.method.fingerprint_fields(),
+            "weights": self.method.clip.identity.sha256,
+            "classes": self.method.classnames,
+            "images": self.images.identity,
+            "seed": self.seed,
+            "select": select,
+            "train": self.settings.fingerprint_fields(),
+        }
+        if self.checkpoint is not None and self.checkpoint.exists():
+            try:
+                self.load(self.checkpoint)
+            except CheckpointError:
+                if not start_over:
+                    raise
+                self.fabric.barrier()  # every process has read it
+                if self.fabric.is_global_zero:
+                    set_aside(self.checkpoint)
         done = len(self.history)
         steps = min(done * self.batches.steps, self.total)
         self.progress(TrainingStep(steps, self.total, done, self.epochs))
+
+    def load(self, path: Path) -> None:
+        """Take the state from a checkpoint. Raises CheckpointError for a damaged one, OutputError for one of
+        another training.
+        """
+        state = read_state(path)
+        try:
+            saved, identity = json.loads(state["run"]), json.loads(json.dumps(self.identity))
+            if differences := ", ".join(name for name in identity if saved.get(name) != identity[name]):
+                raise OutputError(
+                    f"{path} is the checkpoint of another run (different {differences}): "
+                    "remove it or choose another --out."
+                )
+            history, best = json.loads(state["history"]), state["best"]
+            self.method.load_state_dict(state["method"])
+            self.optimizer.load_state_dict(state["optimizer"])
+            self.fabric.strategy.precision.load_state_dict(state["scaling"])
+        except (AttributeError, KeyError, RuntimeError, TypeError, ValueError) as error:
+            raise CheckpointError(path, first_line(error)) from error
+        self.history, self.best = history, best
+
+    def save(self) -> None:
+        """Replace the checkpoint."""
+        if self.checkpoint is not None and self.fabric.is_global_zero:
+            state = {
+                "run": json.dumps(self.identity),
+                "history": json.dumps(self.history),
+                "method": self.method.state_dict(),
+                "optimizer": self.optimizer.state_dict(),
+                "best": self.best,
+                "scaling": dict(self.fabric.strategy.precision.state_dict()),
+            }
+            write_state(self.checkpoint, state)
 
     def rates(self, epoch: int) -> list[float]:
         """The learning rate of each step of an epoch, counted from 0: the last epoch may have fewer."""
@@ -191,7 +243,7 @@ class _Loop:
         self.method.eval()
         self.require_finite(epoch, batch)
         self.method.after_epoch(epoch + 1, self.epochs)
-        totals = summed(self.fabric, list(sums.values()), self.device)
+        totals = sum_over_processes(self.fabric, list(sums.values()), self.device)
         images = sum(self.batches.sizes[: len(rates)])
         self.means = {name: total / images for name, total in zip(sums, totals, strict=True)}
         return {"epoch": epoch + 1, **self.means, "lr": rates[0]}
@@ -240,7 +292,7 @@ class _Loop:
 
     def any_process(self, condition: bool) -> bool:
         """True if it is true in any of the processes."""
-        return bool(summed(self.fabric, [float(condition)], self.device)[0])
+        return bool(sum_over_processes(self.fabric, [float(condition)], self.device)[0])
 
     def diverged(self, step: int) -> TrainingDiverged:
         """The error of a training that diverged at a step, counted from 1."""
@@ -251,20 +303,6 @@ class _Loop:
         entry["val"] = score()
         if all(entry["val"] > earlier["val"] for earlier in self.history):
             self.best = {name: tensor.detach().clone() for name, tensor in self.method.state_dict().items()}
-
-    def save(self) -> None:
-        """Replace the checkpoint."""
-        if self.checkpoint is not None and self.fabric.is_global_zero:
-            scaling = self.fabric.strategy.precision.state_dict()
-            save_checkpoint(
-                self.checkpoint,
-                self.method,
-                self.optimizer,
-                self.run,
-                self.history,
-                self.best,
-                scaling=scaling,
-            )
 
 
 def _backward(fabric: Fabric, method: Method, weight: float) -> Callable[[Tensor], None]:

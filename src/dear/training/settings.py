@@ -103,14 +103,14 @@ class TrainSettings:
         rounded = self.view_cache and self.view_cache_type != "float32"
         return changed | ({"view_cache_type": self.view_cache_type} if rounded else {})
 
-    def steps(self, images: int) -> int:
+    def epoch_steps(self, images: int) -> int:
         """Number of steps in an epoch of this many images."""
         full, remainder = divmod(images, self.batch)
         return full + (remainder > 0 and not (self.drop_last and full))
 
-    def steps_of_run(self, images: int, classes: int, epoch_steps: int) -> int:
-        """Number of steps of a training, with ``epoch_steps`` in an epoch. Shots are the mean number of
-        images of a class. Raises SettingsError if the warm-up takes all steps.
+    def total_steps(self, images: int, classes: int, epoch_steps: int) -> int:
+        """Number of steps of a training. Shots are the mean number of images of a class. Raises SettingsError
+        if the warm-up takes all steps.
         """
         if not self.steps_per_shot:
             return self.epochs * epoch_steps
@@ -122,28 +122,21 @@ class TrainSettings:
             )
         return steps
 
-    def short_training(self, of_run: int, epoch_steps: int) -> str:
-        """A warning if a training of ``of_run`` steps has too few to learn much: fewer than `FEW_STEPS` after
-        the warm-up, or no more than in it; else "".
+    def note_on_length(self, total_steps: int, epoch_steps: int) -> str:
+        """A warning if a training has too few steps to learn much: fewer than `FEW_STEPS` after the warm-up,
+        or no more than in it; else "".
         """
-        warmup_steps = min(self.warmup_epochs * epoch_steps, of_run)
-        if of_run - warmup_steps >= FEW_STEPS and of_run > 2 * warmup_steps:
+        warmup_steps = min(self.warmup_epochs * epoch_steps, total_steps)
+        if total_steps - warmup_steps >= FEW_STEPS and total_steps > 2 * warmup_steps:
             return ""
-        of_warmup = (
-            f", {warmup_steps} of them at the warm-up rate of {self.warmup_lr:g}" if warmup_steps else ""
-        )
-        remedy = ", or --train.warmup-epochs 0" if warmup_steps else ""
+        warmup, remedy = "", ""
+        if warmup_steps:
+            warmup = f", {warmup_steps} of them at the warm-up rate of {self.warmup_lr:g}"
+            remedy = ", or --train.warmup-epochs 0"
         return (
-            f"a training of {of_run} steps{of_warmup}: it may hardly change the method. Give more "
+            f"a training of {total_steps} steps{warmup}: it may hardly change the method. Give more "
             f"--train.epochs{remedy}."
         )
-
-    def epochs_of_run(self, images: int, classes: int) -> int:
-        """Number of epochs of such a training, the last of which may be cut short."""
-        if not self.steps_per_shot:
-            return self.epochs
-        steps = self.steps(images)
-        return math.ceil(self.steps_of_run(images, classes, steps) / steps)
 
     def lr_at(self, epoch: float, epochs: float | None = None) -> float:
         """Learning rate of an epoch, counted from 0: constant during warm-up, then a cosine that would reach

@@ -23,6 +23,7 @@ from dear.data.fewshot import Subset
 from dear.data.settings import DataSettings
 from dear.errors import OutputError
 from dear.methods.base import Method
+from dear.progress import Progress, silent
 from dear.training.settings import TrainOptions, TrainSettings
 from dear.writing import atomic_write
 
@@ -39,11 +40,16 @@ class TrunkCache:
 
     Entries belong to the group that was begun last (a data set, for example). Other groups are evicted to
     make room, the oldest first, never the current one: with repeated passes over a group, evicting its oldest
-    entries would never produce a hit. A ``store`` takes the place of trunk outputs where it can.
+    entries would never produce a hit.
+
+    Attributes:
+        progress: Called while the trunk outputs of all training images are computed.
+        store: Takes the place of trunk outputs where it can.
     """
 
     def __init__(self, limit_bytes: int, store: "FeatureStore | None" = None) -> None:
         self.limit, self.bytes, self.store = limit_bytes, 0, store
+        self.progress: Progress = silent
         self._groups: dict[Hashable, dict[Hashable, Tensor]] = {None: {}}
         self._current: dict[Hashable, Tensor] = self._groups[None]
 

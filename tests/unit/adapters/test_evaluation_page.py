@@ -8,12 +8,12 @@ import pytest
 import torch
 
 from dear.adapters import evaluation_page
-from dear.adapters.evaluation_page import core_heads, measure_bundle, write_evaluation
+from dear.adapters.evaluation_page import core_heads, write_evaluation
 from dear.adapters.predictor import Predictor
 from dear.backbone.clip import Clip
 from dear.data.dataset import Dataset
 from dear.data.loading import load_dataset
-from dear.evaluation.metrics import expected_error
+from dear.errors import OutputError
 from dear.evaluation.predictions import Predictions
 from dear.roles.table import HeadRole
 from tests.unit.serving.small import picture, small_predictor
@@ -42,17 +42,16 @@ def predictor(small_clip: Clip) -> Predictor:
 
 
 def test_the_numbers_are_those_of_the_scores(predictor: Predictor, toys: Dataset) -> None:
-    scores, found = measure_bundle(predictor, toys)
-    count = EACH * len(CLASSES)
-    mistakes = found.mistakes.mistakes
+    scores, page = evaluation_page.evaluation_page(predictor, toys)
+    count, mistakes = EACH * len(CLASSES), page.mistakes
     assert int(mistakes.matrix().sum()) == scores.images == count
     assert int(mistakes.matrix().trace()) == round(scores.accuracy * count)
     assert mistakes.matrix().sum(axis=1).tolist() == [EACH] * len(CLASSES)
     assert len(mistakes.examples) == mistakes.misclassified  # all of them, whatever the page shows
     assert dict(mistakes.class_scores()[["class", "accuracy"]].to_numpy()) == pytest.approx(scores.per_class)
-    assert expected_error(found.bins) == pytest.approx(scores.calibration_error)
-    assert sum(bin.images for bin in found.bins) == count
-    assert found.epochs == ({"epoch": 1, "loss": 2.0},)
+    assert f"is {100 * scores.calibration_error:.2f}%." in page.text
+    assert "First" not in page.figures["learning"].description
+    assert f"{round(scores.accuracy * count)} of {count} right" in page.text
 
 
 def test_a_core_head_for_each_attribute_the_largest_share_the_last_of_equals(predictor: Predictor) -> None:
@@ -74,10 +73,9 @@ def test_a_table_of_many_attributes_has_maps_and_attention_of_the_first(
 ) -> None:
     pytest.importorskip("sklearn", reason="the extra `roles` is not installed")
     monkeypatch.setattr(evaluation_page, "MOST_SHOWN", 1)
-    _, page = measure_bundle(predictor, toys)
-    assert page.features is not None
-    assert [*page.features.points] == ["class"]
-    assert [len(example.heads) for example in page.attention] == [1] * len(page.attention)
+    _, page = evaluation_page.evaluation_page(predictor, toys)
+    assert "by the features class, colored" in page.figures["features"].description
+    assert page.figures["attention-1"].description.count("layer") == 1
     assert "Features beyond the first 1 of 3." in page.notes
 
 
@@ -85,18 +83,31 @@ def test_without_scikit_learn_the_page_says_what_to_install(
     predictor: Predictor, toys: Dataset, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(__import__("sys").modules, "sklearn.manifold", None)
-    _, found = measure_bundle(predictor, toys)
-    assert found.features is None
-    assert any("pip install '.[roles]'" in note for note in found.notes)
+    _, page = evaluation_page.evaluation_page(predictor, toys)
+    assert "features" not in page.figures
+    assert any("pip install '.[roles]'" in note for note in page.notes)
 
 
-def test_the_page_is_written_without_a_warning(predictor: Predictor, toys: Dataset, tmp_path: Path) -> None:
+def test_the_page_and_its_files(predictor: Predictor, toys: Dataset, tmp_path: Path) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        scores, files = write_evaluation(tmp_path / "page", predictor, toys)
+        scores, files = write_evaluation(tmp_path / "page", predictor, toys, let_through=0.25)
+    text = files[0].read_text()
     assert files[0] == tmp_path / "page" / "evaluation.html"
-    assert f"{100 * scores.accuracy:.1f}%" in files[0].read_text()
-    assert "test/" in files[0].read_text()
+    assert f"{100 * scores.accuracy:.1f}%" in text
+    assert "test/" in text
+    assert "http" not in text.replace("http://www.w3.org", "")
+    names = {path.name for path in files}
+    assert {"classes.csv", "confusions.csv", "mistakes.csv", "figure-confusion.svg"} <= names
+    assert "let_through,0.25" in (tmp_path / "page" / "scores.csv").read_text().splitlines()
+
+
+def test_a_place_that_cannot_be_written_is_told_at_once(
+    predictor: Predictor, toys: Dataset, tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OutputError):
+        write_evaluation(tmp_path / "file" / "out", predictor, toys)
 
 
 def test_features_of_one_number_have_a_map() -> None:
@@ -107,4 +118,4 @@ def test_features_of_one_number_have_a_map() -> None:
         ["class"], Predictions(("a", "b"), labels, logits, logits, features=features)
     )
     assert found is not None
-    assert found.points["class"].shape == (20, 2)
+    assert found.svg.count("<use") >= 20

@@ -205,6 +205,8 @@ def test_an_interrupted_fit_goes_on(roles: Path, tmp_path: Path) -> None:
     with pytest.warns(UserWarning, match="^training: continuing after epoch 1 of 2$"):
         again = fit(noise_dataset(), out, progress=lambda *step: told.append(step), **options)  # type: ignore[arg-type]
     assert told[0] == ("training", 1, 2)
+    images = len(noise_dataset().train)
+    assert ("encoding images", images, images) in told  # which the review has them for
     assert {name: x.tolist() for name, x in again.tensors.items()} == {
         name: x.tolist() for name, x in whole.tensors.items()
     }
@@ -224,6 +226,7 @@ def test_what_is_measured_stands_beside_zero_shot_and_chance(roles: Path) -> Non
     bundle = fit(data, roles=roles, settings=SETTINGS, train=SHORT)
     frozen = fit(data, method="zero-shot")
     assert bundle.metrics["chance"] == 1 / 4
+    assert 'No image will be "none of these"' in bundle.verdict  # of fewer than 20
     assert bundle.metrics["zero_shot"] == frozen.metrics["accuracy"] == frozen.metrics["zero_shot"]
     scores = evaluate_bundle(Predictor(bundle), data, split="train")
     wanted = evaluate_bundle(Predictor(frozen), data, split="train").accuracy

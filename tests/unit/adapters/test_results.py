@@ -9,7 +9,14 @@ from typing import Any
 
 import pytest
 
-from dear.adapters.results import Candidate, Prediction, Unreadable, verdict, write_predictions
+from dear.adapters.results import (
+    Candidate,
+    Prediction,
+    Unreadable,
+    keep_results,
+    verdict,
+    write_predictions,
+)
 from dear.backbone.clip import Clip
 from dear.data.settings import DataSettings
 from dear.data.sources.table import read_table
@@ -71,22 +78,36 @@ def test_json_lines_have_the_evidence(tmp_path: Path) -> None:
     assert first["top"][0] == {"name": "dog", "probability": 0.75, "logit": 3.0, "evidence": {"class": 3.0}}
 
 
-def test_it_is_written_as_it_comes_and_whole_or_not_at_all(tmp_path: Path) -> None:
+def test_what_is_interrupted_goes_on_where_it_was(tmp_path: Path) -> None:
+    """A table is whole or not there; another key, as of other options, starts anew."""
     (tmp_path / "p.csv").write_text("before")
-    sizes = []
+    calls = list[tuple[str, int]]()
 
-    def coming() -> Iterator[Prediction]:
-        for number in range(20_000):  # more than a buffer
-            if number == 19_000:
-                sizes.append((tmp_path / "p.csv.dear.part").stat().st_size)
-                raise KeyboardInterrupt
-            yield Prediction(f"{number}.png", (DOG,))
+    def write(key: str, stop: int) -> None:
+        def predict(done: int) -> Iterator[Prediction | Unreadable]:
+            calls.append((key, done))
+            for number in range(done, 30):
+                if number == stop:
+                    raise KeyboardInterrupt
+                yield BAD if number == 3 else Prediction(f"{number}\udcff.png", (DOG, CAT), number == 4)
 
+        written = write_predictions(tmp_path / "p.csv", keep_results(tmp_path / "p.csv", key, predict))
+        assert (written.images, written.unreadable) == (29, [BAD])
+
+    for key, stop in (("a", 10), ("b", 20)):
+        with pytest.raises(KeyboardInterrupt):
+            write(key, stop)
+        assert (tmp_path / "p.csv").read_text() == "before"
+    with (tmp_path / "p.csv.unfinished").open("ab") as file:
+        file.write(b'{"image": "20')  # what a killed process wrote of a line
     with pytest.raises(KeyboardInterrupt):
-        write_predictions(tmp_path / "p.csv", coming())
-    assert sizes[0] > 100_000
+        write("b", 25)
+    write("b", 30)
+    assert calls == [("a", 0), ("b", 0), ("b", 20), ("b", 25)]
     assert [path.name for path in tmp_path.iterdir()] == ["p.csv"]
-    assert (tmp_path / "p.csv").read_text() == "before"
+    interrupted = (tmp_path / "p.csv").read_bytes()
+    write("b", 30)
+    assert (tmp_path / "p.csv").read_bytes() == interrupted
 
 
 @pytest.mark.parametrize(

@@ -67,14 +67,20 @@ def test_a_flipped_label_is_found_and_its_correction_goes_into_the_next_fit(
         "train": TrainOptions(epochs=2),
         "verbose": False,
     }
+    copied = photos / "test/blue/copy.png"  # of the same bytes: it is not tested on
+    copied.write_bytes((photos / "train/green/0.png").read_bytes())
     bundle = fit(photos, tmp_path / "bundle", **options)
     assert bundle.review is not None
-    [issue] = bundle.review
+    issue, copy = bundle.review
     assert (Path(issue.image), issue.label, issue.suggested) == (photos / "train/red/5.png", "red", "blue")
-    assert "1 of 42 labels looks wrong" in bundle.verdict
+    assert (Path(copy.other), copy.label, copy.suggested) == (copied, "green", "blue")
+    assert "1 of 42 training labels looks wrong, 1 picture is there twice" in bundle.verdict
     table = tmp_path / "bundle" / "review.csv"
     rows = [*csv.DictReader(table.read_text(encoding="utf-8-sig").splitlines())]
-    assert [(row["label"], row["suggested"], row["predicted"]) for row in rows] == [("red", "blue", "red")]
+    assert [(row["label"], row["suggested"], row["predicted"]) for row in rows] == [
+        ("red", "blue", "red"),
+        ("green", "blue", "green"),
+    ]
     assert "5.png" in (tmp_path / "bundle" / "review.html").read_text()
     table.write_text(table.read_text(encoding="utf-8-sig").replace(",red,blue,", ",blue,blue,"))
     corrected = load_dataset([str(photos), str(table)])

@@ -15,7 +15,7 @@ import pytest
 from PIL import Image
 
 from dear.adapters.bundle import Bundle
-from dear.adapters.evaluation_page import measure_bundle
+from dear.adapters.evaluation_page import evaluation_page
 from dear.adapters.fit import fit
 from dear.adapters.predictor import Predictor
 from dear.adapters.scoring import evaluate_bundle
@@ -205,10 +205,10 @@ class TestEval:
     def test_the_page_shows_the_right_pictures(self, folder: Path) -> None:
         predictor = Predictor(fitted(folder))
         data = all_of(folder)
-        scores, page = measure_bundle(predictor, data)
+        scores, page = evaluation_page(predictor, data)
         assert any(note.startswith("21 of 30 images, which") for note in page.notes)
         seen = {*np.frombuffer(predictor.bundle.image_hashes, "S8").tolist()}
-        for mistake in page.mistakes.mistakes.examples.itertuples():
+        for mistake in page.mistakes.examples.itertuples():
             assert mistake.file == data.test.paths[mistake.image]  # type: ignore[attr-defined]
             assert hash_of((folder / str(mistake.file)).read_bytes()) not in seen
         assert scores.images == 9

@@ -73,6 +73,6 @@ def test_a_benchmark_is_no_folder_of_domains(folder: Path) -> None:
             for label in ("cat", "dog"):
                 (folder / name / domain / label).mkdir(parents=True)
     for name in ("ImageNetSketch", "source-sketch"):
-        assert DomainGeneralization("photo").arranged([name])[1] == (name,)
+        assert DomainGeneralization("photo").arrange([name])[1] == (name,)
     for name in ("mine", "./source-sketch"):
-        assert DomainGeneralization("photo").arranged([name])[1] == (os.path.join(name, "sketch"),)
+        assert DomainGeneralization("photo").arrange([name])[1] == (os.path.join(name, "sketch"),)

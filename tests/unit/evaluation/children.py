@@ -12,9 +12,9 @@ from typing import Any
 
 import torch
 
+from dear.evaluation import workers
 from dear.evaluation.experiment import Experiment, Machines
-from dear.evaluation.launch import workers
-from dear.evaluation.launch.dispatch import launch
+from dear.evaluation.launch import launch
 from dear.evaluation.resolve import MethodSetup
 from dear.evaluation.runs import run_all
 from dear.methods.base import Method

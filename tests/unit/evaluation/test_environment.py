@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 import torch
 
+from dear.evaluation import workers
 from dear.evaluation.environment import peak, start_counting
-from dear.evaluation.launch import workers
 
 
 class StandIn:

@@ -208,10 +208,10 @@ class TestSelection:
 
 
 def test_a_run_that_another_experiment_made_is_copied(small_clip: Clip, tmp_path: Path) -> None:
-    shared, done = context(small_clip), {}
+    shared = context(small_clip)
     run = shared.resolve(BaseToNovel(), [noise_dataset()], DEAR, seed=1, shots=2)
     for folder in ("a", "b"):
-        run_one(shared, run, out=tmp_path / folder, records=done)
+        run_one(shared, run, out=tmp_path / folder)
     one, two = (next((tmp_path / folder).glob("*.json")) for folder in ("a", "b"))
     assert one.name == two.name
     assert one.read_bytes() == two.read_bytes()

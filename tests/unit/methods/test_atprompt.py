@@ -12,18 +12,16 @@ from dear.backbone.clip import Clip
 from dear.errors import DearError, SettingsError
 from dear.evaluation.experiment import Experiment
 from dear.evaluation.protocols.base_to_novel import BaseToNovel
-from dear.evaluation.resolve import MethodSetup, resolve_settings
+from dear.evaluation.resolve import MethodSetup
 from dear.evaluation.run_context import RunContext
 from dear.evaluation.runs import check_methods, run_one
 from dear.methods.atprompt import AtPromptSettings
 from dear.methods.atprompt.method import ATPrompt
 from dear.methods.registry import build_method
-from dear.training.settings import TrainOptions, TrainSettings
+from dear.training.settings import TrainOptions
 from tests.unit.training.world import noise_dataset
 
 CLASSES = ["house", "green tree"]
-OTHERS = ["a tree", "sea", "red house"]
-LABELS = torch.tensor([1, 0])
 PETS = "OxfordPets"
 
 
@@ -39,10 +37,6 @@ def words_file(folder: Path, content: Any) -> str:
     path = folder / "words.json"
     path.write_text(json.dumps(content), encoding="utf-8")
     return str(path)
-
-
-def images() -> torch.Tensor:
-    return torch.rand(2, 3, 20, 20, generator=torch.Generator().manual_seed(3))
 
 
 class TestWords:
@@ -87,26 +81,6 @@ class TestWords:
         with pytest.raises(DearError, match=message):
             given.for_data("EuroSAT")
 
-    def test_no_file(self, tmp_path: Path) -> None:
-        with pytest.raises(DearError, match=r"none\.json: No such file"):
-            AtPromptSettings(words=str(tmp_path / "none.json")).for_data("mine")
-
-    @pytest.mark.parametrize(
-        ("options", "message"),
-        [
-            ({"attributes": "sea,"}, "attributes is 'sea,': it must be words with commas between"),
-            ({"attributes": "sea", "words": "x.json"}, "give one"),
-            ({"words": ""}, "words is '': it must be the name of a file, or none"),
-            ({"tokens": 0}, "tokens is 0: it must be at least 1, or none"),
-            ({"depth": 13}, "depth is 13"),
-            ({"attribute_std": -1.0}, "attribute_std is -1.0"),
-            ({"base": "cocoop"}, "base is 'cocoop': it must be one of coop, maple"),
-        ],
-    )
-    def test_settings_that_are_refused(self, options: dict[str, Any], message: str) -> None:
-        with pytest.raises(SettingsError, match=message):
-            AtPromptSettings(**options)
-
 
 class TestBeforeTheFirstRun:
     """What is wrong on any data set is told at once, not when its turn comes."""
@@ -142,21 +116,6 @@ def test_a_record_holds_the_words(small_clip: Clip, tmp_path: Path) -> None:
     assert record["settings"]["train"]["batch"] == 32
     assert record["set_by_user"] == {"method": ["tokens", "words"], "train": ["epochs"]}
     assert record["trainable_parameters"] == 2 * 22
-
-
-def trained(setup: MethodSetup, given: TrainOptions, dataset: str = "Food101") -> TrainSettings:
-    return resolve_settings(BaseToNovel(), setup, dataset, 16, given)[1]
-
-
-def test_each_base_trains_as_published() -> None:
-    coop, maple = (
-        MethodSetup("atprompt", settings=AtPromptSettings(base=base)) for base in ("coop", "maple")
-    )
-    assert trained(coop, TrainOptions()) == TrainSettings(optimizer="sgd", lr=0.002, epochs=100, batch=32)
-    want = TrainSettings(optimizer="sgd", lr=0.0035, epochs=7, batch=4)
-    assert trained(maple, TrainOptions(epochs=7)) == want
-    assert trained(maple, TrainOptions(), "EuroSAT").epochs == 10  # by its published rows
-    assert trained(coop, TrainOptions(), "ImageNet").epochs == 10
 
 
 def test_the_words_of_oxford_pets_are_placed_as_in_the_authors_code() -> None:
@@ -200,28 +159,3 @@ class TestOnMaPLe:
         inject = method.text_injection(method.class_position)
         assert (method.class_position, inject.at, tuple(inject.tokens.shape)) == (5, 5, (3, 1, 22))
         assert (method.image_from, method.text_from) == (1, 1)
-
-    def test_every_parameter_learns(self, small_clip: Clip) -> None:
-        method = made(small_clip, base="maple")
-        assert {"attribute_context", "context", "prompts_deep"} < {n for n, _ in method.named_parameters()}
-        method.loss(method.image_trunk(images()), LABELS)["loss"].backward()
-        for name, parameter in method.named_parameters():
-            assert parameter.grad is not None, name
-            assert parameter.grad.abs().sum() > 0, name
-
-    def test_other_classes_and_back(self, small_clip: Clip) -> None:
-        method = made(small_clip, base="maple")
-        with torch.no_grad():
-            before = method.text_features()
-            method.set_classes(OTHERS, ["a photo of a {}"])
-            assert method.text_features().shape == (3, 17)
-            method.set_classes(CLASSES, ["a photo of a {}"])
-            assert torch.equal(method.text_features(), before)
-
-    def test_the_same_with_prompts_a_few_at_a_time(self, small_clip: Clip) -> None:
-        method, few = made(small_clip, base="maple"), made(small_clip, base="maple")
-        few.text_chunk = 1
-        for one in (method, few):
-            one.loss(one.image_trunk(images()), LABELS)["loss"].backward()
-        for name, parameter in method.named_parameters():
-            torch.testing.assert_close(few.get_parameter(name).grad, parameter.grad, msg=name)

@@ -18,12 +18,8 @@ from dear.backbone.clip import Clip
 from dear.backbone.head_contributions import head_contributions
 from dear.errors import RoleTableError
 from dear.evaluation.metrics import evaluate
-from dear.evaluation.protocols.base_to_novel import BaseToNovel
-from dear.evaluation.resolve import MethodSetup, run_name
-from dear.evaluation.run_context import RunContext
-from dear.evaluation.runs import run_one
 from dear.methods.base import Method, TrainingImages
-from dear.methods.dear_plus import METHOD, DearPlusSettings
+from dear.methods.dear_plus import DearPlusSettings
 from dear.methods.dear_plus.method import DearPlus, role_shares
 from dear.methods.registry import build_method
 from dear.roles.table import HeadRole, RoleTable
@@ -241,17 +237,6 @@ def test_a_class_with_a_name_only_changes_the_strengths(small_clip: Clip) -> Non
     torch.testing.assert_close(with_name[1:, :, :3], every[1:] / 10)
 
 
-def test_the_test_view_alone_is_enough(small_clip: Clip) -> None:
-    assert torch.isfinite(terms(fitted(small_clip, views=0))).all()
-
-
-def test_the_parts_sum_to_one(small_clip: Clip) -> None:
-    weights = fitted(small_clip).fusion_weights()
-    assert [*weights] == ["cls", "color", "object", "texture"]
-    assert sum(weights.values()) == pytest.approx(1, abs=1e-6)
-    assert weights["texture"] == 0
-
-
 def test_a_bundle_knows_its_classes(
     small_clip: Clip, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -296,14 +281,3 @@ def test_a_bundle_without_a_table_says_so(
     assert read.method.features == ("cls", "image")
     pixels = eval_views(dataset.test.load(torch.arange(3)), small_clip.image_size)
     assert torch.equal(read.logits(pixels), Predictor(bundle, clip=small_clip).logits(pixels))
-
-
-def test_a_run_and_its_name(small_clip: Clip) -> None:
-    setup = MethodSetup("dear+", settings=DearPlusSettings(views=1))
-    context = RunContext(small_clip, roles=table(small_clip))
-    run = context.resolve(BaseToNovel(), [noise_dataset()], setup, seed=1, shots=2)
-    record = run_one(context, run)
-    assert set(record["fusion_weights"]) == {"cls", "color", "object", "texture"}
-    name = run_name(BaseToNovel(), "tiles", setup, 1, 2, "0123456789")
-    assert name == "tiles-dear-plus-2shot-seed1-01234567"
-    assert METHOD.folder == "dear_plus"

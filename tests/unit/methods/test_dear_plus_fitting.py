@@ -124,28 +124,6 @@ def test_the_covariance_of_single_images_is_that_of_all() -> None:
     torch.testing.assert_close(fitted.means, points.mean(dim=1))
 
 
-def test_a_bayes_factor_of_full_freedom_is_that_of_the_normal_densities() -> None:
-    """Without shrinkage the degrees of freedom are all dimensions, and the constants those of densities."""
-    points, spread = views(), 0.6
-    fitted = Gaussians(points, LABELS, CLASSES, 1e-9)
-    assert float(fitted.freedom) == pytest.approx(EMBED, abs=1e-3)
-    covariance = torch.linalg.inv(fitted.whitening @ fitted.whitening.T)
-    image = drawn(EMBED, seed=9)
-    known, other = (
-        torch.distributions.MultivariateNormal(mean, cov)
-        for mean, cov in (
-            (fitted.means[1], covariance),
-            (fitted.means.mean(dim=0), (1 + spread) * covariance),
-        )
-    )
-    expected = float(known.log_prob(image) - other.log_prob(image))
-    weights = torch.full((1, CLASSES), 1 / CLASSES, dtype=torch.float64)
-    distances = fitted.distances(image[None], weights)
-    constant = distances.freedom * math.log(1 + spread)
-    found = (distances.to_centres[:, 0] / (1 + spread) + constant - distances.to_classes[:, 1]) / 2
-    assert float(found) == pytest.approx(expected, abs=1e-2 * abs(expected))
-
-
 def test_views_that_never_differ_say_nothing() -> None:
     constant = normalize(torch.ones(len(LABELS), VIEWS, EMBED, dtype=torch.float64), dim=-1)
     fitted = Gaussians(constant + 1e-9 * drawn(*constant.shape), LABELS, CLASSES, SHRINKAGE)
@@ -171,39 +149,21 @@ def test_the_correction_is_where_the_objective_has_no_slope() -> None:
     assert float(loss.detach()) < float(cross_entropy(features @ text.T, LABELS))
 
 
-def test_a_correction_that_stops_before_its_minimum_warns(
-    monkeypatch: pytest.MonkeyPatch, recwarn: pytest.WarningsRecorder
-) -> None:
-    """At a small penalty the minimum is far from zero, where few iterations end."""
-    features, text = normalize(drawn(len(LABELS), EMBED), dim=-1), 3 * drawn(CLASSES, EMBED, seed=2)
-    converged = fit_correction(features, LABELS, text, 0.01)
-    assert not recwarn.list
-    monkeypatch.setattr("dear.methods.dear_plus.solvers.ITERATIONS", 3)
-    with pytest.warns(UserWarning, match="has not converged in 3 iterations"):
-        stopped = fit_correction(features, LABELS, text, 0.01)
-    assert (stopped - converged).norm() > 1e-3 * converged.norm()
-
-
 def test_strengths_are_the_best_of_a_fine_grid() -> None:
     """Of a term that helps and one that misleads, which gets exactly its least weight."""
     truth = torch.nn.functional.one_hot(LABELS, CLASSES).double()
     first, second = truth + drawn(len(LABELS), CLASSES), -truth + drawn(len(LABELS), CLASSES, seed=2)
-    terms, least = torch.stack([first, second], dim=2), torch.tensor([0.01, 0.0], dtype=torch.float64)
-    weights = fit_strengths([terms], LABELS, least)
+    other, least = truth + drawn(len(LABELS), CLASSES, seed=3), torch.tensor([0.01, 0.0]).double()
+    settings = [torch.stack([part, second], dim=2) for part in (first, other)]
+    weights = fit_strengths(settings, LABELS, least, [0.8, 0.2])
     assert float(weights[1]) == 0
 
     def loss(weight: float) -> float:
-        return float(cross_entropy(weight * first, LABELS)) + PRIOR * weight**2
+        losses = [float(cross_entropy(weight * part, LABELS)) for part in (first, other)]
+        return 0.8 * losses[0] + 0.2 * losses[1] + PRIOR * weight**2
 
     best = min((loss(0.01 + step / 1000), 0.01 + step / 1000) for step in range(5000))
     assert float(weights[0]) == pytest.approx(best[1], abs=2e-3)
-
-
-def test_strengths_of_several_settings_count_alike() -> None:
-    terms = [drawn(len(LABELS), CLASSES, 2, seed=seed) for seed in (5, 6)]
-    least = torch.zeros(2, dtype=torch.float64)
-    joint = fit_strengths([torch.cat(terms)], LABELS.repeat(2), least)
-    torch.testing.assert_close(fit_strengths(terms, LABELS, least), joint, rtol=0, atol=1e-6)
 
 
 def examples(frozen: Tensor, text: Tensor, labels: Tensor = LABELS) -> Examples:
@@ -244,7 +204,9 @@ def test_the_penalty_is_raised_where_left_out_classes_suffer() -> None:
     noise = 0.01 * drawn(len(labels), 8)
     alone = normalize(text[labels] + noise, dim=-1).unsqueeze(1)
     paired = normalize((text + 0.9 * partner)[labels] + noise, dim=-1).unsqueeze(1)
-    assert choose_penalty(Examples(alone, labels, 2 * text), 1e-4)[0] == 1e-4
+    by_name = torch.cat([text, torch.full((1, 8), 8**-0.5, dtype=torch.float64)])  # one without images
+    for names in (text, by_name):
+        assert choose_penalty(Examples(alone, labels, 2 * names), 1e-4)[0] == 1e-4
     penalty, scores = choose_penalty(Examples(paired, labels, 2 * text), 1e-4)
     assert penalty is None
     for of_half in scores:
@@ -252,48 +214,36 @@ def test_the_penalty_is_raised_where_left_out_classes_suffer() -> None:
     assert choose_penalty(Examples(paired, labels, 2 * text), 1e4)[0] == 1e4  # too small to do harm
 
 
-def whole(groups: Tensor, frozen: Tensor, labels: Tensor = LABELS, carried: int = 0) -> Fit:
-    text = normalize(drawn(CLASSES, EMBED, seed=4), dim=-1)
+def whole(
+    groups: Tensor, frozen: Tensor, labels: Tensor = LABELS, carried: int = 0, classes: int = CLASSES
+) -> Fit:
+    text = normalize(drawn(classes, EMBED, seed=4), dim=-1)
     flags = [True] * groups.shape[2]
     flags[-1] = flags[-1] and not carried
     return fit(examples(frozen, text, labels), groups, flags, DearPlusSettings(shrinkage=SHRINKAGE))
 
 
-def test_noise_has_no_strength_and_what_tells_classes_apart_has() -> None:
-    labels = torch.arange(CLASSES).repeat_interleave(16)
-    centres = drawn(CLASSES, EMBED, seed=8)
-    noise = 0.3 * drawn(len(labels), VIEWS, 2, EMBED)
-    groups = noise.clone()
-    groups[:, :, 0] += centres[labels][:, None]
-    frozen = normalize(drawn(len(labels), VIEWS, EMBED, seed=3), dim=-1)
-    found = whole(groups, frozen, labels)
-    assert bool((found.strengths[:, 1] > 0.05).all())
-    assert bool((found.strengths[:, 2] < 0.02).all())
-    assert float(found.parts.sum()) == pytest.approx(1)
-    assert float(found.parts[1]) > 10 * float(found.parts[2])
-    right = [(scores.argmax(dim=1) == labels).double() for scores in found.left_out]
-    odd = labels % 2 == 1
-    assert right[2].mean() > 0.8
-    assert right[0][odd].mean() > right[0][~odd].mean()  # without even classes, these have no evidence
-    assert right[1][~odd].mean() > right[1][odd].mean()
-
-
-def test_evidence_counts_for_more_where_all_classes_have_it() -> None:
-    """The first strengths are those of evidence and class scores of left-out images, all classes known."""
+@pytest.mark.parametrize("by_name", [0, 1])
+def test_evidence_counts_for_more_where_all_classes_have_it(by_name: int) -> None:
+    """The first strengths are those of evidence and class scores of left-out images, all classes known; the
+    others by the share of classes without images.
+    """
     groups, frozen = 0.3 * drawn(len(LABELS), VIEWS, 1, EMBED) + views().unsqueeze(2), views(2)
-    found = whole(groups, frozen)
-    few = examples(frozen, normalize(drawn(CLASSES, EMBED, seed=4), dim=-1))
+    found = whole(groups, frozen, classes=CLASSES + by_name)
+    few = examples(frozen, normalize(drawn(CLASSES + by_name, EMBED, seed=4), dim=-1))
     features = normalize(groups[:, :, 0] + found.rest[0], dim=-1)
-    every = torch.ones(CLASSES, dtype=torch.bool)
+    known = torch.arange(CLASSES + by_name) < CLASSES
     evidence = left_out_evidence(
-        Gaussians(features, LABELS, CLASSES, SHRINKAGE), features, LABELS, every, DearPlusSettings().spread
+        Gaussians(features, LABELS, CLASSES, SHRINKAGE), features, LABELS, known, DearPlusSettings().spread
     )
     terms = [
         torch.stack(pair, dim=2) for pair in zip(class_scores(few, found.penalty), evidence, strict=True)
     ]
     least = torch.tensor([0.01, 0.0], dtype=torch.float64)
-    torch.testing.assert_close(found.strengths[0], fit_strengths(terms[2:], LABELS, least))
-    torch.testing.assert_close(found.strengths[1], fit_strengths(terms[:2], LABELS, least))
+    torch.testing.assert_close(found.strengths[0], fit_strengths([terms[2][:, :CLASSES]], LABELS, least))
+    share = by_name / ((CLASSES + by_name) // 2)  # 1 is half of the classes
+    shares = [share / 2, share / 2, 1 - share] if by_name else [0.5, 0.5, 0.0]
+    torch.testing.assert_close(found.strengths[1], fit_strengths(terms, LABELS, least, shares))
     assert float(found.strengths[0, 1]) > float(found.strengths[1, 1])
 
 

@@ -9,17 +9,13 @@ import torch
 from dear.backbone.clip import Clip
 from dear.data.images.transforms import view_numbers
 from dear.errors import SettingsError
-from dear.evaluation.protocols.base_to_novel import BaseToNovel
-from dear.evaluation.resolve import MethodSetup
-from dear.evaluation.run_context import RunContext
-from dear.evaluation.runs import run_one
 from dear.methods.prograd import ProGradSettings
 from dear.methods.prograd.method import ProGrad, projected
 from dear.methods.registry import build_method
 from dear.training.loop import train
 from dear.training.seeding import generator
-from dear.training.settings import TrainOptions, TrainSettings
-from tests.unit.training.world import few, noise_dataset
+from dear.training.settings import TrainSettings
+from tests.unit.training.world import few
 from tests.views import train_views
 
 CLASSES = ["red circle on the sea", "house", "green tree"]
@@ -103,41 +99,9 @@ def test_training_is_two_plain_backward_passes_a_step(strength: float, make_smal
     torch.testing.assert_close(got.context, hand.context, rtol=1e-3, atol=1e-4)
 
 
-def test_prompts_in_chunks_are_computed_again_for_each_pass(make_small_clip: MakeClip) -> None:
-    clip, found = make_small_clip(), []
-    for chunk in (0, 1):
-        method = make(clip)
-        torch.nn.init.normal_(method.context, std=0.3, generator=seeded())
-        train(method, few(), TrainSettings(epochs=3, batch=7, lr=1e-2, text_chunk=chunk), seed=1)
-        found.append(method.context.detach())
-    torch.testing.assert_close(found[1], found[0], rtol=1e-3, atol=1e-5)
-
-
 def test_templates_of_the_authors() -> None:
     pets = ProGradSettings().for_data("OxfordPets")
     own = "a photo of a {}, a type of pet."
     theirs = "a type of pet, a photo of a {}."
     assert pets.templates_for([own]) == ((theirs,), theirs)
     assert ProGradSettings(templates="dataset").templates_for([own]) == ((own,), own)
-
-
-def test_a_run_as_published(small_clip: Clip) -> None:
-    context = RunContext(small_clip, training=TrainOptions(epochs=2))
-    setup = MethodSetup("prograd", settings=ProGradSettings(tokens=5))
-    record = run_one(context, context.resolve(BaseToNovel(), [noise_dataset()], setup, seed=1, shots=2))
-    assert (record["settings"]["train"]["optimizer"], record["settings"]["train"]["batch"]) == ("sgd", 32)
-    assert {"loss", "general"} <= set(record["train"]["epochs"][0])
-    assert record["trainable_parameters"] == 5 * 22
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"strength": -1.0}, "strength is -1.0: it must be at least 0"),
-        ({"temperature": 0.0}, "temperature is 0.0: it must be above 0"),
-        ({"templates": "Pets"}, "templates is 'Pets': it must be per-dataset, dataset or the name of one"),
-    ],
-)
-def test_settings_out_of_bounds(options: dict[str, Any], message: str) -> None:
-    with pytest.raises(SettingsError, match=message):
-        ProGradSettings(**options)

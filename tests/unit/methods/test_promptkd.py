@@ -1,7 +1,6 @@
 """PromptKD's projector and loss against their equations, and what a step changes."""
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
 import torch
@@ -11,10 +10,7 @@ from dear.backbone.clip import Clip
 from dear.errors import SettingsError
 from dear.methods.base import Method
 from dear.methods.promptkd import PromptKdSettings
-from dear.training.loop import train
-from dear.training.settings import TrainSettings
 from tests.contract.test_methods import CLASSES, LABELS, TEMPLATE, images, make, target
-from tests.unit.training.world import few
 
 MakeClip = Callable[..., Clip]
 
@@ -96,13 +92,3 @@ def test_a_weight_whose_gradients_would_not_be_finite() -> None:
     with pytest.raises(SettingsError, match=r"promptkd\.kd_weight is 1e\+30: .* at most 1000000"):
         PromptKdSettings(kd_weight=1e30)
     assert PromptKdSettings(kd_weight=1000).kd_weight == 1000  # the largest of the authors
-
-
-def test_training_ends_in_evaluation_mode(small_clip: Clip) -> None:
-    method = student(small_clip)
-    settings = TrainSettings(epochs=2, batch=3)
-    train(method, few(), settings, seed=1)  # its last batch has one image
-    assert not method.training
-    other = student(small_clip)
-    train(other, few(), replace(settings, drop_last=True), seed=1)
-    assert not torch.equal(other.get_buffer("running_mean"), torch.zeros(17))

@@ -12,16 +12,8 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy, normalize
 
 from dear.backbone.clip import Clip
-from dear.errors import SettingsError
-from dear.evaluation.protocols.base_to_novel import BaseToNovel
-from dear.evaluation.protocols.few_shot import FewShot
-from dear.evaluation.resolve import MethodSetup, resolve_settings
-from dear.evaluation.run_context import RunContext
-from dear.evaluation.runs import run_one
 from dear.methods.provp import ProVpSettings
 from dear.methods.provp.method import WORDING, ProVP
-from dear.training.settings import TrainOptions
-from tests.unit.training.world import noise_dataset
 
 LABELS = torch.tensor([2, 0, 1])
 
@@ -89,35 +81,3 @@ def test_templates_of_benchmarks_are_worded_as_the_authors_do(small_clip: Clip) 
     found = make(small_clip, pets, classes).frozen_text
     assert torch.equal(found, make(small_clip, WORDING[pets], classes, wording="dataset").frozen_text)
     assert not torch.equal(found, make(small_clip, pets, classes, wording="dataset").frozen_text)
-
-
-@pytest.mark.parametrize(("shots", "epochs", "weight"), [(1, 50, 0), (2, 100, 0), (4, 100, 0), (16, 200, 1)])
-def test_few_shot(shots: int, epochs: int, weight: float) -> None:
-    found, training = resolve_settings(FewShot(), MethodSetup("provp"), "Food101", shots, TrainOptions())
-    assert found.settings == ProVpSettings(tokens=50, ref_weight=weight)
-    assert (training.epochs, training.lr, training.weight_decay) == (epochs, 0.1, 5e-4)
-
-
-def test_a_run_as_published(small_clip: Clip) -> None:
-    """Two epochs of it on noise."""
-    context = RunContext(small_clip, training=TrainOptions(epochs=2))
-    run = context.resolve(BaseToNovel(), [noise_dataset()], MethodSetup("provp"), seed=1, shots=2)
-    record = run_one(context, run)
-    train = record["settings"]["train"]
-    assert (train["optimizer"], train["batch"], train["weight_decay"]) == ("sgd", 32, 1e-3)
-    assert {"loss", "ce", "ref"} <= {*record["train"]["epochs"][-1]}
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"tokens": 0}, "tokens is 0: it must be at least 1"),
-        ({"beta": 1.1}, "beta is 1.1: it must be from 0 to 1"),
-        ({"ref_weight": -1.0}, "ref_weight is -1.0: it must be at least 0"),
-        ({"wording": "mine"}, "wording is 'mine': it must be one of authors, dataset"),
-        ({"start_patch": 0}, "start_patch is 0: it must be at least 1, or none"),
-    ],
-)
-def test_settings_out_of_bounds(options: dict[str, Any], message: str) -> None:
-    with pytest.raises(SettingsError, match=message):
-        ProVpSettings(**options)

@@ -34,43 +34,11 @@ def settled(
     return resolve_settings(protocol, setup, dataset, shots, TrainOptions(**given))
 
 
-@pytest.mark.parametrize(
-    ("dataset", "shots", "epochs"),
-    [("Food101", 1, 50), ("Food101", 2, 100), ("Food101", 4, 100), ("Food101", 8, 200), ("ImageNet", 16, 50)],
-)
-def test_coop_in_few_shot(dataset: str, shots: int, epochs: int) -> None:
-    found, training = settled(FewShot(), MethodSetup("coop"), dataset, shots)
-    assert found.settings == CoOpSettings(tokens=16, words="")
-    assert (training.epochs, training.batch, training.lr) == (epochs, 32, 0.002)
-    assert "few-shot" in found.rows
-
-
 def test_base_to_novel_is_as_declared() -> None:
     for name, method in METHODS.items():
         found, training = settled(BaseToNovel(), MethodSetup(name))
         assert (found.settings, found.rows) == (method.settings(), ())
         assert training == TrainOptions().over(method.settings.training)
-
-
-def test_what_is_given_stays() -> None:
-    own = MethodSetup("coop", settings=CoOpSettings(tokens=7))
-    found, training = settled(FewShot(), own, shots=1, epochs=3)
-    assert (found.settings.tokens, found.settings.words) == (7, "")
-    assert training.epochs == 3
-    whole = TrainSettings(epochs=9)
-    assert resolve_settings(FewShot(), own, "Food101", 1, whole)[1] is whole
-
-
-def test_transfer() -> None:
-    found, training = settled(CrossDataset(), MethodSetup("mmrl"), "source")
-    assert (found.settings.regularisation, found.settings.reg_weight) == ("uniform", 0.2)
-    assert (training.epochs, training.warmup_epochs, training.batch) == (1, 0, 32)
-    assert settled(CrossDataset(), MethodSetup("mmrl"), epochs=1)[1].epochs == 1  # no warm-up of all epochs
-    found, training = settled(CrossDataset(), MethodSetup("maple"))
-    assert (found.settings.depth, training.lr, training.epochs) == (3, 0.0026, 2)
-    found, _ = settled(FewShot(), MethodSetup("promptsrc"), "SUN397")
-    assert (found.settings.average_mean, found.settings.average_std) == (30.0, 30.0)
-    assert found.rows == ("few-shot", "few-shot, mean around 30")
 
 
 @pytest.mark.parametrize("folder", sorted(one.folder for one in METHODS.values()))
@@ -81,13 +49,6 @@ def test_rows_name_what_there_is(folder: str) -> None:
         assert {*row.protocols} <= {*PROTOCOLS}
         TrainSettings(**row.training)
         fields(**row.settings)
-
-
-def test_every_file_is_read() -> None:
-    home = Path(__file__).parents[3] / "src/dear/methods"
-    assert {path.parent.name for path in home.glob("*/published.json")} == {
-        one.folder for one in METHODS.values() if read_published_rows(one.folder)
-    }
 
 
 ASKS_FOR_THE_AUTHORS = {
@@ -125,15 +86,17 @@ def test_a_field_set_to_its_default_runs(name: str, tmp_path: Path) -> None:
     recipe.write_text(yaml.safe_dump({"protocol": "few-shot", "out": "runs", "methods": items}))
     by_recipe = {setup.label: setup.settings for setup in load_recipe(recipe).methods}
     app = App(default_command=with_method_settings(few_shot, [name]), default_parameter=OPTIONS)
+    stated = {
+        field: default for field, default in defaults.items() if default is not None
+    }  # no option for it
+    words = [option_of(declared.folder, field, default) for field, default in stated.items()]
+    by_option = app.parse_args(words)[1].arguments[declared.folder]
+    assert (by_option, by_option.set_by_user) == (declared.settings(), {*stated})
     for field, default in defaults.items():
-        made: list[MethodSettings] = [declared.settings(**{field: default}), by_recipe[field]]
-        if default is not None:  # which no option can say
-            words = [option_of(declared.folder, field, default)]
-            made.append(app.parse_args(words)[1].arguments[declared.folder])
-        for settings in made:
-            assert settings.set_by_user == {field}
-            if (name, field) in ASKS_FOR_THE_AUTHORS:
-                continue
+        settings = declared.settings(**{field: default})
+        assert settings == by_recipe[field]
+        assert settings.set_by_user == by_recipe[field].set_by_user == {field}
+        if (name, field) not in ASKS_FOR_THE_AUTHORS:
             for resolved in resolved_everywhere(name, settings):
                 assert getattr(resolved, field) == default, (field, resolved)
                 assert resolved.set_by_user == {field}
@@ -144,12 +107,6 @@ def option_of(folder: str, field: str, value: Any) -> str:
     if isinstance(value, bool):
         return f"--{prefix}.{'' if value else 'no-'}{option}"
     return f"--{prefix}.{option}={value}"
-
-
-def test_the_value_for_a_data_set_is_the_users() -> None:
-    settings = [MmrlSettings(), MmrlSettings(reg_weight=1.0), MmrlSettings(reg_weight=3.0, space=64)]
-    resolved = [part.for_data("EuroSAT") for part in settings]
-    assert [(part.reg_weight, part.space) for part in resolved] == [(0.01, 2048), (1.0, 2048), (3.0, 64)]
 
 
 @pytest.mark.parametrize("settings", [{"tokens": 4}, MmrlSettings()])
@@ -164,3 +121,38 @@ def test_copies_know_what_was_set() -> None:
     copies = [copy.deepcopy(settings), pickle.loads(pickle.dumps(settings)), settings.with_values(words="x")]
     assert [part.set_by_user for part in copies] == [settings.set_by_user] * 3
     assert CoOpSettings().with_values(tokens=16).set_by_user == set()
+
+
+@pytest.mark.parametrize(
+    ("name", "protocol", "dataset", "shots", "settings", "training"),
+    [
+        ("coop", FewShot(), "Food101", 1, {"tokens": 16, "words": ""}, {"epochs": 50, "lr": 0.002}),
+        ("coop", FewShot(), "Food101", 2, {}, {"epochs": 100}),
+        ("coop", FewShot(), "Food101", 8, {}, {"epochs": 200}),
+        ("coop", FewShot(), "ImageNet", 16, {}, {"epochs": 50}),
+        ("atprompt", BaseToNovel(), "Food101", 16, {}, {"optimizer": "sgd", "lr": 0.002, "epochs": 100}),
+        ("atprompt", BaseToNovel(), "ImageNet", 16, {}, {"epochs": 10}),
+        ("provp", FewShot(), "Food101", 1, {"tokens": 50, "ref_weight": 0}, {"epochs": 50, "lr": 0.1}),
+        ("provp", FewShot(), "Food101", 4, {"ref_weight": 0}, {"epochs": 100, "weight_decay": 5e-4}),
+        ("provp", FewShot(), "Food101", 16, {"ref_weight": 1}, {"epochs": 200}),
+        ("tac", FewShot(), "ImageNet", 16, {"image_tokens": 5}, {"epochs": 20, "crop": 0.4}),
+        ("tac", CrossDataset(), "ImageNet", 16, {"image_tokens": 10}, {"epochs": 5, "crop": 0.8}),
+        ("mmrl", CrossDataset(), "source", 16, {"regularisation": "uniform", "reg_weight": 0.2}, {
+            "epochs": 1, "warmup_epochs": 0, "batch": 32,
+        }),
+        ("maple", CrossDataset(), "ImageNet", 16, {"depth": 3}, {"lr": 0.0026, "epochs": 2}),
+        ("promptsrc", FewShot(), "SUN397", 16, {"average_mean": 30.0, "average_std": 30.0}, {}),
+        ("skip", FewShot(), "SUN397", 16, {}, {"warmup_epochs": 0, "epochs": 10}),
+    ],
+)  # fmt: skip
+def test_rows_by_hand(
+    name: str,
+    protocol: Protocol,
+    dataset: str,
+    shots: int,
+    settings: dict[str, Any],
+    training: dict[str, Any],
+) -> None:
+    found, trains = settled(protocol, MethodSetup(name), dataset, shots)
+    assert {key: getattr(found.settings, key) for key in settings} == settings
+    assert {key: getattr(trains, key) for key in training} == training

@@ -15,19 +15,15 @@ from dear.errors import DearError, SettingsError
 from dear.evaluation.experiment import Experiment
 from dear.evaluation.protocols.base import Protocol
 from dear.evaluation.protocols.base_to_novel import BaseToNovel
-from dear.evaluation.protocols.few_shot import FewShot
 from dear.evaluation.protocols.transfer import CrossDataset
-from dear.evaluation.resolve import MethodSetup, resolve_settings
+from dear.evaluation.resolve import MethodSetup
 from dear.evaluation.run_context import RunContext
-from dear.evaluation.runs import check_methods, run_one
+from dear.evaluation.runs import check_methods
 from dear.methods.base import TrainingImages
 from dear.methods.shared_settings import imagenet_templates
 from dear.methods.tac import TacSettings
 from dear.methods.tac.method import TAC, kmeans, start
-from dear.progress import TrainingStep
-from dear.training.loop import train
-from dear.training.settings import TrainOptions, TrainSettings
-from tests.unit.training.world import few, noise_dataset
+from tests.unit.training.world import noise_dataset
 
 CLASSES = ["red circle on the sea", "house", "green tree"]
 OTHERS = ["a tree", "sea", "red house"]
@@ -80,19 +76,10 @@ class TestKMeans:
             centres = moved
         torch.testing.assert_close(kmeans(points, 4, seeded(5)), torch.stack(centres))
 
-    def test_as_many_clusters_as_points(self) -> None:
-        points = self.points()[:5]
-        torch.testing.assert_close(kmeans(points, 5, seeded(1)), points[start(5, 5, seeded(1))])
-
     def test_an_empty_cluster_keeps_its_centre(self) -> None:
         points = torch.eye(6)[[0, 0, 0, 0, 0, 1]]  # of equal centres the first takes all points
         centres = kmeans(points, 5, seeded(1))
         assert torch.equal(centres, points[start(6, 5, seeded(1))])
-
-    def test_opposite_points(self) -> None:
-        """A centre at zero is no NaN, even as a direction."""
-        points = torch.tensor([[1.0, 0.0], [-1.0, 0.0]])
-        assert torch.isfinite(kmeans(points, 1, seeded(1))).all()
 
 
 def test_two_classes_that_are_the_same_leave_everything_finite(small_clip: Clip) -> None:
@@ -127,12 +114,6 @@ def test_the_target_of_a_class(small_clip: Clip, tmp_path: Path) -> None:
     torch.testing.assert_close(method.teacher()[1], normalize(of_file, dim=0))
     torch.testing.assert_close(plain.teacher()[1], normalize(of_templates, dim=0))
     assert not torch.equal(method.centres, plain.centres)
-
-
-def test_many_sentences_are_encoded_in_parts(small_clip: Clip, monkeypatch: pytest.MonkeyPatch) -> None:
-    one = make(small_clip).teacher()
-    monkeypatch.setattr("dear.methods.tac.method.SENTENCES", 7)
-    torch.testing.assert_close(make(small_clip).teacher(), one)
 
 
 def test_the_first_text_prompt_starts_at_words_end_and_padding(small_clip: Clip) -> None:
@@ -199,35 +180,8 @@ class TestDropout:
         never.before_step(seeded(1))
         assert self.loss(never, frozen)["loss"] == whole
 
-    def test_an_interrupted_run_goes_on_as_if_nothing_had_happened(
-        self, small_clip: Clip, tmp_path: Path
-    ) -> None:
-        settings = TrainSettings(epochs=3, batch=3, lr=0.01, optimizer="sgd")
-
-        class Interrupted(Exception):
-            pass
-
-        def stop(step: TrainingStep) -> None:
-            if step.ends_epoch and step.epoch == 2:
-                raise Interrupted
-
-        one, two, three = (make(small_clip, trained=False, views=2) for _ in range(3))
-        whole = train(one, few(), settings, seed=1)
-        with pytest.raises(Interrupted):
-            train(two, few(), settings, seed=1, checkpoint=tmp_path / "run.pt", progress=stop)
-        again = train(three, few(), settings, seed=1, checkpoint=tmp_path / "run.pt")
-        assert [epoch["loss"] for epoch in again] == [epoch["loss"] for epoch in whole]
-        for name, value in one.state_dict().items():
-            assert torch.equal(three.state_dict()[name], value), name
-
 
 class TestOtherClasses:
-    def test_the_centres_of_the_training_classes_stay(self, small_clip: Clip) -> None:
-        method = make(small_clip)
-        centres = method.centres.clone()
-        method.set_classes(OTHERS, ["a photo of a {}"])
-        assert torch.equal(method.centres, centres)
-
     def test_centres_of_their_own(self, small_clip: Clip) -> None:
         method = make(small_clip, centres="own")
         centres, text = method.centres.clone(), method.text_features()
@@ -323,46 +277,3 @@ class TestDescriptions:
             found.described(["house"])
         with pytest.raises(SettingsError, match="it was changed"):
             found.for_data("mine")
-
-    def test_a_record_names_them(self, small_clip: Clip, tmp_path: Path) -> None:
-        def record(**options: Any) -> Any:
-            setup = MethodSetup("tac", settings=TacSettings(**SMALL | options))
-            context = RunContext(small_clip, training=TrainOptions(epochs=2))
-            run = context.resolve(BaseToNovel(), [noise_dataset()], setup, seed=1, shots=2)
-            return run_one(context, run)["settings"]
-
-        plain = record()
-        assert plain["method"]["descriptions"] == "templates"
-        assert (plain["train"]["batch"], plain["train"]["crop"]) == (8, 0.4)
-        path = described(tmp_path, ["red circle on the sea", "house"])
-        named = record(descriptions=str(path))["method"]
-        assert (named["descriptions"], len(named["descriptions_sha256"])) == (str(path), 64)
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"descriptions": ""}, "descriptions is '': it must be the name of a file or folder"),
-        ({"descriptions_sha256": "abc"}, "descriptions_sha256 is 'abc'"),
-        ({"clusters": 0}, "clusters is 0: it must be at least 1"),
-        ({"views": 0}, "views is 0"),
-        ({"dropout": 1.0}, "dropout is 1.0: it must be at least 0 and below 1"),
-        ({"centres": "novel"}, "centres is 'novel': it must be one of training, own"),
-        ({"image_depth": 13}, "image_depth is 13"),
-        ({"text_weight": -1.0}, "text_weight is -1.0"),
-    ],
-)
-def test_settings_that_are_refused(options: dict[str, Any], message: str) -> None:
-    with pytest.raises(SettingsError, match=message):
-        TacSettings(**options)
-
-
-@pytest.mark.parametrize(
-    ("protocol", "tokens", "epochs", "crop"), [(FewShot(), 5, 20, 0.4), (CrossDataset(), 10, 5, 0.8)]
-)
-def test_it_trains_as_published(protocol: Protocol, tokens: int, epochs: int, crop: float) -> None:
-    found, training = resolve_settings(protocol, MethodSetup("tac"), "ImageNet", 16, TrainOptions())
-    settings = found.settings
-    assert isinstance(settings, TacSettings)
-    assert (settings.image_tokens, settings.text_tokens) == (tokens, tokens)
-    assert (training.epochs, training.crop, training.batch, training.lr) == (epochs, crop, 8, 0.0025)

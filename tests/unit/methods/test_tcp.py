@@ -11,16 +11,10 @@ from dear.backbone.attention import causal_bias
 from dear.backbone.clip import Clip, fill
 from dear.data.sources.benchmarks import benchmarks
 from dear.errors import SettingsError
-from dear.evaluation.protocols.base_to_novel import BaseToNovel
-from dear.evaluation.resolve import MethodSetup
-from dear.evaluation.run_context import RunContext
-from dear.evaluation.runs import run_one
 from dear.methods.registry import build_method
 from dear.methods.shared_settings import hand_templates
 from dear.methods.tcp import TcpSettings
 from dear.methods.tcp.method import TCP, after_context
-from dear.training.settings import TrainOptions
-from tests.unit.training.world import noise_dataset
 
 CLASSES = ["red circle on the sea", "house", "green tree"]
 OWN = ["a photo of a {}"]
@@ -54,21 +48,6 @@ def test_text_features_layer_by_layer(make_small_clip: MakeClip) -> None:
             x = tower.layers(x, layer, layer, causal_bias(x.shape[1], x))
         want = normalize(tower.finish(x[:, ids.argmax()]), dim=-1)
         torch.testing.assert_close(method.text_features()[row : row + 1], want, rtol=0, atol=1e-12)
-
-
-def test_prompts_in_chunks_are_the_same(make_small_clip: MakeClip) -> None:
-    """Each chunk gets the tokens of its own classes; so does each length, which goes by itself."""
-    method, found = make(make_small_clip(dtype=torch.float64)), []
-    for chunk in (0, 1, 2):
-        method.text_chunk = chunk
-        method.zero_grad()
-        text = method.text_features()
-        (text @ torch.linspace(-1, 1, 17).double()).square().sum().backward()
-        found.append((text.detach(), [parameter.grad for parameter in method.trainable]))
-    for other in found[1:]:
-        torch.testing.assert_close(other, found[0], rtol=1e-9, atol=1e-12)
-    alone = make(method.clip, classes=CLASSES[1:2])
-    torch.testing.assert_close(alone.text_features(), found[0][0][1:2], rtol=0, atol=1e-12)
 
 
 def test_where_the_tokens_enter(make_small_clip: MakeClip) -> None:
@@ -117,34 +96,3 @@ def test_templates_of_the_authors_go_with_their_data_only() -> None:
 def test_their_data_sets_have_the_templates_here_that_theirs_stand_for() -> None:
     shipped = {name: one.template for name, one in benchmarks().items()}
     assert {name: one["own"] for name, one in hand_templates("tcp").items()} == shipped
-
-
-def test_names_that_do_not_fit_are_cut(small_clip: Clip) -> None:
-    with pytest.warns(UserWarning, match="'red circle on the sea'"):
-        make(small_clip, tokens=8)
-    with pytest.raises(SettingsError, match="11 tokens of context leave no room for class names"):
-        make(small_clip, tokens=11)
-
-
-def test_a_run_as_published(small_clip: Clip) -> None:
-    context = RunContext(small_clip, training=TrainOptions(epochs=2))
-    run = context.resolve(BaseToNovel(), [noise_dataset()], MethodSetup("tcp"), seed=1, shots=2)
-    record = run_one(context, run)
-    settings = record["settings"]
-    assert (settings["train"]["optimizer"], settings["train"]["batch"]) == ("adam", 32)
-    assert settings["method"]["templates"] == "dataset"
-    assert {"loss", "ce", "text"} <= set(record["train"]["epochs"][0])
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"layer": 1}, "layer is 1: it must be from 2 to 12"),
-        ({"reduction": 0}, "reduction is 0"),
-        ({"text_weight": -1.0}, "text_weight is -1.0: it must be at least 0"),
-        ({"templates": "Pets"}, "templates is 'Pets': it must be per-dataset, dataset or the name of one"),
-    ],
-)
-def test_settings_out_of_bounds(options: dict[str, Any], message: str) -> None:
-    with pytest.raises(SettingsError, match=message):
-        TcpSettings(**options)

@@ -103,8 +103,9 @@ def role_table() -> dict[str, Any]:
         }
         for at, (role, attribute) in enumerate(roles)
     ]
-    source = "ground-truth factors"
-    return {"schema": 1, "source": source, "weights": {}, "attributes": ["color", "shape"], "heads": heads}
+    weights = {"model": "tiny", "pretrained": "world", "sha256": ""}
+    whole = {"schema": 1, "source": "ground-truth factors", "weights": weights}
+    return whole | {"attributes": ["color", "shape"], "heads": heads}
 
 
 def retrieval(results: dict[str, Any]) -> dict[str, Any]:
@@ -124,12 +125,13 @@ def neighbours() -> dict[str, Any]:
         "factors": {"color": "red", "shape": "star"},
         "neighbours": {feature: near for feature in FEATURES},
     }
+    chance = {"color": 0.25, "shape": 0.25}
     precision = {
         "cls": {"color": 0.3, "shape": 0.25},
         "color": {"color": 0.9, "shape": 0.1},
         "shape": {"color": 0.2, "shape": 0.8},
     }
-    return {"queries": [query], "precision": precision}
+    return {"queries": [query], "precision": precision, "chance": chance}
 
 
 def report_html(**content: Any) -> str:

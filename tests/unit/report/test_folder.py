@@ -44,11 +44,11 @@ def test_all_that_is_written(tmp_path: Path) -> None:
     assert made.records == 7
     names = [grid.name for grid in made.tables]
     assert names == [
-        "base-to-novel", "base-to-novel-methods", "base-to-novel-paired", "cross-dataset",
-        "domain-generalization", "few-shot", "ablation-loss",
+        "base-to-novel", "base-to-novel-methods", "base-to-novel-paired", "ablation-loss",
+        "ablation-inference", "cross-dataset", "domain-generalization", "few-shot", "fusion",
     ]  # fmt: skip
     wanted = {f"{name}.csv" for name in names} | {"report.html", "report.md", "report.csv", "report.tex"}
-    figures = ("bars", "costs", "few-shot", "fusion", "gains", "roles", "training")
+    figures = ("bars", "few-shot", "gains", "roles", "training")
     wanted |= {f"figure-{name}.svg" for name in figures}
     assert {path.name for path in (tmp_path / "report").iterdir()} == wanted
     assert {path.name for path in made.files} == wanted

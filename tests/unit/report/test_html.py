@@ -2,14 +2,8 @@
 
 import re
 from html.parser import HTMLParser
-from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
-from PIL import Image
-
-from dear.report.html import OTHER_TOKENS_READ, write_photo_page, write_report
-from dear.report.mistakes import photo
-from dear.roles.settings import CoreMask
 from tests.unit.report.samples import record, report_html
 
 VOID = {"meta", "img", "br", "link", "input", "hr"}
@@ -51,7 +45,7 @@ class Page(HTMLParser):
 
 def test_full_report_parses_and_is_accessible(material: dict[str, Any]) -> None:
     page = Page(report_html(**material))
-    assert [len(page.all(tag)) for tag in ("h1", "svg")] == [1, 6]
+    assert [len(page.all(tag)) for tag in ("h1", "svg")] == [1, 4]
     assert all(image.get("alt") for image in page.all("img"))
     assert all(svg["role"] == "img" and svg["aria-label"] for svg in page.all("svg"))
     assert all(header.get("scope") for header in page.all("th"))
@@ -85,9 +79,7 @@ def test_only_itself_is_needed(material: dict[str, Any]) -> None:
         for key in ("src", "href", "xlink:href", "data", "srcset", "poster"):
             value = attributes.get(key)
             assert value is None or value.startswith(("data:image/png;base64,", "#"))
-    assert not re.search(r"@import|url\((?!#)", text)
-    assert "http://" not in text
-    assert "https://" not in text
+    assert not re.search(r"@import|url\((?!#)|https?://(?!www\.w3\.org)", text)
 
 
 def test_names_are_escaped(material: dict[str, Any]) -> None:
@@ -103,11 +95,8 @@ def test_names_are_escaped(material: dict[str, Any]) -> None:
     assert bad.split('"')[0] in page.text
 
 
-def test_same_input_same_bytes(material: dict[str, Any], tmp_path: Path) -> None:
-    first = write_report(tmp_path / "deep" / "one.html", **material)
-    second = write_report(tmp_path / "two.html", **material)
-    assert first.read_bytes() == second.read_bytes()
-    assert sorted(path.name for path in tmp_path.rglob("*.*")) == ["one.html", "two.html"]
+def test_same_input_same_text(material: dict[str, Any]) -> None:
+    assert report_html(**material) == report_html(**material)
 
 
 def test_shared_attributes_are_marked_by_more_than_colour(material: dict[str, Any]) -> None:
@@ -117,17 +106,6 @@ def test_shared_attributes_are_marked_by_more_than_colour(material: dict[str, An
     assert text.count("✓") == text.count(" (shared)") == 2
     assert text.count("1 of 2") == 4
     assert "<strong>90.00</strong>" in text
-
-
-def test_the_form_of_the_mask_is_said(material: dict[str, Any]) -> None:
-    for run in material["records"]:
-        if run["method"] == "dear":
-            run["settings"] = {"method": {"core_mask": "exclusive"}}
-    assert "nor do these read the image (mask form exclusive)" in report_html(**material)
-    for run in material["records"]:
-        run["settings"] = {"method": {"core_mask": "eq9"}}
-    assert "while these do read the image (mask form eq9)" in report_html(**material)
-    assert {*OTHER_TOKENS_READ} == {*get_args(CoreMask)}
 
 
 def test_the_least_that_can_be_reported() -> None:
@@ -156,17 +134,3 @@ def test_the_page_begins_with_the_verdict(records: list[dict[str, Any]]) -> None
     for run in records:
         run["weights"] = run["weights"] | {"model": "ViT-B-16"}
     assert "a toy" not in report_html(title="t", records=records)
-
-
-def test_a_page_of_photographs_needs_no_other_file(tmp_path: Path) -> None:
-    shown = photo(
-        Image.new("RGB", (300, 200)), "<b>.jpg", {"class": "a & b", "prediction": "c"}, "a taken for c"
-    )
-    path = write_photo_page(
-        tmp_path / "page.html", "Wrong labels", "The most doubtful first.", {"a & b": [shown]}
-    )
-    page = Page(path.read_text())
-    (image,) = page.all("img")
-    assert str(image["src"]).startswith("data:image/jpeg;base64,")
-    assert image["alt"] == "a taken for c"
-    assert "Wrong labels The most doubtful first. a & b class a & b prediction c <b>.jpg" in page.text

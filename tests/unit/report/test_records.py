@@ -36,11 +36,6 @@ def test_a_title_has_its_name_added_once(data_sets: list[tuple[str, str | None]]
     assert [data_set_title(run) for run in checked(checked(records))] == titles
 
 
-def test_titles_that_no_name_tells_apart() -> None:
-    with pytest.raises(DataError, match=r"'X \(a\)'"):
-        readable(runs(("a", "X"), ("b", "X"), ("c", "X (a)")))
-
-
 def test_a_data_set_called_average_keeps_its_numbers() -> None:
     few = runs(("average", "Average"), ("pets", "Pets"))
     for run, accuracy in zip(few, (0.1, 0.9), strict=True):

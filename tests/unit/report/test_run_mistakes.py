@@ -14,7 +14,7 @@ from dear.errors import DataError
 from dear.evaluation.predictions import ImagePredictions, save_predictions
 from dear.report.folder import write_folder_report
 from dear.report.html import report_page
-from dear.report.mistakes import find_mistakes
+from dear.report.mistakes import classes_grid, find_mistakes, mistakes_section
 from dear.report.run_mistakes import mistakes_by_part, mistakes_page
 from tests.unit.report.samples import CLASSES, predictions, record
 
@@ -62,6 +62,20 @@ def test_seeds_are_summed_by_hand(run: Write) -> None:
 def test_a_class_that_is_never_predicted_has_no_precision_and_an_f1_of_0() -> None:
     score, _ = find_mistakes([predictions([[1], [1], []])]).class_scores().to_numpy().tolist()
     assert (score[2], score[4], np.isnan(score[3])) == (0, 0, True)
+
+
+def test_the_worst_class_comes_first_after_the_means() -> None:
+    """By hand: recalls 3/5, 2/3, 1; F1s 6/8, 4/7, 6/7."""
+    grid = classes_grid(find_mistakes([predictions(FIRST)]).class_scores())
+    assert [row.label for row in grid.rows] == ["Mean of the classes", "car", CLASSES[0], "tree"]
+    means = [cell and cell.mean for cell in grid.rows[0].cells]
+    assert means == [11, pytest.approx(100 * 34 / 45), None, pytest.approx(100 * (3 / 4 + 4 / 7 + 6 / 7) / 3)]
+
+
+def test_many_classes_have_a_list_of_confusions_for_a_matrix() -> None:
+    """The classes of a stranger's bundle: a matrix of 15,000 would take more than 10 GB."""
+    names = np.array([*CLASSES, *(f"class {number}" for number in range(998))])
+    assert mistakes_section(find_mistakes([predictions(FIRST, classes=names)]), []).matrix is None
 
 
 def test_scores_are_those_of_scikit_learn() -> None:

@@ -223,7 +223,10 @@ def test_methods_are_compared_over_shared_data_sets() -> None:
 
 def test_the_slips_of_the_published_table() -> None:
     """Each number that its own row contradicts by more than 0.05 points, worked out from the table."""
-    table, found = base_to_novel(), {str(slip) for slip in slips() if not slip.source}
+    table, found = base_to_novel(), set[str]()
+    for slip in slips():
+        if "source" not in slip:
+            found.add(f"{slip['method']}{f', {d}' if (d := slip.get('dataset')) else ''}: {slip['error']}")
     expected = set()
     for (method, data), row in table.items():
         hm = 2 * row["base"] * row["novel"] / (row["base"] + row["novel"])
@@ -266,10 +269,8 @@ def test_slips_stand_only_beside_the_numbers_that_they_concern() -> None:
 
 
 def test_best_and_second() -> None:
-    rows = marked(
-        [GridRow(str(v), (Cell(v),)) for v in (1.0, 3.0, 2.0, 3.0)] + [GridRow("p", (Cell(9.0),), True)]
-    )
-    assert [row.cells[0] and row.cells[0].mark for row in rows] == [None, "best", "second", "best", None]
+    rows = marked([GridRow(str(v), (Cell(v),)) for v in (1.0, 3.0, 2.0, 3.0)])
+    assert [row.cells[0] and row.cells[0].mark for row in rows] == [None, "best", "second", "best"]
     assert [row.cells[0] and row.cells[0].mark for row in marked(rows[:1])] == [None]
     two = marked([GridRow("a", (Cell(1.0),)), GridRow("b", (Cell(2.0),))])
     assert [row.cells[0] and row.cells[0].mark for row in two] == [None, "best"]

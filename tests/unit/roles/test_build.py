@@ -1,7 +1,6 @@
 """A table from phrases, with the stored embeddings of the package's own pool: no sentence model is needed."""
 
 from dataclasses import replace
-from math import log
 from typing import Any
 
 import pytest
@@ -63,11 +62,6 @@ def test_attributes_by_name() -> None:
         build_table(HEADS, WEIGHTS, source="by hand", settings=replace(FEW, attributes=("colour",)))
 
 
-def test_general_concepts_that_there_are_not() -> None:
-    with pytest.raises(SettingsError, match=r"^settings\.general: .* 'foo'\. Known concepts: action, animal"):
-        build_table(HEADS, WEIGHTS, source="test", settings=RoleSettings(general=("style", "foo")))
-
-
 def test_roles_by_concept(table: RoleTable) -> None:
     by_concept = build_table(HEADS, WEIGHTS, source="by hand", settings=replace(FEW, rule="concept"))
     assert by_concept.evidence["thresholds"] == []
@@ -75,15 +69,6 @@ def test_roles_by_concept(table: RoleTable) -> None:
         assert head.role == ("core" if head.concept in by_concept.attributes else "other-specialized")
     assert [h.concept for h in by_concept.heads] == [h.concept for h in table.heads]
     assert RoleTable.from_json(by_concept.to_json(), "it") == by_concept
-
-
-def test_entropy_over_the_selected_concepts() -> None:
-    named = replace(FEW, attributes=("color", "animal"), over="selected")
-    table = build_table(HEADS, WEIGHTS, source="by hand", settings=named)
-    entropies = {(h.layer, h.head): h.entropy for h in table.heads}
-    assert entropies[5, 0] == entropies[5, 1] == 0
-    assert entropies[5, 2] == round(log(2), 4)  # neither colour nor animal
-    assert entropies[6, 0] == round(log(2), 4)  # one phrase of each
 
 
 def test_heads_without_phrases_and_a_pool_without_concepts() -> None:

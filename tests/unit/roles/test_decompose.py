@@ -24,17 +24,11 @@ def test_the_stream_is_what_all_images_at_once_give(small_clip: Clip, tmp_path: 
     )  # fmt: skip
     pixels = small_clip.normalize_pixels(eval_views(images.load(torch.arange(7)), 20))
     wanted = head_contributions(small_clip.image, pixels, [4, 2]).heads
-    assert found.values is not None
-    assert found.values.shape == (7, 2, 3, 17)
-    np.testing.assert_allclose(found.values, wanted, rtol=1e-4, atol=1e-5)
-    np.testing.assert_allclose(
-        np.load(tmp_path / "deep" / "values.npy", mmap_mode="r"), wanted, rtol=1e-4, atol=1e-5
-    )
+    np.testing.assert_allclose(np.load(tmp_path / "deep" / "values.npy"), wanted, rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(found.moments.mean, wanted.double().mean(dim=0), rtol=1e-4, atol=1e-5)
     outer = torch.einsum("ilhd,ilhe->lhde", wanted.double(), wanted.double()) / 7
     torch.testing.assert_close(found.moments.second, outer, rtol=1e-4, atol=1e-5)
     assert (found.layers, told) == ((4, 2), [(3, 7), (6, 7), (7, 7)])
-    assert decompose(small_clip, images, [5]).values is None
 
 
 def test_layers_and_rank(small_clip: Clip) -> None:
@@ -58,15 +52,6 @@ def test_no_images_and_no_place(small_clip: Clip, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("mine")
     with pytest.raises(OutputError, match="cannot write the contributions"):
         decompose(small_clip, Noise([0, 1]), [5], keep=tmp_path / "file" / "values.npy")
-
-
-def test_contributions_that_are_cut_off_leave_no_file(small_clip: Clip, tmp_path: Path) -> None:
-    def stop(_step: str, _done: int, _all: int) -> None:
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        decompose(small_clip, Noise([0, 1, 2]), [5], keep=tmp_path / "v.npy", batch=2, progress=stop)
-    assert [*tmp_path.iterdir()] == []
 
 
 @pytest.mark.parametrize(("convention", "size"), [("exact", 7), ("public", 10)])

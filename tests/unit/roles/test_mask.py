@@ -110,9 +110,3 @@ def test_the_exclusive_form_is_the_default() -> None:
         blocked_edges(core, 3, ATTRIBUTES, 1), blocked_edges(core, 3, ATTRIBUTES, 1, "exclusive")
     )
     assert DearSettings().core_mask == "exclusive"
-
-
-@pytest.mark.parametrize(("form", "role", "attribute", "_"), CASES)
-def test_no_query_loses_all_its_keys(form: CoreMask, role: Role, attribute: str | None, _: object) -> None:
-    blocked = blocked_edges(HeadRole(4, 0, role, attribute), 3, ATTRIBUTES, 2, form)
-    assert not blocked.all(dim=1).any()

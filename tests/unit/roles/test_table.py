@@ -47,56 +47,39 @@ def test_what_is_saved_is_what_is_loaded(tmp_path: Path) -> None:
     }
 
 
-@pytest.mark.parametrize("schema", [2, True, 1.0, None])
-def test_another_schema_is_refused(schema: object, tmp_path: Path) -> None:
-    path = tmp_path / "roles.json"
-    path.write_text(json.dumps(table().to_json() | {"schema": schema}))
-    with pytest.raises(RoleTableError, match=r"another schema.*reads schema 1"):
-        RoleTable.load(path)
-
-
-@pytest.mark.parametrize("content", ["{", "[]", "{}", "\x00\xff", None])
+@pytest.mark.parametrize("content", ["{", "[]", "{}", None])
 def test_a_file_that_is_no_table_is_refused(content: str | None, tmp_path: Path) -> None:
     path = tmp_path / "roles.json"
     if content is not None:
-        path.write_bytes(content.encode("latin-1"))
+        path.write_text(content)
     with pytest.raises(RoleTableError, match=r"roles\.json is not a role table"):
         RoleTable.load(path)
 
 
 @pytest.mark.parametrize(
-    "change",
+    ("change", "key"),
     [
-        {"heads": [{"layer": 4}]},
-        {"weights": {"model": "small"}},
-        {"more": 1},
-        {"heads": [{"layer": 1, "head": 0, "role": "mixed", "share": {"color": 1.1}}]},
+        ({"schema": 2}, "schema"),
+        ({"heads": [{"layer": 4}]}, "heads"),
+        ({"heads": []}, "without heads"),
+        ({"heads": [{"layer": 1, "head": 0, "role": "special"}]}, "role"),
+        ({"heads": [{"layer": 1, "head": 0, "role": "mixed", "share": {"color": 1.1}}]}, "share"),
+        ({"weights": {"model": "small"}}, "weights"),
+        ({"more": 1}, "more"),
+        ({"attributes": ["color", "object", "color"]}, "attribute is listed twice"),
+        ({"attributes": ["color", "object", "cls"]}, "'cls'"),  # as a part of scores is called
+        ({"attributes": ["color", "object", "rest"]}, "'rest'"),
     ],
 )
-def test_a_table_with_a_damaged_part_is_refused(change: dict[str, Any], tmp_path: Path) -> None:
-    path = tmp_path / "roles.json"
-    path.write_text(json.dumps(table().to_json() | change))
-    with pytest.raises(RoleTableError, match="is not a role table"):
-        RoleTable.load(path)
+def test_a_table_with_a_damaged_part_is_refused(change: dict[str, Any], key: str) -> None:
+    with pytest.raises(RoleTableError, match=key):
+        RoleTable.from_json(table().to_json() | change, "roles.json")
 
 
 def test_a_place_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(OutputError, match="cannot write the role table"):
+    with pytest.raises(OutputError):
         table().save(tmp_path / "file" / "roles.json")
-
-
-def test_attributes_differ() -> None:
-    saved = table().to_json()
-    with pytest.raises(RoleTableError, match="an attribute is listed twice"):
-        RoleTable.from_json(saved | {"attributes": ["color", "object", "color"]}, "roles.json")
-
-
-@pytest.mark.parametrize("name", ["cls", "class", "rest"])
-def test_an_attribute_is_called_like_no_part_of_scores(name: str) -> None:
-    saved = table().to_json() | {"attributes": ["color", "object", name]}
-    with pytest.raises(RoleTableError, match=rf"roles\.json has an attribute called '{name}'.*: rename it"):
-        RoleTable.from_json(saved, "roles.json")
 
 
 def test_two_roles_for_one_head() -> None:
@@ -110,7 +93,6 @@ def test_two_roles_for_one_head() -> None:
         (HeadRole(4, 0, "core"), r"layer 4 head 0: a core head needs one of.*color.*object.*it has None"),
         (HeadRole(4, 0, "core", "texture"), "it has 'texture'"),
         (HeadRole(4, 0, "mixed", "color"), "others none; it has 'color'"),
-        (HeadRole(4, 0, "special"), "unknown role 'special'"),  # type: ignore[arg-type]
     ],
 )
 def test_a_role_that_makes_no_sense(head: HeadRole, message: str) -> None:

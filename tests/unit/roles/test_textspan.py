@@ -93,40 +93,17 @@ def test_a_phrase_is_not_normalised() -> None:
     assert textspan(moments(data), text, rank=2, top=1).phrases.tolist() == [[1]]
 
 
-def test_chunks_do_not_matter() -> None:
-    data, text = heads_and_text(5)
-    whole, parts = moments(data, 211), moments(data, 7)
-    torch.testing.assert_close(whole.second, parts.second, rtol=1e-12, atol=1e-12)
-    spans = [textspan(one, torch.from_numpy(text), rank=11, top=11) for one in (whole, parts)]
-    assert torch.equal(spans[0].phrases, spans[1].phrases)
-
-
-def test_moments_are_those_of_numpy() -> None:
-    data, _ = heads_and_text(6)
-    found = moments(data)
-    one = data[:, 1, 2]
-    np.testing.assert_allclose(found.mean[1, 2], one.mean(axis=0), rtol=1e-12)
-    np.testing.assert_allclose(found.second[1, 2], one.T @ one / 211, rtol=1e-10, atol=1e-10)
-
-
-def test_fewer_images_than_the_rank() -> None:
+def test_what_cannot_be_spanned() -> None:
     data, text = heads_and_text(7, n=13)
-    with pytest.raises(DataError, match="13 images are fewer than the rank 17"):
-        textspan(moments(data), torch.from_numpy(text), rank=17, top=3)
-
-
-@pytest.mark.parametrize("top", [0, 12])
-def test_more_phrases_than_the_rank(top: int) -> None:
-    data, text = heads_and_text(8)
-    with pytest.raises(SettingsError, match="from 1 to 11"):
-        textspan(moments(data), torch.from_numpy(text), rank=11, top=top)
-
-
-def test_values_that_are_not_finite() -> None:
-    data, text = heads_and_text(9)
+    phrases = torch.from_numpy(text)
+    with pytest.raises(DataError, match="13 images"):
+        textspan(moments(data), phrases, rank=17, top=3)
+    for top in (0, 12):
+        with pytest.raises(SettingsError, match="from 1 to 11"):
+            textspan(moments(data), phrases, rank=11, top=top)
     data[3, 1, 1, 4] = np.nan
-    with pytest.raises(DataError, match="not finite"):
-        textspan(moments(data), torch.from_numpy(text), rank=11, top=3)
+    with pytest.raises(DataError, match="finite"):
+        textspan(moments(data), phrases, rank=11, top=3)
 
 
 @pytest.mark.gpu

@@ -15,7 +15,7 @@ from dear.evaluation.resolve import MethodSetup
 from dear.evaluation.runs import run_all
 from dear.methods.dear import DearSettings
 from dear.progress import TrainingStep
-from dear.training.checkpoint import CheckpointError, read_state, set_aside, write_state
+from dear.training.checkpoint import CheckpointError, read_state, write_state
 from dear.training.loop import train
 from dear.training.settings import TrainSettings
 from dear.writing import UNFINISHED
@@ -123,15 +123,6 @@ def test_a_run_starts_over_only_if_it_is_asked_to(tmp_path: Path) -> None:
     (aside,) = (out / UNFINISHED).iterdir()
     assert (aside.name, aside.read_bytes()) == (f"{checkpoint.name}.damaged", bad)
     assert len([read_record(path) for path in out.glob("*.json")]) == 1
-
-
-def test_what_was_set_aside_before_stays(tmp_path: Path) -> None:
-    for content in (b"one", b"two", b"three"):
-        (tmp_path / "c").write_bytes(content)
-        with pytest.warns(UserWarning, match="is damaged"):
-            set_aside(tmp_path / "c")
-    kept = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
-    assert kept == {"c.damaged": b"one", "c.damaged2": b"two", "c.damaged3": b"three"}
 
 
 @pytest.mark.parametrize(

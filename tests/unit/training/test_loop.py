@@ -154,8 +154,8 @@ class TestTraining:
         assert sizes == [5, 5]  # the step, and what it left
         train(small_dear(small_clip), few(), replace(dropping, batch=9), seed=1)
         assert sizes[2:] == [7, 7]  # there is no full one
-        assert [dropping.steps(n) for n in (1, 4, 5, 9, 10)] == [1, 1, 1, 1, 2]
-        assert [replace(dropping, drop_last=False).steps(n) for n in (1, 5, 9, 10)] == [1, 1, 2, 2]
+        assert [dropping.epoch_steps(n) for n in (1, 4, 5, 9, 10)] == [1, 1, 1, 1, 2]
+        assert [replace(dropping, drop_last=False).epoch_steps(n) for n in (1, 5, 9, 10)] == [1, 1, 2, 2]
 
     def test_the_crop_bounds_the_views(self, small_clip: Clip, monkeypatch: pytest.MonkeyPatch) -> None:
         seen: list[Any] = []

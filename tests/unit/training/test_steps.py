@@ -50,7 +50,6 @@ def test_as_torch_anneals(small_clip: Clip, rates: list[float]) -> None:
         schedule.step()
     assert rates == pytest.approx(want, rel=1e-12)
     assert [epoch["lr"] for epoch in history] == pytest.approx([want[0], want[3], want[6]], rel=1e-12)
-    assert STEPS.epochs_of_run(7, 3) == 3
 
 
 def test_rates_of_epochs_and_a_warm_up(small_clip: Clip, rates: list[float]) -> None:
@@ -105,35 +104,24 @@ def test_epochs_that_are_given_replace_published_steps() -> None:
     published = {"steps_per_shot": 500, "warmup_epochs": 0}
     assert TrainOptions().over(published).steps_per_shot == 500
     assert TrainOptions(epochs=4).over(published) == TrainSettings(epochs=4, warmup_epochs=0)
-    both = TrainOptions(epochs=4, steps_per_shot=7).over(published)
-    assert (both.steps_per_shot, both.epochs_of_run(images=7, classes=1)) == (7, 49)
-    assert TrainSettings(epochs=4).epochs_of_run(images=7, classes=1) == 4
+    assert TrainOptions(epochs=4, steps_per_shot=7).over(published).steps_per_shot == 7
 
 
 def test_steps_by_hand() -> None:
-    """500 for each of 16 shots; 47 classes have 752 images, 24 batches of 32, and 8000 steps 334 epochs."""
+    """500 for each of 16 shots: 8000 for 47 classes with 752 images."""
     settings = TrainSettings(steps_per_shot=500, batch=32, warmup_epochs=0)
-    assert settings.steps_of_run(images=47 * 16, classes=47, epoch_steps=24) == 8000
-    assert settings.epochs_of_run(images=47 * 16, classes=47) == 334
-    assert settings.epochs_of_run(images=100, classes=100) == 125
-    assert settings.steps_of_run(images=1, classes=1000, epoch_steps=1) == 1
+    assert settings.total_steps(images=47 * 16, classes=47, epoch_steps=24) == 8000
+    assert settings.total_steps(images=1, classes=1000, epoch_steps=1) == 1
 
 
 def test_a_training_too_short_to_learn_is_told(small_clip: Clip) -> None:
-    def told(of_run: int, epoch_steps: int, warmup_epochs: int = 1) -> str:
-        return TrainSettings(warmup_epochs=warmup_epochs).short_training(of_run, epoch_steps)
+    def is_told(total: int, epoch_steps: int, warmup_epochs: int = 1) -> bool:
+        return TrainSettings(warmup_epochs=warmup_epochs).note_on_length(total, epoch_steps) != ""
 
-    assert told(of_run=2, epoch_steps=1).startswith(
-        "a training of 2 steps, 1 of them at the warm-up rate of 1e-05:"
-    )
-    assert told(of_run=3, epoch_steps=1) != ""  # two steps after the warm-up
-    assert told(of_run=4, epoch_steps=1) == ""
-    assert told(of_run=20, epoch_steps=10) != ""  # half of them
-    assert told(of_run=21, epoch_steps=10) == ""
-    assert told(of_run=2, epoch_steps=1, warmup_epochs=0) == (
-        "a training of 2 steps: it may hardly change the method. Give more --train.epochs."
-    )
-    assert told(of_run=3, epoch_steps=1, warmup_epochs=0) == ""
+    # Three steps after the warm-up are enough, unless it is half of all.
+    assert [is_told(total, 1) for total in (2, 3, 4)] == [True, True, False]
+    assert [is_told(total, 10) for total in (20, 21)] == [True, False]
+    assert [is_told(total, 1, warmup_epochs=0) for total in (2, 3)] == [True, False]
     method = small_dear(small_clip)
     with pytest.warns(UserWarning, match=r"a training of 2 steps, 1 of them .* --train.warmup-epochs 0\.$"):
         train(method, few(), TrainSettings(epochs=2, batch=7), seed=1)

@@ -47,7 +47,7 @@ class Protocol(ABC):
     several_shots: ClassVar[bool] = False
     novel_classes: ClassVar[bool] = True
     unlabelled: ClassVar[bool] = False
-    shared_training: ClassVar[str | None] = None
+    shared_training: ClassVar[str] = ""
     scored: ClassVar[tuple[str, ...]] = ()
 
     @abstractmethod
@@ -65,7 +65,7 @@ class Protocol(ABC):
         """The single data set that is trained on, to test on all others; None to train on each."""
         return None
 
-    def arranged(self, data: Sequence[str]) -> tuple[Self, tuple[str, ...]]:
+    def arrange(self, data: Sequence[str]) -> tuple[Self, tuple[str, ...]]:
         """The protocol and the data sets that it runs on, given what the user named. Raises DataError."""
         return self, tuple(data)
 

@@ -32,7 +32,7 @@ class Transfer(Protocol):
         source: Data set to train on.
     """
 
-    shared_training: ClassVar[str | None] = "source"
+    shared_training: ClassVar[str] = "source"
     scored: ClassVar[tuple[str, ...]] = ("source",)
 
     source: str = "source"
@@ -97,7 +97,7 @@ class DomainGeneralization(Transfer):
         "source-resampled", "source-sketch", "source-rendition", "source-adversarial",
     )  # fmt: skip
 
-    def arranged(self, data: Sequence[str]) -> tuple[Self, tuple[str, ...]]:
+    def arrange(self, data: Sequence[str]) -> tuple[Self, tuple[str, ...]]:
         """A folder of domains stands for them: one is the source, all others are targets. Raises DataError if
         the source is not one of them.
         """

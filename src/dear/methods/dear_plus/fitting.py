@@ -120,7 +120,9 @@ def fit(
     minima = strengths[0].clone()
     minima[0], strengths[:, 0], parts = LEAST_BETA, 1, strengths[0].clone()
     if classes > 1:
-        strengths[:] = fit_strengths(terms[:2], labels, minima)
+        absent = 0 if single else min(1.0, int((images == 0).sum()) / (classes // 2))
+        of_settings = [absent / 2, absent / 2, 1 - absent] if absent else [0.5, 0.5]
+        strengths[:] = fit_strengths(terms[: len(of_settings)], labels, minima, of_settings)
         if known:
             of_known = terms[2][used][:, with_evidence]
             of_known[..., 1:] *= not single
@@ -165,7 +167,7 @@ def choose_penalty(examples: Examples, penalty: float) -> tuple[float | None, Sc
     """
     without = class_scores(examples, None)
     before = left_out_accuracy(without, examples.labels)
-    for factor in RAISES if examples.classes > 1 else ():
+    for factor in RAISES if len(examples.labels.unique()) > 1 else ():
         scores = class_scores(examples, factor * penalty)
         gains = left_out_accuracy(scores, examples.labels) - before
         if gains.mean() + DOUBT * gains.std() / len(gains) ** 0.5 >= 0:
@@ -197,11 +199,14 @@ def class_scores(examples: Examples, penalty: float | None) -> Scores:
 
 
 def left_out_accuracy(scores: Scores, labels: Int[Tensor, "item"]) -> Float[Tensor, "class"]:
-    """The accuracy on the images of each class, as a fraction, in the setting that it is left out of."""
+    """The accuracy on the images of each class that has some, as a fraction, in the setting that it is left
+    out of.
+    """
     of_left_out = torch.where((labels % 2 == 0).unsqueeze(1), scores[0], scores[1])
     correct = (of_left_out.argmax(dim=1) == labels).double()
     sums = correct.new_zeros(of_left_out.shape[1]).index_add_(0, labels, correct)
-    return sums / torch.bincount(labels, minlength=len(sums))
+    images = torch.bincount(labels, minlength=len(sums))
+    return sums[images > 0] / images[images > 0]
 
 
 def left_out_evidence(

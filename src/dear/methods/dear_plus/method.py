@@ -72,10 +72,11 @@ class DearPlus(Method):
     it were new: mu and C without the image (all its views, in closed form), M from the other half of the
     images. There are two sets of them. The first is fitted with all classes known and scores classes that
     all have evidence; the second, fitted twice with every other class taken for one without images, scores
-    classes of which some have none. Evidence that does not help gets alpha_a = 0; where classes have one
-    image, alpha is beta / (2 sqrt(sum of d_a)) in the first and 0 in the second. The penalty is raised, and M
-    dropped in the end, if the class feature classifies the left-out classes worse than the frozen CLIP by two
-    standard errors over classes.
+    classes of which some have none. If a share q of the classes has no images to begin with, up to half of
+    them, the cross-entropy with all classes known counts for 1 - 2q in the second. Evidence that does not
+    help gets alpha_a = 0; where classes have one image, alpha is beta / (2 sqrt(sum of d_a)) in the first
+    and 0 in the second. The penalty is raised, and M dropped in the end, if the class feature classifies
+    the left-out classes worse than the frozen CLIP by two standard errors over classes.
     """
 
     name = "dear+"

@@ -63,15 +63,16 @@ def fit_strengths(
     terms: Sequence[Float[Tensor, "item class term"]],
     labels: Int[Tensor, "item"],
     minima: Float[Tensor, "term"],
+    shares: Sequence[float] = (),
 ) -> Float[Tensor, "term"]:
     """The weights of terms, none below ``minima``, that minimise the mean cross-entropy of the weighted sums,
     plus a small multiple of their squares: a term that does not help gets its least weight. ``terms`` are of
-    the same images in several settings, which count alike.
+    the same images in several settings, which count by their ``shares``, by default alike.
 
     Newton's method on the weights that the gradient does not hold at their least, with step halving.
     """
-    weights = minima + 0.1
-    loss, gradient, curvature = _derivatives(terms, labels, weights)
+    weights, shares = minima + 0.1, shares or [1 / len(terms)] * len(terms)
+    loss, gradient, curvature = _derivatives(terms, labels, weights, shares)
     for _ in range(ITERATIONS):
         free = ((weights > minima) | (gradient < 0)).nonzero().flatten()
         if not len(free) or gradient[free].abs().max() < ENOUGH:
@@ -81,7 +82,7 @@ def fit_strengths(
         size = 1.0
         while size > ENOUGH:
             trial = torch.maximum(weights - size * step, minima)
-            at_trial = _derivatives(terms, labels, trial)
+            at_trial = _derivatives(terms, labels, trial, shares)
             if at_trial[0] <= loss - 1e-4 * gradient @ (weights - trial):
                 break
             size /= 2
@@ -95,17 +96,18 @@ def _derivatives(
     terms: Sequence[Float[Tensor, "item class term"]],
     labels: Int[Tensor, "item"],
     weights: Float[Tensor, "term"],
+    shares: Sequence[float],
 ) -> tuple[Float[Tensor, ""], Float[Tensor, "term"], Float[Tensor, "term term"]]:
     """The objective of the strengths, its gradient and its second derivatives."""
     loss, gradient = PRIOR * weights.square().sum(), 2 * PRIOR * weights
     curvature = 2 * PRIOR * torch.eye(len(weights), dtype=weights.dtype, device=weights.device)
-    for part in terms:
+    for part, share in zip(terms, shares, strict=True):
         scores = part @ weights
-        shares = scores.softmax(dim=1)
-        mean = torch.einsum("nk,nkc->nc", shares, part)
+        probabilities = scores.softmax(dim=1)
+        mean = torch.einsum("nk,nkc->nc", probabilities, part)
         of_label = part[torch.arange(len(labels), device=labels.device), labels]
-        second = torch.einsum("nk,nkc,nkd->cd", shares, part, part) - mean.T @ mean
-        loss = loss + cross_entropy(scores, labels) / len(terms)
-        gradient = gradient + (mean - of_label).mean(dim=0) / len(terms)
-        curvature = curvature + second / (len(labels) * len(terms))
+        second = torch.einsum("nk,nkc,nkd->cd", probabilities, part, part) - mean.T @ mean
+        loss = loss + share * cross_entropy(scores, labels)
+        gradient = gradient + share * (mean - of_label).mean(dim=0)
+        curvature = curvature + share * second / len(labels)
     return loss, gradient, curvature

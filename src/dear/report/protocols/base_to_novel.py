@@ -24,7 +24,6 @@ from dear.report.records import (
     data_sets_of,
     grouped,
     is_benchmark,
-    is_public,
     method_label,
     runs_frame,
     settings_of,
@@ -59,7 +58,6 @@ TOO_FEW = (
     f"No interval over fewer than {FEWEST} data sets: that of two is 12.7 standard errors wide to each side, "
     "and says nothing."
 )
-ABLATION_ROWS = 2  # that make a table
 PUBLISHED_DATA = {"average of 11": "11 data sets", "ImageNet": "ImageNet"}
 
 
@@ -130,64 +128,53 @@ def main_runs(records: Sequence[Record]) -> list[Record]:
     """The runs of the main table. Rows of the ablations have their own tables, unless there are no other
     runs.
     """
-    return [record for record in records if record.get("variant") not in _labels()] or list(records)
+    return [record for record in records if not is_varied(record)] or list(records)
+
+
+def is_varied(record: Record) -> bool:
+    """True if its variant is a row of an ablation."""
+    variant = record.get("variant")
+    return bool(variant) and any(row.label == variant for of in ablations().values() for row in of.rows)
 
 
 def tables(records: Sequence[Record]) -> list[Grid]:
-    """The result table and comparisons of the methods."""
+    """The result table, comparisons of the methods, and the ablations."""
     results = Results(main_runs(records))
     makers = methods_grid, joint_grid, paired_grid, published_grid
-    return [results_grid(results), *filter(None, (make(results) for make in makers))]
+    comparisons = filter(None, (make(results) for make in makers))
+    return [results_grid(results), *comparisons, *ablation_grids(records)]
 
 
 def figures(records: Sequence[Record], reference: str | None) -> list["Figure"]:
-    """Averages, gains over the reference by data set, and costs, above the result table."""
-    from dear.report.method_plots import average_bars, cost_plot, gain_bars
+    """Averages, and gains over the reference by data set, above the result table."""
+    from dear.report.method_plots import average_bars, gain_bars
     from dear.report.protocols import Figure
 
-    results = Results(main_runs(records))
-    averages = results.averages
-    found = [
-        Figure(NAME, average_bars(averages), "Averages", "Averages over the data sets."),
-        Figure(
-            NAME,
-            gain_bars(gains(results, reference), str(reference)) if reference in results.methods else None,
-            f"Gain over {reference}",
-            f"HM of each method minus that of {reference}, by data set.",
-        ),
-        Figure(
-            NAME,
-            cost_plot(
-                {method: c[2].mean for method, c in averages.items() if c[2]},
-                costs_of(results.records),
-                reference,
-            ),
-            "What it costs",
-            "Average HM against costs (seconds: training and tests); higher and further left is better.",
-        ),
-    ]
-    return [figure for figure in found if figure.drawing]
+    results, found = Results(main_runs(records)), list[Figure]()
+    if bars := average_bars(results.averages):
+        found.append(Figure(NAME, bars, "Averages", "Averages over the data sets."))
+    compared = reference if reference in results.methods else None
+    if compared and (bars := gain_bars(gains(results, compared), compared)):
+        caption = f"HM of each method minus that of {reference}, by data set."
+        found.append(Figure(NAME, bars, f"Gain over {reference}", caption))
+    return found
 
 
-def gains(results: Results, reference: str | None) -> "DataFrame":
+def gains(results: Results, reference: str) -> "DataFrame":
     """HM minus that of the reference in points: a row a data set and a column a method, NaN without a run."""
-    from pandas import DataFrame
-
-    hms = DataFrame(
-        {m: {t: c.mean for t in results.titles if (c := results.cells(m, [t])[2])} for m in results.methods},
-        index=results.titles,
-    )
-    gained = hms.sub(hms[reference], axis=0).drop(columns=str(reference))
+    hms = results.runs.groupby(["title", "label"], sort=False)[HALVES].agg(fmean)
+    table = _with_hm(hms).hm.unstack().reindex(index=results.titles, columns=results.methods)
+    gained = table.sub(table[reference], axis=0).drop(columns=reference)
     return gained.dropna(how="all", axis=1).dropna(how="all")
 
 
-def standing(records: Sequence[Record]) -> list[dict[str, dict[str, Cell]]]:
-    """What the page begins with: measures of the methods that have an average, the verdict's last."""
+def standing(records: Sequence[Record]) -> dict[str, dict[str, Cell]]:
+    """The measures of the methods that have an average."""
     averages = Results(main_runs(records)).averages
     names = "base classes, learned", "novel classes, never seen", "harmonic mean (HM)"
-    return [
-        {name: {m: c for m, cells in averages.items() if (c := cells[at])} for at, name in enumerate(names)}
-    ]
+    return {
+        name: {m: c for m, cells in averages.items() if (c := cells[at])} for at, name in enumerate(names)
+    }
 
 
 def has_spread(rows: Sequence[GridRow]) -> bool:
@@ -300,9 +287,8 @@ def published_grid(results: Results) -> Grid | None:
     """
     runs, printed = results.runs.set_index(["label", "title"]).sort_index(), published.base_to_novel()
     rows, compared = [], []
-    for (method, name), (run, *_) in grouped(
-        results.records, lambda r: (method_label(r), data_set(r))
-    ).items():
+    groups = grouped(results.records, lambda record: (method_label(record), data_set(record)))
+    for (method, name), (run, *_) in groups.items():
         # The paper's name for the method of the column, if it prints it.
         bare = method.removesuffix(f" ({UNLABELLED})")
         paper = published.paper_method(bare, settings_of(run, "method"))
@@ -328,41 +314,31 @@ def published_grid(results: Results) -> Grid | None:
     return Grid(f"{NAME}-published", title, "Data set: method", columns, tuple(rows), notes, INTERVAL)
 
 
-def appendix(records: Sequence[Record]) -> list[Grid]:
-    """A table for each ablation that has at least two rows.
-
-    Both rows of the inference ablation are in every run of DeAR. Beside other methods on the user's data or
-    on drawings nobody asked for it: it has a table for benchmarks, and for public data where DeAR alone was
-    run or another ablation was. Published numbers, which are of benchmarks, stand beside these alone.
+def ablation_grids(records: Sequence[Record]) -> list[Grid]:
+    """A table for each ablation of DeAR that has at least two rows. Both rows of the inference ablation are
+    in every run of DeAR: it has a table for benchmarks, beside which published numbers stand, and where
+    another ablation was run.
     """
-    of_method = [record for record in records if record.get("method") == METHOD]
-    if not of_method:
+    runs = [record for record in records if record.get("method") == METHOD]
+    if not runs:
         return []
-    of_method = checked(of_method)
-    used = [dataset for record in of_method for dataset in data_sets_of(record)]
-    with_published, public = all(map(is_benchmark, used)), all(map(is_public, used))
-    asked = len(of_method) == len(records) or any(run.get("variant") in _labels() for run in of_method)
-    grids = [
-        ablation_grid(ablation, of_method, with_published=with_published)
+    with_published = all(is_benchmark(dataset) for run in runs for dataset in data_sets_of(run))
+    asked = [
+        ablation
         for ablation in ablations().values()
-        if ablation.name != "inference" or with_published or (asked and public)
+        if ablation.name != "inference" or with_published or any(map(is_varied, runs))
     ]
+    frame = runs_frame(checked(runs))
+    grids = (ablation_grid(ablation, frame, with_published=with_published) for ablation in asked)
     return [grid for grid in grids if grid is not None]
 
 
-def _labels() -> set[str]:
-    """The variants that are rows of ablations."""
-    return {row.label for ablation in ablations().values() for row in ablation.rows if row.label}
-
-
-def ablation_grid(ablation: Ablation, records: Sequence[Record], *, with_published: bool) -> Grid | None:
+def ablation_grid(ablation: Ablation, frame: "DataFrame", *, with_published: bool) -> Grid | None:
     """The table of an ablation, over the data sets that all its rows have; None if nothing was varied."""
-    frame = runs_frame(records)
     variants = frame.variant.astype(object).where(frame.variant.notna(), "")
     frames = {row.shown: frame[variants == (row.label or "")] for row in ablation.rows}
     has_runs = [row for row in ablation.rows if len(frames[row.shown])]
-    varied = ablation.name == "inference" or any(row.label for row in has_runs)
-    if len(has_runs) < ABLATION_ROWS or not varied:
+    if len(has_runs) < 2 or not (ablation.name == "inference" or any(row.label for row in has_runs)):
         return None
     runs = {row.shown: scores_of(frames[row.shown], metric=row.read) for row in has_runs}
     first = frames[has_runs[0].shown]
@@ -386,15 +362,11 @@ def ablation_grid(ablation: Ablation, records: Sequence[Record], *, with_publish
         f"Ours: percent, average of {plural(len(titles), 'data set')} ({', '.join(titles)})"
         f"{', mean ± standard deviation over seeds' * has_spread(rows)}."
     ]
-    if with_published:
+    if printed:
         notes.append(
             "Published: DeAR (CVPR 2026); data and weights may be others than ours: compare the order alone."
-            if printed
-            else "No published numbers are known for this ablation."
         )
-    unmodified = {row.shown for row in ablation.rows if row.label is None}
-    compared = [data for data, by_row in printed.items() if unmodified & by_row.keys()]
-    paper = str(published.paper_method(METHOD))
-    notes += published.slip_notes("ablations", [(paper, data) for data in compared])
+        paper = str(published.paper_method(METHOD))
+        notes += published.slip_notes("ablations", [(paper, data) for data in printed])
     name, title = f"ablation-{ablation.name}", f"Ablation: {ablation.title}"
     return Grid(name, title, "Variant", (*TITLES, *columns), tuple(rows), tuple(notes))

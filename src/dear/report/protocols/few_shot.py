@@ -69,10 +69,10 @@ def figures(records: Sequence[Record], reference: str | None) -> list["Figure"]:
     return [Figure(NAME, curves, "Few-shot accuracy by number of shots", caption)]
 
 
-def standing(records: Sequence[Record]) -> list[dict[str, dict[str, Cell]]]:
-    """The accuracy of each method with the most shots, which the page begins with."""
+def standing(records: Sequence[Record]) -> dict[str, dict[str, Cell]]:
+    """The accuracy of each method with the most shots."""
     curves = few_shot_curves(runs_frame(checked(records)))
     methods = curves.get(AVERAGE, {}) if len(curves) > 1 else next(iter(curves.values()))
     most = max((shots for curve in methods.values() for shots in curve), default=0)
     cells = {method: curve[max(curve)] for method, curve in methods.items() if max(curve) in (0, most)}
-    return [{f"accuracy with {plural(most, 'shot')}": cells}]
+    return {f"accuracy with {plural(most, 'shot')}": cells}

@@ -1,4 +1,4 @@
-"""Retrieval in the report: panels of neighbours, and how often they share a factor with the query."""
+"""Retrieval in the report: panels of neighbors, and how often they share a factor with the query."""
 
 from collections.abc import Mapping, Sequence
 from statistics import fmean
@@ -12,11 +12,13 @@ from dear.report.records import Record
 NAME = "retrieval"
 # Factors whose name differs from that of the corresponding feature.
 FACTOR_OF = {"location": "place"}
+Shares = Mapping[str, Mapping[str, float]]
+"""Feature (or "(chance)") -> factor -> share of the neighbors, a fraction."""
 
 
 def tables(records: Sequence[Record]) -> list[Grid]:
     """The precision averaged over all runs."""
-    grid = precision_grid(averaged([part_of(record, "results") for record in records]))
+    grid = precision_grid([part_of(record, "results") for record in records])
     return [] if grid is None else [grid]
 
 
@@ -24,74 +26,55 @@ def page(records: Sequence[Record]) -> dict[str, Any]:
     """The variables of the template: panels of the first run, precision of all; {} without records."""
     if not records:
         return {}
-    mean = averaged([part_of(record, "results") for record in records])
-    return {"panels": [*map(_panel, mean.get("queries") or ())], "precision": precision_grid(mean)}
+    results = [part_of(record, "results") for record in records]
+    panels = [_panel(query) for query in results[0].get("queries") or ()]
+    return {"panels": panels, "precision": precision_grid(results)}
 
 
-def averaged(results: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Combine the results of several retrievals: the queries of the first; precision by feature and factor,
-    and chance by factor, as means over those in which the factor varies (fractions).
+def precision_grid(results: Sequence[Mapping[str, Any]]) -> Grid | None:
+    """How many neighbors share a factor, by feature (down) and factor (across), means over the retrievals in
+    which the factor varies; the best feature of each factor is marked; the last row is chance. None if it
+    was not measured.
     """
-    varying: dict[str, list[Mapping[str, Any]]] = {}
-    for factor in dict.fromkeys(factor for result in results for factor in result.get("chance") or {}):
-        if group := [result for result in results if (result.get("chance") or {}).get(factor, 1) < 1]:
-            varying[factor] = group
-    if not varying:
-        return {key: part for key, part in results[0].items() if key != "runs"}  # which is counted here
-    precision: dict[str, dict[str, float]] = {}
-    for feature in results[0].get("precision") or {}:
-        for factor, group in varying.items():
-            by_run = [(result.get("precision") or {}).get(feature, {}).get(factor) for result in group]
-            if measured := [share for share in by_run if share is not None]:
-                precision.setdefault(feature, {})[factor] = fmean(measured)
-    chance = {factor: fmean(run["chance"][factor] for run in group) for factor, group in varying.items()}
-    return {**results[0], "precision": precision, "chance": chance, "runs": len(results)}
+    shares = [{**result["precision"], "(chance)": result["chance"]} for result in results]
+    factors = [factor for factor in shares[0]["(chance)"] if any(of["(chance)"][factor] < 1 for of in shares)]
 
+    def row(feature: str) -> GridRow:
+        values = [[of[feature].get(f) for of in shares if of["(chance)"].get(f, 1) < 1] for f in factors]
+        measured = [[100 * share for share in of_factor if share is not None] for of_factor in values]
+        return GridRow(feature, tuple(Cell(fmean(part)) if part else None for part in measured))
 
-def precision_grid(mean: Mapping[str, Any]) -> Grid | None:
-    """How many neighbours share a factor, by feature (down) and factor (across), the best feature of each
-    factor marked; the last row is chance, where it is known. None if it was not measured.
-    """
-    shares: Mapping[str, Mapping[str, float]] = mean.get("precision") or {}
-    factors = tuple(dict.fromkeys(factor for row in shares.values() for factor in row))
-
-    def row(label: str, by_factor: Mapping[str, float]) -> GridRow:
-        return GridRow(label, tuple(Cell(100 * by_factor[f]) if f in by_factor else None for f in factors))
-
-    if not shares:
+    if not factors:
         return None
-    rows = [*marked([row(feature, by_factor) for feature, by_factor in shares.items()])]
-    if chance := mean.get("chance"):
-        rows.append(row("(chance)", chance))
-    runs = int(mean.get("runs") or 1)
-    note = f"Percent of the nearest neighbors that share the factor, mean of {plural(runs, 'run')}."
-    return Grid(NAME, "Retrieval by attribute", "Feature", factors, tuple(rows), (note,))
+    *features, chance = map(row, shares[0])
+    note = f"Percent of the nearest neighbors that share the factor, mean of {plural(len(results), 'run')}."
+    rows = (*marked(features), chance)
+    return Grid(NAME, "Retrieval by attribute", "Feature", tuple(factors), rows, (note,))
 
 
 def _panel(query: Mapping[str, Any]) -> dict[str, Any]:
-    """A query and its rows: a feature, how many neighbours match, and the neighbours, nearest first."""
-    factors = {str(key): str(value) for key, value in (query.get("factors") or {}).items()}
-    rows = []
-    for feature, neighbours in query["neighbours"].items():
+    """A query and its rows: a feature, how many neighbors match, and the neighbors, nearest first."""
+    factors, rows = query["factors"], []
+    for feature, neighbors in query["neighbours"].items():
         shared = feature if feature in factors else FACTOR_OF.get(feature, feature)
-        shown = [_neighbour(n, shared, factors, rank) for rank, n in enumerate(neighbours, start=1)]
-        matches = [neighbour["match"] for neighbour in shown if neighbour["match"] is not None]
+        shown = [_neighbor(n, shared, factors, rank) for rank, n in enumerate(neighbors, start=1)]
+        matches = [neighbor["match"] for neighbor in shown if neighbor["match"] is not None]
         rows.append((feature, f"{sum(matches)} of {len(matches)}" if matches else "factors shared", shown))
-    title = str(query.get("title") or ", ".join(factors.values()))
+    title = query.get("title") or ", ".join(factors.values())
     return {"title": title, "image": _png(query["image"]), "factors": factors, "rows": rows}
 
 
-def _neighbour(
-    neighbour: Mapping[str, Any], factor: str, query: Mapping[str, str], rank: int
+def _neighbor(
+    neighbor: Mapping[str, Any], factor: str, query: Mapping[str, str], rank: int
 ) -> dict[str, Any]:
     """An image and its caption: its ``factor``, and whether it is the query's, or how many they share."""
-    factors = {str(key): str(value) for key, value in (neighbour.get("factors") or {}).items()}
-    alt = f"neighbor {rank}: {', '.join(factors.values()) or 'factors unknown'}"
-    common = sum(factors.get(key) == value for key, value in query.items())
-    caption, match = f"{common} of {len(query)}" if query else "", None
-    if factor in query and factor in factors:
+    factors = neighbor["factors"]
+    common = sum(factors[key] == value for key, value in query.items())
+    caption, match = f"{common} of {len(query)}", None
+    if factor in query:
         caption, match = factors[factor], factors[factor] == query[factor]
-    return {"image": _png(neighbour["image"]), "alt": alt, "caption": caption, "match": match}
+    alt = f"neighbor {rank}: {', '.join(factors.values())}"
+    return {"image": _png(neighbor["image"]), "alt": alt, "caption": caption, "match": match}
 
 
 def _png(image: str) -> str:

@@ -14,7 +14,6 @@ from dear.report.records import (
     Record,
     checked,
     data_sets_of,
-    is_public,
     protocol,
     runs_frame,
 )
@@ -27,10 +26,9 @@ TITLES = {
     "domain-generalization": "Domain generalization",
 }
 RULE = {
-    "cross-dataset": "class feature alone, as in the paper",
-    "domain-generalization": "class feature alone, our choice: the paper specifies it for cross-dataset only",
+    "cross-dataset": ", as in the paper",
+    "domain-generalization": ", our choice: the paper specifies it for cross-dataset only",
 }
-USER_DATA_RULE = "class feature alone"
 FUSED_NOTE = (
     "Fused: scored with all features instead; on targets, methods whose authors fuse on the source only "
     "are scored by the class feature alone."
@@ -62,11 +60,10 @@ def tables(records: Sequence[Record]) -> list[Grid]:
         if [cell and cell.mean for cell in row.cells] != [cell and cell.mean for cell in other.cells]:
             rows.append(GridRow(f"{row.label}, fused", other.cells))
     printed = _published(kind, str(source["name"]), [*targets])
-    public = any(is_public(dataset) for record in records for dataset in data_sets_of(record))
     seeds = frame.seed.nunique()
     notes = (
-        f"Percent, {plural(seeds, 'seed')}{', mean ± standard deviation' * (seeds > 1)}; "
-        f"{RULE[kind] if public else USER_DATA_RULE}; the average excludes the source.",
+        f"Percent, {plural(seeds, 'seed')}{', mean ± standard deviation' * (seeds > 1)}; class feature "
+        f"alone{RULE[kind] if printed else ''}; the average excludes the source.",
         *[FUSED_NOTE] * any(row.label.endswith(", fused") for row in rows),
         *[TUNED_NOTE] * bool(tuned),
         *([f"Published: {published.sources()[kind.replace('-', '_')]}."] if printed else ()),
@@ -75,12 +72,12 @@ def tables(records: Sequence[Record]) -> list[Grid]:
     return [Grid(kind, TITLES[kind], "Method", columns, (*rows, *printed), notes)]
 
 
-def standing(records: Sequence[Record]) -> list[dict[str, dict[str, Cell]]]:
-    """Each method's accuracies by the class feature alone, which the page begins with."""
+def standing(records: Sequence[Record]) -> dict[str, dict[str, Cell]]:
+    """Each method's accuracies by the class feature alone."""
     records = checked(records)
     rows = _rows(runs_frame(records), [str(t["name"]) for t in records[0]["targets"]], "decoupled")
     names = "accuracy on the source", "average accuracy on the targets"
-    return [{name: {row.label: c for row in rows if (c := row.cells[at])} for at, name in enumerate(names)}]
+    return {name: {row.label: c for row in rows if (c := row.cells[at])} for at, name in enumerate(names)}
 
 
 def _rows(frame: "DataFrame", targets: Sequence[str], metric: str) -> list[GridRow]:

@@ -280,19 +280,19 @@ class TestDomains:
         """Relative paths stay paths: a bare "photo" could be the name of a task."""
         (folder / "sketch").mkdir()
         for source in ("art", str(folder / "art")):
-            protocol, data = DomainGeneralization(source).arranged([str(folder)])
+            protocol, data = DomainGeneralization(source).arrange([str(folder)])
             assert protocol == DomainGeneralization(str(folder / "art"))
             assert data == (str(folder / "photo"), str(folder / "sketch"))
         monkeypatch.chdir(folder)
-        assert DomainGeneralization("art").arranged(["."]) == (
+        assert DomainGeneralization("art").arrange(["."]) == (
             DomainGeneralization("./art"), ("./photo", "./sketch"),
         )  # fmt: skip
 
     def test_what_is_not_a_domain(self, folder: Path) -> None:
         with pytest.raises(DataError, match=r"holds the domains art, photo: name the one .* --source art"):
-            DomainGeneralization().arranged([str(folder)])
-        elsewhere, data = DomainGeneralization("badges").arranged([str(folder)])
+            DomainGeneralization().arrange([str(folder)])
+        elsewhere, data = DomainGeneralization("badges").arrange([str(folder)])
         assert (elsewhere.trained_on, data) == ("badges", (str(folder / "art"), str(folder / "photo")))
         for names in (["source-sketch"], [str(folder), "tools"], [""], [str(folder / "none")]):
-            assert DomainGeneralization("art").arranged(names) == (DomainGeneralization("art"), tuple(names))
-        assert CrossDataset("art").arranged([str(folder)]) == (CrossDataset("art"), (str(folder),))
+            assert DomainGeneralization("art").arrange(names) == (DomainGeneralization("art"), tuple(names))
+        assert CrossDataset("art").arrange([str(folder)]) == (CrossDataset("art"), (str(folder),))

@@ -6,7 +6,6 @@ from dear.backbone.clip import Clip
 from dear.data.loading import load_dataset
 from dear.data.settings import DataSettings
 from dear.errors import DataError, SettingsError
-from dear.evaluation.protocols.base_to_novel import BaseToNovel
 from dear.evaluation.protocols.retrieval import Retrieval
 from dear.evaluation.records import check_record
 from dear.evaluation.resolve import MethodSetup
@@ -22,7 +21,7 @@ DEAR = MethodSetup("dear", settings=DearSettings(first=8))
 
 
 def context(clip: Clip) -> RunContext:
-    return RunContext(clip, role_table(clip), TrainSettings(epochs=1), keep=True)
+    return RunContext(clip, role_table(clip), TrainSettings(epochs=1))
 
 
 @pytest.mark.parametrize("name", ["mixed-paints", "worn-fabrics"])
@@ -42,15 +41,6 @@ def test_the_record_of_a_world_task(name: str, small_clip: Clip) -> None:
     (shape,) = [row.cells[at] for label, row in by_label.items() if label == "(chance)"]
     assert shape is not None
     assert shape.mean == pytest.approx(100 * record["results"]["chance"]["shape"])
-
-
-def test_the_training_is_that_of_base_to_novel(small_clip: Clip) -> None:
-    task, shared = load_dataset("mixed-paints"), context(small_clip)
-    runs = [shared.resolve(one, [task], DEAR, seed=1, shots=1) for one in (BaseToNovel(), Retrieval())]
-    one, two = (run_one(shared, run) for run in runs)
-    assert runs[0].training_key == runs[1].training_key
-    assert one["key"] != two["key"]
-    assert one["train"] == two["train"]  # to the second: it was taken up, not made again
 
 
 def test_what_it_cannot_run(small_clip: Clip) -> None:

@@ -1,4 +1,4 @@
-"""Runs on two processes: the records of one, each once; an error of a run ends them all."""
+"""Folders have one owner and one writer; runs on two processes are those of one, and end together."""
 
 import multiprocessing
 import os
@@ -15,28 +15,58 @@ import pytest
 import torch
 from PIL import Image
 
-from dear.errors import DearError, SettingsError
-from dear.evaluation import runs
+from dear.errors import DearError, OutputError, SettingsError
+from dear.evaluation import runs, workers
 from dear.evaluation.experiment import Experiment, Machines
-from dear.evaluation.launch import workers
-from dear.evaluation.launch.dispatch import check_device, launch
-from dear.evaluation.launch.workers import LostWorkerError, Worker, choose_run, make_runs, open_processes
+from dear.evaluation.launch import LOCK, check_device, check_folders, launch, lock_folder
 from dear.evaluation.protocols.base_to_novel import BaseToNovel
 from dear.evaluation.resolve import MethodSetup
+from dear.evaluation.workers import LostWorkerError, Worker, choose_run, make_runs, open_processes
 from dear.methods.dear import DearSettings
 from dear.training.settings import TrainSettings
 from tests.unit.evaluation.children import launch_and_tell, server
 
 
-def experiment(out: Path) -> Experiment:
-    return Experiment(
-        protocol=BaseToNovel(),
-        out=out,
-        data=("mixed-paints",),
-        methods=(MethodSetup("zero-shot"), MethodSetup("dear", "all-mixed", DearSettings(first=12))),
-        shots=(1,),
-        train=TrainSettings(epochs=1),
-    )
+def experiment(out: Path, **changes: Any) -> Experiment:
+    options: dict[str, Any] = {
+        "protocol": BaseToNovel(),
+        "data": ("mixed-paints",),
+        "methods": (MethodSetup("zero-shot"), MethodSetup("dear", "all-mixed", DearSettings(first=12))),
+        "shots": (1,),
+        "train": TrainSettings(epochs=1),
+    }
+    return Experiment(out=out, **options | changes)
+
+
+def test_a_folder_has_one_owner_and_one_writer(tmp_path: Path) -> None:
+    one, two = (experiment(tmp_path / "x", about={"recipe": name}) for name in "ab")
+    with pytest.raises(OutputError, match="a and b both write to"):
+        check_folders([one, two])
+    with lock_folder(one), pytest.raises(OutputError, match="another process is writing"), lock_folder(one):
+        pass
+    check_folders([one])  # the same recipe goes on
+    with pytest.raises(OutputError, match="holds the runs of the recipe 'a', not of b"):
+        check_folders([two])
+    assert not (tmp_path / "x" / LOCK).exists()
+
+
+def hold(folder: Path, ready: Any) -> None:
+    with lock_folder(experiment(folder)):
+        ready.send(True)
+        signal.pause()
+
+
+def test_a_lock_ends_with_its_process(tmp_path: Path) -> None:
+    listener, ready = multiprocessing.Pipe(duplex=False)
+    process = multiprocessing.get_context("fork").Process(target=hold, args=(tmp_path, ready))
+    process.start()
+    assert listener.recv()
+    with pytest.raises(OutputError), lock_folder(experiment(tmp_path)):
+        pass
+    process.kill()
+    process.join()
+    with lock_folder(experiment(tmp_path)):
+        pass
 
 
 @pytest.fixture
@@ -58,7 +88,7 @@ def numbers(record: dict[str, Any]) -> Any:
 
 def test_a_precision_is_judged_where_it_is_computed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not by the process that only looks for records; what a cluster has is told there."""
-    half = replace(experiment(tmp_path), train=TrainSettings(precision="16-mixed"))
+    half = experiment(tmp_path, train=TrainSettings(precision="16-mixed"))
     with pytest.raises(SettingsError, match="precision 16-mixed needs a GPU"):
         check_device(Machines("cpu", jobs=2), [half])
     check_device(Machines("cpu", cluster="auto"), [half])
@@ -74,21 +104,12 @@ def test_two_processes_give_the_records_of_one(
     if start:
         request.getfixturevalue(start)
     (alone,) = launch([experiment(tmp_path / "alone")], Machines("cpu"))
-    names: list[str] = []
-    found = launch(
-        [experiment(tmp_path / "two")],
-        Machines("cpu", jobs=2),
-        lambda name, _step: names.append(name),
-    )
-    assert [numbers(record) for record in found[0]] == [numbers(record) for record in alone]
-    written = {path.name for path in (tmp_path / "two").glob("*.json")}
-    assert (
-        written
-        == {path.name for path in (tmp_path / "alone").glob("*.json")}
-        == {f"{name}.json" for name in names}
-    )
-    again = launch([experiment(tmp_path / "two")], Machines("cpu", jobs=2))
-    assert [numbers(record) for record in again[0]] == [numbers(record) for record in found[0]]
+    names, two = list[str](), experiment(tmp_path / "two")
+    (found,) = launch([two], Machines("cpu", jobs=2), lambda name, _step: names.append(name))
+    (again,) = launch([two], Machines("cpu", jobs=2))
+    assert [*map(numbers, found)] == [*map(numbers, again)] == [*map(numbers, alone)]
+    files = [{path.stem for path in (tmp_path / out).glob("*.json")} for out in ("alone", "two")]
+    assert files == [{*names}] * 2
 
 
 @pytest.mark.parametrize(
@@ -120,10 +141,9 @@ def test_warnings_of_processes_are_shown_here_each_once(
             side = 64 if part == "train" else 63  # no copies
             Image.new("RGB", (side, side), color).save(folder / part / label / "one.png")
     (folder / "train" / "a" / "odd.txt").write_text("")
-    made = replace(
-        experiment(tmp_path / "out"), data=(str(folder),), methods=(MethodSetup("zero-shot"),), model="tiny"
+    two = experiment(
+        tmp_path / "out", data=(str(folder),), methods=(MethodSetup("zero-shot"),), model="tiny", seeds=(1, 2)
     )
-    two = replace(made, seeds=(1, 2))
     with pytest.warns(UserWarning, match="no image suffix") as held:
         make_in_processes(two)
     (note,) = (str(one.message) for one in held)
@@ -142,7 +162,7 @@ def interrupt(*_: object) -> None:
 @pytest.mark.parametrize(("shots", "tell"), [(65, lambda *_: None), (1, interrupt)])
 def test_an_error_or_a_signal_ends_all_workers(tmp_path: Path, shots: int, tell: Callable[..., None]) -> None:
     """There are 64 images a class."""
-    good = replace(experiment(tmp_path), train=TrainSettings(epochs=1000))
+    good = experiment(tmp_path, train=TrainSettings(epochs=1000))
     run = replace(good.runs()[1], shots=shots)
     before = {child.pid for child in multiprocessing.active_children()}
     with pytest.raises((DearError, KeyboardInterrupt)), open_processes(2, "cpu") as pool:
@@ -153,7 +173,7 @@ def test_an_error_or_a_signal_ends_all_workers(tmp_path: Path, shots: int, tell:
 
 def test_a_killed_launch_leaves_no_worker_and_goes_on(tmp_path: Path) -> None:
     """The workers end with what holds the folder of records; the same launch ends as if never killed."""
-    made = replace(experiment(tmp_path / "killed"), train=TrainSettings(epochs=3), shots=(2,))
+    made = experiment(tmp_path / "killed", train=TrainSettings(epochs=3), shots=(2,))
     listener, told = multiprocessing.Pipe(duplex=False)
     process = server().Process(target=launch_and_tell, args=(made, told))
     process.start()
@@ -166,7 +186,7 @@ def test_a_killed_launch_leaves_no_worker_and_goes_on(tmp_path: Path) -> None:
         time.sleep(0.05)
     (after,) = launch([made], Machines("cpu"))
     (whole,) = launch([replace(made, out=tmp_path / "whole")], Machines("cpu"))
-    assert [numbers(record) for record in after] == [numbers(record) for record in whole]
+    assert [*map(numbers, after)] == [*map(numbers, whole)]
 
 
 @pytest.mark.usefixtures("fast_start")
@@ -175,7 +195,7 @@ def test_a_lost_worker_is_told(tmp_path: Path) -> None:
         for child in multiprocessing.active_children():
             child.kill()
 
-    long = replace(experiment(tmp_path), seeds=(1, 2), train=TrainSettings(epochs=1000))
+    long = experiment(tmp_path, seeds=(1, 2), train=TrainSettings(epochs=1000))
     with pytest.raises(LostWorkerError, match="Is there enough memory"):
         launch([long], Machines("cpu", jobs=2), kill)
 
@@ -192,7 +212,7 @@ def test_a_process_loads_the_model_and_the_data_once(tmp_path: Path, monkeypatch
 
     for load in (runs.load_clip, runs.load_dataset):
         monkeypatch.setattr(runs, load.__name__, counted(load))
-    sweep = replace(experiment(tmp_path), methods=(MethodSetup("zero-shot"),), seeds=(1, 2, 3, 4))
+    sweep = experiment(tmp_path, methods=(MethodSetup("zero-shot"),), seeds=(1, 2, 3, 4))
     worker = Worker("cpu", 1)
     assert [worker.make(sweep, run)[0]["seed"] for run in sweep.runs()] == [1, 2, 3, 4]  # type: ignore[index]
     assert sorted(loads) == ["load_clip", "load_dataset"]

@@ -10,9 +10,9 @@ import pytest
 
 from dear.errors import SettingsError
 from dear.evaluation.experiment import Experiment
-from dear.evaluation.launch.workers import make_runs, open_cluster
 from dear.evaluation.protocols.base_to_novel import BaseToNovel
 from dear.evaluation.resolve import MethodSetup
+from dear.evaluation.workers import make_runs, open_cluster
 from dear.methods.dear import DearSettings
 from dear.training.settings import TrainSettings
 
@@ -48,7 +48,7 @@ def _kill_one(killed: list[int], done: threading.Event) -> None:
 @pytest.mark.long
 def test_a_worker_killed_in_flight(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RAY_ENABLE_UV_RUN_RUNTIME_ENV", "0")
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(Path(__file__).parents[4] / "src")]))
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(Path(__file__).parents[3] / "src")]))
     experiment = Experiment(
         protocol=BaseToNovel(),
         out=tmp_path / "runs",
@@ -71,7 +71,7 @@ def test_a_worker_killed_in_flight(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         handlers.add(signal.getsignal(signal.SIGTERM))
 
     try:
-        with open_cluster("local", "cpu", None, slots=2) as pool:
+        with open_cluster("local", "cpu", None, 2) as pool:
             found = make_runs(tasks, pool, tell)
     finally:
         done.set()
@@ -86,4 +86,4 @@ def test_a_worker_killed_in_flight(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 def test_no_cluster_answers() -> None:
     with pytest.raises(SettingsError, match=r"no Ray cluster answers at 'auto'.*--cluster local"):
-        open_cluster("auto", "cpu", None).__enter__()
+        open_cluster("auto", "cpu", None, 1).__enter__()

@@ -1,1 +1,0 @@
-"""Where runs are computed: sequentially, on several processes or GPUs, on a Ray cluster, or data parallel."""
