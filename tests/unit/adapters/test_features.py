@@ -15,8 +15,12 @@ from dear.adapters.bundle import Bundle
 from dear.adapters.features import FEATURES
 from dear.adapters.fit import fit
 from dear.backbone.clip import Clip
+from dear.backbone.load import load_clip
 from dear.data.images import photos as photos_module
 from dear.methods.base import Method
+from dear.methods.registry import build_method
+from dear.roles.packaged import find_role_table
+from dear.training.features import FeatureStore
 from dear.training.settings import TrainOptions
 from tests.conftest import small_clip_of
 from tests.unit.training.world import role_table
@@ -138,6 +142,16 @@ def test_other_methods_are_trained_anew_on_what_is_known(
     grown, encoded, _ = fit_counted(photos, "grown", monkeypatch, "first", **options)
     require_same(grown, whole)
     assert encoded < all_views / (1 if method == "dear" else 2)
+
+
+def test_what_is_read_of_an_image_does_not_depend_on_those_beside_it(tmp_path: Path) -> None:
+    """The matrices of the tiny CLIP are large enough for their last digits to depend on the batch."""
+    for number in range(5):
+        paint(tmp_path / f"{number}.png", number)
+    images, clip = photos_module.PhotoImages(tmp_path, [(f"{n}.png", 0) for n in range(5)]), load_clip("tiny")
+    method = build_method("dear+", clip, torch.Generator(), roles=find_role_table(clip))
+    together = FeatureStore({}).read(method, images, torch.arange(5), "auto")
+    assert torch.equal(together[3:4], FeatureStore({}).read(method, images, torch.tensor([3]), "auto"))
 
 
 @pytest.mark.filterwarnings("ignore:.*uneven")
