@@ -11,7 +11,6 @@ have no training images. ``fresh`` are eight tasks of the Attribute World that n
 tasks with other values, looks and images, and four pairs of factors that no task has.
 """
 
-import argparse
 import json
 from collections import defaultdict
 from collections.abc import Iterator
@@ -20,6 +19,7 @@ from statistics import fmean
 from typing import Any
 
 import torch
+from measure import cases, study_parser
 
 from dear.adapters.choose import choose_method, list_candidates
 from dear.backbone.load import load_clip
@@ -56,11 +56,7 @@ SEED = 1001
 
 
 def main() -> None:
-    made = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    made.add_argument("--data", required=True)
-    made.add_argument("--model", default="tiny")
-    made.add_argument("--shots", default="2,4,8,16")
-    made.add_argument("--seeds", default="1,2,3")
+    made = study_parser(__doc__, "2,4,8,16")
     made.add_argument("--named-only", action="store_true")
     options = made.parse_args()
     clip = load_clip(options.model)
@@ -68,11 +64,10 @@ def main() -> None:
     for dataset in draw_tasks() if options.data == "fresh" else map(load_dataset, options.data.split(",")):
         given = without_half(dataset) if options.named_only else dataset
         context = RunContext(clip, find_role_table(clip))
-        for shots in map(int, options.shots.split(",")):
-            for seed in map(int, options.seeds.split(",")):
-                row = measure(context, given, shots, seed)
-                print(json.dumps({"data": dataset.name, "shots": shots, "seed": seed, **row}), flush=True)
-                rows[shots].append(row["tested"])
+        for shots, seed in cases(options):
+            row = measure(context, given, shots, seed)
+            print(json.dumps({"data": dataset.name, "shots": shots, "seed": seed, **row}), flush=True)
+            rows[shots].append(row["tested"])
     for shots, tested in rows.items():
         below = [max(row.values()) - row["auto"] for row in tested]
         means = {name: round(fmean(row[name] for row in tested), 1) for name in tested[0]}

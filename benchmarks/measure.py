@@ -1,4 +1,6 @@
-"""Shared parts of the benchmarks: a clock, a matrix rate, peak memory, machine facts, a model to time."""
+"""Shared parts of the benchmarks: a clock, a matrix rate, peak memory, machine facts, a model to time; and of
+studies of accuracy: their options, and what DeAR+ reads of images.
+"""
 
 import argparse
 import copy
@@ -9,7 +11,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,14 +21,24 @@ from table import table
 from torch.utils.flop_counter import FlopCounterMode
 
 from dear.backbone.clip import Clip
-from dear.backbone.load import build_from, build_random
+from dear.backbone.load import build_from, build_random, load_clip
 from dear.backbone.preprocess import Preprocess
 from dear.backbone.tiny import WordTokenizer
 from dear.backbone.whole import image_side
+from dear.data.dataset import Dataset
+from dear.data.loading import load_dataset
 from dear.evaluation.environment import peak, start_counting
+from dear.evaluation.protocols.few_shot import FewShot
+from dear.evaluation.resolve import MethodSetup
+from dear.evaluation.run_context import RunContext
 from dear.methods.dear import DearSettings
 from dear.methods.dear.method import Dear
+from dear.methods.dear_plus.method import DearPlus
+from dear.roles.packaged import find_role_table
 from dear.roles.table import HeadRole, Role, RoleTable
+from dear.training.batches import training_images
+from dear.training.seeding import generator
+from dear.training.trunks import TrunkCache
 
 NAMES = Path(__file__).parents[1] / "src/dear/data/sources/classnames/ImageNet.txt"
 ATTRIBUTES = ("color", "shape", "texture", "object", "location")
@@ -194,3 +206,55 @@ def show(result: dict[str, Any], options: argparse.Namespace) -> None:
         return
     print(json.dumps(result["machine"]))
     print("\n".join(table(result["rows"])))
+
+
+def study_parser(text: str | None, shots: str) -> argparse.ArgumentParser:
+    """The options of every study of accuracy; lists are written with commas."""
+    made = argparse.ArgumentParser(description=text, formatter_class=argparse.RawDescriptionHelpFormatter)
+    made.add_argument("--data", required=True)
+    made.add_argument("--model", default="tiny")
+    made.add_argument("--shots", default=shots)
+    made.add_argument("--seeds", default="1,2,3")
+    return made
+
+
+def cases(options: argparse.Namespace) -> list[tuple[int, int]]:
+    """The shots and seeds of a study."""
+    return [
+        (int(shots), int(seed)) for shots in options.shots.split(",") for seed in options.seeds.split(",")
+    ]
+
+
+def readouts(options: argparse.Namespace) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Each data set's name and readouts, which are kept in the file of ``options.features``."""
+    known = torch.load(options.features) if options.features and options.features.exists() else {}
+    clip = None
+    for name in options.data.split(","):
+        if name not in known:
+            clip = clip or load_clip(options.model)
+            known[name] = read(clip, load_dataset(name))
+            if options.features:
+                torch.save(known, options.features)
+        yield name, known[name]
+
+
+@torch.no_grad()
+def read(clip: Clip, dataset: Dataset) -> dict[str, Any]:
+    """The readouts of all images, of training images with two random views, as DeAR+ takes them."""
+    table = find_role_table(clip)
+    run = RunContext(clip, table).resolve(FewShot(), [dataset], MethodSetup("dear+"), seed=1, shots=1)
+    method = DearPlus(clip, table, generator(1, "parameters")).eval()
+    method.set_classes(dataset.classnames, dataset.templates)
+    found = dict[str, Any]()
+    for part in ("train", "val", "test"):
+        if (images := getattr(dataset, part)) is None:
+            continue
+        source = training_images(method, images, run.training, 1, TrunkCache(0))
+        views = (None, 0, 1) if part == "train" else (None,)
+        frozen, groups = (
+            torch.stack(parts, dim=1).double()
+            for parts in zip(*(method._read(source, view) for view in views), strict=True)
+        )
+        found[part] = frozen, groups, images.labels
+    carried = [name not in method.unowned for name in method.features[1:]]
+    return found | {"text": float(clip.scale) * method.frozen_text.double(), "carried": carried}

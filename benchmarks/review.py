@@ -10,32 +10,24 @@ The features of each data set are computed once and kept in ``--features``. Prin
 seeds in percent, with 95% intervals over data sets and seeds.
 """
 
-import argparse
 import warnings
 from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
 import torch
+from measure import cases, readouts, study_parser
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import average_precision_score, roc_auc_score
 from sklearn.model_selection import cross_val_predict
 from torch import Tensor
 
-from dear.backbone.load import load_clip
 from dear.data.fewshot import pick_shots
-from dear.data.loading import load_dataset
-from dear.evaluation.protocols.few_shot import FewShot
-from dear.evaluation.resolve import MethodSetup
-from dear.evaluation.run_context import RunContext
-from dear.evaluation.trial import Trial
 from dear.methods.dear_plus import DearPlusSettings
 from dear.methods.dear_plus.fitting import Examples, fit
 from dear.review.known import fit_known_classes
 from dear.review.labels import score_labels
 from dear.review.rows import SHARE
-from dear.roles.packaged import find_role_table
-from dear.training.batches import training_images
 from dear.training.seeding import generator
 
 FLIPPED = 0.1
@@ -46,50 +38,19 @@ Rows = defaultdict[str, list[float]]
 
 
 def main() -> None:
-    made = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    made.add_argument("--data", required=True)
-    made.add_argument("--model", default="tiny")
+    made = study_parser(__doc__, "16,8")
     made.add_argument("--features", type=Path)
-    made.add_argument("--shots", default="16,8")
-    made.add_argument("--seeds", default="1,2,3")
     options = made.parse_args()
-    names = options.data.split(",")
-    if options.features and options.features.exists():
-        features = torch.load(options.features)
-    else:
-        features = {name: compute_features(options.model, name) for name in names}
-        if options.features:
-            torch.save(features, options.features)
     rows = Rows(list)
-    for name in names:
-        for shots in map(int, options.shots.split(",")):
-            for seed in map(int, options.seeds.split(",")):
-                measure_labels(features[name], shots, seed, rows)
-                measure_unknown(features[name], shots, seed, rows)
+    for name, known in readouts(options):
+        for shots, seed in cases(options):
+            measure_labels(known, shots, seed, rows)
+            measure_unknown(known, shots, seed, rows)
         print(name, flush=True)
     for title, values in sorted(rows.items()):
         numbers = torch.tensor(values, dtype=torch.float64)
         interval = 1.96 * numbers.std() / len(numbers) ** 0.5
         print(f"{numbers.mean():6.1f} ± {interval:4.1f}  {title}")
-
-
-def compute_features(model: str, name: str) -> dict[str, Any]:
-    """DeAR+'s readouts of the images: their embedding, and its parts by attribute where roles are known."""
-    clip, dataset = load_clip(model), load_dataset(name)
-    context = RunContext(clip, find_role_table(clip))
-    run = context.resolve(FewShot(), [dataset], MethodSetup("dear+"), seed=1, shots=1)
-    method: Any = Trial(context, run).method.eval()
-    method.set_classes(dataset.classnames, dataset.templates)
-    found: dict[str, Any] = {}
-    for part in ("train", "test"):
-        images = training_images(method, getattr(dataset, part), run.training, 1, context.cache)
-        with torch.no_grad():
-            read = [method._read(images, view) for view in ((None, 0, 1) if part == "train" else (None,))]
-        frozen, groups = (torch.stack(parts, dim=1).double() for parts in zip(*read, strict=True))
-        found[part] = frozen, groups, images.labels
-    found["text"] = (float(clip.scale) * method.frozen_text).double()
-    found["carried"] = [attribute not in method.unowned for attribute in method.features[1:]]
-    return found
 
 
 def measure_labels(data: dict[str, Any], shots: int, seed: int, rows: Rows) -> None:

@@ -16,7 +16,6 @@ the text's labels, and a term for labelled images whose weight is the best of fo
 the test images among those without labels, as published.
 """
 
-import argparse
 import json
 from collections import defaultdict
 from pathlib import Path
@@ -24,26 +23,15 @@ from typing import Any
 
 import torch
 from jaxtyping import Float, Int
+from measure import cases, readouts, study_parser
 from torch import Tensor
 from torch.nn.functional import normalize, one_hot
 
-from dear.backbone.clip import Clip
-from dear.backbone.load import load_clip
-from dear.data.dataset import Dataset
 from dear.data.fewshot import pick_shots
-from dear.data.loading import load_dataset
-from dear.evaluation.protocols.few_shot import FewShot
-from dear.evaluation.resolve import MethodSetup
-from dear.evaluation.run_context import RunContext
 from dear.methods.dear_plus import DearPlusSettings
 from dear.methods.dear_plus.fitting import Examples, Fit, by_attribute, corrected, fit
-from dear.methods.dear_plus.method import DearPlus
 from dear.methods.dear_plus.unlabelled import fit_with_others
 from dear.review.suggest import choose_next
-from dear.roles.packaged import find_role_table
-from dear.training.batches import training_images
-from dear.training.seeding import generator
-from dear.training.trunks import TrunkCache
 
 AT_HAND = 48
 GAMMAS, KL_WEIGHT, NEIGHBORS, ROUNDS, INNER = (0.002, 0.01, 0.02, 0.2), 0.5, 3, 10, 5
@@ -53,59 +41,23 @@ Readouts = tuple[
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--data", required=True)
-    parser.add_argument("--model", default="tiny")
-    parser.add_argument("--shots", default="2,4,8")
-    parser.add_argument("--seeds", default="1,2,3")
+    parser = study_parser(__doc__, "2,4,8")
     parser.add_argument("--strangers", type=float, default=0.0)
     parser.add_argument("--rounds", type=int, default=0)
     parser.add_argument("--features", type=Path)
     options = parser.parse_args()
-    known = torch.load(options.features) if options.features and options.features.exists() else {}
-    clip = None
     rows = defaultdict[int, list[dict[str, Any]]](list)
-    for name in options.data.split(","):
-        if name not in known:
-            clip = clip or load_clip(options.model)
-            known[name] = read(clip, load_dataset(name))
-            if options.features:
-                torch.save(known, options.features)
-        for shots in map(int, options.shots.split(",")):
-            for seed in map(int, options.seeds.split(",")):
-                if options.rounds:
-                    row = label_more(known[name], shots, seed, options.rounds)
-                else:
-                    row = measure(known[name], shots, seed, options.strangers)
-                if row:
-                    print(json.dumps({"data": name, "shots": shots, "seed": seed, **row}), flush=True)
-                    rows[shots].append({"data": name, **row})
+    for name, known in readouts(options):
+        for shots, seed in cases(options):
+            if options.rounds:
+                row = label_more(known, shots, seed, options.rounds)
+            else:
+                row = measure(known, shots, seed, options.strangers)
+            if row:
+                print(json.dumps({"data": name, "shots": shots, "seed": seed, **row}), flush=True)
+                rows[shots].append({"data": name, **row})
     for shots, of_shots in rows.items():
         print(f"{shots} images: {summarize(of_shots)}")
-
-
-@torch.no_grad()
-def read(clip: Clip, dataset: Dataset) -> dict[str, Any]:
-    """The readouts of all images, of training images with two random views, as DeAR+ takes them."""
-    table = find_role_table(clip)
-    run = RunContext(clip, table).resolve(FewShot(), [dataset], MethodSetup("dear+"), seed=1, shots=1)
-    method = DearPlus(clip, table, generator(1, "parameters")).eval()
-    method.set_classes(dataset.classnames, dataset.templates)
-    readouts = dict[str, Any]()
-    for part in ("train", "val", "test"):
-        if (images := getattr(dataset, part)) is None:
-            continue
-        source = training_images(method, images, run.training, 1, TrunkCache(0))
-        views = (None, 0, 1) if part == "train" else (None,)
-        frozen, groups = (
-            torch.stack(parts, dim=1).double()
-            for parts in zip(*(method._read(source, view) for view in views), strict=True)
-        )
-        readouts[part] = frozen, groups, images.labels
-    carried = [name not in method.unowned for name in method.features[1:]]
-    return readouts | {"text": float(clip.scale) * method.frozen_text.double(), "carried": carried}
 
 
 def measure(readouts: dict[str, Any], shots: int, seed: int, strangers: float) -> dict[str, Any]:

@@ -3,8 +3,7 @@
 import math
 from dataclasses import dataclass
 
-from dear.errors import SettingsError
-from dear.training.settings import require_at_least, require_rates
+from dear.training.settings import require_range
 
 
 @dataclass(frozen=True)
@@ -49,15 +48,11 @@ class PretrainSettings:
     late_mlp: float = 0.0
 
     def __post_init__(self) -> None:
-        counts = {name: (getattr(self, name), 1) for name in ("images", "batch", "captions")}
-        counts |= {"warmup": (self.warmup, 0), "restart": (self.restart, 0)}
-        require_at_least(counts | {"late_first": (self.late_first, 2)})
-        require_rates({"lr": self.lr}, self.weight_decay)
-        for name, weight in (("late", self.late), ("late_mlp", self.late_mlp)):
-            if not 0 <= weight < math.inf:
-                raise SettingsError(f"{name} is {weight}: it must be at least 0.")
-        if not 0 <= self.spelled <= 1:
-            raise SettingsError(f"spelled is {self.spelled}: it is a probability, from 0 to 1.")
+        require_range(self, "images", "batch", "captions", minimum=1)
+        require_range(self, "warmup", "restart", "weight_decay", "late", "late_mlp")
+        require_range(self, "late_first", minimum=2)
+        require_range(self, "lr", above=True)
+        require_range(self, "spelled", maximum=1)
 
     @property
     def emphasised(self) -> list[str]:

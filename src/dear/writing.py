@@ -116,8 +116,8 @@ def output_folder(folder: Path, files: Mapping[str, bytes], what: str, advice: s
 
 def try_place(folder: Path) -> None:
     """Raise OSError if the folder cannot be written, as far as that can be checked beforehand."""
-    above = next(path for path in (folder, *folder.absolute().parents) if path.exists())
-    with tempfile.TemporaryDirectory(dir=above, prefix=".dear"):
+    existing = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    with tempfile.TemporaryDirectory(dir=existing, prefix=".dear"):
         pass
 
 
@@ -126,6 +126,6 @@ def others(folder: Path) -> list[str]:
     return sorted({*os.listdir(folder)} - {UNFINISHED, _part_of_folder(folder, folder.name).name})
 
 
-def _part_of_folder(above: Path, name: str) -> Path:
+def _part_of_folder(parent: Path, name: str) -> Path:
     """Where the files of a folder are written first."""
-    return above / f".{name}{PART}"
+    return parent / f".{name}{PART}"

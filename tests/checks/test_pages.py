@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from dear.adapters import bundle_config
-from dear.evaluation import schema as records
+from dear.evaluation import records
 from dear.evaluation.predictions import ImagePredictions
 from dear.evaluation.protocols import PROTOCOLS
 from dear.evaluation.recipe import Recipe

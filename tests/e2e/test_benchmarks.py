@@ -2,7 +2,6 @@
 
 import json
 import runpy
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -49,25 +48,6 @@ def test_inference(context: Any) -> None:
     assert plain["time by plain"] == plain["arithmetic by plain"] == 1
     assert 1 < adapted["arithmetic by plain"] < 1.2  # 5 tokens beside 17 in 2 of 6 small layers
     assert 1 < plus["arithmetic by plain"] < 1.02  # one token's contributions and products of 64 numbers
-
-
-def test_official_code_that_is_missing_is_named(context: Any, tmp_path: Path) -> None:
-    """With the commands that bring it, before anything is computed; a checkout of another commit too."""
-    with pytest.raises(
-        SystemExit, match=r"no CoOp, .* of coop: git clone https://\S+/CoOp .* checkout ff61507"
-    ):
-        context("against_official", str(tmp_path), "--methods", "coop")
-    with pytest.raises(SystemExit, match=r"no MMRL, the official code of mmrl\+\+"):
-        context("against_official", str(tmp_path), "--methods", "dear")
-    (tmp_path / "CoOp").mkdir()
-    with pytest.raises(SystemExit, match=r"has no trainers/coop\.py"):
-        context("against_official", str(tmp_path), "--methods", "coop")
-    subprocess.run(["git", "init", "-q", str(tmp_path / "CoOp")], check=True)
-    author = ["-c", "user.name=nobody", "-c", "user.email=nobody@example.org"]
-    empty = ["commit", "-q", "--allow-empty", "-m", "empty"]
-    subprocess.run(["git", "-C", str(tmp_path / "CoOp"), *author, *empty], check=True)
-    with pytest.raises(SystemExit, match="not at ff61507: git -C"):
-        context("against_official", str(tmp_path), "--methods", "coop")
 
 
 def test_the_line_on_speed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -87,15 +87,9 @@ def test_what_cannot_be_done_in_part_is_exit_code_1(
         for color in ("red", "blue"):
             (tmp_path / part / color).mkdir(parents=True)
             Image.new("RGB", (40, 40), color).save(tmp_path / part / color / "0.png")
-    assert main(["data", "check", str(tmp_path)]) == 0
+    ask(["data", "check", str(tmp_path)], capsys)
     (tmp_path / "train" / "red" / "1.png").write_bytes(b"no picture")
-    found = ask(["data", "check", str(tmp_path)], capsys=_fresh(capsys), code=1)
-    assert "1.png" in json.dumps(found["broken"])
-
-
-def _fresh(capsys: pytest.CaptureFixture[str]) -> pytest.CaptureFixture[str]:
-    capsys.readouterr()
-    return capsys
+    assert "1.png" in json.dumps(ask(["data", "check", str(tmp_path)], capsys, 1)["broken"])
 
 
 def test_the_result_as_json(capsys: pytest.CaptureFixture[str]) -> None:
@@ -105,6 +99,16 @@ def test_the_result_as_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert info["devices"][0] == "cpu"
     assert main(["info"]) == 0
     assert dear.__version__ in capsys.readouterr().out
+
+
+def test_tasks_are_listed_with_the_looks_of_their_classes(capsys: pytest.CaptureFixture[str]) -> None:
+    tasks = {task["name"]: task for task in ask(["tasks"], capsys)["tasks"]}
+    assert len(tasks) == 31
+    assert (tasks["holiday-albums"]["classes"], tasks["holiday-albums-15b"]["classes"]) == (120, 30)
+    assert tasks["street-signs"]["own"] == "hue to 0.8, turned to 0.3"
+    assert tasks["street-signs"]["habits"] == "texture 0.8, place 0.8"
+    assert main(["tasks", "--tasks", "mixed-paints"]) == 0
+    assert "hue to 0.8, cast to 0.8" in capsys.readouterr().out
 
 
 def test_the_error_as_json_and_on_stderr(capsys: pytest.CaptureFixture[str]) -> None:

@@ -19,7 +19,6 @@ SAYS = {
     "add_a_method.py": "add_a_method:Adapter: base 0.",
     "classify_onnx.py": "classifier.onnx photo.jpg",
     "large_folder.py": "32 images, by class:",
-    "discover_roles.py": "core attributes:",
     "own_folder.py": "accuracy on test images:",
     "read_a_record.py": "harmonic mean",
 }

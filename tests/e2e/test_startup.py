@@ -111,12 +111,13 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert dear.__version__ in capsys.readouterr().out
 
 
-def test_help_names_the_options_and_loads_no_torch() -> None:
+def test_help_names_the_options_in_a_screens_width_and_loads_no_torch() -> None:
     commands = [[], *([*name.split(), "--help"] for name in OPTIONS)]
     names = ["", *(options for options in OPTIONS.values())]
     for words, options, end in zip(commands, names, run_each(commands), strict=True):
         assert end.code == 0, (words, end.output)
         assert all(option in end.output for option in options.split()), (words, end.output)
+        assert max(map(len, end.output.splitlines())) <= 100, words
         assert not {"torch", "numpy", *HEAVY} & end.modules, words
 
 

@@ -45,7 +45,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place / "env/bin/dear"
 
 
-def test_demo_fit_and_serve(program: Path, tmp_path: Path) -> None:
+def test_fit_eval_and_serve(program: Path, tmp_path: Path) -> None:
     alone = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     write_signs(tmp_path / "photos", train=3, test=2)
 
@@ -56,9 +56,10 @@ def test_demo_fit_and_serve(program: Path, tmp_path: Path) -> None:
         assert done.returncode == 0, done.stderr
         return done.stdout
 
-    assert "dear+" in dear("demo", "--tasks", "mixed-paints", "--out", "demo")
-    assert (tmp_path / "demo/report.html").stat().st_size > 10_000
+    assert "mixed-paints" in dear("tasks")
     assert "zero-shot" in dear("fit", "photos", "--model", "tiny", "--out", "signs")
+    dear("eval", "signs", "photos", "--out", "page")
+    assert (tmp_path / "page/evaluation.html").stat().st_size > 10_000
     server = subprocess.Popen(
         [program, "serve", "signs", "--port", "0"], cwd=tmp_path, env=alone, stderr=subprocess.PIPE, text=True
     )

@@ -74,11 +74,6 @@ def test_the_precision_of_neighbours_is_the_shrunk_inverse(items: int) -> None:
     torch.testing.assert_close(moment_precision(rows), shrunk_precision(moment, items), rtol=1e-11, atol=0)
 
 
-def test_neighbours_that_equal_the_text_have_no_precision() -> None:
-    zeros = torch.zeros(5, 3, dtype=torch.float64)
-    assert moment_precision(zeros).equal(shrunk_precision(zeros.T @ zeros, 5))
-
-
 def test_classes_keep_their_rules_among_each_other(clip: Clip) -> None:
     """Columns of trained and new classes, scored together in another order, are those of each half alone."""
     method = trained(clip, views=VIEWS)
@@ -98,10 +93,3 @@ def test_one_view_of_a_class_has_no_covariance(clip: Clip) -> None:
     first = TrainingImages(few.labels[:5], few.centre, lambda seed: few.random(seed)[:5])
     with pytest.raises(SettingsError, match=r"gda\.covariance is mean: it needs two"):
         method.before_training(first)
-
-
-def test_without_alpha_it_is_zero_shot(clip: Clip) -> None:
-    frozen = build_method("zero-shot", clip, torch.Generator())
-    frozen.set_classes(small.CLASSES, [small.TEMPLATE])
-    got = scores(trained(clip, alpha=0.0, views=VIEWS, scale=None))
-    torch.testing.assert_close(got, scores(frozen), rtol=1e-5, atol=1e-5)

@@ -11,7 +11,7 @@ import pytest
 from dear.adapters import bundle_config
 from dear.adapters.bundle import Bundle
 from dear.errors import BundleError, DataError, RoleTableError
-from dear.evaluation import schema as records
+from dear.evaluation import records
 from dear.evaluation.records import read_record
 from dear.report.folder import read_folder
 from dear.roles import table as tables

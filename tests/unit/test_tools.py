@@ -31,13 +31,6 @@ def test_compare_lists_a_changed_digit() -> None:
     ]
 
 
-def test_compare_of_digits_ignores_names() -> None:
-    before, after = baseline(0.8125), baseline(0.8125, "share")
-    assert differences(before, before) == []
-    assert len(differences(before, after)) == 2  # a key that is missing, and a new one
-    assert differing_digits(before, after) == []
-
-
 def test_compare_lists_what_is_missing_and_new() -> None:
     before, after = baseline(0.5), baseline(0.5)
     del after["commands"]["predict"]

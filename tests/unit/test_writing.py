@@ -47,14 +47,6 @@ def test_ctrl_c_or_a_full_disk_leaves_nothing(
     assert [*tmp_path.iterdir()] == []
 
 
-def test_a_place_below_a_file(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("mine")
-    for place in (tmp_path / "file" / "run.json", tmp_path / "file" / "deeper" / "run.json"):
-        with pytest.raises(OutputError, match="cannot write"):
-            write_json(place, {})
-    assert (tmp_path / "file").read_text() == "mine"
-
-
 @pytest.mark.parametrize("shared", [False, True])
 def test_what_was_there_stays_until_all_is_written(shared: bool, tmp_path: Path) -> None:
     path = tmp_path / "file"
@@ -67,23 +59,6 @@ def test_what_was_there_stays_until_all_is_written(shared: bool, tmp_path: Path)
         file.flush()
         assert path.read_text() == "old"
     assert {p.name: p.read_text() for p in tmp_path.iterdir()} == {"file": "new"}
-
-
-def test_two_may_write_one_shared_file_at_the_same_time(tmp_path: Path) -> None:
-    path = tmp_path / "file"
-    with atomic_write(path, shared=True) as first:
-        with atomic_write(path, shared=True) as second:
-            first.write(b"one")
-            second.write(b"two")
-        assert path.read_text() == "two"
-    assert {p.name: p.read_text() for p in tmp_path.iterdir()} == {"file": "one"}
-
-
-def test_a_part_is_not_written_through_a_link(tmp_path: Path) -> None:
-    (tmp_path / "mine").write_text("precious")
-    (tmp_path / "run.json.dear.part").symlink_to("mine")
-    write_json(tmp_path / "run.json", {})
-    assert {p.name: p.read_text() for p in tmp_path.iterdir()} == {"mine": "precious", "run.json": "{}"}
 
 
 OLD = {"a.txt": b"old", "b.txt": b"old"}
@@ -99,12 +74,6 @@ def there(folder: Path, files: Mapping[str, bytes] = OLD) -> Path:
     for name, text in files.items():
         (folder / name).write_bytes(text)
     return folder
-
-
-def test_a_new_folder_and_those_above_it(tmp_path: Path) -> None:
-    write_folder(tmp_path / "x" / "out", NEW)
-    assert content(tmp_path / "x" / "out") == NEW
-    assert os.listdir(tmp_path / "x") == ["out"]
 
 
 def test_new_files_replace_old_ones_of_their_names(tmp_path: Path) -> None:

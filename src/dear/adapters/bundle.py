@@ -338,7 +338,7 @@ class Bundle:
             "metrics": dict(self.metrics),
             "training": dict(self.training),
             "roles": roles,
-            **({} if self.known is None else {"refuse": self.refuse}),
+            **({} if self.known is None and self.refuse == SHARE else {"refuse": self.refuse}),
             **({"image_hashes": self.image_hashes.hex()} if self.image_hashes else {}),
         }
 

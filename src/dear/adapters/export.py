@@ -18,9 +18,10 @@ from torch import Tensor, nn
 
 from dear import __version__
 from dear.adapters.predictor import Predictor, Vocabulary
-from dear.adapters.results import NONE, Exported, ExportForm
+from dear.adapters.results import Exported, ExportForm
 from dear.backbone.text import TextTower
 from dear.backbone.vision import VisionTower
+from dear.data.sources.table import NONE
 from dear.errors import ExportError, OutputError, first_line, installation
 from dear.methods.base import Method
 from dear.review.known import Refusal

@@ -153,12 +153,12 @@ def fit(
         if images.others is not None:
             images.facts["unlabelled"] = trial.unlabelled or add_unlabelled(trial, images.others)
         bundle = make_bundle(trial, images, name, choice)
-        bundle = calibrate_bundle(bundle, trial, images.calibration)
+        bundle = replace(calibrate_bundle(bundle, trial, images.calibration), refuse=refuse)
         reviewed = None
         if review or refuse:
             try:
                 reviewed = review_images(context, images.dataset, images.shots, seed, bundle.method, trial)
-                bundle = replace(bundle, known=reviewed.known_classes() if refuse else None, refuse=refuse)
+                bundle = replace(bundle, known=reviewed.known_classes() if refuse else None)
             except DearError as error:  # of a method beside the one that was asked for
                 warn(f"the labels are not reviewed: {error}")
         bundle, test = measure(bundle, clip, images.dataset, report, TrunkCache(0, store))

@@ -11,7 +11,7 @@ from io import TextIOWrapper
 from pathlib import Path
 from typing import Any, Literal
 
-from dear.data.sources.table import CHECKED, LABELS, PREDICTED, SUGGESTED
+from dear.data.sources.table import CHECKED, LABELS, NONE, PREDICTED, SUGGESTED
 from dear.errors import DataError, OutputError, SettingsError, listing, plural, printable
 from dear.methods.registry import FIT_METHOD
 from dear.reading.files import expanded
@@ -21,7 +21,6 @@ from dear.writing import UNFINISHED, output_file
 
 SUFFIXES = (".csv", ".jsonl")
 RANKED = ("class", "probability")
-NONE = "none_of_these"
 
 
 @dataclass(frozen=True)

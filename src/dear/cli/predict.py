@@ -12,7 +12,6 @@ from textwrap import wrap
 from typing import Literal
 
 from dear.adapters.results import (
-    NONE,
     Prediction,
     PredictionsFile,
     Unreadable,
@@ -21,6 +20,7 @@ from dear.adapters.results import (
     write_predictions,
 )
 from dear.cli.output import PrintableConsole, json_text
+from dear.data.sources.table import NONE
 from dear.errors import DataError, SettingsError, plural, printable
 from dear.reading.files import read_lines
 from dear.report.grid import csv_text
@@ -29,9 +29,9 @@ Form = Literal["table", "jsonl", "csv"]
 STDIN = "-"
 WIDTH = 80
 NAME = 48  # columns for a class's name, beyond which the numbers beside it move
-EXPLANATION = """Under a class: what each feature adds to its logit, + for the class and -
-against it; the parts sum to the logit. Probabilities are the softmax of the
-logits of all classes."""
+EXPLANATION = """Evidence is what each feature of the image adds to a class's logit: + for the
+class, - against it; the parts sum to the logit. Probabilities are the softmax
+of the logits of all classes."""
 
 
 @dataclass(frozen=True)
@@ -182,7 +182,7 @@ def _list_lines(prediction: Prediction) -> list[str]:
         lines.append(f"{rank:3}  {printable(candidate.name):{width}}  {probability}  {candidate.logit:6.2f}")
         if len(candidate.evidence) > 1:
             parts = ", ".join(f"{name}\xa0{value:+.2f}" for name, value in candidate.evidence.items())
-            wrapped = wrap(parts, WIDTH, initial_indent=" " * 7, subsequent_indent=" " * 7)
+            wrapped = wrap(f"evidence: {parts}", WIDTH, initial_indent=" " * 7, subsequent_indent=" " * 7)
             lines += [line.replace("\xa0", " ") for line in wrapped]
     return [*lines, ""]
 

@@ -233,13 +233,13 @@ def command_ablate(
     test = dataset.test if images is None else Subset(dataset.test, spread(len(dataset.test), images))
     text = clip.class_features(dataset.classnames, dataset.templates)
     with StepProgress() as progress:
-        found = mean_ablation(clip, test, text, sets, progress=progress)
+        whole, ablated = mean_ablation(clip, test, text, sets, progress=progress)
     return {
         "data": dataset.name,
-        "images": found.images,
+        "images": len(test),
         "classes": len(dataset.classnames),
-        "whole": found.whole,
-        "ablated": found.ablated,
+        "whole": whole,
+        "ablated": ablated,
         "heads": {name: len(heads_of_set) for name, heads_of_set in sets.items()},
     }
 

@@ -180,11 +180,11 @@ def photographs(listing: Listing, settings: DataSettings, read: ReadImage | None
 def held_notes() -> Iterator[list[warnings.WarningMessage]]:
     """Hold warnings, such as the notes on data sets, until the block ends, and yield the list of them.
 
-    An error in the block drops them, so that the user sees the error alone.
+    Each is issued once. An error in the block drops them, so that the user sees the error alone.
     """
     with warnings.catch_warnings(record=True) as notes:
         yield notes
-    for note in notes:
+    for note in {str(note.message): note for note in notes}.values():
         warnings.showwarning(note.message, note.category, note.filename, note.lineno)
 
 

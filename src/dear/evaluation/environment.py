@@ -1,6 +1,4 @@
-"""What a record says of the machine: its software, and the peak memory of a run in MiB, that of the process
-and that of the GPU.
-"""
+"""What a record says of the machine: its software, and the peak memory of the process and the GPU (MiB)."""
 
 import hashlib
 import platform

@@ -18,8 +18,8 @@ from dear.reading.typed import shown
 from dear.training.settings import TrainOptions, TrainSettings
 
 WORLD, WORLD_LARGE = "world", "world-large"
-"""Stand in a list of data sets for the twelve small downstream tasks of the Attribute World, and for those
-with many classes."""
+"""Names in a list of data sets for the twelve small tasks of the Attribute World, and for its tasks with many
+classes."""
 MOST_JOBS = 1000  # processes
 MOST_SEED = 2**63 - 1
 """Records hold no larger number."""
@@ -38,7 +38,7 @@ class Run:
 
 @dataclass(frozen=True, kw_only=True)
 class RunOptions:
-    """The settings of an experiment that have an option and a key of recipes.
+    """What can be set of an experiment by an option, or by a key of a recipe.
 
     Attributes:
         data: Data sets: tasks of the Attribute World ("world" for its twelve, "world-large" for those with

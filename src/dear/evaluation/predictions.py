@@ -3,10 +3,10 @@ predictions beside the record of a run.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
 from zipfile import BadZipFile
 
 import numpy as np
@@ -28,7 +28,8 @@ from dear.training.trunks import TrunkCache, trunk_facts
 from dear.writing import output_file
 
 MOST_LOGITS, FEWEST_LOGITS = 1_000_000, 10
-"""Logits of a part that are written, and of each of its images at least: of all classes, or the highest."""
+"""How many logits are written: at most for a part of the results, and at least for each of its images, of
+which the highest are written."""
 
 
 @dataclass(frozen=True)
@@ -143,31 +144,24 @@ def save_predictions(path: Path, parts: Mapping[str, ImagePredictions]) -> None:
 
 def list_parts(path: Path) -> list[str]:
     """The parts of the results in a file of predictions. Raises DataError for a damaged one."""
-    with _opened(path) as arrays:
+    with _expect_whole(path), np.load(path) as arrays:
         return list(dict.fromkeys(name.rpartition("/")[0] for name in arrays.files))
 
 
 def load_predictions(path: Path, part: str) -> ImagePredictions:
     """The predictions in a part of the results. Raises DataError for a damaged file."""
-    with _opened(path) as arrays:
-        try:
-            return ImagePredictions(
-                **{name: arrays[f"{part}/{name}"] for name in ImagePredictions.__annotations__}
-            )
-        except (KeyError, ValueError, OSError, BadZipFile) as error:
-            raise _damaged(path) from error
+    with _expect_whole(path), np.load(path) as arrays:
+        return ImagePredictions(
+            **{name: arrays[f"{part}/{name}"] for name in ImagePredictions.__annotations__}
+        )
 
 
-def _opened(path: Path) -> "np.lib.npyio.NpzFile[Any]":
+@contextmanager
+def _expect_whole(path: Path) -> Iterator[None]:
     try:
-        arrays: np.lib.npyio.NpzFile[Any] = np.load(path)
-        return arrays
-    except (ValueError, OSError, BadZipFile, EOFError) as error:
-        raise _damaged(path) from error
-
-
-def _damaged(path: Path) -> DataError:
-    return DataError(f"{path} is damaged: remove it with its record, and run it again.")
+        yield
+    except (KeyError, ValueError, OSError, BadZipFile, EOFError) as error:
+        raise DataError(f"{path} is damaged: remove it with its record, and run it again.") from error
 
 
 @torch.no_grad()
@@ -321,23 +315,21 @@ def trunks(
         return next((layer for layer in layers if key(start, layer) in cache), None)
 
     batches = torch.arange(len(images)).split(batch)
-    missing = [indices for indices in batches if cached_layer(int(indices[0])) is None]
+    cached = [cached_layer(int(indices[0])) is not None for indices in batches]
+    missing = [indices for indices, is_cached in zip(batches, cached, strict=True) if not is_cached]
     preprocess = method.clip.preprocess
+
+    def compute(indices: Tensor, views: Tensor | None) -> Tensor:
+        start = int(indices[0])
+        layer = cached_layer(start)
+        with mixed(device, precision):
+            if layer is not None:
+                return method.continue_trunk(cache[key(start, layer)], layer)
+            if views is None:  # evicted from the cache since
+                views = load_test_views(images, indices, preprocess)
+            return method.image_trunk(to_unit(views.to(device)))
+
     with closing(prefetch_views(images, missing, preprocess, device)) as loaded:
-        waiting = {int(indices[0]) for indices in missing}
-        for indices in batches:
-            start = int(indices[0])
-            views = next(loaded) if start in waiting else None
-
-            def compute(
-                start: int = start, indices: Tensor = indices, views: Tensor | None = views
-            ) -> Tensor:
-                layer = cached_layer(start)
-                with mixed(device, precision):
-                    if layer is not None:
-                        return method.continue_trunk(cache[key(start, layer)], layer)
-                    if views is None:  # evicted from the cache since
-                        views = load_test_views(images, indices, preprocess)
-                    return method.image_trunk(to_unit(views.to(device)))
-
-            yield cache.get(key(start, method.image_from), compute)
+        for indices, is_cached in zip(batches, cached, strict=True):
+            views = None if is_cached else next(loaded)
+            yield cache.get(key(int(indices[0]), method.image_from), partial(compute, indices, views))

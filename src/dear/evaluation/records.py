@@ -1,19 +1,66 @@
-"""Run records: one JSON object per run, written atomically (docs/reproduce.md). Light to import."""
+"""Run records: one JSON object per run, written atomically (docs/reproduce.md). Light to import, because the
+report uses them too.
+"""
 
 import os
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, NotRequired, TypedDict
 
 from dear.errors import DataError, OutputError
 from dear.evaluation.protocols import PROTOCOLS
-from dear.evaluation.schema import SCHEMA, Record, part_of
 from dear.reading.files import ReadingError
 from dear.reading.plain import read_json
-from dear.reading.typed import shown, typed
+from dear.reading.typed import Number, shown, typed
 
 RECORD_NAME = re.compile(r"-\d+shot-seed-?\d+-[0-9a-f]{8}\.json\Z")
 """The end of the name that `dear.evaluation.resolve.run_name` gives to a record."""
+SCHEMA = 2
+"""The number of the structure of records; no other is read."""
+
+
+class DatasetSummary(TypedDict):
+    """A data set, as a record names it."""
+
+    name: str
+    title: NotRequired[str]
+    classes: NotRequired[list[str]]
+
+
+class Weights(TypedDict):
+    """Identity of the backbone."""
+
+    sha256: str
+
+
+class Record(TypedDict):
+    """A run record (docs/reproduce.md says what each field holds). The results depend on the protocol."""
+
+    schema: int
+    protocol: str
+    key: NotRequired[str]
+    method: str
+    variant: NotRequired[str | None]
+    settings: NotRequired[dict[str, Any]]
+    set_by_user: NotRequired[dict[str, list[str]]]
+    published: NotRequired[list[str]]
+    tuned_on_targets: NotRequired[dict[str, Any]]
+    dataset: DatasetSummary
+    targets: NotRequired[list[DatasetSummary]]
+    weights: Weights
+    transductive: NotRequired[bool]
+    teacher: NotRequired[dict[str, Any] | None]
+    roles: NotRequired[dict[str, Any] | None]
+    seed: int
+    shots: NotRequired[int]
+    train: NotRequired[dict[str, Any]]
+    selection: NotRequired[dict[str, Any]]
+    results: dict[str, Any]
+    fusion_weights: NotRequired[dict[str, Number] | None]
+    trainable_parameters: NotRequired[int]
+    seconds: NotRequired[dict[str, Number]]
+    peak_memory: NotRequired[dict[str, Number | None]]
+    environment: NotRequired[dict[str, str | int]]
 
 
 def is_record_name(name: str) -> bool:
@@ -65,3 +112,14 @@ def check_record(record: dict[str, Any]) -> None:
         raise DataError(error.reason) from None
     for part in PROTOCOLS[name].scored:
         part_of(record, "results", part, "accuracy")
+
+
+def part_of(record: Any, *path: str | int) -> Any:
+    """The value in a record at a path of keys and indices. Raises DataError naming the first missing key."""
+    value = record
+    for depth, key in enumerate(path, start=1):
+        try:
+            value = value[key]
+        except (KeyError, IndexError, TypeError):
+            raise DataError(f"the run record lacks {'.'.join(map(str, path[:depth]))!r}") from None
+    return value

@@ -39,10 +39,10 @@ class MethodSetup:
         method: The method's name.
         role_variant: For methods with head roles, which variant of the role table the mask is built from.
         settings: The method's settings (its dataclass); its defaults if None.
-        quantile: For methods with head roles, reassign the roles with this share of the heads (percent) at
-            each end.
+        quantile: For methods with head roles, assign the roles anew, with this percentage of the heads at
+            each end of concept entropy.
         attributes: For methods with head roles, K: the number of core attributes.
-        label: Name of a run with other settings in records and tables, for example "CE + reg".
+        label: Name of these settings in records and tables, for example "CE + reg".
     """
 
     method: str
@@ -124,7 +124,7 @@ class ResolvedRun:
         roles: The role table of the setup's variant (shuffled roles are a different permutation for each
             seed); None for a method without head roles.
         weights: The identity of the backbone.
-        published: Names of the published rows that apply, apart from the settings of base-to-novel.
+        published: Names of the rows of published settings that apply, beside those of base-to-novel.
         teacher: The training of the method's teacher; None for a method without one.
     """
 

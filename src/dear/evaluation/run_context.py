@@ -108,14 +108,13 @@ class RunContext:
             asdict(self.clip.identity),
             method.rows,
         )
-        if (teacher := METHODS[setup.method].teacher) is None:
+        if (name := METHODS[setup.method].teacher) is None:
             return run
-        options: dict[str, Any] = {
-            "seed": seed, "shots": shots, "published": run.settings.teacher_training
-        }  # fmt: skip
-        return replace(
-            run, teacher=self.of_teacher(run).resolve(protocol, datasets, MethodSetup(teacher), **options)
+        context, published = self.of_teacher(run), run.settings.teacher_training
+        teacher = context.resolve(
+            protocol, datasets, MethodSetup(name), seed=seed, shots=shots, published=published
         )
+        return replace(run, teacher=teacher)
 
     def set_by_user(self, setup: MethodSetup) -> dict[str, list[str]]:
         """The names of the settings of a setup's method, and of its training, that the user set."""

@@ -117,11 +117,8 @@ class Runner:
 
     def context(self, experiment: Experiment) -> RunContext:
         """The context of an experiment; experiments with the same model share the model and all caches."""
-        if self._context is None or self._context[0] is not experiment:
-            self._context = experiment, self._make_context(experiment)
-        return self._context[1]
-
-    def _make_context(self, experiment: Experiment) -> RunContext:
+        if self._context is not None and self._context[0] is experiment:
+            return self._context[1]
         model = experiment.backbone, experiment.roles
         if model not in self._models:
             named_by = f"the recipe {experiment.recipe}" if experiment.recipe else ""
@@ -139,7 +136,9 @@ class Runner:
             clip = shared.clip
             shared.roles = find_role_table(clip) if optional else role_table(clip, experiment.roles)
         views = view_cache(experiment.train, experiment.dataset.cache_folder())
-        return replace(shared, training=experiment.train, select=experiment.select, views=views)
+        context = replace(shared, training=experiment.train, select=experiment.select, views=views)
+        self._context = experiment, context
+        return context
 
 
 def check_data(experiment: Experiment, datasets: Mapping[str, Dataset]) -> None:

@@ -16,9 +16,9 @@ from dear.errors import DataError, SettingsError
 from dear.evaluation.environment import environment, peak, start_counting
 from dear.evaluation.metrics import JointScores, Scores, evaluate, measure
 from dear.evaluation.predictions import ImagePredictions, Predictions, predict, predict_jointly
+from dear.evaluation.records import SCHEMA
 from dear.evaluation.resolve import ResolvedRun
 from dear.evaluation.run_context import RunContext
-from dear.evaluation.schema import SCHEMA
 from dear.methods.base import Method
 from dear.methods.registry import build_method
 from dear.progress import OnStep, unreported
@@ -133,12 +133,12 @@ class Trial:
         classes: Sequence[int],
         *,
         novel: bool = False,
-        part: Sequence[str | int] = (),
+        part: str = "",
         keep_features: bool = False,
     ) -> dict[str, Any]:
         """Scores on the test images of some classes, among these classes; ``novel`` as in `predict`. The
-        predictions are kept if ``part`` names the keys of the scores in the results. With
-        ``keep_features`` the images can be tested jointly with others afterwards.
+        predictions are kept if the ``part`` of the results is named. With ``keep_features`` the images can be
+        tested jointly with others afterwards.
         """
         started = time.perf_counter()
         self.context.cache.begin(dataset.identity)
@@ -159,7 +159,7 @@ class Trial:
         scores = measure(predictions, Scores)
         self.test_seconds += time.perf_counter() - started
         if part:
-            self.predictions["/".join(map(str, part))] = ImagePredictions.of(predictions, images)
+            self.predictions[part] = ImagePredictions.of(predictions, images)
         return asdict(scores)
 
     def test_jointly(self, *parts: Sequence[int]) -> list[dict[str, Any]]:

@@ -1,6 +1,6 @@
 """Runs on many workers: processes of this machine, each on its own GPU or its share of the cores, or actors
-of a Ray cluster. A worker makes one run at a time, and goes on with the data set and seed that it has begun,
-of which it holds what runs share.
+of a Ray cluster. A worker makes one run at a time, and stays with the data set and seed of the last one, of
+which it has in memory what runs share.
 """
 
 import logging
@@ -21,7 +21,7 @@ from typing import Any
 import torch
 
 from dear.backbone.device import find_device, threads_per_job, use_threads
-from dear.errors import DearError, SettingsError, installation
+from dear.errors import DearError, SettingsError, first_line, installation
 from dear.evaluation.experiment import Experiment, Run
 from dear.evaluation.runs import Runner, RunProgress, run_one, silent
 from dear.methods.registry import METHODS, PATH, register
@@ -126,8 +126,9 @@ def make_runs(
             except pool.lost as error:
                 run = tasks[number][1]
                 raise LostWorkerError(
-                    f"{run.dataset}, {run.setup.method}: a worker was lost in the middle of this run. Is "
-                    "there enough memory? Repeat the command to continue, with fewer runs at a time."
+                    f"{run.dataset}, {run.setup.method}: a worker was lost in the middle of this run "
+                    f"({first_line(error)}). Is there enough memory? Repeat the command to continue, with "
+                    "fewer runs at a time."
                 ) from error
             if isinstance(result, str):
                 raise DearError(result)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from dear.data.sources.benchmarks import benchmarks
 from dear.errors import DataError
 from dear.evaluation.protocols import protocol_class
-from dear.evaluation.schema import SCHEMA, part_of
+from dear.evaluation.records import SCHEMA, part_of
 from dear.methods.registry import METHODS
 from dear.training.settings import TrainSettings
 

@@ -39,20 +39,10 @@ its last third of layers the tiny CLIP loses 0.98; random weights, where every l
 """
 
 
-@dataclass(frozen=True)
-class Ablation:
-    """Zero-shot accuracies (fractions) of the whole model and with each set of heads ablated."""
-
-    whole: float
-    ablated: dict[str, float]
-    images: int
-
-
 def by_head(clip: Clip, layers: Sequence[int]) -> dict[str, list[Head]]:
     """One set per head of the layers."""
-    return {
-        f"layer {layer} head {head}": [(layer, head)] for layer in layers for head in range(clip.image.heads)
-    }
+    heads = range(clip.image.heads)
+    return {f"layer {layer} head {head}": [(layer, head)] for layer in layers for head in heads}
 
 
 def by_layer(clip: Clip, layers: Sequence[int]) -> dict[str, list[Head]]:
@@ -90,8 +80,9 @@ def mean_ablation(
     *,
     batch: int = 100,
     progress: Progress = silent,
-) -> Ablation:
-    """Zero-shot accuracy with each set's contributions replaced by their means over the same images.
+) -> tuple[float, dict[str, float]]:
+    """Zero-shot accuracy (a fraction) of the whole model, and by set with its heads' contributions replaced
+    by their means over the same images.
 
     Takes two passes over the images, the first for the means, in constant memory. Raises SettingsError for no
     images, no sets, an empty set, or a head that does not exist.
@@ -131,7 +122,7 @@ def mean_ablation(
         start += len(pixels)
         progress("images, twice", done := done + len(pixels), steps)
     accuracy = (right.double() / len(images)).tolist()
-    return Ablation(accuracy[0], dict(zip(sets, accuracy[1:], strict=True)), len(images))
+    return accuracy[0], dict(zip(sets, accuracy[1:], strict=True))
 
 
 @dataclass(frozen=True)

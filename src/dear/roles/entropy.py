@@ -191,16 +191,10 @@ def with_quantile(table: RoleTable, percent: float) -> RoleTable:
         )
     entropies = _entropies(table)
     limits = thresholds([*entropies.values()], percent / 100)
-    concepts = table.settings.get("general")  # a list in discovered tables
-    general = (
-        {name for name in concepts if isinstance(name, str)}
-        if isinstance(concepts, list)
-        else {STYLE, STYLE.capitalize()}
-    )
-    attributes = {*table.attributes}
+    general = table.settings.get("general", (STYLE, STYLE.capitalize()))
 
     def assigned(head: HeadRole) -> HeadRole:
-        role = role_of(entropies[head.layer, head.head], head.concept, limits, attributes, general)
+        role = role_of(entropies[head.layer, head.head], head.concept, limits, table.attributes, general)
         return replace(head, role=role, attribute=head.concept if role == "core" else None)
 
     heads = tuple(assigned(head) for head in table.heads)

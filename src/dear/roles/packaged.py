@@ -64,10 +64,7 @@ def role_table(clip: Clip, path: Path | str | None = None) -> RoleTable:
         )
     kind = None if path is None else str(path)
     if kind is not None and kind not in KINDS:
-        try:
-            return RoleTable.load(Path(kind))
-        except RoleTableError as error:
-            raise RoleTableError(f"roles: {error}") from error
+        return RoleTable.load(Path(kind))
     try:
         return packaged_table(clip.identity, kind)
     except RoleTableError:

@@ -25,13 +25,11 @@ class Span:
 
     Attributes:
         phrases: Rows of the phrase embeddings.
-        explained: Share (fraction) of the head's variance that each phrase removed.
         first: Unit direction of the first phrase, projected onto the head's row space; zero if the head
             contributes nothing.
     """
 
     phrases: Int[Tensor, "*head pick"]
-    explained: Float[Tensor, "*head pick"]
     first: Float[Tensor, "*head embed"]
 
 
@@ -95,9 +93,9 @@ def textspan(moments: Moments, text: Float[Tensor, "phrase embed"], *, rank: int
         _span(means[i : i + HEADS_AT_ONCE], seconds[i : i + HEADS_AT_ONCE], pool, rank, top)
         for i in range(0, len(means), HEADS_AT_ONCE)
     ]
-    phrases, explained, first = (torch.cat(parts).cpu() for parts in zip(*spans, strict=True))
+    phrases, first = (torch.cat(parts).cpu() for parts in zip(*spans, strict=True))
     shape = (*moments.sum.shape[:-1], top)
-    return Span(phrases.reshape(shape), explained.reshape(shape), first.reshape(moments.sum.shape))
+    return Span(phrases.reshape(shape), first.reshape(moments.sum.shape))
 
 
 def enough_images(count: int, rank: int) -> None:
@@ -114,24 +112,23 @@ def _span(
     text: Float[Tensor, "phrase embed"],
     rank: int,
     top: int,
-) -> tuple[Int[Tensor, "head pick"], Float[Tensor, "head pick"], Float[Tensor, "head embed"]]:
-    """Phrases, what each explains, and the first one's direction, in coordinates of the top right singular
-    vectors, which are the second moment's eigenvectors.
+) -> tuple[Int[Tensor, "head pick"], Float[Tensor, "head embed"]]:
+    """Phrases and the first one's direction, by coordinates of the top right singular vectors, which are the
+    second moment's eigenvectors.
     """
     values, vectors = torch.linalg.eigh(second)
     not_null = values[:, -rank:] > NULL**2 * values[:, -1:]
     basis = vectors[:, :, -rank:] * not_null.unsqueeze(1)
     covariance = second - mean.unsqueeze(2) * mean.unsqueeze(1)
-    picks, explained, first = _greedy(text @ basis, basis.mT @ covariance @ basis, top)
-    return picks, explained, (basis @ first.unsqueeze(2)).squeeze(2)
+    picks, first = _greedy(text @ basis, basis.mT @ covariance @ basis, top)
+    return picks, (basis @ first.unsqueeze(2)).squeeze(2)
 
 
 def _greedy(
     text: Float[Tensor, "head phrase rank"], covariance: Float[Tensor, "head rank rank"], top: int
-) -> tuple[Int[Tensor, "head pick"], Float[Tensor, "head pick"], Float[Tensor, "head rank"]]:
-    """Phrases, what each explains, and the first one's unit direction."""
-    total = covariance.diagonal(dim1=1, dim2=2).sum(dim=1)
-    before, picks, explained, units = total, [], [], []
+) -> tuple[Int[Tensor, "head pick"], Float[Tensor, "head rank"]]:
+    """Phrases and the first one's unit direction."""
+    picks, units = [], []
     picked = torch.zeros(text.shape[:2], dtype=torch.bool, device=text.device)
     for _ in range(top):
         variance = ((text @ covariance) * text).sum(dim=2)
@@ -144,9 +141,6 @@ def _greedy(
         text = text - (text @ unit.mT) * unit
         covariance = covariance - (covariance @ unit.mT) * unit
         covariance = covariance - unit.mT * (unit @ covariance)
-        remaining = covariance.diagonal(dim1=1, dim2=2).sum(dim=1)
         picks.append(pick)
         units.append(unit.squeeze(1))
-        explained.append((before - remaining) / total.clamp(min=1e-300))
-        before = remaining
-    return torch.stack(picks, dim=1), torch.stack(explained, dim=1), units[0]
+    return torch.stack(picks, dim=1), units[0]

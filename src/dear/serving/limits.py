@@ -19,7 +19,7 @@ class Limits:
             decoded at a half, a quarter or an eighth of its size.
         rate: Images that one client (address) may send per minute; 0 for no limit.
         images: Images in a request.
-        connections: Clients connected at a time.
+        connections: Requests at a time.
         batch: Images that go through the model together.
     """
 

@@ -14,12 +14,17 @@ from typing import TYPE_CHECKING
 from dear.errors import OutputError, SettingsError
 
 if TYPE_CHECKING:
+    import uvicorn
     from fastapi import FastAPI
 
 LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 GRACE = 2  # seconds that running requests have once the server is to stop
 LAST_RESORT = 1.0  # seconds after that until the process ends, whatever it computes
 HEAD_BYTES = 2**14  # of a request line with its headers
+KEEP_ALIVE = 150
+"""Seconds that a connection may idle: longer than proxies keep it (Caddy 120, nginx 60), who then close it.
+A server that closes first loses a request that is on its way.
+"""
 
 
 def is_loopback(host: str) -> bool:
@@ -40,22 +45,14 @@ def listen(host: str, port: int, token: str | None) -> socket.socket:
         )
     if token and not re.fullmatch(r"[\w.~-]+", token, re.ASCII):
         raise SettingsError("a token may contain only letters, digits and . _ ~ -")
-    if not 0 <= port < 2**16:
-        raise SettingsError(f"port is {port}: it must be between 0 and 65535.")
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         return socket.create_server((host, port), family=family)
-    except (OSError, UnicodeError) as error:
+    except (OSError, OverflowError, UnicodeError) as error:
         raise OutputError(
             f"cannot listen on {host}:{port} ({getattr(error, 'strerror', error)}): give an address of this "
             "machine with --host, and a port that no other program uses with --port."
         ) from error
-
-
-def address(opened: socket.socket, host: str) -> str:
-    """The URL to open in a browser."""
-    name = f"[{host}]" if ":" in host else host
-    return f"http://{name}:{opened.getsockname()[1]}/"
 
 
 def trusted_hosts(host: str, origin: str | None) -> tuple[str, ...] | None:
@@ -68,10 +65,8 @@ def trusted_hosts(host: str, origin: str | None) -> tuple[str, ...] | None:
     return (*LOOPBACK, host.lower(), match[1]) if is_loopback(host) else None
 
 
-def run(app: "FastAPI", opened: socket.socket, connections: int) -> None:
-    """Serve until the process is stopped by Ctrl-C or SIGTERM, and end it soon after. Must be called in the
-    main thread.
-    """
+def server_of(app: "FastAPI") -> "uvicorn.Server":
+    """A server of the API. Its connections are not limited, since idle ones cost little: requests are."""
     import uvicorn
 
     config = uvicorn.Config(
@@ -83,14 +78,21 @@ def run(app: "FastAPI", opened: socket.socket, connections: int) -> None:
         access_log=False,
         server_header=False,
         proxy_headers=False,  # rates are per address, so clients must not name themselves by a header
-        limit_concurrency=connections + 1,  # uvicorn counts the new one too
+        timeout_keep_alive=KEEP_ALIVE,
         timeout_graceful_shutdown=GRACE,
         h11_max_incomplete_event_size=HEAD_BYTES,
     )
+    return uvicorn.Server(config)
+
+
+def run(app: "FastAPI", opened: socket.socket) -> None:
+    """Serve until the process is stopped by Ctrl-C or SIGTERM, and end it soon after. Must be called in the
+    main thread.
+    """
     # After a graceful stop uvicorn raises again the signal that it was stopped by.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     with suppress(KeyboardInterrupt):
-        uvicorn.Server(config).run(sockets=[opened])
+        server_of(app).run(sockets=[opened])
     last_resort = threading.Timer(LAST_RESORT, end_at_once)
     last_resort.daemon = True
     last_resort.start()

@@ -34,7 +34,9 @@ def make_fabric(
         raise SettingsError(
             f"{devices} devices were requested, but {torch.cuda.device_count()} GPUs exist: lower --devices."
         )
-    logging.getLogger("lightning_fabric.utilities.rank_zero").setLevel(logging.WARNING)  # not what it chose
+    logging.getLogger("lightning_fabric.utilities.rank_zero").setLevel(
+        logging.WARNING
+    )  # it tells which devices it chose
     parallel = devices * nodes > 1
     indices: Any = devices if parallel or device.index is None else [device.index]
     resolved = device_precision(precision, device)

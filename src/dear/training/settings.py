@@ -69,24 +69,13 @@ class TrainSettings:
     text_chunk: int = 0
 
     def __post_init__(self) -> None:
-        require_at_least(
-            {
-                "epochs": (self.epochs, 1),
-                "steps_per_shot": (self.steps_per_shot, 0),
-                "batch": (self.batch, 1),
-                "warmup_epochs": (self.warmup_epochs, 0),
-                "text_chunk": (self.text_chunk, 0),
-            }
-        )
-        require_rates({"lr": self.lr, "warmup_lr": self.warmup_lr}, self.weight_decay)
-        if not 0 <= self.lr_end <= self.lr:
-            raise SettingsError(f"lr_end is {self.lr_end}: it must be from 0 to lr, which is {self.lr}.")
+        require_range(self, "epochs", "batch", minimum=1)
+        require_range(self, "steps_per_shot", "warmup_epochs", "text_chunk", "weight_decay", "view_cache")
+        require_range(self, "lr", "warmup_lr", above=True)
+        require_range(self, "lr_end", maximum=self.lr)
+        require_range(self, "crop", maximum=1, above=True)
         if not 0 <= self.momentum < 1:
-            raise SettingsError(f"momentum is {self.momentum}: it must be at least 0 and below 1.")
-        if not 0 < self.crop <= 1:
-            raise SettingsError(f"crop is {self.crop}: it must be above 0 and at most 1.")
-        if not 0 <= self.view_cache <= LARGEST:
-            raise SettingsError(f"view_cache is {self.view_cache}: it must be from 0 to {LARGEST:,}.")
+            raise SettingsError(f"momentum is {self.momentum}: it must be at least 0, and below 1.")
         if self.view_cache and self.view_seed is None:
             raise SettingsError("a view cache requires views shared between runs: give --train.view-seed.")
 
@@ -185,17 +174,12 @@ _, _, _fields = (TrainSettings.__doc__ or "").partition("\n\n")
 TrainOptions.__doc__ = f"{TrainOptions.__doc__}\n\n{_fields}"
 
 
-def require_at_least(values: Mapping[str, tuple[float, int]]) -> None:
-    for name, (value, minimum) in values.items():
-        if value < minimum:
-            raise SettingsError(f"{name} is {value}: it must be at least {minimum}.")
-        if value > LARGEST:
-            raise SettingsError(f"{name} is {shown(value)}: it must be at most {LARGEST:,}.")
-
-
-def require_rates(rates: dict[str, float], weight_decay: float) -> None:
-    for name, value in rates.items():
-        if not 0 < value <= LARGEST:
-            raise SettingsError(f"{name} is {value}: it must be above 0, and at most {LARGEST:,}.")
-    if not 0 <= weight_decay <= LARGEST:
-        raise SettingsError(f"weight_decay is {weight_decay}: it must be from 0 to {LARGEST:,}.")
+def require_range(
+    settings: object, *names: str, minimum: float = 0, maximum: float = LARGEST, above: bool = False
+) -> None:
+    """Raise SettingsError for a number out of its bounds, with ``above`` for the minimum itself too."""
+    for name in names:
+        value = getattr(settings, name)
+        if not (minimum < value if above else minimum <= value) or value > maximum:
+            least = f"{'above' if above else 'at least'} {minimum}"
+            raise SettingsError(f"{name} is {shown(value)}: it must be {least}, and at most {maximum:,}.")

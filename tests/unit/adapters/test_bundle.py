@@ -17,13 +17,9 @@ from dear.adapters.bundle import Bundle, distinct
 from dear.adapters.bundle_config import ADAPTER, CARD, CONFIG, check_writable, config_hash
 from dear.adapters.predictor import Predictor
 from dear.backbone.clip import Clip, Identity, tensors_hash
-from dear.backbone.load import load_clip
 from dear.errors import BundleError, DataError, DearError, OutputError
 from dear.methods.base import Method
-from dear.methods.dear import DearSettings
 from dear.methods.registry import METHODS, build_method
-from dear.roles.packaged import role_table
-from tests.conftest import small_clip_of
 from tests.contract.test_methods import CLASSES, SETTINGS, TEMPLATE, all_images, images, make, table
 from tests.standin_hub import COMMIT, StandIn
 
@@ -100,26 +96,6 @@ def test_only_trained_tensors_are_saved_and_no_pickle(folder: Path) -> None:
     assert config["roles"]["evidence"] == {}
 
 
-@pytest.mark.long
-def test_a_bundle_for_vit_b_16_is_under_2_mb(tmp_path: Path) -> None:
-    """By hand: 5 tokens of 768 and 5 of 512, a projection of 768 x 512, 6 fusion weights."""
-    clip = load_clip("ViT-B-16", "random:0")
-    settings = DearSettings(roles_from_other_weights=True)
-    roles = role_table(clip, "published")
-    method = build_method("dear", clip, torch.Generator(), roles=roles, settings=settings)
-    bundle = replace(
-        fitted("dear", small_clip_of())[0],
-        settings=settings,
-        weights=clip.identity,
-        roles=roles,
-        tensors=method.stored_tensors(),
-    )
-    folder = bundle.save_pretrained(tmp_path / "bundle")
-    assert bundle.parameters == 5 * 768 + 5 * 512 + 768 * 512 + 6 == 399_622
-    assert 4 * 399_622 < (folder / ADAPTER).stat().st_size < 1_600_000
-    assert sum(path.stat().st_size for path in folder.iterdir()) < 2_000_000
-
-
 def test_saving_again_leaves_other_files_and_refuses_foreign_folders(
     folder: Path, make_small_clip: MakeClip, tmp_path: Path
 ) -> None:
@@ -132,14 +108,7 @@ def test_saving_again_leaves_other_files_and_refuses_foreign_folders(
     bundle.save_pretrained(tmp_path / "empty")
     (tmp_path / "other").mkdir()
     (tmp_path / "other/thesis.tex").write_text("x")
-    closed = (
-        "other",
-        "other/thesis.tex",
-        "other/thesis.tex/bundle",
-        "other/thesis.tex/new/bundle",
-        "x" * 300,
-    )
-    for name in closed:
+    for name in ("other", "other/thesis.tex", "other/thesis.tex/new/bundle", "x" * 300):
         with pytest.raises(OutputError):
             bundle.save_pretrained(tmp_path / name)
     check_writable(tmp_path / "new/bundle")
@@ -159,8 +128,10 @@ def test_the_order_of_keys_is_free_and_names_that_are_no_unicode_can_be_written(
 
 DAMAGE: list[tuple[Callable[[bytes], bytes] | None, str, str]] = [
     (None, CONFIG, "no config.json"),
-    *[(lambda _, text=text: text, CONFIG, "cannot be read") for text in (b"", b"{", b"[]", b"7", b"\0\xff")],
-    (lambda _: b"[" * 100_000, CONFIG, "cannot be read"),
+    *[
+        (lambda _, text=text: text, CONFIG, "cannot be read")
+        for text in (b"", b"[]", b"\0\xff", b"[" * 100_000)
+    ],
     (lambda content: content.replace(b"1.7", b"1.8"), CONFIG, "was changed"),
     (lambda content: content.replace(b"sha256", b"sha512"), CONFIG, "was changed"),
     (lambda content: content.replace(b'"dear-vlm"', b'"peft"'), CONFIG, "another program"),
@@ -195,12 +166,9 @@ def told(**changes: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("changes", "key"),
     [
-        (
-            {"schema": 0, "library": {"name": "dear-vlm", "version": "0.0.7"}},
-            r"schema 0, .*dear-vlm==0\.0\.7",
-        ),
+        ({"schema": 0, "library": {"name": "dear-vlm", "version": "0.0.7"}}, r"dear-vlm==0\.0\.7"),
         ({"schema": "1"}, "another program"),
-        ({"method": "dearest"}, "unknown method 'dearest'"),
+        ({"method": "dearest"}, "dearest"),
         ({"settings": {"betta": 1}}, "betta"),
         ({"settings": {"beta": 7}}, "beta"),
         ({"settings": {"text_tokens": 2.5}}, r"settings\.text_tokens"),
@@ -231,20 +199,14 @@ def test_a_configuration_of_a_stranger_is_refused(folder: Path, changes: Any, ke
         Bundle.from_pretrained(change(folder, **changes))
 
 
-@pytest.mark.parametrize("bad", [math.nan, math.inf])
-def test_tensors_that_are_no_numbers_are_refused_though_their_hash_fits(folder: Path, bad: float) -> None:
+def test_tensors_that_are_no_numbers_are_refused_though_their_hash_fits(folder: Path) -> None:
     config = json.loads((folder / CONFIG).read_text())
     tensors = load_file(folder / ADAPTER)
-    tensors["fusion"][1] = bad
+    tensors["fusion"][1] = math.inf
     save_file(tensors, folder / ADAPTER)
     change(folder, adapter=config["adapter"] | {"sha256": tensors_hash(tensors)})
     with pytest.raises(BundleError, match=r"fusion.*not finite"):
         Bundle.from_pretrained(folder)
-
-
-def test_other_weights_are_refused(folder: Path, make_small_clip: MakeClip) -> None:
-    with pytest.raises(BundleError, match=r"was fitted on small/random .*, but the backbone here is"):
-        Predictor(folder, clip=make_small_clip(seed=1))
 
 
 def repeat_first(tensor: Tensor) -> Tensor:
@@ -281,12 +243,14 @@ def test_tensors_that_do_not_fit_are_refused(
         replace(bundle, tensors=tensors).build(clip)
 
 
-def test_settings_and_roles_that_do_not_fit_are_refused(make_small_clip: MakeClip) -> None:
+def test_settings_roles_and_weights_that_do_not_fit_are_refused(make_small_clip: MakeClip) -> None:
     bundle, _ = fitted("dear", clip := make_small_clip())
     with pytest.raises(BundleError, match="text_tokens"):
         replace(bundle, settings=replace(bundle.settings, text_tokens=2)).build(clip)
-    with pytest.raises(BundleError, match="cannot be built: DeAR needs a role table"):
+    with pytest.raises(BundleError, match="role table"):
         replace(bundle, roles=None).build(clip)
+    with pytest.raises(BundleError, match="small/random"):
+        Predictor(bundle, clip=make_small_clip(seed=1))
 
 
 def test_one_feature_describes_a_class_without_images(make_small_clip: MakeClip) -> None:

@@ -1,6 +1,5 @@
 """The choice of a method: folds, the rule, and left-out accuracy against a library and plain loops."""
 
-import math
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -40,7 +39,9 @@ SHOTS, ENOUGH_SHOTS = 4, 9  # of 12 classes, 108 images are enough to choose by
 
 @pytest.fixture(scope="module")
 def task() -> Dataset:
-    return load_dataset("mixed-paints")
+    """With a few test images: none is needed to choose."""
+    data = load_dataset("mixed-paints")
+    return replace(data, test=Subset(data.test, torch.arange(60)))
 
 
 @pytest.fixture
@@ -133,21 +134,6 @@ def without_images(task: Dataset, labels: list[int]) -> Dataset:
     return replace(task, train=Subset(task.train, torch.tensor(rows)), allow_fewer=True)
 
 
-def test_all_that_the_backbone_takes_is_tried_and_the_best_is_fitted(
-    task: Dataset, context: RunContext
-) -> None:
-    steps = []
-    choice = choose_method(context, task, ENOUGH_SHOTS, 1, progress=lambda *step: steps.append(step))
-    assert [part.method for part in choice.candidates] == list_candidates(context)
-    assert steps[-1][1] == steps[-1][2] == len(choice.candidates)
-    assert choice.images == ENOUGH_SHOTS * len(task.classnames)
-    accuracies = {part.method: part.accuracy for part in choice.candidates if part.accuracy is not None}
-    assert accuracies[choice.method] > max(accuracies.values()) - 3 / math.sqrt(choice.images)
-    again = choose_method(context, task, ENOUGH_SHOTS, 1)
-    assert again.reason == choice.reason
-    assert [part.accuracy for part in again.candidates] == [part.accuracy for part in choice.candidates]
-
-
 @pytest.mark.parametrize(("shots", "left_out"), [(1, 0), (8, 96)])
 def test_with_few_images_there_is_nothing_to_choose_by(
     shots: int, left_out: int, task: Dataset, context: RunContext
@@ -200,9 +186,9 @@ def test_fit_says_what_it_chose_from(
     assert all(torch.equal(named.tensors[name], bundle.tensors[name]) for name in named.tensors)
 
 
-@pytest.mark.parametrize("method", registry.SIMPLEST_FIRST)
-def test_whatever_is_chosen_is_fitted(method: str, task: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dear.adapters.fit.choose_method", lambda *_, **__: Choice(method, "by hand"))
+def test_what_is_chosen_is_fitted(task: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
+    chosen = Choice("tip-adapter", "by hand")
+    monkeypatch.setattr("dear.adapters.fit.choose_method", lambda *_, **__: chosen)
     bundle = fit(task, model="tiny", shots=2, device="cpu", verbose=False)
-    assert (bundle.method, bundle.training["train_images"]) == (method, 2 * len(task.classnames))
-    assert describe_choice(bundle.method, bundle.training) == [f"{method} is by hand."]
+    assert (bundle.method, bundle.training["train_images"]) == ("tip-adapter", 2 * len(task.classnames))
+    assert describe_choice(bundle.method, bundle.training) == ["tip-adapter is by hand."]

@@ -1,7 +1,6 @@
 """The model card: what it says of the test, of confusions, and what it leaves out."""
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,8 +9,6 @@ import torch
 from dear.adapters.bundle_config import model_card
 from dear.adapters.fit import fit
 from dear.backbone.clip import Clip
-from dear.cli.fit import render
-from dear.cli.output import PrintableConsole
 from dear.data.fewshot import Subset
 from tests.unit.serving.small import small_predictor
 from tests.unit.training.world import noise_dataset
@@ -20,20 +17,6 @@ METRICS: dict[str, Any] = {
     "accuracy": 0.75, "zero_shot": 0.25, "chance": 0.1, "calibration_error": 0.05, "gained": 7, "lost": 1,
     "confusions": [["cup", "big|pizza", 4], ["ant", "bee", 1]],
 }  # fmt: skip
-
-
-def test_what_was_measured_in_words(small_clip: Clip) -> None:
-    bundle = small_predictor(small_clip).bundle
-    training = {"data": "pets", "test_images": 12, "epoch": None, "seed": 0}
-    card = model_card(replace(bundle, metrics=METRICS, training=training), "mine").splitlines()
-    for line in (
-        "Tested on pets:",
-        r"Most confused\: cup as big\|pizza (4), ant as bee (1).",
-        "| accuracy | 75.00% |",
-        "| seed | 0 |",
-    ):
-        assert line in card
-    assert not [line for line in card if line.startswith("| epoch")]
 
 
 def test_no_fact_of_a_stranger_replaces_one_of_the_card(small_clip: Clip) -> None:
@@ -77,9 +60,7 @@ def test_names_appear_literally(small_clip: Clip) -> None:
     assert lines.count("```") == 2
 
 
-def test_a_fit_without_test_images_says_so(
-    small_clip: Clip, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_fit_without_test_images_says_so(small_clip: Clip, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dear.adapters.fit.load_clip", lambda *_args, **_options: small_clip)
     data = noise_dataset()
     untested = replace(data, test=Subset(data.test, torch.empty(0, dtype=torch.int64)))
@@ -88,29 +69,3 @@ def test_a_fit_without_test_images_says_so(
     card = model_card(bundle, "mine")
     assert "\nNot tested.\n" in card
     assert "Tested" not in card
-    render(result(metrics={}, verdict=[], test_images=0), PrintableConsole(width=200))
-    assert "Not tested: no image was left for testing." in capsys.readouterr().out
-
-
-def result(**facts: Any) -> dict[str, Any]:
-    usual: dict[str, Any] = {
-        "out": Path("b"), "method": "coop", "backbone": "small", "classes": 12, "parameters": 1, "bytes": 1,
-        "temperature": 1.0, "metrics": {}, "verdict": [], "test_images": 84, "train_images": 204,
-        "calibration_images": 0, "choice": [], "candidates": [],
-    }  # fmt: skip
-    return usual | facts
-
-
-@pytest.mark.parametrize(
-    ("images", "classes", "advice"),
-    [
-        (204, 12, " (--shots 15 keeps 24 or more training images for that)"),  # 204 - 15 * 12
-        (31, 12, ""),  # a single image of each class would leave 19
-        (32, 12, " (--shots 1 keeps 20 or more training images for that)"),
-    ],
-)
-def test_shots_that_leave_images_for_the_probabilities(
-    images: int, classes: int, advice: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    render(result(train_images=images, classes=classes), PrintableConsole(width=200))
-    assert f"probabilities not calibrated{advice}\n" in capsys.readouterr().out

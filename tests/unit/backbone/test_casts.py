@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from dear.backbone.attention import ComputedBiases
-from dear.backbone.casts import CastLinear, CastOnce, compute_dtype
+from dear.backbone.casts import CastLinear
 
 
 @pytest.fixture
@@ -74,21 +74,6 @@ def test_a_copy_has_no_casts(layer: CastLinear) -> None:
     weight = casts(layer)[0]
     assert casts(copy.deepcopy(layer))[0] is not weight
     assert layer.state_dict().keys() == {"weight", "bias"}
-
-
-def test_the_compute_dtype() -> None:
-    x = torch.zeros(1, dtype=torch.float64)
-    assert compute_dtype(x) == torch.float64
-    assert compute_dtype(x.to("meta")) == torch.float64
-    with torch.autocast("cpu", torch.bfloat16):
-        assert compute_dtype(x) == torch.bfloat16
-
-
-def test_no_bias() -> None:
-    with torch.autocast("cpu", torch.bfloat16):
-        weight, bias = CastOnce()(torch.ones(2, 3), None)
-    assert weight.dtype == torch.bfloat16
-    assert bias is None
 
 
 def test_a_trace_for_an_export_leaves_nothing_behind() -> None:

@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from hashlib import sha256
 from itertools import islice, product
-from typing import Any
 
 import pytest
 import torch
@@ -11,7 +10,7 @@ from open_clip.model import CLIP
 from torch import nn
 from torch.nn.functional import normalize
 
-from dear.backbone.clip import Clip, Identity, fill, span_start, tensors_hash
+from dear.backbone.clip import Clip, Identity, span_start, tensors_hash
 from tests.views import usual_view
 
 MakeClip = Callable[..., Clip]
@@ -24,20 +23,6 @@ def test_identity_names_the_weights(small_clip: Clip, make_small_clip: MakeClip)
     assert str(Identity("ViT-B-16", "openai", "0123456789abcdef")) == "ViT-B-16/openai [0123456789ab]"
 
 
-@pytest.mark.parametrize(
-    "other",
-    [
-        {"b": torch.zeros(2, 3)},
-        {"a": torch.zeros(3, 2)},
-        {"a": torch.zeros(6)},
-        {"a": torch.zeros(2, 3) + 1e-7},
-        {"a": torch.zeros(2, 3), "b": torch.zeros(0)},
-    ],
-)
-def test_the_hash_sees_names_shapes_and_values(other: dict[str, torch.Tensor]) -> None:
-    assert tensors_hash({"a": torch.zeros(2, 3)}) != tensors_hash(other)
-
-
 KINDS = [
     torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2,
     torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.uint16, torch.bool,
@@ -45,7 +30,7 @@ KINDS = [
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=str)
-@pytest.mark.parametrize("at_once", [1, 7, 2**20])
+@pytest.mark.parametrize("at_once", [7, 2**20])
 def test_the_hash_is_that_of_whole_tensors(
     kind: torch.dtype, at_once: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -64,38 +49,6 @@ def test_the_hash_is_that_of_whole_tensors(
         tensor = state[name].detach().to(torch.float32).contiguous()
         slow.update(f"{name}{tuple(tensor.shape)}".encode() + tensor.numpy().tobytes())
     assert tensors_hash(state) == slow.hexdigest()
-
-
-def test_the_hash_takes_a_part_of_the_values_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A bundle of 1 GB of bytes took 9.3 GB."""
-    sizes: list[int] = []
-
-    class Noted:
-        def update(self, part: Any) -> None:
-            sizes.append(memoryview(part).nbytes)
-
-        def hexdigest(self) -> str:
-            return ""
-
-    monkeypatch.setattr("dear.backbone.clip.hashlib.sha256", Noted)
-    tensors_hash({"a": torch.zeros(3 * 2**20 + 5, dtype=torch.uint8)})
-    assert sizes == [len("a(3145733,)"), *[4 * 2**20] * 3, 4 * 5]
-
-
-@torch.no_grad()
-def test_it_encodes_as_its_source(make_small_model: Callable[..., CLIP]) -> None:
-    model = make_small_model(dtype=torch.float64)
-    small = Clip(model, lambda texts: torch.tensor([[1, 9, 5, 0]] * len(texts)), name="n", pretrained="p",
-                 preprocess=usual_view(model, (0.1, 0.2, 0.3), (1.0, 2.0, 4.0)),
-    ).double()  # fmt: skip
-    pixels = torch.rand(2, 3, 20, 20, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    normed = small.normalize_pixels(pixels)
-    torch.testing.assert_close(normed[:, 2], (pixels[:, 2] - 0.3) / 4, rtol=0, atol=1e-7)
-    torch.testing.assert_close(small.encode_image(normed), model.encode_image(normed), rtol=0, atol=1e-12)
-    torch.testing.assert_close(small.scale, model.logit_scale.exp(), rtol=0, atol=0)
-    ids = torch.zeros(2, 13, dtype=torch.long)
-    ids[:, :3] = torch.tensor([1, 9, 5])
-    torch.testing.assert_close(small.encode_text(["x", "y"]), model.encode_text(ids), rtol=0, atol=1e-12)
 
 
 def test_it_is_frozen_and_in_evaluation(small_clip: Clip) -> None:
@@ -131,10 +84,6 @@ def test_a_tokenizers_cache_of_words_is_bounded(make_small_model: Callable[..., 
     assert len(tokenizer.cache) == 10_000
     assert "x" * 59 + "x" not in tokenizer.cache
     assert len(other.cache) > 12_000
-
-
-def test_fill() -> None:
-    assert fill("a photo of a {}.", ["sea_lion", "cat"]) == ["a photo of a sea lion.", "a photo of a cat."]
 
 
 @pytest.mark.parametrize(

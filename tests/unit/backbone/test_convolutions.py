@@ -30,12 +30,6 @@ def test_the_setting_holds_for_the_context_alone() -> None:
     assert torch.backends.cudnn.allow_tf32  # the older name of the setting still tells
 
 
-def test_a_cpu_has_no_such_setting() -> None:
-    before = setting()
-    with exact_convolutions(torch.device("cpu")):
-        assert setting() == before
-
-
 def test_threads_do_not_restore_it_for_each_other() -> None:
     before, seen = setting(), list[str]()
 

@@ -8,7 +8,6 @@ import pytest
 import torch
 
 from dear.backbone import device
-from dear.errors import SettingsError
 
 
 @pytest.fixture(autouse=True)
@@ -69,12 +68,3 @@ def test_processes_share_the_cores(
     assert torch.get_num_threads() == each
     device.set_threads(WIDE)
     assert torch.get_num_threads() == each
-
-
-@pytest.mark.parametrize("asked", ["", "two", "0", "-1", "auto:x", "auto:0", "1025"])
-def test_a_number_that_is_none(asked: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(device.VARIABLE, asked)
-    with pytest.raises(SettingsError, match="from 1 to 1024"):
-        device.set_threads(WIDE)
-    with pytest.raises(SettingsError, match="from 1 to 1024"):
-        device.request_threads(1025)

@@ -1,7 +1,6 @@
 """Models as transformers saves them give the features that transformers computes."""
 
 import json
-from itertools import permutations
 from pathlib import Path
 from typing import Any
 
@@ -48,8 +47,7 @@ def compare(clip: Any, model: Any) -> None:
             torch.testing.assert_close(ours, wanted, rtol=0, atol=2e-6)
 
 
-@pytest.mark.parametrize("act", ["quick_gelu", "gelu"])
-@pytest.mark.parametrize("end", [2, 49407])
+@pytest.mark.parametrize(("act", "end"), [("quick_gelu", 2), ("gelu", 49407)])
 def test_clip(tmp_path: Path, act: str, end: int) -> None:
     model = saved(tmp_path, "CLIP", hidden_act=act, eos_token_id=end)
     clip = load_clip(str(tmp_path))
@@ -58,11 +56,13 @@ def test_clip(tmp_path: Path, act: str, end: int) -> None:
     compare(clip, model)
 
 
-ACTS = ["quick_gelu", "gelu", "gelu_pytorch_tanh"]
-
-
-@pytest.mark.parametrize("kind", ["CLIP", "Siglip"])
-@pytest.mark.parametrize(("text", "image"), list(permutations(ACTS, 2)))
+@pytest.mark.parametrize(
+    ("kind", "text", "image"),
+    [
+        ("CLIP", "gelu", "gelu_pytorch_tanh"), ("CLIP", "gelu_pytorch_tanh", "quick_gelu"),
+        ("Siglip", "quick_gelu", "gelu"),
+    ],
+)  # fmt: skip
 def test_each_tower_has_its_own_activation(tmp_path: Path, kind: str, text: str, image: str) -> None:
     model = saved(tmp_path, kind, hidden_act=text, image={"hidden_act": image})
     if kind == "Siglip":
@@ -70,14 +70,13 @@ def test_each_tower_has_its_own_activation(tmp_path: Path, kind: str, text: str,
     compare(load_clip(str(tmp_path)), model)
 
 
-def test_an_unknown_activation_is_named_with_its_tower(tmp_path: Path) -> None:
-    saved(tmp_path, "CLIP", image={"hidden_act": "relu"})
-    with pytest.raises(WeightsError, match="its image tower has the activation 'relu', which is not one of"):
-        load_clip(str(tmp_path))
-
-
-@pytest.mark.parametrize("tower", ["text_config", "vision_config"])
-@pytest.mark.parametrize("change", [{"hidden_act": "gelu"}, {"layer_norm_eps": 0.1}, {"eos_token_id": 320}])
+@pytest.mark.parametrize(
+    ("tower", "change"),
+    [
+        ("text_config", {"hidden_act": "gelu"}), ("vision_config", {"layer_norm_eps": 0.1}),
+        ("text_config", {"eos_token_id": 320}),
+    ],
+)  # fmt: skip
 def test_the_settings_of_old_files_come_first(tmp_path: Path, tower: str, change: dict[str, Any]) -> None:
     """They stand beside the towers' settings, and were ignored."""
     saved(tmp_path, "CLIP")
@@ -91,8 +90,9 @@ def test_the_settings_of_old_files_come_first(tmp_path: Path, tower: str, change
     assert clip.identity != plain
 
 
-@pytest.mark.parametrize("kind", ["CLIP", "Siglip"])
-@pytest.mark.parametrize(("tower", "name"), [("text_config", "text"), ("vision_config", "image")])
+@pytest.mark.parametrize(
+    ("kind", "tower", "name"), [("CLIP", "text_config", "text"), ("Siglip", "vision_config", "image")]
+)
 def test_a_width_that_is_no_multiple_of_its_heads(tmp_path: Path, kind: str, tower: str, name: str) -> None:
     """An image tower of 24 numbers and 5 heads was read as one of 6."""
     saved(tmp_path, kind)
@@ -104,9 +104,8 @@ def test_a_width_that_is_no_multiple_of_its_heads(tmp_path: Path, kind: str, tow
         load_clip(str(tmp_path))
 
 
-@pytest.mark.parametrize("act", ["gelu_pytorch_tanh", "gelu"])
-def test_siglip(tmp_path: Path, act: str) -> None:
-    model = saved(tmp_path, "Siglip", hidden_act=act)
+def test_siglip(tmp_path: Path) -> None:
+    model = saved(tmp_path, "Siglip", hidden_act="gelu_pytorch_tanh")
     write_tokenizer("T5", tmp_path)
     clip = load_clip(str(tmp_path))
     assert torch.equal(clip.tokenize(["A photo, of!"]), clip.tokenize(["a photo of"]))  # SigLIP's cleaning
@@ -145,9 +144,7 @@ def test_missing_and_foreign_tensors(tmp_path: Path) -> None:
         load_clip(str(tmp_path))
 
 
-@pytest.mark.parametrize(
-    "pixels", [{"image_std": [0, 0, 0]}, {"image_mean": [1e308] * 3}, {"image_mean": 3}, [], "x"]
-)
+@pytest.mark.parametrize("pixels", [{"image_std": [0, 0, 0]}, {"image_mean": [1e308] * 3}, []])
 def test_statistics_of_pixels_that_cannot_be(pixels: object, tmp_path: Path) -> None:
     """They would be ignored, or make features that are not finite."""
     saved(tmp_path, "CLIP")

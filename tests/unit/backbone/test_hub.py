@@ -3,9 +3,6 @@ offline.
 """
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -22,7 +19,6 @@ from tests.unit.backbone.prime import NAME
 from tests.unit.backbone.test_from_transformers import saved
 
 CLIP, FILE, PIXELS = "someone/prime-clip", "open_clip_model.safetensors", "preprocessor_config.json"
-FETCH = "import sys; from dear.backbone import hub; print(hub.fetch(sys.argv[1], [sys.argv[2]]))"
 OFFLINE = "huggingface_hub.constants.HF_HUB_OFFLINE"
 
 
@@ -126,22 +122,6 @@ def test_the_first_file_that_a_repository_has_is_used(
     assert hub.fetch("someone/both", [FILE, "pickled.bin"]).read_bytes() == b"1"
 
 
-def test_two_processes_that_fetch_at_once_download_once(
-    standin: StandIn, content: bytes, tmp_path: Path
-) -> None:
-    standin.faults.pause = 0.01
-    environment = os.environ | {
-        "HF_ENDPOINT": standin.endpoint, "HF_HUB_CACHE": str(tmp_path / "both"), "HF_HUB_OFFLINE": "0",
-    }  # fmt: skip
-    command = [sys.executable, "-c", FETCH, CLIP, FILE]
-    both = [subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) for _ in range(2)]
-    printed = [process.communicate(timeout=120)[0].strip() for process in both]
-    assert [process.returncode for process in both] == [0, 0]
-    assert printed[0] == printed[1]
-    assert Path(printed[0]).read_bytes() == content
-    assert standin.downloads() == [None]
-
-
 @pytest.mark.usefixtures("content")
 @pytest.mark.parametrize("tag", ["plain", "PLAIN"])
 def test_weights_with_a_packaged_role_table_are_of_its_commit(
@@ -177,16 +157,6 @@ class TestOneCommit:
             load_clip(CLIP)
         standin.faults = Faults()
         assert load_clip(CLIP).mean.flatten().tolist() == pytest.approx([0.1, 0.2, 0.3])
-
-    def test_a_file_that_a_repository_lacks_is_known_offline(
-        self, model: dict[str, bytes], standin: StandIn, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        del model[PIXELS]
-        usual = load_clip(CLIP)
-        asked = len(standin.requests)
-        monkeypatch.setattr(OFFLINE, True)
-        assert load_clip(CLIP).identity == usual.identity
-        assert len(standin.requests) == asked
 
     @pytest.mark.usefixtures("model")
     def test_what_is_fetched_later_belongs_to_what_was_fetched_before(self, standin: StandIn) -> None:

@@ -8,7 +8,6 @@ from typing import Any
 import open_clip
 import pytest
 import torch
-from open_clip.pretrained import _PRETRAINED
 from open_clip.transformer import QuickGELU
 from safetensors.torch import save_file
 from torch import Tensor, nn
@@ -20,7 +19,7 @@ from dear.backbone.load import _preprocess, build, load_clip
 from dear.backbone.preprocess import Preprocess
 from dear.errors import WeightsError
 from tests.standin_hub import StandIn
-from tests.unit.backbone.prime import CONFIG, MEAN, NAME, STD, TAGS, features
+from tests.unit.backbone.prime import CONFIG, MEAN, NAME, STD, features
 
 pytestmark = pytest.mark.usefixtures("prime_architecture")
 NOTES = {name: torch.tensor(7) for name in ("input_resolution", "context_length", "vocab_size")}
@@ -71,16 +70,12 @@ def test_random_weights_follow_their_seed_and_leave_the_global_generator(name: s
     assert one.identity.sha256 != other.identity.sha256
 
 
-@torch.no_grad()
-def test_a_real_architecture_with_its_tokenizer_and_pixels() -> None:
-    clip = load_clip("ViT-B/32", "random:0")
-    assert clip.identity.model == "ViT-B-32"
-    assert (clip.image.depth, clip.image.heads, clip.text.depth, clip.image_size) == (12, 12, 12, 224)
+def test_the_tokenizer_and_the_pixels_of_clip() -> None:
+    clip = load_clip("ViT-S-32-alt", "random:0")
     assert clip.tokenize(["a photo of a cat."]).tolist()[0][:9] == [
         49406, 320, 1125, 539, 320, 2368, 269, 49407, 0
     ]  # fmt: skip
     torch.testing.assert_close(clip.mean.flatten(), torch.tensor([0.48145466, 0.4578275, 0.40821073]))
-    assert clip.encode_text(["a"]).shape == (1, 512)
 
 
 def test_a_tag_brings_activation_pixels_and_name(weights: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -112,15 +107,6 @@ def test_activation_of_known_weights(name: str, tag: str | None, kind: type[nn.M
     assert isinstance(network.transformer.resblocks[0].mlp.gelu, kind)
 
 
-def test_a_local_file_has_the_pixels_on_which_the_tags_agree(
-    weights: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert load_clip(NAME, str(weights)).mean.flatten().tolist() == pytest.approx(MEAN)
-    monkeypatch.setitem(_PRETRAINED, NAME, TAGS | {"other": {"mean": (0.9, 0.9, 0.9), "std": STD}})
-    usual = load_clip(NAME, str(weights)).mean.flatten().tolist()
-    assert usual == pytest.approx([0.48145, 0.45783, 0.40821], abs=1e-5)
-
-
 @pytest.mark.parametrize(
     ("name", "tag", "wanted"),
     [
@@ -144,22 +130,6 @@ def test_a_failed_download_says_which_file_is_wanted(
     assert wanted in str(caught.value)
     assert f"--model {name} --pretrained {tag}." in str(caught.value)
     assert "\n" not in str(caught.value)
-
-
-def test_a_file_named_after_a_tag_or_its_repository_has_its_weights(
-    tmp_path: Path, state: dict[str, Tensor]
-) -> None:
-    cache = tmp_path / "models--someone--prime-clip" / "snapshots" / "ab12"
-    cache.mkdir(parents=True)
-    for path, tag in (
-        (tmp_path / "quick.bin", "quick"),
-        (cache / "open_clip_pytorch_model.bin", "plain"),
-        (tmp_path / "mine.bin", None),
-    ):
-        torch.save(state, path)
-        clip = load_clip(NAME, str(path))
-        assert clip.identity.pretrained == (tag or path.name)
-        assert isinstance(clip.image.blocks[0].mlp.gelu, plain_clip.QuickGELU) == (tag == "quick")
 
 
 def test_the_preprocessing_is_the_models_own() -> None:

@@ -7,7 +7,6 @@ from typing import Any
 import open_clip
 import pytest
 import torch
-from open_clip.factory import _MODEL_CONFIGS
 from safetensors.torch import save_file
 from torch import Tensor
 
@@ -15,18 +14,11 @@ from dear.backbone import tiny
 from dear.backbone.load import load_clip
 from dear.backbone.tiny import WordTokenizer
 from dear.backbone.weights import read_weights
-from dear.errors import UnknownNameError, WeightsError
+from dear.errors import WeightsError
 from dear.limits import LimitError
-from tests.unit.backbone.prime import CONFIG, NAME
+from tests.unit.backbone.prime import NAME
 
 pytestmark = pytest.mark.usefixtures("prime_architecture")
-
-
-def test_unknown_architecture_lists_the_nearest_few() -> None:
-    with pytest.raises(UnknownNameError, match=r" \.\.\. and \d+ more") as caught:
-        load_clip("vit-b-61")
-    assert "tiny" in caught.value.known
-    assert caught.value.known[0].startswith("ViT-B-")
 
 
 @pytest.mark.parametrize(
@@ -104,33 +96,6 @@ def test_weights_that_promise_more_than_their_file_has(
         read_weights(path)
 
 
-def test_tensors_are_mapped_also_if_they_share_values(tmp_path: Path) -> None:
-    """As those of models whose two embeddings are the same do. A file of an old torch is read too."""
-    words = torch.arange(1000.0)
-    for name, is_zip in (("old.pt", False), ("tied.pt", True)):
-        torch.save({"a": words, "b": words}, tmp_path / name, _use_new_zipfile_serialization=is_zip)
-        read = read_weights(tmp_path / name)
-        assert torch.equal(read["b"], words)
-    if (maps := Path("/proc/self/maps")).exists():
-        assert str(tmp_path / "tied.pt") in maps.read_text()  # its values are not in memory
-
-
-def test_weights_of_another_architecture_say_what_does_not_fit(
-    tmp_path: Path, state: dict[str, Tensor]
-) -> None:
-    path = tmp_path / "other.pt"
-    del state["visual.proj"]
-    state["vision_model.projection"] = torch.zeros(3)
-    state["positional_embedding"] = torch.zeros(77, 22)
-    torch.save(state, path)
-    wanted = (
-        r"1 missing \(first: visual\.proj\), 1 unknown \(first: vision_model\.projection\), "
-        r"1 of a different shape \(first: positional_embedding\)"
-    )
-    with pytest.raises(WeightsError, match=wanted):
-        load_clip(NAME, str(path))
-
-
 def test_names_and_shapes_are_compared_before_a_value_is_read(
     tmp_path: Path, state: dict[str, Tensor]
 ) -> None:
@@ -141,13 +106,6 @@ def test_names_and_shapes_are_compared_before_a_value_is_read(
             reason = "values of" if shape == (21, 17) else "tensors 1"
             with pytest.raises(WeightsError, match=f"{reason} .*{name}"):
                 load_clip(NAME, str(path))
-
-
-def test_a_tokenizer_that_cannot_be_had_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    text = CONFIG["text_cfg"] | {"hf_tokenizer_name": "someone/tokenizer"}  # type: ignore[operator]
-    monkeypatch.setitem(_MODEL_CONFIGS, NAME, CONFIG | {"text_cfg": text})
-    with pytest.raises(WeightsError, match="'someone/tokenizer'"):
-        load_clip(NAME, "random:0")
 
 
 def test_the_tiny_clip_from_no_folder_or_a_broken_one(tmp_path: Path) -> None:

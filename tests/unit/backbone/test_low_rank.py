@@ -1,7 +1,6 @@
 """Low-rank updates of a span, against weights that are changed by hand, and what their dropout drops."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
@@ -9,7 +8,6 @@ import torch
 from torch import Tensor
 
 from dear.backbone.clip import Clip
-from dear.backbone.injection import Injection
 from dear.backbone.low_rank import LowRank, UpdateDropout
 from dear.backbone.towers import Tower
 
@@ -83,25 +81,6 @@ def test_same_as_weights_changed_by_hand(of: str, dropout: bool, clip: Clip) -> 
     torch.testing.assert_close(got, want, rtol=1e-9, atol=1e-9)
 
 
-@pytest.mark.parametrize("of", ["image", "text"])
-def test_zero_changes_no_bit(of: str, clip: Clip) -> None:
-    tower = tower_of(clip, of)
-    low = updates(tower)
-    nothing = LowRank(low.down, torch.zeros_like(low.up), low.scale)
-    assert torch.equal(features(clip, of, nothing), features(clip, of, None))
-    dropping = LowRank(low.down, nothing.up, low.scale, UpdateDropout(0.5, seeds(tower)))
-    # Frozen weights take tokens of which nothing is dropped.
-    torch.testing.assert_close(features(clip, of, dropping), features(clip, of, None), rtol=1e-12, atol=1e-12)
-
-
-def test_beside_injected_tokens(clip: Clip) -> None:
-    tokens = torch.randn(2, clip.image.width, generator=seeded(8), dtype=torch.float64)
-    inject, tower = Injection(tokens, beta=0.3), clip.image
-    got = features(clip, "image", updates(tower), inject=inject)
-    changed(tower)
-    torch.testing.assert_close(got, features(clip, "image", None, inject=inject), rtol=1e-9, atol=1e-9)
-
-
 def test_what_is_dropped() -> None:
     """A share of the values; the others are divided by the share that stays."""
     dropout = UpdateDropout(0.25, ((1, 2, 3), (4, 5, 6)))
@@ -116,28 +95,6 @@ def test_what_is_dropped() -> None:
     rows = torch.tensor([31, 4, 5])
     few = UpdateDropout(0.25, dropout.seeds, 40, rows)
     assert torch.equal(few.drop(tokens[rows], 1, 2), dropped[rows])
-
-
-@dataclass(frozen=True)
-class Watched(UpdateDropout):
-    """Notes the shapes of what it is asked to drop values of."""
-
-    shapes: list[torch.Size] = field(default_factory=list)
-
-    def drop(self, tokens: Tensor, layer: int, part: int) -> Tensor:
-        self.shapes.append(tokens.shape)
-        return super().drop(tokens, layer, part)
-
-
-def test_each_prompt_drops_its_own_values_of_a_common_beginning(clip: Clip) -> None:
-    """The prompts all begin with "a photo of a", which is else computed once for all."""
-    tower, trunk = clip.text, clip.text.trunk(clip.tokenize(NAMES), 1)
-    assert trunk.prefix >= 5
-    watched = Watched(0.25, seeds(tower))
-    features(clip, "text", updates(tower, watched))
-    tokens = trunk.tokens.shape[1]
-    whole, one = torch.Size((3, tokens, tower.width)), torch.Size((3, 1, tower.width))
-    assert watched.shapes == [whole] * 3 * (tower.depth - 1) + [one, whole, whole]
 
 
 @pytest.mark.parametrize("chunk", [1, 2])

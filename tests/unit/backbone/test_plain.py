@@ -53,18 +53,7 @@ def test_its_towers_compute_what_open_clips_do(original: Any, kind: torch.dtype)
     assert torch.equal(plain.scale, other.scale)
 
 
-def test_building_it_draws_nothing() -> None:
-    before = torch.get_rng_state()
-    tiny.load()
-    assert torch.equal(torch.get_rng_state(), before)
-
-
 PLAIN = [name for name in open_clip.list_models() if is_plain(open_clip.get_model_config(name))]
-SMALL: dict[str, Any] = {
-    "embed_dim": 24,
-    "vision_cfg": {"image_size": 32, "patch_size": 16, "width": 64, "layers": 2},
-    "text_cfg": {"context_length": 8, "vocab_size": 49408, "width": 32, "heads": 2, "layers": 2},
-}
 
 
 def test_which_architectures_are_plain() -> None:
@@ -72,7 +61,7 @@ def test_which_architectures_are_plain() -> None:
     assert not {"RN50", "coca_ViT-B-32", "ViT-B-16-SigLIP", "EVA02-B-16", "roberta-ViT-B-32"} & {*PLAIN}
 
 
-@pytest.mark.parametrize("name", PLAIN)
+@pytest.mark.parametrize("name", ["ViT-B-32", "ViT-B-16-quickgelu", "ViT-L-14-336", "ViT-S-16-alt"])
 def test_it_has_the_tensors_of_open_clips(name: str) -> None:
     config = open_clip.get_model_config(name)
     with torch.device("meta"):
@@ -82,24 +71,6 @@ def test_it_has_the_tensors_of_open_clips(name: str) -> None:
     assert shapes[0] == shapes[1]
     quick = type(original.visual.transformer.resblocks[0].mlp.gelu).__name__ == "QuickGELU"
     assert quick == config.get("quick_gelu", False)
-
-
-@pytest.mark.parametrize("quick", [False, True])
-def test_either_activation_computes_the_same(quick: bool) -> None:
-    with tiny.initial_weights_from(5):
-        original: Any = open_clip.CLIP(**SMALL, quick_gelu=quick)
-    plain: Any = PlainClip(**SMALL, quick_gelu=quick)
-    weights.fill_weights(plain, original.state_dict(), Path("small"))
-    tokens = open_clip.SimpleTokenizer(context_length=8)
-    ours, theirs = (
-        Clip(model, tokens, name="small", pretrained="", preprocess=usual_view(model, tiny.MEAN, tiny.STD))
-        for model in (plain, original.eval())
-    )
-    images = torch.rand(3, 3, 32, 32, generator=torch.Generator().manual_seed(0))
-    with torch.no_grad():
-        assert torch.equal(ours.encode_image(images), theirs.encode_image(images))
-        assert torch.equal(ours.encode_text(TEXTS), theirs.encode_text(TEXTS))
-        torch.testing.assert_close(ours.encode_image(images), original.encode_image(images))
 
 
 def test_what_is_read_of_open_clip_is_what_it_says() -> None:

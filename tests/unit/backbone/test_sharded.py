@@ -4,8 +4,6 @@ import json
 from pathlib import Path
 
 import pytest
-import torch
-from safetensors.torch import save_file
 from torch import Tensor
 
 from dear.backbone import hub
@@ -75,13 +73,3 @@ def test_an_index_as_local_weights(
     (tmp_path / "w" / "model-00002-of-00002.safetensors").unlink()
     with pytest.raises(WeightsError, match=r"model-00002-of-00002\.safetensors"):
         load_clip(NAME, str(index))
-
-
-def test_it_is_the_second_choice(tmp_path: Path, state: dict[str, Tensor]) -> None:
-    """One file with all tensors is read first."""
-    folder = tmp_path / "w"
-    write_sharded(folder, {name: torch.zeros_like(one) for name, one in state.items()}, "open_clip_model")
-    (folder / hub.CONFIG).write_text(json.dumps({"model_cfg": CONFIG}))
-    save_file(state, folder / "open_clip_model.safetensors")
-    loaded = load_clip(str(folder)).state_dict()
-    assert tensors_hash(loaded) == tensors_hash(load_clip(NAME, "random:3").state_dict())

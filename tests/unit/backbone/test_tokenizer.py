@@ -25,26 +25,9 @@ def test_other_words_are_spelled() -> None:
     assert TOKENIZER("red car 7").tolist() == [[71, 2, 5, 3, 20, 36, 72]]
 
 
-def test_known_words_can_be_spelled_too() -> None:
-    # r e d = 20 7 6; asked word by word, and only for words that are known
-    asked: list[str] = []
-
-    def spell(word: str) -> bool:
-        asked.append(word)
-        return word == "red"
-
-    assert TOKENIZER("red on cat", spell=spell).tolist() == [[71, 20, 7, 6, 17, 16, 72]]
-    assert asked == ["red", "cat"]
-
-
 def test_marks_are_tokens_and_foreign_characters_a_question_mark() -> None:
     bang, question = 39, 39 + "!\"#$%&'()*+,-./:;<=>?".index("?")
     assert TOKENIZER("cat!é").tolist() == [[71, 1, bang, question, 72, 0, 0]]
-
-
-def test_a_long_text_is_cut_and_keeps_its_end() -> None:
-    assert TOKENIZER("cat cat cat cat cat cat cat").tolist() == [[71, 1, 1, 1, 1, 1, 72]]
-    assert TOKENIZER("cat cat cat cat cat").tolist() == [[71, 1, 1, 1, 1, 1, 72]]
 
 
 def test_save_and_load(tmp_path: Path) -> None:
@@ -65,11 +48,12 @@ def test_a_broken_vocabulary_is_named(tmp_path: Path, text: str) -> None:
 
 
 def test_a_prompt_is_cut_where_a_longer_context_has_more_tokens() -> None:
-    longer, rng, cut = open_clip.SimpleTokenizer(context_length=400), random.Random(0), 0
+    longer, reader, cut = open_clip.SimpleTokenizer(context_length=400), ClipReader(), 0
+    rng = random.Random(0)
     words = ["maple", "tree,", "antidisestablishmentarianism", "of", "1997", "x's", "crêpe", "東京", "ok."]
-    for _ in range(100):
+    for _ in range(40):
         prompt = " ".join(rng.choices(words, k=rng.randint(8, 40)))
         is_longer = int(longer([prompt]).argmax()) - 1 > 75
-        assert bool(describe_cut_prompts(ClipReader(), ["name"], [[prompt]])) == is_longer
+        assert bool(describe_cut_prompts(reader, ["name"], [[prompt]])) == is_longer
         cut += is_longer
-    assert 10 < cut < 90
+    assert 5 < cut < 35

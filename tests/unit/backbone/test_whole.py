@@ -9,11 +9,10 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 
-from dear.backbone import tiny, whole
-from dear.backbone.choice import gives
+from dear.backbone import tiny
 from dear.backbone.clip import Clip
-from dear.backbone.convert import count_patches, to_towers
-from dear.backbone.load import build_from, build_random, load_clip
+from dear.backbone.convert import to_towers
+from dear.backbone.load import build_from
 from dear.backbone.precision import half
 from dear.backbone.weights import load_weights
 from dear.backbone.whole import WholeTextTower, WholeVisionTower
@@ -89,17 +88,6 @@ def test_features_are_open_clips(config: dict[str, Any], size: int, text: str) -
 
 
 @torch.no_grad()
-def test_an_image_and_a_text_do_not_depend_on_their_batch() -> None:
-    clip = clip_of(network_of(RESNET))
-    clip.train()  # a whole tower ignores it: statistics stay those of the weights
-    pixels = images(64) * torch.tensor([0.1, 1, 10]).view(3, 1, 1, 1)
-    together = clip.encode_image(pixels)
-    torch.testing.assert_close(clip.encode_image(pixels[1:2]), together[1:2], rtol=1e-4, atol=1e-6)
-    assert (together[0] - together[1]).abs().max() > 1e-3
-    assert not clip.image.training
-
-
-@torch.no_grad()
 def test_the_trunk_past_the_tower_is_the_embedding() -> None:
     image, text = to_towers(network_of(COCA).eval())
     assert isinstance(image, WholeVisionTower)
@@ -111,18 +99,6 @@ def test_the_trunk_past_the_tower_is_the_embedding() -> None:
     ids = torch.tensor([[5, 6, 7, 0], [8, 9, 0, 0]])
     trunk = text.trunk(ids, 2)
     assert torch.equal(text.features(trunk, 2), text(ids))
-
-
-@torch.no_grad()
-def test_prompts_with_a_mask_each_are_computed_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two heads and 12 tokens with the class token: 288 values for each prompt, of which 600 are allowed."""
-    _, text = to_towers(network_of(COCA).eval())
-    ids = torch.randint(1, 400, (5, 11), generator=torch.Generator().manual_seed(1))
-    together, sizes = text(ids), list[int]()
-    text.module.transformer.register_forward_hook(lambda _, inputs, __: sizes.append(len(inputs[0])))
-    monkeypatch.setattr(whole, "MAX_HIDDEN_VALUES", 4 * 600)
-    torch.testing.assert_close(text(ids), together)
-    assert sizes == [2, 2, 1]
 
 
 def test_what_they_do_not_have_is_refused() -> None:
@@ -141,13 +117,6 @@ def test_what_they_do_not_have_is_refused() -> None:
     for attempt in (lambda: text.trunk(torch.zeros(1, 3).long(), 1), lambda: text.block(1)):
         with pytest.raises(WeightsError, match=r"text tower \(CoCa's TextTransformer\) gives features only"):
             attempt()
-
-
-def test_the_order_of_what_towers_give() -> None:
-    assert gives("heads", "features")
-    assert gives("layers", "layers")
-    assert not gives("features", "layers")
-    assert not gives("layers", "heads")
 
 
 @torch.no_grad()
@@ -181,36 +150,3 @@ def test_weights_from_a_file_are_whole(config: dict[str, Any], tmp_path: Any) ->
     size = loaded.image_size
     assert torch.equal(loaded.encode_image(images(size)), before.encode_image(images(size)))
     assert torch.equal(loaded.encode_text(["a tree"]), before.encode_text(["a tree"]))
-
-
-def test_the_identity_has_the_statistics_of_batch_normalisation() -> None:
-    network = network_of(RESNET)
-    before = clip_of(network).identity.sha256
-    network.visual.bn1.running_mean[0] += 1
-    assert clip_of(network).identity.sha256 != before
-
-
-def test_patches_of_a_whole_tower_are_bounded_by_its_pixels() -> None:
-    assert count_patches(network_of(RESNET)) == 5**2  # 64 / 14, rounded up
-
-
-def test_pooling_that_gives_no_embedding() -> None:
-    network = network_of(RESNET)
-    network.visual.attnpool = nn.Identity()
-    clip = clip_of(network)
-    with pytest.raises(WeightsError, match=r"gives \(256, 2, 2\) for an image, not an embedding of 17"):
-        clip.encode_image(images(64))
-
-
-@pytest.mark.long
-@torch.no_grad()
-def test_a_real_resnet() -> None:
-    network: Any = build_random("RN50", 0)
-    clip = load_clip("RN50", "random:0")
-    pixels = clip.normalize_pixels(images(224, 2))
-    theirs = network.eval().encode_image(pixels)
-    torch.testing.assert_close(
-        clip.encode_image(pixels), theirs, rtol=1e-4, atol=1e-5 * float(theirs.abs().max())
-    )
-    assert clip.text.depth == 12
-    assert clip.image.embed_dim == 1024  # as published

@@ -68,19 +68,8 @@ def t5() -> tuple[Tokenizer, dict[str, Any]]:
 
 
 def gemma() -> tuple[Tokenizer, dict[str, Any]]:
-    words = [
-        "<pad>",
-        "<eos>",
-        "<bos>",
-        "<unk>",
-        "<mask>",
-        *dict.fromkeys("▁photcasw"),
-        "ca",
-        "cat",
-        "▁p",
-        "ph",
-        "ot",
-    ]
+    words = [*["<pad>", "<eos>", "<bos>", "<unk>", "<mask>"], *dict.fromkeys("▁photcasw")]
+    words += ["ca", "cat", "▁p", "ph", "ot"]
     merges = [("c", "a"), ("ca", "t"), ("▁", "p"), ("p", "h"), ("o", "t")]
     rust = Tokenizer(models.BPE(
         {word: at for at, word in enumerate(words)}, merges, unk_token="<unk>", fuse_unk=True,

@@ -38,7 +38,7 @@ def printed(result: Predicted) -> str:
     return stream.getvalue()
 
 
-@settings(max_examples=100, deadline=None, derandomize=True)
+@settings(max_examples=50, deadline=None, derandomize=True)
 @given(names=st.lists(TEXT, min_size=1, max_size=3))
 def test_a_class_name_is_refused_or_shown_as_text(names: list[str]) -> None:
     refusal = ""
@@ -61,7 +61,7 @@ def test_a_class_name_is_refused_or_shown_as_text(names: list[str]) -> None:
         assert not CONTROL & {*row["class"]}
 
 
-@settings(max_examples=50, deadline=None, derandomize=True)
+@settings(max_examples=30, deadline=None, derandomize=True)
 @given(template=TEXT | TEXT.map("{{}} {}".format) | TEXT.map("{}{{}}".format))
 def test_a_template_is_refused_or_makes_a_prompt(template: str) -> None:
     method = predictor().method

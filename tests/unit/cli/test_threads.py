@@ -12,6 +12,7 @@ import torch
 
 import dear
 from dear.cli.main import main, prepare
+from tests.unit.serving.small import picture
 
 QUIET = {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "0", "KMP_BLOCKTIME": "0"}
 
@@ -44,21 +45,16 @@ def test_a_program_that_calls_a_command_keeps_its_environment(monkeypatch: pytes
     assert dict(os.environ) == before
 
 
-def in_a_process(*words: str, **environment: str) -> str:
-    """What the command prints; OpenMP shows its settings when it is loaded."""
-    known = {"PYTHONPATH": str(Path(dear.__file__).parents[1]), "OMP_DISPLAY_ENV": "VERBOSE"}
-    command = [sys.executable, "-m", "dear.cli.main", *words]
-    done = subprocess.run(command, capture_output=True, text=True, env={**known, **environment}, check=True)
-    return done.stdout + done.stderr
-
-
 @pytest.mark.long
 def test_openmp_has_it_when_torch_is_loaded() -> None:
-    printed = in_a_process("info", "--json")
+    """It shows its settings when it is loaded."""
+    environment = {"PYTHONPATH": str(Path(dear.__file__).parents[1]), "OMP_DISPLAY_ENV": "VERBOSE"}
+    command = [sys.executable, "-m", "dear.cli.main", "info", "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=True)
+    printed = done.stdout + done.stderr
     if "OMP_WAIT_POLICY" not in printed:
         pytest.skip("this torch has an OpenMP that does not show its settings")
     assert "OMP_WAIT_POLICY = 'PASSIVE'" in printed
-    assert "OMP_WAIT_POLICY = 'PASSIVE'" not in in_a_process("info", OMP_WAIT_POLICY="ACTIVE")
 
 
 @pytest.fixture
@@ -72,18 +68,18 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.mark.usefixtures("asked")
 def test_the_option_is_recorded(tmp_path: Path) -> None:
-    words = ["run", "few-shot", "--data", "mixed-paints", "--methods", "zero-shot", "--shots", "1"]
-    assert main([*words, "--out", str(tmp_path / "auto"), "--device", "cpu"]) == 0
-    assert main([*words, "--out", str(tmp_path / "two"), "--device", "cpu", "--threads", "2"]) == 0
-    found = {
-        folder: json.loads(next((tmp_path / folder).glob("*.json")).read_text())["environment"]["threads"]
-        for folder in ("auto", "two")
-    }
-    assert found == {"auto": 1, "two": 2}
+    for path in ("train/red/1.png", "train/blue/2.png", "test/red/3.png", "test/blue/4.png"):
+        (tmp_path / "photos" / path).parent.mkdir(parents=True)
+        picture(int(path[-5])).save(tmp_path / "photos" / path)
+    words = ["run", "few-shot", "--data", str(tmp_path / "photos"), "--model", "tiny", "--device", "cpu"]
+    for out, more, threads in (("auto", [], 1), ("two", ["--threads", "2"], 2)):
+        options = ["--methods", "zero-shot", "--shots", "1", "--out", str(tmp_path / out), *more]
+        assert main([*words, *options]) == 0
+        [record] = (tmp_path / out).glob("*.json")
+        assert json.loads(record.read_text())["environment"]["threads"] == threads
 
 
 def test_a_number_of_threads_that_is_none(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["fit", "--data", "mixed-paints", "--out", "b", "--threads", "0"]) == 2
-    assert "threads is '0': it must be" in capsys.readouterr().err
-    assert main(["fit", "--data", "mixed-paints", "--out", "b", "--threads", "many"]) == 2
-    assert "--threads" in capsys.readouterr().err
+    for number in ("0", "many"):
+        assert main(["fit", "--data", "mixed-paints", "--out", "b", "--threads", number]) == 2
+        assert "threads" in capsys.readouterr().err

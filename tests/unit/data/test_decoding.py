@@ -13,10 +13,8 @@ from torch import Tensor
 
 from dear.backbone.preprocess import Preprocess
 from dear.data.dataset import Dataset
-from dear.data.fewshot import Subset
 from dear.data.images.decode import as_image, decode
-from dear.data.images.photos import PhotoImages, in_parallel
-from dear.data.images.transforms import load_views, prefetch_views
+from dear.data.images.transforms import prefetch_views
 from dear.data.loading import load_dataset
 from dear.data.settings import DataSettings
 from dear.errors import DataError
@@ -110,48 +108,11 @@ def test_pictures_come_in_order_and_are_loaded_elsewhere() -> None:
     assert threading.get_ident() not in images.threads
 
 
-def test_no_more_is_loaded_than_asked_for_and_depth() -> None:
-    images = Counted()
-    ahead = prefetch_views(images, iter(torch.arange(11).split(1)), Preprocess(5), depth=3)
-    next(ahead)
-    ahead.close()  # waits for what is under way
-    assert len(images.asked) <= 4
-
-
 def test_an_error_comes_with_its_batch() -> None:
     ahead = prefetch_views(Counted(), torch.tensor([[1], [11], [3]]), Preprocess(5), depth=2)
     assert next(ahead)[0, 0, 0, 0] == 1
     with pytest.raises(DataError, match="number 11"):
         next(ahead)
-
-
-def test_photographs_are_viewed_one_by_one(tmp_path: Path) -> None:
-    """No more pictures are there at a time than threads, and none stays where there is no room."""
-    names = [noise(tmp_path / f"{number}.png", number).name for number in range(13)]
-    images = PhotoImages(tmp_path, [(name, 0) for name in names], cache_bytes=0, threads=2)
-    here, most, lock = 0, 0, threading.Lock()
-    load = images._picture
-
-    def counted(index: int) -> Tensor:
-        nonlocal here, most
-        with lock:
-            here += 1
-            most = max(most, here)
-        return load(index)
-
-    def view(picture: Tensor, position: int) -> Tensor:
-        nonlocal here
-        mean = picture.float().mean() + 1000 * position
-        with lock:
-            here -= 1
-        return mean
-
-    images._picture = counted  # type: ignore[method-assign]
-    subset = Subset(images, torch.tensor([7, 2, 5, 11, 3]))
-    means = load_views(subset, torch.tensor([4, 0, 1, 2]), view)
-    expected = [load(index).float().mean() + 1000 * at for at, index in enumerate([3, 7, 2, 5])]
-    assert torch.equal(means, torch.stack(expected))
-    assert most <= 2
 
 
 def test_test_images_are_never_reduced(tmp_path: Path) -> None:
@@ -161,26 +122,6 @@ def test_test_images_are_never_reduced(tmp_path: Path) -> None:
     data = load_dataset(str(tmp_path / "d"), DataSettings(short_side=29, cache=tmp_path))
     assert data.train.load(torch.arange(1))[0].shape == (3, 29, 31)
     assert data.test.load(torch.arange(1))[0].shape == (3, 89, 97)
-
-
-def test_threads_keep_the_order() -> None:
-    assert in_parallel(lambda number: number * 3, [*range(29)], 5) == [*range(0, 87, 3)]
-
-
-def test_an_exception_waits_for_no_thread() -> None:
-    end, ended = threading.Event(), list[int]()
-
-    def work(number: int) -> None:
-        if number == 0:
-            raise DataError("number 0")
-        end.wait(20)
-        ended.append(number)
-
-    with pytest.raises(DataError, match="number 0"):
-        in_parallel(work, [*range(99)], 2)
-    early = [*ended]
-    end.set()
-    assert not early
 
 
 def test_of_a_line_of_pixels_the_middle_is_used(tmp_path: Path) -> None:

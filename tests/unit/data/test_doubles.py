@@ -9,7 +9,6 @@ import pytest
 from dear.cli.data import render_check as render
 from dear.cli.output import PrintableConsole
 from dear.data.check import check_dataset
-from dear.data.images.decode import FORMATS
 from dear.data.loading import load_dataset
 from dear.data.settings import DataSettings
 from tests.unit.data.photos import class_folders
@@ -78,60 +77,11 @@ def test_copies_are_told_by_where_they_are(
     assert check_dataset(str(folder), settings, decode=False).duplicates is None
 
 
-def test_a_few_of_many_copies_are_named(folder: Path, settings: DataSettings) -> None:
-    for number in range(5):
-        shutil.copy(folder / "train/ant/0.png", folder / f"train/ant/copy-{number}.png")
-    names = " = ".join(f"train/ant/{name}.png" for name in ("0", "copy-0", "copy-1"))
-    assert check_dataset(str(folder), settings).warnings == [
-        f"1 image is there more than once in one class: {names} = 3 others"
-    ]
-
-
-def test_files_of_one_size_may_differ(folder: Path, settings: DataSettings) -> None:
-    for number, word in enumerate((b"aa", b"bb", b"aa")):
-        (folder / f"train/ant/broken{number}.png").write_bytes(word)
-    found = check_dataset(str(folder), settings)
-    assert found.duplicates == [["train/ant/broken0.png", "train/ant/broken2.png"]]
-    assert found.partly  # they are broken, too
-
-
-def test_the_last_line_counts_what_cannot_be_read(
-    folder: Path, settings: DataSettings, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def last(**options: bool) -> str:
-        render(check_dataset(str(folder), settings, **options), PrintableConsole(width=200))
-        return capsys.readouterr().out.splitlines()[-1]
-
-    assert last() == "ok: of 10 images all can be read"
-    (folder / "train/ant/0.png").write_bytes(b"words")
-    (folder / "test/bee/1.png").write_bytes(b"")
-    assert last() == "NOT OK: of 10 images 2 cannot be read"
-    assert last(decode=False) == "ok: of 10 images none was read (--decode reads them)"
-    (folder / "test/cat").mkdir()
-    assert last() == "NOT OK: of 10 images 2 cannot be read; faults of the lists: 1"
-
-
-def test_one_class(tmp_path: Path, settings: DataSettings, capsys: pytest.CaptureFixture[str]) -> None:
-    folder = class_folders(tmp_path / "mine", {"ant": 5})
-    assert check_dataset(str(folder), settings).warnings[0].startswith("there is a single class, 'ant'")
-    assert verdict(folder, settings, capsys) == "usable, with warnings"
-
-
 def test_uneven_classes(tmp_path: Path, settings: DataSettings) -> None:
     """70% of 4 and of 15 are 3 and 10 or 11 images to train on: more than three times as many."""
     folder = class_folders(tmp_path / "mine", {"ant": 4, "bee": 15})
     (told, _copies) = check_dataset(str(folder), settings).warnings
     assert told.startswith("train: the classes are uneven, from 3 (ant) to 10 images (bee)")
-
-
-def test_limits_of_images_are_those_in_force(
-    folder: Path, settings: DataSettings, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """An image above a limit was broken for good, whatever the message said of raising it."""
-    monkeypatch.setenv("DEAR_LIMIT_IMAGE_PIXELS", "34")
-    assert len(check_dataset(str(folder), settings).broken or {}) == 10
-    monkeypatch.delenv("DEAR_LIMIT_IMAGE_PIXELS")
-    assert not check_dataset(str(folder), settings).broken
 
 
 def test_a_command_that_is_suggested_runs_nothing_else(tmp_path: Path, settings: DataSettings) -> None:
@@ -143,18 +93,6 @@ def test_a_command_that_is_suggested_runs_nothing_else(tmp_path: Path, settings:
     assert words[words.index("--data") + 1] == str(tmp_path / "a b")
     assert words[words.index("--source") + 1] in ("$(touch here)", "photo")
     assert not {"$(touch", "here)"} & {*words}
-
-
-def test_a_reason_names_the_path_without_its_folder(tmp_path: Path, settings: DataSettings) -> None:
-    """Below folders of long names, 300,000 reasons took 1.16 GB in the cache."""
-    folder = class_folders(tmp_path / "long", {"a": 2, "b": 2})
-    (folder / "a" / "0.png").write_bytes(b"no image")
-    (folder / "list.csv").write_text("path,label\na/0.png,a\na/gone.png,a\nb/0.png,b\nb/1.png,b\n")
-    broken = check_dataset(str(folder / "list.csv"), settings).broken
-    assert broken == {
-        "a/0.png": f"cannot read the image a/0.png: it is not an image of a supported format: {FORMATS}.",
-        "a/gone.png": "the image a/gone.png does not exist",
-    }
 
 
 def test_loading_tells_of_copies_over_classes_and_splits(folder: Path, settings: DataSettings) -> None:

@@ -9,11 +9,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from dear.data.dataset import Images, assemble, fingerprint
+from dear.data.dataset import Images, assemble
 from dear.data.loading import load_dataset, load_images
 from dear.data.names import check_name
 from dear.data.settings import DataSettings
-from dear.data.world.tasks import task_names
 from dear.errors import DataError, UnknownNameError
 from tests.unit.data.photos import class_folders, load
 
@@ -65,13 +64,6 @@ class TestLoadDataset:
         assert data.val is None
         assert data.test.identity == "two"
 
-    def test_a_task_comes_before_a_folder_of_its_name(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        (tmp_path / "badges").mkdir()
-        monkeypatch.chdir(tmp_path)
-        assert load_dataset("badges").title == "Badges"
-
     def test_a_folder_is_read(self, tmp_path: Path) -> None:
         with pytest.raises(DataError, match="has no folders of classes"):
             load_dataset(str(tmp_path))
@@ -99,19 +91,6 @@ class TestLoadDataset:
         with pytest.raises(DataError, match=message):
             read(path)
 
-    def test_a_file_is_no_folder(self, tmp_path: Path) -> None:
-        file = tmp_path / "split.json"
-        file.touch()
-        with pytest.raises(DataError, match="is not a supported file"):
-            load_dataset(str(file))
-
-
-def test_fingerprint_tells_where_texts_end() -> None:
-    assert fingerprint("ab", "c") != fingerprint("a", "bc")
-    assert fingerprint("ab", "") != fingerprint("ab")
-    assert fingerprint("ab", "c") == fingerprint("ab", "c")
-    assert len(fingerprint()) == 16
-
 
 def test_the_identity_changes_with_images_names_and_templates() -> None:
     train, other, test = plain("train"), plain("other"), plain("test")
@@ -125,18 +104,6 @@ def test_the_identity_changes_with_images_names_and_templates() -> None:
     ]
     assert len({data.identity for data in made}) == len(made)
     assert assemble("b", "B", ["x", "y"], ["{}"], train, None, test).identity == made[0].identity
-
-
-def test_a_task_of_the_world_conforms() -> None:
-    name = task_names()[0]
-    data = load_dataset(name)
-    assert data.name == name
-    assert data.templates[0].count("{}") == 1
-    for split in (data.train, data.val, data.test):
-        assert isinstance(split, Images)
-        assert len(split) == len(split.labels)
-    pictures = data.test.load(torch.tensor([0, len(data.test) - 1]))
-    assert [(*picture.shape, picture.dtype) for picture in pictures] == [(3, 48, 48, torch.uint8)] * 2
 
 
 class TestNamesAndPaths:

@@ -9,11 +9,9 @@ from typing import Any, Literal
 
 import pytest
 
-from dear.data.check import check_dataset
-from dear.data.loading import load_dataset
 from dear.data.settings import DataSettings
 from dear.errors import DataError
-from tests.unit.data.photos import class_folders, load, paths, picture, refused
+from tests.unit.data.photos import class_folders, load, paths, picture
 from tests.unit.data.sources.test_zips_of_people import without_flag
 
 NAMES = ("bee", "ant", "cat", "dog", "elk", "fox", "gnu", "hen", "ibis", "jay", "koi", "lynx")
@@ -67,17 +65,6 @@ def test_the_order_of_folders(
     assert load(class_folders(tmp_path / "d", dict.fromkeys(folders, 2)), settings).keys == order
 
 
-def test_a_list_beside_numbers_from_1_or_with_gaps(tmp_path: Path, settings: DataSettings) -> None:
-    """By place while the numbers are within the list, else in their order."""
-    folder = class_folders(tmp_path / "a" / "d", {"1": 2, "2": 2, "3": 2})
-    assert named(folder, settings, ["x", "y", "z"]) == {"1": "x", "2": "y", "3": "z"}
-    assert named(folder, settings, ["w", "x", "y", "z"]) == {"1": "x", "2": "y", "3": "z"}
-    folder = class_folders(tmp_path / "b" / "d", {"0": 2, "2": 2, "5": 2})
-    assert named(folder, settings, list("uvwxyz")) == {"0": "u", "2": "w", "5": "z"}
-    with pytest.raises(DataError, match="has 2 names for 3 classes"):
-        named(folder, settings, ["x", "y"])
-
-
 def test_a_list_beside_other_folders_matches_by_name(tmp_path: Path, settings: DataSettings) -> None:
     folder = class_folders(tmp_path / "d", {"red_ant": 2, "Bee": 2})
     assert named(folder, settings, ["red ant", "bee"]) == {"Bee": "bee", "red_ant": "red ant"}
@@ -85,32 +72,11 @@ def test_a_list_beside_other_folders_matches_by_name(tmp_path: Path, settings: D
         named(folder, settings, ["red ant", "wasp"])
 
 
-def test_a_list_fits_the_numbers_of_a_split_list(tmp_path: Path, settings: DataSettings) -> None:
-    """Its labels are stated: the list of names is in their order."""
-    class_folders(tmp_path / "d" / "images", {"bee": 2, "ant": 2})
-    rows = [[f"{name}/{n}.png", label, name] for label, name in enumerate(("bee", "ant")) for n in range(2)]
-    (tmp_path / "d/split_zhou_Mine.json").write_text(json.dumps({"train": rows[::2], "test": rows[1::2]}))
-    assert named(tmp_path / "d", settings, ["x", "y"]) == {"bee": "x", "ant": "y"}
-
-
-def test_the_map_from_folder_to_name_is_told(numbered: Path, settings: DataSettings, tmp_path: Path) -> None:
-    (tmp_path / "n.json").write_text(json.dumps(NAMES))
-    own = replace(settings, classnames=tmp_path / "n.json")
-    with pytest.warns(
-        UserWarning, match=r"named by .*n\.json: 0 is bee, 1 is ant, .*, 10 is koi, 11 is lynx"
-    ):
-        load_dataset(str(numbered), own)
-    found = check_dataset(str(numbered), own)
-    assert dict(zip(found.keys, found.classnames, strict=True))["10"] == "koi"
-    assert any("10 is koi" in note for note in found.notes)
-
-
 @pytest.mark.parametrize(
     ("labels", "keys", "note"),
     [
         (["1", "2", "10"], ("1", "2", "10"), "its 3 labels are numbers from 1 to 10, with gaps"),
         (["1", "2", "3"], ("1", "2", "3"), "its 3 labels are numbers from 1 to 3: they are taken in their"),
-        (["0.0", "1.0", "2.0"], ("0", "1", "2"), None),
         (["00", "01", "02"], ("00", "01", "02"), None),
         (["0", "1", "1.0"], ("0", "1"), None),
         (["0", "7000000000", "3"], ("0", "3", "7000000000"), "from 0 to 7000000000, with gaps"),
@@ -153,36 +119,6 @@ def test_the_split_does_not_depend_on_the_form_of_unicode(tmp_path: Path, settin
     assert (data["NFC"].train.labels == data["NFD"].train.labels).all()
 
 
-def test_one_class_in_two_forms_of_unicode(tmp_path: Path, settings: DataSettings) -> None:
-    """A data set that was put together on two machines."""
-    for part, form in zip(("train", "test"), FORMS, strict=True):
-        class_folders(tmp_path / "d" / part, {unicodedata.normalize(form, "Möwe"): 2, "ant": 3})
-    data = load(tmp_path / "d", settings)
-    assert (data.keys, len(data.train), len(data.test)) == (("Möwe", "ant"), 5, 5)
-    rows = [f"{number}.png,{unicodedata.normalize(FORMS[number % 2], 'Möwe')}" for number in range(4)]
-    for number in range(4):
-        picture(tmp_path / f"{number}.png")
-    (tmp_path / "list.csv").write_text("\n".join(["path,label", *rows]), encoding="utf-8")
-    assert load(tmp_path / "list.csv", settings).keys == ("Möwe",)
-    (tmp_path / "n.json").write_text(json.dumps({unicodedata.normalize("NFD", "Möwe"): "gull"}))
-    own = replace(settings, classnames=tmp_path / "n.json")
-    assert load(tmp_path / "list.csv", own).classnames == ("gull",)
-    two = class_folders(tmp_path / "e", dict.fromkeys((unicodedata.normalize(f, "Möwe") for f in FORMS), 2))
-    refused(two, settings, "'Möwe' is listed twice")
-
-
-def test_listed_paths_in_both_forms(tmp_path: Path, settings: DataSettings) -> None:
-    """A folder in one form and a file in the other; the table has the third combination, as has a list."""
-    stored = f"{unicodedata.normalize('NFD', 'Möwe')}/{unicodedata.normalize('NFC', 'é.png')}"
-    picture(tmp_path / "d" / stored)
-    picture(tmp_path / "d" / "ü.png")
-    (tmp_path / "d" / "list.csv").write_text("path,label,split\nMöwe/é.png,gull,train\nü.png,gull,test\n")
-    assert paths(load(tmp_path / "d" / "list.csv", settings)) == {"train": {stored}, "test": {"ü.png"}}
-    rows = {"train": [["Möwe/é.png", 0, "gull"]], "test": [["ü.png", 0, "gull"]]}
-    (tmp_path / "d/split_zhou_Mine.json").write_text(json.dumps(rows))
-    assert paths(load(tmp_path / "d", settings)) == {"train": {stored}, "test": {"ü.png"}}
-
-
 @pytest.mark.parametrize("within", ["dataset", "a/b/dataset"])
 def test_a_folder_around_the_data_set(within: str, tmp_path: Path, settings: DataSettings) -> None:
     """It was one class, dataset, with an accuracy of 100%."""
@@ -210,37 +146,6 @@ def test_the_metadata_of_hugging_face(name: str, tmp_path: Path, settings: DataS
         data = load(path, replace(settings, test_share=0.0))
         assert (data.classnames, data.train.labels.tolist()) == (("ant", "bee"), [0, 1, 0, 1])
     assert data.name == "d"
-
-
-def test_links_to_folders_within_a_class_are_followed(tmp_path: Path, settings: DataSettings) -> None:
-    """Once, and not to what is there anyway: without an end, or with images twice."""
-    folder = class_folders(tmp_path / "d", {"ant": 2, "bee": 2})
-    class_folders(tmp_path, {"elsewhere": 3})
-    (folder / "ant" / "more").symlink_to(tmp_path / "elsewhere")
-    (folder / "ant" / "self").symlink_to(folder / "ant")
-    (folder / "ant" / "above").symlink_to(tmp_path)
-    (tmp_path / "elsewhere" / "again").symlink_to(tmp_path / "elsewhere")
-    found = paths(load(folder, settings))
-    ants = {path for part in found.values() for path in part if path.startswith("ant/")}
-    assert ants == {"ant/0.png", "ant/1.png", "ant/more/0.png", "ant/more/1.png", "ant/more/2.png"}
-
-
-def test_photos_in_heic_are_told(
-    tmp_path: Path, settings: DataSettings, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("dear.data.sources.folder.SUFFIXES", frozenset([".png"]))
-    folder = class_folders(tmp_path / "d", {"ant": 2, "bee": 2})
-    for number in range(5):
-        (folder / "ant" / f"{number}.HEIC").write_bytes(b"x")
-    (folder / "ant" / "notes.txt").write_text("x")
-    assert load(folder, settings).notes[1:] == (
-        "5 photos in HEIC are not read without a library (pip install pillow-heif): ant/0.HEIC, ant/1.HEIC, "
-        "ant/2.HEIC ... and 2 more",
-        "1 file has no image suffix and is left out: ant/notes.txt",
-    )
-    (folder / "cat").mkdir()
-    (folder / "cat" / "0.heic").write_bytes(b"x")
-    refused(folder, settings, "the class 'cat' has no images in .* 1 photo in HEIC is not read .*pillow-heif")
 
 
 def test_a_zip_whose_names_are_not_in_utf_8(tmp_path: Path, settings: DataSettings) -> None:

@@ -32,22 +32,6 @@ def test_factors_that_are_not_named_are_not_mentioned():
             assert flag or not found, (text, factor)
 
 
-def test_hand_checked_scenes():
-    values = torch.tensor([[0, 3, 1, 2, 1], [11, 8, 6, 7, 8]])
-    scene = draw_scenes(5, torch.arange(2)).with_(
-        factors=values, style=torch.zeros(2, dtype=torch.int64), glyph=torch.full((2,), -1)
-    )
-    first = ({"red", "crimson", "scarlet"}, {"star"}, {"striped", "stripy"}, {"fish"}, {"forest", "woods"})
-    second = ({"grey", "gray", "silver"}, {"ring", "donut"}, {"wavy", "rippled"}, {"cup", "mug"}, {"space"})
-    for draw in range(61):
-        captions = describe(scene, 5, torch.arange(2), draw)
-        for row, groups in enumerate((first, second)):
-            words = set(words_of(captions.texts[row]))
-            assert [bool(words & group) for group in groups] == captions.named[row].tolist(), captions.texts[
-                row
-            ]
-
-
 def test_a_sketch_never_names_the_colour():
     sketch = SCENE.with_(style=torch.full_like(SCENE.style, STYLES.values.index("sketch")))
     captions = describe(sketch, 5, INDEX)
@@ -55,37 +39,6 @@ def test_a_sketch_never_names_the_colour():
     assert captions.named.any(dim=1).all()
     for text in captions.texts:
         assert not any(mentions(text, "color", value) for value in range(12)), text
-
-
-def test_some_factor_is_always_named_and_single_ones_are_frequent():
-    count = CAPTIONS.named.sum(dim=1)
-    assert count.min() >= 1
-    assert 0.3 < (count == 1).double().mean() < 0.42
-    assert (count == 5).any()
-    assert CAPTIONS.named.double().mean(dim=0).min() > 0.38
-
-
-def test_captions_are_pure_and_draws_differ():
-    alone = describe(SCENE[17:18], 5, INDEX[17:18])
-    assert alone.texts == CAPTIONS.texts[17:18]
-    second = describe(SCENE, 5, INDEX, draw=1)
-    same = sum(one == two for one, two in zip(CAPTIONS.texts, second.texts, strict=True))
-    assert same < 0.1 * len(INDEX)
-
-
-def test_captions_are_short_and_made_of_known_words():
-    known = set(world_words())
-    for draw in range(3):
-        for text in describe(SCENE, 5, INDEX, draw).texts:
-            assert len(words_of(text)) <= 21, text  # 20 words and a full stop
-            assert len(text.rstrip(".").split()) <= 20, text
-            assert set(words_of(text)) <= known, text
-
-
-def test_articles_before_vowels():
-    for text in CAPTIONS.texts:
-        if not text.endswith("."):  # plain prompts keep their "a", as CLIP's templates do
-            assert not any(f" a {vowel}" in f" {text}" for vowel in "aeiou"), text
 
 
 def test_plain_prompts():
@@ -97,9 +50,3 @@ def test_plain_prompts():
         prompts = plain_prompts(factor)
         assert len(set(prompts)) == len(FACTORS[factor])
         assert all(set(words_of(prompt)) <= known for prompt in prompts)
-
-
-def test_world_words_are_sorted_and_unique():
-    words = world_words()
-    assert words == sorted(set(words))
-    assert {".", "red", "forest", "k", "5"} <= set(words)

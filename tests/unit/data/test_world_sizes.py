@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from dear.data.world.names import bulk, downstream_names, task_names
+from dear.data.world.names import downstream_names
 from dear.data.world.tasks import load_task
 
 STORED = json.loads(Path(__file__).with_name("world_images.json").read_text())
@@ -19,21 +19,11 @@ def test_two_of_four_large_tasks_are_unseen() -> None:
     assert len(downstream_names("unseen", "large")) == 2
     assert downstream_names("calibrated", "large") + downstream_names("unseen", "large") == large
     assert not {*large} & {*downstream_names()}
-    for name in large:
-        assert 30 <= len(load_task(name).classnames) / 2 <= 60
 
 
-def test_an_unseen_task_has_the_strengths_of_a_calibrated_one() -> None:
-    def strengths(name: str) -> object:
-        images = load_task(name).train
-        shifts = [(kind, max(each)) for kind, each in images.class_shifts]
-        return images.shift, shifts, [share for _, _, share in images.habits]
-
-    calibrated = [strengths(name) for name in downstream_names("calibrated", "large")]
-    assert [strengths(name) for name in downstream_names("unseen", "large")] == calibrated
-
-
-@pytest.mark.parametrize("name", task_names())
+@pytest.mark.parametrize(
+    "name", [*downstream_names(), "source", "source-sketch", "source-adversarial", "holiday-albums-6b"]
+)
 def test_images_stay_what_they_were(name: str) -> None:
     """The identity of each split, and how bright three check images are; of an unseen large task nothing was
     rendered for this.
@@ -45,18 +35,6 @@ def test_images_stay_what_they_were(name: str) -> None:
     if "levels of three check images" in stored:
         levels = task.check.load(torch.tensor([5, 101, 233])).double().mean((1, 2, 3))
         assert levels.tolist() == pytest.approx(stored["levels of three check images"], abs=0.02)
-
-
-@pytest.mark.parametrize(("classes", "parts"), [(6, 4), (15, 4), (30, 2)])
-def test_parts_are_classes_of_the_whole_and_share_none(classes: int, parts: int) -> None:
-    rows, whole = bulk("tasks")["parts"], load_task("holiday-albums")
-    names = [row["name"] for row in rows if len(range(*row["of_each_half"])) == classes]
-    assert len(names) == parts
-    for half in (0, 1):
-        inside = [set(load_task(name).classnames[half * classes :][:classes]) for name in names]
-        assert [len(each) for each in inside] == [classes] * parts
-        assert len(set().union(*inside)) == classes * parts
-        assert set().union(*inside) <= {*whole.classnames[half * 60 :][:60]}
 
 
 @pytest.mark.parametrize("split", SPLITS)
@@ -72,13 +50,3 @@ def test_a_part_has_the_images_of_the_whole(split: str) -> None:
         whole.classnames[label] for label in everything.labels[there].tolist()
     ]
     assert images.identity != everything.identity
-
-
-def test_a_part_keeps_the_looks_of_its_classes() -> None:
-    part, whole = load_task("holiday-albums-6b").train, load_task("holiday-albums").train
-    labels = [*range(6, 12), *range(66, 72)]
-    for (kind, strengths), (kind_of_whole, strengths_of_whole) in zip(
-        part.class_shifts, whole.class_shifts, strict=True
-    ):
-        assert (kind, strengths) == (kind_of_whole, tuple(strengths_of_whole[label] for label in labels))
-    assert part.habits[0][1] == tuple(whole.habits[0][1][label] for label in labels)

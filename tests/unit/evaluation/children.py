@@ -6,15 +6,19 @@ import multiprocessing
 import os
 import socket
 import time
+from itertools import product
 from multiprocessing.context import ForkServerContext
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from PIL import Image
 
 from dear.evaluation import workers
 from dear.evaluation.experiment import Experiment, Machines
 from dear.evaluation.launch import launch
+from dear.evaluation.protocols.base_to_novel import BaseToNovel
 from dear.evaluation.resolve import MethodSetup
 from dear.evaluation.runs import run_all
 from dear.methods.base import Method
@@ -37,6 +41,26 @@ def server() -> ForkServerContext:
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([__name__])
     return context
+
+
+def experiment(out: Path, **changes: Any) -> Experiment:
+    """Zero-shot and DeAR on a folder of noise beside ``out``: four classes, two images each to train on."""
+    photos = out.parent / "photos"
+    if not photos.exists():
+        pixels = np.random.default_rng(7)
+        for split, label, number in product(("train", "test"), "abcd", range(2)):
+            (photos / split / label).mkdir(parents=True, exist_ok=True)
+            picture = Image.fromarray(pixels.integers(0, 256, (40, 48, 3), dtype=np.uint8))
+            picture.save(photos / split / label / f"{number}.png")
+    options: dict[str, Any] = {
+        "protocol": BaseToNovel(),
+        "data": (str(photos),),
+        "methods": (MethodSetup("zero-shot"), MethodSetup("dear", "all-mixed", DearSettings(first=12))),
+        "shots": (1,),
+        "train": TrainSettings(epochs=1),
+        "model": "tiny",
+    }
+    return Experiment(out=out, **options | changes)
 
 
 def run_into(out: Path, told: Any = None) -> list[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""A Ray cluster of two workers of which one is killed: all runs finish, each once."""
+"""A Ray cluster of two nodes, a worker on each, of which one is killed: all runs finish, each once."""
 
 import os
 import signal
@@ -9,12 +9,10 @@ from pathlib import Path
 import pytest
 
 from dear.errors import SettingsError
-from dear.evaluation.experiment import Experiment
-from dear.evaluation.protocols.base_to_novel import BaseToNovel
-from dear.evaluation.resolve import MethodSetup
-from dear.evaluation.workers import make_runs, open_cluster
-from dear.methods.dear import DearSettings
-from dear.training.settings import TrainSettings
+from dear.evaluation.experiment import Machines
+from dear.evaluation.launch import launch
+from dear.evaluation.workers import open_cluster
+from tests.unit.evaluation.children import experiment
 
 BUSY = b"ray::Worker.make"
 
@@ -47,43 +45,40 @@ def _kill_one(killed: list[int], done: threading.Event) -> None:
 
 @pytest.mark.long
 def test_a_worker_killed_in_flight(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On two nodes of one core each, so that both are used."""
+    cluster_utils = pytest.importorskip("ray.cluster_utils")
     monkeypatch.setenv("RAY_ENABLE_UV_RUN_RUNTIME_ENV", "0")
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(Path(__file__).parents[3] / "src")]))
-    experiment = Experiment(
-        protocol=BaseToNovel(),
-        out=tmp_path / "runs",
-        data=("mixed-paints",),
-        methods=(MethodSetup("zero-shot"), MethodSetup("dear", "all-mixed", DearSettings(first=12))),
-        seeds=(1, 2),
-        shots=(1,),
-        model="tiny",
-        train=TrainSettings(epochs=1),
-    )
-    experiment.out.mkdir()
-    tasks = [(experiment, run) for run in experiment.runs()]
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[3] / "src"))
+    sweep = experiment(tmp_path / "runs", seeds=(1, 2))
     killed: list[int] = []
     done = threading.Event()
     killer = threading.Thread(target=_kill_one, args=(killed, done))
-    killer.start()
-    before, handlers = signal.getsignal(signal.SIGTERM), set[object]()
+    original, handlers = signal.getsignal(signal.SIGTERM), set[object]()
 
     def tell(*_: object) -> None:
         handlers.add(signal.getsignal(signal.SIGTERM))
 
+    cluster = cluster_utils.Cluster(initialize_head=True, head_node_args={"num_cpus": 1})
+    killer.start()
     try:
-        with open_cluster("local", "cpu", None, 2) as pool:
-            found = make_runs(tasks, pool, tell)
+        cluster.add_node(num_cpus=1)
+        signal.signal(signal.SIGTERM, original)  # a node replaces it, as ray.init does
+        (found,) = launch([sweep], Machines("cpu", cluster=cluster.address), tell)
     finally:
         done.set()
         killer.join()
+        cluster.shutdown()
+        signal.signal(signal.SIGTERM, original)
     assert killed
-    assert handlers == {before}  # which ray.init replaces by its own
+    assert handlers == {original}
     assert [(record["method"], record["seed"]) for record in found] == [
         ("zero-shot", 1), ("dear", 1), ("zero-shot", 2), ("dear", 2),
     ]  # fmt: skip
-    assert len({record["key"] for record in found}) == len([*experiment.out.glob("*.json")]) == 4
+    assert len({record["key"] for record in found}) == len([*sweep.out.glob("*.json")]) == 4
+    (alone,) = launch([experiment(tmp_path / "alone", seeds=(1, 2))], Machines("cpu"))
+    assert [record["results"] for record in found] == [record["results"] for record in alone]
 
 
 def test_no_cluster_answers() -> None:
-    with pytest.raises(SettingsError, match=r"no Ray cluster answers at 'auto'.*--cluster local"):
+    with pytest.raises(SettingsError, match=r"no Ray cluster answers at 'auto'"):
         open_cluster("auto", "cpu", None, 1).__enter__()

@@ -1,6 +1,7 @@
 """Experiments and machines that cannot be: told with what is wrong before anything is made."""
 
 from dataclasses import fields, replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from dear.cli import run
 from dear.data.dataset import Dataset
 from dear.data.loading import load_dataset
 from dear.data.settings import DataSettings
-from dear.errors import DataError, DearError
+from dear.errors import DataError, DearError, SettingsError
 from dear.evaluation.experiment import Experiment, Machines, RunOptions
 from dear.evaluation.protocols import protocol_class
 from dear.evaluation.protocols.few_shot import FewShot
@@ -31,17 +32,16 @@ GOOD = Experiment(protocol=CrossDataset(), out=Path("out"), data=("tags",), meth
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"seeds": (1, 2**63)}, f"the seed is {2**63}"),
-        ({"seeds": (-1,)}, "the seed is -1"),
-        ({"seeds": ()}, "there is no seed"),
-        ({"data": ("tags", "source")}, "source is both the source and a target"),
-        ({"data": ("tags", "")}, "a data set's name is empty"),
-        ({"protocol": CrossDataset("")}, "a data set's name is empty"),
-        ({"shots": (1, 2)}, "cross-dataset takes a single number of shots"),
-        ({"shots": (0,)}, "each must be at least 1"),
+        ({"seeds": (1, 2**63)}, f"seed is {2**63}"),
+        ({"seeds": (-1,)}, "seed is -1"),
+        ({"seeds": ()}, "no seed"),
+        ({"data": ("tags", "source")}, "source is both"),
+        ({"data": ("tags", "")}, "name is empty"),
+        ({"protocol": CrossDataset("")}, "name is empty"),
+        ({"shots": (1, 2)}, "single number of shots"),
+        ({"shots": (0,)}, "shots are"),
         ({"protocol": Retrieval(), "methods": (MethodSetup("coop"),)}, "coop has no attribute features"),
         ({"train": TrainOptions(epochs=0)}, "epochs is 0"),
-        ({"train": TrainOptions(view_seed=1, view_cache=float("inf"))}, "view_cache is inf"),
     ],
 )
 def test_an_experiment_that_cannot_be(changes: dict[str, Any], message: str) -> None:
@@ -50,17 +50,17 @@ def test_an_experiment_that_cannot_be(changes: dict[str, Any], message: str) -> 
 
 
 @pytest.mark.parametrize(
-    ("machines", "message"),
+    ("machines", "option"),
     [
-        ({"jobs": 2, "log": Path("log")}, "--log is for sequential runs"),
-        ({"cluster": "local", "log": Path("log")}, "--log is for sequential runs"),
-        ({"gpus": 0.5}, "--gpus is for runs on a cluster"),
-        ({"cluster": "local", "gpus": -1.0}, "gpus is -1.0: it must be at least 0"),
-        ({"jobs": 2, "cluster": "local"}, "--jobs and --cluster: choose one"),
+        ({"jobs": 2, "log": Path("log")}, "--log"),
+        ({"cluster": "local", "log": Path("log")}, "--log"),
+        ({"gpus": 0.5}, "--gpus"),
+        ({"cluster": "local", "gpus": -1.0}, "gpus is -1.0"),
+        ({"jobs": 2, "cluster": "local"}, "--jobs and --cluster"),
     ],
 )
-def test_machines_that_cannot_be(machines: dict[str, Any], message: str) -> None:
-    with pytest.raises(DearError, match=message):
+def test_machines_that_cannot_be(machines: dict[str, Any], option: str) -> None:
+    with pytest.raises(SettingsError, match=option):
         Machines(**machines)
 
 
@@ -120,30 +120,23 @@ def test_what_is_not_given_comes_from_the_protocol() -> None:
     assert {field.name for field in fields(RunOptions)} <= {field.name for field in fields(few_shot)}
 
 
-def frames(folder: Path, level: int) -> Dataset:
-    for name in ("ant", "bee"):
-        for part in ("train", "test"):
+def test_data_sets_that_records_could_not_tell_apart(tmp_path: Path) -> None:
+    """Of the first two, the second was taken for run already; of the others no report could be made."""
+
+    def photos(folder: Path) -> Dataset:
+        for part, name in product(("train", "test"), ("ant", "bee")):
             (folder / part / name).mkdir(parents=True)
-            Image.new("RGB", (8, 8), (level, level, level)).save(folder / part / name / "1.bmp")
-    return load_dataset(str(folder), DataSettings(cache=folder.parent / "cache"))
+            Image.new("RGB", (8, 8)).save(folder / part / name / "1.bmp")
+        return load_dataset(str(folder), DataSettings(cache=tmp_path / "cache"))
 
-
-def test_the_record_of_one_is_not_that_of_the_other(tmp_path: Path) -> None:
-    """The second was taken for run already."""
-    data = {name: frames(tmp_path / name / "frames", level) for name, level in (("a", 10), ("b", 200))}
+    data = {name: photos(tmp_path / name / "photos") for name in "ab"}
     assert data["a"].identity == data["b"].identity
     experiment = Experiment(protocol=FewShot(), methods=(MethodSetup("zero-shot"),), data=("a", "b"))
-    with pytest.raises(DataError, match=r"^a and b have the same paths, labels, sizes of files and class"):
+    with pytest.raises(DataError, match="a and b have the same paths"):
         check_data(experiment, data)
     check_data(experiment, {"a": data["a"], "b": data["a"]})
-
-
-def test_two_data_sets_of_one_name(tmp_path: Path) -> None:
-    """All was run, and then no report could be made of it."""
-    data = {name: frames(tmp_path / name / "photos", 10) for name in ("a", "b")}
     data["b"] = replace(data["b"], identity="another")
-    for protocol in (FewShot(), CrossDataset("a")):
-        targets = ("a", "b") if protocol.trained_on is None else ("b",)
-        experiment = Experiment(protocol=protocol, methods=(MethodSetup("zero-shot"),), data=targets)
-        with pytest.raises(DataError, match=r"^a and b are both called photos, by which reports"):
-            check_data(experiment, data)
+    transfer = replace(experiment, protocol=CrossDataset("a"), data=("b",), shots=(1,))
+    for either in (experiment, transfer):
+        with pytest.raises(DataError, match="a and b are both called photos"):
+            check_data(either, data)

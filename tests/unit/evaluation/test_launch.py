@@ -6,36 +6,36 @@ import signal
 import time
 import warnings
 from collections.abc import Callable
-from dataclasses import replace
 from multiprocessing.context import ForkServerContext
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from PIL import Image
 
 from dear.errors import DearError, OutputError, SettingsError
 from dear.evaluation import runs, workers
-from dear.evaluation.experiment import Experiment, Machines
-from dear.evaluation.launch import LOCK, check_device, check_folders, launch, lock_folder
-from dear.evaluation.protocols.base_to_novel import BaseToNovel
+from dear.evaluation.experiment import Machines
+from dear.evaluation.launch import LOCK, check_device, check_folders, launch, list_runs, lock_folder
 from dear.evaluation.resolve import MethodSetup
 from dear.evaluation.workers import LostWorkerError, Worker, choose_run, make_runs, open_processes
-from dear.methods.dear import DearSettings
 from dear.training.settings import TrainSettings
-from tests.unit.evaluation.children import launch_and_tell, server
+from tests.unit.evaluation.children import experiment, launch_and_tell, server
+
+ENDLESS = TrainSettings(epochs=100_000)
+ZERO = (MethodSetup("zero-shot"),)
 
 
-def experiment(out: Path, **changes: Any) -> Experiment:
-    options: dict[str, Any] = {
-        "protocol": BaseToNovel(),
-        "data": ("mixed-paints",),
-        "methods": (MethodSetup("zero-shot"), MethodSetup("dear", "all-mixed", DearSettings(first=12))),
-        "shots": (1,),
-        "train": TrainSettings(epochs=1),
-    }
-    return Experiment(out=out, **options | changes)
+@pytest.fixture
+def fast_start(monkeypatch: pytest.MonkeyPatch) -> ForkServerContext:
+    """Workers forked from a process that has imported everything, in place of new ones."""
+    context = server()
+    monkeypatch.setattr(workers.multiprocessing, "get_context", lambda _: context)
+    return context
+
+
+def numbers(record: dict[str, Any]) -> Any:
+    return record["key"], record["results"], [epoch["loss"] for epoch in record["train"]["epochs"]]
 
 
 def test_a_folder_has_one_owner_and_one_writer(tmp_path: Path) -> None:
@@ -45,7 +45,7 @@ def test_a_folder_has_one_owner_and_one_writer(tmp_path: Path) -> None:
     with lock_folder(one), pytest.raises(OutputError, match="another process is writing"), lock_folder(one):
         pass
     check_folders([one])  # the same recipe goes on
-    with pytest.raises(OutputError, match="holds the runs of the recipe 'a', not of b"):
+    with pytest.raises(OutputError, match="the recipe 'a', not of b"):
         check_folders([two])
     assert not (tmp_path / "x" / LOCK).exists()
 
@@ -69,27 +69,10 @@ def test_a_lock_ends_with_its_process(tmp_path: Path) -> None:
         pass
 
 
-@pytest.fixture
-def fast_start(monkeypatch: pytest.MonkeyPatch) -> ForkServerContext:
-    """Workers forked from a process that has imported everything, in place of new ones."""
-    context = server()
-    monkeypatch.setattr(workers.multiprocessing, "get_context", lambda _: context)
-    return context
-
-
-def make_in_processes(experiment: Experiment, notes: Any = ()) -> None:
-    with open_processes(2, "cpu") as pool:
-        make_runs([(experiment, run) for run in experiment.runs()], pool, notes=notes)
-
-
-def numbers(record: dict[str, Any]) -> Any:
-    return record["key"], record["results"], [epoch["loss"] for epoch in record["train"]["epochs"]]
-
-
 def test_a_precision_is_judged_where_it_is_computed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not by the process that only looks for records; what a cluster has is told there."""
     half = experiment(tmp_path, train=TrainSettings(precision="16-mixed"))
-    with pytest.raises(SettingsError, match="precision 16-mixed needs a GPU"):
+    with pytest.raises(SettingsError, match="16-mixed needs a GPU"):
         check_device(Machines("cpu", jobs=2), [half])
     check_device(Machines("cpu", cluster="auto"), [half])
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
@@ -134,23 +117,18 @@ def test_runs_that_share_stay_together(groups: str, slots: list[int], chosen: li
 def test_warnings_of_processes_are_shown_here_each_once(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    folder = tmp_path / "photos"
-    for part in ("train", "test"):
-        for label, color in (("a", "red"), ("b", "blue")):
-            (folder / part / label).mkdir(parents=True)
-            side = 64 if part == "train" else 63  # no copies
-            Image.new("RGB", (side, side), color).save(folder / part / label / "one.png")
-    (folder / "train" / "a" / "odd.txt").write_text("")
-    two = experiment(
-        tmp_path / "out", data=(str(folder),), methods=(MethodSetup("zero-shot"),), model="tiny", seeds=(1, 2)
-    )
-    with pytest.warns(UserWarning, match="no image suffix") as held:
-        make_in_processes(two)
-    (note,) = (str(one.message) for one in held)
-    again = replace(two, out=tmp_path / "again")
+    def make(out: str, notes: Any = ()) -> None:
+        made = experiment(tmp_path / out, methods=ZERO, seeds=(1, 2))
+        (tmp_path / "photos" / "train" / "a" / "odd.txt").write_text("")
+        with open_processes(2, "cpu") as pool:
+            make_runs([(made, run) for run in made.runs()], pool, notes=notes)
+
+    with pytest.warns(UserWarning, match="no image suffix") as shown:
+        make("out")
+    (note,) = (str(one.message) for one in shown)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        make_in_processes(again, {note})
+        make("again", {note})
     assert "Warning" not in capfd.readouterr().err
 
 
@@ -159,23 +137,22 @@ def interrupt(*_: object) -> None:
 
 
 @pytest.mark.usefixtures("fast_start")
-@pytest.mark.parametrize(("shots", "tell"), [(65, lambda *_: None), (1, interrupt)])
+@pytest.mark.parametrize(("shots", "tell"), [(3, lambda *_: None), (1, interrupt)])
 def test_an_error_or_a_signal_ends_all_workers(tmp_path: Path, shots: int, tell: Callable[..., None]) -> None:
-    """There are 64 images a class."""
-    good = experiment(tmp_path, train=TrainSettings(epochs=1000))
-    run = replace(good.runs()[1], shots=shots)
+    """There are two images a class."""
+    endless = experiment(tmp_path / "out", train=ENDLESS, shots=(shots,))
     before = {child.pid for child in multiprocessing.active_children()}
     with pytest.raises((DearError, KeyboardInterrupt)), open_processes(2, "cpu") as pool:
-        make_runs([(good, run)] * 9, pool, tell)
+        make_runs([(endless, endless.runs()[1])] * 9, pool, tell)
     assert {child.pid for child in multiprocessing.active_children()} <= before
-    assert not [*tmp_path.glob("*.json")]
+    assert not [*(tmp_path / "out").glob("*.json")]
 
 
-def test_a_killed_launch_leaves_no_worker_and_goes_on(tmp_path: Path) -> None:
-    """The workers end with what holds the folder of records; the same launch ends as if never killed."""
-    made = experiment(tmp_path / "killed", train=TrainSettings(epochs=3), shots=(2,))
+def test_a_killed_launch_leaves_no_worker(tmp_path: Path) -> None:
+    """Workers end with the process that started them."""
     listener, told = multiprocessing.Pipe(duplex=False)
-    process = server().Process(target=launch_and_tell, args=(made, told))
+    endless = experiment(tmp_path / "out", train=ENDLESS)
+    process = server().Process(target=launch_and_tell, args=(endless, told))
     process.start()
     told.close()
     workers_of = listener.recv()
@@ -184,9 +161,6 @@ def test_a_killed_launch_leaves_no_worker_and_goes_on(tmp_path: Path) -> None:
     process.join()
     while any(Path(f"/proc/{pid}").exists() for pid in workers_of):
         time.sleep(0.05)
-    (after,) = launch([made], Machines("cpu"))
-    (whole,) = launch([replace(made, out=tmp_path / "whole")], Machines("cpu"))
-    assert [*map(numbers, after)] == [*map(numbers, whole)]
 
 
 @pytest.mark.usefixtures("fast_start")
@@ -195,9 +169,8 @@ def test_a_lost_worker_is_told(tmp_path: Path) -> None:
         for child in multiprocessing.active_children():
             child.kill()
 
-    long = experiment(tmp_path, seeds=(1, 2), train=TrainSettings(epochs=1000))
-    with pytest.raises(LostWorkerError, match="Is there enough memory"):
-        launch([long], Machines("cpu", jobs=2), kill)
+    with pytest.raises(LostWorkerError, match="enough memory"):
+        launch([experiment(tmp_path / "out", seeds=(1, 2), train=ENDLESS)], Machines("cpu", jobs=2), kill)
 
 
 def test_a_process_loads_the_model_and_the_data_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -212,7 +185,26 @@ def test_a_process_loads_the_model_and_the_data_once(tmp_path: Path, monkeypatch
 
     for load in (runs.load_clip, runs.load_dataset):
         monkeypatch.setattr(runs, load.__name__, counted(load))
-    sweep = experiment(tmp_path, methods=(MethodSetup("zero-shot"),), seeds=(1, 2, 3, 4))
+    sweep = experiment(tmp_path / "out", methods=ZERO, seeds=(1, 2, 3, 4))
     worker = Worker("cpu", 1)
     assert [worker.make(sweep, run)[0]["seed"] for run in sweep.runs()] == [1, 2, 3, 4]  # type: ignore[index]
     assert sorted(loads) == ["load_clip", "load_dataset"]
+
+
+def test_a_dry_run_knows_what_has_a_record(tmp_path: Path) -> None:
+    launch([experiment(tmp_path / "out", methods=ZERO)], Machines("cpu"))
+    planned, reason = list_runs([experiment(tmp_path / "out")], Machines("cpu"))
+    assert [(run["method"], run["variant"], run["done"]) for run in planned] == [
+        ("zero-shot", None, True), ("dear", "all-mixed", False),
+    ]  # fmt: skip
+    assert reason is None
+
+
+def test_two_experiments_share_a_run(tmp_path: Path) -> None:
+    """It is made once, and copied."""
+    outs = [experiment(tmp_path / name, methods=ZERO) for name in "ab"]
+    one, two = launch(outs, Machines("cpu"))
+    assert one == two
+    files = [sorted((tmp_path / name).iterdir()) for name in "ab"]
+    assert [path.name for path in files[0]] == [path.name for path in files[1]]
+    assert [path.read_bytes() for path in files[0]] == [path.read_bytes() for path in files[1]]

@@ -17,7 +17,8 @@ from dear.evaluation.metrics import (
     top5,
 )
 from dear.evaluation.predictions import Predictions, predict, trunks
-from dear.evaluation.schema import harmonic_mean
+from dear.evaluation.protocols.base_to_novel import harmonic_mean
+from dear.methods.base import Method
 from dear.methods.dear.method import Dear
 from dear.methods.registry import build_method
 from dear.training.trunks import TrunkCache
@@ -72,49 +73,44 @@ def test_fused_and_decoupled_and_classes_without_images(
     assert scores.per_class == {CLASSES[0]: 1.0, CLASSES[2]: 0.0}
 
 
+def zero_shot(clip: Clip) -> Method:
+    method = build_method("zero-shot", clip, torch.Generator())
+    method.set_classes(CLASSES, ["a photo of a {}"])
+    return method
+
+
 def test_the_cache_saves_the_trunk_and_changes_nothing(small_clip: Clip) -> None:
+    """Zero-shot CLIP, and DeAR from layer 5, go on from the trunk of DeAR from layer 4 (of 5); not so MMRL,
+    from layer 3.
+    """
     cache, images = TrunkCache(10**7), Noise([0, 1, 2, 1, 0])
     plain = evaluate(small_dear(small_clip), Noise([0, 1, 2, 1, 0]))
     for _ in range(2):
         assert evaluate(small_dear(small_clip), images, batch=3, cache=cache) == plain
-    assert images.loads == 2
-    earlier = build_method("mmrl", small_clip, torch.Generator())  # its span begins at layer 3, not 4
+    for method in (zero_shot(small_clip), small_dear(small_clip, first=12)):
+        continued = [*trunks(method, images, 3, cache, "auto")]
+        assert images.loads == 2
+        whole = trunks(method, Noise([0, 1, 2, 1, 0]), 3, TrunkCache(0), "auto")
+        assert all(torch.equal(*pair) for pair in zip(continued, whole, strict=True))
+        assert continued[0].shape[1] == (26 if isinstance(method, Dear) else 1)
+    earlier = build_method("mmrl", small_clip, torch.Generator())
     earlier.set_classes(CLASSES, ["a photo of a {}"])
     assert earlier.image_from == 3
     evaluate(earlier, images, batch=3, cache=cache)
     assert images.loads == 4
 
 
-def test_a_span_that_begins_later_goes_on_from_what_is_held(small_clip: Clip) -> None:
-    """Zero-shot CLIP, and DeAR from layer 5, after DeAR from layer 4 (of 5): no image is loaded again."""
-    cache, images = TrunkCache(10**7), Noise([0, 1, 2, 1, 0])
-    evaluate(small_dear(small_clip), images, batch=3, cache=cache)
-    zero_shot = build_method("zero-shot", small_clip, torch.Generator())
-    zero_shot.set_classes(CLASSES, ["a photo of a {}"])
-    for method in (zero_shot, small_dear(small_clip, first=12)):
-        held = [*trunks(method, images, 3, cache, "auto")]
-        for got, want in zip(held, trunks(method, images, 3, TrunkCache(0), "auto"), strict=True):
-            assert torch.equal(got, want)
-        assert held[0].shape[1] == (1 if method is zero_shot else 26)
-    assert images.loads == 2 + 2 * 2  # twice for the comparison
-
-
 def test_reliability_by_hand() -> None:
-    # 15 bins: (0.4, 0.4667] holds two images, one of them right, (0.9333, 1] two, both right.
-    confidence = torch.tensor([0.41, 0.45, 0.95, 1.0], dtype=torch.float64)
-    bins = reliability(confidence, torch.tensor([True, False, True, True]))
+    # 15 bins: the first holds one image, (0.4, 0.4667] two, one of them right, (0.9333, 1] two, both right.
+    confidence = torch.tensor([0.0, 0.41, 0.45, 0.95, 1.0], dtype=torch.float64)
+    bins = reliability(confidence, torch.tensor([False, True, False, True, True]))
     filled = {number: bin for number, bin in enumerate(bins) if bin.images}
     assert len(bins) == BINS == 15
-    assert {*filled} == {6, 14}
+    assert {number: bin.images for number, bin in filled.items()} == {0: 1, 6: 2, 14: 2}
     assert (filled[6].accuracy, filled[14].accuracy) == (0.5, 1.0)
     assert (filled[6].confidence, filled[14].confidence) == pytest.approx((0.43, 0.975))
     assert (filled[6].low, filled[6].high) == pytest.approx((0.4, 7 / 15))
-    assert expected_error(bins) == pytest.approx((2 * 0.07 + 2 * 0.025) / 4)
-
-
-def test_no_confidence_at_all_is_in_the_first_bin() -> None:
-    bins = reliability(torch.tensor([0.0]), torch.tensor([False]))
-    assert [bin.images for bin in bins] == [1] + [0] * 14
+    assert expected_error(bins) == pytest.approx((2 * 0.07 + 2 * 0.025) / 5)
 
 
 def predictions(logits: torch.Tensor, labels: list[int], temperature: float = 1.0) -> Predictions:
@@ -146,8 +142,7 @@ def test_top_5_by_hand() -> None:
 def test_a_frozen_backbone_goes_on_from_the_trunk(small_clip: Clip) -> None:
     """Its logits are those of zero-shot CLIP alone, and no image is loaded for them."""
     images, method = Noise([0, 1, 2, 1, 0]), small_dear(small_clip)
-    frozen = build_method("zero-shot", small_clip, torch.Generator())
-    frozen.set_classes(CLASSES, ["a photo of a {}"])
+    frozen = zero_shot(small_clip)
     found = predict(method, images, frozen=frozen, batch=3, keep_features=True)
     assert images.loads == 2
     assert found.zero_shot is not None

@@ -66,42 +66,38 @@ ABLATION = "protocol: ablation\nout: x\n"
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (GOOD + "sheds: 1\n", r"one\.yaml: unknown key 'sheds'\. Did you mean 'seeds'\?"),
-        (GOOD + "source: source\n", "unknown key 'source'"),  # another protocol's
-        (GOOD + "of: mask\n", "unknown key 'of'"),
-        (GOOD + "train: {batch: 3}\n", "the key 'train' appears twice"),
-        (GOOD + "dataset: {workers: 1000000}\n", "workers is 1000000"),
-        (GOOD + "model: ''\n", "model or of its weights is empty"),
-        (GOOD.replace("beta", "betta"), r"settings has the unknown key 'betta' \(did you mean 'beta'"),
-        (GOOD.replace("label", "labell"), r"unknown key 'labell' \(did you mean 'label'"),
-        (GOOD.replace("epochs", "epoch"), r"train has the unknown key 'epoch' \(did you mean 'epochs'"),
-        (GOOD.replace("protocol: few-shot", ""), "protocol is None"),
-        (GOOD.replace("few-shot", "[a]"), "protocol is .'a'.: it must be text"),
-        (GOOD.replace("few-shot", "fewshot"), "unknown protocol 'fewshot'. Did you mean 'few-shot'"),
+        (GOOD + "sheds: 1\n", "'sheds'.*'seeds'"),
+        (GOOD + "source: source\n", "'source'"),  # another protocol's
+        (GOOD + "of: mask\n", "'of'"),
+        (GOOD + "train: {batch: 3}\n", "'train' appears twice"),
+        (GOOD + "dataset: {workers: 1000000}\n", "workers"),
+        (GOOD + "model: ''\n", "model"),
+        (GOOD.replace("beta", "betta"), "settings.*'betta'.*'beta'"),
+        (GOOD.replace("label", "labell"), "'labell'.*'label'"),
+        (GOOD.replace("epochs", "epoch"), "train.*'epoch'.*'epochs'"),
+        (GOOD.replace("protocol: few-shot", ""), "protocol"),
+        (GOOD.replace("few-shot", "fewshot"), "'fewshot'.*'few-shot'"),
         (GOOD.replace("few-shot", "cross-dataset"), "single number of shots"),
-        (GOOD.replace("out: runs/x\n", ""), "lacks the key 'out'"),
+        (GOOD.replace("out: runs/x\n", ""), "'out'"),
         (GOOD.replace("mixed-paints", "''"), "name is empty"),
-        (GOOD.replace("method: dear", "method: deer"), "unknown method 'deer'. Did you mean 'dear'"),
-        (GOOD.replace("- zero-shot", "- mmrlpp"), r"prefix of options of the method mmrl\+\+"),
-        (GOOD.replace("beta: 0.5", "beta: much"), "beta is 'much': it must be a number"),
+        (GOOD.replace("method: dear", "method: deer"), "'deer'.*'dear'"),
+        (GOOD.replace("- zero-shot", "- mmrlpp"), r"mmrl\+\+"),
+        (GOOD.replace("beta: 0.5", "beta: much"), "beta is 'much'"),
         (GOOD.replace("beta: 0.5", "beta: 1.5"), "beta is 1.5"),
-        (GOOD.replace("beta: 0.5", "first: true"), "first is True: it must be a whole number"),
         (GOOD.replace("[3, 5]", "[3, five]"), r"seeds\[1\] is 'five'"),
-        (GOOD.replace("[3, 5]", "[3, 99999999999999999999]"), "is 99999999999999999999"),
-        (GOOD.replace("1e-2", f"1{'0' * 320}"), r"train\.lr is 10+\.\.\.0+: it must be a number"),
-        (GOOD.replace("label: soft", "role_variant: soft"), "role_variant is .soft."),
+        (GOOD.replace("1e-2", f"1{'0' * 320}"), r"train\.lr"),
         (GOOD.replace("- zero-shot", "- {method: coop, role_variant: shuffled}"), "coop has no head roles"),
         (GOOD.replace("- zero-shot", "- {method: dear, label: soft+}"), "two of the methods are called dear"),
         ("protocol: cross-dataset\nout: x\nsource: tags\ndata: [tags]\n", "both the source and a target"),
-        (ABLATION + "of: masks\n", "unknown ablation 'masks'. Did you mean 'mask'"),
-        (ABLATION + "of: attributes\nwithout: [K = 8]\n", "unknown row 'K = 8'"),
-        (ABLATION + "methods: all\n", "unknown key 'methods'"),
-        ("[1, 2]", "must be keys and values"),
-        ("a: [", "not readable YAML"),
+        (ABLATION + "of: masks\n", "'masks'.*'mask'"),
+        (ABLATION + "of: attributes\nwithout: [K = 8]\n", "'K = 8'"),
+        (ABLATION + "methods: all\n", "'methods'"),
+        ("[1, 2]", "keys and values"),
+        ("a: [", "YAML"),
     ],
 )
 def test_a_recipe_that_is_wrong(text: str, message: str, tmp_path: Path) -> None:
-    with pytest.raises(RecipeError, match=message) as caught:
+    with pytest.raises(RecipeError, match=rf"one\.yaml.*{message}") as caught:
         load_recipe(written(tmp_path, text))
     assert "\n" not in str(caught.value)
 
@@ -126,10 +122,6 @@ def test_all_is_every_method_that_is_not_named_beside_it(tmp_path: Path) -> None
     named = {"coop": [MethodSetup("coop", label="x")], "dear": [soft, hard]}
     want = tuple(setup for name in METHODS for setup in named.get(name, [MethodSetup(name)]))
     assert setups_of(tmp_path, f"[{', '.join(items)}]") == want
-    with pytest.raises(RecipeError, match="unknown method 'coopp'"):
-        setups_of(tmp_path, "[all, coopp]")
-    with pytest.raises(RecipeError, match="unknown method 'all'"):
-        setups_of(tmp_path, "[{method: all, label: x}]")
 
 
 def test_an_ablation_runs_all_unless_some_are_named(tmp_path: Path) -> None:
@@ -152,16 +144,13 @@ def test_part_of_a_recipe(tmp_path: Path) -> None:
     assert (part.data, part.methods, part.seeds) == (("stamped-tiles",), one.methods[1:], (7,))
     assert load_recipe(tmp_path / "one.yaml", tmp_path).out == tmp_path / "x"
     assert restrict([one, two]) == restrict([one, two], methods=["all"]) == [one, two]
-    with pytest.raises(
-        DataError, match="no recipe to run has the data set 'other': available are mixed-paints, s"
+    for options, missing in (
+        ({"data": ["stamped-tiles", "other"]}, "'other'.* mixed-paints, s"),
+        ({"methods": ["dear", "maple"]}, "'maple'.* zero-shot, dear"),
+        ({"methods": ["zero-shot"]}, "recipe two"),
     ):
-        restrict([one, two], data=["stamped-tiles", "other"])
-    with pytest.raises(
-        DataError, match="no recipe to run has the method 'maple': available are zero-shot, dear"
-    ):
-        restrict([one], methods=["dear", "maple"])
-    with pytest.raises(DataError, match=r"the recipe two has none of .* and coop, dear"):
-        restrict([one, two], methods=["zero-shot"])
+        with pytest.raises(DataError, match=missing):
+            restrict([one, two], **options)
 
 
 @pytest.mark.parametrize(
@@ -197,7 +186,7 @@ def test_an_ablation_changes_one_thing_each() -> None:
 )
 def test_no_setting_that_the_ablation_varies(name: str, settings: DearSettings) -> None:
     """The row of DeAR as it is would show the runs of another one."""
-    with pytest.raises(SettingsError, match=f"but the ablation {name} varies it"):
+    with pytest.raises(SettingsError, match=f"ablation {name}"):
         ablation_setups(["mask", name], settings)
     assert ablation_setups(["mask"], settings)[-1].settings == settings
 
@@ -236,43 +225,31 @@ def test_the_backbone_follows_the_data(lines: str, wanted: tuple[str, str | None
 
 
 def test_where_a_recipe_finds_files(tmp_path: Path) -> None:
-    read = "dataset: {classnames: names.json, template: %s}\nroles: %s\n"
-    one = load_recipe(written(tmp_path, SHORT + read % ("more/prompts.txt", "x.json")))
-    assert one.dataset.classnames == tmp_path / "names.json"
-    assert one.dataset.template == str(tmp_path / "more" / "prompts.txt")
-    assert one.roles == tmp_path / "x.json"
-    assert one.out == Path("runs/x")
-    assert load_recipe(written(tmp_path, SHORT), Path("all")).out == Path("all/x")
-    two = load_recipe(written(tmp_path, SHORT + read % ("'a {}.'", "ground-truth")))
-    assert two.dataset.template == "a {}."
-    assert two.roles == Path("ground-truth")
-
-
-def test_where_a_recipe_finds_the_files_of_methods(tmp_path: Path) -> None:
-    def settings(tac: str, atprompt: str) -> list[object]:
-        methods = f"methods: [{{method: tac, settings: {tac}}}, {{method: atprompt, settings: {atprompt}}}]"
-        return [setup.settings for setup in load_recipe(written(tmp_path, SHORT + methods)).methods]
-
-    assert settings("{descriptions: of/classes, views: 2}", "{words: words.json}") == [
-        TacSettings(descriptions=str(tmp_path / "of" / "classes"), views=2),
-        AtPromptSettings(words=str(tmp_path / "words.json")),
-    ]
-    assert settings("{descriptions: templates, views: 2}", "{depth: 3}") == [
-        TacSettings(views=2),
-        AtPromptSettings(depth=3),
-    ]
+    """Beside it; words stay words, and results go to the current folder."""
+    methods = "methods: [{method: tac, settings: {descriptions: %s}}, {method: atprompt, settings: %s}]\n"
+    keys = SHORT + "dataset: {classnames: names.json, template: %s}\nroles: %s\n" + methods
+    files = "more/prompts.txt", "x.json", "of/classes", "{words: words.json}"
+    recipe = load_recipe(written(tmp_path, keys % files))
+    assert recipe.dataset.classnames == tmp_path / "names.json"
+    assert recipe.dataset.template == str(tmp_path / "more" / "prompts.txt")
+    assert recipe.roles == tmp_path / "x.json"
+    assert recipe.out == Path("runs/x")
+    settings = [setup.settings for setup in recipe.methods]
+    assert settings[0] == TacSettings(descriptions=str(tmp_path / "of" / "classes"))
+    assert settings[1] == AtPromptSettings(words=str(tmp_path / "words.json"))
+    words = "'a {}.'", "ground-truth", "templates", "{depth: 3}"
+    recipe = load_recipe(written(tmp_path, keys % words), Path("all"))
+    assert (recipe.dataset.template, recipe.roles) == ("a {}.", Path("ground-truth"))
+    assert [setup.settings for setup in recipe.methods] == [TacSettings(), AtPromptSettings(depth=3)]
+    assert recipe.out == Path("all/x")
 
 
 def test_a_file_called_like_a_word(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Beside its recipe, in the current folder, "./templates" became the word for hand-written sentences."""
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "templates").write_text("{}")
-    Path("r.yaml").write_text(
-        "protocol: few-shot\nout: x\ndata: [mixed-paints]\n"
-        "methods: [{method: tac, settings: {descriptions: ./templates}}]\n"
-    )
-    (setup,) = load_recipe(Path("r.yaml")).methods
-    assert isinstance(setup.settings, TacSettings)
+    Path("templates").write_text("{}")
+    methods = "methods: [{method: tac, settings: {descriptions: ./templates}}]\n"
+    (setup,) = load_recipe(written(Path(), SHORT + methods)).methods
     assert setup.settings.descriptions == "./templates"
 
 

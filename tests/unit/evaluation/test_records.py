@@ -8,12 +8,9 @@ import pytest
 
 from dear.backbone.clip import Clip
 from dear.errors import DataError, DearError, OutputError
-from dear.evaluation.environment import environment
-from dear.evaluation.records import make_folder, read_record
+from dear.evaluation.records import SCHEMA, make_folder, read_record
 from dear.evaluation.resolve import MethodSetup
 from dear.evaluation.runs import run_all
-from dear.evaluation.schema import SCHEMA
-from dear.writing import write_json
 from tests.unit.training.world import noise_dataset
 
 
@@ -28,19 +25,13 @@ def test_a_folder_that_cannot_be(tmp_path: Path) -> None:
     assert (tmp_path / "new" / "er").is_dir()
 
 
-@pytest.mark.parametrize("content", ["", '{"schema": 1', "[1, 2]", "7", "\x00"])
-def test_a_damaged_record_is_refused(content: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "content", ["", '{"schema": 1', "[1, 2]", "\x00", json.dumps({"schema": SCHEMA + 1})]
+)
+def test_a_damaged_record_or_one_of_another_schema(content: str, tmp_path: Path) -> None:
     path = tmp_path / "run.json"
     path.write_text(content)
     with pytest.raises(DataError, match=r"run\.json is not a run record"):
-        read_record(path)
-
-
-@pytest.mark.parametrize("record", [{"schema": SCHEMA + 1}, {}])
-def test_another_schema_is_refused(record: dict[str, int], tmp_path: Path) -> None:
-    path = tmp_path / "run.json"
-    path.write_text(json.dumps(record))
-    with pytest.raises(DataError, match=f"this version reads schema {SCHEMA}: .*Remove it and run"):
         read_record(path)
 
 
@@ -60,11 +51,10 @@ def sample() -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"seed": True}, "its seed is True: it must be a whole number"),
-        ({"protocol": ["few-shot"]}, r"its protocol \['few-shot'\] is not one of"),
-        ({"dataset": "tools"}, "its dataset is 'tools': it must be keys and values"),
-        ({"targets": [{"title": "x"}]}, r"its targets\[0\] lacks the key 'name'"),
-        ({"results": {"base": {"accuracy": 0.5}}}, r"lacks 'results\.novel'"),
+        ({"seed": True}, "seed"),
+        ({"protocol": ["few-shot"]}, "protocol"),
+        ({"targets": [{"title": "x"}]}, r"targets\[0\].*'name'"),
+        ({"results": {"base": {"accuracy": 0.5}}}, r"'results\.novel'"),
     ],
 )
 def test_a_record_with_a_wrong_value_inside_is_refused(
@@ -97,10 +87,3 @@ def test_the_record_of_another_run_under_a_runs_name(small_clip: Clip, tmp_path:
     ):
         with pytest.raises(DataError, match=f"another run, whose {field} is"):
             run_all(small_clip, [noise_dataset()], **options | changes)
-
-
-def test_the_environment_is_plain(tmp_path: Path) -> None:
-    write_json(tmp_path / "e.json", environment())
-    assert {"dear", "python", "torch", "open_clip", "threads"} <= set(
-        json.loads((tmp_path / "e.json").read_text())
-    )

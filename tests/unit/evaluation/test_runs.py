@@ -15,14 +15,15 @@ from dear.evaluation import trial as protocol
 from dear.evaluation.experiment import Experiment
 from dear.evaluation.protocols.base_to_novel import BaseToNovel
 from dear.evaluation.protocols.few_shot import FewShot
+from dear.evaluation.records import SCHEMA
 from dear.evaluation.resolve import MethodSetup, ResolvedRun, run_name
 from dear.evaluation.run_context import RunContext
 from dear.evaluation.runs import Runner, run_all, run_one
-from dear.evaluation.schema import SCHEMA
 from dear.methods.coop import CoOpSettings
 from dear.methods.dear import DearSettings
 from dear.progress import TrainingStep
 from dear.roles.table import HeadRole, RoleTable
+from dear.training.checkpoint import CheckpointError
 from dear.training.settings import TrainOptions, TrainSettings
 from dear.writing import UNFINISHED
 from tests.unit.training.world import CLASSES, Noise, noise_dataset, role_table
@@ -50,32 +51,24 @@ def numbers(record: dict[str, Any]) -> Any:
 def test_a_record_has_all_its_fields(small_clip: Clip) -> None:
     (record,) = run(small_clip, [DEAR])
     assert json.loads(json.dumps(record)) is not None
-    assert (record["schema"], record["protocol"], record["method"], record["variant"]) == (
-        SCHEMA,
-        "base-to-novel",
-        "dear",
-        None,
-    )
-    assert (record["seed"], record["shots"]) == (1, 2)
+    want = {"schema": SCHEMA, "protocol": "base-to-novel", "method": "dear", "variant": None, "seed": 1}
+    want |= {"shots": 2, "selection": {"rule": "last", "epoch": 2}}
+    want["roles"] = {"source": "by hand", "table": role_table(small_clip).to_json()}
+    assert {key: record[key] for key in want} == want
     assert record["settings"]["method"]["first"] == 8
     assert record["settings"]["train"]["epochs"] == 2
-    assert record["dataset"]["name"] == "noise"
-    assert record["dataset"]["classes"] == [*CLASSES, "blue square"]
+    assert (record["dataset"]["name"], record["dataset"]["classes"]) == ("noise", [*CLASSES, "blue square"])
     assert record["weights"]["sha256"] == small_clip.identity.sha256
-    assert record["roles"] == {"source": "by hand", "table": role_table(small_clip).to_json()}
-    assert record["selection"] == {"rule": "last", "epoch": 2}
     assert record["peak_memory"]["resident"] > 1
     assert re.fullmatch("[0-9a-f]{16}", record["key"])
+    assert {"dear", "python", "torch", "open_clip", "threads"} <= {*record["environment"]}
     assert re.fullmatch("[0-9a-f]{12}", record["environment"]["code"])
     assert [epoch["epoch"] for epoch in record["train"]["epochs"]] == [1, 2]
     assert len(record["fewshot"]["indices"]) == 4
-    assert set(record["fusion_weights"]) == {"cls", "color", "object"}
+    assert {*record["fusion_weights"]} == {"cls", "color", "object"}
     assert record["trainable_parameters"] == 2 * 21 + 5 * 22 + 21 * 17 + 3
-    assert set(record["seconds"]) == {"train", "test"}
-    assert record["environment"]["torch"]
-    base, novel = record["results"]["base"], record["results"]["novel"]
-    assert set(base["per_class"]) == set(CLASSES[:2])
-    assert set(novel["per_class"]) == {CLASSES[2], "blue square"}
+    base, novel = (record["results"][half] for half in ("base", "novel"))
+    assert [{*half["per_class"]} for half in (base, novel)] == [{*CLASSES[:2]}, {CLASSES[2], "blue square"}]
     # The test set has 7, 5, 5, 7 images of the classes.
     by_class = [*base["per_class"].values(), *novel["per_class"].values()]
     assert base["accuracy"] == pytest.approx((7 * by_class[0] + 5 * by_class[1]) / 12)
@@ -110,6 +103,22 @@ def test_the_same_seed_gives_the_same_numbers(small_clip: Clip) -> None:
     assert numbers(alone) == numbers(two)
 
 
+def test_a_run_starts_over_only_if_it_is_asked_to(small_clip: Clip, tmp_path: Path) -> None:
+    def stop(_run: str, step: TrainingStep | None) -> None:
+        if step is not None and step.ends_epoch:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(small_clip, [DEAR], tmp_path, progress=stop)
+    (checkpoint,) = (tmp_path / UNFINISHED).iterdir()
+    checkpoint.write_bytes(b"")
+    with pytest.raises(CheckpointError):
+        run(small_clip, [DEAR], tmp_path)
+    with pytest.warns(UserWarning, match="is damaged"):
+        (again,) = run(small_clip, [DEAR], tmp_path, start_over=True)
+    assert numbers(again) == numbers(run(small_clip, [DEAR])[0])
+
+
 def test_shuffled_roles_are_another_permutation_for_each_seed(small_clip: Clip) -> None:
     table = role_table(small_clip)
     shuffled = [MethodSetup("dear", "shuffled").table(table, seed) for seed in (1, 2)]
@@ -124,45 +133,38 @@ def test_a_run_whose_record_is_there_is_not_repeated(
     small_clip: Clip, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls: list[tuple[str, TrainingStep | None]] = []
-    first = run(
-        small_clip,
-        [ZERO, DEAR],
-        tmp_path,
-        progress=lambda name, step: calls.append((name, step)),
-    )
+
+    def tell(name: str, step: TrainingStep | None) -> None:
+        calls.append((name, step))
+
+    first = run(small_clip, [ZERO, DEAR], tmp_path, progress=tell)
     ends = [step and (step.done, step.of, step.epoch) for _, step in calls if step is None or step.ends_epoch]
     assert ends == [None, (2, 4, 1), (4, 4, 2), None]
     assert [step.done for _, step in calls if step] == [*range(5)]
     files = {path.stem: path.stat().st_mtime_ns for path in tmp_path.glob("*.json")}
     assert [*(tmp_path / UNFINISHED).iterdir()] == []
-    assert {name for name, _ in calls} == set(files)
+    assert {name for name, _ in calls} == {*files}
 
     def never(_self: Noise, _indices: Any) -> None:
         raise AssertionError("run again")
 
     monkeypatch.setattr(Noise, "load", never)
     calls.clear()
-    again = run(
-        small_clip,
-        [ZERO, DEAR],
-        tmp_path,
-        progress=lambda name, step: calls.append((name, step)),
-    )
+    again = run(small_clip, [ZERO, DEAR], tmp_path, progress=tell)
     assert again == json.loads(json.dumps(first))
     assert [step for _, step in calls] == [None, None]
     assert {path.stem: path.stat().st_mtime_ns for path in tmp_path.glob("*.json")} == files
     # What the numbers depend on asks for another run; zero-shot does not depend on DeAR's settings.
-    changed: list[dict[str, Any]] = [
-        {"shots": 1}, {"seeds": [2]}, {"training": TrainSettings(epochs=1)},
-        {"roles": role_table(small_clip).shuffled(3)},
-    ]  # fmt: skip
+    shuffled = role_table(small_clip).shuffled(3)
     other = MethodSetup("dear", settings=DearSettings(first=8, beta=0.5))
-    with pytest.raises(AssertionError, match="run again"):
-        run(small_clip, [other], tmp_path)
-    for options in changed:
+    changes: list[tuple[MethodSetup, dict[str, Any]]] = [
+        (other, {}), (DEAR, {"shots": 1}), (DEAR, {"seeds": [2]}), (DEAR, {"roles": shuffled}),
+        (DEAR, {"training": TrainSettings(epochs=1)}),
+    ]  # fmt: skip
+    for setup, options in changes:
         with pytest.raises(AssertionError, match="run again"):
-            run(small_clip, [DEAR], tmp_path, **options)
-    assert run(small_clip, [ZERO], tmp_path, roles=role_table(small_clip).shuffled(3)) == again[:1]
+            run(small_clip, [setup], tmp_path, **options)
+    assert run(small_clip, [ZERO], tmp_path, roles=shuffled) == again[:1]
 
 
 @pytest.mark.parametrize(
@@ -251,14 +253,5 @@ def test_a_new_setting_changes_no_key(small_clip: Clip) -> None:
 
     today = key(CoOpSettings(tokens=3))
     assert key(Later(tokens=3)) == today == key(CoOpSettings(tokens=3), momentum=0.9)
-    assert (
-        len(
-            {
-                today,
-                key(Later(tokens=3, warmth=0.4)),
-                key(CoOpSettings()),
-                key(CoOpSettings(tokens=3), lr=0.5),
-            }
-        )
-        == 4
-    )
+    others = {key(Later(tokens=3, warmth=0.4)), key(CoOpSettings()), key(CoOpSettings(tokens=3), lr=0.5)}
+    assert len(others | {today}) == 4

@@ -13,7 +13,6 @@ from dear.adapters.bundle import Bundle
 from dear.adapters.fit import fit
 from dear.adapters.predictor import Predictor
 from dear.backbone.clip import Clip
-from dear.data.images.transforms import view_numbers
 from dear.errors import BundleError, SettingsError
 from dear.evaluation.experiment import Experiment
 from dear.evaluation.metrics import evaluate
@@ -25,11 +24,10 @@ from dear.methods.registry import METHODS, build_method
 from dear.methods.tip_adapter import TipAdapterSettings
 from dear.training.batches import training_images
 from dear.training.loop import train
-from dear.training.seeding import generator
 from dear.training.settings import TrainOptions, TrainSettings
 from dear.training.trunks import TrunkCache
 from tests.unit.training.world import few, noise_dataset
-from tests.views import eval_views, train_views
+from tests.views import eval_views
 
 CLASSES = ["red circle on the sea", "house", "green tree"]
 TEMPLATE = ["a photo of a {}"]
@@ -90,14 +88,6 @@ class TestTipAdapter:
         assert torch.equal(method.stored_tensors()["labels"], data.labels)
         centre = method.image_trunk(eval_views(data.pictures, 20))
         torch.testing.assert_close(images.centre(), centre)
-
-    def test_the_views_are_those_of_the_settings(self, small_clip: Clip) -> None:
-        method, data, cache = build("tip-adapter", small_clip), few(), TrunkCache(2**20)
-        for crop in (0.5, 0.08):  # one cache: neither takes the other's
-            numbers = view_numbers(len(data), generator(4, "views before training", 2))
-            views = train_views(data.pictures, 20, numbers, (crop, 1.0))
-            images = training_images(method, data, TrainSettings(crop=crop), 4, cache)
-            torch.testing.assert_close(images.random(2), method.image_trunk(views))
 
     def test_a_tuned_bundle_is_what_was_trained(
         self, small_clip: Clip, monkeypatch: pytest.MonkeyPatch

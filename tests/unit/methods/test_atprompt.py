@@ -9,16 +9,15 @@ import pytest
 import torch
 
 from dear.backbone.clip import Clip
-from dear.errors import DearError, SettingsError
+from dear.errors import SettingsError
 from dear.evaluation.experiment import Experiment
 from dear.evaluation.protocols.base_to_novel import BaseToNovel
 from dear.evaluation.resolve import MethodSetup
 from dear.evaluation.run_context import RunContext
-from dear.evaluation.runs import check_methods, run_one
+from dear.evaluation.runs import check_methods
 from dear.methods.atprompt import AtPromptSettings
 from dear.methods.atprompt.method import ATPrompt
 from dear.methods.registry import build_method
-from dear.training.settings import TrainOptions
 from tests.unit.training.world import noise_dataset
 
 CLASSES = ["house", "green tree"]
@@ -66,21 +65,6 @@ class TestWords:
         mine = given.for_data("mine")
         assert (mine.attributes, mine.words) == ("sea, tree", None)
 
-    @pytest.mark.parametrize(
-        ("content", "message"),
-        [
-            ({"mine": ["sea"]}, "has no attribute words for the data set 'EuroSAT', only for mine"),
-            ({"EuroSAT": []}, "must be a list of one word or more"),
-            ({"EuroSAT": ["sea, tree"]}, "without commas"),
-            ({"EuroSAT": "sea"}, "its EuroSAT is 'sea': it must be a list"),
-            (["sea"], "it must be keys and values"),
-        ],
-    )
-    def test_a_file_that_will_not_do(self, content: Any, message: str, tmp_path: Path) -> None:
-        given = AtPromptSettings(words=words_file(tmp_path, content))
-        with pytest.raises(DearError, match=message):
-            given.for_data("EuroSAT")
-
 
 class TestBeforeTheFirstRun:
     """What is wrong on any data set is told at once, not when its turn comes."""
@@ -90,13 +74,6 @@ class TestBeforeTheFirstRun:
         experiment = Experiment(protocol=BaseToNovel(), data=("first", "second"), methods=setups)
         check_methods(experiment, RunContext(clip), [noise_dataset("first"), noise_dataset("second")])
 
-    def test_a_file_that_lacks_the_second_data_set(self, small_clip: Clip, tmp_path: Path) -> None:
-        both = {"first": ["sea"], "second": ["tree"]}
-        self.check(small_clip, AtPromptSettings(words=words_file(tmp_path, both), tokens=1))
-        given = AtPromptSettings(words=words_file(tmp_path, {"first": ["sea"]}), tokens=1)
-        with pytest.raises(SettingsError, match="no attribute words for the data set 'second'"):
-            self.check(small_clip, given)
-
     def test_a_word_of_several_tokens(self, small_clip: Clip, tmp_path: Path) -> None:
         found = {"first": ["sea"], "second": ["tree", "bay"]}
         given = AtPromptSettings(words=words_file(tmp_path, found), tokens=1)
@@ -104,18 +81,6 @@ class TestBeforeTheFirstRun:
             SettingsError, match=r"the attribute word 'bay' is 3 tokens .*another word .*by-position"
         ):
             self.check(small_clip, given)
-
-
-def test_a_record_holds_the_words(small_clip: Clip, tmp_path: Path) -> None:
-    given = AtPromptSettings(words=words_file(tmp_path, {"noise": ["sea"]}), tokens=1)
-    context = RunContext(small_clip, training=TrainOptions(epochs=2))
-    setup = MethodSetup("atprompt", settings=given)
-    record = run_one(context, context.resolve(BaseToNovel(), [noise_dataset()], setup, seed=1, shots=2))
-    assert record["settings"]["method"]["attributes"] == "sea"
-    assert record["settings"]["method"]["words"] is None
-    assert record["settings"]["train"]["batch"] == 32
-    assert record["set_by_user"] == {"method": ["tokens", "words"], "train": ["epochs"]}
-    assert record["trainable_parameters"] == 2 * 22
 
 
 def test_the_words_of_oxford_pets_are_placed_as_in_the_authors_code() -> None:

@@ -13,7 +13,6 @@ from torch import Tensor
 from dear.adapters.attention import attention_maps
 from dear.adapters.export import Tower
 from dear.backbone.clip import Clip, tensors_hash
-from dear.data.sources.benchmarks import benchmarks
 from dear.evaluation.protocols.few_shot import FewShot
 from dear.evaluation.resolve import MethodSetup
 from dear.evaluation.run_context import RunContext
@@ -21,7 +20,6 @@ from dear.evaluation.runs import run_one
 from dear.methods.clip_lora import ClipLoraSettings
 from dear.methods.clip_lora.method import ClipLora
 from dear.methods.registry import frozen_clip
-from dear.methods.shared_settings import hand_templates
 from dear.training.loop import train
 from dear.training.settings import TrainOptions, TrainSettings
 from tests.unit.training.world import CLASSES, few, noise_dataset
@@ -110,16 +108,6 @@ def test_a_trained_method_is_seen_in_its_export_and_in_attention(small_clip: Cli
     assert not torch.allclose(want, Tower(frozen)(pixels())[0], atol=1e-3)
     maps = [attention_maps(one, pixels()[0], 1, 0)["class"] for one in (method, frozen)]
     assert not torch.allclose(*maps, atol=1e-5)
-
-
-def test_templates_are_of_the_benchmarks() -> None:
-    """On each of them the authors' template goes with the data set's own, as it is here."""
-    shipped = {name: benchmark.template for name, benchmark in benchmarks().items()}
-    templates = hand_templates("clip_lora")
-    assert len(templates) == 11
-    for name, of_dataset in templates.items():
-        assert shipped[name] == of_dataset["own"]
-        assert ClipLoraSettings().for_data(name).templates_for([shipped[name]])[0] == ("a photo of a {}.",)
 
 
 def test_a_run_as_published_but_for_its_length(small_clip: Clip, tmp_path: Path) -> None:

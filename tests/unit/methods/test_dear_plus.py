@@ -13,7 +13,6 @@ from torch.nn.functional import normalize
 from dear.adapters.bundle import Bundle
 from dear.adapters.fit import fit
 from dear.adapters.predictor import Predictor
-from dear.backbone import vision
 from dear.backbone.clip import Clip
 from dear.backbone.head_contributions import head_contributions
 from dear.errors import RoleTableError
@@ -23,10 +22,7 @@ from dear.methods.dear_plus import DearPlusSettings
 from dear.methods.dear_plus.method import DearPlus, role_shares
 from dear.methods.registry import build_method
 from dear.roles.table import HeadRole, RoleTable
-from dear.training.batches import training_images
-from dear.training.settings import TrainSettings
-from dear.training.trunks import TrunkCache
-from tests.unit.training.world import Noise, noise_dataset
+from tests.unit.training.world import noise_dataset
 from tests.views import eval_views
 
 CLASSES = ["red circle on the sea", "house", "green tree"]
@@ -98,26 +94,6 @@ def test_readouts_are_contributions_by_share(small_clip: Clip) -> None:
     torch.testing.assert_close(groups[:, 0], color / length, rtol=0, atol=1e-5)
     assert not groups[:, 2].any()
     assert method.unowned == ("texture",)
-
-
-@torch.no_grad()
-def test_training_images_are_read_as_test_images_are(
-    small_clip: Clip, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """In the run's autocast, in parts of any size."""
-    method, dataset = build(small_clip), Noise([0, 1, 2, 0, 2])
-    settings = TrainSettings(epochs=1, warmup_epochs=0, precision="bf16-mixed")
-    monkeypatch.setattr(vision, "MAX_IMAGES", 2)
-    given = training_images(method, dataset, settings, 1, TrunkCache(0))
-    read = method._read(given)
-    with torch.autocast("cpu", torch.bfloat16):
-        trunk = method.image_trunk(eval_views(dataset.load(torch.arange(5)), 20))
-        frozen, groups = method.readouts(trunk)
-    exact = method.readouts(method.image_trunk(eval_views(dataset.load(torch.arange(5)), 20)))
-    assert [len(part) for part in read] == [5, 5]
-    torch.testing.assert_close(read[0].float(), frozen.float(), rtol=0, atol=2**-8)
-    torch.testing.assert_close(read[1].float(), groups.float(), rtol=0, atol=2**-8)
-    assert (read[1].float() - exact[1]).abs().max() > 1e-5  # rounded: not computed in float32
 
 
 def test_a_table_without_shares_counts_core_heads(small_clip: Clip) -> None:
@@ -257,27 +233,3 @@ def test_a_bundle_knows_its_classes(
     assert not evidence[1:, :, 0].any()
     assert own[1, :, 1:].all()
     torch.testing.assert_close(evidence[:, :, 1:], own[:, :, 1:])
-    sizes, einsum = list[int](), torch.einsum
-
-    def noted(form: str, *factors: Tensor) -> Tensor:
-        sizes.append(len(factors[-1]))
-        return einsum(form, *factors)
-
-    monkeypatch.setattr(torch, "einsum", noted)
-    values = read.method.get_parameter("means")[0].numel()
-    monkeypatch.setattr("dear.methods.dear_plus.method.AT_ONCE", 2 * values)
-    torch.testing.assert_close(among.evidence(features), evidence)
-    assert max(sizes) == 2  # classes
-
-
-def test_a_bundle_without_a_table_says_so(
-    small_clip: Clip, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("dear.adapters.fit.load_clip", lambda *_args, **_options: small_clip)
-    dataset = noise_dataset()
-    with pytest.warns(UserWarning, match="no role table is known"):
-        bundle = fit(dataset, tmp_path / "bundle", method="dear+", shots=2)
-    read = Predictor(Bundle.from_pretrained(tmp_path / "bundle"), clip=small_clip)
-    assert read.method.features == ("cls", "image")
-    pixels = eval_views(dataset.test.load(torch.arange(3)), small_clip.image_size)
-    assert torch.equal(read.logits(pixels), Predictor(bundle, clip=small_clip).logits(pixels))

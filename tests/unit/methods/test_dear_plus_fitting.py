@@ -113,17 +113,6 @@ def test_shrinkage_is_where_refits_without_each_image_make_it_likeliest() -> Non
         assert fitted.left_out_likelihood(shrinkage) - constant == pytest.approx(expected, abs=1e-5)
 
 
-def test_the_covariance_of_single_images_is_that_of_all() -> None:
-    points, labels, spread = views(), torch.arange(len(LABELS)), 1.5
-    fitted = Gaussians(points, labels, len(labels), SHRINKAGE, spread)
-    around = points.flatten(0, 1) - points.mean(dim=(0, 1))
-    total = around.T @ around / len(around)
-    covariance = 0.8 * total + 0.2 * total.trace() / EMBED * torch.eye(EMBED).double()
-    inverse = torch.linalg.inv(covariance / (1 + spread))
-    torch.testing.assert_close(fitted.whitening @ fitted.whitening.T, inverse, rtol=1e-9, atol=1e-9)
-    torch.testing.assert_close(fitted.means, points.mean(dim=1))
-
-
 def test_views_that_never_differ_say_nothing() -> None:
     constant = normalize(torch.ones(len(LABELS), VIEWS, EMBED, dtype=torch.float64), dim=-1)
     fitted = Gaussians(constant + 1e-9 * drawn(*constant.shape), LABELS, CLASSES, SHRINKAGE)
@@ -258,12 +247,3 @@ def test_a_class_with_one_image_has_no_evidence_among_others_and_has_among_its_l
     torch.testing.assert_close(ratio, (0.5 / alone.freedom.sum().sqrt()).expand(2))
     assert alone.strengths[1, 1:].tolist() == [0, 0]
     assert bool((alone.parts > 0).all())
-
-
-def test_an_attribute_without_heads_has_no_evidence() -> None:
-    groups = 0.3 * drawn(len(LABELS), VIEWS, 2, EMBED)
-    groups[:, :, 1] = 0
-    found = whole(groups, views(), carried=1)
-    assert found.strengths[:, 2].tolist() == [0, 0]
-    assert not found.whitening[1].any()
-    assert found.rest[1].norm() > 0

@@ -3,7 +3,6 @@ tests/parity.
 """
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -12,23 +11,13 @@ import torch
 from dear.backbone.clip import Clip
 from dear.errors import SettingsError
 from dear.evaluation.metrics import evaluate
-from dear.evaluation.protocols.base_to_novel import BaseToNovel
-from dear.evaluation.resolve import MethodSetup
-from dear.evaluation.run_context import RunContext
-from dear.evaluation.runs import run_one
 from dear.methods.base import Method
-from dear.methods.coop import CoOpSettings
 from dear.methods.coop.method import CoOp
 from dear.methods.promptsrc.method import PromptSRC, average_weights
 from dear.methods.registry import METHODS, build_method
 from tests.unit.training.world import noise_dataset
 
 CLASSES = ["red circle on the sea", "house", "green tree"]
-
-
-def made(context: RunContext, setup: MethodSetup) -> dict[str, Any]:
-    run = context.resolve(BaseToNovel(), [noise_dataset()], setup, seed=1, shots=2)
-    return run_one(context, run)
 
 
 def make(clip: Clip, name: str, **options: Any) -> Method:
@@ -48,34 +37,6 @@ def scores(method: Method, count: int = 2) -> torch.Tensor:
     return method.logits(features, method.text_features())
 
 
-@pytest.mark.parametrize(
-    ("name", "options", "first"),
-    [
-        ("maple", {}, (1, 1)),
-        ("promptsrc", {}, (1, 1)),
-        ("mmrl", {}, (3, 3)),  # 7 of 12 layers: 2.9 of 5, 2.3 of 4
-        ("mmrl", {"first": 4, "share": False}, (4, 4)),
-        ("mmrl++", {"first": 12}, (5, 4)),
-    ],
-)
-def test_where_spans_begin(
-    name: str, options: dict[str, Any], first: tuple[int, int], small_clip: Clip
-) -> None:
-    method = make(small_clip, name, **options)
-    assert (method.image_from, method.text_from) == first
-
-
-def test_prompted_layers_keep_their_share(make_small_clip: Callable[..., Clip]) -> None:
-    """9 of 12 layers, or as they are: 5 and 4, 12 and 6."""
-    small, tall = make_small_clip(), make_small_clip(depth=12, text_depth=6)
-    assert make(small, "promptsrc").get_parameter("image_prompts").shape == (4, 4, 21)
-    assert make(small, "promptsrc", share=False).get_parameter("image_prompts").shape == (5, 4, 21)
-    assert make(tall, "promptsrc").get_parameter("image_prompts").shape == (9, 4, 21)
-    assert make(tall, "promptsrc").get_parameter("text_prompts").shape == (4, 4, 22)
-    assert make(tall, "maple").get_parameter("coupling_deep_weight").shape == (8, 21, 22)
-    assert make(tall, "maple").get_parameter("prompts_deep").shape == (8, 2, 22)
-
-
 class TestCoOp:
     def test_a_context_for_each_class(self, small_clip: Clip) -> None:
         method = make(small_clip, "coop", class_specific=True, tokens=3, words="")
@@ -88,11 +49,6 @@ class TestCoOp:
         assert changed.tolist() == [False, True, False]
         with pytest.raises(SettingsError, match="cannot score classes other than"):
             method.set_classes(["house"], ["a photo of a {}"])
-
-    def test_which_has_no_base_to_novel(self, small_clip: Clip) -> None:
-        setup = MethodSetup("coop", settings=CoOpSettings(class_specific=True))
-        with pytest.raises(SettingsError, match="coop with these settings cannot score classes"):
-            made(RunContext(small_clip), setup)
 
 
 class TestPromptSRC:
@@ -111,15 +67,6 @@ class TestPromptSRC:
         want = (side * 1 + 10 + side * 100) / (1 + 2 * side)
         torch.testing.assert_close(method.image_prompts.detach(), torch.full((4, 4, 21), want))
 
-    def test_the_teacher_is_the_mean_over_templates(self, small_clip: Clip) -> None:
-        method = make(small_clip, "promptsrc", teacher="dataset")
-        assert isinstance(method, PromptSRC)
-        templates = ["a photo of a {}", "the {}"]
-        method.set_classes(CLASSES, templates)
-        encoded = [small_clip.encode_text([t.format(c) for c in CLASSES]) for t in templates]
-        mean = (encoded[0] + encoded[1]) / 2
-        torch.testing.assert_close(method.teacher(), mean / mean.norm(dim=1, keepdim=True))
-
 
 class TestMMRL:
     def test_novel_classes_are_scored_by_the_class_feature(self, small_clip: Clip) -> None:
@@ -136,15 +83,6 @@ class TestMMRL:
         text = torch.eye(17)[:3]
         want = float(small_clip.scale) * torch.tensor([[0.25, 0.75, 0.0], [0.25, 0.0, 0.75]])
         torch.testing.assert_close(method.logits(image, text), want)
-
-    def test_published_weights_are_those_of_the_data_set(self) -> None:
-        published = METHODS["mmrl++"].settings()
-        assert published.for_data("OxfordPets") == METHODS["mmrl++"].settings(beta=0.7, reg_weight=0.01)
-        assert published.for_data("street-signs") == published
-        uniform = METHODS["mmrl"].settings(regularisation="uniform", reg_weight=2.0)
-        assert uniform.for_data("EuroSAT") == uniform
-        eurosat = METHODS["mmrl"].settings().for_data("EuroSAT")
-        assert eurosat == METHODS["mmrl"].settings(reg_weight=0.01, space=2048)
 
     def test_a_target_has_the_beta_of_its_authors(self, small_clip: Clip) -> None:
         def of(**options: Any) -> Method:

@@ -13,6 +13,7 @@ from cyclopts import App
 
 from dear.cli.parsing import OPTIONS, with_method_settings
 from dear.cli.run import few_shot
+from dear.data.sources.benchmarks import benchmarks
 from dear.errors import SettingsError
 from dear.evaluation.protocols import PROTOCOLS
 from dear.evaluation.protocols.base import Protocol
@@ -25,6 +26,7 @@ from dear.methods.coop import CoOpSettings
 from dear.methods.declaration import MethodSettings, read_published_rows
 from dear.methods.mmrl import MmrlSettings
 from dear.methods.registry import METHODS
+from dear.methods.shared_settings import hand_templates
 from dear.training.settings import TrainOptions, TrainSettings
 
 
@@ -143,6 +145,8 @@ def test_copies_know_what_was_set() -> None:
         ("maple", CrossDataset(), "ImageNet", 16, {"depth": 3}, {"lr": 0.0026, "epochs": 2}),
         ("promptsrc", FewShot(), "SUN397", 16, {"average_mean": 30.0, "average_std": 30.0}, {}),
         ("skip", FewShot(), "SUN397", 16, {}, {"warmup_epochs": 0, "epochs": 10}),
+        ("skip", BaseToNovel(), "EuroSAT", 16, {}, {"lr": 2e-5, "warmup_lr": 1e-6, "epochs": 20}),
+        ("skip", CrossDataset(), "ImageNet", 16, {}, {"lr": 1e-5, "warmup_lr": 1e-8, "epochs": 5}),
     ],
 )  # fmt: skip
 def test_rows_by_hand(
@@ -156,3 +160,12 @@ def test_rows_by_hand(
     found, trains = settled(protocol, MethodSetup(name), dataset, shots)
     assert {key: getattr(found.settings, key) for key in settings} == settings
     assert {key: getattr(trains, key) for key in training} == training
+
+
+@pytest.mark.parametrize("folder", ["tcp", "skip", "clip_lora"])
+def test_templates_of_the_authors_go_with_those_of_their_data(folder: str) -> None:
+    shipped = {name: benchmark.template for name, benchmark in benchmarks().items()}
+    assert {name: shipped[name] for name in hand_templates(folder)} == {
+        name: of_dataset["own"] for name, of_dataset in hand_templates(folder).items()
+    }
+    assert len(hand_templates(folder)) >= 11

@@ -10,20 +10,13 @@ import pytest
 import torch
 
 from dear.adapters.attention import attention_maps
-from dear.adapters.export import Tower
 from dear.backbone.clip import Clip, tensors_hash
-from dear.data.sources.benchmarks import benchmarks
 from dear.errors import SettingsError
-from dear.evaluation.protocols.base_to_novel import BaseToNovel
-from dear.evaluation.protocols.few_shot import FewShot
-from dear.evaluation.protocols.transfer import CrossDataset, DomainGeneralization
-from dear.evaluation.resolve import MethodSetup, resolve_settings
 from dear.methods.registry import build_method, frozen_clip
-from dear.methods.shared_settings import hand_templates
 from dear.methods.skip import SkipSettings
 from dear.methods.skip.method import SkipTuning, stay_chances
 from dear.training.loop import train
-from dear.training.settings import TrainOptions, TrainSettings
+from dear.training.settings import TrainSettings
 from tests.unit.training.world import Noise
 
 CLASSES = ["house", "tree", "sea", "circle", "square", "red house", "green tree", "blue sea", "a photo"]
@@ -107,24 +100,6 @@ def test_chances_by_hand() -> None:
         assert stay_chances(classes, SkipSettings(**options)).tolist() == [1] * classes
 
 
-def test_the_ranks_are_drawn_once(small_clip: Clip) -> None:
-    options = {"top": 0.3, "decay": 20.0}
-    method = make(small_clip, **options)
-    kept = method.kept_ranks
-    assert kept[:4].all()  # 3 and the next
-    assert not kept[-1]
-    method.set_classes(CLASSES[:5], OWN)
-    assert len(method.kept_ranks) == 5
-    method.set_classes(CLASSES, OWN)
-    assert torch.equal(method.kept_ranks, kept)
-    others = {tuple(make(small_clip, seed=seed, **options).kept_ranks.tolist()) for seed in range(8)}
-    assert len(others) > 1
-    other = make(small_clip, seed=5, **options)
-    other.load_state_dict(method.state_dict())
-    other.set_classes(CLASSES, OWN)
-    assert torch.equal(other.kept_ranks, kept)
-
-
 @torch.no_grad()
 def test_classes_by_hand(small_clip: Clip) -> None:
     """The batch's own class, then by the greatest cosine to any of its images."""
@@ -162,48 +137,3 @@ def test_batches_of_one_class(small_clip: Clip) -> None:
     orders = {tuple(int(labels[batch[0]]) for batch in batches) for batches in epochs}
     assert len(orders) > 6
     assert {int(item) for batches in epochs for item in torch.cat(batches)} == {*range(29)}
-
-
-def test_random_batches_where_a_class_has_too_few(small_clip: Clip) -> None:
-    method = make(small_clip)
-    labels = torch.tensor([0, 1, 2, 3, 4] * 2)
-    batches = method.batches(labels, 4, seeded(1))
-    assert [len(batch) for batch in batches] == [4, 4]
-    assert len(torch.cat(batches).unique()) == 8
-    assert [len(batch) for batch in method.batches(labels[:3], 4, seeded(1))] == [3]
-
-
-def test_an_export_has_each_layer_once(small_clip: Clip) -> None:
-    frozen = frozen_clip(small_clip)
-    method = make(small_clip)
-    held = [sum(p.numel() for p in Tower(one).parameters()) for one in (frozen, method)]
-    head = [*small_clip.image.ln_final.parameters(), small_clip.image.projection]
-    assert held[1] - held[0] == sum(parameter.numel() for parameter in head)
-    assert len(small_clip.image.blocks) == 5
-    torch.testing.assert_close(Tower(method)(pixels()), Tower(frozen)(pixels()))
-
-
-def test_rates() -> None:
-    def rates(protocol: Any, dataset: str) -> tuple[float, float, float, int, int]:
-        found, training = resolve_settings(protocol, MethodSetup("skip"), dataset, 16, TrainOptions())
-        image = training.lr * found.settings.image_rate
-        return training.lr, image, training.warmup_lr, training.warmup_epochs, training.epochs
-
-    assert rates(BaseToNovel(), "EuroSAT") == (2e-5, 5e-6, 1e-6, 1, 20)
-    assert rates(BaseToNovel(), "Food101")[-1] == 5
-    for transfer in (CrossDataset(), DomainGeneralization()):
-        assert rates(transfer, "ImageNet") == (1e-5, pytest.approx(1e-6), 1e-8, 1, 5)
-    assert rates(FewShot(), "EuroSAT")[:2] == (1e-5, 1e-5)
-    assert rates(FewShot(), "EuroSAT")[3:] == (0, 40)
-    assert rates(FewShot(), "SUN397")[3:] == (0, 10)
-
-
-def test_templates() -> None:
-    shipped = {name: one.template for name, one in benchmarks().items()}
-    assert {name: one["own"] for name, one in hand_templates("skip").items()} == shipped
-    pets = SkipSettings().for_data("OxfordPets")
-    assert pets.templates_for(["a photo of a {}, a type of pet."])[0] == (
-        "a bad photo of a {}, a type of pet.",
-    )
-    assert pets.templates_for(["{} texture."])[0] == ("{} texture.",)
-    assert SkipSettings().for_data("stamped-tiles") == SkipSettings(templates="dataset")

@@ -82,14 +82,6 @@ class TestKMeans:
         assert torch.equal(centres, points[start(6, 5, seeded(1))])
 
 
-def test_two_classes_that_are_the_same_leave_everything_finite(small_clip: Clip) -> None:
-    method = TAC(small_clip, seeded(1), TacSettings(**SMALL | {"clusters": 3}))
-    method.set_classes(["house", "house", "house"], ["a photo of a {}"])
-    method.before_training(no_images())
-    assert torch.isfinite(method.centres).all()
-    assert torch.isfinite(method.loss(method.image_trunk(images()), LABELS)["loss"])
-
-
 @pytest.mark.parametrize(("clusters", "found"), [(2, 2), (3, 3), (4, 3)])
 def test_no_more_clusters_than_classes(clusters: int, found: int, small_clip: Clip) -> None:
     method = TAC(small_clip, seeded(1), TacSettings(**SMALL | {"clusters": clusters}))
@@ -114,26 +106,6 @@ def test_the_target_of_a_class(small_clip: Clip, tmp_path: Path) -> None:
     torch.testing.assert_close(method.teacher()[1], normalize(of_file, dim=0))
     torch.testing.assert_close(plain.teacher()[1], normalize(of_templates, dim=0))
     assert not torch.equal(method.centres, plain.centres)
-
-
-def test_the_first_text_prompt_starts_at_words_end_and_padding(small_clip: Clip) -> None:
-    method = TAC(small_clip, seeded(1), TacSettings(clusters=1, text_tokens=6, words="red house"))
-    ids = small_clip.tokenize(["red house"])[0]
-    assert ids[3] == ids.max()
-    embedding = small_clip.text.token_embedding(torch.cat([ids[1:4], torch.zeros(3).long()]))
-    assert torch.equal(method.text_prompts[0], embedding)
-    many = TAC(small_clip, seeded(1), TacSettings(text_tokens=20, words="sea"))
-    assert many.text_prompts.shape[1] == 20
-
-
-def test_prompts_that_do_not_fit(small_clip: Clip) -> None:
-    """Of 13: the start, clusters, learned tokens, words or as many placeholders, the class, the end."""
-    with pytest.raises(SettingsError, match=r"6 tokens by tac\.clusters and 1 by .* leave no room"):
-        make(small_clip, trained=False, clusters=6, words="a photo of a")
-    with pytest.raises(SettingsError, match=r"4 tokens .* and 10 by tac\.text_tokens leave .* takes 13"):
-        make(small_clip, trained=False, clusters=4, text_tokens=5)
-    make(small_clip, trained=False, clusters=3, text_tokens=1)
-    make(small_clip, trained=False, clusters=4, text_tokens=1)
 
 
 class TestDropout:
@@ -163,22 +135,6 @@ class TestDropout:
         far = l1_loss(image, torch.cat([target, target]))
         torch.testing.assert_close(got["image"], far)
         torch.testing.assert_close(got["loss"], ce + 20 * got["text"] + 25 * far)
-
-    def test_in_a_step_only(self, small_clip: Clip) -> None:
-        method = make(small_clip, views=2)
-        frozen = self.frozen(method)
-        whole = self.loss(method, frozen)["loss"]
-        method.before_step(seeded(1))
-        dropped = self.loss(method, frozen)["loss"]
-        assert dropped != whole
-        assert self.loss(method, frozen)["loss"] == dropped
-        method.before_step(seeded(2))
-        assert self.loss(method, frozen)["loss"] not in (dropped, whole)
-        method.after_step(0.5)
-        assert self.loss(method, frozen)["loss"] == whole
-        never = make(small_clip, views=2, dropout=0.0)
-        never.before_step(seeded(1))
-        assert self.loss(never, frozen)["loss"] == whole
 
 
 class TestOtherClasses:
@@ -242,30 +198,6 @@ class TestDescriptions:
         second.unlink()
         with pytest.raises(DearError, match=r"^tac\.descriptions .*second\.json: No such file"):
             self.check(small_clip, given)
-
-    @pytest.mark.parametrize(
-        ("content", "message"),
-        [
-            ({"house": []}, r"the descriptions \[\] of the class 'house'"),
-            ({"house": [" "]}, r"the descriptions \[' '\] of the class 'house'"),
-            ({"house": "a house"}, "its house is 'a house': it must be a list"),
-            (["house"], "it must be keys and values"),
-        ],
-    )
-    def test_a_file_that_will_not_do(self, content: Any, message: str, tmp_path: Path) -> None:
-        path = tmp_path / "mine.json"
-        path.write_text(json.dumps(content))
-        with pytest.raises(DearError, match=message):
-            self.settings(path).check_classes(["house"], [])
-
-    def test_underscores_may_be_spaces(self, tmp_path: Path) -> None:
-        given = self.settings(described(tmp_path, ["sea lion", "red_fox"]))
-        assert [one[0] for one in given.described(["sea_lion", "red_fox"])] == [
-            "a red sea lion",
-            "a red red_fox",
-        ]
-        assert TacSettings().described(["sea_lion"])[0][0] == "a photo of a sea lion."
-        assert len(TacSettings().described(["sea_lion"])[0]) == 60
 
     def test_a_changed_file_is_another_run_and_refused_in_the_middle_of_one(self, tmp_path: Path) -> None:
         path = described(tmp_path, ["house"])

@@ -9,7 +9,6 @@ from torch.nn.functional import normalize
 
 from dear.backbone.attention import causal_bias
 from dear.backbone.clip import Clip, fill
-from dear.data.sources.benchmarks import benchmarks
 from dear.errors import SettingsError
 from dear.methods.registry import build_method
 from dear.methods.shared_settings import hand_templates
@@ -91,8 +90,3 @@ def test_templates_of_the_authors_go_with_their_data_only() -> None:
     ):
         assert plain == TcpSettings(templates="dataset")
         assert plain.templates_for([own]) == ((own,), own)
-
-
-def test_their_data_sets_have_the_templates_here_that_theirs_stand_for() -> None:
-    shipped = {name: one.template for name, one in benchmarks().items()}
-    assert {name: one["own"] for name, one in hand_templates("tcp").items()} == shipped

@@ -7,15 +7,9 @@ from pathlib import Path
 import pytest
 
 from dear.reading.files import ReadingError
-from dear.reading.plain import parse_json, read_json, read_yaml
+from dear.reading.plain import parse_json, read_yaml
 
 NINES = "9" * 5000
-
-
-def test_what_is_fine_is_read(tmp_path: Path) -> None:
-    path = tmp_path / "a.json"
-    path.write_text(r'{"a": [1, -2.5, true, null, "x"], "\ud83d\ude00": "\\ud800"}')
-    assert read_json(path) == {"a": [1, -2.5, True, None, "x"], "\U0001f600": "\\ud800"}
 
 
 @pytest.mark.parametrize(
@@ -64,7 +58,7 @@ def test_values_as_they_are_written(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "a: " + "[" * 50_000, "a: !!int ''", "a: !!timestamp never", f"a: !!int {NINES}", "a: \x01",
+        "a: " + "[" * 2_000, "a: !!int ''", "a: !!timestamp never", f"a: !!int {NINES}", "a: \x01",
         "a: 1\na: 2", "a: 1\n---\nb: 2", "a: !!python/object/apply:os.system ['true']",
     ],
 )  # fmt: skip

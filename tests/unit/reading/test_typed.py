@@ -52,7 +52,6 @@ def test_what_fits_comes_in_its_types() -> None:
         ({"heads": {}}, "its heads is {}: it must be a list"),
         ({"heads": [{"layer": 0}]}, r"its heads\[0\]\.layer is 0: it must be a whole number from 1 to 12"),
         ({"heads": [{"layer": True}]}, r"its heads\[0\]\.layer is True: it must be a whole number"),
-        ({"heads": [{"layer": 1.0}]}, r"its heads\[0\]\.layer is 1\.0: it must be a whole number"),
         ({"heads": [{}]}, r"its heads\[0\] lacks the key 'layer'"),
         (
             {"heads": [{"layer": 1, "rule": 2}]},
@@ -63,22 +62,13 @@ def test_what_fits_comes_in_its_types() -> None:
             r"its heads\[0\]\.role is 'x': it must be one of core, mixed",
         ),
         (
-            {"heads": [{"layer": 1, "role": []}]},
-            r"its heads\[0\]\.role is \[\]: it must be one of core, mixed",
-        ),
-        (
             {"heads": [{"layer": 1, "share": {"a": 2}}]},
             r"its heads\[0\]\.share\.a is 2.*: it must be a number from 0 to 1",
-        ),
-        (
-            {"heads": [{"layer": 1, "share": {"a": float("nan")}}]},
-            r"its heads\[0\]\.share\.a is nan: it must be a number",
         ),
         ({"heads": [{"layer": 1, "phrases": "abc"}]}, r"its heads\[0\]\.phrases is 'abc': it must be a list"),
         ({"heads": [], "place": [1]}, "its place has 1 values: it must have 2"),
         ({"heads": [], "name": 5}, "its name is 5: it must be text or null"),
         ({"heads": [], "shots": -1}, "its shots is -1: it must be a whole number of at least 0"),
-        ({"heads": [], "shots": "1"}, "its shots is '1': it must be a whole number"),
         ({"heads": [], "more": {1: 2}}, "its more is {1: 2}: it must be keys and values"),
     ],
 )
@@ -86,12 +76,3 @@ def test_what_does_not_fit_is_named(value: Any, words: str) -> None:
     with pytest.raises(ReadingError, match=f"^file: {words}") as told:
         typed(value, Told, "file")
     assert told.value.reason == str(told.value).removeprefix("file: ").removesuffix(".")
-
-
-def test_a_value_is_shown_in_short() -> None:
-    deep: Any = "x" * 10_000
-    for _ in range(50):
-        deep = [deep] * 9
-    with pytest.raises(ReadingError) as told:
-        typed(deep, Told, "file")
-    assert len(str(told.value)) < 300

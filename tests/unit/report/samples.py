@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from dear.evaluation.predictions import ImagePredictions
-from dear.evaluation.schema import SCHEMA
+from dear.evaluation.records import SCHEMA
 from dear.report.html import report_page
 
 PIXEL = base64.b64encode(b"\x89PNG not decoded here").decode()

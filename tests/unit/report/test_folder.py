@@ -1,9 +1,7 @@
 """The report of a folder: files, one set of weights, copied records counted once."""
 
 import csv
-import io
 import json
-from html.parser import HTMLParser
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -15,8 +13,8 @@ from dear.evaluation.protocols import PROTOCOLS
 from dear.evaluation.records import is_record_name
 from dear.evaluation.resolve import MethodSetup, run_name
 from dear.report.folder import read_folder, write_folder_report
-from dear.report.grid import Cell, Grid, GridRow, csv_text
-from tests.unit.report.samples import record, report_html, role_table
+from dear.report.grid import csv_text
+from tests.unit.report.samples import record, role_table
 from tests.unit.report.test_sections import ablated, few, moved
 
 NAME = "tools-dear-all-mixed-16shot-seed1-0123abcd.json"
@@ -63,12 +61,8 @@ def test_all_that_is_written(tmp_path: Path) -> None:
         assert f'<h2 id="{name}">' in page
     assert 'id="roles"' in page  # the role table comes from the records
     assert "http" not in page.replace("http://www.w3.org", "")
-    parser = HTMLParser()
-    parser.feed(page)
-    parser.close()
-    assert (
-        write_folder_report(tmp_path, title="All <of> it").html.read_text() == page
-    )  # its own files are no records
+    again = write_folder_report(tmp_path, title="All <of> it")  # its own files are no records
+    assert again.html.read_text() == page
 
 
 def test_different_weights_are_never_averaged(tmp_path: Path) -> None:
@@ -80,11 +74,12 @@ def test_different_weights_are_never_averaged(tmp_path: Path) -> None:
     ):
         write_folder_report(tmp_path)
     assert not (tmp_path / "report").exists()
-    with pytest.raises(DataError, match="no record has weights 'ef'"):
+    with pytest.raises(DataError, match="'ef'"):
         write_folder_report(tmp_path, weights="ef")
     assert write_folder_report(tmp_path, weights="cd").records == 1
-    with pytest.raises(DataError, match="mix different weights"):
-        report_html(title="x", records=records)
+    for empty in ("none", "report/none"):
+        with pytest.raises(DataError, match="none"):
+            write_folder_report(tmp_path / empty)
 
 
 @pytest.mark.parametrize("text", ["", '{"schema": 2, "proto', "[]", '{"x": 1}'])
@@ -115,39 +110,11 @@ def test_a_record_is_known_by_the_name_that_its_run_gives_it() -> None:
     assert not is_record_name("cups-mmrl-16shot.json")
 
 
-def test_no_folder(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="is not a folder"):
-        write_folder_report(tmp_path / "none")
-    with pytest.raises(DataError, match="no run record"):
+def test_a_file_that_is_no_sound_record_is_named(tmp_path: Path) -> None:
+    put(tmp_path, [record("tools", "dear", 0.8, 0.6)])
+    (tmp_path / NAME).write_text(json.dumps(record("toys", "dear", 0.8, 0.6) | {"seed": []}))
+    with pytest.raises(DataError, match=rf"{NAME}.*seed"):
         write_folder_report(tmp_path)
-
-
-def test_only_one_protocol_is_enough() -> None:
-    for records in ([few("tools", "dear", 1, 0.4)], [moved("dear", 0.7, {"toys": 0.5})]):
-        page = report_html(title="x", records=records)
-        assert 'id="results"' not in page
-        assert 'id="provenance"' in page
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"schema": 1}, "schema 1"),
-        ({"protocol": "x"}, "protocol 'x'"),
-        ({"seed": []}, "seed"),
-        ({"results": {"base": {"accuracy": 0.5}}}, "results.novel"),
-    ],
-)
-def test_a_file_that_is_no_sound_record_is_named(
-    tmp_path: Path, changes: dict[str, Any], message: str
-) -> None:
-    put(tmp_path / "runs", [record("tools", "dear", 0.8, 0.6)])
-    path = tmp_path / "runs" / NAME
-    path.write_text(json.dumps(record("toys", "dear", 0.8, 0.6) | changes))
-    with pytest.raises(DataError) as told:
-        write_folder_report(tmp_path)
-    assert str(told.value).startswith(f"{path}")
-    assert message in str(told.value)
     assert not (tmp_path / "report").exists()
 
 
@@ -171,13 +138,6 @@ def test_names_are_no_formulas_and_titles_no_markdown(tmp_path: Path) -> None:
     with (tmp_path / "report/base-to-novel.csv").open(newline="") as file:
         labels = [line[0] for line in csv.reader(file)]
     assert labels[1:3] == ['\'=HYPERLINK("x"): chance', '\'=HYPERLINK("x"): dear']
-
-
-def test_a_cell_that_begins_like_a_formula() -> None:
-    grid = Grid("x", "x", "=corner", ("+column",), (GridRow("-row", (Cell(-3.0),)),))
-    lines = [*csv.reader(io.StringIO(grid.to_csv().decode(), newline=""))]
-    assert [lines[0][at] for at in (0, 1, 3)] == ["'=corner", "'+column", "'+column seeds"]
-    assert lines[1][:2] == ["'-row", "-3.0000"]
 
 
 @pytest.mark.parametrize(

@@ -1,39 +1,18 @@
 """Records of odd content: counts, long names, names that are not UTF-8 or hold control characters."""
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from dear.evaluation.predictions import save_predictions
-from dear.evaluation.records import read_record
 from dear.report.folder import write_folder_report
 from tests.unit.report.samples import predictions, record
-
-CAFE = os.fsdecode(b"caf\xe9.png")
 
 
 def dataset(**changes: Any) -> dict[str, Any]:
     return {"dataset": {"name": "tools", "classes": ["ant", "bee"]} | changes}
-
-
-NAME = "tools-dear-16shot-seed1-0123abcd.json"
-
-
-def written(folder: Path, **changes: Any) -> Path:
-    path = folder / NAME
-    path.write_text(json.dumps(record("tools", "dear", 0.5, 0.6) | changes))
-    return path
-
-
-def test_what_dear_itself_writes_is_read(tmp_path: Path) -> None:
-    """A list of few-shot images with names that are not UTF-8, and many classes."""
-    names = [f"class {number}" for number in range(25_000)]
-    path = written(tmp_path, fewshot={"files": [CAFE]}, **dataset(classes=names))
-    assert read_record(path)["fewshot"]["files"] == [CAFE]
-    assert write_folder_report(tmp_path).records == 1
 
 
 def test_files_of_long_names(tmp_path: Path) -> None:

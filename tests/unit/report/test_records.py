@@ -45,18 +45,17 @@ def test_a_data_set_called_average_keeps_its_numbers() -> None:
     assert percent == {"Average (average): dear": 10, "Pets: dear": 90, "Average: dear": 50}
 
 
-def seeds(part: str, first: Any, second: Any) -> list[dict[str, Any]]:
-    """Two seeds of DeAR that differ in a part."""
-    return [
-        record("tools", "dear", 0.5 + 0.1 * n, 0.5, seed=n) | {part: p} for n, p in ((1, first), (2, second))
-    ]
-
-
 def roles(seed: int = 1, source: str = "discovered", **changes: Any) -> dict[str, Any]:
     """Roles whose first head has changes."""
     table = role_table()
     table["heads"][0] |= changes
     return {"source": source.format(seed), "table": table}
+
+
+def teacher(loss: float, sha256: str = "ab" * 32) -> dict[str, Any]:
+    """The path of a teacher's weights is the same, the file may be another; its epochs are of each run."""
+    weights = {"model": "tiny", "pretrained": "w.pt", "sha256": sha256}
+    return {"method": "promptsrc", "weights": weights, "train": {"epochs": [{"loss": loss}]}}
 
 
 TRAIN, METHOD = asdict(TrainSettings()), asdict(METHODS["dear"].settings())
@@ -65,44 +64,62 @@ OTHER = {"role": "mixed", "attribute": None}
 
 
 @pytest.mark.parametrize(
-    ("part", "first", "second", "message"),
+    ("part", "first", "second", "key"),
     [
         ("roles", roles(), roles(**OTHER), "role tables .layer 9 head 0"),
         ("roles", roles(), roles(share={"color": 0.6, "shape": 0.4}), "role tables .layer 9 head 0"),
         ("roles", roles(), roles() | {"source": "by hand"}, "role tables"),
-        (
-            "roles",
-            roles(),
-            roles(phrases=["red"], concept="Colour", entropy=0.3),
-            "",
-        ),  # on which no run depends
+        ("roles", roles(), roles(phrases=["red"], concept="Colour", entropy=0.3), ""),  # no run depends on it
         ("roles", roles(1, SHUFFLED), roles(2, SHUFFLED, **OTHER), ""),
-        ("selection", {"rule": "last"}, {"rule": "val"}, "rules of --select"),
-        (
-            "settings",
-            {"method": METHOD, "train": {}},
-            {"method": METHOD | {"tokens": 4}, "train": {}},
-            "tokens: 1, 4",
-        ),
+        ("selection", {"rule": "last"}, {"rule": "val"}, "--select"),
+        ("settings", {"method": METHOD}, {"method": METHOD | {"tokens": 4}}, "tokens: 1, 4"),
         ("settings", {"train": TRAIN}, {"train": TRAIN | {"crop": 0.2}}, "crop: 0.5, 0.2"),
         # An older record lacks a setting that was added since: it had its default.
         ("settings", {"method": {}, "train": {}}, {"method": METHOD, "train": TRAIN}, ""),
+        ("teacher", teacher(0.5), teacher(0.7), ""),
+        ("teacher", teacher(0.5), teacher(0.5, "cd" * 32), "dear on tools mix different teachers"),
+        ("teacher", teacher(0.5), None, "teachers"),
     ],
 )
-def test_seeds_of_different_kinds_are_not_averaged(part: str, first: Any, second: Any, message: str) -> None:
-    records = seeds(part, first, second)
-    if not message:
+def test_seeds_of_different_kinds_are_not_averaged(part: str, first: Any, second: Any, key: str) -> None:
+    records = [record("tools", "dear", 0.5, 0.5, seed=n) | {part: p} for n, p in ((1, first), (2, second))]
+    if not key:
         assert len(checked(records)) == 2
         return
-    with pytest.raises(DataError, match=message):
+    with pytest.raises(DataError, match=key):
         checked(records)
     records[1]["variant"] = "another"  # a column of its own
     assert len(checked(records)) == 2
 
 
+@pytest.mark.parametrize(
+    ("change", "key"),
+    [
+        ({"weights": {"sha256": "cd" * 32}}, "weights"),
+        ({"schema": 3}, "schema 3"),
+        ({"protocol": "few-shot"}, "few-shot"),
+        ({"shots": 4}, "shots"),
+        ({"dataset": {"name": "tools", "identity": "other"}}, "data"),
+        ({"results": {"novel": {"accuracy": 0.5}}}, r"results\.base"),
+        ({"results": {"base": {"accuracy": 83.1}, "novel": {"accuracy": 0.5}}}, "base accuracy"),
+        ({"seed": 1}, "two records of one run"),
+    ],
+)
+def test_records_that_do_not_belong_are_refused(records: list[dict], change: dict, key: str) -> None:
+    with pytest.raises(DataError, match=key):
+        checked([*records, record("tools", "dear", 0.5, 0.5, **({"seed": 2} | change))])
+
+
+def test_a_copy_is_counted_once_and_no_run_is_refused(records: list[dict]) -> None:
+    assert len(checked([*records, records[0]])) == len(records)
+    with pytest.raises(DataError, match="no run record"):
+        checked([])
+
+
 def test_the_page_shows_one_value_of_a_setting_that_an_older_record_lacks() -> None:
-    text = report_html(title="t", records=seeds("settings", {"method": {}}, {"method": METHOD}))
-    (line,) = [line for line in text.splitlines() if ">tokens<" in line]
+    settings = {"method": {}}, {"method": METHOD}
+    seeds = [record("tools", "dear", 0.5, 0.5, seed=n, settings=of) for n, of in enumerate(settings)]
+    (line,) = [line for line in report_html(title="t", records=seeds).splitlines() if ">tokens<" in line]
     assert ">1<" in line
 
 

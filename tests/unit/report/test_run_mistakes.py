@@ -59,11 +59,6 @@ def test_seeds_are_summed_by_hand(run: Write) -> None:
     assert tree == ["tree", 6, 1.0, 0.6, 0.75]
 
 
-def test_a_class_that_is_never_predicted_has_no_precision_and_an_f1_of_0() -> None:
-    score, _ = find_mistakes([predictions([[1], [1], []])]).class_scores().to_numpy().tolist()
-    assert (score[2], score[4], np.isnan(score[3])) == (0, 0, True)
-
-
 def test_the_worst_class_comes_first_after_the_means() -> None:
     """By hand: recalls 3/5, 2/3, 1; F1s 6/8, 4/7, 6/7."""
     grid = classes_grid(find_mistakes([predictions(FIRST)]).class_scores())
@@ -134,20 +129,6 @@ def test_the_report_shows_them_and_has_their_tables(run: Write, tmp_path: Path) 
         [*first, "tree", "tree", "3"],
     ]
     assert "figure-confusion-tools-base-coop.svg" in {path.name for path in made.files}
-
-
-def test_the_file_lists_all_mistakes_of_which_the_page_shows_some(run: Write, tmp_path: Path) -> None:
-    run("tools", "coop", predictions([[0], [0] * 40, [2]]))
-    made = write_folder_report(tmp_path / "runs")
-    assert len(rows(made.html.with_name("mistakes.csv"))) == 1 + 40
-    assert "Shown: 0 of 40; <code>mistakes.csv</code> lists all." in made.html.read_text()
-
-
-def test_records_without_predictions_are_reported(run: Write, tmp_path: Path) -> None:
-    run("tools", "coop")
-    made = write_folder_report(tmp_path / "runs")
-    assert 'id="mistakes"' not in made.html.read_text()
-    assert not {"classes.csv", "confusions.csv", "mistakes.csv"} & {path.name for path in made.files}
 
 
 def test_the_page_shows_the_main_method_and_its_reference_or_those_named(run: Write) -> None:

@@ -36,11 +36,8 @@ def test_agreement_by_hand() -> None:
     found = agreement(["a"] * 12 + ["b"] * 8, ["a"] * 9 + ["b"] * 3 + ["a"] + ["b"] * 7)
     assert (found.heads, found.agree, found.agreement, found.majority) == (20, 16, 0.8, 0.5)
     assert found.kappa == pytest.approx(0.6)
+    assert agreement(["a", "a"], ["a", "a"]).kappa is None  # chance alone gives it
     assert (found.labels, found.confusion) == (("a", "b"), ((9, 3), (1, 7)))
-
-
-def test_kappa_where_chance_is_everything() -> None:
-    assert agreement(["a", "a"], ["a", "a"]).kappa is None
 
 
 def test_compare_by_hand() -> None:

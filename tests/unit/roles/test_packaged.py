@@ -1,7 +1,6 @@
 """The role tables in the package: found by identity, and the published one as the paper prints it."""
 
 import json
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -40,20 +39,6 @@ def test_published_table_is_found_by_the_name_of_its_weights() -> None:
             table.check(other)
 
 
-def test_a_table_with_a_hash_goes_by_the_hash_alone() -> None:
-    table = RoleTable("by hand", Identity("a", "b", "2" * 64), (), ())
-    assert table.fits(Identity("renamed", "copy", "2" * 64))
-    assert not table.fits(Identity("a", "b", "3" * 64))
-
-
-def test_published_counts() -> None:
-    # The supplement: 48 heads, 28 of them core.
-    table = RoleTable.load(PUBLISHED)
-    roles = Counter(head.role for head in table.heads)
-    assert roles == {"core": 28, "generalization": 7, "other-specialized": 8, "mixed": 5}
-    assert [len(table.layer(layer, 12)) for layer in (9, 10, 11, 12)] == [12] * 4
-
-
 def test_published_table_equals_the_papers() -> None:
     if not SHARED.is_file():
         pytest.skip(f"the paper's table is not at {SHARED}")
@@ -73,7 +58,7 @@ def test_kinds_are_named_in_place_of_a_file(small_clip: Clip, tmp_path: Path) ->
         table.check(small_clip.identity)
     with pytest.raises(RoleTableError, match="no ground-truth role table is known for small/random"):
         role_table(small_clip, "ground-truth")
-    with pytest.raises(RoleTableError, match=r"^roles: .*nowhere\.json is not a role table"):
+    with pytest.raises(RoleTableError, match=r"nowhere\.json is not a role table"):
         role_table(small_clip, "nowhere.json")
     mine = RoleTable("discovered (by hand)", small_clip.identity, ("color",), (HeadRole(5, 0, "mixed"),))
     mine.save(tmp_path / "mine.json")

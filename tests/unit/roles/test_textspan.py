@@ -71,8 +71,6 @@ def test_contributions_of_few_dimensions() -> None:
     text = rng.normal(size=(61, 29))
     span = textspan(moments(data), torch.from_numpy(text), rank=17, top=5)
     assert span.phrases[0].tolist() == published(data[:, 0], text, 5, 5)
-    # Five phrases span five dimensions, so nothing is left.
-    assert float(span.explained[0].sum()) == pytest.approx(1, abs=1e-9)
     more = textspan(moments(data), torch.from_numpy(text), rank=17, top=11).phrases[0].tolist()
     assert len(set(more)) == 11
 
@@ -84,7 +82,6 @@ def test_one_direction_by_hand() -> None:
     text = np.array([[0.0, 0.1], [0.0, 1.5], [1.0, 0.0]])
     span = textspan(moments(data), torch.from_numpy(text), rank=2, top=2)
     assert span.phrases.tolist() == [[2, 1]]
-    assert span.explained[0].tolist() == pytest.approx([0.8, 0.2])
 
 
 def test_a_phrase_is_not_normalised() -> None:

@@ -114,6 +114,23 @@ def test_a_crash_is_told_without_what_is_inside(
     assert client.get("/api/info").status_code == 200
 
 
+def test_a_request_beyond_those_at_a_time_is_to_come_later(
+    serve: Serve, predictor: Predictor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client, rank, inside = serve(Limits(connections=1)), predictor.rank, list[Any]()
+
+    def ask(*given: Any) -> Any:
+        inside.append(client.get("/api/info"))
+        return rank(*given)
+
+    monkeypatch.setattr(predictor, "rank", ask)
+    assert client.post("/api/predict", content=PNG).status_code == 200
+    assert client.get("/api/info").status_code == 200
+    assert (inside[0].status_code, inside[0].json()["kind"], inside[0].headers["retry-after"]) == (
+        503, "busy", "2",
+    )  # fmt: skip
+
+
 COOKIES = {
     "a name=of another server; dear_token=s3cret": 200,
     "dear_tokens=s3cret": 401,

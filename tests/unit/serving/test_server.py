@@ -1,19 +1,22 @@
-"""Where a server listens, and what is refused before a backbone is loaded."""
+"""Where a server listens, how long it keeps connections, and what is refused before a backbone is loaded."""
 
+import asyncio
 import math
+import threading
+from collections.abc import Callable, Iterator
+from http.client import HTTPConnection
 
 import pytest
 
 from dear.cli.main import main
 from dear.errors import OutputError, SettingsError
 from dear.serving.limits import Limits
-from dear.serving.server import address, is_loopback, listen, trusted_hosts
+from dear.serving.server import is_loopback, listen, server_of, trusted_hosts
 
 
 def test_a_free_port_of_this_machine(capsys: pytest.CaptureFixture[str]) -> None:
     with listen("127.0.0.1", 0, None) as opened:
         port = opened.getsockname()[1]
-        assert address(opened, "127.0.0.1") == f"http://127.0.0.1:{port}/"
         with pytest.raises(OutputError):
             listen("127.0.0.1", port, None)
         assert main(["serve", "owner/bundle", "--port", str(port)]) == 2
@@ -26,7 +29,7 @@ def test_a_free_port_of_this_machine(capsys: pytest.CaptureFixture[str]) -> None
     ("host", "port", "token", "kind"),
     [
         ("0.0.0.0", 0, None, SettingsError),
-        ("127.0.0.1", 70_000, None, SettingsError),
+        ("127.0.0.1", 70_000, None, OutputError),
         ("127.0.0.1", 0, "a;b", SettingsError),
         ("127.evil.example", 0, None, SettingsError),
         ("127..0.0.1", 0, None, SettingsError),
@@ -58,3 +61,45 @@ def test_the_names_that_it_answers_to() -> None:
 def test_limits_that_make_no_sense(wrong: dict[str, float]) -> None:
     with pytest.raises(SettingsError, match=next(iter(wrong))):
         Limits(**wrong)  # type: ignore[arg-type]
+
+
+class FastClock(asyncio.SelectorEventLoop):
+    """A loop whose clock can be put forward."""
+
+    ahead = 0.0
+
+    def time(self) -> float:
+        return super().time() + self.ahead
+
+
+@pytest.fixture
+def kept() -> Iterator[Callable[[float], bool]]:
+    """``kept(seconds)`` is True if the server keeps a connection that idles for so long."""
+    fastapi = pytest.importorskip("fastapi", reason="the extra `app` is not installed")
+    loop, server = FastClock(), server_of(fastapi.FastAPI())
+    opened = listen("127.0.0.1", 0, None)
+    thread = threading.Thread(target=lambda: loop.run_until_complete(server.serve([opened])))
+    thread.start()
+
+    def kept(seconds: float) -> bool:
+        client = HTTPConnection(*opened.getsockname(), timeout=30)
+        client.request("GET", "/")
+        client.getresponse().read()
+        for passed in (0, seconds):
+            loop.ahead += passed
+            asyncio.run_coroutine_threadsafe(asyncio.sleep(0.01), loop).result()  # what is due has run
+        try:
+            client.request("GET", "/")
+            return bool(client.getresponse().read())
+        except ConnectionError:
+            return False
+
+    yield kept
+    server.should_exit = True
+    thread.join()
+    loop.close()
+
+
+def test_connections_are_kept_longer_than_proxies_keep_them(kept: Callable[[float], bool]) -> None:
+    """Else a request is lost that is sent while the server closes. Caddy's default is 120 s."""
+    assert [kept(seconds) for seconds in (121, 200)] == [True, False]

@@ -1,45 +1,133 @@
-"""Damaged checkpoints: one line each, nothing loaded, nothing lost."""
+"""Checkpoints: a training goes on bit for bit; a damaged one is one line, nothing loaded, nothing lost."""
 
 import copy
+import json
+import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from lightning_fabric import Fabric
+from lightning_fabric.plugins import MixedPrecision
 
 from dear.backbone import tiny
-from dear.backbone.clip import Clip
-from dear.evaluation.records import read_record
-from dear.evaluation.resolve import MethodSetup
-from dear.evaluation.runs import run_all
-from dear.methods.dear import DearSettings
+from dear.backbone.clip import Clip, tensors_hash
+from dear.errors import OutputError
+from dear.methods.base import Method
+from dear.methods.registry import METHODS, build_method
 from dear.progress import TrainingStep
 from dear.training.checkpoint import CheckpointError, read_state, write_state
 from dear.training.loop import train
 from dear.training.settings import TrainSettings
-from dear.writing import UNFINISHED
-from tests.conftest import small_clip_of
 from tests.unit.training.test_pretrain import SMALL
-from tests.unit.training.world import few, noise_dataset, role_table, small_dear
+from tests.unit.training.world import CLASSES, Noise, few, numbers, small_dear, train_until
 from tools.pretrain_settings import PretrainSettings
 from tools.pretraining import Pretraining
 
-CPU = torch.device("cpu")
 SHORT = TrainSettings(epochs=3, batch=3, lr=1e-2)
 State = dict[str, Any]
 
 
-def stopped(path: Path, epochs: int, clip: Clip, **options: Any) -> State:
-    """The state after some epochs of a run that was stopped then."""
+def scaled(scale: float) -> Fabric:
+    """A Fabric whose scaler doubles its scale after each 5 steps, and halves it after one that overflows."""
+    scaler = torch.amp.GradScaler("cpu", init_scale=scale, growth_interval=5)
+    return Fabric(accelerator="cpu", devices=1, plugins=MixedPrecision("16-mixed", "cpu", scaler))
 
-    def stop(step: TrainingStep) -> None:
-        if step.ends_epoch and step.epoch == epochs:
-            raise KeyboardInterrupt
 
-    with pytest.raises(KeyboardInterrupt):
-        train(small_dear(clip), few(), SHORT, seed=1, checkpoint=path, progress=stop, **options)
-    return read_state(path)
+def promptsrc(clip: Clip, seed: int = 1) -> Method:
+    """A method that averages its parameters over epochs."""
+    settings = METHODS["promptsrc"].settings(average_mean=2.0, teacher="dataset")
+    generator = torch.Generator().manual_seed(seed)
+    method = build_method("promptsrc", clip, generator, settings=settings)
+    method.set_classes(CLASSES, ["a photo of a {}"])
+    return method
+
+
+# 3 x 7 / 3 = 7 steps: three epochs, of which the last has one step.
+STEPS = replace(SHORT, epochs=1, steps_per_shot=3, warmup_epochs=0, schedule="step")
+
+
+@pytest.mark.parametrize(
+    ("make", "settings", "scale"),
+    [
+        (small_dear, SHORT, None),
+        (small_dear, STEPS, None),
+        (promptsrc, replace(SHORT, batch=4), None),
+        (small_dear, SHORT, 2.0**10),
+        (small_dear, SHORT, 2.0**126),  # overflows, so that steps are skipped
+    ],
+)
+@pytest.mark.parametrize("done", [1, 2])
+def test_going_on_equals_an_undisturbed_run(
+    done: int, make: Any, settings: TrainSettings, scale: float | None, small_clip: Clip, tmp_path: Path
+) -> None:
+    """All comes from the file: the method that goes on begins with other parameters."""
+
+    def fabric() -> Fabric | None:
+        return None if scale is None else scaled(scale)
+
+    whole, path, of_whole, of_rest = make(small_clip), tmp_path / "run" / "c", fabric(), fabric()
+    want = train(whole, few(), settings, seed=1, fabric=of_whole)
+    train_until(done, make(small_clip), path, settings, fabric=fabric())
+    assert [file.name for file in path.parent.iterdir()] == ["c"]
+    resumed = make(small_clip, seed=9)
+    got = train(resumed, few(), settings, seed=1, checkpoint=path, fabric=of_rest)
+    assert numbers(got) == numbers(want)
+    assert tensors_hash(resumed.state_dict()) == tensors_hash(whole.state_dict())
+    if of_whole is not None and of_rest is not None:
+        states = [fabric.strategy.precision.state_dict() for fabric in (of_whole, of_rest)]
+        assert states[0] == states[1] != {"scale": scale}
+    images, again = few(), make(small_clip, seed=9)
+    assert train(again, images, settings, seed=1, checkpoint=path, fabric=fabric()) == got  # it is only read
+    assert images.loads == (0 if make is small_dear else images.loads)
+    assert tensors_hash(again.state_dict()) == tensors_hash(whole.state_dict())
+
+
+def test_a_checkpoint_of_another_run_is_refused(small_clip: Clip, tmp_path: Path) -> None:
+    path, short = tmp_path / "c", TrainSettings(epochs=1, batch=7)
+    train(small_dear(small_clip), few(), short, seed=1, checkpoint=path)
+    before = path.read_bytes()
+    other_classes = small_dear(small_clip)
+    other_classes.set_classes(CLASSES[::-1], ["a photo of a {}"])
+    others: list[tuple[str, Any, Noise, TrainSettings, int]] = [
+        ("train", small_dear(small_clip), few(), TrainSettings(epochs=2, batch=7), 1),
+        ("seed", small_dear(small_clip), few(), short, 2),
+        ("classes", other_classes, few(), short, 1),
+        ("images", small_dear(small_clip), Noise(few().labels.tolist(), seed=5), short, 1),
+        ("method_settings", small_dear(small_clip, beta=0.5), few(), short, 1),
+    ]
+    for fact, method, images, settings, seed in others:
+        with pytest.raises(OutputError, match=rf"different {fact}\b"):
+            train(method, images, settings, seed=seed, checkpoint=path)
+    assert path.read_bytes() == before
+
+
+def test_a_place_that_cannot_be_written(small_clip: Clip, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OutputError, match="cannot write the checkpoint"):
+        train(small_dear(small_clip), few(), SHORT, seed=1, checkpoint=tmp_path / "file" / "c")
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, OSError])
+def test_a_write_that_is_cut_off_leaves_the_last_one(
+    error: type[BaseException], small_clip: Clip, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "c"
+
+    def cut(_file: int) -> None:
+        raise error
+
+    def spoil(step: TrainingStep) -> None:
+        if step.ends_epoch and step.epoch == 2:
+            monkeypatch.setattr(os, "fsync", cut)
+
+    with pytest.raises(OutputError if error is OSError else error):
+        train(small_dear(small_clip), few(), SHORT, seed=1, checkpoint=path, progress=spoil)
+    assert [file.name for file in tmp_path.iterdir()] == ["c"]
+    assert len(json.loads(read_state(path)["history"])) == 2
 
 
 def bytes_changed(change: Callable[[bytes], bytes]) -> Callable[[Path], None]:
@@ -60,7 +148,7 @@ def bytes_changed(change: Callable[[bytes], bytes]) -> Callable[[Path], None]:
 )
 def test_bytes_that_were_changed(damage: Callable[[Path], None], small_clip: Clip, tmp_path: Path) -> None:
     path = tmp_path / "c"
-    stopped(path, 2, small_clip)
+    train_until(2, small_dear(small_clip), path, SHORT)
     damage(path)
     with pytest.raises(CheckpointError, match=rf"{path}.*--start-over") as told:
         train(small_dear(small_clip), few(), SHORT, seed=1, checkpoint=path)
@@ -82,47 +170,29 @@ def test_a_checkpoint_of_another_version(
 ) -> None:
     """Its bytes are whole, but other parts were written."""
     path = tmp_path / "c"
-    state = stopped(path, 2, small_clip)
+    train_until(2, small_dear(small_clip), path, SHORT)
+    state = read_state(path)
     change(state)
     write_state(path, state)
     with pytest.raises(CheckpointError, match="--start-over"):
         train(small_dear(small_clip), few(), SHORT, seed=1, checkpoint=path)
 
 
-def runs(out: Path, **options: Any) -> list[dict[str, Any]]:
-    clip = small_clip_of()
-    setup = MethodSetup("dear", settings=DearSettings(first=8))
-    made = {"shots": 3, "roles": role_table(clip), "training": SHORT, "out": out} | options
-    return run_all(clip, [noise_dataset()], [setup], **made)
-
-
-def numbers(record: dict[str, Any]) -> list[Any]:
-    return [record["results"], [{**e, "seconds": 0} for e in record["train"]["epochs"]]]
-
-
-def test_a_run_starts_over_only_if_it_is_asked_to(tmp_path: Path) -> None:
-    (whole,) = runs(tmp_path / "whole")
-
-    def stop(_name: str, step: TrainingStep | None) -> None:
-        if step is not None and step.ends_epoch and step.epoch == 2:
-            raise KeyboardInterrupt
-
-    out = tmp_path / "out"
-    with pytest.raises(KeyboardInterrupt):
-        runs(out, progress=stop)
-    (checkpoint,) = (out / UNFINISHED).iterdir()
-    bad = checkpoint.read_bytes()[:-9]
-    checkpoint.write_bytes(bad)
-    for _ in range(2):
-        with pytest.raises(CheckpointError, match="--start-over"):
-            runs(out)
-        assert checkpoint.read_bytes() == bad
-    with pytest.warns(UserWarning, match=r"damaged: renamed to .*\.pt\.damaged"):
-        (again,) = runs(out, start_over=True)
-    assert numbers(again) == numbers(whole)
-    (aside,) = (out / UNFINISHED).iterdir()
-    assert (aside.name, aside.read_bytes()) == (f"{checkpoint.name}.damaged", bad)
-    assert len([read_record(path) for path in out.glob("*.json")]) == 1
+def test_a_run_starts_over_only_if_it_is_asked_to(small_clip: Clip, tmp_path: Path) -> None:
+    whole, path = small_dear(small_clip), tmp_path / "c"
+    want = train(whole, few(), SHORT, seed=1)
+    train_until(2, small_dear(small_clip), path, SHORT)
+    damaged = path.read_bytes()[:-9]
+    path.write_bytes(damaged)
+    with pytest.raises(CheckpointError):
+        train(small_dear(small_clip), few(), SHORT, seed=1, checkpoint=path)
+    assert path.read_bytes() == damaged
+    again = small_dear(small_clip)
+    with pytest.warns(UserWarning, match=r"damaged: renamed to c\.damaged"):
+        got = train(again, few(), SHORT, seed=1, checkpoint=path, start_over=True)
+    assert numbers(got) == numbers(want)
+    assert tensors_hash(again.state_dict()) == tensors_hash(whole.state_dict())
+    assert (tmp_path / "c.damaged").read_bytes() == damaged
 
 
 @pytest.mark.parametrize(

@@ -12,15 +12,13 @@ from torch.nn.functional import interpolate
 from dear.backbone.clip import Clip
 from dear.data.images.transforms import view_numbers
 from dear.errors import WeightsError
-from dear.methods.base import Method
 from dear.methods.coop.method import CoOp
 from dear.methods.registry import build_method
-from dear.progress import TrainingStep
 from dear.training.loop import train
 from dear.training.seeding import generator
 from dear.training.settings import TrainSettings
 from dear.training.trunks import TrunkCache
-from tests.unit.training.world import CLASSES, few
+from tests.unit.training.world import CLASSES, few, stop_after
 from tests.views import train_views
 
 SETTINGS = TrainSettings(epochs=2, batch=3, lr=1e-2)
@@ -145,33 +143,18 @@ def test_each_step_has_draws_of_its_own(small_clip: Clip, tmp_path: Path) -> Non
     ]
     assert len(set(whole.drawn)) == 6
 
-    class Interrupted(Exception):
-        pass
-
-    def stop(step: TrainingStep) -> None:
-        if step.ends_epoch:
-            raise Interrupted
-
-    with pytest.raises(Interrupted):
-        trained(small_clip, Watched, checkpoint=tmp_path / "run.pt", progress=stop)
+    with pytest.raises(KeyboardInterrupt):
+        trained(small_clip, Watched, checkpoint=tmp_path / "run.pt", progress=stop_after(1))
     assert trained(small_clip, Watched, checkpoint=tmp_path / "run.pt").drawn == whole.drawn[3:]
 
 
-def gda(clip: Clip) -> Method:
-    return build_method("gda", clip, torch.Generator().manual_seed(1))
-
-
-def test_features_of_class_names_that_are_not_finite(small_clip: Clip) -> None:
-    method = gda(small_clip)
-    small_clip.text.projection.data.fill_(math.nan)
-    with pytest.raises(WeightsError, match="gives class names features that are not finite"):
-        method.set_classes(CLASSES, ["a photo of a {}"])
-
-
-def test_features_of_images_that_are_not_finite(small_clip: Clip) -> None:
-    """gda divides by their covariance."""
-    method = gda(small_clip)
+def test_features_that_are_not_finite(small_clip: Clip) -> None:
+    """Of images, by whose covariance GDA divides, and of class names."""
+    method = build_method("gda", small_clip, torch.Generator().manual_seed(1))
     method.set_classes(CLASSES, ["a photo of a {}"])
     small_clip.image.projection.data.fill_(math.nan)
-    with pytest.raises(WeightsError, match=r"gda cannot be fitted: the features of .* are not finite"):
+    with pytest.raises(WeightsError, match="gda cannot be fitted"):
         train(method, few(), TrainSettings(), seed=1)
+    small_clip.text.projection.data.fill_(math.nan)
+    with pytest.raises(WeightsError, match="class names"):
+        method.set_classes(["sea"], ["a photo of a {}"])

@@ -1,19 +1,18 @@
-"""Trainings of so many steps a shot, and rates that fall with each step."""
+"""The schedule of the rate by epochs and steps, the length of a training, and settings out of range."""
 
 import math
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from dear.backbone.clip import Clip, tensors_hash
+from dear.backbone.clip import Clip
 from dear.errors import SettingsError
 from dear.methods.dear.method import Dear
-from dear.progress import TrainingStep
 from dear.training.loop import train
 from dear.training.settings import TrainOptions, TrainSettings
 from tests.unit.training.world import few, small_dear
+from tools.pretrain_settings import PretrainSettings
 
 # 7 images of 3 classes in batches of 3: 3 steps an epoch, and 3 x 7 / 3 = 7 steps in all.
 STEPS = TrainSettings(steps_per_shot=3, batch=3, lr=0.5, lr_end=0.1, warmup_epochs=0, schedule="step")
@@ -21,20 +20,49 @@ STEPS = TrainSettings(steps_per_shot=3, batch=3, lr=0.5, lr_end=0.1, warmup_epoc
 
 @pytest.fixture
 def rates(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """The rates of all steps of AdamW that follow."""
+    """The rates of all steps of AdamW that follow; of several groups, one after the other."""
     seen: list[float] = []
     step = torch.optim.AdamW.step
 
     def watched(self: Any, *args: Any, **keywords: Any) -> Any:
-        seen.append(self.param_groups[0]["lr"])
+        seen.extend(group["lr"] for group in self.param_groups)
         return step(self, *args, **keywords)
 
     monkeypatch.setattr(torch.optim.AdamW, "step", watched)
     return seen
 
 
-def numbers(history: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    return [{name: value for name, value in epoch.items() if name != "seconds"} for epoch in history]
+def test_the_schedule_by_hand() -> None:
+    settings = TrainSettings()
+    assert settings.lr_at(0) == 1e-5
+    assert settings.lr_at(1) == 1e-3
+    assert settings.lr_at(6) == pytest.approx(0.5e-3)  # half of ten epochs after the warm-up
+    # 8/10 of the way: 0.5 (1 + cos 144 degrees)
+    assert settings.lr_at(9) == pytest.approx(0.5e-3 * (1 - 0.8090169943749475))
+    assert TrainSettings(warmup_epochs=0).lr_at(0) == 1e-3
+    pretraining = PretrainSettings(images=70, batch=7, warmup=4, lr=0.8)
+    assert [pretraining.lr_at(step) for step in range(5)] == pytest.approx([0.2, 0.4, 0.6, 0.8, 0.8])
+    assert pretraining.lr_at(7) == pytest.approx(0.4)
+    assert PretrainSettings(images=71, batch=7).steps == 11
+
+
+def test_each_epoch_is_trained_at_its_rate(small_clip: Clip, rates: list[float]) -> None:
+    settings = TrainSettings(epochs=5, batch=3, lr=1e-2)
+    history = train(small_dear(small_clip), few(), settings, seed=1)
+    want = [1e-5, *(0.5e-2 * (1 + math.cos(math.pi * k / 5)) for k in range(4))]
+    assert rates == pytest.approx([rate for rate in want for _ in range(3)])  # 7 images in batches of 3
+    assert [epoch["lr"] for epoch in history] == pytest.approx(want)
+
+
+def test_fusion_weights_have_a_rate_of_their_own(small_clip: Clip, rates: list[float]) -> None:
+    settings = TrainSettings(epochs=2, batch=3, lr=1e-2)
+    usual, own = small_dear(small_clip), small_dear(small_clip, fusion_rate=50.0)
+    start, moved = usual.fusion.detach().clone(), list[float]()
+    for method in (usual, own):
+        train(method, few(), settings, seed=1)
+        moved.append(float((method.fusion - start).abs().max().detach()))
+    assert rates[6:] == pytest.approx([rate for one in rates[:6] for rate in (one, 50 * one)])
+    assert moved[1] > 10 * moved[0] > 0
 
 
 def test_as_torch_anneals(small_clip: Clip, rates: list[float]) -> None:
@@ -80,26 +108,6 @@ def test_the_last_epoch_is_cut_short(small_clip: Clip, monkeypatch: pytest.Monke
     assert images.loads == 7  # nothing is loaded for steps that are not made
 
 
-@pytest.mark.parametrize("done", [1, 2])
-def test_it_goes_on_after_an_interruption(done: int, small_clip: Clip, tmp_path: Path) -> None:
-    path = tmp_path / "c"
-    whole = small_dear(small_clip)
-    want = train(whole, few(), STEPS, seed=1)
-
-    def stop(step: TrainingStep) -> None:
-        if step.ends_epoch and step.epoch == done:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        train(small_dear(small_clip), few(), STEPS, seed=1, checkpoint=path, progress=stop)
-    resumed = small_dear(small_clip, seed=9)
-    assert numbers(train(resumed, few(), STEPS, seed=1, checkpoint=path)) == numbers(want)
-    assert tensors_hash(resumed.state_dict()) == tensors_hash(whole.state_dict())
-    images, again = few(), small_dear(small_clip, seed=9)
-    assert numbers(train(again, images, STEPS, seed=1, checkpoint=path)) == numbers(want)
-    assert images.loads == 0
-
-
 def test_epochs_that_are_given_replace_published_steps() -> None:
     published = {"steps_per_shot": 500, "warmup_epochs": 0}
     assert TrainOptions().over(published).steps_per_shot == 500
@@ -128,17 +136,22 @@ def test_a_training_too_short_to_learn_is_told(small_clip: Clip) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    "options",
     [
-        ({"steps_per_shot": -1}, "steps_per_shot is -1"),
-        ({"lr_end": -0.1}, r"lr_end is -0\.1: it must be from 0 to lr, which is 0\.001"),
-        ({"lr_end": 0.1}, r"lr_end is 0\.1: it must be from 0 to lr"),
-        ({"lr_end": math.nan}, "lr_end is nan"),
+        {"epochs": 0}, {"batch": 0}, {"lr": 0.0}, {"lr": math.nan}, {"warmup_lr": 0.0}, {"weight_decay": -1},
+        {"steps_per_shot": -1}, {"lr_end": -0.1}, {"lr_end": 0.1}, {"lr_end": math.nan}, {"crop": 1.5},
+        {"momentum": 1.0}, {"epochs": 10**390}, {"steps_per_shot": 10**390}, {"lr": 1e308},
+        {"weight_decay": 1e308}, {"view_cache": 1e300, "view_seed": 1},
     ],
-)
-def test_out_of_range(options: dict[str, Any], message: str) -> None:
-    with pytest.raises(SettingsError, match=message):
+    ids=str,
+)  # fmt: skip
+def test_settings_out_of_range(options: dict[str, Any]) -> None:
+    [name, *_] = options
+    with pytest.raises(SettingsError, match=rf"{name} is"):
         TrainSettings(**options)
+    if name in ("batch", "lr", "weight_decay"):
+        with pytest.raises(SettingsError, match=rf"{name} is"):
+            PretrainSettings(**options)
 
 
 def test_a_warm_up_of_all_steps(small_clip: Clip) -> None:

@@ -1,7 +1,10 @@
 """A few random pictures and a small DeAR, for the tests of the loop and of what stands on it."""
 
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from jaxtyping import Int, UInt8
 from torch import Tensor
@@ -10,7 +13,9 @@ from dear.backbone.clip import Clip
 from dear.data.dataset import Dataset, assemble
 from dear.methods.dear import DearSettings
 from dear.methods.dear.method import Dear
+from dear.progress import TrainingStep
 from dear.roles.table import HeadRole, RoleTable
+from dear.training.loop import train
 
 CLASSES = ["red circle on the sea", "house", "green tree"]
 KINDS: list[Any] = [
@@ -59,3 +64,24 @@ def small_dear(clip: Clip, seed: int = 1, **options: Any) -> Dear:
     method = Dear(clip, role_table(clip), torch.Generator().manual_seed(seed), settings)
     method.set_classes(CLASSES, ["a photo of a {}"])
     return method
+
+
+def numbers(history: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The epochs of a training without what the clock tells."""
+    return [{name: value for name, value in epoch.items() if name != "seconds"} for epoch in history]
+
+
+def stop_after(epoch: int) -> Callable[[TrainingStep], None]:
+    """Progress that interrupts a training once the state of an epoch is saved."""
+
+    def stop(step: TrainingStep) -> None:
+        if step.ends_epoch and step.epoch == epoch:
+            raise KeyboardInterrupt
+
+    return stop
+
+
+def train_until(epoch: int, method: Any, checkpoint: Path, settings: Any, **options: Any) -> None:
+    """A training of seven pictures that is interrupted after an epoch."""
+    with pytest.raises(KeyboardInterrupt):
+        train(method, few(), settings, seed=1, checkpoint=checkpoint, progress=stop_after(epoch), **options)

@@ -18,7 +18,10 @@ from dear.errors import DataError
 from dear.reading.files import file_size
 
 CACHE_BYTES = 512 * 2**20
-SKIP = "`dear data check` names all such images; --dataset.broken skip leaves them out."
+SKIP = (
+    "`dear data check` names all such images; --dataset.broken skip, in Python DataSettings(broken='skip'), "
+    "leaves them out."
+)
 
 HASH_BYTES = 8  # among a million images against another million, one in 10^7 draws has a false match
 

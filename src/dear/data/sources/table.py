@@ -25,7 +25,7 @@ from dear.data.sources.listing import (
     sort_names,
 )
 from dear.data.sources.splits import Split, make_split, split_of
-from dear.errors import DataError, DearError, compose
+from dear.errors import DataError, DearError, compose, plural
 from dear.reading.files import ReadingError, decoded, read_bytes
 from dear.reading.plain import QUOTES, parse_json
 
@@ -43,6 +43,8 @@ ESCAPED = re.compile(r"^'(?=[=+\-@])")
 """The apostrophe before a name that a spreadsheet would take for a formula: `dear predict` writes it."""
 PROBABILITY, PREDICTED, CHECKED = "probability", "predicted", "checked"
 """Columns that `dear predict` writes beside class: rows as they were predicted are not labels."""
+NONE = "none_of_these"
+"""A column of both; as a label there it is no class."""
 SUGGESTED = "suggested"
 """The column that `dear suggest` writes beside an empty label: rows that nobody labelled are left out."""
 RARE, TYPO = 2, 0.85
@@ -149,7 +151,7 @@ def _read_entries(table: Path, report: Report, notes: list[str]) -> list[Entry]:
     for number, row in _rows(table, notes):
         with reporting(report):
             uses[use := _use_of(row)] += 1
-            if use == UNCHECKED:
+            if use in (UNCHECKED, NONE):
                 continue
             entry = _entry(f"{table}, line {number}", row, find)
             path = os.path.abspath(os.path.join(folder, entry.path)).replace("//", "/")  # at the start
@@ -158,6 +160,8 @@ def _read_entries(table: Path, report: Report, notes: list[str]) -> list[Entry]:
             if path in entries:
                 raise DataError(f"{entry.where}: the image {entry.path} is already in {entries[path].where}.")
             entries[path] = entry
+    if uses[NONE]:
+        notes.append(f"{plural(uses[NONE], 'row')} with the label {NONE}, which is no class: left out")
     if uses[UNCHECKED]:
         told = f"{uses[UNCHECKED]} of its {uses.total()} rows are predictions that nobody checked"
         if not entries:
@@ -178,14 +182,20 @@ UNCHECKED = "unchecked"
 
 
 def _use_of(row: Any) -> str:
-    """What the label of a row is: "given", or in a table of predictions corrected, checked or unchecked."""
-    if isinstance(row, dict) and SUGGESTED in row and not (row.get(column(LABELS, row)) or "").strip():
-        return UNCHECKED
-    if not isinstance(row, dict) or not {PROBABILITY, PREDICTED} & row.keys():
+    """What the label of a row is: "given", or in a table of predictions corrected, checked or unchecked; it
+    may be `NONE` there, and beside suggestions.
+    """
+    if not isinstance(row, dict):
         return "given"
     label, predicted, checked = (
         (row.get(name) or "").strip() for name in (column(LABELS, row), PREDICTED, CHECKED)
     )
+    if {SUGGESTED, PREDICTED} & row.keys() and label.replace(" ", "_") == NONE:
+        return NONE
+    if SUGGESTED in row and not label:
+        return UNCHECKED
+    if not {PROBABILITY, PREDICTED} & row.keys():
+        return "given"
     if checked:
         return "checked"
     return UNCHECKED if label in ("", predicted) or PREDICTED not in row else "corrected"

@@ -11,7 +11,7 @@ from dear.errors import UnknownNameError
 from dear.evaluation.protocols.base import Protocol
 
 
-def _discovered() -> Mapping[str, type[Protocol]]:
+def _discover() -> Mapping[str, type[Protocol]]:
     """The classes that have a name, by name, sorted by their position."""
     classes = [
         value
@@ -22,7 +22,7 @@ def _discovered() -> Mapping[str, type[Protocol]]:
     return MappingProxyType({kind.name: kind for kind in sorted(classes, key=lambda kind: kind.position)})
 
 
-PROTOCOLS: Mapping[str, type[Protocol]] = _discovered()
+PROTOCOLS: Mapping[str, type[Protocol]] = _discover()
 
 
 def protocol_class(name: str) -> type[Protocol]:

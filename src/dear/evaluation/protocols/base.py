@@ -28,14 +28,14 @@ class Protocol(ABC):
         name: Its name in commands, recipes and records.
         summary: Its line in the list of commands.
         position: Position of its command and tables among those of the other protocols.
-        trains_as: Commands besides its own that train with what authors published for it.
+        trains_as: Other commands that train with the settings published for this protocol.
         data: The data sets that it runs on if none is named.
         shots: The numbers of training images per class that it runs with by default.
         several_shots: True if its table can show several numbers of shots.
         novel_classes: True if it scores classes that a method was not trained on.
         unlabelled: True if a method may train on the training images of all classes without their labels.
         shared_training: A name for its training, shared with the protocols that train in the same way.
-        scored: The parts of the results that are accuracies.
+        scored: The parts of its results that have an accuracy.
     """
 
     name: ClassVar[str]

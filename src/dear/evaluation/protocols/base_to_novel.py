@@ -1,5 +1,6 @@
-"""Base-to-novel generalization: train on the first half of the classes and test on each half, among its own
-classes and, which is ours, among all. Source: CoCoOp (CVPR 2022), section 4.1; the paper, section 4.
+"""Base-to-novel generalization: train on the first half of the classes, and test on each half among its own
+classes; we also test among all classes ("joint"). Source: CoCoOp (CVPR 2022), section 4.1; the paper,
+section 4.
 """
 
 from collections.abc import Sequence
@@ -8,7 +9,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from dear.errors import DataError
 from dear.evaluation.protocols.base import Protocol
-from dear.evaluation.schema import harmonic_mean
 
 if TYPE_CHECKING:
     from dear.data.dataset import Dataset
@@ -46,9 +46,14 @@ class BaseToNovel(Protocol):
 
         base, novel = base_novel(len(trial.source.classnames))
         trial.train(base)
-        on_base = trial.test(trial.source, base, part=["base"], keep_features=True)
-        on_novel = trial.test(trial.source, novel, novel=True, part=["novel"], keep_features=True)
+        on_base = trial.test(trial.source, base, part="base", keep_features=True)
+        on_novel = trial.test(trial.source, novel, novel=True, part="novel", keep_features=True)
         hm = harmonic_mean(on_base["accuracy"], on_novel["accuracy"])
         joint: dict[str, Any] = dict(zip(self.scored, trial.test_jointly(base, novel), strict=True))
         joint["hm"] = harmonic_mean(*(joint[half]["accuracy"] for half in self.scored))
         return {"base": on_base, "novel": on_novel, "hm": hm, "joint": joint}
+
+
+def harmonic_mean(base: float, novel: float) -> float:
+    """2 b n / (b + n), in the unit of the two; 0 if either is 0. Source: the paper, base-to-novel."""
+    return 2 * base * novel / (base + novel) if base and novel else 0.0

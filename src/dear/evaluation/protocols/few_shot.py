@@ -33,4 +33,4 @@ class FewShot(Protocol):
     def run(self, trial: "Trial") -> dict[str, Any]:
         classes = range(len(trial.source.classnames))
         trial.train(classes)
-        return {"all": trial.test(trial.source, classes, part=["all"])}
+        return {"all": trial.test(trial.source, classes, part="all")}

@@ -49,10 +49,10 @@ class Transfer(Protocol):
     def run(self, trial: "Trial") -> dict[str, Any]:
         classes = range(len(trial.source.classnames))
         trial.train(classes)
-        on_source = trial.test(trial.source, classes, part=["source"])
+        on_source = trial.test(trial.source, classes, part="source")
         targets = {
             target.name: trial.test(
-                target, range(len(target.classnames)), novel=True, part=["targets", target.name]
+                target, range(len(target.classnames)), novel=True, part=f"targets/{target.name}"
             )
             for target in trial.targets
         }

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from dear.errors import plural
 from dear.evaluation.ablations import METHOD, Ablation, ablations
-from dear.evaluation.schema import harmonic_mean
+from dear.evaluation.protocols.base_to_novel import harmonic_mean
 from dear.report import published
 from dear.report.grid import INTERVAL, Cell, Grid, GridRow, marked
 from dear.report.intervals import FEWEST, LEVEL, half_width

@@ -5,7 +5,7 @@ from statistics import fmean
 from typing import Any
 
 from dear.errors import plural
-from dear.evaluation.schema import part_of
+from dear.evaluation.records import part_of
 from dear.report.grid import Cell, Grid, GridRow, marked
 from dear.report.records import Record
 

@@ -83,12 +83,13 @@ function explain(evidence) {
   const features = Object.keys(evidence);
   $("said").hidden = features.length < 2;
   $("said").textContent = "Press a class to see what each feature adds to its score: + speaks for the class, − against it, "
-    + "and the parts sum to the score." + (features.includes("rest") ? " “rest” are features of attributes that no head carries." : "");
+    + "and the parts sum to the score; features of 0.00 are left out." + (features.includes("rest") ? " “rest” are features of attributes that no head carries." : "");
 }
 
 // A class, expandable to what each feature adds to its score and how that compares with another class.
 function candidate(one, rank, other, longest) {
-  const rows = Object.entries(one.evidence).map(([feature, value]) => el("tr", {},
+  const counted = Object.entries(one.evidence).filter(([feature, value]) => visible(value) || (other && visible(value - other.evidence[feature])));
+  const rows = counted.map(([feature, value]) => el("tr", {},
     el("th", { scope: "row" }, feature),
     el("td", { class: "wide" }, signed(value / longest)),
     el("td", { class: "n" }, number(value)),
@@ -107,6 +108,7 @@ function candidate(one, rank, other, longest) {
     table);
 }
 
+const visible = (value) => Math.abs(value) >= 0.005; // does not round to 0.00
 const number = (value) => (value < 0 ? "−" : "+") + Math.abs(value).toFixed(2);
 
 function bar(from, to, kind = "") {

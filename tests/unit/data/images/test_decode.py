@@ -4,8 +4,6 @@ import io
 import os
 import re
 import stat
-import struct
-import zlib
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image, ImageFile, ImageOps, features
 
-from dear.data.images.decode import HAS_HEIC, as_picture, decode, open_image, read_image
+from dear.data.images.decode import HAS_HEIC, decode, open_image, read_image
 from dear.data.images.memory import picture_of
 from dear.errors import DataError
 from dear.limits import LimitError
@@ -86,12 +84,6 @@ class TestFormats:
             expected = np.asarray(file.convert("RGB"))
         assert np.array_equal(decode(tmp_path / "x.heic").permute(1, 2, 0).numpy(), expected)
 
-    def test_a_photo_with_a_video_behind_it(self) -> None:
-        """Where two bytes in 65,536 look like the start of a scan."""
-        content = saved("JPEG", (64, 48))
-        with_video = decode(Path("x"), data=content + b"\xff\xda" * 100)
-        assert torch.equal(with_video, decode(Path("x"), data=content))
-
 
 class TestFiles:
     def test_an_empty_or_missing_one(self, tmp_path: Path) -> None:
@@ -120,21 +112,6 @@ class TestFiles:
         with pytest.raises(LimitError, match=r"\(64 x 32\): 2,048 pixels"):
             open_image(content)
 
-    def test_a_small_file_of_a_very_large_picture(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """30,000 x 30,000 pixels of one color have 40 KB."""
-        row = bytes(1 + 3 * 30_000)
-        packer = zlib.compressobj()
-        data = b"".join(packer.compress(row) for _ in range(500)) + packer.flush()
-        header = struct.pack(">IIBBBBB", 30_000, 30_000, 8, 2, 0, 0, 0)
-        chunks = ((b"IHDR", header), (b"IDAT", data), (b"IEND", b""))
-        content = b"\x89PNG\r\n\x1a\n" + b"".join(
-            struct.pack(">I", len(body)) + name + body + struct.pack(">I", zlib.crc32(name + body))
-            for name, body in chunks
-        )
-        monkeypatch.setattr(ImageFile.ImageFile, "load", lambda _: pytest.fail("pixels were decoded"))
-        with pytest.raises(DataError, match=r"x: .*(above the limit of 120,000,000|decompression bomb)"):
-            decode(Path("x"), data=content)
-
     @pytest.mark.parametrize("progressive", [False, True])
     def test_scans_over_and_over(self, progressive: bool) -> None:
         plain = saved("JPEG", (64, 64), "L", progressive=progressive)
@@ -146,7 +123,7 @@ class TestFiles:
             decode(Path("x"), data=of_65)
 
 
-ORIENTED = [(form, turned) for form in ("JPEG", "PNG", "WEBP", "TIFF") for turned in range(1, 9)]
+ORIENTED = [("JPEG", turned) for turned in range(1, 9)] + [("PNG", 6), ("WEBP", 5), ("TIFF", 8)]
 
 
 @pytest.mark.parametrize(("form", "turned"), ORIENTED)
@@ -162,12 +139,6 @@ def test_every_form_of_an_image_is_upright(form: str, turned: int, tmp_path: Pat
     loaded.load()
     for image in (tmp_path / "x", str(tmp_path / "x"), content, fresh, fresh, loaded, loaded):
         assert np.array_equal(picture_of(image).permute(1, 2, 0).numpy(), expected)
-
-
-@pytest.mark.parametrize("form", ["PNG", "WEBP", "JPEG"])
-def test_damaged_exif_leaves_a_picture_as_it_is(form: str) -> None:
-    content = saved(form, (23, 17), exif=b"Exif\0\0no TIFF at all")
-    assert decode(Path("x"), data=content).shape == (3, 17, 23)
 
 
 class TestPixels:
@@ -213,14 +184,6 @@ class TestPixels:
             Image.fromarray(np.full((17, 23), level, np.uint16)).save(tmp_path / "x", form)
             assert decode(tmp_path / "x").unique().tolist() == [round(level / 257)]
 
-    @pytest.mark.parametrize("compression", [None, "tiff_deflate"])
-    def test_ycbcr(self, compression: str | None, tmp_path: Path) -> None:
-        noise = np.random.default_rng(3).integers(0, 256, (17, 23, 3), dtype=np.uint8)
-        picture = Image.fromarray(noise).convert("YCbCr")
-        picture.save(tmp_path / "x.tif", compression=compression)
-        decoded = decode(tmp_path / "x.tif").permute(1, 2, 0).numpy().astype(int)
-        assert abs(decoded - np.asarray(picture.convert("RGB")).astype(int)).max() <= 2
-
     def test_the_first_frame_of_an_animation(self, tmp_path: Path) -> None:
         red, blue = (Image.new("RGB", (8, 8), color) for color in ("red", "blue"))
         for form in ("png", "gif", "webp"):
@@ -236,7 +199,7 @@ CONTENTS += [
 ]
 
 
-@settings(max_examples=300, deadline=None, derandomize=True)
+@settings(max_examples=100, deadline=None, derandomize=True)
 @given(
     number=st.integers(0, len(CONTENTS) - 1),
     cut=st.floats(0, 1),
@@ -261,16 +224,3 @@ def test_a_damaged_file_is_a_picture_or_one_line(
     assert picture.dtype == torch.uint8
     assert picture.shape[0] == 3
     assert picture.numel() <= 3 * 120_000_000
-
-
-def test_pillows_image_and_ours_are_the_same() -> None:
-    levels = np.arange(5 * 7 * 3, dtype=np.uint8).reshape(5, 7, 3)
-    assert np.array_equal(as_picture(Image.fromarray(levels)).permute(1, 2, 0).numpy(), levels)
-
-
-def test_a_coarse_jpeg_tells_as_well_whether_it_can_be_read() -> None:
-    content = saved("JPEG", (256, 64))
-    assert decode(Path("x"), data=content, coarse=True).shape == (3, 8, 32)
-    for end in (len(content) // 3, len(content) - 200):
-        with pytest.raises(DataError, match="truncated"):
-            decode(Path("x"), data=content[:end], coarse=True)

@@ -1,6 +1,5 @@
 """Views against torchvision fed with the same numbers, against Pillow, and against values known by hand."""
 
-import itertools
 import json
 from types import SimpleNamespace
 from typing import Any
@@ -12,12 +11,12 @@ import torchvision.transforms.transforms as reference
 from open_clip import transform as open_clip_transform
 from PIL import Image
 from torch import Tensor
-from torchvision.transforms.v2 import InterpolationMode, functional
+from torchvision.transforms.v2 import functional
 
 from dear.backbone.preprocess import Preprocess
 from dear.data.images.decode import as_image
-from dear.data.images.transforms import DRAWS, crop_box, eval_view, train_view, view_numbers
-from tests.views import eval_views, train_views
+from dear.data.images.transforms import DRAWS, crop_box, eval_view, view_numbers
+from tests.views import train_views
 
 BICUBIC = functional.InterpolationMode.BICUBIC
 SIZES = [(48, 48), (40, 61), (97, 31), (7, 53), (53, 7), (1, 1), (2, 3)]
@@ -79,18 +78,6 @@ def test_a_box_by_hand() -> None:
     assert crop_box(row, 50, 50, (0.5, 1.0)) == (5, 10, 40, 40)
 
 
-@pytest.mark.parametrize(
-    ("height", "width", "box"),
-    [
-        (10, 90, (0, 38, 10, 13)),  # 13 = round(10 x 4/3), (90 - 13) // 2 = 38
-        (90, 12, (37, 0, 16, 12)),  # 16 = 12 / (3/4)
-        (50, 50, (0, 0, 50, 50)),
-    ],
-)
-def test_the_central_fallback(height: int, width: int, box: tuple[int, ...]) -> None:
-    assert crop_box([0.9999] * DRAWS, height, width, (0.9, 1.0)) == box
-
-
 def test_train_views_are_torchvisions_crops() -> None:
     images = [noise(k, 3, *size) for k, size in enumerate(SIZES)]
     rows = view_numbers(len(images), seeded(3)).tolist()
@@ -118,37 +105,6 @@ def test_a_view_depends_on_its_place_in_the_stream_alone() -> None:
     assert not torch.equal(train_views(images, 17, view_numbers(len(images), seeded(8))), whole)
 
 
-def test_a_plain_picture_stays_plain() -> None:
-    grey = torch.full((2, 3, 19, 23), 51, dtype=torch.uint8)
-    torch.testing.assert_close(
-        train_views(grey, 31, view_numbers(len(grey), seeded(1))), torch.full((2, 3, 31, 31), 0.2)
-    )
-    torch.testing.assert_close(eval_views(grey, 31), torch.full((2, 3, 31, 31), 0.2))
-
-
-def test_overshoot_is_clipped() -> None:
-    """Bicubic enlargement of noise leaves [0, 255] without the clipping."""
-    images = noise(1, 2, 3, 7, 11)
-    for views in (train_views(images, 53, view_numbers(2, seeded(1))), eval_views(images, 53)):
-        assert views.min() == 0
-        assert views.max() == 1
-
-
-def test_pictures_of_the_right_size_are_only_stacked() -> None:
-    images = noise(2, 5, 3, 13, 13)
-    expected = torch.stack([image.to(torch.float32) / 255 for image in images])
-    assert torch.equal(eval_views(images, 13), expected)
-    assert torch.equal(eval_views([*images], 13), expected)
-
-
-def test_the_centre_is_cut_out_without_resampling_when_the_short_side_fits() -> None:
-    """17 - 13 = 4 too many columns, 2 at each side; 18 - 13 = 5 rows too many, round(2.5) = 2 above."""
-    wide, tall = noise(3, 3, 13, 17), noise(4, 3, 18, 13)
-    views = eval_views([wide, tall], 13)
-    assert torch.equal(views[0], wide[:, :, 2:15].float() / 255)
-    assert torch.equal(views[1], tall[:, 2:15].float() / 255)
-
-
 MODES: list[dict[str, Any]] = [
     {},
     {"interpolation": "bilinear"},
@@ -159,8 +115,8 @@ MODES: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("settings", MODES, ids=lambda settings: "-".join(map(str, settings.values())))
-@pytest.mark.parametrize("size", [224, 240, 336, 378, 384])
-@pytest.mark.parametrize(("height", "width"), [(427, 640), (640, 427), (113, 97), (91, 700), (337, 337)])
+@pytest.mark.parametrize("size", [224, 240])
+@pytest.mark.parametrize(("height", "width"), [(427, 640), (113, 97), (91, 700), (337, 337)])
 def test_the_test_view_is_open_clips_own(
     height: int, width: int, size: int, settings: dict[str, Any]
 ) -> None:
@@ -200,11 +156,6 @@ def test_the_test_view_is_that_of_transformers(
     assert (view - made * 255).square().mean().sqrt() < 0.6
 
 
-def test_the_picture_is_used_as_it_is_when_its_size_fits() -> None:
-    picture = noise(2, 3, 13, 13)
-    assert eval_view(picture, Preprocess(13)) is picture
-
-
 @pytest.mark.parametrize(("height", "width"), [(11, 97), (97, 11), (10, 97), (11, 89), (13, 1301)])
 def test_a_thin_picture_is_its_middle(height: int, width: int) -> None:
     """The ends do not reach the center square: cutting them off changes nothing."""
@@ -214,37 +165,3 @@ def test_a_thin_picture_is_its_middle(height: int, width: int) -> None:
     left, top = (whole.width - size) // 2, (whole.height - size) // 2
     expected = np.asarray(whole.crop((left, top, left + size, top + size)))
     assert np.array_equal(eval_view(picture, Preprocess(size)).permute(1, 2, 0).numpy(), expected)
-
-
-def test_training_views_follow_the_interpolation() -> None:
-    picture, numbers = noise(4, 3, 53, 61), view_numbers(1, seeded(1))[0].tolist()
-    top, left, height, width = crop_box(numbers, 53, 61, (0.5, 1.0))
-    part = picture[:, top : top + height, left : left + width].double() / 255
-    for interpolation, mode in (("bicubic", BICUBIC), ("bilinear", InterpolationMode.BILINEAR)):
-        expected = functional.resize(part, [29, 29], mode, antialias=True).clamp(0, 1)
-        expected = expected.flip(-1) if numbers[-1] < 0.5 else expected
-        view = train_view(picture, 29, numbers, interpolation=interpolation)
-        torch.testing.assert_close(view.double(), expected, atol=1e-5, rtol=0)
-
-
-def test_a_very_thin_picture_takes_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    made, resize = list[tuple[int, int]](), Image.Image.resize
-
-    def watched(image: Image.Image, size: Any, *args: Any, **keywords: Any) -> Image.Image:
-        made.append(tuple(size))
-        return resize(image, size, *args, **keywords)
-
-    monkeypatch.setattr(Image.Image, "resize", watched)
-    for settings in MODES:
-        view = eval_view(torch.zeros(3, 1, 100_003, dtype=torch.uint8), Preprocess(16, **settings))
-        assert view.shape == (3, 16, 16)
-    assert max(width * height for width, height in made) <= 16 * 16 * 9
-
-
-def test_inputs_are_left_as_they_were() -> None:
-    images = noise(7, 2, 3, 13, 13)
-    before = images.clone()
-    for _, size in itertools.product(range(2), (13, 11)):
-        train_views(images, size, view_numbers(len(images), seeded(1)))
-        eval_views(images, size).zero_()
-    assert torch.equal(images, before)

@@ -1,7 +1,6 @@
 """CoOp's layout: what is read, what is refused and in which words; image files of many kinds."""
 
 import json
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,6 @@ from dear.data.settings import DataSettings
 from dear.data.sources.splits import read_coop
 from dear.errors import DataError
 
-CALTECH = Path(__file__).parents[4] / "../shared/data/caltech-101"
 ROWS: dict[str, list[list[Any]]] = {
     "train": [["ant/1.png", 0, "ant"], ["sea_horse/1.png", 1, "sea_horse"], ["ant/2.png", 0, "ant"]],
     "val": [["emu/1.png", 2, "emu"]],
@@ -75,12 +73,6 @@ class TestLayout:
             (3, 7, 7),
         ]
 
-    def test_an_unknown_name_gets_the_default_template(self, tmp_path: Path) -> None:
-        assert load_coop(write(tmp_path, name="Mine")).templates == ("a photo of a {}.",)
-
-    def test_paths_may_start_at_the_folder_itself(self, tmp_path: Path) -> None:
-        assert level(load_coop(write(tmp_path, images=".")).train, 1) == [1]
-
     @pytest.mark.parametrize("rows", [{**ROWS, "val": []}, {"train": ROWS["train"], "test": ROWS["test"]}])
     def test_validation_images_may_be_absent(self, tmp_path: Path, rows: Any) -> None:
         assert load_coop(write(tmp_path, rows)).val is None
@@ -128,17 +120,11 @@ class TestRefusals:
             ("{", "split_zhou_OxfordPets.json: it is not readable JSON"),
             ("[]", 'json needs a list "train"'),
             ({"train": ROWS["train"]}, 'json needs a list "test"'),
-            ({**ROWS, "train": []}, 'json needs a list "train"'),
-            ({**ROWS, "val": 3}, 'json needs a list "val"'),
             (
                 changed("test", 1, ["ant/3.png", "0", "ant"]),
                 r"json, test\[1\] is \['ant/3.png', '0', 'ant'\]",
             ),
             (changed("val", 0, "emu/1.png"), r"val\[0\] is 'emu/1.png', not \[path, label, class name\]"),
-            (
-                changed("train", 1, ["sea_horse/1.png", True, "sea_horse"]),
-                r"train\[1\] is \['sea_horse/1.png', True, 'sea_horse'\], not",
-            ),
             ({**ROWS, "test": [*ROWS["test"], ROWS["train"][0]]}, "the image .* is in both train and test"),
             (
                 changed("train", 0, ["ant/1.png", -1, "ant"]),
@@ -158,26 +144,11 @@ class TestRefusals:
         with pytest.raises(DataError, match=message):
             load_coop(write(tmp_path, rows))
 
-    @pytest.mark.parametrize(
-        "path", ["../x.png", "a/../../x.png", "/x.png", "C:\\x.png", "a\\..\\x.png", "a\0b"]
-    )
+    @pytest.mark.parametrize("path", ["../x.png", "/x.png"])
     def test_paths_that_climb_out(self, tmp_path: Path, path: str) -> None:
         write(tmp_path, changed("test", 0, [path, 2, "emu"]))
         Image.new("RGB", (7, 5)).save(tmp_path / "x.png")
         with pytest.raises(DataError, match=r"test\[0\]: the path .* leads out of the image folder"):
-            load_coop(tmp_path)
-
-    @pytest.mark.parametrize(
-        ("path", "message"),
-        [
-            ("\ud800.png", r"split_zhou_OxfordPets\.json: .*surrogates"),
-            ("x" * 4097, r"1 of 2 images is missing, the first xxx"),
-        ],
-    )
-    def test_paths_that_no_file_has(self, tmp_path: Path, path: str, message: str) -> None:
-        write(tmp_path, files=True)
-        write(tmp_path, changed("test", 0, [path, 2, "emu"]), files=False)
-        with pytest.raises(DataError, match=message):
             load_coop(tmp_path)
 
     def test_missing_images_are_counted(self, tmp_path: Path) -> None:
@@ -187,49 +158,8 @@ class TestRefusals:
         with pytest.raises(DataError, match=r"images: 2 of 3 images are missing, the first sea_horse/1.png"):
             load_coop(tmp_path)
 
-    def test_no_valid_row(self, tmp_path: Path) -> None:
-        write(tmp_path, {"train": ["x"], "test": ["x"]})
-        with pytest.raises(DataError, match="has no valid row"):
-            read_coop(tmp_path, report=lambda _: None)
-
-    def test_no_images_at_all(self, tmp_path: Path) -> None:
-        with pytest.raises(DataError, match=r"none of the 6 images .* the first is ant/1.png.*\(images\)"):
-            load_coop(write(tmp_path, files=False))
-
-    def test_two_image_folders(self, tmp_path: Path) -> None:
-        write(write(tmp_path), images="copy")
-        with pytest.raises(DataError, match="more than one folder: copy, images"):
-            load_coop(tmp_path)
-
 
 class TestDecode:
-    @pytest.mark.parametrize(
-        ("mode", "colour", "kind", "expected"),
-        [
-            ("L", 51, "png", (51, 51, 51)),
-            ("1", 1, "png", (255, 255, 255)),
-            ("RGB", (10, 20, 30), "bmp", (10, 20, 30)),
-            ("CMYK", (0, 255, 255, 0), "tiff", (255, 0, 0)),
-            ("RGBA", (10, 20, 30, 255), "png", (10, 20, 30)),
-            ("RGBA", (0, 0, 0, 0), "png", (255, 255, 255)),
-            (
-                "RGBA",
-                (0, 100, 255, 51),
-                "png",
-                (204, 224, 255),
-            ),  # a fifth of the colour, four fifths of white
-            ("LA", (0, 0), "png", (255, 255, 255)),
-            ("RGB", (10, 20, 30), "webp", None),
-        ],
-    )
-    def test_modes(self, tmp_path: Path, mode: str, colour: Any, kind: str, expected: Any) -> None:
-        Image.new(mode, (5, 3), colour).save(tmp_path / f"a.{kind}")
-        picture = decode(tmp_path / f"a.{kind}", 256)
-        assert picture.shape == (3, 3, 5)
-        assert picture.dtype == torch.uint8
-        if expected is not None:
-            assert picture.flatten(1).unique(dim=1).flatten().tolist() == list(expected)
-
     @pytest.mark.parametrize(
         ("size", "short_side", "shape"),
         [((90, 60), 30, (3, 30, 45)), ((60, 90), 31, (3, 46, 31)), ((90, 60), 60, (3, 60, 90))],
@@ -250,16 +180,6 @@ class TestDecode:
         inner = decode(tmp_path / "a.png", 16)[:, :, 2:-2].float()
         assert (inner - 127.5).abs().max() < 8
 
-    def test_broken_files_are_named(self, tmp_path: Path) -> None:
-        whole = tmp_path / "whole.jpg"
-        Image.effect_noise((64, 64), 50).save(whole)
-        (tmp_path / "cut.jpg").write_bytes(whole.read_bytes()[: whole.stat().st_size // 2])
-        (tmp_path / "empty.jpg").touch()
-        (tmp_path / "text.jpg").write_text("not an image")
-        for name in ("cut.jpg", "empty.jpg", "text.jpg", "absent.jpg"):
-            with pytest.raises(DataError, match=f"cannot read the image .*{name}"):
-                decode(tmp_path / name, 256)
-
 
 class TestPhotoImages:
     def test_pictures_stay_while_there_is_room(self, tmp_path: Path) -> None:
@@ -276,32 +196,3 @@ class TestPhotoImages:
         assert torch.equal(photos.load(torch.tensor([1]))[0], first[1])
         with pytest.raises(DataError, match=r"2\.png"):
             photos.load(torch.tensor([2]))
-
-    def test_files_are_opened_only_when_asked_for(self, tmp_path: Path) -> None:
-        (tmp_path / "broken.png").write_text("x")
-        photos = PhotoImages(tmp_path, [("broken.png", 0)])
-        assert len(photos) == 1
-        with pytest.raises(DataError, match=r"broken\.png"):
-            photos.load(torch.tensor([0]))
-
-
-@pytest.mark.skipif(not CALTECH.is_dir(), reason="the shared Caltech-101 subset is not here")
-class TestCaltech:
-    def test_classes_and_counts(self) -> None:
-        data = load_coop(CALTECH)
-        assert data.name == "Caltech101"
-        assert len(data.classnames) == 100
-        assert (data.classnames[0], data.classnames[18], data.classnames[99]) == (
-            "face",
-            "car side",
-            "yin yang",
-        )
-        assert data.val is not None
-        for split, count in ((data.train, 16), (data.val, 2), (data.test, 6)):
-            assert Counter(split.labels.tolist()) == dict.fromkeys(range(100), count)
-
-    def test_pictures(self) -> None:
-        data = load_coop(CALTECH, short_side=100)
-        pictures = data.train.load(torch.arange(0, 1600, 271))
-        assert all(min(picture.shape[1:]) == 100 for picture in pictures)
-        assert all(picture.float().std() > 10 for picture in pictures)

@@ -10,7 +10,7 @@ import pytest
 from dear.data.loading import load_dataset
 from dear.data.settings import DataSettings
 from dear.errors import DataError
-from tests.unit.data.photos import load, picture, refused
+from tests.unit.data.photos import load, refused
 from tests.unit.data.sources.saved import levels, made
 from tests.unit.data.sources.test_archive import pack
 
@@ -99,25 +99,6 @@ def test_classes_without_images_where_a_split_is_made(tmp_path: Path, settings: 
     )
 
 
-def test_which_column(tmp_path: Path, settings: DataSettings) -> None:
-    two = made([0, 1, 0, 1], kind=["b", "a", "a", "b"])
-    two.save_to_disk(tmp_path / "two")
-    named = DataSettings(cache=settings.cache, label="kind", test_share=1.0)
-    data = load(tmp_path / "two", named)
-    assert (data.classnames, data.test.labels.tolist()) == (("a", "b"), [1, 0, 0, 1])
-    refused(
-        tmp_path / "two", DataSettings(cache=settings.cache, label="sort"), "name one of image, label, kind"
-    )
-    two.add_column("coarse", [0, 0, 1, 1]).cast_column("coarse", datasets.ClassLabel(2)).save_to_disk(
-        tmp_path / "three"
-    )
-    refused(
-        tmp_path / "three", settings, "the columns label, coarse for the classes: .* with --dataset.label"
-    )
-    two.remove_columns("image").save_to_disk(tmp_path / "none")
-    refused(tmp_path / "none", settings, "has no column of images")
-
-
 def test_a_name_of_the_hub(settings: DataSettings, monkeypatch: pytest.MonkeyPatch) -> None:
     """The library is asked for it and for nothing else, such as code of the data set."""
     asked = list[tuple[Any, ...]]()
@@ -171,29 +152,10 @@ def test_a_folder_of_parquet_files(tmp_path: Path, settings: DataSettings) -> No
     assert (len(data.train), data.test.labels.tolist(), levels(data.test)) == (10, [1, 0], [0, 1])
 
 
-def test_images_without_their_content(tmp_path: Path, settings: DataSettings) -> None:
-    cells = [{"bytes": None, "path": str(picture(tmp_path / "a.png"))}] * 2
-    features = datasets.Features(image=datasets.Image(decode=False), label=datasets.Value("string"))
-    table = datasets.Dataset.from_dict({"image": cells, "label": ["a", "b"]}, features=features)
-    table.to_parquet(tmp_path / "x.parquet")
-    (tmp_path / "mine").mkdir()
-    pyarrow.parquet.write_table(table.data.table, tmp_path / "mine" / "train.parquet")
-    with pytest.raises(DataError, match="holds no image files, only their names at most"):
-        load_dataset(f"hf:{tmp_path}/mine", settings)
-
-
 def test_a_damaged_data_set(tmp_path: Path, settings: DataSettings) -> None:
     made([0, 1]).save_to_disk(tmp_path / "mine")
     (tmp_path / "mine/state.json").write_text("{")
     refused(tmp_path / "mine", settings, "cannot load the Hugging Face data set .*mine")
-
-
-def test_unpacked_images_that_lack_one(tmp_path: Path, settings: DataSettings) -> None:
-    """They are found by their order."""
-    made([0, 1, 0]).save_to_disk(tmp_path / "mine")
-    folder = load(tmp_path / "mine", settings).test.folder  # type: ignore[attr-defined]
-    next((folder / "all").glob("000000000.*")).unlink()
-    refused(tmp_path / "mine", settings, rf"all lacks files: remove {folder},")
 
 
 class TestLabels:
@@ -205,38 +167,6 @@ class TestLabels:
         made([0, 1], kind=["a", None]).save_to_disk(tmp_path / "texts")
         by_kind = DataSettings(cache=settings.cache, label="kind")
         refused(tmp_path / "texts", by_kind, r"texts, all, row 2 has no label in the column kind")
-
-    def test_not_a_number(self, tmp_path: Path, settings: DataSettings) -> None:
-        table = made([0, 1]).add_column("level", [1.5, float("nan")])
-        datasets.DatasetDict(test=table).save_to_disk(tmp_path / "mine")
-        refused(
-            tmp_path / "mine",
-            DataSettings(cache=settings.cache, label="level"),
-            "mine, test, row 2 has no label in the column level",
-        )
-
-    def test_zeros_of_both_signs_are_one_class(self, tmp_path: Path, settings: DataSettings) -> None:
-        parts = {"train": [-0.0, 1.0], "test": [1.0, 0.0]}
-        tables = {part: made([0, 1]).add_column("level", levels) for part, levels in parts.items()}
-        datasets.DatasetDict(tables).save_to_disk(tmp_path / "mine")
-        data = load(tmp_path / "mine", DataSettings(cache=settings.cache, label="level"))
-        assert data.classnames == ("0.0", "1.0")
-        assert (data.train.labels.tolist(), data.test.labels.tolist()) == ([0, 1], [1, 0])
-
-
-def test_a_data_set_is_called_as_its_folder(
-    tmp_path: Path, settings: DataSettings, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    made([0, 1]).save_to_disk(tmp_path / "mine")
-    (tmp_path / "mine" / "inner").mkdir()
-    monkeypatch.chdir(tmp_path / "mine" / "inner")
-    assert load(Path(".."), settings).name == "mine"
-
-
-def test_two_names_of_a_split(tmp_path: Path, settings: DataSettings) -> None:
-    """The last one replaced the others."""
-    datasets.DatasetDict(train=made([0, 1]), Train=made([0]), test=made([1])).save_to_disk(tmp_path / "mine")
-    refused(tmp_path / "mine", settings, "mine: train and Train are both the train split: merge them")
 
 
 def test_in_a_zip(tmp_path: Path, settings: DataSettings) -> None:

@@ -1,6 +1,5 @@
 """Tables as people have them: of spreadsheets, of other systems, of `dear predict`."""
 
-import unicodedata
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,7 +9,6 @@ from dear.data.settings import DataSettings
 from tests.unit.data.photos import load, picture, refused
 
 NAME = "M\u00f6we"
-PLAIN = "path,label\na/0.png,ant\nb/0.png,bee\n"
 
 
 @pytest.fixture
@@ -48,39 +46,6 @@ def test_columns_and_paths(folder: Path, settings: DataSettings, text: str) -> N
     assert found == {"a/0.png": "ant", "b/0.png": "bee"}
 
 
-@pytest.mark.parametrize("sign", ['"', "x"])
-def test_separators_that_are_none(folder: Path, settings: DataSettings, sign: str) -> None:
-    """Python's reader raises ValueError for some."""
-    (folder / "list.csv").write_text(f"sep={sign}\npath,label\na/0.png,ant\n")
-    refused(folder / "list.csv", settings, "has no column 'path'")
-
-
-@pytest.mark.parametrize(("stored", "written"), [("NFC", "NFD"), ("NFD", "NFC")])
-def test_accents_apart_from_their_letters(
-    folder: Path, settings: DataSettings, stored: str, written: str
-) -> None:
-    path = unicodedata.normalize(stored, f"{NAME}/0.png")  # type: ignore[arg-type]
-    picture(folder / path)
-    text = unicodedata.normalize(written, f"path,label\n{NAME}\\0.png,gull\n")  # type: ignore[arg-type]
-    assert labels(folder, text, settings) == {path: "gull"}
-
-
-def test_a_backslash_in_a_name_stays(folder: Path, settings: DataSettings) -> None:
-    picture(folder / "a\\0.png")
-    assert labels(folder, "path,label\na\\0.png,ant\n", settings) == {"a\\0.png": "ant"}
-
-
-def test_one_image_by_two_spellings(folder: Path, settings: DataSettings) -> None:
-    (folder / "list.csv").write_text("path,label,split\na/0.png,ant,train\na\\0.png,ant,test\n")
-    refused(folder / "list.csv", settings, "line 3: the image a/0.png is already in .*line 2")
-
-
-def test_paths_that_lead_out_when_they_are_rewritten(folder: Path, settings: DataSettings) -> None:
-    for path in ("..\\d\\a\\0.png", "C:\\a\\0.png", "\\\\host\\share\\0.png"):
-        (folder / "list.csv").write_text(f"path,label\n{path},ant\n")
-        refused(folder / "list.csv", settings, "line 2: the path .* leads out of the image folder")
-
-
 def test_an_apostrophe_before_what_looks_like_a_formula(folder: Path, settings: DataSettings) -> None:
     """`dear predict` writes it, for spreadsheets."""
     assert labels(folder, "file,class\n./a/0.png,'-ant\nb/0.png,'t Hooft\n", settings) == {
@@ -94,6 +59,7 @@ a/0.png,ant,0.9,ant,
 a/1.png,bee,0.5,ant,
 b/0.png,bee,0.8,bee,yes
 b/1.png,'-x,0.4,'-x,
+b/2.png,none of these,0.4,bee,
 """
 
 
@@ -105,7 +71,8 @@ class TestPredictions:
         data = load(folder / "list.csv", replace(settings, test_share=0.0))
         assert data.train.paths == ("a/1.png", "b/0.png")  # type: ignore[attr-defined]
         assert data.classnames == ("bee",)
-        assert any("2 of its 4 rows" in note and "1 are corrected, 1 checked" in note for note in data.notes)
+        assert any("1 row with the label none_of_these" in note for note in data.notes)
+        assert any("2 of its 5 rows" in note and "1 are corrected, 1 checked" in note for note in data.notes)
 
     @pytest.mark.parametrize(
         "header", ["file,class,probability", "file,class,predicted", "file,class,probability,predicted"]
@@ -115,11 +82,6 @@ class TestPredictions:
         row = ["a/0.png", *(cells[name] for name in header.split(",")[1:])]
         (folder / "list.csv").write_text(f"{header}\n{','.join(row)}\n")
         refused(folder / "list.csv", settings, "1 of its 1 rows are predictions that nobody checked")
-
-
-def test_an_empty_label(folder: Path, settings: DataSettings) -> None:
-    (folder / "list.csv").write_text("path,label\na/0.png,ant\nb/0.png,\n")
-    refused(folder / "list.csv", settings, "line 3: b/0.png has no label")
 
 
 def test_a_class_that_may_be_mistyped(folder: Path, settings: DataSettings) -> None:

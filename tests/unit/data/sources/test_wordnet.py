@@ -28,12 +28,6 @@ def test_two_ids_of_one_name_stay_apart(tmp_path: Path, settings: DataSettings) 
     assert load(class_folders(tmp_path / "one", {"n04355933": 3}), settings).classnames == ("sunglasses",)
 
 
-def test_an_id_of_the_name_of_another_folder(tmp_path: Path, settings: DataSettings) -> None:
-    """A check and a run took two classes of one name; `fit` refused them without naming either."""
-    folder = class_folders(tmp_path / "mine", {"n01440764": 3, "Tench": 3, "dog": 3})
-    assert load(folder, settings).classnames == ("Tench", "dog", "tench (n01440764)")
-
-
 def test_labels_of_a_table_and_names_of_the_users_own(tmp_path: Path, settings: DataSettings) -> None:
     rows = [f"{key}{n}.png,{key}" for key in ("n01440764", "n02102040") for n in range(3)]
     for n, row in enumerate(rows):

@@ -10,7 +10,6 @@ import pytest
 from dear.data.loading import load_dataset
 from dear.data.settings import DataSettings
 from dear.data.sources import archive
-from dear.errors import DataError
 from tests.unit.data.photos import COUNTS, class_folders, load, picture, refused
 from tests.unit.data.sources.test_archive import pack, zipped
 
@@ -49,21 +48,6 @@ def test_names_in_utf_8_without_its_flag(form: str, tmp_path: Path, settings: Da
     assert len(load(listed, settings).train) == 1
 
 
-def test_names_in_the_encoding_of_ms_dos(tmp_path: Path, settings: DataSettings) -> None:
-    packed = tmp_path / "d.zip"
-    with zipfile.ZipFile(packed, "w") as file:
-        for name in NAMES:
-            for number in range(2):
-                file.writestr(f"{name.encode('cp437').decode('latin-1')}/{number}.png", png(tmp_path))
-    content = without_flag(packed).read_bytes()
-    for name in NAMES:  # a name of as many bytes
-        content = content.replace(
-            name.encode("cp437").decode("latin-1").encode(), name.encode("cp437") + b"_"
-        )
-    packed.write_bytes(content)
-    assert load(packed, settings).classnames == NAMES
-
-
 def test_backslashes_of_windows(tmp_path: Path, settings: DataSettings) -> None:
     refused(zipped(tmp_path / "e.zip", {"..\\x.png": b"x"}), settings, "leads out of the image folder")
     contents = {f"d\\{name}\\{number}.png": png(tmp_path) for name in ("ant", "bee") for number in range(2)}
@@ -95,30 +79,6 @@ def test_what_stays_in_the_zip_is_told(tmp_path: Path, settings: DataSettings) -
     assert load(tmp_path / "d.zip", settings).notes[1:] == (note,)  # unpacked before
 
 
-def test_a_folder_beside_files_that_say_nothing(tmp_path: Path, settings: DataSettings) -> None:
-    """The data set in it was read as a single class."""
-    contents = {f"flowers/{name}/{number}.png": png(tmp_path) for name in ("a", "b") for number in range(2)}
-    for name in ("README.txt", "info.csv", "meta.json", "cover.png"):
-        content = png(tmp_path) if name == "cover.png" else b"license,author\nx,y\n"
-        packed = zipped(tmp_path / f"{name}.zip", contents | {name: content})
-        assert load(packed, settings).classnames == ("a", "b")
-    with pytest.raises(DataError, match=r"split_zhou_x\.json: it is not readable JSON"):
-        load(zipped(tmp_path / "e.zip", contents | {"split_zhou_x.json": b"{"}), settings)
-
-
-def test_a_folder_called_like_an_image(tmp_path: Path, settings: DataSettings) -> None:
-    contents = {"d/a.jpg/": b""} | {
-        f"d/{name}/{n}.png": png(tmp_path) for name in ("a.jpg", "b") for n in range(2)
-    }
-    assert load(zipped(tmp_path / "d.zip", contents), settings).classnames == ("a.jpg", "b")
-
-
-def test_a_zip_of_test_images(tmp_path: Path, settings: DataSettings) -> None:
-    folder = class_folders(tmp_path / "one" / "test", COUNTS).parent
-    data = load(pack(tmp_path / "d.zip", folder), settings)
-    assert (len(data.train), len(data.test)) == (0, 18)
-
-
 def test_tables_that_list_no_images_beside_folders(tmp_path: Path, settings: DataSettings) -> None:
     """As in the zips of competitions."""
     folder = tmp_path / "d"
@@ -134,18 +94,3 @@ def test_tables_that_list_no_images_beside_folders(tmp_path: Path, settings: Dat
     told = [str(warning.message) for warning in warnings]
     assert "e: its table train.csv says what its classes are, not its folders" in told
     assert "e: there is a single class, 'x': every image would be predicted as it" in told
-
-
-def test_an_odd_table_beside_folders_is_no_fault(tmp_path: Path, settings: DataSettings) -> None:
-    odd = b'{"a": ' + b"[" * 5000 + b"]" * 5000 + b"}"
-    images = {f"{name}/{number}.png": png(tmp_path) for name in "ab" for number in range(2)}
-    assert load(zipped(tmp_path / "d.zip", images | {"o.jsonl": odd}), settings).classnames == ("a", "b")
-
-
-def test_an_unpacked_zip_that_lost_files(tmp_path: Path, settings: DataSettings) -> None:
-    """A class that a cleaner of caches had removed was missing without a word."""
-    packed = pack(tmp_path / "d.zip", class_folders(tmp_path / "d", COUNTS))
-    unpacked = archive.unpack(packed, settings.cache_folder()).folder
-    next(unpacked.rglob("ant/0.png")).unlink()
-    with pytest.raises(DataError, match=r"archives/d-.* lacks files of .*d\.zip: remove it"):
-        load(packed, settings)
