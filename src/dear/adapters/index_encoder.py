@@ -25,11 +25,7 @@ class BundleEncoder:
         self.features = tuple(name for name in predictor.features if name not in self.left_out)
         self.embed: int = predictor.encode_classes(predictor.classes).shape[1]
         self.preprocess = predictor.clip.preprocess
-
-    @property
-    def facts(self) -> Mapping[str, Any]:
-        """Empty: the index names the bundle."""
-        return {}
+        self.facts: Mapping[str, Any] = {}  # the index names the bundle
 
     @cached_property
     def identity(self) -> str:
