@@ -9,7 +9,6 @@ import pytest
 from dear.cli.data import render_check as render
 from dear.cli.output import PrintableConsole
 from dear.data.check import check_dataset
-from dear.data.loading import load_dataset
 from dear.data.settings import DataSettings
 from tests.unit.data.photos import class_folders
 
@@ -93,11 +92,3 @@ def test_a_command_that_is_suggested_runs_nothing_else(tmp_path: Path, settings:
     assert words[words.index("--data") + 1] == str(tmp_path / "a b")
     assert words[words.index("--source") + 1] in ("$(touch here)", "photo")
     assert not {"$(touch", "here)"} & {*words}
-
-
-def test_loading_tells_of_copies_over_classes_and_splits(folder: Path, settings: DataSettings) -> None:
-    for name in ("train/bee/9.png", "test/ant/9.png"):
-        shutil.copy(folder / "train/ant/0.png", folder / name)
-    with pytest.warns(UserWarning, match=r"several classes: .*train/ant/0\.png") as caught:
-        load_dataset(str(folder), settings)
-    assert any("in several splits" in str(one.message) for one in caught)

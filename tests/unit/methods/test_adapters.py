@@ -119,17 +119,6 @@ class TestLinearProbe:
         assert torch.equal(found.argmax(dim=1), data.labels)  # seven images in 17 dimensions
 
 
-class TestTaskRes:
-    @torch.no_grad()
-    def test_a_residual_is_added_to_the_feature_before_it_is_normalised(self, small_clip: Clip) -> None:
-        method = build("taskres", small_clip, alpha=0.25)
-        torch.testing.assert_close(method.text_features(), method.frozen_text)  # one template, from zero
-        base = small_clip.text(small_clip.tokenize([f"a photo of a {name}" for name in CLASSES]))
-        method.get_parameter("residual")[1, 4] = 8.0
-        base[1, 4] += 2.0
-        torch.testing.assert_close(method.text_features(), normalize(base, dim=-1), rtol=0, atol=1e-5)
-
-
 class TestMethodsBoundToTheirClasses:
     @pytest.mark.parametrize("name", CLOSED)
     def test_protocols_with_other_classes_refuse_them_before_anything_is_loaded(self, name: str) -> None:

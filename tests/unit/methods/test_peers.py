@@ -77,13 +77,6 @@ class TestMMRL:
         assert plain.accuracy != plain.decoupled
         assert novel.per_class != plain.per_class
 
-    def test_alpha_mixes_the_two_features(self, small_clip: Clip) -> None:
-        method = make(small_clip, "mmrl", space=19, alpha=0.25, scale=None)
-        image = torch.eye(17)[[0, 0, 1, 2]].view(2, 2, 17)  # cls: e0, e0; rep: e1, e2
-        text = torch.eye(17)[:3]
-        want = float(small_clip.scale) * torch.tensor([[0.25, 0.75, 0.0], [0.25, 0.0, 0.75]])
-        torch.testing.assert_close(method.logits(image, text), want)
-
     def test_a_target_has_the_beta_of_its_authors(self, small_clip: Clip) -> None:
         def of(**options: Any) -> Method:
             return make(small_clip, "mmrl++", space=19, token_std=1.0, **options)

@@ -38,18 +38,6 @@ def test_splits_and_the_order_of_classes_are_kept(tmp_path: Path, settings: Data
     assert len([*(tmp_path / "cache/huggingface").iterdir()]) == 1  # unpacked once
 
 
-def test_two_splits_of_one_kind(tmp_path: Path, settings: DataSettings) -> None:
-    """A data set of the hub cannot be changed, so the usual name counts."""
-    parts = {"train": [0, 1], "validation": [0, 1, 1], "dev": [1, 0], "test": [1, 0]}
-    datasets.DatasetDict({part: made(labels) for part, labels in parts.items()}).save_to_disk(
-        tmp_path / "mine"
-    )
-    data = load(tmp_path / "mine", settings)
-    assert data.val is not None
-    assert data.val.labels.tolist() == [0, 1, 1]
-    assert "its splits dev are left out" in data.notes
-
-
 def test_without_a_split_one_is_made(tmp_path: Path, settings: DataSettings) -> None:
     made([0] * 10 + [1] * 10).save_to_disk(tmp_path / "mine")
     data = load(tmp_path / "mine", settings)

@@ -84,18 +84,6 @@ class TestTable:
         assert len(load(self.write(tmp_path / "elsewhere", text), settings).train) == 2
 
     @pytest.mark.parametrize(
-        "spelling",
-        ["{t}/a/0.png", "/{t}/./a/0.png", "{t}/b/../a/0.png", "{link}/a/0.png", "a/0.png/", "a/0.png/."],
-    )
-    def test_one_image_by_two_paths(
-        self, folder: Path, settings: DataSettings, tmp_path: Path, spelling: str
-    ) -> None:
-        (tmp_path / "link").symlink_to(folder)
-        absolute = spelling.format(t=folder, link=tmp_path / "link")
-        self.write(folder, f"path,label,split\na/0.png,ant,train\n{absolute},ant,test\n")
-        refused(tmp_path / "link/list.csv", settings, "line 3: the image .* is already in .*line 2")
-
-    @pytest.mark.parametrize(
         ("text", "message"),
         [
             ("", "no column 'path'"),
@@ -119,7 +107,5 @@ class TestTable:
         (folder / "a/0.txt").write_text("words")
         text = "path,label,split\na/0.txt,ant,train\nb/0.png,ant,test\n"
         data = load(self.write(folder, text), settings)
-        with pytest.raises(
-            DataError, match=r"a/0\.txt: it is not an image .*--dataset\.broken skip leaves them out"
-        ):
+        with pytest.raises(DataError, match=r"a/0\.txt: it is not an image .*--dataset\.broken skip"):
             data.train.load(torch.tensor([0]))

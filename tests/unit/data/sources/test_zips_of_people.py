@@ -70,15 +70,6 @@ def test_a_class_without_images(tmp_path: Path, settings: DataSettings) -> None:
     assert any("no image suffix" in note for note in packed.notes)
 
 
-def test_what_stays_in_the_zip_is_told(tmp_path: Path, settings: DataSettings) -> None:
-    folder = class_folders(tmp_path / "d", COUNTS)
-    (folder / "ant" / "notes.doc").write_text("x")
-    (folder / ".DS_Store").write_text("x")
-    note = "1 file has no image suffix and is left out: ant/notes.doc"
-    assert load(pack(tmp_path / "d.zip", folder), settings).notes[1:] == (note,)
-    assert load(tmp_path / "d.zip", settings).notes[1:] == (note,)  # unpacked before
-
-
 def test_tables_that_list_no_images_beside_folders(tmp_path: Path, settings: DataSettings) -> None:
     """As in the zips of competitions."""
     folder = tmp_path / "d"
