@@ -8,6 +8,7 @@ import re
 import socket
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -56,9 +57,8 @@ def test_health_and_info(client: Any, predictor: dear.Predictor) -> None:
     assert (info["layers"], info["heads"]) == (predictor.clip.image.depth, predictor.clip.image.heads)
     assert info["index"] == {"rows": 3, "features": [*predictor.features]}
     assert info["roles"] is True
-    assert {"upload": 1, "megapixels": 2, "rate": 0, "images": 64, "batch": 16}.items() <= info[
-        "limits"
-    ].items()
+    limits = {"upload": 1, "megapixels": 2, "rate": 0, "images": 64, "batch": 16}
+    assert limits.items() <= info["limits"].items()
     assert {*info["batches"]} == {"images", "batches", "largest"}
     assert info["tested"]["images"] == predictor.bundle.training["test_images"]
 
@@ -73,15 +73,7 @@ def test_predict(client: Any, predictor: dear.Predictor, served: Path, cup: byte
     for answer in answers:
         assert answer.headers["content-type"] == "application/json"
         assert answer.json() == {
-            "top": [
-                {
-                    "name": one.name,
-                    "probability": one.probability,
-                    "logit": one.logit,
-                    "evidence": one.evidence,
-                }
-                for one in expected.top
-            ],
+            "top": [*map(asdict, expected.top)],
             "none_of_these": expected.none_of_these,
         }
 
@@ -184,11 +176,8 @@ def test_roles_and_examples(client: Any, predictor: dear.Predictor, served: Path
     for number, name in enumerate(client.get("/api/info").json()["examples"]):
         picture = client.get(f"/api/examples/{number}")
         assert picture.headers["content-type"] == "image/png"
-        with (
-            Image.open(io.BytesIO(picture.content)) as shown,
-            Image.open(served / f"photos/{name}.png") as file,
-        ):
-            assert shown.tobytes() == file.tobytes()
+        shown, file = Image.open(io.BytesIO(picture.content)), Image.open(served / f"photos/{name}.png")
+        assert shown.tobytes() == file.tobytes()
 
 
 def test_metrics_and_schema(client: Any, cup: bytes) -> None:
@@ -222,28 +211,19 @@ def test_the_page_has_only_its_own_files(client: Any) -> None:
         assert rules["script-src"] == rules["style-src"] == rules["connect-src"] == "'self'"
         assert answer.headers["x-content-type-options"] == "nosniff"
     secret = STATIC.parent / "__init__.py"
-    for path in (
-        f"{secret}",
-        f"/page.css/..{secret}",
-        f"/%2e%2e/%2e%2e{secret}",
-        "/index.html",
-        f"/?file={secret}",
-    ):
+    traversals = f"/page.css/..{secret}", f"/%2e%2e/%2e%2e{secret}", f"/?file={secret}"
+    for path in (f"{secret}", "/index.html", *traversals):
         answer = client.get(path)
         assert answer.status_code in (400, 404) or answer.content == (STATIC / "index.html").read_bytes()
 
 
 NAMES = ",".join(f"n{number}" for number in range(1001))
+NO_BOUNDARY, FOREIGN = {"content-type": "multipart/form-data"}, {"origin": "http://x.example"}
 REFUSALS = {
     "empty": ("predict", {"content": b""}, 400, "image"),
     "no image": ("predict", {"content": b"some text"}, 415, "image"),
     "a text field": ("predict", {"files": {"image": (None, "/etc/hostname")}}, 400, "form"),
-    "no form": (
-        "predict",
-        {"content": b"x", "headers": {"content-type": "multipart/form-data"}},
-        400,
-        "form",
-    ),
+    "no form": ("predict", {"content": b"x", "headers": NO_BOUNDARY}, 400, "form"),
     "no field": ("predict", {"files": {"other": ("a.png", b"x")}}, 400, "form"),
     "two images": ("predict", {"files": form(b"x", b"x")}, 400, "form"),
     "pixels": ("predict", {"content": bomb()}, 413, "too-large"),
@@ -265,12 +245,7 @@ REFUSALS = {
     "no head": ("attention?layer=1", {"content": b"PNG"}, 422, "parameter"),
     "no token": ("attention?layer=1&head=0&token=x&png=true", {"content": b"PNG"}, 400, "parameter"),
     "no route": ("nothing", {"content": b"x"}, 404, "not-found"),
-    "foreign page": (
-        "predict",
-        {"content": b"PNG", "headers": {"origin": "http://x.example"}},
-        403,
-        "origin",
-    ),
+    "foreign page": ("predict", {"content": b"PNG", "headers": FOREIGN}, 403, "origin"),
 }
 
 

@@ -71,13 +71,10 @@ def find(client: TestClient, **parameters: object) -> list[dict[str, Any]]:
     return neighbours
 
 
-def test_neighbours_of_an_index(serve: Serve, predictor: Predictor, folder: Path) -> None:
+def test_an_index_that_is_built_anew_and_of_another_bundle(
+    serve: Serve, predictor: Predictor, folder: Path
+) -> None:
     client = serve(folder)
-    features = predictor.encode([picture(seed) for seed in range(7)]).double()
-    cosines = torch.einsum("ife,fe->if", features, features[3])
-    scores = (cosines[:, 1] + 0.5 * cosines[:, 0]) / 1.5  # of color, and half as much of class
-    order = [f"{row}.png" for row in scores.argsort(descending=True).tolist() if row != 3]
-    assert [row["path"] for row in find(client, by="color,class", weights="1,0.5", count=3)] == order[:3]
     for wrong in ("by=color&weights=1,2,3", "by=color&weights=much", "by=color&weights=nan", "by=", "by=x"):
         answer = client.post(f"/api/neighbours?{wrong}", content=QUERY)
         assert (answer.status_code, answer.json()["kind"]) == (400, "parameter"), wrong
