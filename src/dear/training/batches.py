@@ -86,7 +86,7 @@ class Batches:
     in the batch, not on the method; with a view seed, only on that seed, the epoch and the image.
 
     Attributes:
-        steps: Number of batches in an epoch.
+        epoch_steps: Number of batches in an epoch.
         sizes: Number of images in each of them.
     """
 
@@ -106,11 +106,11 @@ class Batches:
         self.like = method.clip.image.projection
         self._whole: dict[int, Tensor] = {}
         first, self._composed = self._order(0)
-        self.steps, self.sizes = len(first), [*map(len, first)]
+        self.epoch_steps, self.sizes = len(first), [*map(len, first)]
         if self.views is not None:
             self.views.begin(self._fingerprint(), method.image_from)
 
-    def of(self, epoch: int, steps: int | None = None) -> Iterator[Batch]:
+    def load_epoch(self, epoch: int, steps: int | None = None) -> Iterator[Batch]:
         """The batches of an epoch, counted from 0, or the first ``steps``; the next batches are loaded in the
         background.
         """

@@ -144,12 +144,12 @@ class _Loop:
             method, _optimizer(method, settings), move_to_device=False
         )
         self.wrapped.mark_forward_method("loss")
-        self.total = settings.total_steps(len(images), len(method.classnames), batches.steps)
-        self.epochs = math.ceil(self.total / batches.steps)
+        self.total = settings.total_steps(len(images), len(method.classnames), batches.epoch_steps)
+        self.epochs = math.ceil(self.total / batches.epoch_steps)
         self.history: list[dict[str, Any]] = []
         self.best: dict[str, Any] | None = None
         self.means: dict[str, float] = {}
-        if note := settings.note_on_length(self.total, batches.steps):
+        if note := settings.note_on_length(self.total, batches.epoch_steps):
             warn(note)
 
     def resume(self, select: str, *, start_over: bool) -> None:
@@ -174,7 +174,7 @@ class _Loop:
                 if self.fabric.is_global_zero:
                     set_aside(self.checkpoint)
         done = len(self.history)
-        steps = min(done * self.batches.steps, self.total)
+        steps = min(done * self.batches.epoch_steps, self.total)
         self.progress(TrainingStep(steps, self.total, done, self.epochs))
 
     def load(self, path: Path) -> None:
@@ -212,7 +212,7 @@ class _Loop:
 
     def rates(self, epoch: int) -> list[float]:
         """The learning rate of each step of an epoch, counted from 0: the last epoch may have fewer."""
-        steps, by_step = self.batches.steps, self.settings.schedule == "step"
+        steps, by_step = self.batches.epoch_steps, self.settings.schedule == "step"
         parts = [step / steps if by_step else 0.0 for step in range(min(steps, self.total - epoch * steps))]
         return [self.settings.lr_at(epoch + part, self.total / steps) for part in parts]
 
@@ -220,7 +220,7 @@ class _Loop:
         self, epoch: int, steps: int, losses: dict[str, float], *, ends_epoch: bool = False
     ) -> None:
         """Report progress after ``steps`` steps of an epoch."""
-        done = epoch * self.batches.steps + steps
+        done = epoch * self.batches.epoch_steps + steps
         step = TrainingStep(done, self.total, epoch + 1, self.epochs, ends_epoch=ends_epoch, losses=losses)
         self.progress(step)
 
@@ -230,7 +230,9 @@ class _Loop:
         sums: dict[str, float] = {}
         images_seen = 0.0
         self.method.train()
-        for step, (rate, batch) in enumerate(zip(rates, self.batches.of(epoch, len(rates)), strict=True)):
+        for step, (rate, batch) in enumerate(
+            zip(rates, self.batches.load_epoch(epoch, len(rates)), strict=True)
+        ):
             values = self.take_step(epoch, step, rate, batch)
             counted = len(batch.indices) * (batch.weight > 0)
             for name, value in values.items():
@@ -258,7 +260,7 @@ class _Loop:
 
     def take_step(self, epoch: int, step: int, rate: float, batch: Batch) -> dict[str, float]:
         """Take a step; returns the loss and its parts."""
-        method, done = self.method, epoch * self.batches.steps + step + 1
+        method, done = self.method, epoch * self.batches.epoch_steps + step + 1
         for group in self.optimizer.param_groups:
             group["lr"] = rate * group["rate"]
         method.before_step(generator(self.seed, "step", epoch, step))
@@ -288,7 +290,7 @@ class _Loop:
                 last = self.loss(batch)["loss"]
             finite = not self.any_process(not torch.isfinite(last)) and finite
         if not finite:
-            raise self.diverged(epoch * self.batches.steps + len(self.rates(epoch)))
+            raise self.diverged(epoch * self.batches.epoch_steps + len(self.rates(epoch)))
 
     def any_process(self, condition: bool) -> bool:
         """True if it is true in any of the processes."""

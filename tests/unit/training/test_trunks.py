@@ -81,7 +81,7 @@ def trunks(clip: Clip, seed: int, batch: int, epoch: int) -> dict[int, Tensor]:
     made = Batches(
         small_dear(clip), few(), settings, seed, make_fabric(torch.device("cpu"), "auto"), TrunkCache(0), None
     )
-    found = ((batch.indices.tolist(), batch.trunk) for batch in made.of(epoch))
+    found = ((batch.indices.tolist(), batch.trunk) for batch in made.load_epoch(epoch))
     return {item: row for items, rows in found for item, row in zip(items, rows, strict=True)}
 
 
