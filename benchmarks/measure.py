@@ -250,10 +250,10 @@ def read(clip: Clip, dataset: Dataset) -> dict[str, Any]:
         if (images := getattr(dataset, part)) is None:
             continue
         source = training_images(method, images, run.training, 1, TrunkCache(0))
-        views = [source.centre(), *((source.random(0), source.random(1)) if part == "train" else ())]
+        views = (None, 0, 1) if part == "train" else (None,)
         frozen, groups = (
             torch.stack(parts, dim=1).double()
-            for parts in zip(*(method._read(view, source) for view in views), strict=True)
+            for parts in zip(*(method._read(source, view) for view in views), strict=True)
         )
         found[part] = frozen, groups, images.labels
     carried = [name not in method.unowned for name in method.features[1:]]

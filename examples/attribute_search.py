@@ -39,10 +39,10 @@ def main(bundle: Path, images: Path, work: Path) -> None:
     print(f"{built.files} images by {', '.join(built.features)}")
     index = dear.open_index(work / "index")
     query = min(path for path in images.rglob("*") if path.suffix in (".png", ".jpg", ".jpeg"))
-    rows = {f"by {name}": index.query_image(encoder, query, weights) for name, weights in SEARCHES.items()}
-    for title, hits in rows.items():
-        print(f"{title}:", *(f"{hit.path} {hit.score:.2f}" for hit in hits[:5]))
-    contact_sheet(query, query.name, rows, images).save("search.png")
+    rows = {name: index.query_image(encoder, query, weights) for name, weights in SEARCHES.items()}
+    for name, hits in rows.items():
+        print(f"by {name}:", *(f"{hit.path} {hit.score:.2f}" for hit in hits[:5]))
+    contact_sheet(query, [*rows.values()], images).save("search.png")
 
 
 if __name__ == "__main__":

@@ -26,7 +26,8 @@ TESTS = {
     "losses": "unit/methods/test_dear unit/methods/test_dear_options unit/methods/test_peers "
     "parity/test_public",
     "injection": "unit/backbone/test_towers parity/test_public parity/test_naive",
-    "training loop": "unit/training/test_loop unit/training/test_options unit/training/test_trunks",
+    "training loop": "unit/training/test_loop unit/training/test_steps unit/training/test_options "
+    "unit/training/test_trunks",
     "splits": "unit/data/test_fewshot unit/data/test_own unit/data/sources/test_folders",
     "metrics": "unit/evaluation/test_metrics unit/report/test_run_mistakes unit/adapters/test_scoring",
     "TEXTSPAN": "unit/roles/test_textspan unit/roles/test_entropy",

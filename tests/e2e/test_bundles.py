@@ -49,7 +49,8 @@ def test_fit_writes_a_bundle_and_an_existing_one_only_with_overwrite(
     photos: Path, bundle: Path, run: Run
 ) -> None:
     assert sorted(path.name for path in bundle.iterdir()) == [
-        "README.md", "adapter.safetensors", "config.json", "review.csv", "review.html",
+        "README.md", "adapter.safetensors", "config.json", "features.safetensors", "review.csv",
+        "review.html",
     ]  # fmt: skip
     before = (bundle / "adapter.safetensors").read_bytes()
     assert "--overwrite" in run(fit_words(photos, bundle), 2)[1]
@@ -57,6 +58,22 @@ def test_fit_writes_a_bundle_and_an_existing_one_only_with_overwrite(
     assert (fitted["classes"], fitted["train_images"], fitted["test_images"]) == (3, 9, 6)
     assert fitted["bytes"] == len(before)
     assert (bundle / "adapter.safetensors").read_bytes() == before  # the same seed
+
+
+def test_a_fit_that_continues_takes_the_place_of_the_old_bundle(
+    photos: Path, bundle: Path, tmp_path: Path, run: Run
+) -> None:
+    grown, old = tmp_path / "photos", tmp_path / "bundle"
+    shutil.copytree(photos, grown)
+    shutil.copytree(bundle, old)
+    (first, second) = sorted((grown / "train").iterdir())[:2]
+    next(first.iterdir()).rename(second / "corrected.png")
+    words = ["fit", str(grown), "--device", "cpu", "--method", "dear+", "--json"]
+    assert "--out" in run(words, 2)[1]
+    whole = json.loads(run([*words, "--model", "tiny", "--out", str(tmp_path / "whole")])[0])
+    again = json.loads(run([*words, "--continue", str(old)])[0])
+    assert (again["out"], again["metrics"]) == (str(old), whole["metrics"])
+    assert (old / "adapter.safetensors").read_bytes() == (tmp_path / "whole/adapter.safetensors").read_bytes()
 
 
 def test_predict_in_every_form(

@@ -3,11 +3,10 @@
 import csv
 import io
 import shutil
-import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -20,10 +19,9 @@ from dear.adapters.index_encoder import BundleEncoder
 from dear.backbone.clip import Clip
 from dear.retrieval.build import build_index
 from dear.retrieval.index import open_index
-from dear.serving.examples import Example
 from dear.serving.limits import Limits
 from dear.serving.middleware import Rate
-from dear.serving.server import listen
+from dear.serving.server import listen, server_of
 from dear.serving.service import Service
 from tests.unit.serving.small import bomb, picture, png, small_predictor
 
@@ -40,12 +38,10 @@ PHONE = {"width": 390, "height": 844}
 @contextmanager
 def serving(service: Service, token: str | None = None) -> Iterator[str]:
     """A server in a thread, as the command runs it; its address."""
-    import uvicorn
-
     from dear.serving.app import create_app
 
-    server = uvicorn.Server(uvicorn.Config(create_app(service, token=token, page=True), log_level="error"))
-    opened: socket.socket = listen("127.0.0.1", 0, None)
+    server = server_of(create_app(service, token=token, page=True))
+    opened = listen("127.0.0.1", 0, None)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [opened]}, daemon=True)
     thread.start()
     while not server.started:
@@ -64,22 +60,20 @@ def service(small_clip: Clip, tmp_path: Path) -> Service:
     for seed in range(7):
         (folder / f"{seed}.png").write_bytes(png(picture(seed)))
     build_index(BundleEncoder(predictor), folder, tmp_path / "index")
-    shown = [Example(f"shade {seed}", png(picture(seed))) for seed in (3, 5)]
+    shown = {f"shade {seed}": png(picture(seed)) for seed in (3, 5)}
     return Service(predictor, Limits(upload=1), open_index(tmp_path / "index"), "shades", shown)
 
 
 Open = Callable[..., Any]
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def browse() -> Iterator[Open]:
     """``browse(address, **context)``: a tab at an address; what it asks for and complains of is kept."""
     from playwright.sync_api import sync_playwright
 
-    with ExitStack() as stack:
-        browser = stack.enter_context(sync_playwright()).chromium.launch(
-            executable_path=CHROMIUM, args=["--no-sandbox"]
-        )
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
 
         def browse(address: str, **context: Any) -> Any:
             tab = browser.new_context(**{"viewport": PHONE} | context).new_page()

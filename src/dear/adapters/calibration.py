@@ -14,6 +14,7 @@ from dear.data.fewshot import Subset
 from dear.errors import DataError
 from dear.evaluation.predictions import predict
 from dear.evaluation.trial import Trial
+from dear.training.trunks import TrunkCache
 
 COLDEST, HOTTEST, BISECTIONS = 1e-2, 1e2, 60  # of the temperature
 
@@ -42,7 +43,8 @@ def calibrate_bundle(bundle: Bundle, trial: Trial, images: Images | None) -> Bun
     """The bundle with the best temperature for these images; as it is without any."""
     if images is None:
         return bundle
-    held_out = predict(trial.method, images, precision=trial.run.training.precision)
+    cache = TrunkCache(0, trial.context.cache.store)
+    held_out = predict(trial.method, images, precision=trial.run.training.precision, cache=cache)
     temperature = best_temperature(held_out.logits.float(), held_out.labels)
     return replace(
         bundle, temperature=temperature, training={**bundle.training, "calibration_images": len(images)}

@@ -14,6 +14,7 @@ from dear.adapters.bundle import Bundle, distinct
 from dear.adapters.bundle_config import check_writable
 from dear.adapters.calibration import calibrate_bundle, calibration_images
 from dear.adapters.choose import Choice, choose_method
+from dear.adapters.features import default_backbone, read_features, save_features, tell_known
 from dear.adapters.predictor import Predictor
 from dear.adapters.review import review_images, write_review
 from dear.adapters.scoring import evaluate_images, unseen
@@ -49,6 +50,7 @@ from dear.roles.discover import DISCOVER, discover_at_hand
 from dear.roles.packaged import WITHOUT, find_role_table, known_by_name, role_table
 from dear.roles.table import RoleTable
 from dear.training.settings import TrainOptions
+from dear.training.trunks import TrunkCache
 from dear.writing import UNFINISHED
 
 CURVE = ("epoch", "loss", "val")  # entries of each epoch in a bundle
@@ -73,6 +75,7 @@ def fit(
     add_classes: Sequence[str] = (),
     review: bool = True,
     refuse: float = SHARE,
+    continue_from: Path | str | None = None,
     overwrite: bool = False,
     device: str = "auto",
     progress: Progress | None = None,
@@ -102,6 +105,8 @@ def fit(
         add_classes: Names of further classes, of which there are no images.
         review: Look for wrong labels and for pictures that are there twice (`Bundle.review`).
         refuse: Share of images of the classes that may be refused as of none of them; 0 for no such answer.
+        continue_from: Folder of an earlier bundle: images that it was made of are not encoded again, and its
+            backbone is the default. On a CPU the result is bit for bit that of a fit without it.
         overwrite: Replace a bundle in ``out``.
         progress: Called with (step, done, of); if None, a terminal shows bars with the remaining time.
         verbose: Print `Bundle.verdict`.
@@ -116,6 +121,7 @@ def fit(
     folder = None if out is None else expanded(out)
     if folder is not None:
         check_writable(folder, overwrite=overwrite)
+    model, pretrained = default_backbone(model, pretrained, continue_from)
     method = method or _method_of(settings)
     setup = MethodSetup(FIT_METHOD if method == AUTO else known_method(method), settings=settings)
     sources = [data] if isinstance(data, str | Path) else data if is_several(data) else ()
@@ -133,8 +139,9 @@ def fit(
             name, clip = resolve_backbone(model, pretrained, device, images.dataset, dataset)
             check_towers(setup.method, clip)
             table = resolve_roles(clip, roles, images.dataset, setup, report)
+            store = read_features(continue_from)
             context = RunContext(clip, table, train or TrainOptions(), select)
-            context.cache.progress = report
+            context.cache.store, context.cache.progress = store, report
             run = resolve_run(context, images, setup, seed)
         choice = None
         if method == AUTO:
@@ -154,13 +161,15 @@ def fit(
                 bundle = replace(bundle, known=reviewed.known_classes() if refuse else None)
             except DearError as error:  # of a method beside the one that was asked for
                 warn(f"the labels are not reviewed: {error}")
-        bundle, test = measure(bundle, clip, images.dataset, report)
+        bundle, test = measure(bundle, clip, images.dataset, report, TrunkCache(0, store))
         if review and reviewed is not None:
             facts = {**bundle.training, "judged_labels": len(reviewed.judged)}
             issues = (*reviewed.wrong_labels(), *reviewed.twins(test), *reviewed.copies(source.test))
             bundle = replace(bundle, review=issues, training=facts)
+    tell_known(continue_from, store)
     if folder is not None:
         save(bundle, folder)
+        save_features(folder, store)
         if reviewed is not None and bundle.review is not None:
             write_review(folder, reviewed, bundle.review, data, bundle.model, source.test)
     if verbose:
@@ -359,12 +368,12 @@ def make_bundle(trial: Trial, images: FitImages, name: BackboneName, choice: Cho
 
 
 def measure(
-    bundle: Bundle, clip: Clip, dataset: Dataset, report: Progress
+    bundle: Bundle, clip: Clip, dataset: Dataset, report: Progress, cache: TrunkCache
 ) -> tuple[Bundle, Float[Tensor, "test embed"] | None]:
     """The bundle with its metrics on the test images, if there are any, and their frozen features."""
     if not len(dataset.test):
         return bundle, None
-    options: dict[str, Any] = {"is_unseen": True, "progress": report}
+    options: dict[str, Any] = {"is_unseen": True, "progress": report, "cache": cache}
     scores, predictions, _ = evaluate_images(Predictor(bundle, clip=clip), dataset, **options)
     names = (*METRICS, *(("refused",) if scores.refused is not None else ()))
     metrics = {name: value for name, value in asdict(scores).items() if name in names}

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from functools import cached_property
 from typing import Any
 
 import torch
@@ -17,7 +16,12 @@ from dear.errors import SettingsError
 
 
 class BundleEncoder:
-    """The encoder of an image index: features of an adapted model. Texts are put into its templates."""
+    """The encoder of an image index: features of an adapted model. Texts are put into its templates.
+
+    Attributes:
+        identity: Hash of what image features depend on: the backbone's weights, the method, its parameters,
+            settings and roles. Classes, templates and temperature are left out.
+    """
 
     def __init__(self, predictor: Predictor) -> None:
         self.predictor = predictor
@@ -25,20 +29,10 @@ class BundleEncoder:
         self.features = tuple(name for name in predictor.features if name not in self.left_out)
         self.embed: int = predictor.encode_classes(predictor.classes).shape[1]
         self.preprocess = predictor.clip.preprocess
-
-    @property
-    def facts(self) -> Mapping[str, Any]:
-        """Empty: the index names the bundle."""
-        return {}
-
-    @cached_property
-    def identity(self) -> str:
-        """Hash of what image features depend on: the backbone's weights, the method, its parameters, settings
-        and roles, and the resizing of pictures. Classes, templates and temperature are left out.
-        """
-        bundle, roles = self.predictor.bundle, self.predictor.bundle.roles
+        self.facts: Mapping[str, Any] = {}  # the index names the bundle
+        bundle, roles = predictor.bundle, predictor.bundle.roles
         heads = roles.heads if roles else ()
-        return fingerprint(
+        self.identity = fingerprint(
             bundle.weights.sha256,
             bundle.method,
             repr(sorted(asdict(bundle.settings).items())),

@@ -24,6 +24,7 @@ from dear.evaluation.metrics import measure
 from dear.evaluation.predictions import Predictions, predict
 from dear.methods.registry import frozen_clip
 from dear.progress import Progress, silent
+from dear.training.trunks import TrunkCache
 
 
 def evaluate_bundle(
@@ -54,11 +55,12 @@ def evaluate_images(
     own_classes: bool = True,
     is_unseen: bool = False,
     keep_features: bool = False,
+    cache: TrunkCache | None = None,
     progress: Progress = silent,
 ) -> tuple[BundleScores, Predictions, Images]:
     """The scores of `evaluate_bundle`, the predictions that they are computed from, with those of the frozen
     backbone, and the images. ``is_unseen`` says that the bundle was fitted on none of them, which is then not
-    checked, nor warned of the tiny CLIP.
+    checked, nor warned of the tiny CLIP. ``cache`` is as in `predict`.
     """
     bundle, left_out = predictor.bundle, 0
     if not is_unseen:
@@ -80,6 +82,7 @@ def evaluate_images(
         precision=vocabulary.precision,
         temperature=bundle.temperature,
         keep_features=keep_features,
+        cache=cache,
         progress=progress,
     )
     predictor.require_finite(predictions.logits, predictions.decoupled)

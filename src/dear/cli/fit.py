@@ -7,12 +7,14 @@ from typing import Any, Literal
 from dear.adapters.results import FEWEST, describe_choice
 from dear.backbone.choice import check_model
 from dear.cli.output import PrintableConsole
+from dear.cli.parsing import UsageError
 from dear.cli.run import collect_settings
 from dear.data.settings import DataSettings
 from dear.errors import plural
 from dear.evaluation.resolve import Select
 from dear.methods.declaration import MethodSettings
 from dear.methods.registry import AUTO, known_method
+from dear.reading.files import expanded
 from dear.review.rows import REVIEW_PAGE, SHARE, describe_issues
 from dear.training.settings import TrainOptions
 
@@ -23,7 +25,7 @@ def command(
     data: str,
     more: list[str] = [],  # noqa: B006 (never changed)
     *,
-    out: Path,
+    out: Path | None = None,
     method: str = AUTO,
     model: str | None = None,
     pretrained: str | None = None,
@@ -35,6 +37,7 @@ def command(
     add_classes: list[str] | None = None,
     review: bool = True,
     refuse: float = SHARE,
+    continue_: Path | None = None,
     overwrite: bool = False,
     device: Literal["auto", "cpu", "cuda"] = "auto",
     train: TrainOptions = TrainOptions(),  # noqa: B008 (frozen, and its fields become options)
@@ -51,7 +54,7 @@ def command(
         data: A folder of images, a CSV or JSONL file, a zip, a benchmark or a task by name.
         more: Further ones, added to the first, as a table of corrections: an image has the class that the
             last of them gives it.
-        out: Folder of the bundle.
+        out: Folder of the bundle. With --continue by default that one, whose bundle is replaced.
         method: Method: `dear methods` lists them. auto tries some on the training images and takes the best.
         model: Backbone: an open_clip architecture, lite or tiny. If not given, ViT-B-16 with
             laion2b_s34b_b88k, which is fetched from the hub once (about 600 MB); for a task of the Attribute
@@ -69,6 +72,8 @@ def command(
         review: Look for labels that look wrong and for pictures that are there twice: review.html and
             review.csv in the folder.
         refuse: Share of images of the classes that may be refused as none of these. 0 refuses nothing.
+        continue_: Folder of an earlier bundle: images that it was made of are not encoded again, and its
+            backbone is the default. On a CPU the result is that of a fit without it, bit for bit.
         overwrite: Replace the bundle in the folder.
         device: Where to compute; auto uses the GPU if there is one.
         train: Settings of training; by default as published for the method.
@@ -76,10 +81,14 @@ def command(
         dataset: How the data set is read.
         settings: Settings of the methods, such as --dear.beta or --coop.tokens.
     """
-    from dear.adapters.bundle_config import ADAPTER
+    from dear.adapters.bundle_config import ADAPTER, check_bundle
     from dear.cli.progress import StepProgress
     from dear.data.names import check_name, require_folder
 
+    if (place := out or continue_) is None:
+        raise UsageError("--out is missing: give the folder that the bundle is written to.")
+    if continue_ is not None:
+        check_bundle(continue_)
     method = method if method == AUTO else known_method(method)
     settings_by_method = collect_settings([method], settings)
     for source in (data, *more):
@@ -92,7 +101,7 @@ def command(
     with StepProgress() as progress:
         bundle = fit(
             [data, *more] if more else data,
-            out,
+            place,
             method=method,
             model=model,
             pretrained=pretrained,
@@ -108,19 +117,20 @@ def command(
             add_classes=add_classes or (),
             review=review,
             refuse=refuse,
-            overwrite=overwrite,
+            continue_from=continue_,
+            overwrite=overwrite or place == continue_,
             device=device,
             progress=progress,
             verbose=False,
         )
     facts = bundle.training
     return {
-        "out": out,
+        "out": place,
         "method": bundle.method,
         "backbone": str(bundle.weights),
         "classes": len(bundle.classes),
         "parameters": bundle.parameters,
-        "bytes": (out / ADAPTER).stat().st_size,
+        "bytes": (expanded(place) / ADAPTER).stat().st_size,
         "temperature": bundle.temperature,
         "metrics": bundle.metrics,
         "verdict": bundle.findings,

@@ -172,7 +172,7 @@ def command_query(
         words: Features of an image query to compare with words instead, such as color=red.
         count: How many images to find.
         itself: Include the query itself in the results if the index has it.
-        sheet: PNG file for a contact sheet of the result.
+        sheet: PNG file for the pictures of the result, below the query.
         bundle: Folder of the bundle, if it has moved since the index was built. Not for an index of heads'
             features, which names its backbone.
         pretrained: Location of the backbone's weights, if they have moved.
@@ -181,11 +181,9 @@ def command_query(
     if not text and not os.path.exists(query):
         raise DataError(f"there is no image {query}: check the path, or give --text to search by a text.")
     from dear.retrieval.index import open_index, pair_weights
-    from dear.retrieval.sheet import check_sheet, contact_sheet, save_sheet
+    from dear.retrieval.sheet import contact_sheet, save_sheet
 
     mixed = pair_weights(by, weights)
-    if sheet is not None:
-        check_sheet(sheet)
     opened = open_index(index)
     opened.shares(mixed)  # before the backbone is loaded
     pairs = [pair.partition("=") for pair in words or []]
@@ -195,15 +193,12 @@ def command_query(
     if text and worded:
         raise SettingsError("--words are for an image query: a text query is compared with its text alone.")
     encoder = _index_encoder(opened.metadata, bundle, pretrained, device)
-    opened.check(encoder)
     if text:
         hits = opened.query_text(encoder, query, mixed, count=count)
     else:
         hits = opened.query_image(encoder, Path(query), mixed, count=count, itself=itself, words=worded)
     if sheet is not None:
-        title = " + ".join(f"{weight:g} {name}" for name, weight in mixed.items())
-        image, rows = None if text else Path(query), {f"by {title}": hits}
-        save_sheet(contact_sheet(image, query, rows, opened.folder), sheet)
+        save_sheet(contact_sheet(None if text else Path(query), [hits], opened.folder), sheet)
     return Neighbours(query, opened.folder, mixed, hits, sheet)
 
 

@@ -43,8 +43,7 @@ def command(
     Args:
         bundle: Folder of the bundle, or its name on the hub.
         index: Index of images for neighbours, built with this bundle or, of heads' features, on its backbone.
-        examples: Folder of images to try on the page; everyone who may use the page sees them. By default
-            none, but for a bundle of a task of the Attribute World images of it.
+        examples: Folder of images to try on the page; everyone who may use the page sees them.
         host: Address to listen on. Any but this machine's own needs a token.
         port: Port to listen on; 0 picks a free one.
         token: Token that clients must send. By default the environment variable DEAR_TOKEN, which other users
@@ -62,24 +61,24 @@ def command(
     from dear.adapters.predictor import Predictor  # loads torch: what can be refused without it is
     from dear.cli.output import progress_console
     from dear.retrieval.index import open_index
-    from dear.serving.server import address, listen, run, trusted_hosts
+    from dear.serving.server import listen, run, trusted_hosts
 
     try:
         from dear.serving.app import create_app
     except ImportError as error:
         raise SettingsError(f"serving needs {error.name}: {installation('app')}.") from error
-    from dear.serving.examples import load_examples
-    from dear.serving.service import Service
+    from dear.serving.service import Service, load_examples
 
     token = token or os.environ.get(TOKEN) or None
     hosts, socket = trusted_hosts(host, origin), listen(host, port, token)
     with socket:
         name = expanded(bundle).resolve().name if expanded(bundle).exists() else bundle
         predictor = Predictor(bundle, device, pretrained=pretrained)
-        shown = load_examples(predictor.bundle, examples) if page else ()
+        shown = load_examples(examples) if page and examples else {}
         service = Service(predictor, limits, open_index(index) if index else None, name, shown)
         app = create_app(service, token=token, hosts=hosts, origin=origin, page=page, access_log=access_log)
-        url, hint = address(socket, host), "?token=..." if token else ""
+        name = f"[{host}]" if ":" in host else host
+        url, hint = f"http://{name}:{socket.getsockname()[1]}/", "?token=..." if token else ""
         text = f"serving {bundle} at {url}{hint} (press Ctrl-C to stop)"
         progress_console().print(text, markup=False, soft_wrap=True)
         run(app, socket)

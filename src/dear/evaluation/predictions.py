@@ -21,8 +21,9 @@ from dear.data.fewshot import Subset
 from dear.data.images.photos import PhotoImages
 from dear.data.images.transforms import load_test_views, prefetch_views, to_unit
 from dear.errors import DataError, without_surrogates
-from dear.methods.base import Method
+from dear.methods.base import ImageFeatures, Method
 from dear.progress import Progress, silent
+from dear.training.features import ReadsLittle
 from dear.training.trunks import TrunkCache, trunk_facts
 from dear.writing import output_file
 
@@ -196,20 +197,16 @@ def predict(
     fused, decoupled, zero_shot, features, unadapted = (list[Tensor]() for _ in range(5))
     done = 0
     batch = batch or method.clip.image.images_at_once
-    for trunk in trunks(method, images, batch, cache or TrunkCache(0), precision):
-        with mixed(like.device, precision):
-            image = method.image_features(trunk).to(like)
+    for image, plain in _features(method, images, batch, cache or TrunkCache(0), precision, frozen):
         by_all, by_class_feature = _classify(method, image, text)
         fused.append(by_all)
         decoupled.append(by_class_feature)
         if keep_features:
             features.append(image.transpose(0, 1).cpu())
-        if frozen is not None and frozen_text is not None:
-            with mixed(like.device, precision):
-                plain = frozen.image_features(frozen.continue_trunk(trunk, method.image_from)).to(like)
+        if frozen is not None and frozen_text is not None and plain is not None:
             zero_shot.append(frozen.logits(plain, frozen_text))
             unadapted.append(plain[0].cpu())
-        done += len(trunk)
+        done += image.shape[1]
         progress("testing", done, len(images))
     joined = _joined(decoupled)
     return Predictions(
@@ -268,6 +265,38 @@ def _classify(
 def _joined(batches: Sequence[Float[Tensor, "batch class"]]) -> Float[Tensor, "item class"]:
     """All batches, on the CPU: it waits for the GPU only here, not after each batch."""
     return torch.cat([logits.cpu() for logits in batches])
+
+
+def _features(
+    method: Method,
+    images: Images,
+    batch: int,
+    cache: TrunkCache,
+    precision: Precision,
+    frozen: Method | None,
+) -> Iterator[tuple[ImageFeatures, ImageFeatures | None]]:
+    """Image features in batches, of the method and of the frozen backbone, which goes on from its trunk
+    outputs; from the cache's store of features if it takes the images.
+    """
+    like, store = method.clip.image.projection, cache.store
+    if store is None or not store.takes(method, images):
+        for trunk in trunks(method, images, batch, cache, precision):
+            with mixed(like.device, precision):
+                image = method.image_features(trunk).to(like)
+                plain = None
+                if frozen is not None:
+                    token = frozen.continue_trunk(trunk, method.image_from)
+                    plain = frozen.image_features(token).to(like)
+            yield image, plain
+        return
+    of_read = method.features_of if isinstance(method, ReadsLittle) else method.image_features
+    for indices in torch.arange(len(images)).split(batch):
+        read = store.read(method, images, indices, precision)
+        token = store.read(frozen or method, images, indices, precision)
+        with mixed(like.device, precision):
+            image = of_read(read).to(like)
+            plain = None if frozen is None else frozen.image_features(token).to(like)
+        yield image, plain
 
 
 def trunks(

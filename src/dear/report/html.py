@@ -13,7 +13,7 @@ from dear.evaluation.protocols import protocol_class
 from dear.evaluation.records import part_of
 from dear.methods.registry import FROZEN
 from dear.report.drawing import Drawing
-from dear.report.grid import MISSING, Cell, Grid, GridRow
+from dear.report.grid import Cell, Grid, GridRow
 from dear.report.method_plots import mean_curves, training_curves
 from dear.report.pages import render_page
 from dear.report.protocols import base_to_novel, figures_of, retrieval, standing_of, tables_of
@@ -94,7 +94,6 @@ def report_page(
         "report.html.j2",
         **_head([run for of_method in by_method.values() for run in of_method], main, reference, parts),
         title=title,
-        missing=MISSING,
         main=main,
         grids=grids,
         figures=grouped(figures, lambda figure: figure.grid),
@@ -105,7 +104,7 @@ def report_page(
         roles=roles,
         role_source=role_table.source if role_table else "",
         mistakes=mistakes,
-        notes=[str(note) for note in notes],
+        notes=notes,
         provenance=_provenance(runs),
         settings={method: _settings(of_method) for method, of_method in by_method.items()},
         data_sets=[

@@ -11,7 +11,7 @@ import re
 import shutil
 import sqlite3
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -35,9 +35,7 @@ if TYPE_CHECKING:
 
 CHUNK = 256  # files per commit
 DEAD_SHARE = 0.2  # share of rows without a file at which they are removed
-SAME = 1e-5
-"""Distance from the mean, as a share of its length, up to which images do not differ in a feature."""
-LOCK = "lock.sqlite"
+SAME = 1e-5  # distance from the mean, as a share of its length, up to which images do not differ
 TABLES = """
     BEGIN;
     CREATE TABLE metadata (state TEXT, facts TEXT);
@@ -89,33 +87,23 @@ def build_index(
         raise SettingsError(f"batch is {batch} and threads {threads}: both must be at least 1.")
     number, count = parse_shard(shard or "1/1")
     stamps, built = scan(folder), list_shards(out)
-    counts = {int(path.name.rpartition("-")[2]) for path in built} | ({1} if Store.exists(out) else set())
+    counts = {int(path.name.rpartition("-")[2]) for path in built} | ({1} if (out / FILE).exists() else set())
     if counts - {count}:
-        raise DataError(
-            f"{out} holds an index in {max(counts)} shards, not {count}: choose another folder with --out."
-        )
+        raise DataError(f"{out} has {max(counts)} shards, not {count}: choose another folder with --out.")
     paths = sorted(stamps)  # of all shards
     sample = [paths[at * len(paths) // CHUNK] for at in range(CHUNK)] if len(paths) > CHUNK else paths
     if shard is not None:
         out = out / f"shard-{number}-of-{count}"
         stamps = {path: stamps[path] for path in paths if zlib.crc32(os.fsencode(path)) % count + 1 == number}
-    facts = {
-        "identity": encoder.identity,
-        "features": list(encoder.features),
-        "embed": encoder.embed,
-        "folder": str(folder.resolve()),
-        "model": model,
-        **encoder.facts,
-    }
+    facts = dict[str, Any](identity=encoder.identity, features=[*encoder.features], embed=encoder.embed)
+    facts |= {"folder": str(folder.resolve()), "model": model, **encoder.facts}
     if built and "means" in facts:
         facts["means"] = Store(built[0]).metadata["means"]
     with open_to_write(out, facts) as store:
         store.check(encoder)
         if store.metadata["folder"] != facts["folder"]:
-            raise DataError(
-                f"the index {out} is of the folder {store.metadata['folder']}, not of {facts['folder']}: "
-                "choose another folder with --out."
-            )
+            known = f"the index {out} is of the folder {store.metadata['folder']}"
+            raise DataError(f"{known}, not of {facts['folder']}: choose another folder with --out.")
         before, old_rows = list_files(store), store.rows
         added, removed = stamps.keys() - before.keys(), before.keys() - stamps.keys()
         changed = {path for path in stamps.keys() - added if stamps[path] != before[path][1:3]}
@@ -165,19 +153,13 @@ def scan(folder: Path) -> Stamps:
     for path in image_files(folder):
         with suppress(OSError):  # it is gone, or a link to nothing
             status = path.stat()
-            time = status.st_mtime_ns % 2**63  # which any date fits in
-            stamps[path.relative_to(folder).as_posix()] = status.st_size, time
+            # Any date fits in 63 bits.
+            stamps[path.relative_to(folder).as_posix()] = status.st_size, status.st_mtime_ns % 2**63
     return stamps
 
 
 def _encode(
-    encoder: "Encoder",
-    store: Store,
-    folder: Path,
-    paths: Sequence[str],
-    stamps: Stamps,
-    threads: int,
-    batch: int,
+    encoder: "Encoder", store: Store, folder: Path, paths: list[str], stamps: Stamps, threads: int, batch: int
 ) -> Iterator[int]:
     """Put files into the store; those with a content that it has share its row. Yields how many are done.
     Files without a stamp are of another shard: they only take part in the means.
@@ -217,14 +199,12 @@ def open_to_write(folder: Path, facts: Mapping[str, Any]) -> Iterator[Store]:
     """Context of a build, one at a time: the store in a folder, made with these facts if there is none.
     Raises DataError, OutputError.
     """
-    facts = {
-        "version": VERSION, "rows": 0, "generation": 1, "completed": False, "means": (), **facts,
-    }  # fmt: skip
+    facts = {"version": VERSION, "rows": 0, "generation": 1, "completed": False, "means": (), **facts}
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with closing(sqlite3.connect(folder / LOCK, timeout=0, isolation_level=None)) as lock:
+        with closing(sqlite3.connect(folder / "lock.sqlite", timeout=0, isolation_level=None)) as lock:
             lock.execute("BEGIN EXCLUSIVE")  # until the process ends, however it does
-            if not Store.exists(folder) or (folder / FILE).stat().st_size == 0:
+            if not (folder / FILE).exists() or (folder / FILE).stat().st_size == 0:
                 with closing(sqlite3.connect(folder / FILE)) as database, database:
                     database.executescript(TABLES)
                     database.execute("INSERT INTO metadata VALUES ('new', ?)", (json.dumps(facts),))
@@ -271,8 +251,8 @@ def compute_means(features: Float[Tensor, "row feature embed"]) -> Float[Tensor,
     spread = (features[:, 1:] - means[1:]).norm(dim=-1).amax(dim=0)
     if not (spread > SAME * means[1:].norm(dim=-1)).all():
         raise DataError(
-            "the images do not differ in what the heads of an attribute write, so there is nothing to center "
-            "the features by: give a folder with at least two different images."
+            "the images do not differ in what the heads of an attribute write: give a folder with at least "
+            "two different images."
         )
     means[0] = 0
     return means.float()

@@ -18,7 +18,7 @@ projection of texts, are ours.
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import Any, Literal, Protocol, TypedDict
+from typing import Any, Final, Protocol, TypedDict
 
 import torch
 from jaxtyping import Float, UInt8
@@ -30,24 +30,17 @@ from dear.backbone.head_contributions import head_contributions, written_subspac
 from dear.backbone.preprocess import Preprocess
 from dear.data.dataset import fingerprint
 from dear.data.images.transforms import to_unit
-from dear.errors import DataError, RoleTableError
+from dear.errors import RoleTableError
 from dear.roles.table import Head, RoleTable
 
 CLASS = "class"
-CONVENTION: Literal["exact"] = "exact"
+CONVENTION: Final = "exact"
 """In the public convention contributions hold shares of constants too, which the heads do not write."""
 
 
 class HeadFacts(TypedDict):
-    """How the features of heads in an index were made.
-
-    Attributes:
-        model, pretrained: The CLIP, as arguments of `load_clip`.
-        sha256: Of its tensors.
-        table: The source of the role table.
-        heads: The heads (layer, head) of each attribute that has any.
-        left_out: The attributes that have none.
-        convention: That of the contributions.
+    """How the features of heads were made: the CLIP, as arguments of `load_clip`; the hash of its tensors;
+    the source of the role table; the heads of each attribute that has any, and the attributes without one.
     """
 
     model: str
@@ -56,7 +49,6 @@ class HeadFacts(TypedDict):
     table: str
     heads: dict[str, list[Head]]
     left_out: list[str]
-    convention: Literal["exact"]
 
 
 class Encoder(Protocol):
@@ -69,26 +61,15 @@ class Encoder(Protocol):
         left_out: Attributes without a feature, for they own no head.
         embed: The width of the features.
         preprocess: What makes the test view of a picture.
+        facts: What an index records of the encoder beyond these; "means" if it centers features.
     """
 
-    @property
-    def identity(self) -> str: ...
-
-    @property
-    def features(self) -> tuple[str, ...]: ...
-
-    @property
-    def left_out(self) -> tuple[str, ...]: ...
-
-    @property
-    def embed(self) -> int: ...
-
-    @property
-    def preprocess(self) -> Preprocess: ...
-
-    @property
-    def facts(self) -> Mapping[str, Any]:
-        """What an index records of the encoder beyond these; "means" if it centers features."""
+    identity: str
+    features: tuple[str, ...]
+    left_out: tuple[str, ...]
+    embed: int
+    preprocess: Preprocess
+    facts: Mapping[str, Any]
 
     def images(self, views: UInt8[Tensor, "batch 3 size size"]) -> Float[Tensor, "batch feature embed"]:
         """Features of test views in 8 bits: of length 1, unless the index is to center them."""
@@ -101,48 +82,29 @@ class HeadEncoder:
     """A CLIP and the core heads of a role table as the encoder of an image index: no adapter, no training."""
 
     def __init__(self, clip: Clip, facts: HeadFacts) -> None:
-        """``facts`` are those of an index, or of a table (`encoder_for`). Raises DataError for a CLIP with
-        other weights, RoleTableError for heads that do not exist.
+        """``facts`` are those of an index, or of a table (`encoder_for`). Raises RoleTableError for heads
+        that do not exist.
         """
-        if facts["sha256"] != clip.identity.sha256:
-            raise DataError(
-                f"the index was built with {facts['model']} [{facts['sha256'][:12]}], not with "
-                f"{clip.identity}: features of two models are not comparable. Give its weights with "
-                "--pretrained, or build an index with these elsewhere."
-            )
         tower = clip.image
-        for name, owned in facts["heads"].items():
+        self.heads = {name: [(layer, head) for layer, head in at] for name, at in facts["heads"].items()}
+        for name, owned in self.heads.items():
             for layer, head in owned:
                 if not (1 <= layer <= tower.depth and 0 <= head < tower.heads):
                     raise RoleTableError(
                         f"{name} owns layer {layer} head {head}, but {clip.identity.model} has {tower.depth} "
                         f"layers of {tower.heads} heads."
                     )
-        self.clip, self.head_facts = clip, facts
-        self.heads = {
-            name: [(layer, head) for layer, head in owned] for name, owned in facts["heads"].items()
-        }
+        self.clip, self.embed, self.preprocess = clip, tower.embed_dim, clip.preprocess
         self.features: tuple[str, ...] = (CLASS, *self.heads)
         self.left_out = tuple(facts["left_out"])
-        self.embed: int = tower.embed_dim
-        self.preprocess = clip.preprocess
-
-    @cached_property
-    def identity(self) -> str:
-        """Hash of weights, heads and convention."""
-        return fingerprint("heads", self.head_facts["sha256"], CONVENTION, repr([*self.heads.items()]))
-
-    @property
-    def facts(self) -> Mapping[str, Any]:
-        return {"heads": self.head_facts, "means": None}
+        self.facts: Mapping[str, Any] = {"heads": facts, "means": None}
+        self.identity = fingerprint("heads", clip.identity.sha256, CONVENTION, repr([*self.heads.items()]))
 
     @torch.no_grad()
     def of_views(self, views: Float[Tensor, "batch 3 size size"]) -> Float[Tensor, "batch feature embed"]:
         """The embeddings of views in [0, 1] and each attribute's sum over its heads, not centered."""
-        tower, layers = (
-            self.clip.image,
-            sorted({layer for owned in self.heads.values() for layer, _ in owned}),
-        )
+        tower = self.clip.image
+        layers = sorted({layer for owned in self.heads.values() for layer, _ in owned})
         pixels = self.clip.normalize_pixels(views.to(tower.projection))
         terms = head_contributions(tower, pixels, layers, CONVENTION)
         sums = [
@@ -178,7 +140,8 @@ def encoder_for(clip: Clip, table: RoleTable, *, pretrained: str | None = None) 
     Raises RoleTableError for a table of other weights, or one in which no attribute owns a head.
     """
     table.check(clip.identity)
-    heads = {name: owned for name, owned in core_heads(table).items() if owned}
+    owned = {name: [head for head in table.heads if head.attribute == name] for name in table.attributes}
+    heads = {name: sorted((head.layer, head.head) for head in own) for name, own in owned.items() if own}
     if not heads or CLASS in heads:
         fault = f"an attribute named {CLASS!r}: rename it" if heads else "no core head: choose another"
         raise RoleTableError(f"the role table {table.source!r} has {fault}.")
@@ -189,14 +152,5 @@ def encoder_for(clip: Clip, table: RoleTable, *, pretrained: str | None = None) 
         table=table.source,
         heads=heads,
         left_out=[name for name in table.attributes if name not in heads],
-        convention=CONVENTION,
     )
     return HeadEncoder(clip, facts)
-
-
-def core_heads(table: RoleTable) -> dict[str, list[Head]]:
-    """The core heads of each attribute of a table, in its order; none for an attribute without any."""
-    return {
-        name: sorted((role.layer, role.head) for role in table.heads if role.attribute == name)
-        for name in table.attributes
-    }

@@ -57,11 +57,6 @@ class Store:
         with self.transaction():
             pass
 
-    @staticmethod
-    def exists(folder: Path) -> bool:
-        """True if there is a store, possibly a damaged one."""
-        return (folder / FILE).exists()
-
     @contextmanager
     def transaction(self, *, writes: bool = False) -> Iterator[sqlite3.Connection]:
         """Context in which the store is as the last commit left it. With ``writes`` what is changed, facts
@@ -70,7 +65,7 @@ class Store:
         Raises DataError for a store that does not exist, is damaged, was replaced by one of another model or
         folder, or cannot be read now; OutputError for one that cannot be changed.
         """
-        if not self.exists(self.folder):
+        if not (self.folder / FILE).exists():
             raise DataError(f"{self.folder} is not an index of images: `dear index build` makes one.")
         try:
             connection = sqlite3.connect(self.folder / FILE, timeout=30, isolation_level=None)
@@ -88,11 +83,17 @@ class Store:
             if isinstance(error, sqlite3.OperationalError) and "no such" not in str(error):
                 kind, what = (OutputError, "change") if writes else (DataError, "read")
                 raise kind(f"cannot {what} the index {self.folder}: {error}. Try again soon.") from error
-            raise self.damaged(error) from error
+            raise self._damaged(error) from error
+
+    def _damaged(self, why: object) -> DataError:
+        hint = "remove it and run `dear index build` again"
+        return DataError(
+            f"the index {self.folder} is damaged, or of another version of dear ({why}): {hint}."
+        )
 
     def _load(self, facts: dict[str, Any]) -> None:
         if facts.get("version") != VERSION:
-            raise self.damaged(f"version {facts.get('version')}")
+            raise self._damaged(f"version {facts.get('version')}")
         if any(facts[key] != self.metadata.get(key, facts[key]) for key in OF_MODEL):
             raise DataError(f"the index {self.folder} was replaced by another: open it again.")
         self.metadata, shape = facts, (facts["rows"], facts["embed"])
@@ -100,7 +101,7 @@ class Store:
             names = facts["features"] if self.rows else ()
             self.vectors = {name: np.memmap(self.path(name), "<f2", "c", shape=shape) for name in names}
         except (FileNotFoundError, ValueError) as error:
-            raise self.damaged(error) from error
+            raise self._damaged(error) from error
         self._lengths, self._used = dict[str, Float[Tensor, "row"]](), None
 
     @property
@@ -132,16 +133,7 @@ class Store:
                 "another bundle or model: use that one, or build an index with this one elsewhere (--out)."
             )
 
-    def damaged(self, why: object) -> DataError:
-        """The error for a store that a build cannot repair."""
-        return DataError(
-            f"the index {self.folder} is damaged, or of another version of dear ({why}): remove it and run "
-            "`dear index build` again."
-        )
-
-    def center(
-        self, features: Float[Tensor, "*image feature embed"]
-    ) -> Float[Tensor, "*image feature embed"]:
+    def center(self, features: Float[Tensor, "*image f e"]) -> Float[Tensor, "*image f e"]:
         """An encoder's features as they are stored: less the means, if there are any, and of length 1."""
         means = self.metadata["means"]
         return normalize(features - torch.tensor(means).to(features), dim=-1) if means else features
@@ -153,7 +145,7 @@ class Store:
         if feature not in self._lengths:
             self._lengths[feature] = self._map_rows(feature, lambda rows: rows.norm(dim=1))
             if not are_units(self._lengths[feature]):
-                raise self.damaged(f"{self.path(feature).name} holds rows that are not unit vectors")
+                raise self._damaged(f"{self.path(feature).name} holds rows that are not unit vectors")
         # Not ``rows @ query``, whose rounding depends on a row's place: equal vectors must have equal scores.
         return self._map_rows(feature, lambda rows: rows.mul_(query).sum(dim=1)) / self._lengths[feature]
 
@@ -183,10 +175,8 @@ class Index:
             if not store.metadata["completed"]:
                 raise DataError(f"the index {store.folder} is incomplete: run its `dear index build` again.")
             if any(store.metadata[fact] != self.metadata[fact] for fact in OF_MODEL):
-                raise DataError(
-                    f"{stores[0].folder} and {store.folder} are of different models or folders: build one of "
-                    "them again."
-                )
+                both = f"{stores[0].folder} and {store.folder}"
+                raise DataError(f"{both} are of different models or folders: build one of them again.")
         if not self.rows:
             raise DataError(f"the index {stores[0].folder} is empty: run `dear index build` again.")
         self.features: tuple[str, ...] = tuple(self.metadata["features"])
@@ -214,9 +204,7 @@ class Index:
                 raise UnknownNameError("feature", name, self.features)
         total = sum(map(abs, weights.values()))
         if not (max(weights.values(), default=0) > 0 and total < math.inf):
-            raise SettingsError(
-                "no feature has a positive weight: at least one must be above 0, and all must be finite."
-            )
+            raise SettingsError("no feature has a positive weight: give one above 0, and only finite ones.")
         return {name: weight / total for name, weight in weights.items()}
 
     def vectors(self, names: Sequence[str], features: Float[Tensor, "f e"]) -> dict[str, Float[Tensor, "e"]]:
@@ -264,7 +252,12 @@ class Index:
                     by = {name: float(values[row]) for name, values in cosines.items()}
                     found |= {sha256: (float(scores[row]), by) for (sha256,) in contents}
             best = sorted(found.items(), key=lambda item: -item[1][0])[:count]
-            return [_make_hit(databases, sha256, *scores, copies) for sha256, scores in best]
+            hits, listed = list[Hit](), "SELECT path FROM files WHERE sha256 = ?"
+            for sha256, (score, by) in best:
+                names = sorted(name for one in databases for (name,) in one.execute(listed, (sha256,)))
+                first, *others = map(os.fsdecode, names[: copies + 1])
+                hits.append(Hit(first, score, by, tuple(others), len(names) - 1 - len(others), sha256))
+            return hits
 
     def query_image(
         self,
@@ -281,6 +274,7 @@ class Index:
         ``words`` are texts for some of the features, which are compared with them instead of with the image.
         Raises DataError for an unreadable file, SettingsError for a text of a feature that has no weight.
         """
+        self.check(encoder)
         words = words or {}
         if stray := [name for name in words if name not in weights]:
             raise SettingsError(f"there are words for {stray[0]}, which the images are not compared by.")
@@ -296,6 +290,7 @@ class Index:
         self, encoder: "Encoder", text: str, weights: Mapping[str, float], *, count: int = 10
     ) -> list[Hit]:
         """The images whose features are nearest to a text's."""
+        self.check(encoder)
         vectors = dict(zip(encoder.features, encoder.texts([text])[0], strict=True))
         return self.query(vectors, weights, count=count)
 
@@ -337,16 +332,14 @@ def open_index(folder: Path) -> Index:
     """Open an index, or all shards of one, for queries. Raises DataError if there is none, it is damaged or
     incomplete, or a shard is missing.
     """
-    shards = [] if Store.exists(folder) else list_shards(folder)
+    shards = [] if (folder / FILE).exists() else list_shards(folder)
     if not shards:
         return Index([Store(folder)])
     count = int(shards[0].name.rpartition("-")[2])
     wanted = [folder / f"shard-{number}-of-{count}" for number in range(1, count + 1)]
     if absent := [number for number, path in enumerate(wanted, start=1) if path not in shards]:
-        raise DataError(
-            f"{folder} lacks {len(absent)} of its {count} shards: build them, such as with --shard "
-            f"{absent[0]}/{count}."
-        )
+        example = f"build them, such as with --shard {absent[0]}/{count}"
+        raise DataError(f"{folder} lacks {len(absent)} of its {count} shards: {example}.")
     return Index([Store(path) for path in wanted])
 
 
@@ -362,13 +355,12 @@ def list_shards(folder: Path) -> list[Path]:
 
 def pair_weights(by: Sequence[str], weights: Sequence[float] | None) -> dict[str, float]:
     """Features and weights from the two lists of a command. Raises SettingsError."""
-    if not by or len(set(by)) < len(by):
-        raise SettingsError(f"there is no feature to compare by, or one twice: {', '.join(by)}.")
-    if weights is not None and len(weights) != len(by):
+    numbers = weights or [1.0] * len(by)
+    if not by or len({*by}) < len(by) or len(numbers) != len(by):
         raise SettingsError(
-            f"{len(weights)} weights for {len(by)} features ({', '.join(by)}): give one weight per feature."
+            f"{len(numbers)} weights for {', '.join(by)}: name each feature once, with a weight."
         )
-    return dict(zip(by, weights or [1.0] * len(by), strict=True))
+    return dict(zip(by, numbers, strict=True))
 
 
 def best_rows(
@@ -379,13 +371,3 @@ def best_rows(
         least = torch.from_numpy(scores[rows]).topk(count).values[-1].item()
         rows = rows[scores[rows] >= least]
     return rows[np.argsort(-scores[rows], kind="stable")[:count]]
-
-
-def _make_hit(
-    databases: Sequence[sqlite3.Connection], sha256: str, score: float, by: dict[str, float], most_copies: int
-) -> Hit:
-    """A hit with the files of its content in all shards."""
-    listed = "SELECT path FROM files WHERE sha256 = ?"
-    names = sorted(name for database in databases for (name,) in database.execute(listed, (sha256,)))
-    first, *copies = map(os.fsdecode, names[: most_copies + 1])
-    return Hit(first, score, by, tuple(copies), len(names) - 1 - len(copies), sha256)

@@ -4,68 +4,52 @@ Neighbours are those by cosine among all images of a task; no index is made.
 """
 
 import base64
-import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
-from jaxtyping import Float, Int, UInt8
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from dear.data.dataset import Images
-from dear.data.images.decode import as_image
+from dear.data.images.decode import as_image, encode_png
 from dear.data.images.transforms import load_test_views, to_unit
 from dear.data.world.factors import FACTORS
 from dear.data.world.tasks import WorldImages
 from dear.methods.base import Method
 
-QUERIES = (3, 170, 431)
-"""Numbers of images, modulo that of a task's."""
+QUERIES, VISIBLE, K = (3, 170, 431), 6, 10
+"""Numbers of images, modulo that of a task's; how many neighbors are shown; of how many is the precision."""
 
 
 def world_retrieval(method: Method, images: WorldImages) -> dict[str, Any]:
-    """Retrieve among a task's images with each feature of an adapted method, as data for the report."""
-    values = {name: factor.values for name, factor in FACTORS.items()}
-    queries = [number % len(images) for number in QUERIES]
-    return retrieval_panels(method, images, images.factors, values, queries=queries)
-
-
-def retrieval_panels(
-    method: Method,
-    images: Images,
-    factors: Int[Tensor, "item factor"],
-    values: Mapping[str, Sequence[str]],
-    *,
-    queries: Sequence[int],
-    visible: int = 6,
-    k: int = 10,
-) -> dict[str, Any]:
-    """The first ``visible`` neighbours of some images by each feature, pictures as base64 PNG, and the
-    precision at ``k`` of every feature for every factor over all images, with that of randomly drawn
-    neighbours ("chance").
-
-    ``values`` names the factors (in column order) and their values.
+    """Retrieve among a task's images with each feature of an adapted method, as data for the report: the
+    first neighbours of some images, pictures as base64 PNG; and the precision of every feature for every
+    factor over all images, with that of randomly drawn neighbours ("chance").
     """
-    names = list(values)
-
-    def card(item: int) -> dict[str, Any]:
-        labels = {name: values[name][int(factors[item, at])] for at, name in enumerate(names)}
-        return {"image": png(images.load(torch.tensor([item]))[0]), "factors": labels}
-
+    names = list(FACTORS)
     ranked = {
-        name: nearest(features, k)
+        name: nearest(features, K)
         for name, features in zip(method.features, all_features(method, images), strict=True)
     }
 
+    def card(item: int) -> dict[str, Any]:
+        picture = encode_png(as_image(images.load(torch.tensor([item]))[0]))
+        values = zip(names, images.factors[item].tolist(), strict=True)
+        labels = {name: FACTORS[name].values[value] for name, value in values}
+        return {"image": base64.b64encode(picture).decode(), "factors": labels}
+
     def panel(item: int) -> dict[str, Any]:
         query = card(item)
-        near = {name: [card(int(i)) for i in rows[item, :visible]] for name, rows in ranked.items()}
+        near = {name: [card(int(i)) for i in rows[item, :VISIBLE]] for name, rows in ranked.items()}
         return query | {"title": ", ".join(query["factors"].values()), "neighbours": near}
 
     return {
-        "queries": [panel(item) for item in queries],
-        "precision": {name: precision_by_factor(rows, factors, names) for name, rows in ranked.items()},
-        "chance": chance_by_factor(factors, names),
+        "queries": [panel(number % len(images)) for number in QUERIES],
+        "precision": {
+            name: precision_by_factor(rows, images.factors, names) for name, rows in ranked.items()
+        },
+        "chance": chance_by_factor(images.factors, names),
     }
 
 
@@ -98,10 +82,3 @@ def chance_by_factor(factors: Int[Tensor, "item factor"], names: Sequence[str]) 
     """The precision of randomly drawn neighbours: the share of the other items with an item's value."""
     same = (factors[:, None] == factors[None]).double().sum(dim=1) - 1
     return dict(zip(names, (same / (len(factors) - 1)).mean(dim=0).tolist(), strict=True))
-
-
-def png(picture: UInt8[Tensor, "3 height width"]) -> str:
-    """A picture as base64 PNG."""
-    stream = io.BytesIO()
-    as_image(picture).save(stream, "PNG")
-    return base64.b64encode(stream.getvalue()).decode()

@@ -2,31 +2,29 @@
 
 import asyncio
 import base64
-from collections.abc import AsyncIterator
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple, Self
+from typing import Annotated, Any, NamedTuple
 
 from fastapi import Depends, FastAPI, Query, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import FileResponse, JSONResponse, Response
 from fastapi_offline import FastAPIOffline
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
-from pydantic import BaseModel
 from starlette.datastructures import UploadFile
 from starlette.exceptions import HTTPException
-from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import ClientDisconnect
+from starlette.types import Message
 
 from dear import __version__
 from dear.adapters.attention import overlay
-from dear.adapters.results import Candidate
 from dear.backbone.choice import TINY
+from dear.data.images.decode import encode_png
 from dear.errors import DearError, UnknownNameError, without_surrogates
 from dear.limits import LimitError, at_most
 from dear.reading.plain import split_list
-from dear.serving.examples import encode_png
 from dear.serving.limits import Limits, Refused
 from dear.serving.middleware import Guard, Rate, client_of, respond
 from dear.serving.service import Service
@@ -35,9 +33,7 @@ STATIC = Path(__file__).with_name("static")
 FILES = {"/": "index.html", "/page.css": "page.css", "/page.js": "page.js", "/table.js": "table.js"}
 CAUTION = "This demo model has seen nothing but drawings: its results on photographs mean nothing."
 ABOUT = (
-    "A CLIP model, adapted with dear. Every POST takes an image as its body, or as the field image of a "
-    "form; /api/batch takes several in a form. Refusals are JSON: error and kind. With a token, send "
-    "Authorization: Bearer TOKEN."
+    "Every POST takes an image as its body, or as the field image of a form; /api/batch several in a form."
 )
 BUG = "internal server error, see the server's log; other requests may succeed."
 AT_ONCE = 4  # images of a request that are under way at a time, so that others wait little
@@ -46,43 +42,19 @@ IMAGE = {"type": "string", "format": "binary"}
 Number = Annotated[int, Query(ge=1, le=100)]
 
 
-class Images(NamedTuple):
-    """The images of a request, and the field "classes" of its form."""
+class Upload(NamedTuple):
+    """The images of a request; of a form, also its field "classes"."""
 
     images: list[bytes]
+    is_form: bool = False
     classes: str | None = None
 
-
-class Prediction(BaseModel):
-    """The best classes of an image, and whether it looks like none of those with training images."""
-
-    top: tuple[Candidate, ...]
-    none_of_these: bool
-
-    @classmethod
-    def of(cls, ranked: tuple[tuple[Candidate, ...], bool]) -> Self:
-        return cls(top=ranked[0], none_of_these=ranked[1])
-
-
-class Failure(BaseModel):
-    """Why an image of several was refused; retry_after is in seconds."""
-
-    error: str
-    kind: str
-    status: int
-    retry_after: int | None = None
-
-
-class Neighbour(BaseModel):
-    """An image of the index; the thumbnail is PNG in base64, null if the file can no longer be shown."""
-
-    path: str
-    score: float
-    by: dict[str, float]
-    copies: list[str]
-    more_copies: int
-    sha256: str
-    thumbnail: str | None = None
+    @property
+    def image(self) -> bytes:
+        """The only one. Raises Refused."""
+        if len(self.images) > 1:
+            raise Refused(400, "form", "the form has more than one file: send several to /api/batch.")
+        return self.images[0]
 
 
 def create_app(
@@ -98,32 +70,26 @@ def create_app(
     None for any. ``origin`` is the address of a proxy in front of it.
     """
     app: FastAPI = FastAPIOffline(redoc_url=None, title="dear", version=__version__, description=ABOUT)
-    limits, rate = service.limits, Rate(service.limits.rate)
+    limits, rate, examples = service.limits, Rate(service.limits.rate), [*service.examples.values()]
     guard = Guard(limits, rate, token, origin, access_log)
     guard.registry.register(service.batches)
     app.add_middleware(TrustedHostMiddleware, allowed_hosts=hosts, www_redirect=False)
     app.middleware("http")(guard)
+
+    async def refuse(_: Request, error: Exception) -> JSONResponse:
+        return respond(as_refused(error))
+
     for kind in (DearError, RequestValidationError, HTTPException, ClientDisconnect, Exception):
         app.add_exception_handler(kind, refuse)
     for path, name in FILES.items() if page else ():
-        add_file(app, path, STATIC / name)
+        app.add_route(path, partial(send_file, STATIC / name), include_in_schema=False)
 
-    async def read_images(request: Request) -> Images:
+    async def read(request: Request) -> Upload:
         check_parameters(request)
         rate.take(client_of(request))
-        body = read_body(request, limits)
-        if is_form(request):
-            return await read_form(request, body)
-        return Images([b"".join([part async for part in body])])
+        return await read_upload(request, limits)
 
-    Several = Annotated[Images, Depends(read_images)]
-
-    async def read_image(sent: Several) -> tuple[bytes, str | None]:
-        if len(sent.images) > 1:
-            raise Refused(400, "form", "the form has more than one file: send several to /api/batch.")
-        return sent.images[0], sent.classes
-
-    One = Annotated[tuple[bytes, str | None], Depends(read_image)]
+    Sent = Annotated[Upload, Depends(read)]
 
     @app.get("/health")
     async def health() -> dict[str, str]:
@@ -143,9 +109,9 @@ def create_app(
     @app.get("/api/examples/{number}", response_class=Response)
     async def example(number: int) -> Response:
         """An example image, counted from 0, as PNG."""
-        if not 0 <= number < len(service.examples):
-            raise Refused(404, "not-found", f"there are {len(service.examples)} examples, from 0 on.")
-        return Response(service.examples[number].png, media_type="image/png")
+        if not 0 <= number < len(examples):
+            raise Refused(404, "not-found", f"there are {len(examples)} examples, from 0 on.")
+        return Response(examples[number], media_type="image/png")
 
     @app.get("/api/roles")
     async def roles() -> dict[str, Any]:
@@ -158,82 +124,79 @@ def create_app(
     images_body = describe_body({"type": "array", "items": IMAGE})
 
     @app.post("/api/predict", openapi_extra=image_body)
-    async def predict(sent: One, top: Number = 5, classes: str | None = None) -> Prediction:
+    async def predict(sent: Sent, top: Number = 5, classes: str | None = None) -> dict[str, Any]:
         """The best classes with probability, logit and evidence; among the classes in the query or a form,
         comma-separated, if there are any; * stands for the bundle's own.
         """
-        vocabulary = await service.vocabulary(split_words(sent[1] if classes is None else classes))
-        return Prediction.of(await service.predict(sent[0], vocabulary, top))
+        vocabulary = await service.vocabulary(split_words(classes or sent.classes))
+        return await service.predict(sent.image, vocabulary, top)
 
-    @app.post("/api/batch", openapi_extra=images_body, response_model_exclude_unset=True)
+    @app.post("/api/batch", openapi_extra=images_body)
     async def batch(
-        request: Request, sent: Several, top: Number = 5, classes: str | None = None
-    ) -> dict[str, list[Prediction | Failure]]:
+        request: Request, sent: Sent, top: Number = 5, classes: str | None = None
+    ) -> dict[str, list[dict[str, Any]]]:
         """The same for several images, the files named image of a form: results in their order, each with
         top, or with error, kind and status (and retry_after, in seconds).
         """
-        if not is_form(request):
+        if not sent.is_form:
             raise Refused(415, "form", "send a form, as with curl -F image=@a.jpg -F image=@b.jpg.")
         if len(sent.images) > limits.images:
             raise Refused(413, "too-large", f"the form has more than {limits.images} images, the limit.")
-        vocabulary = await service.vocabulary(split_words(sent.classes if classes is None else classes))
+        vocabulary = await service.vocabulary(split_words(classes or sent.classes))
         lanes = asyncio.Semaphore(AT_ONCE)
 
-        async def answer(number: int, image: bytes) -> Prediction | Failure:
+        async def answer(number: int, image: bytes) -> dict[str, Any]:
             async with lanes:
                 try:
                     if number:  # the request itself has been counted
                         rate.take(client_of(request))
-                    return Prediction.of(await service.predict(image, vocabulary, top))
+                    return await service.predict(image, vocabulary, top)
                 except DearError as error:
                     refused = as_refused(error)
-            seconds = {"retry_after": refused.retry_after} if refused.retry_after else {}
-            return Failure(error=str(refused), kind=refused.kind, status=refused.status, **seconds)
+            wait = {"retry_after": refused.retry_after} if refused.retry_after else {}
+            return {"error": str(refused), "kind": refused.kind, "status": refused.status} | wait
 
         return {"results": await asyncio.gather(*map(answer, range(len(sent.images)), sent.images))}
 
-    @app.post("/api/neighbours", openapi_extra=image_body, response_model_exclude_unset=True)
+    @app.post("/api/neighbours", openapi_extra=image_body)
     async def neighbours(
-        sent: One, by: str = "class", weights: str | None = None, count: Number = 8, thumbnails: bool = False
-    ) -> dict[str, list[Neighbour]]:
-        """The nearest images of the index for a mixture of features; thumbnails are base64 PNG."""
-        hits = await service.neighbours(sent[0], split_words(by) or [], split_numbers(weights), count)
-        rows = [Neighbour(**asdict(hit)) for hit in hits]
-        for row in rows:
-            row.path, row.copies = without_surrogates(row.path), [*map(without_surrogates, row.copies)]
-        pictures = await asyncio.gather(*map(service.thumbnail, hits)) if thumbnails else []
-        for row, picture in zip(rows, pictures, strict=False):
-            row.thumbnail = base64.b64encode(picture).decode() if picture else None
+        sent: Sent, by: str = "class", weights: str | None = None, count: Number = 8, thumbnails: bool = False
+    ) -> dict[str, list[dict[str, Any]]]:
+        """The nearest images of the index for a mixture of features; thumbnails are base64 PNG, or null for a
+        file that can no longer be shown.
+        """
+        hits = await service.neighbours(sent.image, split_words(by) or [], split_numbers(weights), count)
+        pictures = await asyncio.gather(*map(service.thumbnail, hits)) if thumbnails else [None] * len(hits)
+        rows = []
+        for hit, picture in zip(hits, pictures, strict=True):
+            names = {"path": without_surrogates(hit.path), "copies": [*map(without_surrogates, hit.copies)]}
+            shown = {"thumbnail": base64.b64encode(picture).decode() if picture else None}
+            rows.append(asdict(hit) | names | (shown if thumbnails else {}))
         return {"neighbours": rows}
 
     @app.post("/api/attention", openapi_extra=image_body, response_class=Response)
     async def attention(
-        sent: One, layer: int, head: int, token: str = "class", png: bool = False
+        sent: Sent, layer: int, head: int, token: str = "class", png: bool = False
     ) -> Response:
         """Where a head attends: the weights by token as JSON, or one token's over the image as PNG, with
         their sum in a header.
         """
-        pixels = await service.decode(sent[0])
+        pixels = await service.decode(sent.image)
         maps = await service.attention(pixels, layer, head)
         if not png:
             return JSONResponse({"maps": {name: grid.tolist() for name, grid in maps.items()}})
         if token not in maps:
-            raise Refused(
-                400, "parameter", f"layer {layer} has no token {token!r}: it has {', '.join(maps)}."
-            )
+            message = f"layer {layer} has no token {token!r}: it has {', '.join(maps)}."
+            raise Refused(400, "parameter", message)
         share = {"Attention-On-Patches": f"{float(maps[token].sum()):.4f}"}
         return Response(encode_png(overlay(pixels, maps[token])), media_type="image/png", headers=share)
 
     return app
 
 
-def add_file(app: FastAPI, path: str, file: Path) -> None:
-    """Serve a file of the page."""
-
-    async def send_file() -> FileResponse:
-        return FileResponse(file, headers={"cache-control": "no-cache"})
-
-    app.add_api_route(path, send_file, methods=["GET", "HEAD"], include_in_schema=False)
+async def send_file(file: Path, _: Request) -> FileResponse:
+    """A file of the page, which browsers ask for anew when it has changed."""
+    return FileResponse(file, headers={"cache-control": "no-cache"})
 
 
 def describe(service: Service) -> dict[str, Any]:
@@ -241,16 +204,16 @@ def describe(service: Service) -> dict[str, Any]:
     predictor, index, batches = service.predictor, service.index, service.batches
     bundle, image = predictor.bundle, predictor.clip.image
     has_heads, method = image.access == "heads", predictor.method
-    measured, training = bundle.metrics, bundle.training
-    tested = {"accuracy": measured.get("accuracy"), "images": training.get("test_images")}
-    tested |= {"zero_shot": measured["zero_shot"]} if measured.get("zero_shot") is not None else {}
+    tested = {name: bundle.metrics.get(name) for name in ("accuracy", "zero_shot")}
+    tested = {name: share for name, share in tested.items() if share is not None}
+    tested["images"] = bundle.training.get("test_images")
     return {
         "name": service.name,
         "method": bundle.method,
         "weights": asdict(bundle.weights),
         "caution": CAUTION if bundle.model == TINY else None,
-        "tested": None if None in tested.values() else tested,
-        "examples": [without_surrogates(example.name) for example in service.examples],
+        "tested": tested if "accuracy" in tested and tested["images"] is not None else None,
+        "examples": [*map(without_surrogates, service.examples)],
         "classes": predictor.classes,
         "features": predictor.features,
         "attributes": [name for name in method.layout.tokens_by_name if name not in method.unowned],
@@ -278,32 +241,31 @@ def check_parameters(request: Request) -> None:
             raise UnknownNameError("parameter", name, known)
 
 
-def is_form(request: Request) -> bool:
-    """True for a form with files; curl calls a whole image a form of another kind."""
-    return request.headers.get("content-type", "").lower().startswith("multipart/form-data")
-
-
-async def read_body(request: Request, limits: Limits) -> AsyncIterator[bytes]:
-    """The parts of a body, whose size need not be told before. Raises Refused (413)."""
+async def read_upload(request: Request, limits: Limits) -> Upload:
+    """The body, or the files "image" of a form; its size need not be told before. Raises Refused."""
     size = 0
-    async for part in request.stream():
-        size += len(part)
+
+    async def receive() -> Message:
+        nonlocal size
+        message = await request.receive()
+        size += len(message.get("body", b""))
         limits.check_size(size)
-        yield part
+        return message
 
-
-async def read_form(request: Request, body: AsyncIterator[bytes]) -> Images:
-    """The files "image" of a form, and its field "classes". Raises Refused."""
+    bounded = Request(request.scope, receive)
+    # curl calls a whole image a form of another kind.
+    if not request.headers.get("content-type", "").lower().startswith("multipart/form-data"):
+        return Upload([await bounded.body()])
     try:
-        form = await MultiPartParser(request.headers, body, max_fields=8).parse()  # type: ignore[arg-type]
-    except MultiPartException as error:
-        raise Refused(400, "form", f"the form cannot be read: {error.message}") from None
+        form = await bounded.form(max_fields=8)
+    except HTTPException as error:
+        raise Refused(400, "form", f"the form cannot be read: {error.detail}") from None
     images = [await file.read() for file in form.getlist("image") if isinstance(file, UploadFile)]
     classes = form.get("classes")
     await form.close()
     if not images or {*form} - {"image", "classes"}:
         raise Refused(400, "form", "a form has files named image, and may have a field classes.")
-    return Images(images, classes if isinstance(classes, str) else None)
+    return Upload(images, True, classes if isinstance(classes, str) else None)
 
 
 def split_words(text: str | None) -> list[str] | None:
@@ -321,11 +283,6 @@ def split_numbers(text: str | None) -> list[float] | None:
         return [float(word) for word in split_words(text) or []] or None
     except ValueError:
         raise Refused(400, "parameter", f"weights must be numbers such as 1,0.5; got {text!r}.") from None
-
-
-async def refuse(_request: Request, error: Exception) -> JSONResponse:
-    """The answer to an error."""
-    return respond(as_refused(error))
 
 
 def as_refused(error: Exception) -> Refused:

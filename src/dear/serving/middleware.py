@@ -23,7 +23,6 @@ OPEN = frozenset(["/page.css", "/health"])
 """Paths that need no token, besides the login form: its style, and the sign that the server answers."""
 LOGIN = Path(__file__).with_name("static") / "login.html"
 METHODS = frozenset(["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"])
-SECONDS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)  # upper bounds of the buckets of durations
 # Only files of this server and images that the page creates; text never becomes code or markup.
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; "
@@ -67,12 +66,11 @@ class Guard:
 
     def __init__(self, limits: Limits, rate: Rate, token: str | None, origin: str | None, log: bool) -> None:
         self.limits, self.rate, self.token, self.log = limits, rate, token or "", log
-        self.running = 0
-        self.origin, self.registry = (origin or "").lower().rstrip("/"), CollectorRegistry()
+        self.origin, self.running, self.registry = (origin or "").lower().rstrip("/"), 0, CollectorRegistry()
         labels, registry = ("method", "route", "status"), self.registry
         self.requests = Counter("dear_requests", "Requests answered.", labels, registry=registry)
         what = "Seconds from a request's head to its answer."
-        self.seconds = Histogram("dear_request_seconds", what, ["route"], buckets=SECONDS, registry=registry)
+        self.seconds = Histogram("dear_request_seconds", what, ["route"], registry=registry)
 
     async def __call__(
         self, request: Request, call_next: Callable[[Request], Awaitable[Response]]
@@ -110,26 +108,26 @@ class Guard:
         # Behind a TLS proxy the scheme differs; the name and port are those that the page was loaded from.
         origin, host = (request.headers.get(name, "").lower() for name in ("origin", "host"))
         if origin and origin not in (self.origin, f"http://{host}", f"https://{host}"):
-            message = (
-                "the request comes from another web page: behind a proxy, give its address with --origin."
+            raise Refused(
+                403, "origin", "another web page asks: behind a proxy, give its address with --origin."
             )
-            raise Refused(403, "origin", message)
 
     def _check_token(self, request: Request) -> Response | None:
-        """The answer to the login form or to a visitor of the page without a token; None if the request may
-        proceed. Raises Refused (401, and 429 after too many wrong tokens).
+        """The answer to a visitor of the page without a token; None if the request may proceed. Raises
+        Refused (401, and 429 after too many wrong tokens).
         """
         if not self.token or request.url.path in OPEN:
             return None
         client, is_login = f"login {client_of(request)}", (request.method, request.url.path) == ("GET", "/")
-        in_address = request.query_params.get("token", "") if is_login else ""
         scheme, _, bearer = request.headers.get("authorization", "").partition(" ")
-        tokens = [bearer.strip() if scheme.lower() == "bearer" else "", request.cookies.get(COOKIE, "")]
-        if in_address or any(tokens):
+        sent = [bearer.strip() if scheme.lower() == "bearer" else "", request.cookies.get(COOKIE, "")]
+        in_address = request.query_params.get("token", "") if is_login else ""
+        if any([*sent, in_address]):
             self.rate.take(client, only_check=True)
-            if any(map(self._is_token, tokens)):
+            right = [hmac.compare_digest(text.encode(), self.token.encode()) for text in (*sent, in_address)]
+            if any(right[:2]):
                 return None
-            if self._is_token(in_address):
+            if right[2]:
                 # SameSite keeps other pages from using it; the redirect removes the token from the address.
                 cookie = f"{COOKIE}={self.token}; HttpOnly; SameSite=Strict; Path=/"
                 return RedirectResponse("./", 303, {"set-cookie": cookie, "cache-control": "no-store"})
@@ -138,9 +136,6 @@ class Guard:
             raise Refused(401, "token", "a token is required: send it as 'Authorization: Bearer TOKEN'.")
         page = LOGIN.read_text(encoding="utf-8").format("Wrong token." if in_address else "")
         return HTMLResponse(page, 401, {"cache-control": "no-store"})
-
-    def _is_token(self, text: str) -> bool:
-        return hmac.compare_digest(text.encode(), self.token.encode())
 
 
 def client_of(request: Request) -> str:

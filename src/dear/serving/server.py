@@ -45,22 +45,14 @@ def listen(host: str, port: int, token: str | None) -> socket.socket:
         )
     if token and not re.fullmatch(r"[\w.~-]+", token, re.ASCII):
         raise SettingsError("a token may contain only letters, digits and . _ ~ -")
-    if not 0 <= port < 2**16:
-        raise SettingsError(f"port is {port}: it must be between 0 and 65535.")
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         return socket.create_server((host, port), family=family)
-    except (OSError, UnicodeError) as error:
+    except (OSError, OverflowError, UnicodeError) as error:
         raise OutputError(
             f"cannot listen on {host}:{port} ({getattr(error, 'strerror', error)}): give an address of this "
             "machine with --host, and a port that no other program uses with --port."
         ) from error
-
-
-def address(opened: socket.socket, host: str) -> str:
-    """The URL to open in a browser."""
-    name = f"[{host}]" if ":" in host else host
-    return f"http://{name}:{opened.getsockname()[1]}/"
 
 
 def trusted_hosts(host: str, origin: str | None) -> tuple[str, ...] | None:

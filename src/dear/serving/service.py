@@ -3,12 +3,16 @@
 import asyncio
 import hashlib
 import logging
+import random
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import asdict
 from functools import lru_cache
 from pathlib import Path
-from typing import TypeVar
+from types import MappingProxyType
+from typing import Any, TypeVar
 
 import torch
 from jaxtyping import Float, UInt8
@@ -19,16 +23,15 @@ from torch import Tensor
 from dear.adapters.attention import attention_maps
 from dear.adapters.index_encoder import BundleEncoder
 from dear.adapters.predictor import Predictor, Vocabulary
-from dear.adapters.results import Candidate
-from dear.data.images.decode import FORMATS, as_image, as_picture, open_image
+from dear.data.images.decode import FORMATS, as_image, as_picture, decode, encode_png, open_image
 from dear.data.images.transforms import eval_view, to_unit
+from dear.data.sources.folder import image_files
 from dear.errors import DataError, DearError, first_line
 from dear.limits import LimitError, at_most
 from dear.retrieval.encoder import HeadEncoder
 from dear.retrieval.index import Index, pair_weights
 from dear.retrieval.results import Hit
 from dear.retrieval.sheet import read_indexed
-from dear.serving.examples import Example, encode_png
 from dear.serving.limits import Limits, Refused
 
 MOST_COPIES = 20
@@ -36,6 +39,7 @@ MOST_COPIES = 20
 DECODERS = 2  # images decoded at a time, as each takes up to a gigabyte
 SIDE, LONGEST = 160, 640
 """Pixels of the shorter side of a thumbnail, and at most of the longer one."""
+MAX_EXAMPLES, EXAMPLE_SIDE, EXAMPLE_LONGEST = 8, 512, 1024
 REDUCED = 1024  # pixels that each side of a large JPEG keeps at least
 DEFAULTS = Limits()
 THUMBNAILS = 128  # that are kept in memory
@@ -95,13 +99,13 @@ class Service:
         limits: Limits = DEFAULTS,
         index: Index | None = None,
         name: str = "",
-        examples: Sequence[Example] = (),
+        examples: Mapping[str, bytes] = MappingProxyType({}),
     ) -> None:
-        """``name`` is the bundle's display name; ``examples`` are offered on the page. Raises DataError if
-        the index is of another bundle or, with features of heads, of another backbone.
+        """``name`` is the bundle's display name; ``examples`` are offered on the page (`load_examples`).
+        Raises DataError if the index is of another bundle or, with features of heads, of another backbone.
         """
         self.predictor, self.limits, self.index = predictor, limits, index
-        self.name, self.examples = name or predictor.bundle.method, tuple(examples)
+        self.name, self.examples = name or predictor.bundle.method, examples
         self._model, self._names, self._search = (ThreadPoolExecutor(1) for _ in range(3))
         self._decoders = ThreadPoolExecutor(DECODERS)
         self._thumbnail = lru_cache(THUMBNAILS)(self._make_thumbnail)
@@ -137,14 +141,12 @@ class Service:
         at_most("class_name", max(map(len, names)), "the request")
         return await run_in(self._names, self.predictor.vocabulary, names)
 
-    async def predict(
-        self, data: bytes, vocabulary: Vocabulary, top: int
-    ) -> tuple[tuple[Candidate, ...], bool]:
+    async def predict(self, data: bytes, vocabulary: Vocabulary, top: int) -> dict[str, Any]:
         """The best classes of an image, and whether it looks like none of them. Raises Refused."""
         features = await self.batches.submit(await self.decode(data))
         image = features[None].to(vocabulary.text)
-        [ranked] = await run_in(self._model, self.predictor.rank, image, vocabulary, top)
-        return ranked
+        [(best, none_of_these)] = await run_in(self._model, self.predictor.rank, image, vocabulary, top)
+        return {"top": [asdict(candidate) for candidate in best], "none_of_these": none_of_these}
 
     async def neighbours(
         self, data: bytes, by: Sequence[str], weights: Sequence[float] | None, count: int
@@ -184,9 +186,30 @@ class Service:
             return None
 
     def _make_thumbnail(self, path: Path, sha256: str) -> bytes:
-        image = as_image(decode_picture(read_indexed(path, sha256), self.limits, SIDE))
-        image.thumbnail((LONGEST, LONGEST))  # a picture may be 16 times as long as it is wide
-        return encode_png(image)
+        return make_png(decode_picture(read_indexed(path, sha256), self.limits, SIDE), LONGEST)
+
+
+def make_png(picture: UInt8[Tensor, "3 height width"], longest: int) -> bytes:
+    """A PNG of a picture, which may be 16 times as long as it is wide: reduced to the longest side."""
+    image = as_image(picture)
+    image.thumbnail((longest, longest))
+    return encode_png(image)
+
+
+def load_examples(folder: Path) -> dict[str, bytes]:
+    """Up to eight images of a folder for the page, as PNG by their path without the suffix. Raises DataError
+    if none can be read.
+    """
+    paths, examples = image_files(folder), dict[str, bytes]()
+    for path in random.Random(0).sample(paths, len(paths)):  # not all of the first class
+        if len(examples) < MAX_EXAMPLES:
+            with suppress(DataError):
+                picture = decode(path, EXAMPLE_SIDE)
+                name = path.relative_to(folder).with_suffix("").as_posix()
+                examples[name] = make_png(picture, EXAMPLE_LONGEST)
+    if not examples:
+        raise DataError(f"--examples {folder}: give a folder of images; none can be read there.")
+    return examples
 
 
 async def run_in(threads: ThreadPoolExecutor, work: Callable[..., Result], *arguments: object) -> Result:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
@@ -24,6 +25,7 @@ from dear.data.images.transforms import (
 )
 from dear.methods.base import Method, TrainingImages
 from dear.training.devices import share
+from dear.training.features import reading_of
 from dear.training.seeding import generator
 from dear.training.settings import TrainSettings
 from dear.training.trunks import TrunkCache, ViewCache, ViewFingerprint, origin, trunk_facts
@@ -274,8 +276,10 @@ def training_images(
     """The argument of `Method.before_training`, whose trunk outputs are computed on demand.
 
     Random views are drawn from the view seed if there is one, else from the seed, and differ from those of
-    every epoch. If there are several processes, each computes all views.
+    every epoch; where the cache has a store of features, they depend on the content of each image, not on
+    its place. If there are several processes, each computes all views.
     """
+    store = cache.store if cache.store is not None and cache.store.takes(method, images) else None
     preprocess, like = method.clip.preprocess, method.clip.image.projection
     stream = seed if settings.view_seed is None else settings.view_seed
     precision = partial(mixed, like.device, settings.precision)
@@ -298,9 +302,12 @@ def training_images(
         load = partial(load_test_views, images, preprocess=preprocess)
         return trunks("encoding images", ("centre",), lambda indices: to_unit(load(indices)))
 
-    def random(number: int) -> Float[Tensor, "item token width"]:
-        drawn = generator(stream, "views before training", number)
-        numbers, scale = view_numbers(len(images), drawn).tolist(), (settings.crop, 1.0)
+    def random(number: int, read: Callable[..., Tensor] = trunks) -> Float[Tensor, "item token width"]:
+        scale, draw = (settings.crop, 1.0), partial(generator, stream, "views before training", number)
+        if store is None:
+            numbers = view_numbers(len(images), draw()).tolist()
+        else:
+            numbers = [view_numbers(1, draw(item.hex()))[0].tolist() for item in store.number(images)]
 
         def load(indices: Tensor) -> Pixels:
             def view(picture: Picture, row: int) -> Tensor:
@@ -310,6 +317,19 @@ def training_images(
             return load_views(images, indices, view)
 
         title, view = f"encoding random view {number + 1}", ("random", stream, number, settings.crop)
-        return trunks(title, view, load)
+        return read(title, view, load)
 
-    return TrainingImages(images.labels.to(like.device), centre, random, precision)
+    def known(number: int | None) -> Float[Tensor, "item part size"]:
+        def read(title: str, view: tuple[object, ...] = (), load: Any = None) -> Tensor:
+            assert store is not None
+            everything, progress = torch.arange(len(images)), partial(cache.progress, title)
+            return store.read(method, images, everything, settings.precision, view, load, progress)
+
+        return read("encoding images") if number is None else random(number, read)
+
+    labels = images.labels.to(like.device)
+    if store is None:
+        return TrainingImages(labels, centre, random, precision)
+    if reading_of(method):
+        return TrainingImages(labels, centre, random, precision, known)
+    return TrainingImages(labels, partial(known, None), known, precision, known)

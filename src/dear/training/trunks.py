@@ -10,6 +10,7 @@ from collections.abc import Callable, Hashable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 from jaxtyping import Float, Int
@@ -26,6 +27,9 @@ from dear.progress import Progress, silent
 from dear.training.settings import TrainOptions, TrainSettings
 from dear.writing import atomic_write
 
+if TYPE_CHECKING:
+    from dear.training.features import FeatureStore
+
 VERSION = 3
 """Version of the files of views: increase it when views or trunk outputs change for the same fingerprint."""
 TRUNK, FROZEN = "trunk", "frozen"
@@ -40,10 +44,11 @@ class TrunkCache:
 
     Attributes:
         progress: Called while the trunk outputs of all training images are computed.
+        store: Takes the place of trunk outputs where it can.
     """
 
-    def __init__(self, limit_bytes: int) -> None:
-        self.limit, self.bytes = limit_bytes, 0
+    def __init__(self, limit_bytes: int, store: "FeatureStore | None" = None) -> None:
+        self.limit, self.bytes, self.store = limit_bytes, 0, store
         self.progress: Progress = silent
         self._groups: dict[Hashable, dict[Hashable, Tensor]] = {None: {}}
         self._current: dict[Hashable, Tensor] = self._groups[None]

@@ -21,11 +21,3 @@ def test_a_bundle_that_has_moved(
     told = capsys.readouterr().err
     assert words in told
     assert "--bundle" in told
-
-
-def test_a_sheet_in_place_of_a_folder_is_refused_before_the_index_is_opened(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    words = ["index", "query", str(tmp_path / "none"), __file__, "--sheet", str(tmp_path)]
-    assert main(words) == 2
-    assert "which is a folder: name a PNG file" in capsys.readouterr().err

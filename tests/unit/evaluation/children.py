@@ -87,7 +87,7 @@ def run_into(out: Path, told: Any = None) -> list[dict[str, Any]]:
 
 def launch_and_tell(experiment: Experiment, told: Any) -> None:
     """Launch on two processes, whose ids are told at each step of a run."""
-    context = multiprocessing.get_context("fork")  # this process has trained nothing either
+    context = server()
     workers.multiprocessing.get_context = lambda _: context  # type: ignore[assignment]
     launch(
         [experiment],

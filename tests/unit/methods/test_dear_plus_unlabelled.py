@@ -134,7 +134,7 @@ def test_rounds_raise_the_likelihood() -> None:
     assert reached[-1] > reached[1] + 0.01  # the first has no shares yet
 
 
-def test_images_are_left_out_before_others_are_shared_out() -> None:
+def test_images_are_left_out_of_the_mixture_of_all() -> None:
     readouts, weight, spread = build_readouts(), 0.5, 1.5
     whole = share_out(readouts, torch.ones(len(LABELS), dtype=torch.float64), weight)
     found = left_out_evidence(readouts, weight, spread)
@@ -149,6 +149,7 @@ def test_images_are_left_out_before_others_are_shared_out() -> None:
             replace(readouts, labelled=readouts.labelled[:, rest], labels=LABELS[rest]),
             torch.ones(len(rest), dtype=torch.float64),
             weight,
+            whole,
         )
         for attribute in range(ATTRIBUTES):
             inverse = without.whitening[attribute] @ without.whitening[attribute].T

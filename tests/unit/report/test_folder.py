@@ -2,7 +2,6 @@
 
 import csv
 import json
-from html.parser import HTMLParser
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -62,12 +61,8 @@ def test_all_that_is_written(tmp_path: Path) -> None:
         assert f'<h2 id="{name}">' in page
     assert 'id="roles"' in page  # the role table comes from the records
     assert "http" not in page.replace("http://www.w3.org", "")
-    parser = HTMLParser()
-    parser.feed(page)
-    parser.close()
-    assert (
-        write_folder_report(tmp_path, title="All <of> it").html.read_text() == page
-    )  # its own files are no records
+    again = write_folder_report(tmp_path, title="All <of> it")  # its own files are no records
+    assert again.html.read_text() == page
 
 
 def test_different_weights_are_never_averaged(tmp_path: Path) -> None:
@@ -115,25 +110,11 @@ def test_a_record_is_known_by_the_name_that_its_run_gives_it() -> None:
     assert not is_record_name("cups-mmrl-16shot.json")
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"schema": 1}, "schema 1"),
-        ({"protocol": "x"}, "protocol 'x'"),
-        ({"seed": []}, "seed"),
-        ({"results": {"base": {"accuracy": 0.5}}}, "results.novel"),
-    ],
-)
-def test_a_file_that_is_no_sound_record_is_named(
-    tmp_path: Path, changes: dict[str, Any], message: str
-) -> None:
-    put(tmp_path / "runs", [record("tools", "dear", 0.8, 0.6)])
-    path = tmp_path / "runs" / NAME
-    path.write_text(json.dumps(record("toys", "dear", 0.8, 0.6) | changes))
-    with pytest.raises(DataError) as told:
+def test_a_file_that_is_no_sound_record_is_named(tmp_path: Path) -> None:
+    put(tmp_path, [record("tools", "dear", 0.8, 0.6)])
+    (tmp_path / NAME).write_text(json.dumps(record("toys", "dear", 0.8, 0.6) | {"seed": []}))
+    with pytest.raises(DataError, match=rf"{NAME}.*seed"):
         write_folder_report(tmp_path)
-    assert str(told.value).startswith(f"{path}")
-    assert message in str(told.value)
     assert not (tmp_path / "report").exists()
 
 

@@ -13,13 +13,13 @@ from torch.nn.functional import normalize
 
 from dear.adapters.index_encoder import BundleEncoder
 from dear.backbone.clip import Clip
-from dear.backbone.head_contributions import head_contributions, written_subspace
+from dear.backbone.head_contributions import head_contributions
 from dear.cli.main import main
 from dear.data.images.decode import decode
 from dear.errors import DataError, RoleTableError, SettingsError, UnknownNameError
 from dear.retrieval import build
 from dear.retrieval.build import build_index
-from dear.retrieval.encoder import HeadEncoder, core_heads, encoder_for
+from dear.retrieval.encoder import HeadEncoder, encoder_for
 from dear.retrieval.index import Store, open_index
 from dear.roles.table import HeadRole, RoleTable
 from tests.unit.serving.small import picture, small_predictor
@@ -70,17 +70,6 @@ def test_features_are_the_sum_of_the_named_heads(
             torch.testing.assert_close(found[row, feature], want, rtol=0, atol=gap)
 
 
-def test_the_class_and_the_other_terms_are_all_of_the_embedding(make_small_clip: MakeClip) -> None:
-    """With every head owned, the sums and what belongs to no head add up to CLIP's own embedding."""
-    clip = make_small_clip(dtype=torch.float64)
-    every = tuple(HeadRole(at, head, "core", f"a{head}") for at in range(1, 6) for head in range(3))
-    encoder = encoder_for(clip, RoleTable("all", clip.identity, ("a0", "a1", "a2"), every))
-    found = encoder.of_views(views(torch.float64))
-    terms = head_contributions(clip.image, clip.normalize_pixels(views(torch.float64)), range(1, 6))
-    whole = found[:, 1:].sum(dim=1) + terms.mlps.sum(dim=1) + terms.remainder
-    torch.testing.assert_close(whole, found[:, 0], rtol=0, atol=1e-9)
-
-
 def slow_projection(clip: Clip, places: list[tuple[int, int]], text: Tensor) -> Tensor:
     """Of a text on all that heads can write, vector by vector: Gram-Schmidt over each head's inputs."""
     tower, basis = clip.image, list[Tensor]()
@@ -118,17 +107,6 @@ def test_texts_are_projected_on_what_the_heads_can_write(
             # An image's feature lies in the subspace: the rest of the text does not count.
             want = images[:, feature] @ whole[row] / part.norm()
             torch.testing.assert_close(images[:, feature] @ found[row, feature], want, rtol=0, atol=1e-6)
-
-
-def test_contributions_lie_in_the_subspace_of_their_head(make_small_clip: MakeClip) -> None:
-    clip = make_small_clip(dtype=torch.float64)
-    rows = written_subspace(clip.image, [(4, 1)])
-    assert rows.shape == (7, 17)
-    torch.testing.assert_close(rows @ rows.T, torch.eye(7, dtype=torch.float64), rtol=0, atol=1e-9)
-    written = head_contributions(clip.image, clip.normalize_pixels(views(torch.float64)), [4]).heads[:, 0, 1]
-    torch.testing.assert_close(written @ rows.T @ rows, written, rtol=0, atol=1e-9)
-    assert written_subspace(clip.image, [(4, 1), (4, 1), (5, 0)]).shape == (14, 17)
-    assert written_subspace(clip.image, [(1, 0), (4, 1), (5, 0)]).shape == (17, 17)
 
 
 def test_an_index_of_heads(small_clip: Clip, tmp_path: Path) -> None:
@@ -210,35 +188,29 @@ def test_what_is_refused(small_clip: Clip, make_small_clip: MakeClip, tmp_path: 
             build_index(encoder, alone, tmp_path / "none", batch=1)
     build_index(encoder, folder, out)
     index = open_index(out)
-    for model in (encoder_for(small_clip, roles.shuffled(1)), BundleEncoder(small_predictor(small_clip))):
+    heads = index.metadata["heads"]
+    for model in (
+        encoder_for(small_clip, roles.shuffled(1)),
+        BundleEncoder(small_predictor(small_clip)),
+        HeadEncoder(other, heads),
+    ):
         with pytest.raises(DataError, match="features of heads of small"):
-            index.check(model)
+            index.query_text(model, "red", {"color": 1})
         with pytest.raises(DataError, match="features of heads of small"):
             build_index(model, folder, out)
-    with pytest.raises(DataError):
-        HeadEncoder(other, index.metadata["heads"])
     with pytest.raises(UnknownNameError, match="texture"):
         index.query_image(encoder, folder / "0.png", {"texture": 1})
     with pytest.raises(SettingsError, match="shape"):
         index.query_image(encoder, folder / "0.png", {"color": 1}, words={"shape": "circle"})
 
 
-def test_core_heads_are_in_the_order_of_the_table(small_clip: Clip) -> None:
-    found = core_heads(table(small_clip))
-    assert list(found.items()) == [("texture", []), ("shape", [(2, 1), (5, 2)]), ("color", [(4, 0)])]
-
-
-@pytest.fixture
-def loaded(small_clip: Clip, monkeypatch: pytest.MonkeyPatch) -> Clip:
-    """The small CLIP in place of whatever a command loads."""
+def test_what_the_commands_refuse(
+    small_clip: Clip, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("dear.backbone.load.load_clip", lambda *_args, **_options: small_clip)
     monkeypatch.setattr("dear.backbone.load.folder_for", lambda model, *_: model)
-    return small_clip
-
-
-def test_what_the_commands_refuse(loaded: Clip, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder, out, roles = photos(tmp_path / "photos"), tmp_path / "index", tmp_path / "roles.json"
-    table(loaded).save(roles)
+    table(small_clip).save(roles)
     build = ["index", "build", "--features", "heads", str(folder), "--out", str(out), "--roles", str(roles)]
     assert main(build) == 0
     assert "left out, for they own no head: texture" in capsys.readouterr().out

@@ -38,13 +38,6 @@ def near(hits: list[Hit]) -> list[tuple[str, tuple[str, ...]]]:
     return sorted((hit.path, hit.copies) for hit in hits)
 
 
-def test_numbers_of_shards() -> None:
-    assert parse_shard("3/8") == (3, 8)
-    for text in ("0/8", "9/8", "3", "3/8/1", "-1/8", "a/b", ""):
-        with pytest.raises(SettingsError, match=r"shard '.*': give its number"):
-            parse_shard(text)
-
-
 @pytest.mark.parametrize("count", [1, 5, 80])
 def test_shards_answer_as_the_whole_index(tmp_path: Path, folder: Path, count: int) -> None:
     build_index(Plain(), folder, tmp_path / "whole")
@@ -98,17 +91,10 @@ def test_a_shard_may_be_empty(tmp_path: Path, emptied: str) -> None:
     assert len(open_index(shards).query_text(Plain(), "red", {"color": 1}, count=80)) == len(left) + 1
 
 
-def test_an_opened_index_follows_its_shards(tmp_path: Path, folder: Path) -> None:
-    place = build(folder, tmp_path / "shards")
-    index = open_index(place)
-    for n in range(20):
-        paint(folder / f"more-{n}.png", "blue", 60 + n)
-    built = build_index(Plain(), folder, place, shard=f"2/{COUNT}")
-    assert 0 < built.added < 20
-    assert len(index.query_text(Plain(), "red", {"color": 1}, count=99)) == 56 + built.added
-
-
 def test_shards_that_are_refused(tmp_path: Path, folder: Path) -> None:
+    for text in ("0/8", "9/8", "3", "3/8/1", "-1/8", "a/b", ""):
+        with pytest.raises(SettingsError):
+            parse_shard(text)
     place, whole = build(folder, tmp_path / "shards"), tmp_path / "whole"
     build_index(Plain(), folder, whole)
     for out, shard in ((place, None), (place, "1/4"), (whole, "1/3")):

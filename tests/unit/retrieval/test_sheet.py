@@ -1,6 +1,5 @@
 """Contact sheets hold the query and the pictures where they should be."""
 
-from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 
@@ -9,44 +8,26 @@ from PIL import Image
 
 from dear.errors import OutputError
 from dear.retrieval.results import Hit
-from dear.retrieval.sheet import GAP, LINE, SIDE, contact_sheet, save_sheet
+from dear.retrieval.sheet import GAP, SIDE, contact_sheet, save_sheet
 from tests.unit.retrieval.solid import SHADES, gallery
-
-
-def hit(folder: Path, name: str, score: float) -> Hit:
-    return Hit(name, score, {}, sha256=sha256((folder / name).read_bytes()).hexdigest())
 
 
 def test_pictures_in_rows(tmp_path: Path) -> None:
     folder = gallery(tmp_path / "images")
-    hits = [hit(folder, "green.png", 0.9), hit(folder, "blue.png", 0.8), Hit("gone.png", 0.7, {})]
-    rows = {"by color": hits, "by shape": hits[1:]}
-    save_sheet(contact_sheet(folder / "red.png", "red.png", rows, folder), tmp_path / "out" / "sheet.png")
+    green, blue = (
+        Hit(name, 0.9, {}, sha256=sha256((folder / name).read_bytes()).hexdigest())
+        for name in ("green.png", "blue.png")
+    )
+    changed = Hit("red.png", 0.8, {}, sha256=blue.sha256)  # since it was indexed
+    rows = [[green, blue, Hit("gone.png", 0.7, {})], [blue, changed]]
+    save_sheet(contact_sheet(folder / "red.png", rows, folder), tmp_path / "out" / "sheet.png")
     with Image.open(tmp_path / "out" / "sheet.png") as sheet:
-        head, cell = LINE + GAP, SIDE + 2 * LINE + GAP
-        top = head + SIDE + GAP
-        assert sheet.size == (GAP + 3 * (SIDE + GAP), top + 2 * (head + cell))
-        middle = SIDE // 2
-
-        def at(row: int, column: int) -> object:
-            return sheet.getpixel(
-                (GAP + column * (SIDE + GAP) + middle, top + row * (head + cell) + head + middle)
-            )
-
-        assert sheet.getpixel((GAP + middle, head + middle)) == SHADES["red"]
-        assert [at(0, 0), at(0, 1), at(1, 0)] == [SHADES["green"], SHADES["blue"], SHADES["blue"]]
-        assert at(0, 2) == at(1, 1) == (213, 217, 222)  # a picture that is gone
-
-
-def test_a_picture_that_the_index_does_not_know_is_not_shown(tmp_path: Path) -> None:
-    """It was changed since it was indexed."""
-    folder = gallery(tmp_path / "images")
-    known = hit(folder, "green.png", 0.9)
-    rows = {"by color": [known, replace(known, path="blue.png")]}
-    sheet = contact_sheet(None, "red", rows, folder)
-    y = 2 * (LINE + GAP) + SIDE // 2
-    across = [GAP + SIDE // 2, GAP + SIDE // 2 + SIDE + GAP]
-    assert [sheet.getpixel((x, y)) for x in across] == [SHADES["green"], (213, 217, 222)]
+        assert sheet.size == (GAP + 3 * (SIDE + GAP),) * 2
+        colors = {value: name for name, value in SHADES.items()} | {(213, 217, 222): "", (255, 255, 255): " "}
+        centers = [GAP + SIDE // 2 + number * (SIDE + GAP) for number in range(3)]
+        shown = [[colors[sheet.getpixel((x, y))] for x in centers] for y in centers]  # type: ignore[index]
+    assert shown == [["red", " ", " "], ["green", "blue", ""], ["blue", "", " "]]
+    assert contact_sheet(None, rows[:1], folder).size == (GAP + 3 * (SIDE + GAP), GAP + SIDE + GAP)
 
 
 @pytest.mark.parametrize("place", [".", "/", "", "file/sheet.png", "folder"])
@@ -54,6 +35,6 @@ def test_places_that_are_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.chdir(tmp_path)
     (tmp_path / "file").touch()
     (tmp_path / "folder").mkdir()
-    with pytest.raises(OutputError, match="contact sheet"):
+    with pytest.raises(OutputError):
         save_sheet(Image.new("RGB", (3, 5)), Path(place))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "folder"]

@@ -59,18 +59,6 @@ def test_sets(small_clip: Clip) -> None:
     assert by_role(table) == {"core": [(5, 0), (5, 2)], "core: color": [(5, 0), (5, 2)], "mixed": [(5, 1)]}
 
 
-def test_heads_that_are_not_there(small_clip: Clip) -> None:
-    text = torch.ones(1, 17)
-    for heads, message in (([(6, 0)], "no layer 6 head 0"), ([(5, 3)], "heads 0 to 2"), ([], "is empty")):
-        with pytest.raises(SettingsError, match=message):
-            mean_ablation(small_clip, Noise([0]), text, {"odd": heads})
-    with pytest.raises(SettingsError, match="at least one set"):
-        mean_ablation(small_clip, Noise([0]), text, {})
-    for name in ("9", "nine.0", "9.x", "9.-1"):
-        with pytest.raises(SettingsError, match=r"LAYER\.HEAD"):
-            head_set([name])
-
-
 TEXT = torch.randn(4, 17, generator=torch.Generator().manual_seed(3))
 
 

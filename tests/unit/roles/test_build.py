@@ -52,15 +52,6 @@ def test_attributes_by_name() -> None:
         build_table(HEADS, WEIGHTS, source="by hand", settings=replace(FEW, attributes=("colour",)))
 
 
-def test_roles_by_concept(table: RoleTable) -> None:
-    by_concept = build_table(HEADS, WEIGHTS, source="by hand", settings=replace(FEW, rule="concept"))
-    assert by_concept.evidence["thresholds"] == []
-    for head in by_concept.heads:
-        assert head.role == ("core" if head.concept in by_concept.attributes else "other-specialized")
-    assert [h.concept for h in by_concept.heads] == [h.concept for h in table.heads]
-    assert RoleTable.from_json(by_concept.to_json(), "it") == by_concept
-
-
 def test_heads_without_phrases_and_a_pool_without_concepts() -> None:
     with pytest.raises(DataError, match="no phrase for 1 head; the first is layer 6 head 9"):
         build_table({**HEADS, (6, 9): ()}, WEIGHTS, source="by hand")

@@ -79,13 +79,6 @@ def test_the_setting_with_the_highest_dbcv_is_taken() -> None:
     assert found.dbcv == pytest.approx(max(s for s in scores if s is not None), abs=1e-4)
 
 
-def test_fewer_than_two_clusters() -> None:
-    named, concepts = blobs(31, 1)
-    phrases, _ = blobs(11, 2)
-    with pytest.raises(DataError, match="126 phrases"):
-        find_clusters(["x"] * 33, phrases, named, concepts, RoleSettings(min_sizes=(500,)))
-
-
 def test_dbcv_of_large_clusters(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a large cluster every second member is compared; each cluster counts by its size all the same."""
     generator = np.random.default_rng(7)

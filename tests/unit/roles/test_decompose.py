@@ -8,7 +8,7 @@ import torch
 
 from dear.backbone.clip import Clip
 from dear.backbone.head_contributions import Convention, head_contributions
-from dear.errors import DataError, OutputError, SettingsError
+from dear.errors import SettingsError
 from dear.roles.decompose import Coordinates, analysed_layers, decompose, head_rank
 from tests.conftest import MakeClip
 from tests.unit.training.world import Noise
@@ -42,16 +42,6 @@ def test_layers_and_rank(small_clip: Clip) -> None:
     assert head_rank(small_clip, 3) == 3
     with pytest.raises(SettingsError, match="rank is 0"):
         head_rank(small_clip, 0)
-
-
-def test_no_images_and_no_place(small_clip: Clip, tmp_path: Path) -> None:
-    empty = Noise([0])
-    empty.labels = empty.labels[:0]
-    with pytest.raises(DataError, match="no images"):
-        decompose(small_clip, empty, [5])
-    (tmp_path / "file").write_text("mine")
-    with pytest.raises(OutputError, match="cannot write the contributions"):
-        decompose(small_clip, Noise([0, 1]), [5], keep=tmp_path / "file" / "values.npy")
 
 
 @pytest.mark.parametrize(("convention", "size"), [("exact", 7), ("public", 10)])

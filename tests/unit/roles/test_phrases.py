@@ -59,10 +59,8 @@ def test_a_users_file(tmp_path: Path) -> None:
     assert pool.notice == f"{path}: left out 1 blank lines and 1 repeats."
 
 
-@pytest.mark.parametrize("content", [b"", b"\n \n", "ein Gemälde".encode("utf-16"), None])
-def test_a_file_of_no_phrases_is_named(tmp_path: Path, content: bytes | None) -> None:
-    if content is not None:
-        (tmp_path / "mine.txt").write_bytes(content)
+def test_a_file_of_no_phrases_is_named(tmp_path: Path) -> None:
+    (tmp_path / "mine.txt").write_text("\n \n")
     with pytest.raises(DataError, match=r"mine\.txt"):
         load_pool(str(tmp_path / "mine.txt"))
 

@@ -75,11 +75,3 @@ def test_layers() -> None:
     for text in ("", "0-3", "5-3", "nine", "9-", "9,9", "-3"):
         with pytest.raises(SettingsError, match="layers"):
             layer_range(text)
-
-
-def test_layers_and_heads_that_are_missing() -> None:
-    with pytest.raises(DataError, match="layer 10 head 0"):
-        in_layers(HEADS, [9, 10])
-    gap = {head: phrases for head, phrases in HEADS.items() if head != (9, 0)}
-    with pytest.raises(DataError, match="layer 9 head 0"):
-        in_layers(gap, [8, 9])

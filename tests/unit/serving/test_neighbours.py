@@ -19,9 +19,8 @@ from dear.errors import DataError
 from dear.retrieval.build import build_index
 from dear.retrieval.encoder import encoder_for
 from dear.retrieval.index import open_index
-from dear.serving.examples import load_examples
 from dear.serving.limits import Limits
-from dear.serving.service import Service
+from dear.serving.service import Service, load_examples
 from tests.conftest import small_clip_of
 from tests.unit.serving.small import bomb, picture, png, small_predictor
 
@@ -137,12 +136,12 @@ def test_thumbnails_are_of_what_was_indexed_and_could_be_uploaded(serve: Serve, 
 
 
 @pytest.mark.skipif(os.name != "posix", reason="names of files are bytes on POSIX alone")
-def test_names_that_are_not_utf8_leave_as_text(serve: Serve, predictor: Predictor, tmp_path: Path) -> None:
+def test_names_that_are_not_utf8_leave_as_text(serve: Serve, tmp_path: Path) -> None:
     folder = tmp_path / "photos"
     folder.mkdir()
     for name in (b"a\xff.png", b"b\xfe.png"):  # of the same bytes: the second is a copy
         Path(os.fsdecode(os.fsencode(folder) + b"/" + name)).write_bytes(png(picture(1)))
-    client = serve(folder, examples=load_examples(predictor.bundle, folder))
+    client = serve(folder, examples=load_examples(folder))
     assert [(hit["path"], hit["copies"]) for hit in find(client)] == [("a?.png", ["b?.png"])]
     assert sorted(client.get("/api/info").json()["examples"]) == ["a?", "b?"]
 

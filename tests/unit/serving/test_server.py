@@ -11,13 +11,12 @@ import pytest
 from dear.cli.main import main
 from dear.errors import OutputError, SettingsError
 from dear.serving.limits import Limits
-from dear.serving.server import address, is_loopback, listen, server_of, trusted_hosts
+from dear.serving.server import is_loopback, listen, server_of, trusted_hosts
 
 
 def test_a_free_port_of_this_machine(capsys: pytest.CaptureFixture[str]) -> None:
     with listen("127.0.0.1", 0, None) as opened:
         port = opened.getsockname()[1]
-        assert address(opened, "127.0.0.1") == f"http://127.0.0.1:{port}/"
         with pytest.raises(OutputError):
             listen("127.0.0.1", port, None)
         assert main(["serve", "owner/bundle", "--port", str(port)]) == 2
@@ -30,7 +29,7 @@ def test_a_free_port_of_this_machine(capsys: pytest.CaptureFixture[str]) -> None
     ("host", "port", "token", "kind"),
     [
         ("0.0.0.0", 0, None, SettingsError),
-        ("127.0.0.1", 70_000, None, SettingsError),
+        ("127.0.0.1", 70_000, None, OutputError),
         ("127.0.0.1", 0, "a;b", SettingsError),
         ("127.evil.example", 0, None, SettingsError),
         ("127..0.0.1", 0, None, SettingsError),

@@ -151,6 +151,13 @@ def as_image(picture: "Picture") -> Image.Image:
     return Image.fromarray(picture.permute(1, 2, 0).contiguous().numpy())
 
 
+def encode_png(image: Image.Image) -> bytes:
+    """The bytes of a PNG file."""
+    stream = io.BytesIO()
+    image.save(stream, "PNG")
+    return stream.getvalue()
+
+
 def _make_upright(image: Image.Image) -> Image.Image:
     try:
         turned = image.getexif().get(ORIENTATION, 1)

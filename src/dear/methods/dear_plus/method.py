@@ -81,6 +81,7 @@ class DearPlus(Method):
 
     name = "dear+"
     cheap = MappingProxyType({})
+    reading = ""
     settings: DearPlusSettings
     cosine_scores = False
     takes_steps = False
@@ -118,6 +119,7 @@ class DearPlus(Method):
             shares = role_shares(roles, range(self.image_from, clip.image.depth + 1), clip.image.heads)
             self.unowned = tuple(compress(attributes, (shares.sum(dim=(0, 1)) == 0).tolist()))
             self.register_buffer("shares", shares.to(like), persistent=False)
+            self.reading = f"readouts from {self.image_from} by {shares.tolist()}"
         self.features, count = ("cls", *attributes), len(attributes)
         exact = like.to(torch.promote_types(like.dtype, torch.float32))  # whitening needs more than float16
         self.register_buffer("rest", exact.new_full((count, embed), embed**-0.5))
@@ -168,7 +170,27 @@ class DearPlus(Method):
 
     def with_frozen(self, trunk: Float[Tensor, "batch token width"]) -> ImageFeatures:
         """f_cls, the f_a and f_0."""
+        return self._features(*self.readouts(trunk))
+
+    def read(self, trunk: Float[Tensor, "batch token width"]) -> Float[Tensor, "batch part size"]:
+        """The readouts in one, for a later `features_of`; without a role table the trunk outputs."""
+        if self.roles is None:
+            return trunk
         frozen, groups = self.readouts(trunk)
+        return torch.cat([frozen.unsqueeze(1), groups], dim=1)
+
+    def features_of(self, read: Float[Tensor, "batch part size"]) -> ImageFeatures:
+        """The image features of trunk outputs that were `read`."""
+        return self._features(*self._readouts_in(read))[:-1]
+
+    def _readouts_in(
+        self, read: Float[Tensor, "batch part size"]
+    ) -> tuple[Float[Tensor, "batch embed"], Float[Tensor, "batch attribute embed"]]:
+        return self.readouts(read) if self.roles is None else (read[:, 0], read[:, 1:])
+
+    def _features(
+        self, frozen: Float[Tensor, "batch embed"], groups: Float[Tensor, "batch attribute embed"]
+    ) -> ImageFeatures:
         f_cls = corrected(frozen, self.correction)
         return torch.cat([f_cls[None], by_attribute(groups, self.rest).to(f_cls), frozen.to(f_cls)[None]])
 
@@ -242,7 +264,7 @@ class DearPlus(Method):
         if fewest < LEAST_IMAGES or not self.fitted.with_evidence.all():  # a single class has none
             return {}
         examples, groups = self._examples(images)
-        of_others = self._read(others.centre(), others)
+        of_others = self._read(others)
         frozen, of_attributes = (part.double() for part in of_others)
         result, gain = fit_with_others(
             self.fitted, examples, groups, (frozen, of_attributes), self._carried, self.settings
@@ -257,11 +279,8 @@ class DearPlus(Method):
     def _examples(
         self, images: TrainingImages
     ) -> tuple[Examples, Float[Tensor, "item view attribute embed"]]:
-        trunks = (images.centre(), *(images.random(number) for number in range(self.settings.views)))
-        frozen, groups = (
-            torch.stack(parts, dim=1).double()
-            for parts in zip(*(self._read(trunk, images) for trunk in trunks), strict=True)
-        )
+        views = [self._read(images, number) for number in (None, *range(self.settings.views))]
+        frozen, groups = (torch.stack(parts, dim=1).double() for parts in zip(*views, strict=True))
         return Examples(frozen, images.labels, float(self.clip.scale) * self.frozen_text.double()), groups
 
     def _take(self, result: Fit) -> None:
@@ -275,8 +294,13 @@ class DearPlus(Method):
         return self.fitted.left_out
 
     def _read(
-        self, trunk: Float[Tensor, "item token width"], images: TrainingImages
+        self, images: TrainingImages, view: int | None = None
     ) -> tuple[Float[Tensor, "item embed"], Float[Tensor, "item attribute embed"]]:
+        """The readouts of the test view, or of a random one by its number."""
+        if images.known is not None:
+            with images.mixed():
+                return self._readouts_in(images.known(view))
+        trunk = images.centre() if view is None else images.random(view)
         parts = trunk.split(self.clip.image.images_at_once)
         with images.mixed():
             frozen, groups = zip(*map(self.readouts, parts), strict=True)
