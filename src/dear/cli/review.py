@@ -60,7 +60,7 @@ def command(
     for source in (data, *more):
         check_name(source, dataset)
     check_model(model)
-    from dear.adapters.label_issues import review_data  # loads torch: what can be refused without it is
+    from dear.adapters.review_data import review_data  # loads torch: what can be refused without it is
 
     with StepProgress() as progress:
         review, issues = review_data(
