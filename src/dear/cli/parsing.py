@@ -170,5 +170,5 @@ def options_as_yaml(bound: inspect.BoundArguments) -> str:
         elif get_origin(hint) is Annotated:  # flattened
             values |= vars(value)
         else:
-            values[name] = value
+            values[name.removesuffix("_")] = value  # a keyword of Python has one
     return yaml.safe_dump(to_jsonable(values), sort_keys=False, allow_unicode=True)
