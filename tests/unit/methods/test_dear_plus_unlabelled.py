@@ -134,10 +134,11 @@ def test_rounds_raise_the_likelihood() -> None:
     assert reached[-1] > reached[1] + 0.01  # the first has no shares yet
 
 
-def test_images_are_left_out_of_the_mixture_of_all() -> None:
+@pytest.mark.parametrize("anew", [True, False])
+def test_images_are_left_out(anew: bool) -> None:
     readouts, weight, spread = build_readouts(), 0.5, 1.5
     whole = share_out(readouts, torch.ones(len(LABELS), dtype=torch.float64), weight)
-    found = left_out_evidence(readouts, weight, spread)
+    found = left_out_evidence(readouts, weight, spread, None if anew else whole)
     seen = [0, 0, 0]
     fold = []
     for label in LABELS.tolist():
@@ -149,7 +150,7 @@ def test_images_are_left_out_of_the_mixture_of_all() -> None:
             replace(readouts, labelled=readouts.labelled[:, rest], labels=LABELS[rest]),
             torch.ones(len(rest), dtype=torch.float64),
             weight,
-            whole,
+            None if anew else whole,
         )
         for attribute in range(ATTRIBUTES):
             inverse = without.whitening[attribute] @ without.whitening[attribute].T

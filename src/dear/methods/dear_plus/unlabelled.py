@@ -9,13 +9,14 @@ from typing import Any, Self
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
-from torch.nn.functional import cross_entropy, one_hot
+from torch.nn.functional import cross_entropy, one_hot, pad
 
 from dear.methods.dear_plus import DearPlusSettings
 from dear.methods.dear_plus.fitting import (
     LEAST_BETA,
     Examples,
     Fit,
+    Scores,
     absent_classes,
     bayes_factors,
     by_attribute,
@@ -138,7 +139,7 @@ def share_out(
     """
     of_labelled = Mixture.of(readouts, kept, torch.zeros_like(readouts.prior))
     alpha, mixture = ALONE / of_labelled.freedom.sum().sqrt(), start or of_labelled
-    for _ in range(rounds):
+    for _ in range(rounds if weight else 0):
         evidence = mixture.evidence(readouts.others, 1.0)
         evidence = evidence + torch.stack([mixture.surplus(at) for at in range(evidence.shape[2])], dim=1)
         scores = readouts.prior + alpha * evidence.sum(dim=2)
@@ -174,32 +175,44 @@ def fit_with_others(
 ) -> tuple[Fit, Gain]:
     """Fit images without labels (f_0 and z_a / |e| of ``others``) beside labelled ones, from what was fitted
     to these alone. That comes back if the others do not help: if the loss of labelled images that are left
-    out falls by less than its standard error. Each class needs two labelled images.
+    out falls by less than its standard error, with others shared out anew each time. Each class needs two
+    labelled images.
+
+    Strengths are fitted to images that are left out of the mixture of all. Found anew from the labelled
+    images that remain, classes meet a harder problem than new images do: a class of two has one image left
+    among classes of two, and often takes another's. Strengths fitted to that trust evidence far too little.
+    But images that had a say in where their class lies cannot tell whether the others help.
     """
     labels = examples.labels
     readouts, used = prepare(plain, examples, groups, others, carried, settings)
-    base = _losses(plain.left_out[2], labels)
-    of_class = plain.class_scores
-    tried = []
-    for weight in WEIGHTS if len(used) else ():
-        terms = [torch.zeros_like(part)[:, :, None].repeat(1, 1, 1 + len(carried)) for part in of_class]
-        for part, scores, evidence in zip(
-            terms, of_class, left_out_evidence(readouts, weight, settings.spread), strict=True
-        ):
-            part[:, :, 0], part[:, :, 1 + used] = scores, evidence
-        minima = terms[0].new_tensor([LEAST_BETA, *[0.0] * len(carried)])
+    whole, tried = torch.ones_like(labels, dtype=plain.centre.dtype), []
+    minima = plain.centre.new_tensor([LEAST_BETA, *[0.0] * len(carried)])
+
+    def fit_terms(weight: float, start: Mixture | None) -> tuple[Scores, Tensor, Scores]:
+        """The terms of left-out images, the strengths fitted to them, and their scores, in each setting."""
+        terms = [pad(part.unsqueeze(2), (0, len(carried))) for part in plain.class_scores]
+        evidence = left_out_evidence(readouts, weight, settings.spread, start)
+        for part, factors in zip(terms, evidence, strict=True):
+            part[:, :, 1 + used] = factors
         strengths = torch.stack([fit_strengths(part, labels, minima) for part in (terms[2:], terms[:2])])
-        left_out = [part @ strengths[of_use] for part, of_use in zip(terms, (1, 1, 0), strict=True)]
-        tried.append((_losses(left_out[2], labels), weight, strengths, terms, left_out))
+        scores = [part @ strengths[of_use] for part, of_use in zip(terms, (1, 1, 0), strict=True)]
+        return terms, strengths, scores
+
+    for weight in (0.0, *WEIGHTS) if len(used) else ():
+        left_out = fit_terms(weight, None)[2]
+        tried.append((_losses(left_out[2], labels), weight, left_out))
     if not tried:
-        return plain, Gain(0.0, *[float(base.mean())] * 2, *[_accuracy(plain.left_out[2], labels)] * 2)
-    losses, weight, strengths, terms, left_out = min(tried, key=lambda one: float(one[0].mean()))
-    helps = is_gain(base - losses)
-    accuracies = (_accuracy(scores[2], labels) for scores in (plain.left_out, left_out))
-    gain = Gain(weight * helps, float(base.mean()), float(losses.mean()), *accuracies)
+        same = float(_losses(plain.left_out[2], labels).mean()), _accuracy(plain.left_out[2], labels)
+        return plain, Gain(0.0, same[0], same[0], same[1], same[1])
+    base, *tried = tried
+    losses, weight, left_out = min(tried, key=lambda one: float(one[0].mean()))
+    helps = is_gain(base[0] - losses)
+    accuracies = (_accuracy(scores[2], labels) for scores in (base[2], left_out))
+    gain = Gain(weight * helps, float(base[0].mean()), float(losses.mean()), *accuracies)
     if not helps:
         return plain, gain
-    mixture = share_out(readouts, torch.ones_like(base), weight)
+    mixture = share_out(readouts, whole, weight)
+    terms, strengths, _ = fit_terms(weight, mixture)
     centre, whitening = torch.zeros_like(plain.centre), torch.zeros_like(plain.whitening)
     means, freedom = torch.zeros_like(plain.means), torch.zeros_like(plain.freedom)
     centre[used], whitening[used] = mixture.means.mean(dim=1), mixture.whitening
@@ -238,26 +251,21 @@ def prepare(
 
 
 def left_out_evidence(
-    readouts: Readouts, weight: float, spread: float
+    readouts: Readouts, weight: float, spread: float, start: Mixture | None = None
 ) -> list[Float[Tensor, "item class used"]]:
     """E of the first view of each labelled image, from a mixture without its fold, in each setting (see
     `fitting.left_out_evidence`). As classes with an image less lose by it, what the class has with all images
-    is made up for.
-
-    That mixture goes on from the mixture of all images. Found from the labelled images that remain, it would
-    be of a harder problem than the one that new images meet: a class of two has one image left among classes
-    of two, and the others' images often go to the wrong class. Strengths fitted to that trust evidence far
-    too little. The price is that a left-out image has had a say in where its class lies.
+    is made up for. Expectation and maximisation begin anew, or go on from ``start``.
     """
     labels, classes = readouts.labels, readouts.prior.shape[1]
     known = ~absent_classes(classes, labels)
     centres = known / known.sum(dim=1, keepdim=True).clamp(min=1).to(readouts.prior)
     fold = (number_in_class(labels) + labels) % FOLDS
-    whole = share_out(readouts, readouts.prior.new_ones(len(labels)), weight)
+    whole = start or share_out(readouts, readouts.prior.new_ones(len(labels)), weight)
     settings = [readouts.prior.new_zeros(len(labels), classes, len(readouts.labelled)) for _ in known]
     for number in fold.unique().tolist():
         rows = fold == number
-        mixture = share_out(readouts, (~rows).to(readouts.prior), weight, whole)
+        mixture = share_out(readouts, (~rows).to(readouts.prior), weight, start)
         for at, features in enumerate(readouts.labelled):
             distances = mixture.distances(at, features[rows, 0], centres)
             for setting, (factors, is_known) in enumerate(zip(settings, known, strict=True)):
