@@ -48,7 +48,7 @@ from dear.reading.files import ReadingError, expanded
 from dear.reading.tensors import read_tensors
 from dear.reading.typed import Range, Share, typed
 from dear.review.known import KNOWN, KnownClasses, describe_refusal
-from dear.review.rows import SHARE, Issue, describe_issues
+from dear.review.rows import REFUSED_SHARE, Issue, describe_issues
 from dear.roles.table import RoleTable
 from dear.training.seeding import generator
 from dear.writing import output_folder
@@ -100,9 +100,9 @@ class Bundle:
         temperature: Divisor of the logits before the softmax; 1 if not calibrated.
         metrics: Measured results, as plain values; accuracies are fractions.
         training: What it was trained on and how, as plain values.
-        image_hashes: Those of the images that it was fitted on (`dear.data.images.photos`), sorted, in one;
+        image_hashes: Those of the images that it was fitted on (`dear.data.images.photos`), sorted and joined;
             empty if unknown.
-        known, refuse: What tells images of no known class, and how many others it may refuse (`fit`).
+        known, refuse: What tells images of no known class, and the share of others that it may refuse.
         source: The folder that it was read from; "" for one that was made here.
         review: The rows of review.csv; None if it was read from a folder.
     """
@@ -122,7 +122,7 @@ class Bundle:
     training: Mapping[str, Any] = field(default_factory=dict)
     image_hashes: bytes = field(default=b"", repr=False)
     known: KnownClasses | None = field(default=None, repr=False)
-    refuse: float = SHARE
+    refuse: float = REFUSED_SHARE
     source: str = field(default="", compare=False)
     review: tuple[Issue, ...] | None = field(default=None, compare=False, repr=False)
 
@@ -338,7 +338,7 @@ class Bundle:
             "metrics": dict(self.metrics),
             "training": dict(self.training),
             "roles": roles,
-            **({} if self.known is None and self.refuse == SHARE else {"refuse": self.refuse}),
+            **({} if self.known is None and self.refuse == REFUSED_SHARE else {"refuse": self.refuse}),
             **({"image_hashes": self.image_hashes.hex()} if self.image_hashes else {}),
         }
 
@@ -373,7 +373,7 @@ class Bundle:
                 training=config["training"],
                 image_hashes=bytes.fromhex(hashes),
                 known=KnownClasses.of(parts, len(config["classes"])) if parts else None,
-                refuse=config.get("refuse", SHARE),
+                refuse=config.get("refuse", REFUSED_SHARE),
                 source=str(file.parent),
             )
         except DearError as error:

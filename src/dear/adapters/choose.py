@@ -47,7 +47,7 @@ be above 5 points. Set after 20 had failed on test images (recipes/study/PREDICT
 """
 
 LeftOut = tuple[Bool[Tensor, "class"], Bool[Tensor, "item"], Float[Tensor, "left_out class"]]
-"""The classes that count as ones without images, the images that are left out, and their scores."""
+"""The classes treated as if they had no images, the images that are left out, and their scores."""
 
 
 @dataclass(frozen=True)
@@ -103,9 +103,9 @@ def choose_method(
 ) -> Choice:
     """Choose among ``methods``, the simplest first; by default among all that the backbone can take.
 
-    Where some classes of the data set have only names, half of the others take their place in turn; their
-    images count by the share of classes with only names. A method that can also learns from ``others``, which
-    have no labels.
+    Where some classes of the data set have only names, each half of the classes is treated so in turn, and
+    the accuracy on it counts by the share of classes with only names. A method that is able to also learns
+    from ``others``, which have no labels.
     """
     names = list_candidates(context) if methods is None else [*methods]
     judge = Judge(context, dataset, shots, seed, others)
@@ -171,8 +171,8 @@ class Judge:
 
     Attributes:
         named_only: The share of classes without images.
-        absent: The classes that count as ones without images in each setting: none, or every other one and
-            the others.
+        absent: The classes treated as if they had no images, in each setting: none in the only one, or
+            those of even number in the first and of odd number in the second.
         rounds: The images that are left out together.
         tested: The images that are left out at least once.
         trained: The candidates that were trained on all images.
@@ -247,7 +247,7 @@ class Judge:
                 trial.train(range(len(self.dataset.classnames)))
             if self.others is not None:
                 trial.unlabelled = add_unlabelled(trial, self.others)
-            if not method.cheap:  # with the settings that it has by default
+            if not method.cheap:  # {}: it has its default settings, so that its training can be used
                 self.trained[trial.run.setup.method] = trial
             if self._is_cached(trial):
                 self._trunk(trial)

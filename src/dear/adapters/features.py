@@ -43,7 +43,7 @@ def save_features(folder: Path, store: FeatureStore) -> None:
         (folder / FEATURES).unlink(missing_ok=True)
 
 
-def tell_known(folder: Path | str | None, store: FeatureStore) -> None:
+def tell_reused(folder: Path | str | None, store: FeatureStore) -> None:
     """Say how many images the features of an earlier fit in a folder have spared."""
     if folder is None:
         return

@@ -14,7 +14,7 @@ from dear.adapters.bundle import Bundle, distinct
 from dear.adapters.bundle_config import check_writable
 from dear.adapters.calibration import calibrate_bundle, calibration_images
 from dear.adapters.choose import Choice, choose_method
-from dear.adapters.features import default_backbone, read_features, save_features, tell_known
+from dear.adapters.features import default_backbone, read_features, save_features, tell_reused
 from dear.adapters.predictor import Predictor
 from dear.adapters.review import review_images, write_review
 from dear.adapters.scoring import evaluate_images, unseen
@@ -44,7 +44,7 @@ from dear.methods.declaration import MethodSettings
 from dear.methods.registry import AUTO, FIT_METHOD, METHODS, check_towers, known_method
 from dear.progress import OnStep, Progress, Steps, TrainingStep
 from dear.reading.files import expanded
-from dear.review.rows import SHARE
+from dear.review.rows import REFUSED_SHARE
 from dear.review.unlabelled import add_unlabelled, read_unlabelled, require_taken
 from dear.roles.discover import DISCOVER, discover_at_hand
 from dear.roles.packaged import WITHOUT, find_role_table, known_by_name, role_table
@@ -74,7 +74,7 @@ def fit(
     unlabelled: Any = None,
     add_classes: Sequence[str] = (),
     review: bool = True,
-    refuse: float = SHARE,
+    refuse: float = REFUSED_SHARE,
     continue_from: Path | str | None = None,
     overwrite: bool = False,
     device: str = "auto",
@@ -125,7 +125,7 @@ def fit(
     method = method or _method_of(settings)
     setup = MethodSetup(FIT_METHOD if method == AUTO else known_method(method), settings=settings)
     sources = [data] if isinstance(data, str | Path) else data if is_several(data) else ()
-    if sources:  # before the images are read
+    if sources:  # fails before the images are read
         find_weights(*backbone_or_default(model, pretrained, world=of_world(map(str, sources))))
     with ExitStack() as stack:
         report = progress if progress is not None else stack.enter_context(Steps())
@@ -159,14 +159,16 @@ def fit(
             try:
                 reviewed = review_images(context, images.dataset, images.shots, seed, bundle.method, trial)
                 bundle = replace(bundle, known=reviewed.known_classes() if refuse else None)
-            except DearError as error:  # of a method beside the one that was asked for
+            except (
+                DearError
+            ) as error:  # the method that reviews may be another one: its failure must not stop the fit
                 warn(f"the labels are not reviewed: {error}")
         bundle, test = measure(bundle, clip, images.dataset, report, TrunkCache(0, store))
         if review and reviewed is not None:
             facts = {**bundle.training, "judged_labels": len(reviewed.judged)}
             issues = (*reviewed.wrong_labels(), *reviewed.twins(test), *reviewed.copies(source.test))
             bundle = replace(bundle, review=issues, training=facts)
-    tell_known(continue_from, store)
+    tell_reused(continue_from, store)
     if folder is not None:
         save(bundle, folder)
         save_features(folder, store)
@@ -183,7 +185,7 @@ class FitImages:
 
     Attributes:
         dataset: The data set, without test images that the bundle is fitted on.
-        shots: How many images of each class are picked from it; the largest class has so many if all are.
+        shots: How many images of each class are picked from it; if all are, the size of the largest class.
         calibration: The images that the temperature is fitted on; None if it is not.
         hashes: Those of all images that the bundle is fitted on, in one.
         facts: What the bundle says of them (`Bundle.training`).

@@ -163,7 +163,7 @@ class Predictor:
 
     @torch.no_grad()
     def encode_all(self, images: Any) -> Float[Tensor, "*batch feature embed"]:
-        """The same, and after them that of the frozen backbone if it tells which classes are known."""
+        """As `encode`; where images can be refused, the frozen backbone's feature comes last."""
         vocabulary, remaining = self._vocabulary, each_image(listed_images(images))
         refuses = self.limit > -math.inf
         if isinstance(images, Tensor) and self._has_views(images, axes=4):
@@ -242,7 +242,7 @@ class Predictor:
         *,
         batch: int = BATCH,
     ) -> Iterator[Prediction | Unreadable]:
-        """The same in batches, while the next ones are read; yields an Unreadable for an unreadable image."""
+        """As `predict`, in batches while the next ones are read; an unreadable image gives an Unreadable."""
         if top < 1:
             raise SettingsError(f"top is {top}: it must be at least 1.")
         vocabulary = self.vocabulary(classes)

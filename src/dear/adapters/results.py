@@ -206,7 +206,7 @@ class BundleScores:
         classes: Number of candidate classes.
         accuracy, top5: Share of the images whose class is ranked first, or among the first five.
         zero_shot: The accuracy of the backbone without the adapter, with the bundle's templates.
-        gained, lost: Images that are classified correctly with the adapter alone, or without it alone.
+        gained, lost: Images that are right only with the adapter, and only without it.
         chance: Accuracy of guessing: 1 / classes.
         log_loss: In nats, with the bundle's temperature.
         calibration_error: Expected calibration error (fraction), with the bundle's temperature.

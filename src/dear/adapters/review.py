@@ -94,7 +94,7 @@ class Review:
         return found
 
     def copies(self, test: Images) -> list[Issue]:
-        """Images of the same bytes as one of another class among test images, which is not tested on."""
+        """Images with the bytes of a test image of another class; such test images are left out of the test."""
         names, items = self.dataset.classnames, dict(zip(image_hashes(self.images), count(), strict=False))
         found = []
         for number, digest in enumerate(image_hashes(test)):

@@ -59,8 +59,8 @@ def evaluate_images(
     progress: Progress = silent,
 ) -> tuple[BundleScores, Predictions, Images]:
     """The scores of `evaluate_bundle`, the predictions that they are computed from, with those of the frozen
-    backbone, and the images. ``is_unseen`` says that the bundle was fitted on none of them, which is then not
-    checked, nor warned of the tiny CLIP. ``cache`` is as in `predict`.
+    backbone, and the images. ``is_unseen`` says that the bundle was fitted on none of them: then neither
+    this is checked, nor is there a warning about the tiny CLIP. ``cache`` is as in `predict`.
     """
     bundle, left_out = predictor.bundle, 0
     if not is_unseen:

@@ -15,7 +15,7 @@ from dear.evaluation.resolve import Select
 from dear.methods.declaration import MethodSettings
 from dear.methods.registry import AUTO, known_method
 from dear.reading.files import expanded
-from dear.review.rows import REVIEW_PAGE, SHARE, describe_issues
+from dear.review.rows import REFUSED_SHARE, REVIEW_PAGE, describe_issues
 from dear.training.settings import TrainOptions
 
 COUNTS = ("test_images", "train_images", "calibration_images", "judged_labels")
@@ -36,7 +36,7 @@ def command(
     unlabelled: Path | None = None,
     add_classes: list[str] | None = None,
     review: bool = True,
-    refuse: float = SHARE,
+    refuse: float = REFUSED_SHARE,
     continue_: Path | None = None,
     overwrite: bool = False,
     device: Literal["auto", "cpu", "cuda"] = "auto",

@@ -62,7 +62,7 @@ class Runner:
 
     def check(self, experiment: Experiment) -> DearError | None:
         """Check an experiment before anything is computed. Returns the error if data or weights are missing,
-        which may come; any other one is raised.
+        which may be there later; any other one is raised.
         """
         try:
             datasets = self.load_all(experiment)

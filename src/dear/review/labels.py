@@ -1,6 +1,6 @@
 """Which labels of training images look wrong, by probabilities of classifiers that had not seen them.
 
-An image has the label that it should have with the probability 1 - e, and else any other with e / (K - 1).
+A label is right with probability 1 - e, and each other class with e / (K - 1).
 With p_k the probability of class k from its pixels, softmax(z_k / T) of left-out scores z, that of its label
 y is
 
@@ -34,8 +34,7 @@ class LabelScores:
 
     Attributes:
         suggested: The most probable other class.
-        probability: Of that class, given the label: the share of 1 that it has beside the label.
-        looks_wrong: True where the other class is the more probable one.
+        probability: That of the two this class is the right one, and not the label.
         wrong_share: e.
     """
 
@@ -45,6 +44,7 @@ class LabelScores:
 
     @property
     def looks_wrong(self) -> Bool[Tensor, "item"]:
+        """True where the other class is the more probable one."""
         return self.probability > 0.5
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from dear.errors import plural, printable
 
 REVIEW_CSV, REVIEW_PAGE = "review.csv", "review.html"
-SHARE = 0.05
+REFUSED_SHARE = 0.05
 """Share of left-out images of the known classes that is refused unless another is asked for."""
 
 

@@ -81,7 +81,7 @@ class TrainSettings:
 
     def fingerprint_fields(self) -> dict[str, Any]:
         """The fields that differ from their defaults and change results. Those that only save time or memory
-        are left out, except for the type of a view cache that rounds.
+        (``resources``) are left out, except for the type of a view cache that rounds.
         """
         resources, defaults = ("view_cache", "view_cache_type", "text_chunk"), type(self)()
         changed = {

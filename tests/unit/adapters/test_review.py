@@ -15,9 +15,9 @@ from dear.adapters.bundle import Bundle
 from dear.adapters.bundle_config import ADAPTER
 from dear.adapters.export import export
 from dear.adapters.fit import fit
-from dear.adapters.review_data import find_label_issues, review_data
 from dear.adapters.predictor import Predictor
 from dear.adapters.results import write_predictions
+from dear.adapters.review_data import find_label_issues, review_data
 from dear.adapters.scoring import evaluate_bundle, measure_others
 from dear.backbone.clip import Clip
 from dear.data.loading import load_dataset
