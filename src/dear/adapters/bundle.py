@@ -100,8 +100,8 @@ class Bundle:
         temperature: Divisor of the logits before the softmax; 1 if not calibrated.
         metrics: Measured results, as plain values; accuracies are fractions.
         training: What it was trained on and how, as plain values.
-        image_hashes: Those of the images that it was fitted on (`dear.data.images.photos`), sorted and joined;
-            empty if unknown.
+        image_hashes: Those of the images that it was fitted on (`dear.data.images.photos`), sorted and
+            joined; empty if unknown.
         known, refuse: What tells images of no known class, and the share of others that it may refuse.
         source: The folder that it was read from; "" for one that was made here.
         review: The rows of review.csv; None if it was read from a folder.

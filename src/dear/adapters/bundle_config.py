@@ -34,7 +34,7 @@ CARD_FACTS = (
     "data", "data_identity", "shots", "train_images", "unlabelled_images", "calibration_images",
     "test_images", "seed", "epoch", "seconds",
 )  # fmt: skip
-"""Facts of the training that the card has: with any other a stranger's bundle could imitate parts of the card."""
+"""Facts of the training that the card has: with others a stranger's could imitate parts of it."""
 MARKDOWN = {ord(sign): f"\\{sign}" for sign in "\\`*_[]|~#:@!&$"} | {ord("<"): "&lt;", ord(">"): "&gt;"}
 MARKS = {code: f"\\u{code:04x}" for code in (0x061C, 0x200E, 0x200F, 0xFEFF)}
 """Marks of direction that a terminal ignores, but a web page does not."""

@@ -159,9 +159,7 @@ def fit(
             try:
                 reviewed = review_images(context, images.dataset, images.shots, seed, bundle.method, trial)
                 bundle = replace(bundle, known=reviewed.known_classes() if refuse else None)
-            except (
-                DearError
-            ) as error:  # the method that reviews may be another one: its failure must not stop the fit
+            except DearError as error:  # of another method than the fitted one
                 warn(f"the labels are not reviewed: {error}")
         bundle, test = measure(bundle, clip, images.dataset, report, TrunkCache(0, store))
         if review and reviewed is not None:

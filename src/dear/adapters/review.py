@@ -94,7 +94,7 @@ class Review:
         return found
 
     def copies(self, test: Images) -> list[Issue]:
-        """Images with the bytes of a test image of another class; such test images are left out of the test."""
+        """Images with the bytes of a test image of another class, which is left out of the test."""
         names, items = self.dataset.classnames, dict(zip(image_hashes(self.images), count(), strict=False))
         found = []
         for number, digest in enumerate(image_hashes(test)):

@@ -44,7 +44,9 @@ class KnownClasses:
     images: Int[Tensor, ""]
 
     def limit(self, share: float) -> float:
-        """The quantile ``share`` of the evidence of left-out images; minus infinity for 0, and where there are too few images for the share."""
+        """The quantile ``share`` of the evidence of left-out images; minus infinity for 0, and where
+        there are too few images for the share.
+        """
         if not share or share * int(self.images) < 1:
             return -math.inf
         return float(self.left_out.double().quantile(share))

@@ -11,9 +11,9 @@ MEASURED = 2000
 def choose_next(
     probabilities: Float[Tensor, "item class"], features: Float[Tensor, "item embed"], count: int
 ) -> Int[Tensor, "pick"]:
-    """The ``count`` images with the smallest margins between their two best classes, in that order, without those
-    that are too similar to one before them (`find_limit`). Where too few remain, these follow. Features are of
-    unit length.
+    """The ``count`` images with the smallest margins between their two best classes, in that order, without
+    those that are too similar to one before them (`find_limit`). Where too few remain, these follow. Features
+    are of unit length.
     """
     limit, picked, alike = find_limit(features), list[int](), list[int]()
     for item in margins(probabilities).argsort(stable=True).tolist():
