@@ -51,7 +51,7 @@ def silent(_run: str, _step: TrainingStep | None) -> None:
 
 
 class Runner:
-    """What a process keeps between the runs of experiments: data sets, models and their caches."""
+    """What a process keeps between the runs of experiments: the last data sets, models and their caches."""
 
     def __init__(self, device: str = "auto", fabric: Fabric | None = None) -> None:
         self.device, self.fabric = device, fabric
@@ -83,7 +83,10 @@ class Runner:
         """The arguments of `run_one` for a run of an experiment. The process uses as many threads from now on
         as the run needs.
         """
-        datasets = [self.load(experiment, name, run.dataset) for name in (run.dataset, *run.targets)]
+        names = (run.dataset, *run.targets)
+        datasets = [self.load(experiment, name, run.dataset) for name in names]
+        # A data set keeps pictures in memory: those of other runs are loaded again when their turn comes.
+        self._datasets = {key: dataset for key, dataset in self._datasets.items() if key[0] in names}
         context = self.context(experiment)
         resolved = context.resolve(experiment.protocol, datasets, run.setup, seed=run.seed, shots=run.shots)
         if context.clip.image.projection.device.type == "cpu":

@@ -149,7 +149,7 @@ class TestRun:
         )
         runner = Runner("cpu")
         runner.check(experiment)
-        return [run_one(**runner.prepared(experiment, run)) for run in experiment.runs()]
+        return [run_one(*runner.prepare(experiment, run), out=out) for run in experiment.runs()]
 
     def test_copies_of_training_images_are_left_out(
         self, apart: Path, tmp_path: Path, small_clip: Clip

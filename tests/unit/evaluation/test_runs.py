@@ -1,7 +1,9 @@
 """Many runs: each leaves one record, none is repeated, and a record says what it is of."""
 
+import gc
 import json
 import re
+import weakref
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -204,6 +206,15 @@ def test_the_view_cache_of_the_settings(
     assert views is not None
     assert views.folder.parent == tmp_path / "own" / "views"
     assert views.limit == 2**29
+
+
+def test_only_the_data_sets_of_the_present_run_stay_in_memory() -> None:
+    data = ("mixed-paints", "worn-fabrics")
+    experiment = Experiment(protocol=FewShot(), data=data, methods=(ZERO,), model="tiny", shots=(1,))
+    runner, (first, second) = Runner("cpu"), experiment.runs()
+    kept = [weakref.ref(runner.prepare(experiment, one)[1].source) for one in (first, first, second)]
+    gc.collect()
+    assert [source() is None for source in kept] == [True, True, False]
 
 
 def test_a_record_says_which_precision_auto_was(small_clip: Clip, monkeypatch: pytest.MonkeyPatch) -> None:
