@@ -27,7 +27,7 @@ from dear.methods.dear_plus import DearPlusSettings
 from dear.methods.dear_plus.fitting import Examples, fit
 from dear.review.known import fit_known_classes
 from dear.review.labels import score_labels
-from dear.review.rows import SHARE
+from dear.review.rows import REFUSED_SHARE
 from dear.training.seeding import generator
 
 FLIPPED = 0.1
@@ -121,7 +121,7 @@ def measure_unknown(data: dict[str, Any], shots: int, seed: int, rows: Rows) -> 
     by_names = (tested @ data["text"][known].T).softmax(dim=1).max(dim=1).values
     for title, sure in {"evidence": evidence, "logistic": by_regression, "zero-shot": by_names}.items():
         rows[f"{shots:2d} images, unknown classes: {title}"].append(100 * roc_auc_score(is_known, sure))
-    refused = (evidence < found.limit(SHARE)).double()
+    refused = (evidence < found.limit(REFUSED_SHARE)).double()
     rows[f"{shots:2d} images, refused of known classes"].append(100 * float(refused[is_known].mean()))
     rows[f"{shots:2d} images, let through of unknown classes"].append(
         100 * float(1 - refused[~is_known].mean())
