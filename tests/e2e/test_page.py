@@ -338,4 +338,6 @@ def test_the_door_asks_for_the_token(service: Service, browse: Open) -> None:
             page.click("button")
             page.wait_for_selector(shown)
         assert page.url == address  # the token is not in it
-        assert [text for text in page.said if "401" not in text and "[DOM]" not in text] == []
+        # Chromium's notes: on the field, and on a test that types before the page has set the focus.
+        notes = ("401", "[DOM]", "Autofocus")
+        assert [text for text in page.said if not any(note in text for note in notes)] == []
