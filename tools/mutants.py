@@ -44,7 +44,7 @@ def mutate(mutant: dict[str, str], source: Path) -> str | None:
 
 
 def _copy(folder: Path) -> Path:
-    for part in ("src", "tests", "recipes"):
+    for part in ("src", "tests", "tools", "recipes"):
         shutil.copytree(ROOT / part, folder / part, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(ROOT / "pyproject.toml", folder)
     return folder
