@@ -99,7 +99,7 @@ def fit(
         select: The epoch that is tested: the last, or the best on validation images.
         dataset: How the data is read.
         calibrate: Fit the temperature on validation images or, without any, on the unused training images; if
-            None, where there are at least 20 of them.
+            None, where there are at least 20 of them, else on training images that are left out.
         unlabelled: Images without labels, as `Predictor.predict` takes them, to learn from too if labelled
             images that are left out gain by it; `dear+` can.
         add_classes: Names of further classes, of which there are no images.
@@ -159,6 +159,8 @@ def fit(
             try:
                 reviewed = review_images(context, images.dataset, images.shots, seed, bundle.method, trial)
                 bundle = replace(bundle, known=reviewed.known_classes() if refuse else None)
+                if images.calibration is None and calibrate is not False:
+                    bundle = reviewed.calibrate(bundle)
             except DearError as error:  # of another method than the fitted one
                 warn(f"the labels are not reviewed: {error}")
         bundle, test = measure(bundle, clip, images.dataset, report, TrunkCache(0, store))

@@ -16,8 +16,10 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from dear.adapters.bundle import Bundle
+from dear.adapters.calibration import best_temperature
 from dear.adapters.choose import Judge
-from dear.adapters.results import csv_path
+from dear.adapters.results import FEWEST, csv_path
 from dear.data.dataset import Dataset, Images
 from dear.data.fewshot import leave_subsets
 from dear.data.images.decode import as_image
@@ -47,6 +49,7 @@ class Review:
         images: The training images.
         judged: Which of them could be left out, as indices.
         scores: What is said of the labels of these.
+        temperature: That at which the left-out scores fit the labels best.
         features: The unit image features of all images, of the frozen backbone.
     """
 
@@ -55,7 +58,15 @@ class Review:
     images: Images
     judged: Int[Tensor, "judged"]
     scores: LabelScores
+    temperature: float
     features: Float[Tensor, "item embed"]
+
+    def calibrate(self, bundle: Bundle) -> Bundle:
+        """The bundle with the temperature of its method's left-out scores, if there are enough of them."""
+        if self.method != bundle.method or len(self.judged) < FEWEST:
+            return bundle
+        facts = {**bundle.training, "calibration_images": len(self.judged)}
+        return replace(bundle, temperature=self.temperature, training=facts)
 
     def known_classes(self) -> KnownClasses | None:
         """What tells images of the classes from others; None with too few images."""
@@ -127,7 +138,8 @@ def review_images(
     labels = torch.searchsorted(with_images, judge.labels[judged].cpu())
     found = score_labels(scores[judged][:, with_images].nan_to_num(), labels)
     found = replace(found, suggested=with_images[found.suggested])
-    return Review(dataset, method, judge.images, judged, found, judge.frozen_features())
+    temperature = best_temperature(scores[judged].nan_to_num(), judge.labels[judged].cpu())
+    return Review(dataset, method, judge.images, judged, found, temperature, judge.frozen_features())
 
 
 def _has_closed_form(method: Method) -> bool:

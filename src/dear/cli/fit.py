@@ -65,7 +65,7 @@ def command(
         shots: Training images per class. By default all.
         seed: Seed of the few-shot pick, the order, the views and the initial parameters.
         calibrate: Fit the temperature of probabilities on validation images or unused training images. By
-            default where there are at least 20 of them.
+            default where there are at least 20 of them, else on training images that are left out in turn.
         unlabelled: Folder of images without labels to learn from too, if labelled images that are left out
             gain by it. dear+ can.
         add_classes: Further classes by name alone, without images.

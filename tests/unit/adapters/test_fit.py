@@ -136,6 +136,20 @@ def test_calibration_takes_validation_images_or_those_that_were_not_picked(roles
         fit(data, calibrate=True, **options)
 
 
+@pytest.mark.parametrize("options", [{"method": "zero-shot"}, SHORT], ids=["zero-shot", "dear"])
+def test_calibration_takes_left_out_images_where_none_are_spared(
+    roles: Path, options: dict[str, Any]
+) -> None:
+    """Those of zero-shot are all training images; what is trained in steps is not left out."""
+    train = Noise([0, 1, 2, 3] * 5, 7)
+    bundle = fit(replace(noise_dataset(), train=train), roles=roles, verbose=False, **options)
+    predictor = Predictor(bundle)
+    want = best_temperature(predictor.logits(pixels_of(predictor, train)), train.labels)
+    left_out = bundle.method == "zero-shot"
+    assert bundle.temperature == pytest.approx(want if left_out else 1, rel=1e-3)
+    assert bundle.training.get("calibration_images", 0) == (20 if left_out else 0)
+
+
 def same_tensors(one: Bundle, other: Bundle) -> bool:
     return one.tensors.keys() == other.tensors.keys() and all(
         torch.equal(tensor, other.tensors[name]) for name, tensor in one.tensors.items()
