@@ -11,7 +11,7 @@ from io import TextIOWrapper
 from pathlib import Path
 from typing import Any, Literal
 
-from dear.data.sources.table import CHECKED, LABELS, NONE, PREDICTED, SUGGESTED
+from dear.data.sources.table import CHECKED, LABELS, NONE, PREDICTED, SUGGESTED, holds_labels
 from dear.errors import DataError, OutputError, SettingsError, listing, plural, printable
 from dear.methods.registry import FIT_METHOD
 from dear.reading.files import expanded
@@ -176,11 +176,15 @@ def write_suggestions(out: Path | str, suggestions: Iterable[Suggestion]) -> Pat
 
 
 def check_table(out: Path, suffixes: Sequence[str] = SUFFIXES) -> None:
-    """Raise SettingsError for a file of another suffix, OutputError for a folder."""
+    """Raise SettingsError for a file of another suffix, OutputError for a folder and for a table in which
+    somebody has corrected or checked labels.
+    """
     if out.suffix.lower() not in suffixes:
         raise SettingsError(f"--out {out}: give a file ending in {listing(suffixes)}.")
     if out.is_dir():
         raise OutputError(f"--out {out} is a folder: give the name of a file in it.")
+    if holds_labels(out):
+        raise OutputError(f"--out {out} has labels that were corrected or checked: give another name.")
 
 
 def csv_path(image: str, table: Path) -> str:

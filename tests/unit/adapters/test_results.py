@@ -12,10 +12,12 @@ import pytest
 from dear.adapters.results import (
     Candidate,
     Prediction,
+    Suggestion,
     Unreadable,
     keep_results,
     verdict,
     write_predictions,
+    write_suggestions,
 )
 from dear.backbone.clip import Clip
 from dear.data.settings import DataSettings
@@ -60,6 +62,26 @@ def test_a_table_of_names_like_formulas_is_read_again(tmp_path: Path) -> None:
     listing = read_table(tmp_path / "p.csv", settings)
     classes = {row.path: listing.classnames[row.label] for row in listing.splits["train"]}
     assert classes == {"./=a.png": "=cat", "./-b.png": "dog", "./@c.png": "=cat", "d.png": "dog"}
+
+
+def test_corrected_labels_are_not_overwritten(tmp_path: Path) -> None:
+    writers: dict[str, Callable[[Path], Any]] = {
+        "p": lambda out: write_predictions(out, FOUND[:2]),
+        "s": lambda out: write_suggestions(out, [Suggestion("a.png", "dog", 0.1)]),
+    }
+    for name, write in writers.items():
+        table = tmp_path / f"{name}.csv"
+        write(table)
+        write(table)  # nothing is lost
+        rows = [*csv.DictReader(table.read_text("utf-8-sig").splitlines())]
+        rows[0]["checked" if name == "p" else "label"] = "yes"
+        with table.open("w", newline="") as file:
+            (writer := csv.DictWriter(file, [*rows[0]])).writeheader()
+            writer.writerows(rows)
+        before = table.read_bytes()
+        with pytest.raises(OutputError, match=rf"{name}\.csv"):
+            write(table)
+        assert table.read_bytes() == before
 
 
 def test_a_table_elsewhere_names_images_by_their_whole_paths(tmp_path: Path) -> None:

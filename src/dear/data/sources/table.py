@@ -201,6 +201,15 @@ def _use_of(row: Any) -> str:
     return UNCHECKED if label in ("", predicted) or PREDICTED not in row else "corrected"
 
 
+def holds_labels(table: Path) -> bool:
+    """True for a CSV of predictions, suggestions or a review in which somebody corrected or checked rows."""
+    with suppress(OSError, ValueError, csv.Error), table.open(encoding="utf-8-sig", newline="") as file:
+        rows = csv.DictReader(file)
+        is_ours = bool({PREDICTED, SUGGESTED} & {*(rows.fieldnames or ())})
+        return is_ours and any(_use_of(row) != UNCHECKED for row in rows)
+    return False
+
+
 def _entry(where: str, row: Any, find: Callable[[str], str]) -> Entry:
     if isinstance(row, str):
         row = parse_json(row, where, file_names=True)
