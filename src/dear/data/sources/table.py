@@ -166,8 +166,8 @@ def _read_entries(table: Path, report: Report, notes: list[str]) -> list[Entry]:
         told = f"{uses[UNCHECKED]} of its {uses.total()} rows are predictions that nobody checked"
         if not entries:
             raise DataError(
-                f"{table}: {told}, not labels. Correct the column class where it is wrong, and write yes in "
-                f"the column {CHECKED} where it is right; beside {SUGGESTED}, fill in the column label."
+                f"{table}: {told}, not labels. Correct those that are wrong, write yes in the column "
+                f"{CHECKED} beside those that are right, and fill in labels that are empty."
             )
         labelled = f"{uses['corrected']} are corrected, {uses['checked']} checked"
         notes.append(
