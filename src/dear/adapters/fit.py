@@ -16,6 +16,7 @@ from dear.adapters.calibration import calibrate_bundle, calibration_images
 from dear.adapters.choose import Choice, choose_method
 from dear.adapters.features import default_backbone, read_features, save_features, tell_reused
 from dear.adapters.predictor import Predictor
+from dear.adapters.results import keep_labels
 from dear.adapters.review import review_images, write_review
 from dear.adapters.scoring import evaluate_images, unseen
 from dear.backbone.choice import BackboneName, backbone_or_default, warn_of_toy
@@ -44,7 +45,7 @@ from dear.methods.declaration import MethodSettings
 from dear.methods.registry import AUTO, FIT_METHOD, METHODS, check_towers, known_method
 from dear.progress import OnStep, Progress, Steps, TrainingStep
 from dear.reading.files import expanded
-from dear.review.rows import REFUSED_SHARE
+from dear.review.rows import REFUSED_SHARE, REVIEW_CSV
 from dear.review.unlabelled import add_unlabelled, read_unlabelled, require_taken
 from dear.roles.discover import DISCOVER, discover_at_hand
 from dear.roles.packaged import WITHOUT, find_role_table, known_by_name, role_table
@@ -121,6 +122,8 @@ def fit(
     folder = None if out is None else expanded(out)
     if folder is not None:
         check_writable(folder, overwrite=overwrite)
+        if review:
+            keep_labels(folder / REVIEW_CSV)
     model, pretrained = default_backbone(model, pretrained, continue_from)
     method = method or _method_of(settings)
     setup = MethodSetup(FIT_METHOD if method == AUTO else known_method(method), settings=settings)

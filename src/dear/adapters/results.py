@@ -176,15 +176,18 @@ def write_suggestions(out: Path | str, suggestions: Iterable[Suggestion]) -> Pat
 
 
 def check_table(out: Path, suffixes: Sequence[str] = SUFFIXES) -> None:
-    """Raise SettingsError for a file of another suffix, OutputError for a folder and for a table in which
-    somebody has corrected or checked labels.
-    """
+    """Raise SettingsError for a file of another suffix, OutputError for a folder and as `keep_labels`."""
     if out.suffix.lower() not in suffixes:
         raise SettingsError(f"--out {out}: give a file ending in {listing(suffixes)}.")
     if out.is_dir():
         raise OutputError(f"--out {out} is a folder: give the name of a file in it.")
-    if holds_labels(out):
-        raise OutputError(f"--out {out} has labels that were corrected or checked: give another name.")
+    keep_labels(out)
+
+
+def keep_labels(table: Path) -> None:
+    """Raise OutputError for a table in which somebody has corrected or checked labels: they would be lost."""
+    if holds_labels(table):
+        raise OutputError(f"{table} has labels that were corrected or checked: give another --out.")
 
 
 def csv_path(image: str, table: Path) -> str:

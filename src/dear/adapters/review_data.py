@@ -11,6 +11,7 @@ from pandas import DataFrame
 
 from dear.adapters.choose import choose_method
 from dear.adapters.fit import prepare_data, read_data, resolve_backbone, resolve_roles, resolve_run
+from dear.adapters.results import keep_labels
 from dear.adapters.review import Review, name_image, review_images, write_review
 from dear.data.loading import held_notes
 from dear.data.settings import DataSettings
@@ -19,7 +20,7 @@ from dear.evaluation.run_context import RunContext
 from dear.methods.registry import AUTO, FIT_METHOD, check_towers, known_method
 from dear.progress import Progress, Steps
 from dear.reading.files import expanded
-from dear.review.rows import Issue
+from dear.review.rows import REVIEW_CSV, Issue
 from dear.training.settings import TrainOptions
 
 
@@ -40,6 +41,8 @@ def review_data(
     """Review all images of a data set but those of a test split of its own, and write review.html and
     review.csv into ``out`` if that is not None. The arguments are those of `dear.fit`. Raises as `dear.fit`.
     """
+    if out is not None:
+        keep_labels(expanded(out) / REVIEW_CSV)
     settings = dataset or DataSettings()
     if settings.test_share == DataSettings.test_share:  # not asked for
         settings = replace(settings, test_share=0.0)

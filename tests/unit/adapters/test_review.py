@@ -21,7 +21,7 @@ from dear.adapters.review_data import find_label_issues, review_data
 from dear.adapters.scoring import evaluate_bundle, measure_others
 from dear.backbone.clip import Clip
 from dear.data.loading import load_dataset
-from dear.errors import BundleError, SettingsError
+from dear.errors import BundleError, OutputError, SettingsError
 from dear.methods.coop import CoOpSettings
 from dear.review.known import KnownClasses
 from dear.training.settings import TrainOptions
@@ -85,7 +85,13 @@ def test_a_flipped_label_is_found_and_its_correction_goes_into_the_next_fit(
     table.write_text(table.read_text(encoding="utf-8-sig").replace(",red,blue,", ",blue,blue,"))
     corrected = load_dataset([str(photos), str(table)])
     assert corrected.train.labels.bincount().tolist() == [15, 14, 13]  # blue, green, red
+    text = table.read_bytes()
+    with pytest.raises(OutputError, match=r"review\.csv"):  # which has what somebody corrected
+        fit(photos, tmp_path / "bundle", overwrite=True, **options)
+    with pytest.raises(OutputError, match=r"review\.csv"):
+        review_data(photos, tmp_path / "bundle", method=method)
     assert fit(photos, tmp_path / "bundle", review=False, overwrite=True, **options).review is None
+    assert table.read_bytes() == text
 
 
 def test_a_class_by_name_alone_is_suggested_for_no_image(photos: Path) -> None:
