@@ -23,7 +23,7 @@ from dear.data.images.transforms import load_test_views, prefetch_views, to_unit
 from dear.errors import DataError, without_surrogates
 from dear.methods.base import ImageFeatures, Method
 from dear.progress import Progress, silent
-from dear.training.features import ReadsLittle
+from dear.training.features import HasReadout
 from dear.training.trunks import TrunkCache, trunk_facts
 from dear.writing import output_file
 
@@ -289,7 +289,7 @@ def _features(
                     plain = frozen.image_features(token).to(like)
             yield image, plain
         return
-    of_read = method.features_of if isinstance(method, ReadsLittle) else method.image_features
+    of_read = method.features_of if isinstance(method, HasReadout) else method.image_features
     for indices in torch.arange(len(images)).split(batch):
         read = store.read(method, images, indices, precision)
         token = store.read(frozen or method, images, indices, precision)

@@ -52,14 +52,14 @@ class TrainingImages:
         centre: Returns the method's trunk outputs for the test view of each, in the order of the labels.
         random: The same for a random view of each; the number determines the views.
         mixed: Returns the context in which test images are computed: the run's autocast, if it has one.
-        known: What was read of the test view (None) or a random one, where that is kept (`FeatureStore`).
+        stored: The readout of the test view (None) or a random one, where that is kept (`FeatureStore`).
     """
 
     labels: Int[Tensor, "item"]
     centre: Callable[[], Float[Tensor, "item token width"]]
     random: Callable[[int], Float[Tensor, "item token width"]]
     mixed: Callable[[], AbstractContextManager[Any]] = nullcontext
-    known: Callable[[int | None], Tensor] | None = None
+    stored: Callable[[int | None], Tensor] | None = None
 
 
 class Method(nn.Module):

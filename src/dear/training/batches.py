@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import torch
 from jaxtyping import Float, Int
@@ -25,7 +24,7 @@ from dear.data.images.transforms import (
 )
 from dear.methods.base import Method, TrainingImages
 from dear.training.devices import share
-from dear.training.features import reading_of
+from dear.training.features import readout_key
 from dear.training.seeding import generator
 from dear.training.settings import TrainSettings
 from dear.training.trunks import TrunkCache, ViewCache, ViewFingerprint, origin, trunk_facts
@@ -284,25 +283,13 @@ def training_images(
     stream = seed if settings.view_seed is None else settings.view_seed
     precision = partial(mixed, like.device, settings.precision)
 
-    def trunks(
-        title: str, view: tuple[object, ...], load: Callable[[Int[Tensor, "item"]], Pixels]
-    ) -> Float[Tensor, "item token width"]:
-        @torch.no_grad()
-        def compute() -> Tensor:
-            parts, done = [], 0
-            for indices in torch.arange(len(images)).split(method.clip.image.images_at_once):
-                with precision():
-                    parts.append(method.image_trunk(load(indices).to(like.device)))
-                cache.progress(title, done := done + len(indices), len(images))
-            return torch.cat(parts).to(like)  # most methods continue in full precision
-
-        return cache.get((images.identity, *trunk_facts(method, settings.precision), *view), compute)
-
-    def centre() -> Float[Tensor, "item token width"]:
-        load = partial(load_test_views, images, preprocess=preprocess)
-        return trunks("encoding images", ("centre",), lambda indices: to_unit(load(indices)))
-
-    def random(number: int, read: Callable[..., Tensor] = trunks) -> Float[Tensor, "item token width"]:
+    def view_of(
+        number: int | None,
+    ) -> tuple[str, tuple[object, ...], Callable[[Int[Tensor, "item"]], Pixels]]:
+        """Of the test view (None), or a random one: its title, what it depends on, and what loads it."""
+        if number is None:
+            test_views = partial(load_test_views, images, preprocess=preprocess)
+            return "encoding images", (), lambda indices: to_unit(test_views(indices))
         scale, draw = (settings.crop, 1.0), partial(generator, stream, "views before training", number)
         if store is None:
             numbers = view_numbers(len(images), draw()).tolist()
@@ -316,20 +303,32 @@ def training_images(
 
             return load_views(images, indices, view)
 
-        title, view = f"encoding random view {number + 1}", ("random", stream, number, settings.crop)
-        return read(title, view, load)
+        return f"encoding random view {number + 1}", ("random", stream, number, settings.crop), load
 
-    def known(number: int | None) -> Float[Tensor, "item part size"]:
-        def read(title: str, view: tuple[object, ...] = (), load: Any = None) -> Tensor:
-            assert store is not None
-            everything, progress = torch.arange(len(images)), partial(cache.progress, title)
-            return store.read(method, images, everything, settings.precision, view, load, progress)
+    def trunks(number: int | None = None) -> Float[Tensor, "item token width"]:
+        title, view, load = view_of(number)
 
-        return read("encoding images") if number is None else random(number, read)
+        @torch.no_grad()
+        def compute() -> Tensor:
+            parts, done = [], 0
+            for indices in torch.arange(len(images)).split(method.clip.image.images_at_once):
+                with precision():
+                    parts.append(method.image_trunk(load(indices).to(like.device)))
+                cache.progress(title, done := done + len(indices), len(images))
+            return torch.cat(parts).to(like)  # most methods continue in full precision
+
+        facts = trunk_facts(method, settings.precision)
+        return cache.get((images.identity, *facts, *(view or ("centre",))), compute)
+
+    def stored(number: int | None = None) -> Float[Tensor, "item part size"]:
+        assert store is not None
+        title, view, load = view_of(number)
+        everything, progress = torch.arange(len(images)), partial(cache.progress, title)
+        return store.read(method, images, everything, settings.precision, view, load, progress)
 
     labels = images.labels.to(like.device)
     if store is None:
-        return TrainingImages(labels, centre, random, precision)
-    if reading_of(method):
-        return TrainingImages(labels, centre, random, precision, known)
-    return TrainingImages(labels, partial(known, None), known, precision, known)
+        return TrainingImages(labels, trunks, trunks, precision)
+    if readout_key(method):
+        return TrainingImages(labels, trunks, trunks, precision, stored)
+    return TrainingImages(labels, stored, stored, precision, stored)

@@ -23,42 +23,42 @@ ITEMS = ".items"
 
 
 @runtime_checkable
-class ReadsLittle(Protocol):
-    """A method whose image features are made of fewer numbers than its trunk outputs have.
+class HasReadout(Protocol):
+    """A method whose image features are made of fewer numbers than its trunk outputs have: a readout.
 
     Attributes:
-        reading: What `read` depends on beside the backbone; "" if it gives the trunk outputs.
+        readout_key: What `read_out` depends on beside the backbone; "" if it gives the trunk outputs.
     """
 
-    reading: str
+    readout_key: str
 
-    def read(self, trunk: Float[Tensor, "batch token width"]) -> Float[Tensor, "batch part size"]: ...
+    def read_out(self, trunk: Float[Tensor, "batch token width"]) -> Float[Tensor, "batch part size"]: ...
 
-    def features_of(self, read: Float[Tensor, "batch part size"]) -> ImageFeatures: ...
+    def features_of(self, readout: Float[Tensor, "batch part size"]) -> ImageFeatures: ...
 
 
-def reading_of(method: Method) -> str:
-    """`ReadsLittle.reading`; "" for a method that reads trunk outputs."""
-    return method.reading if isinstance(method, ReadsLittle) else ""
+def readout_key(method: Method) -> str:
+    """`HasReadout.readout_key`; "" for a method that needs its trunk outputs."""
+    return method.readout_key if isinstance(method, HasReadout) else ""
 
 
 class FeatureStore:
-    """What methods read of each image, by its content: `ReadsLittle.read`, or the class token after the last
-    layer. So images that an earlier fit has read need not be decoded and encoded again.
+    """What methods read of each image, by its content: `HasReadout.read_out`, or the class token after the
+    last layer. So images that an earlier fit has read need not be decoded and encoded again.
 
     On a CPU each image goes through the tower alone, because the last digits depend on those beside it: what
     is read of an image is then the same in any set of images.
 
     Attributes:
         images: The images that took part.
-        encoded: Those that were not all known before.
+        encoded: Those of which something was not stored before.
     """
 
     def __init__(self, tensors: Mapping[str, Tensor]) -> None:
         """``tensors`` are those of an earlier store."""
         self.images, self.encoded = set[bytes](), set[bytes]()
         self._used, self._hashes = dict[str, dict[bytes, Tensor]](), dict[str, dict[int, bytes]]()
-        self._known = {
+        self._stored = {
             group: dict(zip(map(bytes, tensors[group + ITEMS].tolist()), rows, strict=True))
             for group, rows in tensors.items()
             if group + ITEMS in tensors
@@ -75,8 +75,8 @@ class FeatureStore:
     def takes(self, method: Method, images: Images) -> bool:
         """True for images with a content (`image_hashes`) and a method that reads little of each."""
         base, _ = leave_subsets(images, torch.arange(0))
-        reads_little = reading_of(method) or method.image_from > method.clip.image.depth
-        return isinstance(base, LoadedImages) and bool(reads_little)
+        is_small = readout_key(method) or method.image_from > method.clip.image.depth
+        return isinstance(base, LoadedImages) and bool(is_small)
 
     def number(self, images: Images, indices: Int[Tensor, "item"] | None = None) -> list[bytes]:
         """The content of each image, and how many of the same are before it: their random views differ."""
@@ -111,24 +111,24 @@ class FeatureStore:
         base, _ = leave_subsets(images, indices)
         facts = (precision_for(clip, precision), getattr(base, "short_side", None), *view)
         methods = [method, *([] if view or method.image_from > clip.image.depth else [frozen_clip(clip)])]
-        known = [self._known.setdefault(_group(each, *facts), {}) for each in methods]
+        stored = [self._stored.setdefault(_group(each, *facts), {}) for each in methods]
         pairs = zip(items, indices.tolist(), strict=True)
-        missing = {item: index for item, index in pairs if any(item not in features for features in known)}
+        missing = {item: index for item, index in pairs if any(item not in features for features in stored)}
         parts = torch.tensor([*missing.values()], dtype=torch.int64).split(clip.image.images_at_once)
-        read = list[list[Tensor]]()
+        encoded = list[list[Tensor]]()
         for part in parts if missing else ():
             pixels = load(part) if load else to_unit(load_test_views(images, part, clip.preprocess))
-            read += self._encode(methods, pixels, precision)
+            encoded += self._encode(methods, pixels, precision)
             if progress is not None:
-                progress(len(read), len(missing))
-        for item, of_image in zip(missing, read, strict=True):
-            for features, values in zip(known, of_image, strict=True):
+                progress(len(encoded), len(missing))
+        for item, of_image in zip(missing, encoded, strict=True):
+            for features, values in zip(stored, of_image, strict=True):
                 features[item] = values
-        for each, features in zip(methods, known, strict=True):
+        for each, features in zip(methods, stored, strict=True):
             self._used.setdefault(_group(each, *facts), {}).update((item, features[item]) for item in items)
         self.images |= {item[:HASH_BYTES] for item in items}
         self.encoded |= {item[:HASH_BYTES] for item in missing}
-        return torch.stack([known[0][item] for item in items]).to(clip.image.projection)
+        return torch.stack([stored[0][item] for item in items]).to(clip.image.projection)
 
     def _encode(
         self, methods: Sequence[Method], pixels: Float[Tensor, "item 3 size size"], precision: Precision
@@ -141,7 +141,7 @@ class FeatureStore:
                 trunk, of_methods = first.image_trunk(views).to(like), list[Tensor]()
                 for method in methods:
                     out = method.continue_trunk(trunk, first.image_from)
-                    out = method.read(out) if isinstance(method, ReadsLittle) else out
+                    out = method.read_out(out) if isinstance(method, HasReadout) else out
                     of_methods.append(out.to(like).cpu())
                 read += map(list, zip(*of_methods, strict=True))
         return read
@@ -151,4 +151,4 @@ def _group(method: Method, *facts: object) -> str:
     """The name of what a method reads, by what that depends on beside the images."""
     clip, like = method.clip, method.clip.image.projection
     backbone = clip.identity.sha256, clip.preprocess, like.dtype, like.device.type, torch.__version__
-    return fingerprint(*map(str, (*backbone, reading_of(method) or method.image_from, *facts)))
+    return fingerprint(*map(str, (*backbone, readout_key(method) or method.image_from, *facts)))

@@ -81,7 +81,7 @@ class DearPlus(Method):
 
     name = "dear+"
     cheap = MappingProxyType({})
-    reading = ""
+    readout_key = ""
     settings: DearPlusSettings
     cosine_scores = False
     takes_steps = False
@@ -119,7 +119,7 @@ class DearPlus(Method):
             shares = role_shares(roles, range(self.image_from, clip.image.depth + 1), clip.image.heads)
             self.unowned = tuple(compress(attributes, (shares.sum(dim=(0, 1)) == 0).tolist()))
             self.register_buffer("shares", shares.to(like), persistent=False)
-            self.reading = f"readouts from {self.image_from} by {shares.tolist()}"
+            self.readout_key = f"readouts from {self.image_from} by {shares.tolist()}"
         self.features, count = ("cls", *attributes), len(attributes)
         exact = like.to(torch.promote_types(like.dtype, torch.float32))  # whitening needs more than float16
         self.register_buffer("rest", exact.new_full((count, embed), embed**-0.5))
@@ -172,21 +172,21 @@ class DearPlus(Method):
         """f_cls, the f_a and f_0."""
         return self._features(*self.readouts(trunk))
 
-    def read(self, trunk: Float[Tensor, "batch token width"]) -> Float[Tensor, "batch part size"]:
-        """The readouts in one, for a later `features_of`; without a role table the trunk outputs."""
+    def read_out(self, trunk: Float[Tensor, "batch token width"]) -> Float[Tensor, "batch part size"]:
+        """The readouts in one tensor, for `features_of`; without a role table the trunk outputs."""
         if self.roles is None:
             return trunk
         frozen, groups = self.readouts(trunk)
         return torch.cat([frozen.unsqueeze(1), groups], dim=1)
 
-    def features_of(self, read: Float[Tensor, "batch part size"]) -> ImageFeatures:
-        """The image features of trunk outputs that were `read`."""
-        return self._features(*self._readouts_in(read))[:-1]
+    def features_of(self, readout: Float[Tensor, "batch part size"]) -> ImageFeatures:
+        """The image features of what `read_out` gave."""
+        return self._features(*self._split(readout))[:-1]
 
-    def _readouts_in(
-        self, read: Float[Tensor, "batch part size"]
+    def _split(
+        self, readout: Float[Tensor, "batch part size"]
     ) -> tuple[Float[Tensor, "batch embed"], Float[Tensor, "batch attribute embed"]]:
-        return self.readouts(read) if self.roles is None else (read[:, 0], read[:, 1:])
+        return self.readouts(readout) if self.roles is None else (readout[:, 0], readout[:, 1:])
 
     def _features(
         self, frozen: Float[Tensor, "batch embed"], groups: Float[Tensor, "batch attribute embed"]
@@ -297,9 +297,9 @@ class DearPlus(Method):
         self, images: TrainingImages, view: int | None = None
     ) -> tuple[Float[Tensor, "item embed"], Float[Tensor, "item attribute embed"]]:
         """The readouts of the test view, or of a random one by its number."""
-        if images.known is not None:
+        if images.stored is not None:
             with images.mixed():
-                return self._readouts_in(images.known(view))
+                return self._split(images.stored(view))
         trunk = images.centre() if view is None else images.random(view)
         parts = trunk.split(self.clip.image.images_at_once)
         with images.mixed():
