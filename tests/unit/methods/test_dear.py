@@ -1,7 +1,6 @@
 """DeAR's exact properties in float64, and its features, scores and loss by hand."""
 
 import math
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -19,6 +18,7 @@ from dear.methods.dear import DearSettings
 from dear.methods.dear.method import Dear
 from dear.roles.settings import CoreMask
 from dear.roles.table import HeadRole, RoleTable
+from tests.conftest import MakeClip
 
 CLASSES = ["red circle on the sea", "house", "green tree"]
 ORIGINAL = 26
@@ -26,7 +26,6 @@ KINDS: list[Any] = [
     ("core", "color"), ("mixed", None), ("generalization", None), ("core", "object"), ("other-specialized",
     None), ("mixed", None),
 ]  # fmt: skip
-MakeClip = Callable[..., Clip]
 
 
 @pytest.fixture

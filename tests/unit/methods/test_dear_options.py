@@ -1,6 +1,5 @@
 """DeAR's options beyond the paper: off, nothing changes by a bit; on, they equal slow references."""
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -13,9 +12,8 @@ from dear.methods.dear.method import Dear, ramp
 from dear.methods.shared import cosine_distance
 from dear.roles.mask import role_mask
 from dear.roles.table import HeadRole, RoleTable
+from tests.conftest import MakeClip
 from tests.unit.methods.test_dear import ORIGINAL, block_of, dear, images, table
-
-MakeClip = Callable[..., Clip]
 
 
 @pytest.fixture
