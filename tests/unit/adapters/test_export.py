@@ -7,7 +7,6 @@ import re
 import runpy
 import sys
 import warnings
-from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -19,11 +18,11 @@ from PIL import Image
 from dear.adapters import export as module
 from dear.adapters.export import export
 from dear.adapters.predictor import Predictor
-from dear.backbone.clip import Clip
 from dear.backbone.preprocess import Preprocess
 from dear.data.images.decode import decode
 from dear.data.images.transforms import eval_view, to_unit
 from dear.errors import ExportError, OutputError
+from tests.conftest import MakeClip
 from tests.contract.test_methods import CLASSES, OTHERS, images
 from tests.unit.adapters.test_bundle import fitted
 
@@ -34,7 +33,6 @@ WITH_A_GRAPH = (
     "tip-adapter",
 )  # fmt: skip
 """Methods with an image part or scores of their own; what the others export is like one of these or DeAR."""
-MakeClip = Callable[..., Clip]
 
 
 def predictor(name: str, make_small_clip: MakeClip) -> Predictor:
@@ -55,6 +53,7 @@ def test_onnx_classifier_without_a_word_of_the_exporter_and_the_example_of_it(
         done = export(one, tmp_path / "m.onnx", with_classes=True, images=[tmp_path / "a.png"])
     assert capfd.readouterr() == ("", "")
     assert logging.root.manager.disable == logging.NOTSET
+    assert os.environ["ORT_DISABLE_TELEMETRY"] == "1"
     assert (done.checked, done.classes, done.same_best) == (7, 3, 7)
     assert done.difference < 1e-4
     session = rt.InferenceSession(str(tmp_path / "m.onnx"))
@@ -158,10 +157,6 @@ def test_a_model_that_differs_is_not_written(
     assert not [*tmp_path.iterdir()]
 
 
-def test_onnxruntime_is_told_not_to_report() -> None:
-    assert os.environ["ORT_DISABLE_TELEMETRY"] == "1"  # since the import of the module
-
-
 @pytest.mark.long
 @pytest.mark.parametrize("name", WITH_A_GRAPH)
 def test_methods_as_onnx_with_other_classes_if_they_take_any(
@@ -172,9 +167,3 @@ def test_methods_as_onnx_with_other_classes_if_they_take_any(
     if not one.method.text_depends_on_image:  # else no classes can be built in
         options = {"with_classes": True, "classes": OTHERS if one.method.open_vocabulary else CLASSES}
     assert export(one, tmp_path / "m.onnx", **options).difference < 1e-3
-
-
-def test_features_by_attribute_are_exported_as_they_are(make_small_clip: MakeClip, tmp_path: Path) -> None:
-    """DeAR+'s depend on the scale of the final LayerNorm; its logits before a fit do not show them."""
-    done = export(predictor("dear+", make_small_clip), tmp_path / "m.pt2", form="torch-export")
-    assert done.difference < 1e-5

@@ -19,10 +19,10 @@ from dear.adapters.results import (
     write_predictions,
     write_suggestions,
 )
-from dear.backbone.clip import Clip
 from dear.data.settings import DataSettings
 from dear.data.sources.table import read_table
 from dear.errors import DataError, OutputError, SettingsError
+from tests.conftest import MakeClip
 from tests.contract.test_methods import CLASSES
 from tests.unit.adapters.test_bundle import fitted
 from tests.unit.data.photos import picture
@@ -175,7 +175,7 @@ def test_the_verdict_says_what_scores_mean(gained: int, lost: int, right: int, s
     assert not any("zero-shot:" in line or "Probabilities" in line for line in at_chance)
 
 
-def test_a_bundle_shows_what_was_measured_in_a_line(make_small_clip: Callable[..., Clip]) -> None:
+def test_a_bundle_shows_what_was_measured_in_a_line(make_small_clip: MakeClip) -> None:
     """3 of 7 by hand, and a bundle whose file has no such numbers."""
     bundle, _ = fitted("zero-shot", make_small_clip())
     scores = {"accuracy": 3 / 7, "zero_shot": 1 / 7, "chance": 0.25, "gained": 2, "lost": 0}

@@ -18,7 +18,6 @@ from dear.adapters.bundle import Bundle
 from dear.adapters.evaluation_page import evaluation_page
 from dear.adapters.fit import fit
 from dear.adapters.predictor import Predictor
-from dear.adapters.scoring import evaluate_bundle
 from dear.backbone.clip import Clip
 from dear.cli.main import main
 from dear.data.dataset import Dataset
@@ -42,9 +41,7 @@ EACH = 10
 
 
 @pytest.fixture(autouse=True)
-def small(small_clip: Clip, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
-    for module in ("adapters.fit", "adapters.bundle", "evaluation.runs"):
-        monkeypatch.setattr(f"dear.{module}.load_clip", lambda *_args, **_options: small_clip)
+def small(only_clip: Clip, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:  # noqa: ARG001
     monkeypatch.setenv("DEAR_CACHE", str(tmp_path / "cache"))
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*the data has no split")
@@ -117,17 +114,6 @@ class TestFit:
         calibrated = fitted(folder, shots=2, calibrate=True)
         assert len(calibrated.image_hashes) == 8 * 21
 
-    def test_a_copy_of_a_training_image_is_no_test_image(self, tmp_path: Path) -> None:
-        for part, start in (("train", 0), ("test", 50)):
-            add(tmp_path / "apart" / part, start, 4)
-        source = tmp_path / "apart" / "train" / CLASSES[0] / "1.png"
-        (tmp_path / "apart" / "test" / CLASSES[0] / "copy.png").write_bytes(source.read_bytes())
-        with pytest.warns(
-            UserWarning, match="apart: 1 of 13 test images are left out: `dear fit` trained on"
-        ):
-            bundle = fitted(tmp_path / "apart")
-        assert bundle.training["test_images"] == 12
-
 
 class TestRun:
     """The same in the protocols, with all images that could be trained on: all runs have the same tests."""
@@ -188,20 +174,6 @@ class TestRun:
 
 
 class TestEval:
-    def test_new_images_in_the_same_folders_are_all_tested(self, folder: Path) -> None:
-        predictor = Predictor(fitted(folder))
-        add(folder, 50, 4)
-        with pytest.warns(UserWarning, match="photos: 21 of 42 test images are left out: `dear fit` trained"):
-            scores = evaluate_bundle(predictor, all_of(folder))
-        assert (scores.images, scores.left_out) == (21, 21)
-        assert evaluate_bundle(predictor, load_dataset(folder), split="train").left_out == 0
-
-    def test_training_images_alone_are_refused(self, folder: Path) -> None:
-        predictor = Predictor(fitted(folder))
-        data = load_dataset(folder)
-        with pytest.raises(DataError, match="all 21 test images of photos to train on: test on other images"):
-            evaluate_bundle(predictor, replace(data, test=data.train))
-
     def test_the_page_shows_the_right_pictures(self, folder: Path) -> None:
         predictor = Predictor(fitted(folder))
         data = all_of(folder)

@@ -10,21 +10,12 @@ from PIL import Image
 from dear.adapters.fit import fit
 from dear.adapters.predictor import Predictor
 from dear.adapters.results import describe_choice
-from dear.backbone.clip import Clip
 from dear.data.fewshot import Subset
 from dear.data.settings import DataSettings
 from dear.errors import DataError, SettingsError
-from tests.unit.training.world import noise_dataset, role_table
+from tests.unit.training.world import noise_dataset
 
 OTHERS = 7
-
-
-@pytest.fixture
-def roles(small_clip: Clip, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    monkeypatch.setattr("dear.adapters.fit.load_clip", lambda *_args, **_options: small_clip)
-    monkeypatch.setattr("dear.adapters.bundle.load_clip", lambda *_args, **_options: small_clip)
-    role_table(small_clip).save(tmp_path / "roles.json")
-    return tmp_path / "roles.json"
 
 
 @pytest.fixture
