@@ -12,14 +12,7 @@ from sklearn.linear_model import LogisticRegression
 from torch import Tensor
 
 from dear.adapters.bundle import Bundle
-from dear.adapters.choose import (
-    FOLDS,
-    Judge,
-    choose_method,
-    draw_folds,
-    list_candidates,
-    pick_simplest,
-)
+from dear.adapters.choose import FOLDS, Judge, choose_method, draw_folds, list_candidates, pick_simplest
 from dear.adapters.fit import fit
 from dear.backbone.load import load_clip
 from dear.data.dataset import Dataset

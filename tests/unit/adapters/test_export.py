@@ -27,7 +27,6 @@ from tests.contract.test_methods import CLASSES, OTHERS, images
 from tests.unit.adapters.test_bundle import fitted
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "classify_onnx.py"
-FORMATS = ("jpg", "png", "webp", "tif")
 WITH_A_GRAPH = (
     "clip-adapter", "clip-lora", "cocoop", "dear+", "gda", "maple", "mmrl++", "promptkd", "tac",
     "tip-adapter",
@@ -72,7 +71,7 @@ def test_onnx_classifier_without_a_word_of_the_exporter_and_the_example_of_it(
     assert capfd.readouterr().out == f"{tmp_path / 'a.png'}: {shown}\n"
 
 
-def draw_noise(mode: str, size: tuple[int, int] = (26, 33)) -> Image.Image:
+def draw_noise(mode: str, size: tuple[int, int]) -> Image.Image:
     width, height = size
     noise = torch.randint(0, 256, (height, width, 4), generator=torch.Generator().manual_seed(2)).byte()
     if mode == "I;16":
@@ -84,9 +83,13 @@ def example(function: str) -> Any:
     return runpy.run_path(str(EXAMPLE))[function]
 
 
-TURNED = [(f"turned-{turn}.{suffix}", "RGB", {0x112: turn}) for turn in range(1, 9) for suffix in FORMATS]
-THIN = [(f"{width}x{height}.png", "RGB", {}) for width, height in [(300, 9), (9, 301), (20, 20), (1, 50)]]
-MODES = [(f"{mode}.png", mode, {}) for mode in ("1", "L", "LA", "P", "RGBA", "I;16")]
+USUAL = (26, 33)
+PICTURES = [
+    *[(f"{turned}.jpg", "RGB", USUAL, turned) for turned in range(1, 9)], ("6.png", "RGB", USUAL, 6),
+    ("5.webp", "RGB", USUAL, 5), ("8.tif", "RGB", USUAL, 8), ("ink.jpg", "CMYK", USUAL, 1),
+    *[(f"{mode}.png", mode, USUAL, 1) for mode in ("1", "L", "LA", "P", "RGBA", "I;16")],
+    *[(f"{size}.png", "RGB", size, 1) for size in ((300, 9), (9, 301), (20, 20), (1, 50))],
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -101,16 +104,10 @@ MODES = [(f"{mode}.png", mode, {}) for mode in ("1", "L", "LA", "P", "RGBA", "I;
 )
 def test_the_examples_pixels_are_those_of_dear(view: Preprocess, tmp_path: Path) -> None:
     read, compute = example("read_picture"), example("compute_pixels")
-    pictures = [
-        *((name, draw_noise(mode), exif) for name, mode, exif in (*TURNED, *MODES)),
-        *((name, draw_noise(mode, tuple(map(int, name[:-4].split("x")))), exif) for name, mode, exif in THIN),
-        ("ink.jpg", draw_noise("CMYK"), {}),
-        ("clear.webp", draw_noise("RGBA"), {}),
-    ]
-    for name, picture, tags in pictures:
+    for name, mode, size, turned in PICTURES:
         exif = Image.Exif()
-        exif.update(tags)
-        picture.save(tmp_path / name, **({"exif": exif} if tags else {}))
+        exif[0x112] = turned
+        draw_noise(mode, size).save(tmp_path / name, exif=exif)
         wanted = to_unit(eval_view(decode(tmp_path / name), view))
         pixels = torch.from_numpy(compute(read(tmp_path / name), asdict(view)))[0]
         assert torch.equal(pixels, wanted), name

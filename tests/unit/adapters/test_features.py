@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 import torch
-from PIL import Image
 from safetensors.torch import load_file
 from torch import Tensor
 
@@ -22,6 +21,7 @@ from dear.roles.packaged import find_role_table
 from dear.training.features import FeatureStore
 from dear.training.settings import TrainOptions
 from tests.conftest import small_clip_of
+from tests.unit.serving.small import picture
 from tests.unit.training.world import role_table
 
 VIEWS = 3  # of a training image: the test view and two random ones
@@ -39,8 +39,7 @@ def photos(tmp_path: Path, roles: Path) -> Path:  # noqa: ARG001
 
 def paint(path: Path, seed: int) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    pixels = torch.randint(0, 256, (23, 29, 3), generator=torch.Generator().manual_seed(seed))
-    Image.fromarray(pixels.to(torch.uint8).numpy()).save(path)
+    picture(seed, 29, 23).save(path)
 
 
 def fit_counted(

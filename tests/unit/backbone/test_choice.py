@@ -6,14 +6,7 @@ from pathlib import Path
 import open_clip
 import pytest
 
-from dear.backbone.choice import (
-    REAL,
-    BackboneName,
-    backbone_or_default,
-    check_model,
-    hub_name,
-    warn_of_toy,
-)
+from dear.backbone.choice import REAL, BackboneName, backbone_or_default, check_model, hub_name, warn_of_toy
 from dear.backbone.repository import find_repository
 from dear.errors import UnknownNameError
 from dear.roles.packaged import packaged_tables

@@ -75,14 +75,6 @@ def test_random_weights_follow_their_seed_and_leave_the_global_generator(name: s
     assert one.identity.sha256 != other.identity.sha256
 
 
-def test_the_tokenizer_and_the_pixels_of_clip() -> None:
-    clip = load_clip("ViT-S-32-alt", "random:0")
-    assert clip.tokenize(["a photo of a cat."]).tolist()[0][:9] == [
-        49406, 320, 1125, 539, 320, 2368, 269, 49407, 0
-    ]  # fmt: skip
-    torch.testing.assert_close(clip.mean.flatten(), torch.tensor([0.48145466, 0.4578275, 0.40821073]))
-
-
 def test_a_tag_brings_activation_pixels_and_name(weights: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hub, "fetch", lambda *_, **__: weights)
     quick, plain = load_clip(NAME, "quick"), load_clip(NAME, "plain")
@@ -99,7 +91,6 @@ def test_a_tag_brings_activation_pixels_and_name(weights: Path, monkeypatch: pyt
     ("name", "tag", "kind"),
     [
         ("ViT-B-32", "openai", QuickGELU),  # open_clip 3 only warns of this one
-        ("ViT-B-32-quickgelu", "openai", QuickGELU),
         ("ViT-B-32-quickgelu", None, QuickGELU),
         ("ViT-B-32", "laion2b_s34b_b79k", nn.GELU),
         ("ViT-B-16", None, nn.GELU),
@@ -116,7 +107,6 @@ def test_activation_of_known_weights(name: str, tag: str | None, kind: type[nn.M
     ("name", "tag", "wanted"),
     [
         (NAME, "plain", "https://huggingface.co/someone/prime-clip/resolve/main/open_clip_model.safetensors"),
-        (NAME, "quick", "https://huggingface.co/someone/prime/resolve/main/quick.pt"),
         (NAME, "by_url", "file:///nowhere/prime.pt"),
         (*backbone_or_default(None, None, world=False), "without a hub, --model lite"),
     ],
@@ -145,6 +135,7 @@ def test_the_preprocessing_is_the_models_own() -> None:
     preprocess = _preprocess("MobileCLIP-S1", tag, 256)
     assert (preprocess.size, preprocess.interpolation, preprocess.std) == (256, "bilinear", (1.0,) * 3)
     assert _preprocess("ViT-B-32", {}, 224) == Preprocess(224)
+    assert Preprocess(224).mean == (0.48145466, 0.4578275, 0.40821073)  # OpenAI's
 
 
 def test_a_repository_of_the_hub(standin: StandIn, tmp_path: Path, state: dict[str, Tensor]) -> None:

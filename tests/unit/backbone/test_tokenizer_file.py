@@ -102,11 +102,9 @@ def test_the_settings_name_no_file_and_no_code(tmp_path: Path) -> None:
     [
         ("normalizer", {"type": "Python"}),
         ("model", {"type": "Unigram", "unk_id": 9, "vocab": []}),
-        ("model", {"type": "BPE", "vocab": {"a": 0}, "merges": [["a", "b"]]}),
         ("model", {"type": [[]], "vocab": {}}),
         ("model", 3),
         ("added_tokens", [{"id": "x"}]),
-        ("added_tokens", 3),
         # The library panics.
         ("normalizer", {"type": "Precompiled", "precompiled_charsmap": base64.b64encode(bytes(4)).decode()}),
     ],

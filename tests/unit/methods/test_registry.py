@@ -12,11 +12,7 @@ import pytest
 from dear.errors import SettingsError, UnknownNameError
 from dear.methods import registry
 from dear.methods.declaration import Declaration, MethodSettings
-from dear.methods.registry import (
-    METHODS,
-    known_method,
-    method_class,
-)
+from dear.methods.registry import METHODS, known_method, method_class
 
 
 @pytest.mark.parametrize("name", METHODS)
