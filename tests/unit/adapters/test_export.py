@@ -131,9 +131,8 @@ def test_what_is_refused(make_small_clip: MakeClip, tmp_path: Path, monkeypatch:
         export(predictor("cocoop", make_small_clip), tmp_path / "m.pt2", with_classes=True)
     one = predictor("zero-shot", make_small_clip)
     (tmp_path / "file").write_text("")
-    for out in (tmp_path, Path(), Path("/"), tmp_path / "file/m.pt2"):
-        with pytest.raises(OutputError, match="--out"):
-            export(one, out, form="torch-export")
+    with pytest.raises(OutputError, match="--out"):
+        export(one, tmp_path / "file/m.pt2", form="torch-export")
     monkeypatch.setattr(module, "MAX_ONNX_BYTES", 10)
     with pytest.raises(ExportError, match="an ONNX file is limited to 2"):
         export(one, tmp_path / "m.onnx")

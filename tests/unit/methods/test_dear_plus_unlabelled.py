@@ -204,18 +204,6 @@ def test_others_are_used_where_left_out_images_gain(monkeypatch: pytest.MonkeyPa
     assert differing(plain, arguments[0]) == []
 
 
-def test_the_order_of_others_does_not_matter() -> None:
-    plain, examples, groups, (frozen, of_attributes), *rest = build_clusters(1.5)
-    order = torch.randperm(len(frozen), generator=torch.Generator().manual_seed(1))
-    first, gain = fit_with_others(plain, examples, groups, (frozen, of_attributes), *rest)
-    second, other = fit_with_others(plain, examples, groups, (frozen[order], of_attributes[order]), *rest)
-    assert gain.weight == other.weight
-    assert gain.after == pytest.approx(other.after)
-    torch.testing.assert_close(first.strengths, second.strengths, rtol=1e-5, atol=1e-6)
-    inverse, again = (one.whitening @ one.whitening.mT for one in (first, second))
-    torch.testing.assert_close(inverse, again)
-
-
 def test_others_without_a_gain_change_nothing() -> None:
     plain, examples, groups, (frozen, _), *rest = build_clusters(1.5)
     noise = normalize(draw(*frozen.shape, seed=20), dim=-1)

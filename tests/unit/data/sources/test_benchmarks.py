@@ -71,15 +71,6 @@ class TestRows:
         assert found is not None
         assert found.name == "DescribableTextures"
 
-    def test_no_root(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-        monkeypatch.delenv("DEAR_DATA", raising=False)
-        monkeypatch.chdir(tmp_path)
-        with pytest.raises(DataError, match="DescribableTextures needs the folder of the benchmarks"):
-            load_dataset("dtd")
-        monkeypatch.setenv("DEAR_DATA", str(tmp_path))
-        with pytest.raises(DataError, match=r"is not in .*dtd\. Fetch it with `dear data get "):
-            load_dataset("dtd")
-
 
 class TestReaders:
     def test_imagenet(self, tmp_path: Path, known: Callable[..., Benchmark]) -> None:

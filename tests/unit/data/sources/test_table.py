@@ -38,12 +38,6 @@ class TestTable:
         assert paths(data) == {"train": {"a/0.png", "b/0.png"}, "test": {"a/1.png", "b/1.png"}}
         assert data.test.labels.tolist() == [0, 1]
 
-    def test_without_splits(self, folder: Path, settings: DataSettings) -> None:
-        text = "path,label\n" + "".join(f"{path},{label}\n" for path, label, _ in self.ROWS)
-        data = load(self.write(folder, text), settings)
-        assert (len(data.train), len(data.test)) == (2, 2)
-        assert "the data has no split" in data.notes[0]
-
     @pytest.mark.parametrize(
         "text",
         [
@@ -63,22 +57,6 @@ class TestTable:
             "b/0.png": 1,
         }
         assert data.classnames == ("ant", "bee")
-
-    def test_numbers_take_names_from_a_list(self, folder: Path, settings: DataSettings) -> None:
-        names = folder / "names.json"
-        names.write_text('["bee", "ant"]')
-        rows = (("a/0.png", 1, "train"), ("b/0.png", 0, "test"))
-        text = "\n".join(json.dumps({"path": p, "label": n, "split": part}) for p, n, part in rows)
-        data = load(self.write(folder, text, "l.jsonl"), DataSettings(cache=settings.cache, classnames=names))
-        assert data.classnames == ("bee", "ant")
-        assert (data.train.labels.tolist(), data.test.labels.tolist()) == ([1], [0])
-
-    def test_absolute_paths(self, folder: Path, settings: DataSettings, tmp_path: Path) -> None:
-        text = "path,label,split\n" + "".join(
-            f"{folder / p},{label},{split}\n" for p, label, split in self.ROWS
-        )
-        (tmp_path / "elsewhere").mkdir()
-        assert len(load(self.write(tmp_path / "elsewhere", text), settings).train) == 2
 
     @pytest.mark.parametrize(
         ("text", "message"),
