@@ -196,8 +196,8 @@ def test_the_backbone_follows_the_data(monkeypatch: pytest.MonkeyPatch, small_cl
 
 
 def test_an_interrupted_fit_goes_on(roles: Path, tmp_path: Path) -> None:
+    """To the same bits: tests/e2e/test_kills.py."""
     out, options = tmp_path / "bundle", {"roles": roles, **SHORT}
-    whole = fit(noise_dataset(), **options)
 
     def stop(name: str, done: int, _of: int) -> None:
         if (name, done) == ("training", 1):
@@ -210,9 +210,8 @@ def test_an_interrupted_fit_goes_on(roles: Path, tmp_path: Path) -> None:
         Bundle.from_pretrained(out)
     told: list[tuple[str, int, int]] = []
     with pytest.warns(UserWarning, match="continuing after epoch 1 of 2"):
-        again = fit(noise_dataset(), out, progress=lambda *step: told.append(step), **options)
+        fit(noise_dataset(), out, progress=lambda *step: told.append(step), **options)
     assert told[0] == ("training", 1, 2)
-    assert same_tensors(again, whole)
     images = len(noise_dataset().train)
     assert ("encoding images", images, images) in told  # which the review has them for
     assert not (out / UNFINISHED).exists()

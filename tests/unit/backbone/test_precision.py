@@ -1,4 +1,4 @@
-"""What "auto" means for a processor and a tower; the copy of a CLIP in float16; convolutions in float32 that a
+"""What "auto" means for a processor and a tower; a CLIP in float16; convolutions in float32 that a
 GPU does not round to TF32 (here on the CPU: the setting alone, by torch).
 """
 
