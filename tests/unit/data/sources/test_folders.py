@@ -78,8 +78,6 @@ def test_splits(story: str, tmp_path: Path, settings: DataSettings) -> None:
 
 REFUSED: dict[str, tuple[Tree, str]] = {
     "empty classes": ({"ant": 0, "fox": 0}, "has no images"),
-    "one name": ({"Sea horse": 2, "sea_horse": 2}, "the classes 'Sea horse' and 'sea_horse' have the same"),
-    "a class to test on alone": (both("train", "test") | {"test/owl": 1}, "owl is a class that is not in "),
     "two of a split": (both("train", "Training", "test"), "Training and train are both the train split"),
     "no train": (both("val", "test"), "has no train folder beside test, val: give one of them alone"),
     "holdout": (both("train", "holdout"), "holdout/ holds classes of train/, but is not called like a split"),
