@@ -1,7 +1,10 @@
 """The towers compute what open_clip computes, wherever they are split; injection is equation 5 and 6."""
 
+from collections.abc import Callable
+
 import pytest
 import torch
+from open_clip.model import CLIP
 from torch import Tensor
 from torch.nn.functional import normalize
 
@@ -12,8 +15,9 @@ from dear.backbone.clip import Clip
 from dear.backbone.convert import to_towers
 from dear.backbone.injection import Injection
 from dear.backbone.text_trunk import TextTrunk
-from tests.conftest import MakeClip, MakeModel
 
+MakeModel = Callable[..., CLIP]
+MakeClip = Callable[..., Clip]
 GAP = 1e-5  # float32, largest difference between unit features
 
 

@@ -10,7 +10,15 @@ import torch
 from torch import Tensor
 
 from dear.data.dataset import Dataset, assemble
-from dear.data.fewshot import Subset, balanced, base_novel, coop_shots, draw_few, pick_shots, uneven
+from dear.data.fewshot import (
+    Subset,
+    balanced,
+    base_novel,
+    coop_shots,
+    draw_few,
+    pick_shots,
+    uneven,
+)
 from dear.data.settings import DataSettings
 from dear.errors import DataError
 from tests.unit.training.world import Noise, noise_dataset
