@@ -27,6 +27,9 @@ from tests.unit.training.world import role_table
 
 Start = Callable[..., tuple[subprocess.Popen[str], str]]
 Run = Callable[..., tuple[str, str]]
+Ask = Callable[..., Any]
+RUN = ["run", "base-to-novel"]
+SHORT = ["--shots", "2", "--train.epochs", "2", "--dear.first", "8"]
 
 
 def write_signs(folder: Path, *, train: int, test: int) -> Path:
@@ -61,6 +64,12 @@ def run(capsys: pytest.CaptureFixture[str]) -> Run:
         return printed.out, printed.err
 
     return run
+
+
+@pytest.fixture
+def ask(run: Run) -> Ask:
+    """``ask(words, code=0)``: the JSON that a command prints with --json."""
+    return lambda words, code=0: json.loads(run([*words, "--json"], code)[0])
 
 
 @pytest.fixture

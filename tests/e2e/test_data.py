@@ -12,7 +12,7 @@ from PIL import Image
 
 from dear.cli import data
 from dear.cli.main import main
-from tests.e2e.refusals import RUN, SHORT
+from tests.e2e.conftest import RUN, SHORT
 
 CALTECH = Path(__file__).parents[2] / "../shared/data/caltech-101"
 CLASSES = ("red", "green", "blue", "sea")

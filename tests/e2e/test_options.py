@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from dear.cli.main import main
-from tests.e2e.refusals import ask
+from tests.e2e.conftest import Ask
 
 
 def options_of(words: list[str], capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
@@ -17,37 +17,30 @@ def options_of(words: list[str], capsys: pytest.CaptureFixture[str]) -> dict[str
     return {name.replace("-", "_"): value for name, value in options.items()}
 
 
-def test_lists_are_written_with_commas(capsys: pytest.CaptureFixture[str]) -> None:
-    tasks = ask(["tasks", "--tasks", "tilted-badges,mixed-paints"], capsys)["tasks"]
+def test_lists_are_written_with_commas(ask: Ask, capsys: pytest.CaptureFixture[str]) -> None:
+    tasks = ask(["tasks", "--tasks", "tilted-badges,mixed-paints"])["tasks"]
     assert [task["name"] for task in tasks] == ["tilted-badges", "mixed-paints"]
     predict = ["predict", "bundle", "a,b.png", "-", "c.png", "--classes"]
     for words, classes in (
         (["1,yes,007,null"], ["1", "yes", "007", "null"]),
         (["a b: #1", "--classes", "c,d"], ["a b: #1", "c", "d"]),
         (['"a, b",c'], ["a, b", "c"]),
+        (["12:30, x", "--classes", "~"], ["12:30", "x", "~"]),
+        (["@home,'t Hooft,[x],{y}"], ["@home", "'t Hooft", "[x]", "{y}"]),
+        (["ol\xe9,\U0001f600"], ["ol\xe9", "\U0001f600"]),
     ):
         options = options_of([*predict, *words], capsys)
         assert options["classes"] == classes
         assert options["images"] == ["a,b.png", "-", "c.png"]
     options = options_of(["run", "few-shot", "--seeds=1,2", "--dataset.workers", "2"], capsys)
     assert [*options["seeds"]] == [1, 2]
+    options = options_of(["roles", "assign", "spans.txt", "--attributes", "color,shape"], capsys)
+    assert [*options["attributes"]] == ["color", "shape"]
 
 
 def test_options_of_every_sort(capsys: pytest.CaptureFixture[str]) -> None:
-    words = [
-        "fit",
-        "--train.lr",
-        "1e-3",
-        "--no-calibrate",
-        "--shots=1",
-        "--shots=2",
-        "--out",
-        "b",
-        "--print-config",
-        "--",
-        "-d",
-    ]
-    assert main(words) == 0
+    words = "fit --train.lr 1e-3 --no-calibrate --shots=1 --shots=2 --out b --print-config -- -d"
+    assert main(words.split()) == 0
     options = yaml.safe_load(capsys.readouterr().out)
     assert options["data"] == "-d"
     assert (options["shots"], options["calibrate"], options["overwrite"]) == (2, False, False)
