@@ -88,9 +88,9 @@ def test_the_result_as_json(ask: Ask, run: Run) -> None:
 
 
 def test_tasks_are_listed_with_the_looks_of_their_classes(ask: Ask, run: Run) -> None:
-    tasks = {task["name"]: task for task in ask(["tasks"])["tasks"]}
-    assert len(tasks) == 31
-    assert (tasks["holiday-albums"]["classes"], tasks["holiday-albums-15b"]["classes"]) == (120, 30)
+    asked = ["tasks", "--tasks", "holiday-albums-15b,street-signs"]
+    tasks = {task["name"]: task for task in ask(asked)["tasks"]}
+    assert tasks["holiday-albums-15b"]["classes"] == 30
     assert tasks["street-signs"]["own"] == "hue to 0.8, turned to 0.3"
     assert tasks["street-signs"]["habits"] == "texture 0.8, place 0.8"
     assert "hue to 0.8, cast to 0.8" in run(["tasks", "--tasks", "mixed-paints"])[0]

@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from dear.cli.main import main
-from tests.e2e.conftest import Ask
+from tests.e2e.conftest import Ask, Run
 
 
 def options_of(words: list[str], capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
@@ -62,19 +62,16 @@ def test_methods_have_settings_of_their_own(capsys: pytest.CaptureFixture[str]) 
 @pytest.mark.parametrize(
     "command",
     [
-        ["predict", "bundle", "a.png", "--classes", "007,yes,null", "--out", "x.csv"],
-        ["run", "few-shot", "--jobs", "2", "--train.lr", "1e-05", "--methods", "dear", "--dear.first", "8"],
-        ["fit", "photos", "more.csv", "--out", "b", "--method", "coop", "--coop.tokens", "8"],
+        "predict bundle a.png --classes 007,yes,null --out x.csv",
+        "run few-shot --jobs 2 --train.lr 1e-05 --methods dear --dear.first 8",
+        "fit photos more.csv --out b --method coop --coop.tokens 8",
     ],
 )
-def test_printed_options_are_a_file_of_them(
-    command: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main([*command, "--print-config"]) == 0
-    (tmp_path / "options.yaml").write_text(printed := capsys.readouterr().out, encoding="utf-8")
-    name = command[:2] if command[0] == "run" else command[:1]
-    assert main([*name, "--config", str(tmp_path / "options.yaml"), "--print-config"]) == 0
-    assert capsys.readouterr().out == printed
+def test_printed_options_are_a_file_of_them(command: str, tmp_path: Path, run: Run) -> None:
+    printed, _ = run([*command.split(), "--print-config"])
+    (tmp_path / "options.yaml").write_text(printed, encoding="utf-8")
+    name = command.split()[: 2 if command.startswith("run") else 1]
+    assert run([*name, "--config", str(tmp_path / "options.yaml"), "--print-config"])[0] == printed
 
 
 def test_options_from_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -93,20 +90,15 @@ def test_options_from_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert options["classes"] == ["c"]
 
 
-@pytest.mark.parametrize(
-    ("content", "name"),
-    [
+def test_a_wrong_file_of_options_is_named(tmp_path: Path, run: Run) -> None:
+    for content, name in (
         ("shoots: 1", "shoots"),
         ("train: {epoch: 1}", "epoch"),
         ("shots: many", "shots"),
         ("- a\n- b\n", "options.yaml"),
         ("shots: [a\nout: {", "options.yaml"),
-    ],
-)
-def test_a_wrong_file_of_options_is_named(
-    content: str, name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "options.yaml").write_text(content)
-    assert main(["fit", "photos", "--out", "b", "--config", str(tmp_path / "options.yaml")]) == 2
-    assert name in (line := capsys.readouterr().err)
-    assert line.count("\n") == 1
+    ):
+        (tmp_path / "options.yaml").write_text(content)
+        words = ["fit", "photos", "--out", "b", "--config", str(tmp_path / "options.yaml")]
+        [line] = run(words, 2)[1].splitlines()
+        assert name in line
