@@ -113,11 +113,14 @@ def test_a_run_starts_over_only_if_it_is_asked_to(small_clip: Clip, tmp_path: Pa
     with pytest.raises(KeyboardInterrupt):
         run(small_clip, [DEAR], tmp_path, progress=stop)
     (checkpoint,) = (tmp_path / UNFINISHED).iterdir()
-    checkpoint.write_bytes(b"")
+    checkpoint.write_bytes(damaged := checkpoint.read_bytes()[:-9])
     with pytest.raises(CheckpointError):
         run(small_clip, [DEAR], tmp_path)
+    assert checkpoint.read_bytes() == damaged
     with pytest.warns(UserWarning, match="is damaged"):
         (again,) = run(small_clip, [DEAR], tmp_path, start_over=True)
+    [renamed] = (tmp_path / UNFINISHED).iterdir()
+    assert (renamed.suffix, renamed.read_bytes()) == (".damaged", damaged)
     assert numbers(again) == numbers(run(small_clip, [DEAR])[0])
 
 
@@ -169,17 +172,10 @@ def test_a_run_whose_record_is_there_is_not_repeated(
     assert run(small_clip, [ZERO], tmp_path, roles=shuffled) == again[:1]
 
 
-@pytest.mark.parametrize(
-    ("data", "method", "start"),
-    [
-        ("cups", "mmrl", "cups-mmrl"),
-        ("cups", "mmrl++", "cups-mmrlpp"),
-        ("c" * 250, "mmrl", "c" * 100 + "-mmrl"),
-    ],
-)
-def test_names_of_files(data: str, method: str, start: str) -> None:
-    name = run_name(FewShot(), data, MethodSetup(method), 2, 16, "0123456789abcdef")
-    assert name == f"{start}-16shot-seed2-01234567"
+def test_names_of_files() -> None:
+    for data, method, start in (("cups", "mmrl++", "cups-mmrlpp"), ("c" * 250, "mmrl", "c" * 100 + "-mmrl")):
+        name = run_name(FewShot(), data, MethodSetup(method), 2, 16, "0123456789abcdef")
+        assert name == f"{start}-16shot-seed2-01234567"
 
 
 def test_the_view_cache_of_the_settings(
