@@ -9,7 +9,6 @@ float32 on the CPU; its data sets are replaced by empty parts, and its schedule 
 
 import sys
 import tempfile
-from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -21,23 +20,9 @@ from torch import Tensor, nn
 
 from dear.methods.registry import METHODS
 from tests.parity import small
-from tests.parity.make_public import without_dassl
+from tests.parity.make_public import Passes, without_dassl
 
 NAME = "tip-adapter"
-
-
-class Passes:
-    """The images of all steps as a loader; each pass over them has other images."""
-
-    def __init__(self) -> None:
-        self.passes = 0
-
-    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
-        yield from zip(small.images(self.passes), small.LABELS, strict=True)
-        self.passes += 1
-
-    def __len__(self) -> int:
-        return small.STEPS
 
 
 def run(code: Any, case: dict[str, Any], weights: Path) -> dict[str, Tensor]:

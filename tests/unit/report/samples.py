@@ -16,15 +16,9 @@ CLASSES = ["<i>fish</i>", "car", "tree"]
 
 
 def record(
-    data: str,
-    method: str,
-    base: float,
-    novel: float,
-    *,
-    seed: int = 1,
-    variant: str | None = None,
+    data: str, method: str, base: float, novel: float, *, seed: int = 1, variant: str | None = None,
     **changes: Any,
-) -> dict[str, Any]:
+) -> dict[str, Any]:  # fmt: skip
     """A run record; accuracies are fractions."""
     trained = method != "zero-shot"
     made: dict[str, Any] = {
@@ -34,12 +28,8 @@ def record(
         "method": method,
         "variant": variant,
         "settings": {"method": {"beta": 0.9} if trained else {}, "train": {}},
-        "dataset": {
-            "name": data,
-            "title": data.title(),
-            "identity": f"of {data}",
-            "classes": ["red fish", "blue car"],
-        },
+        "dataset": {"name": data, "title": data.title(), "identity": f"of {data}"}
+        | {"classes": ["red fish", "blue car"]},
         "weights": {"model": "tiny", "pretrained": "world", "sha256": "ab" * 32},
         "roles": {"source": "ground-truth factors", "name": "tiny"} if trained else None,
         "seed": seed,

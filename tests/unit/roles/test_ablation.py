@@ -8,7 +8,6 @@ from dear.backbone.clip import Clip
 from dear.backbone.head_contributions import head_contributions
 from dear.backbone.load import load_clip
 from dear.data.world.render import WorldScenes
-from dear.errors import SettingsError
 from dear.roles.ablation import (
     LITTLE,
     by_head,
@@ -16,7 +15,6 @@ from dear.roles.ablation import (
     by_role,
     head_set,
     layer_curve,
-    layers_in_words,
     mean_ablation,
 )
 from dear.roles.table import HeadRole, RoleTable
@@ -102,7 +100,7 @@ def test_every_value_is_that_of_brute_force(small_clip: Clip) -> None:
 
 def test_the_warning() -> None:
     """None for the tiny CLIP; one where the heads of its last third are cut, and for random weights."""
-    scenes = WorldScenes(120, 48)
+    scenes = WorldScenes(60, 48)
     clip = load_clip("tiny")
     whole = layer_curve(clip, scenes, [9, 10, 11, 12])
     assert (whole.carry_little, whole.warning()) == (False, None)
@@ -119,11 +117,3 @@ def test_the_warning() -> None:
     assert "\n" not in warning
     assert "heads carry little" in warning
     assert "layers 9 to 12" in warning
-
-
-def test_words_and_bad_input(small_clip: Clip) -> None:
-    assert layers_in_words([7]) == "layer 7"
-    assert layers_in_words([2, 5]) == "layers 2, 5"
-    for images, layers in ((Noise([0]), []), (WorldScenes(0, 20), [5])):
-        with pytest.raises(SettingsError, match="needs images and layers"):
-            layer_curve(small_clip, images, layers)
