@@ -4,13 +4,14 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
 from open_clip.factory import _MODEL_CONFIGS
 from PIL import Image
 from safetensors.torch import save
 
 from dear.adapters.predictor import Predictor
 from dear.backbone.choice import REAL
-from dear.backbone.load import build_random
+from dear.backbone.load import build_random, load_clip
 from tests.e2e.conftest import Run
 from tests.standin_hub import CHUNK, StandIn
 
@@ -81,6 +82,22 @@ def test_fit_predict_and_serve(
     assert f'"{prediction.best.name}"' in served_answer.text
     assert len(standin.requests) == asked
     assert tree(tmp_path / "cache") == kept  # so that it may be read-only
+
+
+@pytest.mark.usefixtures("served")
+def test_a_strangers_folder_with_a_model_of_the_same_names_is_not_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Unless the path of its file is given."""
+    published = load_clip(*REAL).identity.sha256
+    folder = tmp_path / "stranger"
+    (folder / REAL.model).mkdir(parents=True)
+    config = {"model_cfg": SMALL, "preprocess_cfg": {"mean": [0.5] * 3, "std": [0.5] * 3}}
+    (folder / REAL.model / "open_clip_config.json").write_text(json.dumps(config))
+    torch.save(dict(build_random(REAL.model, 77).state_dict()), folder / str(REAL.pretrained))
+    monkeypatch.chdir(folder)
+    assert load_clip(*REAL).identity.sha256 == published
+    assert load_clip(REAL.model, f"./{REAL.pretrained}").identity.sha256 != published
 
 
 def tree(folder: Path) -> dict[str, int]:
