@@ -212,6 +212,9 @@ def test_features_of_a_bundle_and_an_index_of_another_model(
     )
     said = run("build", gallery / "photos", *HEADS, "--out", tmp_path / "index", code=2)
     assert "--out" in said
+    run("build", tmp_path / "other", gallery / "photos", "--out", tmp_path / "moved")
+    shutil.rmtree(tmp_path / "other")
+    assert "--bundle" in run("query", tmp_path / "moved", gallery / "photos" / "3.png", code=2)
 
 
 def garble(path: Path) -> None:

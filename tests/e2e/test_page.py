@@ -345,44 +345,28 @@ def test_the_door_asks_for_the_token(service: Service, browse: Open) -> None:
         assert [text for text in page.said if not any(note in text for note in notes)] == []
 
 
-pytest.importorskip("playwright", reason="the extra `dev` is not installed")
-
-
-def test_the_page_of_roles_is_sorted(tmp_path: Path) -> None:
-    from playwright.sync_api import sync_playwright
-
-    known = table()
+def test_the_page_of_roles_is_sorted(browse: Open, tmp_path: Path) -> None:
+    known, pictures = table(), noise_pictures(PLACES, 2, 5)
     heads = [replace(head, entropy=None) if at == 3 else head for at, head in enumerate(known.heads)]
     content = replace(known, heads=tuple(heads))
-    path = write_roles_page(
-        tmp_path / "roles.html", content, curve=curve(0.9), pictures=noise_pictures(PLACES, 2, 5)
-    )
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        tab = browser.new_page()
-        faults: list[str] = []
-        asked: list[str] = []
-        tab.on("pageerror", lambda error: faults.append(str(error)))
-        tab.on("request", lambda request: asked.append(request.url))
-        tab.goto(path.as_uri())
+    path = write_roles_page(tmp_path / "roles.html", content, curve=curve(0.9), pictures=pictures)
+    tab = browse(path.as_uri(), viewport={"width": 1280, "height": 720})
 
-        def column(number: int) -> list[str]:
-            cells = tab.locator(f"table.sortable tbody tr > :nth-child({number})")
-            return [text.strip() for text in cells.all_inner_texts()]
+    def column(number: int) -> list[str]:
+        cells = tab.locator(f"table.sortable tbody tr > :nth-child({number})")
+        return [text.strip() for text in cells.all_inner_texts()]
 
-        assert column(6) == ["0.20", "0.90", "1.30", "–", "0.80", "0.15"]
-        entropy = tab.locator("table.sortable thead button", has_text="Entropy")
-        entropy.click()
-        assert column(6) == ["0.15", "0.20", "0.80", "0.90", "1.30", "–"]
-        entropy.focus()
-        tab.keyboard.press("Enter")
-        assert column(6) == ["1.30", "0.90", "0.80", "0.20", "0.15", "–"]
-        assert tab.locator("th[aria-sort]").all_inner_texts() == ["Entropy"]
-        assert tab.locator("th[aria-sort]").get_attribute("aria-sort") == "descending"
-        tab.locator("table.sortable thead button", has_text="Concept").click()
-        assert column(4) == sorted(column(4))
-        box = tab.locator("#layer-9-head-0 .i").first.bounding_box()
-        assert box is not None
-        assert box["width"] == pytest.approx(56)
-        assert (faults, [url for url in asked if not url.startswith(("file:", "data:"))]) == ([], [])
-        browser.close()
+    assert column(6) == ["0.20", "0.90", "1.30", "–", "0.80", "0.15"]
+    entropy = tab.locator("table.sortable thead button", has_text="Entropy")
+    entropy.click()
+    assert column(6) == ["0.15", "0.20", "0.80", "0.90", "1.30", "–"]
+    entropy.focus()
+    tab.keyboard.press("Enter")
+    assert column(6) == ["1.30", "0.90", "0.80", "0.20", "0.15", "–"]
+    assert tab.locator("th[aria-sort]").all_inner_texts() == ["Entropy"]
+    assert tab.locator("th[aria-sort]").get_attribute("aria-sort") == "descending"
+    tab.locator("table.sortable thead button", has_text="Concept").click()
+    assert column(4) == sorted(column(4))
+    box = tab.locator("#layer-9-head-0 .i").first.bounding_box()
+    assert box["width"] == pytest.approx(56)
+    assert (tab.said, [url for url in tab.asked if not url.startswith(("file:", "data:"))]) == ([], [])

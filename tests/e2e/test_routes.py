@@ -163,7 +163,6 @@ def test_attention(client: Any, predictor: dear.Predictor, cup: bytes) -> None:
 
 
 def test_roles_and_examples(client: Any, predictor: dear.Predictor, served: Path) -> None:
-    assert predictor.bundle.roles is not None
     assert client.get("/api/roles").json() == json.loads(json.dumps(predictor.bundle.roles.to_json()))
     for number, name in enumerate(client.get("/api/info").json()["examples"]):
         picture = client.get(f"/api/examples/{number}")

@@ -45,13 +45,9 @@ def test_the_requests_with_curl(served: Path, with_token: str) -> None:
     (served / ".curlrc").write_text("fail-with-body\nsilent\nno-progress-meter\n")  # a refusal is an error
     assert START.strip() == "dear serve DIR --index photos.index"  # as `start_server` has it
     assert REQUESTS.count(ADDRESS) == 4
-    done = subprocess.run(
-        ["bash", "-ec", REQUESTS.replace(ADDRESS, with_token)],
-        cwd=served,
-        env=os.environ | {"HOME": str(served), "CURL_HOME": str(served), "DEAR_TOKEN": TOKEN},
-        capture_output=True,
-        text=True,
-    )
+    environment = os.environ | {"HOME": str(served), "CURL_HOME": str(served), "DEAR_TOKEN": TOKEN}
+    words = ["bash", "-ec", REQUESTS.replace(ADDRESS, with_token)]
+    done = subprocess.run(words, cwd=served, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.startswith('{"top":[{"name":')
     assert done.stdout.count('{"results":[{"top":[{"name":') == 1
@@ -112,7 +108,6 @@ def test_the_rate_and_the_end(server: tuple[subprocess.Popen[str], str], cup: by
         assert (wrong[0].status_code, wrong[-1].status_code) == (401, 429)
     process.send_signal(signal.SIGTERM)
     assert process.wait(10) == 0
-    assert process.stderr is not None
     log = process.stderr.read()
     assert re.search(r"^\d{4}-\S+Z POST /api/batch 200 \d+ ms$", log, flags=re.MULTILINE)
     assert re.search(r"^\S+ POST /api/predict 429 \d+ ms$", log, flags=re.MULTILINE)

@@ -30,19 +30,10 @@ def run(code: Any, case: dict[str, Any], weights: Path) -> dict[str, Tensor]:
     ours = METHODS[NAME].settings(**case["settings"])
     clip = code.clip.model.build_model(torch.load(weights)).float()
     with tempfile.TemporaryDirectory() as folder:
-        cfg = {
-            "load_cache": False,
-            "augment_epoch": ours.views,
-            "cache_dir": folder,
-            "shots": small.STEPS * small.BATCH // len(small.CLASSES),
-            "lr": case["lr"],
-            "train_epoch": 1,
-            "init_alpha": ours.alpha,
-            "init_beta": ours.beta,
-            "search_hp": True,
-            "search_scale": [1, 1],
-            "search_step": [1, 1],
-        }
+        cfg = {"load_cache": False, "cache_dir": folder, "augment_epoch": ours.views, "train_epoch": 1}
+        cfg |= {"shots": small.STEPS * small.BATCH // len(small.CLASSES), "lr": case["lr"], "search_hp": True}
+        cfg |= {"init_alpha": ours.alpha, "search_scale": [1, 1]}
+        cfg |= {"init_beta": ours.beta, "search_step": [1, 1]}
         keys, values = code.build_cache_model(cfg, clip, Passes())
         text = code.clip_classifier(small.CLASSES, [small.TEMPLATE], clip)
         drawn = small.draw("keys", *keys.t().shape, std=0.1)

@@ -39,9 +39,9 @@ SETTINGS = {"prograd": ProGradSettings(tokens=5)}
 DEAR = MethodSetup("dear", settings=DearSettings(first=8))
 
 
-def server() -> ForkServerContext:
+def server(imported: str = __name__) -> ForkServerContext:
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([__name__])
+    context.set_forkserver_preload([imported])
     return context
 
 
@@ -86,7 +86,7 @@ def run_into(out: Path, told: Any = None) -> list[dict[str, Any]]:
 
 def launch_and_tell(experiment: Experiment, told: Any) -> None:
     """Launch on two processes, whose ids are told at each step of a run."""
-    context = server()
+    context = server("dear.evaluation.workers")
     workers.multiprocessing.get_context = lambda _: context  # type: ignore[assignment]
     launch(
         [experiment],

@@ -153,9 +153,7 @@ def test_a_frozen_backbone_goes_on_from_the_trunk(small_clip: Clip) -> None:
     frozen = zero_shot(small_clip)
     found = predict(method, images, frozen=frozen, batch=3, keep_features=True)
     assert images.loads == 2
-    assert found.zero_shot is not None
     assert torch.allclose(found.zero_shot, predict(frozen, Noise([0, 1, 2, 1, 0])).logits, atol=1e-5)
-    assert found.features is not None
     assert found.features.shape[:2] == (5, len(method.features))
     assert METRICS["zero_shot"](found) == evaluate(frozen, images).accuracy
 
@@ -231,7 +229,6 @@ def test_the_report_averages_over_data_sets() -> None:
         run["results"]["joint"] = joint(*numbers)
     without = [record("tools", "coop", 0.8, 0.6), record("toys", "coop", 0.4, 0.9)]
     grid = joint_grid(Results([*runs, *without]))
-    assert grid is not None
     (row,) = grid.rows
     assert row.label == "dear"
     # Base 50, novel 40, their HM 4000 / 90; the HMs of equal halves are these.

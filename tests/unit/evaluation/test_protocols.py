@@ -209,7 +209,6 @@ def test_the_record_of_a_world_task(small_clip: Clip) -> None:
     by_label = {row.label: row for row in grid.rows}
     at = grid.columns.index("shape")
     (shape,) = [row.cells[at] for label, row in by_label.items() if label == "(chance)"]
-    assert shape is not None
     assert shape.mean == pytest.approx(100 * record["results"]["chance"]["shape"])
 
 

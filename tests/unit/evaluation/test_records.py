@@ -26,15 +26,11 @@ def test_a_damaged_record_or_one_of_another_schema(content: str, tmp_path: Path)
 
 def sample() -> dict[str, Any]:
     return {
-        "schema": SCHEMA,
-        "protocol": "base-to-novel",
-        "method": "dear",
+        "schema": SCHEMA, "protocol": "base-to-novel", "method": "dear", "seed": 1, "shots": 16,
         "dataset": {"name": "tools", "title": "Tools", "identity": "x"},
         "weights": {"model": "tiny", "pretrained": "world", "sha256": "ab"},
-        "seed": 1,
-        "shots": 16,
         "results": {"base": {"accuracy": 0.5}, "novel": {"accuracy": 1}},
-    }
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize(

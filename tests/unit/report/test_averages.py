@@ -68,22 +68,17 @@ def test_seeds_give_mean_and_sample_deviation() -> None:
     runs = [record("tools", "dear", base, 0.5, seed=seed) for seed, base in ((1, 0.70), (2, 0.72), (3, 0.74))]
     runs += [record("toys", "dear", base, 0.5, seed=seed) for seed, base in ((1, 0.80), (2, 0.80), (3, 0.86))]
     base, novel, hm = cells(runs, "dear", "Tools")
-    assert base
-    assert novel
-    assert hm
     assert (base.mean, base.spread, base.seeds) == (pytest.approx(72), pytest.approx(2), 3)
     assert (novel.spread, str(base)) == (0, "72.00 ± 2.00")
     assert hm.mean == pytest.approx(2 * 72 * 50 / 122)
     # The averages by seed are 75, 76, 80: mean 77, deviations -2, -1, 3, variance 14 / 2.
     average = cells(runs, "dear")[0]
-    assert average
     assert (average.mean, average.spread) == (pytest.approx(77), pytest.approx(7**0.5))
 
 
 def test_average_of_unequal_seeds_has_no_deviation() -> None:
     runs = [record("tools", "dear", 0.7, 0.5, seed=seed) for seed in (1, 2)]
     base = cells([*runs, record("toys", "dear", 0.8, 0.5)], "dear")[0]
-    assert base
     assert (base.mean, base.spread, base.seeds) == (pytest.approx(75), None, 1)
 
 
@@ -100,7 +95,6 @@ def result(cls: float, shape: float, chance: float) -> dict[str, Any]:
 
 def rows(*results: dict[str, Any]) -> dict[str, list[Any]]:
     grid = precision_grid(results)
-    assert grid is not None
     return {row.label: [cell and (cell.mean, cell.mark) for cell in row.cells] for row in grid.rows}
 
 

@@ -91,7 +91,6 @@ def test_what_the_figures_say() -> None:
         (roles_plots.phrase_map, "Map of 3 phrases by concept: color 2, animal 1."),
     ):
         drawing = draw(table())
-        assert drawing is not None
         assert words in drawing.description
     # The core attributes first, then animal with a share of 1.5 over all heads and style with 1.4.
     assert roles_plots.concept_order(table()) == ["color", "shape", "animal", "style"]

@@ -160,7 +160,6 @@ def test_differences_to_published_numbers() -> None:
         for seed, base in ((1, 0.83), (2, 0.85), (3, 0.84))
     ]
     grid = published_grid(Results(runs))
-    assert grid is not None
     (row,) = grid.rows
     base, printed, difference = row.cells[:3]
     assert (base and base.value, printed and printed.value) == ("84.00", "83.90")
@@ -169,7 +168,6 @@ def test_differences_to_published_numbers() -> None:
     assert "HM difference, half of 95% interval" in grid.to_csv().decode().splitlines()[0]
     assert any("Slip: DeAR, DTD: the published HM is 79.62" in note for note in grid.notes)
     two = published_grid(Results(runs[:2]))
-    assert two is not None
     assert two.rows[0].cells[2] == Cell(pytest.approx(0.1), None, 2)
 
 
@@ -194,7 +192,6 @@ def test_methods_are_compared_over_shared_data_sets() -> None:
     records = [record(data, "zero-shot", 0.5, 0.5) for data in ("tools", "toys", "cars")]
     records += [record("tools", "dear", 0.6, 0.5), record("toys", "dear", 0.8, 0.5)]
     grid = paired_grid(Results(records))
-    assert grid is not None
     assert grid.rows[0].label == "dear − zero-shot"
     # Differences 10 and 30: their interval would be 20 ± 127.
     assert grid.rows[0].cells[0] == Cell(pytest.approx(20), None, 2)
@@ -202,7 +199,6 @@ def test_methods_are_compared_over_shared_data_sets() -> None:
     assert grid.notes[1].startswith("No interval over fewer than 3 data sets")
     assert paired_grid(Results(records[:3])) is None
     grid = paired_grid(Results([*records, record("cars", "dear", 0.7, 0.5)]))
-    assert grid is not None
     # Differences 10, 30 and 20: mean 20, sd 10, half width 4.3027 * 10 / sqrt(3).
     assert grid.rows[0].cells[0] == Cell(pytest.approx(20), pytest.approx(24.841, abs=1e-2), 3)
     assert len(grid.notes) == 1

@@ -48,12 +48,8 @@ def test_sets(small_clip: Clip) -> None:
     assert by_layer(small_clip, [5]) == {"layer 5": [(5, 0), (5, 1), (5, 2)]}
     assert [*by_head(small_clip, [4, 5])][3:] == ["layer 5 head 0", "layer 5 head 1", "layer 5 head 2"]
     assert head_set(["9.0", "10.11"]) == {"9.0, 10.11": [(9, 0), (10, 11)]}
-    table = RoleTable(
-        "by hand",
-        small_clip.identity,
-        ("color",),
-        (HeadRole(5, 0, "core", "color"), HeadRole(5, 1, "mixed"), HeadRole(5, 2, "core", "color")),
-    )
+    heads = HeadRole(5, 0, "core", "color"), HeadRole(5, 1, "mixed"), HeadRole(5, 2, "core", "color")
+    table = RoleTable("by hand", small_clip.identity, ("color",), heads)
     assert by_role(table) == {"core": [(5, 0), (5, 2)], "core: color": [(5, 0), (5, 2)], "mixed": [(5, 1)]}
 
 
@@ -113,7 +109,6 @@ def test_the_warning() -> None:
     cut = layer_curve(clip, scenes, [9, 10, 11, 12])
     assert cut.analysed.cosine == pytest.approx(1)
     warning = cut.warning()
-    assert warning is not None
     assert "\n" not in warning
     assert "heads carry little" in warning
     assert "layers 9 to 12" in warning

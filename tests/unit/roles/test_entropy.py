@@ -84,12 +84,8 @@ def test_core_attributes_are_frequent_and_distinct() -> None:
     # Frequencies: color 0.5, place 0.3, hue 0.15, style 0.05. After color, hue has 0.15 * (1 - 0.8) = 0.03
     # and place 0.3 * 1 = 0.3; style is none.
     found = {(9, 0): HeadConcepts({"color": 0.5, "place": 0.3, "hue": 0.15, "style": 0.05}, 1.0)}
-    centroids = {
-        "color": torch.tensor([1.0, 0.0, 0.0]),
-        "place": torch.tensor([0.0, 1.0, 0.0]),
-        "hue": torch.tensor([0.8, 0.0, 0.6]),
-        "style": torch.tensor([0.0, 0.0, 1.0]),
-    }
+    rows = torch.tensor([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.8, 0.0, 0.6], [0.0, 0.0, 1.0]])
+    centroids = dict(zip(("color", "place", "hue", "style"), rows, strict=True))
     assert core_attributes(found, centroids, 2, ["style"]) == ("color", "place")
     assert core_attributes(found, centroids, 3, ["style"]) == ("color", "place", "hue")
     # A rare concept far from the chosen ones beats a frequent one that is near: style 0.05 against hue 0.03.
@@ -183,12 +179,8 @@ def test_quantiles_by_hand() -> None:
     assert roles(found) == [*expected, "mixed", "mixed", "mixed", "generalization"]
     assert found.source == "by hand, q = 30%"
     assert [h.entropy for h in found.heads] == ENTROPY
-    assert roles(with_quantile(computed(), 10)) == [
-        "mixed",
-        "generalization",
-        *["mixed"] * 7,
-        "generalization",
-    ]
+    found = roles(with_quantile(computed(), 10))
+    assert found == ["mixed", "generalization", *["mixed"] * 7, "generalization"]
 
 
 def test_the_quantile_of_a_discovered_table_gives_that_table() -> None:

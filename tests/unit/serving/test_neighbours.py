@@ -84,7 +84,6 @@ def test_an_index_that_is_built_anew_and_of_another_bundle(
 
 def test_neighbours_of_an_index_of_heads(predictor: Predictor, folder: Path) -> None:
     path = folder.with_name("heads")
-    assert predictor.bundle.roles is not None
     encoder = encoder_for(predictor.clip, predictor.bundle.roles)
     build_index(encoder, folder, path)
     client = TestClient(create_app(Service(predictor, index=open_index(path))), base_url="http://a")

@@ -165,7 +165,6 @@ def test_the_share_gathered_early_by_a_slow_loop() -> None:
     assert float(early_share(same)) == pytest.approx(0, abs=1e-10)
     tokens.requires_grad_()
     early_share(tokens).backward()
-    assert tokens.grad is not None
     assert tokens.grad[:, 0].any()
     assert not tokens.grad[:, 1:].any()
 
