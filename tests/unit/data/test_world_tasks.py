@@ -15,7 +15,7 @@ from dear.data.world.tasks import (
     load_task,
 )
 from dear.errors import DataError, UnknownNameError
-from tools.adversarial import save_adversarial
+from tools.derived import save_adversarial
 from tools.captions import words_of, world_words
 
 NAMES = [*downstream_names(), *downstream_names(size="large"), "source", "source-sketch"]
