@@ -15,8 +15,8 @@ from dear.data.world.tasks import (
     load_task,
 )
 from dear.errors import DataError, UnknownNameError
-from tools.derived import save_adversarial
 from tools.captions import words_of, world_words
+from tools.derived import save_adversarial
 
 NAMES = [*downstream_names(), *downstream_names(size="large"), "source", "source-sketch"]
 

@@ -21,7 +21,6 @@ from dear.data.world.scene import draw_scenes
 from dear.errors import DataError, OutputError, SettingsError, TrainingDiverged, UnknownNameError
 from tools import pretrain, pretraining
 from tools.captions import describe
-
 from tools.pretraining import (
     FACTS,
     Pretraining,
