@@ -108,10 +108,7 @@ def dear(words: Sequence[str]) -> tuple[int, str]:
     """Run a command in this process: its exit code and what it printed."""
     (script,) = entry_points(group="console_scripts", name="dear")
     words = [*(RENAMED.get(word, word) for word in words), "--json"]
-    with (
-        contextlib.redirect_stdout(io.StringIO()) as printed,
-        contextlib.redirect_stderr(io.StringIO()),
-    ):
+    with contextlib.redirect_stdout(io.StringIO()) as printed, contextlib.redirect_stderr(io.StringIO()):
         code = int(script.load()(words))
     print(f"exit {code}  {' '.join(words)[:90]}", file=sys.stderr)
     if code in (130, 143):  # Ctrl-C or SIGTERM, which the command turns into an exit code
@@ -129,10 +126,9 @@ def records_of(name: str, words: Sequence[str]) -> dict[str, Any]:
     """The records of a command that runs experiments, by their files' names without the key at the end."""
     out = Path("runs", name)
     code, _ = dear(words if name == "recipe" else [*words, "--out", str(out)])  # the recipe names it
-    records = {
-        path.stem.rpartition("-")[0]: json.loads(path.read_text()) for path in sorted(out.glob("*.json"))
-    }
-    return {"exit": code, "records": stable(records)}
+    paths = sorted(out.glob("*.json"))
+    records = {path.stem.rpartition("-")[0]: stable(json.loads(path.read_text())) for path in paths}
+    return {"exit": code, "records": records}
 
 
 def report(name: str) -> dict[str, Any]:
@@ -142,10 +138,9 @@ def report(name: str) -> dict[str, Any]:
     folders = [name, "base-to-novel-selected"] if name == "retrieval" else [name]  # a page needs a table
     for path in (path for folder in folders for path in sorted(Path("runs", folder).glob("*.json"))):
         run, record = path.stem.rpartition("-")[0], json.loads(path.read_text(), object_hook=_without_times)
-        key = hashlib.sha256(run.encode()).hexdigest()[:16]
-        fields = {
-            field: field if isinstance(value, str) else 1 for field, value in record["environment"].items()
-        }
+        key = _digest(run.encode())
+        facts = record["environment"].items()
+        fields = {field: field if isinstance(value, str) else 1 for field, value in facts}
         record |= {"key": key, "environment": fields | {"device": "cpu"}}
         (timeless / f"{run}-{key[:8]}.json").write_text(json.dumps(record))
         if (predictions := path.with_suffix(".npz")).exists():
@@ -155,9 +150,7 @@ def report(name: str) -> dict[str, Any]:
 
 
 def _without_times(fields: dict[str, Any]) -> dict[str, Any]:
-    return {
-        key: _ones(value) if key in ("seconds", "peak_memory") else value for key, value in fields.items()
-    }
+    return fields | {key: _ones(fields[key]) for key in ("seconds", "peak_memory") if key in fields}
 
 
 def _ones(value: Any) -> Any:
@@ -166,13 +159,14 @@ def _ones(value: Any) -> Any:
     return 1.0 if isinstance(value, int | float) else value
 
 
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()[:16]
+
+
 def written() -> dict[str, Any]:
     """The numbers of tables that commands wrote besides what they printed, and hashes of bundles' tensors."""
     tensors = {
-        path.parent.name: {
-            name: hashlib.sha256(tensor.tobytes()).hexdigest()[:16]
-            for name, tensor in load_file(path).items()
-        }
+        path.parent.name: {name: _digest(tensor.tobytes()) for name, tensor in load_file(path).items()}
         for path in sorted(Path().glob("bundle*/*.safetensors"))
     }
     return {"files": tables(Path("page")) | tables(Path(), "predictions.csv"), "tensors": tensors}
@@ -210,10 +204,8 @@ def differences(before: Any, after: Any) -> list[str]:
     first, second = digits(before), digits(after)
     lines = [f"{case}: missing" for case in first if case not in second]
     for case in first.keys() & second.keys():
-        gone, new = (
-            [*(some - others).elements()]
-            for some, others in ((first[case], second[case]), (second[case], first[case]))
-        )
+        gone = [*(first[case] - second[case]).elements()]
+        new = [*(second[case] - first[case]).elements()]
         if gone or new:
             lines.append(f"{case}: {len(gone)} numbers gone, {len(new)} new: {gone[:4]} -> {new[:4]}")
     return sorted(lines)

@@ -9,13 +9,12 @@ Pools that have not changed keep their embeddings, bit for bit.
 """
 
 import json
-import runpy
-from importlib.util import find_spec
 from pathlib import Path
 
 import torch
 from cyclopts import App
 from jaxtyping import Bool, Int
+from open_clip import IMAGENET_CLASSNAMES
 from safetensors.torch import load_file, save
 from torch import Tensor
 from torch.nn.functional import normalize
@@ -95,9 +94,9 @@ def lite() -> None:
     rows = image.classifier.double()
     rows = rows - rows.mean(dim=0)
     basis = torch.linalg.svd(rows, full_matrices=False).Vh[:WIDTH].T
-    prompts = [f"a photo of a {name}." for name in _imagenet_names()]
-    parts = [prompts[start : start + AT_ONCE] for start in range(0, len(prompts), AT_ONCE)]
-    sentences = torch.cat([text.sentences(text.tokenizer(part)) for part in parts]).double()
+    prompts = [f"a photo of a {name}." for name in IMAGENET_CLASSNAMES]
+    parts = (text.tokenizer(prompts[at : at + AT_ONCE]) for at in range(0, len(prompts), AT_ONCE))
+    sentences = torch.cat([text.sentences(part) for part in parts]).double()
     penalty = PENALTY * torch.eye(sentences.shape[1], dtype=torch.float64)
     targets = sentences.T @ normalize(rows @ basis, dim=-1)
     mapping = torch.linalg.solve(sentences.T @ sentences + penalty, targets)
@@ -105,17 +104,6 @@ def lite() -> None:
     with atomic_write(JOINT) as file:
         rounded = {name: values.to(torch.float16).contiguous() for name, values in maps.items()}
         file.write(save(rounded, metadata=SOURCES))
-
-
-def _imagenet_names() -> list[str]:
-    """ImageNet's class names, which open_clip has in a module without imports."""
-    spec = find_spec("open_clip")
-    assert spec is not None
-    assert spec.origin is not None
-    names: list[str] = runpy.run_path(str(Path(spec.origin).with_name("zero_shot_metadata.py")))[
-        "IMAGENET_CLASSNAMES"
-    ]
-    return names
 
 
 if __name__ == "__main__":

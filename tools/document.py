@@ -71,9 +71,8 @@ def write_page() -> str:
 
         def refer(group: re.Match[str], heading: str = heading) -> str:
             first = first_in.setdefault(group[0], heading)
-            return (
-                group[0] if first == heading else f"{group[1]}: as [`{first}`](#{first.replace(' ', '-')}).\n"
-            )
+            link = f"{group[1]}: as [`{first}`](#{first.replace(' ', '-')}).\n"
+            return group[0] if first == heading else link
 
         sections[number] = GROUP_OF_OPTIONS.sub(refer, section).replace(SETTINGS, "--METHOD.SETTING")
     return HEADER + "".join(sections).partition("\n")[2].lstrip()

@@ -10,6 +10,7 @@ not stored. Each notebook runs in a temporary folder and with a cache of its own
 import ast
 import base64
 import contextlib
+import copy
 import io
 import json
 import os
@@ -22,16 +23,14 @@ FOLDER = Path(__file__).parents[1] / "examples"
 
 
 def run_notebook(notebook: dict[str, Any], name: str) -> dict[str, Any]:
-    """The notebook with the outputs of its code cells, run in the current folder."""
+    """A copy of the notebook with the outputs of its code cells, run in the current folder."""
+    notebook = copy.deepcopy(notebook)
     names: dict[str, Any] = {"__name__": "__main__"}
-    cells, count = [], 0
-    for cell in notebook["cells"]:
-        if cell["cell_type"] == "code":
-            count += 1
-            outputs = _run_cell("".join(cell["source"]), f"{name}, cell {count}", names, count)
-            cell = {**cell, "execution_count": count, "outputs": outputs}
-        cells.append(cell)
-    return {**notebook, "cells": cells}
+    code = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
+    for count, cell in enumerate(code, 1):
+        outputs = _run_cell("".join(cell["source"]), f"{name}, cell {count}", names, count)
+        cell |= {"execution_count": count, "outputs": outputs}
+    return notebook
 
 
 def _run_cell(source: str, title: str, names: dict[str, Any], count: int) -> list[dict[str, Any]]:
@@ -39,7 +38,7 @@ def _run_cell(source: str, title: str, names: dict[str, Any], count: int) -> lis
     from matplotlib import pyplot
 
     tree = ast.parse(source)
-    last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
+    last: Any = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
     with contextlib.redirect_stdout(io.StringIO()) as printed:
         exec(compile(tree, title, "exec"), names)
         value = last and eval(compile(ast.Expression(last.value), title, "eval"), names)

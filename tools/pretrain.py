@@ -69,7 +69,7 @@ def main(
     for combinations in DRAWN:
         for style, accuracy in accuracy_by_factor(clip, combinations).items():
             print(f"{combinations}, {style}:", *(f"{percent:.1f}" for percent in accuracy))
-    print(f"The model is in {out}: use it with --model tiny --pretrained {out}")
+    print(f"Use the model with --model tiny --pretrained {out}")
 
 
 if __name__ == "__main__":

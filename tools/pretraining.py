@@ -224,9 +224,8 @@ class Pretraining:
         self.start: dict[str, Any] | None = None
         self.tokenizer = WordTokenizer(world_words(), tiny.config()["text_cfg"]["context_length"])
         self.master = tiny.build(self.tokenizer, settings.seed).to(self.device)
-        self.worker = tiny.build(self.tokenizer, settings.seed).to(
-            self.device, torch.bfloat16 if settings.bf16 else torch.float32
-        )
+        dtype = torch.bfloat16 if settings.bf16 else torch.float32
+        self.worker = tiny.build(self.tokenizer, settings.seed).to(self.device, dtype)
         self.image, self.text = to_towers(self.worker)
         if self.device.type == "cpu":  # the fused kernel is several times slower there at 37 tokens
             for block in [*self.image.blocks, *self.text.blocks]:
@@ -234,11 +233,8 @@ class Pretraining:
         if start is not None:
             self._start_from(start)
         matrices = [p for p in self.master.parameters() if p.ndim >= 2]
-        vectors = [p for p in self.master.parameters() if p.ndim < 2]
-        groups = [
-            {"params": matrices, "weight_decay": settings.weight_decay},
-            {"params": vectors, "weight_decay": 0.0},
-        ]
+        vectors = {"params": [p for p in self.master.parameters() if p.ndim < 2], "weight_decay": 0.0}
+        groups = [{"params": matrices, "weight_decay": settings.weight_decay}, vectors]
         self.optimizer = torch.optim.AdamW(groups, lr=settings.lr, betas=(0.9, 0.98), fused=True)
         self.step, self.seconds, self.loss = 0, 0.0, float("nan")
 
@@ -268,9 +264,8 @@ class Pretraining:
         first = s.late_first if s.late or s.late_mlp else self.image.depth
         trunk = self.image.trunk(pixels, first)
         with mlps_of_class_token(self.image, first) as written:
-            class_token = self.image.span(
-                trunk, first, read=torch.zeros(1, dtype=torch.long, device=trunk.device)
-            )[:, 0]
+            read = torch.zeros(1, dtype=torch.long, device=trunk.device)
+            class_token = self.image.span(trunk, first, read=read)[:, 0]
         images = normalize(self.image.finish(class_token).float(), dim=-1)
         ids = self.tokenizer(texts, spell=self._spelling(step)).to(self.device)
         captions = normalize(text_features(self.text, ids).float(), dim=-1)[place]
@@ -288,8 +283,6 @@ class Pretraining:
 
     def _spelling(self, step: int) -> Callable[[str], bool]:
         """The function that draws, call by call, whether to spell out a word of a step's captions."""
-        if self.settings.spelled == 0:
-            return lambda _: False
         numbers = torch.rand(1 << 14, generator=generator(self.settings.seed, "spelling", step)).tolist()
         drawn = cycle(numbers)
         return lambda _: next(drawn) < self.settings.spelled
@@ -335,7 +328,7 @@ class Pretraining:
 
     def save(self) -> None:
         """Write the checkpoint, replacing the previous one atomically."""
-        state = {"settings": self._belongs_to(), "model": self.master.state_dict()}
+        state: dict[str, Any] = {"settings": self._belongs_to(), "model": self.master.state_dict()}
         state |= {"step": self.step, "seconds": self.seconds, "loss": self.loss}
         write_state(self._checkpoint, state | {"optimizer": self.optimizer.state_dict()})
 
