@@ -14,7 +14,7 @@ from safetensors.torch import load_file, save, save_file
 from torch import Tensor
 
 from dear.adapters.bundle import Bundle, distinct
-from dear.adapters.bundle_config import ADAPTER, CARD, CONFIG, check_writable, config_hash
+from dear.adapters.bundle_config import ADAPTER, CARD, CONFIG, check_bundle, check_writable, config_hash
 from dear.adapters.predictor import Predictor
 from dear.backbone.clip import Clip, tensors_hash
 from dear.errors import BundleError, DataError, OutputError
@@ -112,6 +112,14 @@ def test_saving_again_leaves_other_files_and_refuses_foreign_folders(
     assert not (tmp_path / "new").exists()
     with pytest.raises(OutputError, match="--overwrite"):
         check_writable(folder, overwrite=False)
+
+
+def test_a_folder_without_a_bundle_is_refused_before_anything_is_loaded(folder: Path, tmp_path: Path) -> None:
+    check_bundle(folder)
+    check_bundle("owner/name")  # may be on the hub, which is not asked here
+    for place in (tmp_path, tmp_path / "nowhere", "nowhere"):
+        with pytest.raises(BundleError):
+            check_bundle(place)
 
 
 def test_the_order_of_keys_is_free_and_names_that_are_no_unicode_can_be_written(folder: Path) -> None:

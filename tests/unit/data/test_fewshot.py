@@ -12,6 +12,7 @@ from torch import Tensor
 from dear.data.dataset import Dataset, assemble
 from dear.data.fewshot import (
     Subset,
+    Unlabelled,
     balanced,
     base_novel,
     coop_shots,
@@ -179,6 +180,13 @@ class TestBalance:
         pick, few = draw_few(replace(data, balance=True), 2, 1)
         assert few.labels.tolist() == [0, 0, 1, 1, 2, 2, 3, 3]
         assert pick.indices[:2] == (0, 0)
+
+    def test_images_without_labels_have_none_of_the_classes(self) -> None:
+        images = Noise([0, 1, 1])
+        without = Unlabelled(images)
+        assert without.labels.tolist() == [-1, -1, -1]
+        assert torch.equal(without.load(torch.tensor([2, 0])), images.load(torch.tensor([2, 0])))
+        assert without.identity != Subset(images, torch.arange(3)).identity
 
     def test_what_is_uneven(self) -> None:
         assert uneven([0, 0, 1], ["a", "b"]) is None

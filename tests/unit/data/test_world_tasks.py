@@ -14,8 +14,8 @@ from dear.data.world.scene import draw_scenes
 from dear.data.world.shifts import SHIFTS, shifted
 from dear.data.world.tasks import adversarial_candidates, adversarial_numbers, load_task
 from dear.errors import DataError, UnknownNameError
-from tools.adversarial import save_adversarial
 from tools.captions import words_of, world_words
+from tools.derived import save_adversarial
 
 NAMES = [*downstream_names(), *downstream_names(size="large"), "source", "source-sketch"]
 

@@ -34,7 +34,7 @@ from dear.training.settings import TrainSettings
 from tests.conftest import small_clip_of
 from tests.unit.training.world import CLASSES, few, noise_dataset, role_table, small_dear
 
-TRAINING = TrainSettings(epochs=5, batch=3, lr=1e-2)
+TRAINING = TrainSettings(epochs=5, batch=3, lr=1e-2, optimizer="sgd")  # AdamW hides the scale of gradients
 SETTINGS = {"prograd": ProGradSettings(tokens=5)}
 DEAR = MethodSetup("dear", settings=DearSettings(first=8))
 

@@ -125,6 +125,19 @@ def test_a_method_composes_its_batches(small_clip: Clip) -> None:
     assert [labels[0] for labels in seen] == drawn[0] + drawn[1]
 
 
+def test_other_batches_of_the_same_step_are_not_taken_from_memory(small_clip: Clip) -> None:
+    class Backwards(ByClass):
+        def batches(self, *order: Any) -> list[Tensor]:
+            return super().batches(*order)[::-1]
+
+    cache = TrunkCache(2**24)
+    trained(small_clip, ByClass, cache=cache)
+    for alone, after in zip(
+        trained(small_clip, Backwards).given, trained(small_clip, Backwards, cache=cache).given, strict=True
+    ):
+        torch.testing.assert_close(after[0], alone[0])
+
+
 def test_the_mean_loss_is_of_the_images_of_its_batches(small_clip: Clip) -> None:
     class Ones(ByClass):
         def loss(self, trunk: Tensor, labels: Tensor, frozen: Tensor | None = None) -> dict[str, Tensor]:

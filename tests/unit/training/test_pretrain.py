@@ -19,10 +19,10 @@ from dear.data.world.factors import FACTOR_NAMES, STYLES
 from dear.data.world.scene import draw_scenes
 from dear.errors import OutputError
 from tools import pretraining
-from tools.pretrain_settings import PretrainSettings
 from tools.pretraining import (
     FACTS,
     Pretraining,
+    PretrainSettings,
     early_share,
     matches,
     mlp_share,
@@ -149,6 +149,16 @@ def test_going_on_equals_an_undisturbed_run(tmp_path: Path) -> None:
 
     with pytest.raises(OutputError, match=r"checkpoint\.pt was written with other settings"):
         Pretraining(PretrainSettings(images=44, batch=8, warmup=2, seed=4), tmp_path / "whole").run()
+
+
+@pytest.mark.parametrize("cut", [3, 300])
+def test_a_damaged_checkpoint_is_refused(cut: int, tmp_path: Path) -> None:
+    run = Pretraining(SETTINGS, tmp_path)
+    run.save()
+    path = tmp_path / "checkpoint.pt"
+    path.write_bytes(path.read_bytes()[:-cut])
+    with pytest.raises(OutputError, match=r"checkpoint\.pt is damaged .*remove it"):
+        run.resume()
 
 
 def test_the_share_gathered_early_by_a_slow_loop() -> None:

@@ -158,6 +158,14 @@ class TestTraining:
             assert images.loads == loads
             assert (later == plain) == (kind == torch.float32)
 
+    def test_views_of_a_subset_are_kept_by_the_places_in_the_whole_set(
+        self, small_clip: Clip, tmp_path: Path
+    ) -> None:
+        cache, items = ViewCache(tmp_path, ROOM), [2, 4, 5, 6]
+        train(small_dear(small_clip), Subset(few(), torch.tensor(items)), SETTINGS, seed=1, views=cache)
+        assert [item for item in range(7) if holds(cache, (item,))] == items
+        assert [item for item in range(7) if cache.frozen(0, (item,)) is not None] == items
+
     def test_a_damaged_file_is_computed_again(self, small_clip: Clip, tmp_path: Path) -> None:
         cache = ViewCache(tmp_path, ROOM, torch.float32)
         want = self.run(small_clip, cache)
