@@ -41,25 +41,22 @@ def written(name: str) -> str:
 
 
 def speed() -> str:
-    """How many times as fast as the authors' code a step is, by method: with the default precision, without
-    cached views and with. Only of methods whose losses were compared.
+    """How many times as fast as the authors' code a step is, by method, with the default precision. Only of
+    methods whose losses were compared.
     """
     path = RESULTS / "against_official.json"
     if not path.exists():
         return ""
-    plain: dict[str, float] = {}
-    cached: dict[str, float] = {}
+    times: dict[str, float] = {}
     precision = ""
     for row in json.loads(path.read_text(encoding="utf-8"))["rows"]:
         if row["loss differs by"] is not None:
-            _, kind, *from_cache = row["code"].split(", ")
-            (cached if from_cache else plain)[row["method"]] = row["times official"]
-            precision = kind
-    of_each = ", ".join(f"`{method}` {times:.1f}" for method, times in plain.items())
+            _, precision = row["code"].split(", ")
+            times[row["method"]] = row["times official"]
+    of_each = ", ".join(f"`{method}` {times:.1f}" for method, times in times.items())
     return (
-        f"On a CPU, a training step is {min(plain.values()):.1f} to {max(plain.values()):.1f} times as fast "
-        f"as the authors' own code ({of_each}; ViT-B/16, {precision}), and {min(cached.values()):.1f} to "
-        f"{max(cached.values()):.1f} times from cached views: "
+        f"On a CPU, a training step is {min(times.values()):.1f} to {max(times.values()):.1f} times as fast "
+        f"as the authors' own code ({of_each}; ViT-B/16, {precision}): "
         "[measured](docs/performance.md#against-the-authors-own-code).\n"
     )
 

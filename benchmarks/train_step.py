@@ -2,9 +2,8 @@
 
     python benchmarks/train_step.py --classes 50 500 --json
 
-Times a step (forward and backward; ViT-B/16, random weights, random images) of the naive reference, of this
-package, and of this package with trunk outputs and frozen features from a view cache on disk (bf16), in turn
-in one process. Losses and gradients of the first two are compared. The memory of each kind's step is the
+Times a step (forward and backward; ViT-B/16, random weights, random images) of the naive reference and of
+this package, in turn in one process. Losses and gradients are compared. The memory of each kind's step is the
 resident peak of a separate process, minus what was resident before it. FLOPs are those that torch counts;
 their share is relative to the rate of a large matrix product measured in the same process.
 """
@@ -12,7 +11,6 @@ their share is relative to the rate of a large matrix product measured in the sa
 import argparse
 import json
 import sys
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -23,10 +21,9 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 from dear.backbone.clip import fill
-from dear.training.trunks import ViewCache, ViewFingerprint
 
 ROOT = Path(__file__).parents[1]
-KINDS = ("naive", "ours", "view cache")
+KINDS = ("naive", "ours")
 
 
 def fused(block: Any, x: Tensor, mask: Tensor) -> Tensor:
@@ -48,7 +45,7 @@ def usual_code() -> Any:
 
 
 def steps(
-    options: argparse.Namespace, classes: int, folder: str, wanted: tuple[str, ...] = KINDS
+    options: argparse.Namespace, classes: int
 ) -> tuple[dict[str, Callable[[], Tensor]], dict[str, dict[str, Tensor]]]:
     """A step of each kind, and the parameters of naive and ours with their gradients."""
     model, clip = measure.network(options)
@@ -61,12 +58,6 @@ def steps(
     parameters = {name: p.detach().clone().requires_grad_() for name, p in method.named_parameters()}
     masks = dict(enumerate(method.mask, start=method.image_from))
     naive = usual_code()
-    views, items = ViewCache(Path(folder), 2**34), [*range(options.batch)]
-    views.begin(ViewFingerprint("random", "random", 0, clip.image_size, "auto", "any"), method.image_from)
-    if "view cache" in wanted:
-        with torch.no_grad():
-            kept = views.put(0, items, method.image_trunk(pixels))
-            views.put_frozen(0, items, method.frozen_image(kept))
 
     def usual() -> Tensor:
         _forget(parameters)
@@ -84,17 +75,8 @@ def steps(
         loss.backward()
         return loss
 
-    def cached() -> Tensor:
-        _forget(dict(method.named_parameters()))
-        found, frozen = views.get(0, items), views.frozen(0, items)
-        assert found is not None
-        assert frozen is not None
-        loss = method.loss(found[1].to(pixels), labels, frozen.to(pixels))["loss"]
-        loss.backward()
-        return loss
-
     given = {"naive": parameters, "ours": dict(method.named_parameters())}
-    return dict(zip(KINDS, (usual, ours, cached), strict=True)), given
+    return dict(zip(KINDS, (usual, ours), strict=True)), given
 
 
 def _forget(parameters: Any) -> None:
@@ -119,11 +101,10 @@ def differences(
 
 
 def measured(options: argparse.Namespace, classes: int, rate: float) -> list[dict[str, Any]]:
-    with tempfile.TemporaryDirectory() as folder:
-        kinds, given = steps(options, classes, folder)
-        gap = differences(kinds, given)
-        flops = {kind: measure.count_flops(kinds[kind]) for kind in KINDS}  # which also warms them up
-        seconds = measure.in_turn(kinds, options.repeats, options.device)
+    kinds, given = steps(options, classes)
+    gap = differences(kinds, given)
+    flops = {kind: measure.count_flops(kinds[kind]) for kind in KINDS}  # which also warms them up
+    seconds = measure.in_turn(kinds, options.repeats, options.device)
     median = measure.medians(seconds)
     rows = []
     for kind in KINDS:
@@ -164,9 +145,8 @@ def main() -> None:
     made.add_argument("--only", choices=KINDS, help=argparse.SUPPRESS)
     options = measure.parsed(made)
     if options.only:
-        with tempfile.TemporaryDirectory() as folder:
-            kinds, _ = steps(options, options.classes[0], folder, (options.only,))
-            print(json.dumps(measure.step_memory(kinds[options.only], options.device)))
+        kinds, _ = steps(options, options.classes[0])
+        print(json.dumps(measure.step_memory(kinds[options.only], options.device)))
         return
     rate = measure.matrix_rate(options)
     rows = [row for classes in options.classes for row in measured(options, classes, rate)]

@@ -79,7 +79,6 @@ class Experiment(RunOptions):
         out: Folder of the records.
         train: Training settings: complete ones, or overrides of those that each method is published with.
         about: A recipe's description of itself: the table or figure, source, hardware, time.
-        start_over: Set a damaged checkpoint aside and start its run over; otherwise it is an error.
     """
 
     protocol: Protocol
@@ -89,7 +88,6 @@ class Experiment(RunOptions):
     out: Path = None  # type: ignore[assignment]
     train: Training = field(default_factory=TrainOptions)  # type: ignore[assignment]
     about: Mapping[str, Any] = field(default_factory=dict)
-    start_over: bool = False
 
     def __post_init__(self) -> None:
         names = data_names(self.protocol.data if self.data is None else self.data)

@@ -58,10 +58,7 @@ def launch(
             records = []
             for experiment, run in tasks:
                 context, resolved = runner.prepare(experiment, run)
-                start_over = experiment.start_over
-                records.append(
-                    run_one(context, resolved, out=experiment.out, start_over=start_over, progress=progress)
-                )
+                records.append(run_one(context, resolved, out=experiment.out, progress=progress))
     left = iter(records)
     return [[next(left) for _ in experiment.runs()] for experiment in experiments]
 

@@ -17,7 +17,7 @@ from torch import Tensor
 from dear.backbone.choice import Precision
 from dear.backbone.precision import mixed, precision_for
 from dear.data.dataset import Images
-from dear.data.fewshot import Subset
+from dear.data.fewshot import leave_subsets
 from dear.data.images.photos import PhotoImages
 from dear.data.images.transforms import load_test_views, prefetch_views, to_unit
 from dear.errors import DataError, without_surrogates
@@ -106,9 +106,7 @@ class ImagePredictions:
     def of(cls, predictions: Predictions, images: Images) -> "ImagePredictions":
         """Those for some images: the test images of a data set, or a `Subset` of them."""
         logits, labels = predictions.logits.float() / predictions.temperature, predictions.labels
-        indices = torch.arange(len(images))
-        while isinstance(images, Subset):
-            indices, images = images.indices[indices], images.images
+        images, indices = leave_subsets(images, torch.arange(len(images)))
         most = max(FEWEST_LOGITS, MOST_LOGITS // max(len(labels), 1))
         # In the order of the classes, so that the first of equals comes first.
         top = logits.topk(min(most, logits.shape[1]), dim=1).indices.sort(dim=1).values

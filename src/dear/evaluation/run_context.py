@@ -21,7 +21,7 @@ from dear.methods.declaration import Published
 from dear.methods.registry import METHODS, frozen_clip
 from dear.roles.table import RoleTable
 from dear.training.settings import TrainOptions, TrainSettings
-from dear.training.trunks import TrunkCache, ViewCache
+from dear.training.trunks import TrunkCache
 
 CACHE_BYTES = 2 * 2**30
 
@@ -34,7 +34,6 @@ class RunContext:
         roles: The role table of the weights, for the methods that need one.
         training: Training settings: complete ones, or overrides of those that each method is published with.
         select: Which epoch is tested: the last, or the best on validation images of the training classes.
-        views: Trunk outputs of views on disk, for settings with a view seed.
         fabric: Where to train; one process on the model's device if None.
         trained: States and epochs of trained methods that other runs need too: teachers, and those that
             transfer.
@@ -49,7 +48,6 @@ class RunContext:
     training: Training = field(default_factory=TrainOptions)
     select: Select = "last"
     cache: TrunkCache = field(default_factory=lambda: TrunkCache(CACHE_BYTES))
-    views: ViewCache | None = None
     fabric: Fabric | None = None
     trained: dict[str, tuple[dict[str, torch.Tensor], list[dict[str, Any]]]] = field(default_factory=dict)
     records: dict[str, tuple[dict[str, Any], Path | None]] = field(default_factory=dict)

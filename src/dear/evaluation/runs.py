@@ -6,7 +6,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import torch
 from lightning_fabric import Fabric
 
 from dear.backbone.choice import BackboneName, warn_of_toy
@@ -39,7 +38,7 @@ from dear.progress import TrainingStep
 from dear.roles.packaged import find_role_table, role_table
 from dear.roles.table import RoleTable
 from dear.training.settings import TrainOptions
-from dear.training.trunks import origin, view_cache
+from dear.training.trunks import full_identity
 from dear.writing import UNFINISHED, output_file, write_json
 
 RunProgress = Callable[[str, TrainingStep | None], None]
@@ -138,8 +137,7 @@ class Runner:
             optional = experiment.roles is None and all(setup.can_lack_roles for setup in with_roles)
             clip = shared.clip
             shared.roles = find_role_table(clip) if optional else role_table(clip, experiment.roles)
-        views = view_cache(experiment.train, experiment.dataset.cache_folder())
-        context = replace(shared, training=experiment.train, select=experiment.select, views=views)
+        context = replace(shared, training=experiment.train, select=experiment.select)
         self._context = experiment, context
         return context
 
@@ -155,8 +153,7 @@ def check_data(experiment: Experiment, datasets: Mapping[str, Dataset]) -> None:
             f"{' and '.join(clash)} are both called {datasets[clash[0]].name}, by which reports tell data "
             "sets apart: rename one of them."
         )
-    nothing = torch.empty(0, dtype=torch.int64)
-    if clash := _find_clash(trained_on, lambda data: (data.identity, origin(data.test, nothing)[0])):
+    if clash := _find_clash(trained_on, lambda data: (data.identity, full_identity(data.test))):
         raise DataError(
             f"{' and '.join(clash)} have the same paths, labels, sizes of files and class names, by which "
             "records tell data sets apart: run each by itself, with its own --out."
@@ -215,13 +212,12 @@ def run_one(
     run: ResolvedRun,
     *,
     out: Path | None = None,
-    start_over: bool = False,
     progress: RunProgress = silent,
 ) -> dict[str, Any]:
     """Make a run and write its record and its predictions (.npz) into ``out``, or read the existing record.
 
-    An interrupted run resumes from its checkpoint in ``out``/unfinished; with ``start_over`` a damaged one is
-    set aside, and the run starts over. A run that was made in this context for another folder is copied.
+    An interrupted run resumes from its checkpoint in ``out``/unfinished; a damaged one is set aside, and
+    the run starts over. A run that was made in this context for another folder is copied.
     Raises DataError for data sets that the protocol cannot run on.
     """
     path, checkpoint = (None, None) if out is None else (run.file(out), run.file(out / UNFINISHED, ".pt"))
@@ -244,7 +240,6 @@ def run_one(
             run,
             checkpoint,
             partial(progress, run.name),
-            start_over=start_over,
             share=run.protocol.trained_on is not None,
         )
         record = run_record(trial, run.protocol.run(trial))
@@ -270,7 +265,6 @@ def run_all(
     roles: RoleTable | None = None,
     training: Training | None = None,
     out: Path | None = None,
-    start_over: bool = False,
     progress: RunProgress = silent,
 ) -> list[dict[str, Any]]:
     """Run a protocol (base-to-novel if None) for every data set, seed and method; returns the records in that
@@ -290,7 +284,6 @@ def run_all(
             context,
             context.resolve(protocol, [dataset], setup, seed=seed, shots=shots),
             out=out,
-            start_over=start_over,
             progress=progress,
         )
         for dataset in datasets

@@ -33,7 +33,6 @@ class Trial:
 
     Attributes:
         checkpoint: File from which interrupted training resumes, if any.
-        start_over: Set a damaged checkpoint aside, and start over; otherwise it is an error.
         share: Keep the trained state in the context for runs with the same training, or take it from there.
         method: The method; trained once `train` has returned.
         pick: The few-shot images that it was trained on; None if it does not train.
@@ -49,7 +48,6 @@ class Trial:
     run: ResolvedRun
     checkpoint: Path | None = None
     progress: OnStep = unreported
-    start_over: bool = False
     share: bool = False
     pick: Pick | None = field(default=None, init=False)
     epochs: list[dict[str, Any]] = field(default_factory=list, init=False)
@@ -94,7 +92,6 @@ class Trial:
                 run.teacher,
                 self.checkpoint and _teacher_checkpoint(self.checkpoint),
                 self.progress,
-                start_over=self.start_over,
                 share=True,
             )
             self.teacher.train(classes)
@@ -111,10 +108,8 @@ class Trial:
                 run.training,
                 seed=run.seed,
                 cache=self.context.cache,
-                views=self.context.views,
                 checkpoint=self.checkpoint,
                 fabric=self.context.fabric,
-                start_over=self.start_over,
                 validate=self._validation(classes),
                 label=run.name,
                 progress=self.progress,

@@ -67,11 +67,10 @@ class Worker(Runner):
         try:
             with warnings.catch_warnings(record=True) as notes:
                 context, resolved = self.prepare(experiment, run)
-                out, start_over = experiment.out, experiment.start_over
-                record = run_one(context, resolved, out=out, start_over=start_over, progress=self.progress)
+                record = run_one(context, resolved, out=experiment.out, progress=self.progress)
         except DearError as error:
             return str(error)
-        path = resolved.file(out)
+        path = resolved.file(experiment.out)
         predictions = path.with_suffix(".npz")
         content = predictions.read_bytes() if self.remote and predictions.exists() else None
         places = [(str(note.message), note.category, note.filename, note.lineno) for note in notes]

@@ -150,9 +150,19 @@ def test_bytes_that_were_changed(damage: Callable[[Path], None], small_clip: Cli
     path = tmp_path / "c"
     train_until(2, small_dear(small_clip), path, SHORT)
     damage(path)
-    with pytest.raises(CheckpointError, match=rf"{path}.*--start-over") as told:
-        train(small_dear(small_clip), few(), SHORT, seed=1, checkpoint=path)
-    assert "\n" not in str(told.value)
+    starts_over(small_clip, path)
+
+
+def starts_over(clip: Clip, path: Path) -> None:
+    """A training that finds a damaged checkpoint keeps it under another name, and takes nothing of it."""
+    whole, again = small_dear(clip), small_dear(clip)
+    want = train(whole, few(), SHORT, seed=1)
+    with pytest.warns(UserWarning, match=r"damaged: renamed to c\.damaged") as noted:
+        got = train(again, few(), SHORT, seed=1, checkpoint=path)
+    assert "\n" not in str(noted[0].message)
+    assert numbers(got) == numbers(want)
+    assert tensors_hash(again.state_dict()) == tensors_hash(whole.state_dict())
+    assert path.with_name("c.damaged").exists()
 
 
 @pytest.mark.parametrize(
@@ -174,25 +184,7 @@ def test_a_checkpoint_of_another_version(
     state = read_state(path)
     change(state)
     write_state(path, state)
-    with pytest.raises(CheckpointError, match="--start-over"):
-        train(small_dear(small_clip), few(), SHORT, seed=1, checkpoint=path)
-
-
-def test_a_run_starts_over_only_if_it_is_asked_to(small_clip: Clip, tmp_path: Path) -> None:
-    whole, path = small_dear(small_clip), tmp_path / "c"
-    want = train(whole, few(), SHORT, seed=1)
-    train_until(2, small_dear(small_clip), path, SHORT)
-    damaged = path.read_bytes()[:-9]
-    path.write_bytes(damaged)
-    with pytest.raises(CheckpointError):
-        train(small_dear(small_clip), few(), SHORT, seed=1, checkpoint=path)
-    assert path.read_bytes() == damaged
-    again = small_dear(small_clip)
-    with pytest.warns(UserWarning, match=r"damaged: renamed to c\.damaged"):
-        got = train(again, few(), SHORT, seed=1, checkpoint=path, start_over=True)
-    assert numbers(got) == numbers(want)
-    assert tensors_hash(again.state_dict()) == tensors_hash(whole.state_dict())
-    assert (tmp_path / "c.damaged").read_bytes() == damaged
+    starts_over(small_clip, path)
 
 
 @pytest.mark.parametrize(
@@ -220,7 +212,7 @@ def test_pretraining_starts_over_only_if_it_is_asked_to(
     state = read_state(path)
     change(state)
     write_state(path, state)
-    with pytest.raises(CheckpointError, match=r"checkpoint\.pt is damaged .*--start-over"):
+    with pytest.raises(CheckpointError, match=r"checkpoint\.pt is damaged"):
         Pretraining(settings, tmp_path / "out").run(every=1)
     with pytest.warns(UserWarning, match="is damaged"):
         got = Pretraining(settings, tmp_path / "out").run(every=1, start_over=True)
