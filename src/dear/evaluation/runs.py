@@ -50,7 +50,7 @@ def silent(_run: str, _step: TrainingStep | None) -> None:
 
 
 class Runner:
-    """What a process keeps between the runs of experiments: the last data sets, models and their caches."""
+    """Prepares runs, and keeps in memory what the next one may need: data sets, models and their caches."""
 
     def __init__(self, device: str = "auto", fabric: Fabric | None = None) -> None:
         self.device, self.fabric = device, fabric
@@ -60,8 +60,8 @@ class Runner:
         self._context: tuple[Experiment, RunContext] | None = None
 
     def check(self, experiment: Experiment) -> DearError | None:
-        """Check an experiment before anything is computed. Returns the error if data or weights are missing,
-        which may be there later; any other one is raised.
+        """Check an experiment before anything is computed. Returns the error if data or weights are missing:
+        they may be there later. Raises DearError for anything else.
         """
         try:
             datasets = self.load_all(experiment)
@@ -79,8 +79,8 @@ class Runner:
         return None
 
     def prepare(self, experiment: Experiment, run: Run) -> tuple[RunContext, ResolvedRun]:
-        """The arguments of `run_one` for a run of an experiment. The process uses as many threads from now on
-        as the run needs.
+        """The arguments of `run_one` for a run of an experiment. Sets the number of threads of this process
+        for it.
         """
         names = (run.dataset, *run.targets)
         datasets = [self.load(experiment, name, run.dataset) for name in names]
@@ -89,7 +89,7 @@ class Runner:
         context = self.context(experiment)
         resolved = context.resolve(experiment.protocol, datasets, run.setup, seed=run.seed, shots=run.shots)
         if context.clip.image.projection.device.type == "cpu":
-            set_threads(context.clip, context.of_teacher(resolved).clip)
+            set_threads(context.clip, context.teacher_context(resolved).clip)
         return context, resolved
 
     def find_record(self, experiment: Experiment, run: Run) -> dict[str, Any] | None:
@@ -99,8 +99,8 @@ class Runner:
         return read_record(path, key=resolved.key, variant=run.setup.variant) if path.exists() else None
 
     def load(self, experiment: Experiment, name: str, source: str) -> Dataset:
-        """A data set that is tested on after training on the source, without copies of the source's images.
-        If it is not the source and has no split, it is tested on as a whole.
+        """A data set by name, without copies of the images of the source, which is trained on. One that is
+        not the source and has no split is tested on as a whole.
         """
         settings = experiment.dataset
         if (name, source, settings) not in self._datasets:
@@ -134,7 +134,7 @@ class Runner:
             check_towers(known_method(setup.method), shared.clip)
         with_roles = [setup for setup in experiment.methods if setup.declared.needs_roles]
         if shared.roles is None and with_roles:
-            optional = experiment.roles is None and all(setup.can_lack_roles for setup in with_roles)
+            optional = experiment.roles is None and all(setup.runs_without_roles for setup in with_roles)
             clip = shared.clip
             shared.roles = find_role_table(clip) if optional else role_table(clip, experiment.roles)
         context = replace(shared, training=experiment.train, select=experiment.select)
@@ -143,8 +143,8 @@ class Runner:
 
 
 def check_data(experiment: Experiment, datasets: Mapping[str, Dataset]) -> None:
-    """Check that the data sets meet an experiment's requirements, and that their records can be told apart.
-    Raises DataError.
+    """Raise DataError for data sets that the protocol cannot run on, and for two whose records could not be
+    told apart.
     """
     protocol, source = experiment.protocol, experiment.protocol.trained_on
     trained_on = datasets if source is None else {source: datasets[source]}  # each has its own records
@@ -171,20 +171,20 @@ def check_data(experiment: Experiment, datasets: Mapping[str, Dataset]) -> None:
 def _find_clash(
     datasets: Mapping[str, Dataset], facts: Callable[[Dataset], tuple[str, str]]
 ) -> tuple[str, str] | None:
-    """The names of two data sets of which the first fact is the same, and the second is not."""
+    """The names of two data sets for which the first of two ``facts`` is the same, and the second is not."""
     seen = dict[str, tuple[str, str]]()
     for name, dataset in datasets.items():
-        first, second = facts(dataset)
-        earlier, its_second = seen.setdefault(first, (name, second))
-        if second != its_second:
-            return earlier, name
+        same, different = facts(dataset)
+        other_name, other = seen.setdefault(same, (name, different))
+        if different != other:
+            return other_name, name
     return None
 
 
 def check_methods(experiment: Experiment, context: RunContext, datasets: Sequence[Dataset]) -> None:
-    """Check that the methods' settings, on each data set that is trained on, suit the backbone, the classes
-    and the longest class name in the longest template. The source, if there is one, is the last data set.
-    Raises DearError.
+    """Raise DearError for settings of a method that do not suit the backbone or the classes. Each method is
+    built for each data set that is trained on (the last one, if the protocol has a source), and set to the
+    longest class name in the longest template.
     """
     protocol, seed, shots = experiment.protocol, experiment.seeds[0], max(experiment.shots)
     names = [(name, dataset) for dataset in datasets for name in dataset.classnames]
@@ -226,7 +226,7 @@ def run_one(
     elif run.key in context.records:
         record, earlier = context.records[run.key]
         record = record | {"variant": run.setup.variant}
-        if path is not None and context.main:
+        if path is not None and context.is_main_process:
             if earlier is not None and earlier.with_suffix(".npz").exists():
                 with output_file(path.with_suffix(".npz")) as file:
                     file.write(earlier.with_suffix(".npz").read_bytes())
@@ -240,14 +240,14 @@ def run_one(
             run,
             checkpoint,
             partial(progress, run.name),
-            share=run.protocol.trained_on is not None,
+            shares_training=run.protocol.trained_on is not None,
         )
         record = run_record(trial, run.protocol.run(trial))
-        if path is not None and context.main:
+        if path is not None and context.is_main_process:
             if trial.predictions:
                 save_predictions(path.with_suffix(".npz"), trial.predictions)
             write_json(path, record)
-    if checkpoint is not None and context.main:  # even with a record: a process may have ended in between
+    if checkpoint is not None and context.is_main_process:  # also of a run that was killed after its record
         remove_checkpoints(checkpoint)
     context.records[run.key] = record, path
     progress(run.name, None)

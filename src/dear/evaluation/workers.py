@@ -1,6 +1,6 @@
-"""Runs on many workers: processes of this machine, each on its own GPU or its share of the cores, or actors
-of a Ray cluster. A worker makes one run at a time, and stays with the data set and seed of the last one, of
-which it has in memory what runs share.
+"""Runs on several workers: processes of this machine, each with its own GPU or its share of the cores, or
+actors of a Ray cluster. A worker makes one run at a time, and prefers runs on the data set and seed of its
+last one, because what these share is still in its memory.
 """
 
 import logging
@@ -44,8 +44,8 @@ class LostWorkerError(DearError):
 class Worker(Runner):
     """A runner in a process of its own.
 
-    On another machine ``folder`` is the one where the command was given, which relative paths of data begin
-    at if it exists there; predictions then go back with the record.
+    On another machine ``folder`` is where the command was given: relative paths of data begin there if it
+    exists, and predictions are sent back with the record.
     """
 
     def __init__(
@@ -83,15 +83,15 @@ class Pool:
 
     Attributes:
         size: How many there are.
-        submit: Gives a run to one of them, by its number.
-        lost: The error of a run whose worker is gone.
-        show: Tells what progress the workers have sent.
+        submit: Gives a run to the worker of a number.
+        lost_error: What the result of a run raises if its worker is gone.
+        show_progress: Shows the steps that workers have reported since the last call.
     """
 
     size: int
     submit: Callable[[int, Experiment, Run], Future[RunResult]]
-    lost: type[Exception]
-    show: Callable[[], None] = lambda: None
+    lost_error: type[Exception]
+    show_progress: Callable[[], None] = lambda: None
 
 
 def make_runs(
@@ -116,13 +116,13 @@ def make_runs(
             left.remove(number)
             busy[pool.submit(slot, *tasks[number])] = slot, number
         done, _ = wait(busy, timeout=WAIT, return_when=FIRST_COMPLETED)
-        pool.show()
+        pool.show_progress()
         for future in done:
             slot, number = busy.pop(future)
             idle.append(slot)
             try:
                 result = future.result()
-            except pool.lost as error:
+            except pool.lost_error as error:
                 run = tasks[number][1]
                 raise LostWorkerError(
                     f"{run.dataset}, {run.setup.method}: a worker was lost in the middle of this run "
@@ -146,8 +146,8 @@ def make_runs(
 
 
 def choose_run(slot: int, left: Sequence[int], groups: Sequence[Hashable], begun: dict[int, Hashable]) -> int:
-    """The run, of those ``left``, that a worker makes next: of the group that it has ``begun``, else of one
-    that no worker has, else of the one with the most runs left. Runs of a group share what they compute.
+    """Choose the next run of a worker from those ``left``: one of its group in ``begun``, else of a group
+    that no worker has, else of the group with the most runs left. Runs of a group share what they compute.
     """
     waiting = Counter(groups[run] for run in left)
     if (group := begun.get(slot)) not in waiting:
@@ -158,7 +158,9 @@ def choose_run(slot: int, left: Sequence[int], groups: Sequence[Hashable], begun
 
 @contextmanager
 def open_processes(jobs: int, device: str, progress: RunProgress = silent) -> Iterator[Pool]:
-    """Processes of this machine, on its GPUs in turn. They end with the block, and with this process."""
+    """Start processes on this machine, which take its GPUs in turn. They end with the block, or with this
+    process.
+    """
     context = multiprocessing.get_context("spawn")  # a fork would share CUDA and threads
     steps = context.SimpleQueue()
     alive, own_end = context.Pipe(duplex=False)  # only this process holds its own end
@@ -187,7 +189,7 @@ def open_processes(jobs: int, device: str, progress: RunProgress = silent) -> It
 
 
 def _begin(alive: Any, steps: Any, device: str, threads: int) -> None:
-    """Start the worker of this process, which ends once nobody holds the other end of ``alive``."""
+    """Start the worker of this process. The process ends once the other end of ``alive`` is closed."""
     global _worker
 
     def end() -> None:
