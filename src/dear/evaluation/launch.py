@@ -59,8 +59,8 @@ def launch(
             for experiment, run in tasks:
                 context, resolved = runner.prepare(experiment, run)
                 records.append(run_one(context, resolved, out=experiment.out, progress=progress))
-    left = iter(records)
-    return [[next(left) for _ in experiment.runs()] for experiment in experiments]
+    in_order = iter(records)
+    return [[next(in_order) for _ in experiment.runs()] for experiment in experiments]
 
 
 def list_runs(

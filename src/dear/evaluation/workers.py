@@ -105,20 +105,20 @@ def make_runs(
     Warnings of the workers are printed here, each once, except ``notes``, which were printed before. Raises
     the first error of a run, and LostWorkerError; records of finished runs are kept.
     """
-    left, groups = [*range(len(tasks))], [(run.dataset, run.seed) for _, run in tasks]
-    begun = dict[int, Hashable]()
-    idle, busy = [*range(pool.size)], dict[Future[RunResult], tuple[int, int]]()
+    waiting, groups = [*range(len(tasks))], [(run.dataset, run.seed) for _, run in tasks]
+    group_of = dict[int, Hashable]()
+    idle, running = [*range(pool.size)], dict[Future[RunResult], tuple[int, int]]()
     records, warned = dict[int, dict[str, Any]](), {*notes}
     while len(records) < len(tasks):
-        while idle and left:
+        while idle and waiting:
             slot = idle.pop(0)
-            number = choose_run(slot, left, groups, begun)
-            left.remove(number)
-            busy[pool.submit(slot, *tasks[number])] = slot, number
-        done, _ = wait(busy, timeout=WAIT, return_when=FIRST_COMPLETED)
+            number = choose_run(slot, waiting, groups, group_of)
+            waiting.remove(number)
+            running[pool.submit(slot, *tasks[number])] = slot, number
+        done, _ = wait(running, timeout=WAIT, return_when=FIRST_COMPLETED)
         pool.show_progress()
         for future in done:
-            slot, number = busy.pop(future)
+            slot, number = running.pop(future)
             idle.append(slot)
             try:
                 result = future.result()
@@ -145,15 +145,18 @@ def make_runs(
     return [records[number] for number in range(len(tasks))]
 
 
-def choose_run(slot: int, left: Sequence[int], groups: Sequence[Hashable], begun: dict[int, Hashable]) -> int:
-    """Choose the next run of a worker from those ``left``: one of its group in ``begun``, else of a group
-    that no worker has, else of the group with the most runs left. Runs of a group share what they compute.
+def choose_run(
+    slot: int, waiting: Sequence[int], groups: Sequence[Hashable], group_of: dict[int, Hashable]
+) -> int:
+    """Choose the next run of a worker from the ``waiting`` ones: one of the worker's group, as ``group_of``
+    says, else of a group that no worker has, else of the group with the most runs left. Runs of a group share
+    what they compute.
     """
-    waiting = Counter(groups[run] for run in left)
-    if (group := begun.get(slot)) not in waiting:
-        free = [group for group in waiting if group not in begun.values()]
-        group = begun[slot] = free[0] if free else max(waiting, key=waiting.__getitem__)
-    return next(run for run in left if groups[run] == group)
+    runs_left = Counter(groups[run] for run in waiting)
+    if (group := group_of.get(slot)) not in runs_left:
+        free = [group for group in runs_left if group not in group_of.values()]
+        group = group_of[slot] = free[0] if free else max(runs_left, key=runs_left.__getitem__)
+    return next(run for run in waiting if groups[run] == group)
 
 
 @contextmanager
@@ -163,13 +166,13 @@ def open_processes(jobs: int, device: str, progress: RunProgress = silent) -> It
     """
     context = multiprocessing.get_context("spawn")  # a fork would share CUDA and threads
     steps = context.SimpleQueue()
-    alive, own_end = context.Pipe(duplex=False)  # only this process holds its own end
+    lifeline, other_end = context.Pipe(duplex=False)  # only this process holds the other end
     machine = find_device(device)
     devices = [str(machine)] * jobs
     if machine.type == "cuda" and machine.index is None:
         devices = [f"cuda:{slot % torch.cuda.device_count()}" for slot in range(jobs)]
     processes = [
-        ProcessPoolExecutor(1, context, _begin, (alive, steps, name, threads_per_job(jobs)))
+        ProcessPoolExecutor(1, context, _begin, (lifeline, steps, name, threads_per_job(jobs)))
         for name in devices
     ]
 
@@ -180,21 +183,21 @@ def open_processes(jobs: int, device: str, progress: RunProgress = silent) -> It
     try:
         yield Pool(jobs, lambda slot, *task: processes[slot].submit(_make, *task), BrokenProcessPool, show)
     except BaseException:
-        own_end.close()  # which ends the runs under way
+        other_end.close()  # which ends the runs under way
         raise
     finally:
         for process in processes:
             process.shutdown()
-        own_end.close()
+        other_end.close()
 
 
-def _begin(alive: Any, steps: Any, device: str, threads: int) -> None:
-    """Start the worker of this process. The process ends once the other end of ``alive`` is closed."""
+def _begin(lifeline: Any, steps: Any, device: str, threads: int) -> None:
+    """Start the worker of this process. The process ends once the other end of ``lifeline`` is closed."""
     global _worker
 
     def end() -> None:
         with suppress(EOFError):
-            alive.recv()
+            lifeline.recv()
         os._exit(1)  # safe at any moment, because files are renamed into place
 
     def tell(run: str, step: TrainingStep | None) -> None:
@@ -252,7 +255,8 @@ def _connect(address: str) -> Any:
     options: dict[str, Any] = {"logging_level": logging.ERROR, "log_to_driver": False}
     if address == "local":
         options["include_dashboard"] = False
-    ours, handler = threading.current_thread() is threading.main_thread(), signal.getsignal(signal.SIGTERM)
+    in_main_thread = threading.current_thread() is threading.main_thread()
+    handler = signal.getsignal(signal.SIGTERM)
     try:
         ray.init(address=address, **options)
     except Exception as error:  # no common class: a ConnectionError, a start that takes too long
@@ -261,6 +265,6 @@ def _connect(address: str) -> Any:
             "Start one with 'ray start --head', or use --cluster local."
         ) from error
     finally:
-        if ours:  # where ray.init installs a handler that exits with code 15
+        if in_main_thread:  # where ray.init installs a handler that exits with code 15
             signal.signal(signal.SIGTERM, handler)
     return ray
