@@ -1,6 +1,5 @@
 """Checkpoints: a training goes on bit for bit; a damaged one is one line, nothing loaded, nothing lost."""
 
-import copy
 import json
 import os
 from collections.abc import Callable
@@ -13,19 +12,15 @@ import torch
 from lightning_fabric import Fabric
 from lightning_fabric.plugins import MixedPrecision
 
-from dear.backbone import tiny
 from dear.backbone.clip import Clip, tensors_hash
 from dear.errors import OutputError
 from dear.methods.base import Method
 from dear.methods.registry import METHODS, build_method
 from dear.progress import TrainingStep
-from dear.training.checkpoint import CheckpointError, read_state, write_state
+from dear.training.checkpoint import read_state, write_state
 from dear.training.loop import train
 from dear.training.settings import TrainSettings
-from tests.unit.training.test_pretrain import SMALL
 from tests.unit.training.world import CLASSES, Noise, few, numbers, small_dear, train_until
-from tools.pretrain_settings import PretrainSettings
-from tools.pretraining import Pretraining
 
 SHORT = TrainSettings(epochs=3, batch=3, lr=1e-2)
 State = dict[str, Any]
@@ -185,37 +180,3 @@ def test_a_checkpoint_of_another_version(
     change(state)
     write_state(path, state)
     starts_over(small_clip, path)
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda state: state.pop("model"),
-        lambda state: state["model"].popitem(),
-        lambda state: state.update(loss=None),
-    ],
-)
-def test_pretraining_starts_over_only_if_it_is_asked_to(
-    change: Callable[[State], Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(tiny, "config", lambda: copy.deepcopy(SMALL))
-    settings = PretrainSettings(images=20, batch=8, warmup=1)  # 3 steps
-    want = Pretraining(settings, tmp_path / "whole").run(every=1)
-
-    def stop(run: Pretraining) -> None:
-        if run.step == 2:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        Pretraining(settings, tmp_path / "out").run(every=1, progress=stop)
-    path = tmp_path / "out" / "checkpoint.pt"
-    state = read_state(path)
-    change(state)
-    write_state(path, state)
-    with pytest.raises(CheckpointError, match=r"checkpoint\.pt is damaged"):
-        Pretraining(settings, tmp_path / "out").run(every=1)
-    with pytest.warns(UserWarning, match="is damaged"):
-        got = Pretraining(settings, tmp_path / "out").run(every=1, start_over=True)
-    assert got["loss"] == want["loss"]
-    weights = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("out", "whole")]
-    assert weights[0] == weights[1]
