@@ -284,7 +284,7 @@ def resolve_roles(
         return None
     if str(roles) == DISCOVER:
         return discover_at_hand(clip, dataset, report)
-    if roles is None and setup.runs_without_roles:
+    if roles is None and setup.can_lack_roles:
         return find_role_table(clip)
     try:
         return role_table(clip, roles)

@@ -82,7 +82,7 @@ class MethodSetup:
         return METHODS[known_method(self.method)]
 
     @property
-    def runs_without_roles(self) -> bool:
+    def can_lack_roles(self) -> bool:
         """True if the method also runs where no role table is known, and no option of the mask is set."""
         return self.declared.without_roles and self._takes_roles_unchanged
 

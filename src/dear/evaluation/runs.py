@@ -134,7 +134,7 @@ class Runner:
             check_towers(known_method(setup.method), shared.clip)
         with_roles = [setup for setup in experiment.methods if setup.declared.needs_roles]
         if shared.roles is None and with_roles:
-            optional = experiment.roles is None and all(setup.runs_without_roles for setup in with_roles)
+            optional = experiment.roles is None and all(setup.can_lack_roles for setup in with_roles)
             clip = shared.clip
             shared.roles = find_role_table(clip) if optional else role_table(clip, experiment.roles)
         context = replace(shared, training=experiment.train, select=experiment.select)
