@@ -27,7 +27,6 @@ from typing import Any
 import measure
 import open_clip
 import torch
-from torch import Tensor
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))  # for tests.parity, wherever this is run
@@ -40,7 +39,6 @@ from dear.methods.base import Method  # noqa: E402
 from dear.methods.registry import METHODS, build_method  # noqa: E402
 from dear.training.seeding import generator  # noqa: E402
 from dear.training.settings import TrainSettings  # noqa: E402
-from dear.training.trunks import ViewCache, ViewFingerprint  # noqa: E402
 from tests.parity import small  # noqa: E402
 from tests.parity.make_public import loss_of, trainer_of  # noqa: E402
 
@@ -135,34 +133,17 @@ class Sides:
         batch = {"img": self.pixels, "label": self.labels}
         return lambda: loss_of(trainer.forward_backward(batch), reference.get("loss", "loss"))
 
-    def our_step(self, clip: Clip, precision: str, views: ViewCache | None = None) -> Step | None:
-        """A step of ours as the training loop makes it; with ``views`` from what is cached there, and None
-        for a method whose images enter at the first layer and have no teacher: it gains nothing.
-        """
+    def our_step(self, clip: Clip, precision: str) -> Step:
+        """A step of ours as the training loop makes it."""
         method = self.ours(clip, self.method)
-        if views is not None and method.image_from == 1 and not method.uses_frozen_image:
-            return None
-        like, items = clip.image.projection, [*range(len(self.pixels))]
         optimizer = small.optimizer_of(case_of(self.theirs), method.trainable)
-        if views is not None:
-            views.begin(ViewFingerprint("", "", 0, clip.image_size, precision, ""), method.image_from)
-            with torch.no_grad(), mixed(like.device, precision):
-                kept = views.put(0, items, method.image_trunk(self.pixels))
-                views.put_frozen(0, items, method.frozen_image(kept))
         method.train()
 
-        def images() -> tuple[Tensor, Tensor | None]:
-            if views is None:
-                return method.image_trunk(self.pixels), None
-            found, frozen = views.get(0, items), views.frozen(0, items)
-            assert found is not None
-            return found[1].to(like), frozen
-
         def step() -> float:
-            with mixed(like.device, precision):
-                trunk, frozen = images()
+            with mixed(clip.image.projection.device, precision):
+                trunk = method.image_trunk(self.pixels)
                 method.before_step(generator(1, "step", 0, 0))
-                parts = method.loss(trunk, self.labels, frozen if method.uses_frozen_image else None)
+                parts = method.loss(trunk, self.labels)
             value = float(parts["loss"].detach())
             optimizer.zero_grad()
             method.backward(parts, lambda loss: loss.backward(retain_graph=method.several_backwards))
@@ -172,26 +153,24 @@ class Sides:
 
         return step
 
-    def steps(self, scratch: Path, kind: str | None = None) -> dict[str, Step]:
+    def steps(self, kind: str | None = None) -> dict[str, Step]:
         """A step of each kind, or of one: theirs; ours in float32; in the precision asked for, if that is
-        another; and in it from cached views.
+        another.
         """
         if kind == OFFICIAL:
             return {OFFICIAL: self.official()}
-        found: dict[str, Step | None] = {} if kind else {OFFICIAL: self.official()}
+        found: dict[str, Step] = {} if kind else {OFFICIAL: self.official()}
         clip = self.clip()
         asked = precision_for(clip, self.options.precision)
         for precision in dict.fromkeys((EXACT, asked)):
             if kind in (None, name := f"ours, {precision}"):
                 found[name] = self.our_step(clip, precision)
-        if kind in (None, name := f"ours, {asked}, cached views"):
-            found[name] = self.our_step(clip, asked, ViewCache(scratch, 2**34))
-        return {name: step for name, step in found.items() if step is not None}
+        return found
 
 
-def measure_steps(sides: Sides, scratch: Path, repeats: int) -> list[dict[str, Any]]:
+def measure_steps(sides: Sides, repeats: int) -> list[dict[str, Any]]:
     """A row for each kind, without memory. SystemExit if the losses in float32 differ."""
-    steps = sides.steps(scratch)
+    steps = sides.steps()
     losses = {kind: [step() for _ in range(COMPARED)] for kind, step in steps.items()}  # warms them up, too
     theirs = torch.tensor(losses[OFFICIAL], dtype=torch.float64)
     gaps = {kind: float((theirs.new_tensor(ours) / theirs - 1).abs().max()) for kind, ours in losses.items()}
@@ -252,12 +231,10 @@ def main() -> None:
         measure.show(options, run(options), ["model", "classes", "repeats"])
         return
     sides = Sides(options, options.only, Path(options.weights))
-    with tempfile.TemporaryDirectory() as scratch:
-        if options.kind:
-            step = sides.steps(Path(scratch), options.kind)[options.kind]
-            print(json.dumps(measure.step_memory(step, "cpu")))
-        else:
-            print(json.dumps(measure_steps(sides, Path(scratch), options.repeats)))
+    if options.kind:
+        print(json.dumps(measure.step_memory(sides.steps(options.kind)[options.kind], "cpu")))
+    else:
+        print(json.dumps(measure_steps(sides, options.repeats)))
 
 
 if __name__ == "__main__":

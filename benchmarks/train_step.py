@@ -3,16 +3,14 @@
     python benchmarks/train_step.py --classes 50 500
 
 Times a step (forward and backward; ViT-B/16, random weights, random images) of the naive reference of the
-tests, with torch's fused attention; of this package; and of this package with trunk outputs and frozen
-features from a view cache on disk (bf16), in turn in one process. The memory of each kind's step is the
-resident peak of a separate process, minus what was resident before it. FLOPs are those that torch counts;
-their share is relative to the rate of a large matrix product measured in the same process.
+tests, with torch's fused attention, and of this package, in turn in one process. The memory of each kind's
+step is the resident peak of a separate process, minus what was resident before it. FLOPs are those that torch
+counts; their share is relative to the rate of a large matrix product measured in the same process.
 """
 
 import argparse
 import json
 import sys
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -23,12 +21,11 @@ from torch import Tensor
 from torch.nn.functional import linear, scaled_dot_product_attention
 
 from dear.backbone.clip import fill
-from dear.training.trunks import ViewCache, ViewFingerprint
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # for tests.parity, wherever this is run
 from tests.parity import naive
 
-KINDS = ("naive", "ours", "view cache")
+KINDS = ("naive", "ours")
 
 
 def fused_attention(block: Any, x: Tensor, mask: Tensor) -> Tensor:
@@ -40,7 +37,7 @@ def fused_attention(block: Any, x: Tensor, mask: Tensor) -> Tensor:
     return mha.out_proj(scaled_dot_product_attention(q, k, v, attn_mask=bias).transpose(1, 2).flatten(2))
 
 
-def make_steps(options: argparse.Namespace, classes: int, folder: str) -> dict[str, Callable[[], None]]:
+def make_steps(options: argparse.Namespace, classes: int) -> dict[str, Callable[[], None]]:
     """A step of each kind, or of the one in ``options.only``."""
     model, clip = measure.build_network(options)
     names = measure.class_names(classes)
@@ -53,11 +50,6 @@ def make_steps(options: argparse.Namespace, classes: int, folder: str) -> dict[s
     masks = dict(enumerate(method.mask, start=method.image_from))
     naive.attention = fused_attention  # type: ignore[assignment]
     kinds = (options.only,) if options.only else KINDS
-    views, items = ViewCache(Path(folder), 2**34), [*range(options.batch)]
-    views.begin(ViewFingerprint("random", "random", 0, clip.image_size, "auto", "any"), method.image_from)
-    if "view cache" in kinds:
-        with torch.no_grad():
-            views.put_frozen(0, items, method.frozen_image(views.put(0, items, method.image_trunk(pixels))))
 
     def usual() -> Tensor:
         return naive.loss(
@@ -69,27 +61,20 @@ def make_steps(options: argparse.Namespace, classes: int, folder: str) -> dict[s
     def ours() -> Tensor:
         return method.loss(method.image_trunk(pixels), labels)["loss"]
 
-    def cached() -> Tensor:
-        found, frozen = views.get(0, items), views.frozen(0, items)
-        assert found is not None
-        assert frozen is not None
-        return method.loss(found[1].to(pixels), labels, frozen.to(pixels))["loss"]
-
     def step(loss: Callable[[], Tensor]) -> None:
         for parameter in (*parameters.values(), *method.parameters()):
             parameter.grad = None
         loss().backward()
 
-    losses = dict(zip(KINDS, (usual, ours, cached), strict=True))
+    losses = dict(zip(KINDS, (usual, ours), strict=True))
     return {kind: lambda loss=losses[kind]: step(loss) for kind in kinds}
 
 
 def measure_steps(options: argparse.Namespace, classes: int, rate: float) -> list[dict[str, Any]]:
     """A row for each kind."""
-    with tempfile.TemporaryDirectory() as folder:
-        steps = make_steps(options, classes, folder)
-        flops = {kind: measure.count_flops(step) for kind, step in steps.items()}  # which also warms them up
-        timings = measure.time_in_turn(steps, options.repeats, options.device)
+    steps = make_steps(options, classes)
+    flops = {kind: measure.count_flops(step) for kind, step in steps.items()}  # which also warms them up
+    timings = measure.time_in_turn(steps, options.repeats, options.device)
     rows = []
     for kind, timing in timings.items():
         arguments = ["--only", kind, "--classes", classes]
@@ -119,9 +104,8 @@ def main() -> None:
     parser.add_argument("--only", choices=KINDS, help="memory of a step of one kind, in this process")
     options = measure.parse(parser)
     if options.only:
-        with tempfile.TemporaryDirectory() as folder:
-            step = make_steps(options, options.classes[0], folder)[options.only]
-            print(json.dumps(measure.step_memory(step, options.device)))
+        step = make_steps(options, options.classes[0])[options.only]
+        print(json.dumps(measure.step_memory(step, options.device)))
         return
     rate = measure.matrix_rate(options.device)
     rows = [row for classes in options.classes for row in measure_steps(options, classes, rate)]

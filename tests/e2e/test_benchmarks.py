@@ -30,11 +30,11 @@ def test_a_training_step(context: Any) -> None:
     """Ours has naive's loss and gradients, and the least work."""
     options = ("--tiny", "--classes", "7", "--batch", "3", "--repeats", "1", "--no-memory", "--json")
     found = context("train_step", *options)
-    naive, ours, cached = found["rows"]
-    assert [row["kind"] for row in found["rows"]] == ["naive", "ours", "view cache"]
+    naive, ours = found["rows"]
+    assert [row["kind"] for row in found["rows"]] == ["naive", "ours"]
     assert max(ours["gap to naive"].values()) < 1e-4
     assert naive["times naive"] == 1
-    assert 1 < ours["arithmetic allows"] < cached["arithmetic allows"]
+    assert ours["arithmetic allows"] > 1
     assert all(row["seconds"] > 0 and row["step MiB"] is None for row in found["rows"])
     assert found["machine"]["torch"] == torch.__version__
     assert str(Path.home()) not in json.dumps(found)

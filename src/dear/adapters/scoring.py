@@ -20,7 +20,7 @@ from dear.data.images.photos import image_hashes, split_hashes
 from dear.data.sources.folder import image_files
 from dear.data.sources.listing import first_few, plain_name
 from dear.errors import DataError, SettingsError, warn
-from dear.evaluation.metrics import measure
+from dear.evaluation.metrics import compute_scores
 from dear.evaluation.predictions import Predictions, predict
 from dear.methods.registry import frozen_clip
 from dear.progress import Progress, silent
@@ -91,7 +91,9 @@ def evaluate_images(
         like = vocabulary.text
         refused = refusal(predictions.frozen.to(like), predictions.predicted.to(like.device))
         facts["refused"] = float(refused.double().mean())
-    scores = measure(predictions, BundleScores, classes=len(vocabulary.classes), left_out=left_out, **facts)
+    scores = compute_scores(
+        predictions, BundleScores, classes=len(vocabulary.classes), left_out=left_out, **facts
+    )
     return scores, predictions, images
 
 

@@ -91,7 +91,7 @@ def test_three_ways_to_the_same_experiment(tmp_path: Path, monkeypatch: pytest.M
     from_recipe = load_recipe(path)
 
     from_options = list[dear.Experiment]()
-    monkeypatch.setattr(run, "run_experiments", lambda made, *_, **__: from_options.extend(made))
+    monkeypatch.setattr(run, "plan", lambda made, *_: from_options.extend(made))
     main(["run", "cross-dataset", "--dry-run", *OPTIONS.split(), "a {}."])
 
     from_python = dear.Experiment(

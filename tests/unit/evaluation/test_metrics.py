@@ -18,7 +18,7 @@ from dear.evaluation.metrics import (
     reliability,
     top5,
 )
-from dear.evaluation.predictions import Predictions, predict, trunks
+from dear.evaluation.predictions import Predictions, load_trunks, predict
 from dear.evaluation.protocols.base_to_novel import BaseToNovel, harmonic_mean
 from dear.evaluation.resolve import MethodSetup
 from dear.evaluation.run_context import RunContext
@@ -96,9 +96,9 @@ def test_the_cache_saves_the_trunk_and_changes_nothing(small_clip: Clip) -> None
     for _ in range(2):
         assert evaluate(small_dear(small_clip), images, batch=3, cache=cache) == plain
     for method in (zero_shot(small_clip), small_dear(small_clip, first=12)):
-        continued = [*trunks(method, images, 3, cache, "auto")]
+        continued = [*load_trunks(method, images, 3, cache, "auto")]
         assert images.loads == 2
-        whole = trunks(method, Noise([0, 1, 2, 1, 0]), 3, TrunkCache(0), "auto")
+        whole = load_trunks(method, Noise([0, 1, 2, 1, 0]), 3, TrunkCache(0), "auto")
         assert all(torch.equal(*pair) for pair in zip(continued, whole, strict=True))
         assert continued[0].shape[1] == (26 if isinstance(method, Dear) else 1)
     earlier = build_method("mmrl", small_clip, torch.Generator())

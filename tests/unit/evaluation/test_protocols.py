@@ -114,7 +114,7 @@ def test_a_run_in_float16(small_clip: Clip) -> None:
     losses = [[epoch["loss"] for epoch in one["train"]["epochs"]] for one in (record, exact)]
     assert losses[0] == pytest.approx(losses[1], rel=0.02)
     assert losses[0] != losses[1]
-    assert len(shared.clips) == 1  # made once
+    assert len(shared.half_clips) == 1  # made once
     assert small_clip.image.projection.dtype == torch.float32
     adamw = replace(shared, training=replace(settings, optimizer="adamw"))
     with pytest.raises(SettingsError, match=r"coop is trained with adamw, .* use --train.optimizer sgd"):

@@ -7,7 +7,7 @@ import pytest
 from dear.cli.methods import descriptions
 from dear.errors import DataError, SettingsError
 from dear.evaluation.ablations import ablation_setups, ablations
-from dear.evaluation.experiment import data_names
+from dear.evaluation.experiment import expand_data
 from dear.evaluation.recipe import RecipeError, load_recipe, load_recipes, restrict
 from dear.evaluation.resolve import MethodSetup
 from dear.methods.atprompt import AtPromptSettings
@@ -183,18 +183,18 @@ def test_no_setting_that_the_ablation_varies(name: str, settings: DearSettings) 
 
 
 def test_sets_of_tasks_by_one_name() -> None:
-    tasks = data_names(["world"])
+    tasks = expand_data(["world"])
     assert len(tasks) == 12
     assert "mixed-paints" in tasks
-    assert data_names(["street-signs", "world", "photos"]) == (
+    assert expand_data(["street-signs", "world", "photos"]) == (
         "street-signs",
         *(name for name in tasks if name != "street-signs"),
         "photos",
     )
-    large = data_names(["world-large"])
+    large = expand_data(["world-large"])
     assert len(large) == 4
     assert not {*large} & {*tasks}
-    assert data_names(["world", "world-large"]) == tasks + large
+    assert expand_data(["world", "world-large"]) == tasks + large
 
 
 @pytest.mark.parametrize(

@@ -101,7 +101,7 @@ def test_a_teacher_of_another_backbone(small_clip: Clip) -> None:
     trial = Trial(context, other)
     trial.train(range(4))
     assert isinstance(trial.method.teacher, torch.nn.Module)
-    assert trial.method.text_features().shape == (4, context.of_teacher(other).clip.image.embed_dim)
+    assert trial.method.text_features().shape == (4, context.teacher_context(other).clip.image.embed_dim)
     assert not any("teacher" in name for name in trial.method.state_dict())
 
 

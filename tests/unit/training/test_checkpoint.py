@@ -15,7 +15,7 @@ from lightning_fabric.plugins import MixedPrecision
 from dear.backbone.clip import Clip, tensors_hash
 from dear.errors import OutputError
 from dear.progress import TrainingStep
-from dear.training.checkpoint import CheckpointError, read_state, write_state
+from dear.training.checkpoint import read_state, write_state
 from dear.training.loop import train
 from dear.training.settings import TrainSettings
 from tests.unit.training.world import CLASSES, Noise, few, numbers, small_dear, train_until
@@ -134,6 +134,16 @@ def test_a_damaged_checkpoint(damage: Callable[[Path], None], small_clip: Clip, 
     path = tmp_path / "c"
     train_until(2, small_dear(small_clip), path, SHORT)
     damage(path)
-    with pytest.raises(CheckpointError, match=rf"{path}.*--start-over") as told:
-        train(small_dear(small_clip), few(), SHORT, seed=1, checkpoint=path)
-    assert "\n" not in str(told.value)
+    starts_over(small_clip, path)
+
+
+def starts_over(clip: Clip, path: Path) -> None:
+    """A training that finds a damaged checkpoint keeps it under another name, and takes nothing of it."""
+    whole, again = small_dear(clip), small_dear(clip)
+    want = train(whole, few(), SHORT, seed=1)
+    with pytest.warns(UserWarning, match=r"damaged: renamed to c\.damaged") as noted:
+        got = train(again, few(), SHORT, seed=1, checkpoint=path)
+    assert "\n" not in str(noted[0].message)
+    assert numbers(got) == numbers(want)
+    assert tensors_hash(again.state_dict()) == tensors_hash(whole.state_dict())
+    assert path.with_name("c.damaged").exists()

@@ -13,7 +13,6 @@ from dear.errors import OutputError, SettingsError
 from dear.training.devices import make_fabric, share
 from dear.training.loop import train
 from dear.training.settings import TrainSettings
-from dear.training.trunks import ViewCache
 from tests.unit.evaluation.children import TRAINING, free_port, method_of, server, train_as
 from tests.unit.training.world import few, small_dear
 
@@ -68,16 +67,6 @@ def test_weights_in_float16_go_with_their_precision(small_clip: Clip) -> None:
     with pytest.raises(SettingsError, match=r"precision is auto, but .* in torch.float16"):
         train(small_dear(rough), few(), replace(settings, precision="auto"), seed=1)
     assert train(small_dear(rough), few(), settings, seed=1)
-
-
-def test_views_kept_on_disk_in_float16(small_clip: Clip, tmp_path: Path) -> None:
-    settings = TrainSettings(epochs=2, batch=3, optimizer="sgd", precision="16-true", view_seed=1)
-    rough, found = half(small_clip), []
-    for views in (None, *(ViewCache(tmp_path, 10**8, torch.float32) for _ in range(2))):
-        images = few()
-        found.append(train(small_dear(rough), images, settings, seed=1, views=views)[-1]["loss"])
-    assert images.loads == 0
-    assert len(set(found)) == 1
 
 
 def test_no_buffer_is_sent_between_processes() -> None:
