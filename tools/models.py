@@ -4,8 +4,8 @@ from collections.abc import Callable, Sequence
 from importlib.metadata import version
 from pathlib import Path
 
-from dear.backbone.catalogue import Verdict, list_architectures, try_architecture
-from dear.backbone.choice import Access
+from dear.backbone.choice import Access, architectures
+from dear.backbone.load import Verdict, try_architecture
 from dear.methods.registry import methods_on
 
 FILE = Path(__file__).parents[1] / "docs" / "models.md"
@@ -82,5 +82,5 @@ def render_page(
 
 
 if __name__ == "__main__":
-    tried = [try_architecture(name) for name in list_architectures()]
+    tried = [try_architecture(name) for name in architectures()]
     FILE.write_text(render_page(tried, version("open_clip_torch"), methods_on), encoding="utf-8")

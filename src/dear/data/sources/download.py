@@ -1,15 +1,32 @@
 """Download benchmarks into CoOp's layout by torchvision, or list what to do by hand."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from dear.data.findings import Fetched
 from dear.data.sources.benchmarks import Benchmark
 from dear.data.sources.splits import PREFIX, split_file
 from dear.errors import DataError, OutputError, first_line, of_the_disk
 from dear.writing import temporary_folder
+
+
+@dataclass(frozen=True)
+class Fetched:
+    """The files that were downloaded, and what remains to be done by hand.
+
+    Attributes:
+        fetched: new files and folders in the folder.
+        by_hand: what torchvision does not download, one line each.
+        why: why nothing was downloaded, or None.
+    """
+
+    name: str
+    folder: str
+    fetched: list[str]
+    by_hand: list[str]
+    why: str | None
 
 
 def fetch(benchmark: Benchmark, root: Path) -> Fetched:

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from dear.backbone.clip import Clip
-from dear.backbone.text_trunk import TextTrunk
+from dear.backbone.text import TextTrunk
 from dear.methods.context import context_ids, initial_context
 from dear.methods.maple import MapleSettings
 from dear.methods.shared import CoupledPrompts

@@ -11,7 +11,7 @@ from torch.nn.functional import cross_entropy, kl_div, l1_loss, log_softmax, nor
 
 from dear.backbone.clip import Clip, fill
 from dear.backbone.injection import Injection
-from dear.backbone.text_trunk import TextTrunk
+from dear.backbone.text import TextTrunk
 from dear.methods.base import ImageFeatures, Method
 from dear.methods.context import context_ids, initial_context
 from dear.methods.promptsrc import PromptSrcSettings
