@@ -9,7 +9,7 @@ import numpy as np
 
 from dear.adapters.fit import fit
 from dear.adapters.predictor import Predictor
-from dear.data.images.memory import each_image
+from dear.data.images.photos import each_image
 from dear.data.loading import load_for_training
 from dear.data.settings import DataSettings
 from dear.data.sources.objects import listed_images

@@ -21,8 +21,15 @@ from dear.adapters.results import Candidate, Prediction, Suggestion, Unreadable
 from dear.backbone.choice import Precision
 from dear.backbone.clip import Clip
 from dear.backbone.precision import mixed, precision_for
-from dear.data.images.memory import each_image, is_image, picture_of, require_unit
-from dear.data.images.photos import file_hash, in_parallel, split_hashes
+from dear.data.images.photos import (
+    each_image,
+    file_hash,
+    in_parallel,
+    is_image,
+    picture_of,
+    require_unit,
+    split_hashes,
+)
 from dear.data.images.transforms import ahead, eval_view, to_unit
 from dear.data.settings import DataSettings
 from dear.data.sources.objects import listed_images

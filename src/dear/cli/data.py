@@ -12,7 +12,7 @@ from dear.errors import SettingsError, UnknownNameError, listing, plural
 
 if TYPE_CHECKING:
     from dear.data.check import Check
-    from dear.data.sources.download import Fetched
+    from dear.data.sources.benchmarks import Fetched
 
 
 def command_list(*, root: Path | None = None) -> dict[str, Any]:
@@ -64,8 +64,7 @@ def command_get(name: str, *, root: Path | None = None) -> Any:
         name: A benchmark's name.
         root: Folder of the benchmarks, in CoOp's layout. By default the environment variable DEAR_DATA.
     """
-    from dear.data.sources.benchmarks import benchmarks, find_benchmark
-    from dear.data.sources.download import fetch
+    from dear.data.sources.benchmarks import benchmarks, fetch, find_benchmark
 
     benchmark = find_benchmark(name)
     if benchmark is None:

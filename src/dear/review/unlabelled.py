@@ -7,8 +7,7 @@ import torch
 
 from dear.data.dataset import Dataset, Images
 from dear.data.fewshot import Subset, Unlabelled, draw_few
-from dear.data.images.memory import each_image
-from dear.data.images.photos import image_hashes
+from dear.data.images.photos import each_image, image_hashes
 from dear.data.loading import load_for_training
 from dear.data.settings import DataSettings
 from dear.data.sources.objects import listed_images

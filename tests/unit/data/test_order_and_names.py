@@ -2,7 +2,6 @@
 
 import json
 import unicodedata
-import zipfile
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
@@ -12,7 +11,6 @@ import pytest
 from dear.data.settings import DataSettings
 from dear.errors import DataError
 from tests.unit.data.photos import class_folders, load, paths, picture
-from tests.unit.data.sources.test_zips_of_people import without_flag
 
 NAMES = ("bee", "ant", "cat", "dog", "elk", "fox", "gnu", "hen", "ibis", "jay", "koi", "lynx")
 """In the order of their numbers, 0 to 11, and not of the alphabet."""
@@ -146,19 +144,3 @@ def test_the_metadata_of_hugging_face(name: str, tmp_path: Path, settings: DataS
         data = load(path, replace(settings, test_share=0.0))
         assert (data.classnames, data.train.labels.tolist()) == (("ant", "bee"), [0, 1, 0, 1])
     assert data.name == "d"
-
-
-def test_a_zip_whose_names_are_not_in_utf_8(tmp_path: Path, settings: DataSettings) -> None:
-    """Cyrillic of Windows (cp1251), whose bytes are neither UTF-8 nor what MS-DOS meant."""
-    packed, content = tmp_path / "d.zip", picture(tmp_path / "any.png").read_bytes()
-    with zipfile.ZipFile(packed, "w") as file:
-        for name in ("ant", "??????"):
-            for number in range(2):
-                file.writestr(f"{name}/{number}.png", content)
-    odd = "чайкам".encode("cp1251")
-    packed.write_bytes(without_flag(packed).read_bytes().replace(b"??????", odd))
-    data = load(packed, settings)
-    assert len(data.classnames) == 2
-    assert any(
-        "the names of 2 of its files are not in UTF-8 and may be read wrongly" in note for note in data.notes
-    )

@@ -75,7 +75,7 @@ def read_pairs(
     Files are listed relative to the folder that holds all of them: those of a folder of classes are the same
     data set as the folder.
     """
-    from dear.data.images.memory import each_image  # loads torch
+    from dear.data.images.photos import each_image  # loads torch
 
     images, labels = [*each_image(images)], _values(labels)
     splits = [""] * len(images) if splits is None else _values(splits)

@@ -17,10 +17,10 @@ from dear.data.sources.benchmarks import (
     READERS,
     Benchmark,
     benchmarks,
+    fetch,
     find_benchmark,
     published_names,
 )
-from dear.data.sources.download import fetch
 from dear.errors import DataError
 from tests.unit.data.photos import class_folders, picture
 

@@ -32,8 +32,7 @@ def labels(folder: Path, text: str, settings: DataSettings, name: str = "list.cs
         "Path,LABEL\na/0.png,ant\nb/0.png,bee\n",
         "path, label\na/0.png, ant\nb/0.png, bee\n",
         "path ,label\na/0.png ,ant\nb/0.png ,bee\n",
-        "sep=;\r\npath;label\r\na/0.png;ant\r\nb/0.png;bee\r\n",
-        '"sep=;"\npath;label\na/0.png;ant\nb/0.png;bee\n',
+        "path;label\r\na/0.png;ant\r\nb/0.png;bee\r\n",
         "\ufeffpath;label\na/0.png;ant\nb/0.png;bee\n;\n;\n",
         "path;label;note, or remark\na/0.png;ant;x, y\nb/0.png;bee;\n",
         "path\tlabel\na/0.png\tant\nb/0.png\tbee\n",
@@ -84,24 +83,6 @@ class TestPredictions:
         refused(folder / "list.csv", settings, "1 of its 1 rows are predictions that nobody checked")
 
 
-def test_a_class_that_may_be_mistyped(folder: Path, settings: DataSettings) -> None:
-    rows = [(f"a/{number}.png", "sunflower") for number in range(4)] + [
-        ("b/0.png", "sunflwer"),
-        ("b/1.png", "owl"),
-    ]
-    for path, _ in rows:
-        picture(folder / path)
-    text = "".join(f"{path},{label}\n" for path, label in rows)
-    (folder / "list.csv").write_text(f"path,label\n{text}")
-    (note,) = [note for note in load(folder / "list.csv", settings).notes if "hardly used" in note]
-    assert "line 6: the class 'sunflwer'" in note
-    assert "'sunflower'" in note
-
-
 def test_a_table_of_windows(folder: Path, settings: DataSettings) -> None:
     (folder / "list.csv").write_bytes(f"path,label\na/0.png,{NAME}\nb/0.png,bee\n".encode("cp1252"))
-    data = load(folder / "list.csv", replace(settings, test_share=0.0))
-    assert data.classnames == (NAME, "bee")
-    assert any("Windows-1252" in note for note in data.notes)
-    (folder / "list.csv").write_bytes(b"path,label\na/0.png,\x81\n")  # no letter there
     refused(folder / "list.csv", settings, "not in UTF-8")
