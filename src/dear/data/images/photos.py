@@ -5,10 +5,9 @@ paths, Pillow images, arrays, tensors, bytes.
 import hashlib
 import os
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import chain
-from numbers import Integral
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -17,7 +16,6 @@ import torch
 from jaxtyping import Int
 from PIL import Image
 from torch import Tensor
-from torch.utils.data import DataLoader
 
 from dear.data.dataset import Images, Picture, fingerprint
 from dear.data.fewshot import leave_subsets
@@ -224,26 +222,6 @@ def is_image(value: Any) -> bool:
     return isinstance(value, bytes | bytearray | memoryview | Image.Image)
 
 
-def each_image(images: Any) -> Iterator[Any]:
-    """The images of a list, a batch, a torch Dataset or a DataLoader, or the image itself. Labels that come
-    with them, as (image, number), and other columns than "image" are left out.
-
-    Raises DataError for what is neither an image nor several.
-    """
-    if is_image(images) or isinstance(images, str | os.PathLike):
-        yield images
-    elif isinstance(images, DataLoader):
-        for batch in map(_image_of, images):
-            pairs = isinstance(batch, list | tuple) and batch and not is_image(_image_of(batch[0]))
-            yield from map(_image_of, batch[0] if pairs else batch)  # images, then their labels
-    elif isinstance(images, Mapping) or not (hasattr(images, "__iter__") or hasattr(images, "__getitem__")):
-        raise _refused(images)
-    elif hasattr(images, "__iter__"):
-        yield from map(_image_of, images)
-    else:
-        yield from (_image_of(images[index]) for index in range(len(images)))
-
-
 def picture_of(image: Any, short_side: int | None = None) -> Picture:
     """The upright 8-bit RGB picture of an image in any form, reduced to ``short_side`` as by `decode`.
 
@@ -256,19 +234,19 @@ def picture_of(image: Any, short_side: int | None = None) -> Picture:
     if isinstance(image, np.ndarray):
         channels_last = image.ndim == 3 and image.shape[2] == 3
         if not (channels_last or image.ndim == 2 or image.shape[:-2] == (3,)) or image.dtype.kind not in "uf":
-            raise _refused(image)
+            raise refused_image(image)
         pixels = torch.from_numpy(np.array(image, np.uint8 if image.dtype == np.uint8 else float))
         image = pixels.permute(2, 0, 1) if channels_last else pixels
     if isinstance(image, Tensor):
         image = image.expand(3, *image.shape) if image.ndim == 2 else image
         if image.ndim != 3 or len(image) != 3 or not image.numel():
-            raise _refused(image)
+            raise refused_image(image)
         if image.dtype != torch.uint8:
             require_unit(image)
             image = image.detach().mul(255).round().to(torch.uint8)
         image = as_image(image.cpu())
     if not isinstance(image, Image.Image):
-        raise _refused(image)
+        raise refused_image(image)
     try:
         with _decoding:
             return as_picture(image, short_side)
@@ -279,7 +257,7 @@ def picture_of(image: Any, short_side: int | None = None) -> Picture:
 def require_unit(pixels: Tensor) -> None:
     """Raise DataError unless all pixels are numbers in [0, 1]."""
     if not pixels.is_floating_point():
-        raise _refused(pixels)
+        raise refused_image(pixels)
     if not bool(((pixels >= 0) & (pixels <= 1)).all()):
         low, high = float(pixels.min()), float(pixels.max())
         raise DataError(
@@ -288,17 +266,8 @@ def require_unit(pixels: Tensor) -> None:
         )
 
 
-def _image_of(item: Any) -> Any:
-    """The image of an item of a data set: it may come with its label, or as a column."""
-    if isinstance(item, Mapping) and "image" in item:
-        return item["image"]
-    if isinstance(item, tuple | list) and len(item) == 2:
-        labelled = isinstance(item[1], Integral) or (isinstance(item[1], Tensor) and not item[1].ndim)
-        return item[0] if labelled else item
-    return item
-
-
-def _refused(value: Any) -> DataError:
+def refused_image(value: Any) -> DataError:
+    """The error for a value that is no image."""
     kind = type(value).__name__
     if isinstance(value, np.ndarray | Tensor):
         kind += f" of {str(value.dtype).removeprefix('torch.')} and shape {tuple(value.shape)}"
