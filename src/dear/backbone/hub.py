@@ -30,14 +30,6 @@ class MissingError(WeightsError):
     """A repository or folder does not have a file."""
 
 
-def find_cached(
-    repository: str, files: Sequence[str], revision: str | None = None, cache_dir: Path | str | None = None
-) -> Path | None:
-    """The first of ``files`` in the hub's cache, by default of the latest commit that it knows; or None."""
-    entries = _look_up(repository, files, revision, cache_dir)
-    return next((Path(entry) for entry in entries if isinstance(entry, str)), None)
-
-
 def _look_up(
     repository: str, files: Sequence[str], revision: str | None, cache_dir: Path | str | None
 ) -> list[Any]:
