@@ -3,7 +3,6 @@
 import pytest
 import torch
 
-from dear.data.world.classes import choose_classes
 from dear.data.world.factors import bulk
 from dear.data.world.hashing import Stream
 from dear.data.world.scene import draw_scenes
@@ -11,6 +10,7 @@ from dear.data.world.shifts import SHIFTS, shifted
 from dear.data.world.tasks import (
     adversarial_candidates,
     adversarial_numbers,
+    choose_classes,
     downstream_names,
     load_task,
 )
