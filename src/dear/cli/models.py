@@ -18,11 +18,12 @@ def command_models(*, names: list[str] | None = None) -> dict[str, Any]:
     Args:
         names: Architectures to try. By default all that open_clip knows.
     """
-    from dear.backbone.catalogue import list_architectures, try_architecture
+    from dear.backbone.choice import architectures
+    from dear.backbone.load import try_architecture
     from dear.methods.registry import methods_on
 
     with progress_console().status("building"):
-        models = [try_architecture(name) for name in dict.fromkeys(names or list_architectures())]
+        models = [try_architecture(name) for name in dict.fromkeys(names or architectures())]
     works = sum(model.works for model in models)
     return {
         "open_clip": version("open_clip_torch"),
