@@ -2,29 +2,22 @@
 each once whatever the number of heads that show it.
 """
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from jaxtyping import Float
 from PIL import Image
-from torch import Tensor
 
 from dear.errors import without_surrogates
 from dear.report import roles_plots as plots
 from dear.report.pages import data_url, render_page, write_html
 from dear.roles.ablation import LITTLE, LayerCurve
-from dear.roles.entropy import UNIT
-from dear.roles.pictures import HeadImages, Pictures, RankedImage
-from dear.roles.table import HeadRole, RoleTable
+from dear.roles.pictures import HeadImages, Pictures
+from dear.roles.table import UNIT, HeadRole, RoleTable
 from dear.roles.trust import doubts, share_mark, top_share
 
 ROLES = ("core", "other-specialized", "mixed", "generalization")
 SIDES = {3000: 64, 8000: 48, 10**9: 32}
 """Pixels of a picture's side by how many pictures a page may have with it: about 7 MB at most."""
-OPACITY = 0.7
-"""Of the black over the patch that a head attends to least."""
 
 
 def write_roles_page(
@@ -53,7 +46,6 @@ def roles_page(table: RoleTable, *, curve: LayerCurve | None = None, pictures: P
         thumbnails=_thumbnails(shown) if shown else {},
         roles=plots.head_role_map(table),
         concepts=plots.concept_map(table),
-        entropy=plots.entropy_histogram(table),
         unit=UNIT,
         map=plots.phrase_map(table),
         heads=[_head_row(head) | {"images": images.get((head.layer, head.head))} for head in table.heads],
@@ -86,25 +78,9 @@ def _thumbnails(pictures: Pictures) -> dict[int, str]:
 
 
 def _head_images(images: HeadImages, pictures: Pictures) -> dict[str, Any]:
-    """A head's images of most and of least, each with words, and masks over the first of most."""
-
-    def cells(side: Sequence[RankedImage]) -> list[tuple[int, str]]:
-        words = "{}: {:+.1f} standard deviations".format
-        return [(i.image, without_surrogates(words(pictures.names[i.image], i.score))) for i in side]
-
-    veils = zip(images.most, images.attention, strict=False)
+    """A head's images of most and of least, each with words."""
+    words = "{}: {:+.1f} standard deviations".format
     return {
-        "most": cells(images.most),
-        "least": cells(images.least),
-        "veils": [(image.image, _veil(grid)) for image, grid in veils],
+        side: [(i.image, without_surrogates(words(pictures.names[i.image], i.score))) for i in ranked]
+        for side, ranked in vars(images).items()
     }
-
-
-def _veil(grid: Float[Tensor, "row column"]) -> str:
-    """Black whose opacity falls with the root of the attention, for weights are often concentrated in a few
-    patches: clear at the strongest one.
-    """
-    level = (grid / grid.max().clamp_min(1e-12)).sqrt().numpy()
-    opacity = np.round(255 * OPACITY * (1 - level)).astype(np.uint8)
-    black = Image.fromarray(np.stack([np.zeros_like(opacity), opacity], axis=2))
-    return data_url(black, "PNG", optimize=True)

@@ -1,6 +1,4 @@
-"""Figures of a role table: the roles of its heads, their concepts and concept entropy, what the heads of each
-layer carry, the map of phrases.
-"""
+"""Figures of a role table: roles and concepts of its heads, what the heads of layers carry, the phrases."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -12,14 +10,12 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from dear.report.drawing import INK, MARKERS, NEUTRAL, PALETTE, Drawing, concept_styles, legend_below
-from dear.roles.ablation import LITTLE, Ablated, LayerCurve
-from dear.roles.entropy import UNIT
+from dear.report.drawing import MARKERS, NEUTRAL, PALETTE, Drawing, concept_styles, legend_below
+from dear.roles.ablation import LITTLE, LayerCurve
 from dear.roles.table import HeadRole, RoleTable
 
 ROLE_COLORS = {"mixed": "#D5D9DE", "other-specialized": "#8A919C", "generalization": "#444B57"}
 ROLE_WORDS = {"mixed": "mixed", "other-specialized": "other", "generalization": "general"}
-CORE = "#0072B2"
 
 
 def head_role_map(table: RoleTable) -> Drawing:
@@ -37,7 +33,8 @@ def head_role_map(table: RoleTable) -> Drawing:
             text: dict[str, Any] = {"ha": "center", "va": "center", "color": _readable_on(color)}
             axes.text(head.head, y - (0.14 if share else 0), word, fontsize=9 if width > 0.8 else 8, **text)
             axes.text(head.head, y + 0.22, share, fontsize=8 if width > 0.8 else 7, **text)
-        _colored_legend(figure, colors | ROLE_COLORS)
+        keys = {label: Patch(color=color) for label, color in (colors | ROLE_COLORS).items()}
+        legend_below(figure, 4, keys, handlelength=1.1, handleheight=1.0)
 
     legend = -(-(len(colors) + len(ROLE_COLORS)) // 4)
     layers = len({head.layer for head in table.heads})
@@ -113,74 +110,31 @@ def concept_map(table: RoleTable) -> Drawing | None:
     return Drawing("concepts", text, size, paint)
 
 
-def _colored_legend(figure: Figure, colors: Mapping[str, str]) -> None:
-    keys = {label: Patch(color=color) for label, color in colors.items()}
-    legend_below(figure, 4, keys, handlelength=1.1, handleheight=1.0)
-
-
-def entropy_histogram(table: RoleTable) -> Drawing | None:
-    """Concept entropies of all heads, colored by role, with the two thresholds where known; None if no head
-    has one.
-    """
-    entropies = [(head.role, head.entropy) for head in table.heads if head.entropy is not None]
-    if not entropies:
-        return None
-    values = [value for _, value in entropies]
-    edges = np.linspace(0, max(*values, 0.1) * 1.0001, 17)
-    thresholds, colors = table.evidence.get("thresholds") or (), {"core": CORE, **ROLE_COLORS}
+def ablation_curve(curve: LayerCurve) -> Drawing:
+    """What the embedding loses without the heads of each layer, and without those from it on, in percent."""
+    layers = [point.layer for point in curve.layers]
+    alone = [100 * point.alone.lost for point in curve.layers]
+    onwards = [100 * point.onwards.lost for point in curve.layers]
 
     def paint(figure: Figure) -> None:
         axes = figure.add_subplot()
-        groups = [[value for of_role, value in entropies if of_role == role] for role in colors]
-        axes.hist(groups, edges.tolist(), stacked=True, color=[*colors.values()], rwidth=0.92)
-        for threshold in thresholds:
-            axes.axvline(threshold, color=INK, linestyle="--", linewidth=1)
-        axes.set(xlabel=f"concept entropy ({UNIT})", ylabel="heads")
+        axes.plot(layers, alone, color=PALETTE[0], marker="o", label="without its heads")
+        axes.plot(layers, onwards, color=PALETTE[4], marker="s", label="and without those of later layers")
+        axes.axhline(100 * LITTLE, color=NEUTRAL, linestyle="--", linewidth=1)
+        for layer in curve.which:
+            axes.axvspan(layer - 0.5, layer + 0.5, color=NEUTRAL, alpha=0.15, linewidth=0)
+        axes.set_xticks(layers[:: 1 if len(layers) <= 8 else 2])
+        axes.set(xlim=(layers[0] - 0.5, layers[-1] + 0.5), xlabel="layer", ylabel="lost of the embedding (%)")
+        axes.set_ylim(bottom=-2)
         axes.spines[["top", "right"]].set_visible(False)
-        _colored_legend(figure, {ROLE_WORDS.get(role, role): color for role, color in colors.items()})
-
-    bounds = " and ".join(f"{threshold:.2f}" for threshold in thresholds)
-    limits = f" Thresholds at {bounds}." if bounds else ""
-    text = f"Concept entropy of {len(values)} heads, {min(values):.2f} to {max(values):.2f} {UNIT}.{limits}"
-    return Drawing("entropy", text, (5.6, 3.0), paint)
-
-
-def ablation_curve(curve: LayerCurve) -> Drawing:
-    """What the embedding loses without the heads of each layer, and without those from it on; beside it the
-    zero-shot accuracies, if they are known.
-    """
-    layers = [point.layer for point in curve.layers]
-    lines = {
-        "without its heads": ([point.alone for point in curve.layers], PALETTE[0], "o"),
-        "and without those of later layers": ([point.onwards for point in curve.layers], PALETTE[4], "s"),
-    }
-    # By its unit: the number of a point, and the dashed line.
-    panels: dict[str, tuple[Callable[[Ablated], float], float]] = {
-        "lost of the embedding (%)": (lambda point: 100 * point.lost, 100 * LITTLE)
-    }
-    if curve.whole is not None:
-        panels["zero-shot accuracy (%)"] = (lambda point: 100 * (point.accuracy or 0.0), 100 * curve.whole)
-
-    def paint(figure: Figure) -> None:
-        all_axes = figure.subplots(1, len(panels), squeeze=False)[0]
-        for axes, (unit, (number, dashed)) in zip(all_axes, panels.items(), strict=True):
-            for label, (points, color, marker) in lines.items():
-                axes.plot(layers, [*map(number, points)], color=color, marker=marker, label=label)
-            axes.axhline(dashed, color=NEUTRAL, linestyle="--", linewidth=1)
-            for layer in curve.which:
-                axes.axvspan(layer - 0.5, layer + 0.5, color=NEUTRAL, alpha=0.15, linewidth=0)
-            axes.set_xticks(layers[:: 1 if len(layers) <= 8 else 2])
-            axes.set(xlim=(layers[0] - 0.5, layers[-1] + 0.5), xlabel="layer", ylabel=unit)
-            axes.set_ylim(bottom=-2)
-            axes.spines[["top", "right"]].set_visible(False)
         legend_below(figure, 2)
 
     words = "; ".join(
-        f"layer {point.layer}: {100 * point.alone.lost:.0f}%, with later ones {100 * point.onwards.lost:.0f}%"
-        for point in curve.layers
+        f"layer {layer}: {of_layer:.0f}%, with later ones {with_later:.0f}%"
+        for layer, of_layer, with_later in zip(layers, alone, onwards, strict=True)
     )
     text = f"Share of the embedding that is lost without the heads of a layer. {words}."
-    return Drawing("layers", text, (5.7 if len(panels) > 1 else 5.2, 3.1), paint)
+    return Drawing("layers", text, (5.2, 3.1), paint)
 
 
 def phrase_map(table: RoleTable) -> Drawing | None:

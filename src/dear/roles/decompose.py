@@ -7,10 +7,9 @@ of 48 heads take 123 MB, and 983 MB in full.
 """
 
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
 
 import numpy as np
 import torch
@@ -149,14 +148,17 @@ def decompose(
     moments = Moments(len(layers), heads, embed=embed, device="cpu" if device.type == "mps" else device)
     retained = Coordinates(clip.image, layers, convention, len(images)) if coordinates else None
     done = 0
-    with ExitStack() as stack:
-        shape = (len(images), len(layers), heads, embed)
-        file = None if keep is None else stack.enter_context(_contributions(keep, shape))
+    kept = output_file(keep, "the contributions", "with --contributions") if keep else nullcontext()
+    with kept as file:
+        if file is not None:
+            shape = (len(images), len(layers), heads, embed)
+            header = {"descr": "<f4", "fortran_order": False, "shape": shape}
+            np.lib.format.write_array_header_1_0(file, header)
         for pixels in batches(clip, images, batch):
             part = head_contributions(clip.image, pixels, layers, convention).heads
             moments.add(part)
             if file is not None:
-                file.write(np.ascontiguousarray(part.float().cpu(), dtype="<f4").tobytes())
+                file.write(part.float().cpu().numpy().astype("<f4").tobytes())
             if retained is not None:
                 retained.add(done, part)
             done += len(part)
@@ -180,12 +182,3 @@ def batches(clip: Clip, images: Images, batch: int) -> Iterator[Float[Tensor, "b
         indices = torch.arange(start, min(start + step, len(images)))
         views = to_unit(load_test_views(images, indices, clip.preprocess))
         yield clip.normalize_pixels(views.to(clip.image.projection))
-
-
-@contextmanager
-def _contributions(path: Path, shape: tuple[int, ...]) -> Iterator[BinaryIO]:
-    """A .npy file for float32 values of this shape, to be written in order."""
-    with output_file(path, "the contributions", "with --contributions") as file:
-        header = {"descr": "<f4", "fortran_order": False, "shape": shape}
-        np.lib.format.write_array_header_1_0(file, header)
-        yield file

@@ -51,7 +51,7 @@ def table(**changes: Any) -> RoleTable:
 def test_everything_that_the_table_holds(tmp_path: Path) -> None:
     path = write_roles_page(tmp_path / "deep" / "roles.html", table())
     page = path.read_text(encoding="utf-8")
-    assert page.count("<svg") == 4
+    assert page.count("<svg") == 3
     assert "by &lt;hand&gt;" in page
     assert "red &amp; &lt;b&gt;" in page
     assert '<b>"' not in page
@@ -71,14 +71,13 @@ def test_a_table_without_evidence() -> None:
     bare = [replace(head, entropy=None, share={}, phrases=()) for head in table().heads]
     page = roles_page(replace(table(), heads=tuple(bare), evidence={}, settings={}))
     assert page.count("<svg") == 1
-    for absent in ("Concept entropy", "Concept clusters", "How it was computed"):
+    for absent in ("concept entropy at or below", "Concept clusters", "How it was computed"):
         assert absent not in page
 
 
 def test_what_the_figures_say() -> None:
     for draw, words in (
         (roles_plots.concept_map, "layer 10 head 0: animal"),
-        (roles_plots.entropy_histogram, "of 6 heads, 0.10 to 1.30 nats. Thresholds at 0.15 and 0.90."),
         (roles_plots.phrase_map, "Map of 3 phrases by concept: color 2, animal 1."),
     ):
         drawing = draw(table())

@@ -1,128 +1,16 @@
-"""Concept entropy, quantiles and roles worked out by hand."""
+"""Role tables by another quantile and with another number of core attributes, worked out by hand."""
 
 import random
-from fractions import Fraction
-from math import log, prod
+from math import prod
 
 import pytest
-import torch
 
 from dear.backbone.clip import Identity
-from dear.errors import DataError, RoleTableError, SettingsError
-from dear.roles.entropy import (
-    HeadConcepts,
-    assign_roles,
-    concept_entropy,
-    core_attributes,
-    head_concepts,
-    nearest_centroid,
-    role_of,
-    thresholds,
-    with_attributes,
-    with_quantile,
-)
+from dear.errors import RoleTableError
+from dear.roles.assign import assign_roles, head_concepts, thresholds
 from dear.roles.packaged import kind_of, packaged_tables
 from dear.roles.table import HeadRole, RoleTable
-
-
-def test_entropy() -> None:
-    assert concept_entropy([1.0]) == 0
-    assert concept_entropy([0.5, 0.25, 0.25, 0.0]) == pytest.approx(1.5 * log(2))
-    assert concept_entropy([0.2] * 5) == pytest.approx(log(5))
-
-
-def test_the_nearest_centroid_is_by_angle() -> None:
-    centroids = torch.tensor([[1.0, 0.0], [0.6, 0.8]], dtype=torch.float64)
-    phrases = torch.nn.functional.normalize(torch.tensor([[9.0, 1.0], [0.1, 0.1], [0.0, -1.0]]), dim=1)
-    assert nearest_centroid(phrases, centroids).tolist() == [0, 1, 0]
-
-
-def test_shares_and_the_dominant_concept() -> None:
-    found = head_concepts({(9, 0): ["shape", "color", "color", "shape"]})[9, 0]
-    assert found.share == {"shape": 0.5, "color": 0.5}
-    assert found.concept == "shape"  # of equals the one that TEXTSPAN names first
-    assert found.entropy == pytest.approx(log(2))
-
-
-def test_heads_without_phrases() -> None:
-    with pytest.raises(DataError, match="no phrase for 2 heads; the first is layer 9 head 1"):
-        head_concepts({(9, 0): ["shape"], (9, 1): [], (10, 2): []})
-
-
-def test_quantiles_are_interpolated() -> None:
-    assert thresholds([0.0, 1.0, 2.0, 3.0, 4.0, 5.0], 0.2) == pytest.approx((1.0, 4.0))
-    assert thresholds([0.0, 1.0], 0.25) == pytest.approx((0.25, 0.75))
-    # In floats 1 - 0.3 is below 0.7, and 0.7 of 10 steps above 7.
-    assert thresholds([float(step) for step in range(11)], 0.3) == (3.0, 7.0)
-
-
-def heads() -> dict[tuple[int, int], HeadConcepts]:
-    """Six heads with entropies 0 to 5; at q = 0.2 the thresholds are 1 and 4."""
-    concepts = ["color", "style", "emotion", "color", "color", "style"]
-    return {(9, i): HeadConcepts({c: 0.75, "x": 0.25}, float(i)) for i, c in enumerate(concepts)}
-
-
-def test_the_four_roles() -> None:
-    found = assign_roles(
-        heads(), ["color"], limits=(1.0, 4.0), general=["style"], phrases={(9, 0): ["red", "blue"]}
-    )
-    assert [(one.role, one.attribute, one.concept) for one in found] == [
-        ("core", "color", "color"),
-        ("generalization", None, "style"),  # specialised, but in what the paper calls generalization
-        ("mixed", None, "emotion"),
-        ("mixed", None, "color"),
-        ("generalization", None, "color"),
-        ("generalization", None, "style"),
-    ]
-    assert found[0].phrases == ("red", "blue")
-    assert found[3].share == {"color": 0.75, "x": 0.25}
-    roles = [one.role for one in assign_roles(heads(), ["emotion"], limits=(2.5, 2.5))]
-    assert roles == ["other-specialized", "other-specialized", "core", *["generalization"] * 3]
-
-
-def test_core_attributes_are_frequent_and_distinct() -> None:
-    # Frequencies: color 0.5, place 0.3, hue 0.15, style 0.05. After color, hue has 0.15 * (1 - 0.8) = 0.03
-    # and place 0.3 * 1 = 0.3; style is none.
-    found = {(9, 0): HeadConcepts({"color": 0.5, "place": 0.3, "hue": 0.15, "style": 0.05}, 1.0)}
-    centroids = {
-        "color": torch.tensor([1.0, 0.0, 0.0]),
-        "place": torch.tensor([0.0, 1.0, 0.0]),
-        "hue": torch.tensor([0.8, 0.0, 0.6]),
-        "style": torch.tensor([0.0, 0.0, 1.0]),
-    }
-    assert core_attributes(found, centroids, 2, ["style"]) == ("color", "place")
-    assert core_attributes(found, centroids, 3, ["style"]) == ("color", "place", "hue")
-    # A rare concept far from the chosen ones beats a frequent one that is near: style 0.05 against hue 0.03.
-    assert core_attributes(found, centroids, 3) == ("color", "place", "style")
-    with pytest.raises(SettingsError, match="5 core attributes were requested, but the heads have only 3"):
-        core_attributes(found, centroids, 5, ["style"])
-
-
-def test_attributes_come_first_from_concepts_that_own_specialised_heads() -> None:
-    found = {(9, 0): HeadConcepts({"color": 0.5, "place": 0.3, "hue": 0.2}, 1.0)}
-    centroids = dict(zip(("color", "place", "hue"), torch.eye(3), strict=True))
-    assert core_attributes(found, centroids, 2, owners={"hue", "place"}) == ("place", "hue")
-    assert core_attributes(found, centroids, 3, owners={"hue"}) == ("hue", "color", "place")
-    assert core_attributes(found, centroids, 2, owners={"hue", "place"}, general=["hue"]) == (
-        "place",
-        "color",
-    )
-
-
-def test_roles_by_the_concept_alone() -> None:
-    roles = [
-        role_of(9.0, concept, None, ["color"], ["style"]) for concept in ("color", "style", "text", None)
-    ]
-    assert roles == ["core", "generalization", "other-specialized", "mixed"]
-
-
-def test_equal_entropies_are_equal_numbers() -> None:
-    """4^4 4^4 4^4 = 8^8 1 1 1 1 = 2^24; of half as many phrases the shares are the same."""
-    partitions = [[4, 4, 4], [8, 1, 1, 1, 1], [1, 1, 8, 1, 1]]
-    entropies = [concept_entropy([Fraction(n, 12) for n in counts]) for counts in partitions]
-    assert entropies[0] == entropies[1] == entropies[2] == concept_entropy([Fraction(1, 3)] * 3)
-    assert entropies[0] == pytest.approx(log(3))
-    assert concept_entropy([Fraction(1)]) == 0
+from dear.roles.variants import with_attributes, with_quantile
 
 
 def drawn_heads(seed: int, phrases: int) -> dict[tuple[int, int], list[str]]:
