@@ -55,7 +55,7 @@ def test_assign_show_and_compare(spans: Path, tmp_path: Path, capsys: pytest.Cap
     assert found["roles"] == json.loads(out.read_text())
     assert (found["roles"]["weights"]["model"], len(found["roles"]["heads"])) == ("small", 6)
     page = html.read_text(encoding="utf-8")
-    assert page.count("<svg") == 3
+    assert page.count("<svg") == 2
     assert "the color teal" in page
     assert "http" not in page.replace("http://www.w3.org", "")
     # The same input gives the same bytes.

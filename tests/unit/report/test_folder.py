@@ -46,7 +46,7 @@ def test_all_that_is_written(tmp_path: Path) -> None:
         "ablation-inference", "cross-dataset", "domain-generalization", "few-shot", "fusion",
     ]  # fmt: skip
     wanted = {f"{name}.csv" for name in names} | {"report.html", "report.md", "report.csv", "report.tex"}
-    figures = ("bars", "few-shot", "gains", "roles", "training")
+    figures = ("few-shot", "gains", "roles", "training")
     wanted |= {f"figure-{name}.svg" for name in figures}
     assert {path.name for path in (tmp_path / "report").iterdir()} == wanted
     assert {path.name for path in made.files} == wanted

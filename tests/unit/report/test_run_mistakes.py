@@ -13,8 +13,8 @@ from PIL import Image
 from dear.errors import DataError
 from dear.evaluation.predictions import ImagePredictions, save_predictions
 from dear.report.folder import write_folder_report
-from dear.report.html import report_page
 from dear.report.mistakes import classes_grid, find_mistakes, mistakes_section
+from dear.report.report_page import report_page
 from dear.report.run_mistakes import mistakes_by_part, mistakes_page
 from tests.unit.report.samples import CLASSES, predictions, record
 

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from statistics import fmean
 from typing import TYPE_CHECKING
 
-from dear.errors import plural
 from dear.report import published
 from dear.report.grid import Cell, Grid, GridRow, marked
 from dear.report.records import (
@@ -50,7 +49,7 @@ def tables(records: Sequence[Record]) -> list[Grid]:
     records = checked(records)
     kind, frame = protocol(records[0]), runs_frame(records)
     source, *_ = data_sets_of(records[0])
-    targets = {str(t["name"]): str(t.get("title") or t["name"]) for r in records for t in data_sets_of(r)[1:]}
+    targets = {str(t["name"]): str(t["title"]) for run in records for t in data_sets_of(run)[1:]}
     alone, fused = (_rows(frame, [*targets], metric) for metric in ("decoupled", "accuracy"))
     tuned = {row.label for row in alone if TUNED in row.label}
     ranked = {row.label: row for row in marked([row for row in alone if row.label not in tuned])}
@@ -60,15 +59,14 @@ def tables(records: Sequence[Record]) -> list[Grid]:
         if [cell and cell.mean for cell in row.cells] != [cell and cell.mean for cell in other.cells]:
             rows.append(GridRow(f"{row.label}, fused", other.cells))
     printed = _published(kind, str(source["name"]), [*targets])
-    seeds = frame.seed.nunique()
     notes = (
-        f"Percent, {plural(seeds, 'seed')}{', mean ± standard deviation' * (seeds > 1)}; class feature "
-        f"alone{RULE[kind] if printed else ''}; the average excludes the source.",
+        f"Percent, mean ± standard deviation over seeds; class feature alone"
+        f"{RULE[kind] if printed else ''}; the average excludes the source.",
         *[FUSED_NOTE] * any(row.label.endswith(", fused") for row in rows),
         *[TUNED_NOTE] * bool(tuned),
         *([f"Published: {published.sources()[kind.replace('-', '_')]}."] if printed else ()),
     )
-    columns = (f"{source.get('title') or source['name']} (source)", AVERAGE, *targets.values())
+    columns = (f"{source['title']} (source)", AVERAGE, *targets.values())
     return [Grid(kind, TITLES[kind], "Method", columns, (*rows, *printed), notes)]
 
 

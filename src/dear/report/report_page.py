@@ -15,7 +15,6 @@ from dear.methods.registry import FROZEN
 from dear.report.drawing import Drawing
 from dear.report.grid import Cell, Grid, GridRow
 from dear.report.method_plots import mean_curves, training_curves
-from dear.report.pages import render_page
 from dear.report.protocols import base_to_novel, figures_of, retrieval, standing_of, tables_of
 from dear.report.records import (
     Record,
@@ -30,7 +29,8 @@ from dear.report.records import (
     record_title,
     settings_of,
 )
-from dear.report.roles_plots import head_role_map
+from dear.report.render import render_page
+from dear.report.roles_page import head_role_map
 from dear.report.run_mistakes import RunMistakes, describe_tests, mistakes_by_part, mistakes_page
 from dear.roles.table import RoleTable
 
