@@ -17,7 +17,7 @@ from dear.errors import without_surrogates
 from dear.evaluation.predictions import ImagePredictions
 from dear.report.drawing import Drawing
 from dear.report.grid import Cell, Grid, GridRow
-from dear.report.render import Photo, photo
+from dear.report.render import THUMBNAIL, data_url
 
 NUMBERED = 20  # classes up to which the counts stand in the cells of the matrix
 NAMED = 60  # classes up to which their names stand beside the matrix
@@ -155,14 +155,15 @@ class MistakesSection(NamedTuple):
     Attributes:
         matrix: The confusion matrix; None if there are many classes.
         classes: Scores by class.
-        gallery: The most confident mistakes of different confusions whose images can be read.
+        gallery: The most confident mistakes of different confusions whose images can be read: the ``url`` of
+            a small picture, its ``alt`` text, ``captions`` (what it is -> a text) and ``title``.
         unreadable: How many of them cannot.
     """
 
     mistakes: Mistakes
     matrix: Drawing | None
     classes: Grid
-    gallery: list[Photo]
+    gallery: list[dict[str, Any]]
     unreadable: int
 
 
@@ -180,7 +181,10 @@ def mistakes_section(
                 "prediction": f"{prediction} {_percent(example.confidence)}",
                 "class": f"{label} {_percent(example.probability)}",
             }
-            gallery.append(photo(picture, title_of(example), captions, f"{label} taken for {prediction}"))
+            small, alt = picture.copy(), f"{label} taken for {prediction}"
+            small.thumbnail((THUMBNAIL, THUMBNAIL))
+            url = data_url(small, "JPEG", quality=80)
+            gallery.append({"url": url, "title": title_of(example), "captions": captions, "alt": alt})
     is_drawn = len(mistakes.classes) <= MAX_DRAWN
     matrix = confusion_map(mistakes.matrix(), mistakes.classes, name) if is_drawn else None
     grid = classes_grid(mistakes.class_scores())

@@ -151,7 +151,7 @@ def test_pictures_are_shown_while_they_are_there(run: Write, tmp_path: Path) -> 
     made = run("tools", "coop", predictions([[1, 1], [], [2]], **files))
     (one,) = mistakes_by_part([made])
     section = one.section("confusion")
-    assert [(photo.title, photo.captions) for photo in section.gallery] == [
+    assert [(photo["title"], photo["captions"]) for photo in section.gallery] == [
         ("a.png", {"prediction": "car 90%", "class": f"{CLASSES[0]} 1%"})
     ]
     assert section.unreadable == 1
