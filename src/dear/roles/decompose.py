@@ -27,58 +27,7 @@ from dear.progress import Progress, silent
 from dear.roles.textspan import Moments
 from dear.writing import output_file
 
-COORDINATE_BYTES = 2**29
-"""What coordinates may take; of more images an evenly spread part is retained (43,690 for ViT-B/16)."""
-
 BATCH_VALUES = 2**28
-
-
-class Coordinates:
-    """Contributions of evenly spread images to the heads of some layers, in the few dimensions that a head
-    can write to.
-
-    Attributes:
-        items: The retained images, in order.
-        bases: Orthonormal columns that span all that a head can contribute, in float64 on the CPU.
-        values: Coordinates of the contributions in these bases.
-    """
-
-    items: Int[Tensor, "item"]
-    bases: Float[Tensor, "layer head embed basis"]
-    values: Float[Tensor, "item layer head basis"]
-
-    def __init__(
-        self,
-        tower: VisionTower,
-        layers: Sequence[int],
-        convention: Convention,
-        images: int,
-        limit: int = COORDINATE_BYTES,
-    ) -> None:
-        # Constants differ much in length.
-        written = [normalize(written_rows(tower, at, convention), dim=-1, eps=1e-300) for at in layers]
-        self.bases = torch.stack([torch.linalg.qr(rows.transpose(1, 2)).Q for rows in written])
-        width = self.bases.shape[-1]
-        self.items = spread(images, max(1, limit // (4 * len(layers) * tower.heads * width)))
-        self.values = torch.zeros(len(self.items), len(layers), tower.heads, width)
-
-    def add(self, first: int, batch: Float[Tensor, "batch layer head embed"]) -> None:
-        """Retain the contributions of a batch that begins with image ``first``."""
-        rows = ((self.items >= first) & (self.items < first + len(batch))).nonzero().flatten()
-        if len(rows):
-            retained = batch[(self.items[rows] - first).to(batch.device)]
-            bases = self.bases.to(batch)
-            self.values[rows] = torch.einsum("ilhe,lhed->ilhd", retained, bases).float().cpu()
-
-    def along(
-        self,
-        directions: Float[Tensor, "layer head embed"],
-        mean: Float[Tensor, "layer head embed"],
-    ) -> Float[Tensor, "item layer head"]:
-        """Each contribution less ``mean``, projected onto its head's direction."""
-        in_bases = torch.einsum("lhe,lhed->lhd", directions.cpu().double(), self.bases)
-        offsets = (directions.cpu().double() * mean.cpu().double()).sum(dim=-1)
-        return torch.einsum("ilhd,lhd->ilh", self.values.double(), in_bases) - offsets
 
 
 @dataclass(frozen=True)
@@ -88,13 +37,32 @@ class Decomposition:
     Attributes:
         layers: The analysed layers, counted from 1.
         moments: Moments of each head's contribution, heads as (layer, head).
-        coordinates: Each image's contributions in few dimensions, of as many images as fit in memory; None
-            if not requested.
+        bases: Orthonormal columns that span all that a head can contribute, in float64 on the CPU.
+        coordinates: Each image's contributions in these bases; None, as the bases, if not requested.
     """
 
     layers: tuple[int, ...]
     moments: Moments
-    coordinates: Coordinates | None = None
+    bases: Float[Tensor, "layer head embed basis"] | None = None
+    coordinates: Float[Tensor, "item layer head basis"] | None = None
+
+    def project(self, directions: Float[Tensor, "layer head embed"]) -> Float[Tensor, "item layer head"]:
+        """Each image's contributions less their means, projected onto the direction of the head."""
+        assert self.bases is not None
+        assert self.coordinates is not None, "images are chosen by their contributions"
+        directions = directions.cpu().double()
+        in_bases = torch.einsum("lhe,lhed->lhd", directions, self.bases)
+        offsets = (directions * self.moments.mean.cpu()).sum(dim=-1)
+        return torch.einsum("ilhd,lhd->ilh", self.coordinates.double(), in_bases) - offsets
+
+
+def contribution_bases(
+    tower: VisionTower, layers: Sequence[int], convention: Convention
+) -> Float[Tensor, "layer head embed basis"]:
+    """Orthonormal columns that span all that each head can contribute."""
+    # Constants differ much in length.
+    written = [normalize(written_rows(tower, at, convention), dim=-1, eps=1e-300) for at in layers]
+    return torch.stack([torch.linalg.qr(rows.transpose(1, 2)).Q for rows in written])
 
 
 def analysed_layers(clip: Clip, layers: Sequence[int] | None = None) -> tuple[int, ...]:
@@ -146,7 +114,7 @@ def decompose(
     device = clip.image.projection.device
     heads, embed = clip.image.heads, clip.image.embed_dim
     moments = Moments(len(layers), heads, embed=embed, device="cpu" if device.type == "mps" else device)
-    retained = Coordinates(clip.image, layers, convention, len(images)) if coordinates else None
+    bases, retained = contribution_bases(clip.image, layers, convention) if coordinates else None, []
     done = 0
     kept = output_file(keep, "the contributions", "with --contributions") if keep else nullcontext()
     with kept as file:
@@ -159,11 +127,11 @@ def decompose(
             moments.add(part)
             if file is not None:
                 file.write(part.float().cpu().numpy().astype("<f4").tobytes())
-            if retained is not None:
-                retained.add(done, part)
+            if bases is not None:
+                retained.append(torch.einsum("ilhe,lhed->ilhd", part, bases.to(part)).float().cpu())
             done += len(part)
             progress("contributions", done, len(images))
-    return Decomposition(tuple(layers), moments, retained)
+    return Decomposition(tuple(layers), moments, bases, torch.cat(retained) if retained else None)
 
 
 def spread(items: int, count: int) -> Int[Tensor, "item"]:

@@ -97,9 +97,7 @@ def pictures(
     loaded once. Raises SettingsError for ``a_head``.
     """
     check_count(a_head)
-    assert decomposition.coordinates is not None, "images are chosen by their contributions"
-    items = decomposition.coordinates.items.tolist()
-    scores = decomposition.coordinates.along(directions, decomposition.moments.mean)
+    scores = decomposition.project(directions)
     ranked: dict[Head, HeadImages] = {}
     deviations = scores.std(dim=0, unbiased=False)
     for at, layer in enumerate(decomposition.layers):
@@ -109,7 +107,7 @@ def pictures(
                 continue
             sides = extremes(scores[:, at, head], a_head)
             ranked[layer, head] = HeadImages(
-                *(tuple(RankedImage(items[item], value / scale) for item, value in side) for side in sides)
+                *(tuple(RankedImage(item, value / scale) for item, value in side) for side in sides)
             )
     numbers = sorted({image.image for sides in ranked.values() for image in (*sides.most, *sides.least)})
     thumbnails: dict[int, Tensor] = {}
