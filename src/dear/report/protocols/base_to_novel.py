@@ -13,6 +13,8 @@ from dear.evaluation.protocols.base_to_novel import harmonic_mean
 from dear.report import published
 from dear.report.grid import INTERVAL, Cell, Grid, GridRow, marked
 from dear.report.intervals import FEWEST, LEVEL, half_width
+from dear.report.method_plots import gain_bars
+from dear.report.protocols import Figure, Summary
 from dear.report.records import (
     AVERAGE,
     CHANCE,
@@ -32,7 +34,6 @@ from dear.report.records import (
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-    from dear.report.protocols import Figure
 
 NAME = "base-to-novel"
 HALVES = ["base", "novel"]
@@ -132,42 +133,31 @@ def is_varied(record: Record) -> bool:
     return bool(variant) and any(row.label == variant for of in ablations().values() for row in of.rows)
 
 
-def tables(records: Sequence[Record]) -> list[Grid]:
-    """The result table, comparisons of the methods, and the ablations; those without rows are left out."""
-    results = Results(main_runs(records))
+def summarize(records: Sequence[Record], reference: str | None) -> Summary:
+    """The result table, comparisons of the methods, and the ablations, but no tables without rows; gains over
+    the reference by data set; the measures of the methods that have an average.
+    """
+    results, figures = Results(main_runs(records)), list[Figure]()
     makers = results_grid, methods_grid, joint_grid, paired_grid, published_grid
-    return [grid for grid in (*(make(results) for make in makers), *ablation_grids(records)) if grid.rows]
+    grids = [grid for grid in (*(make(results) for make in makers), *ablation_grids(records)) if grid.rows]
+    gained = gains(results, reference) if reference in results.methods else None
+    if gained is not None and (bars := gain_bars(gained, str(reference))):
+        caption = f"HM of each method minus that of {reference}, by data set."
+        figures.append(Figure(NAME, bars, f"Gain over {reference}", caption))
+    averages = {method: results.cells(method) for method in results.methods}
+    names = "base classes, learned", "novel classes, never seen", "harmonic mean (HM)"
+    standing = {
+        name: {m: c for m, cells in averages.items() if (c := cells[at])} for at, name in enumerate(names)
+    }
+    return Summary(grids, figures, standing)
 
 
-def figures(records: Sequence[Record], reference: str | None) -> list["Figure"]:
-    """Gains over the reference by data set, above the result table."""
-    from dear.report.method_plots import gain_bars
-    from dear.report.protocols import Figure
-
-    results = Results(main_runs(records))
-    if reference is None or reference not in results.methods:
-        return []
-    bars = gain_bars(gains(results, reference), reference)
-    caption = f"HM of each method minus that of {reference}, by data set."
-    return [Figure(NAME, bars, f"Gain over {reference}", caption)] if bars else []
-
-
-def gains(results: Results, reference: str) -> "DataFrame":
+def gains(results: Results, reference: str | None) -> "DataFrame":
     """HM minus that of the reference in points: a row a data set and a column a method, NaN without a run."""
     hms = results.runs.groupby(["title", "label"], sort=False)[HALVES].agg(fmean)
     table = _with_hm(hms).hm.unstack().reindex(index=results.titles, columns=results.methods)
     gained = table.sub(table[reference], axis=0).drop(columns=reference)
     return gained.dropna(how="all", axis=1).dropna(how="all")
-
-
-def standing(records: Sequence[Record]) -> dict[str, dict[str, Cell]]:
-    """The measures of the methods that have an average."""
-    results = Results(main_runs(records))
-    averages = {method: results.cells(method) for method in results.methods}
-    names = "base classes, learned", "novel classes, never seen", "harmonic mean (HM)"
-    return {
-        name: {m: c for m, cells in averages.items() if (c := cells[at])} for at, name in enumerate(names)
-    }
 
 
 def results_grid(results: Results) -> Grid:
@@ -181,9 +171,10 @@ def results_grid(results: Results) -> Grid:
         rows += [GridRow(f"{name}: {CHANCE}", chance, group=name)] if chance[0] else []
         cells = {method: results.cells(method, titles) for method in results.methods}
         rows += marked([GridRow(f"{name}: {method}", c, group=name) for method, c in cells.items()])
+    seeds = plural(results.frame.seed.nunique(), "seed")
     note = (
-        f"Percent, {SPREAD}. HM is the harmonic mean of base and novel; the average has that of the averages."
-        " Best and second by data set."
+        f"Percent, {seeds}, mean ± standard deviation. HM is the harmonic mean of base and novel; the "
+        "average has that of the averages. Best and second by data set."
     )
     return Grid(NAME, "Base-to-novel generalization", "Data set: method", TITLES, tuple(rows), (note,))
 

@@ -4,8 +4,10 @@ from collections.abc import Sequence
 from statistics import fmean
 from typing import TYPE_CHECKING
 
+from dear.errors import plural
 from dear.report import published
 from dear.report.grid import Cell, Grid, GridRow, marked
+from dear.report.protocols import Summary
 from dear.report.records import (
     AVERAGE,
     CHANCE,
@@ -38,7 +40,7 @@ TUNED_NOTE = (
 )
 
 
-def tables(records: Sequence[Record]) -> list[Grid]:
+def summarize(records: Sequence[Record], reference: str | None) -> Summary:
     """The table of one of the two protocols, with published rows if the targets are the paper's.
 
     Accuracies are those of the class feature alone: the paper's rule for cross-dataset transfer, our choice
@@ -46,6 +48,7 @@ def tables(records: Sequence[Record]) -> list[Grid]:
     fused accuracy, never marked as best; nor are methods that were tuned on the targets. A method has an
     average if it has every target.
     """
+    del reference
     records = checked(records)
     kind, frame = protocol(records[0]), runs_frame(records)
     source, *_ = data_sets_of(records[0])
@@ -60,22 +63,19 @@ def tables(records: Sequence[Record]) -> list[Grid]:
             rows.append(GridRow(f"{row.label}, fused", other.cells))
     printed = _published(kind, str(source["name"]), [*targets])
     notes = (
-        f"Percent, mean ± standard deviation over seeds; class feature alone"
+        f"Percent, {plural(frame.seed.nunique(), 'seed')}, mean ± standard deviation; class feature alone"
         f"{RULE[kind] if printed else ''}; the average excludes the source.",
         *[FUSED_NOTE] * any(row.label.endswith(", fused") for row in rows),
         *[TUNED_NOTE] * bool(tuned),
         *([f"Published: {published.sources()[kind.replace('-', '_')]}."] if printed else ()),
     )
     columns = (f"{source['title']} (source)", AVERAGE, *targets.values())
-    return [Grid(kind, TITLES[kind], "Method", columns, (*rows, *printed), notes)]
-
-
-def standing(records: Sequence[Record]) -> dict[str, dict[str, Cell]]:
-    """Each method's accuracies by the class feature alone."""
-    records = checked(records)
-    rows = _rows(runs_frame(records), [str(t["name"]) for t in records[0]["targets"]], "decoupled")
+    grid = Grid(kind, TITLES[kind], "Method", columns, (*rows, *printed), notes)
     names = "accuracy on the source", "average accuracy on the targets"
-    return {name: {row.label: c for row in rows if (c := row.cells[at])} for at, name in enumerate(names)}
+    standing = {
+        name: {row.label: c for row in alone if (c := row.cells[at])} for at, name in enumerate(names)
+    }
+    return Summary([grid], [], standing)
 
 
 def _rows(frame: "DataFrame", targets: Sequence[str], metric: str) -> list[GridRow]:
