@@ -16,7 +16,6 @@ DeAR has no official code: it is set against MMRL++'s, at batch 16, and its loss
 import argparse
 import gc
 import json
-import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
@@ -48,7 +47,7 @@ from tests.parity.make_public import loss_of, trainer_of  # noqa: E402
 Step = Callable[[], float]
 
 MODEL = "ViT-B-16-quickgelu"
-DATASET, TEMPLATE = "ImageNet", "a photo of a {}."
+DATASET, TEMPLATE = "ImageNet", measure.TEMPLATE
 EXACT, OFFICIAL = "32-true", "official"
 AGREE, COMPARED = 1e-5, 2
 METHODS_BY_DEFAULT = ("coop", "maple", "promptsrc", "mmrl", "mmrl++", "dear")
@@ -80,21 +79,15 @@ def find(folder: Path, method: str) -> Path:
     to be checked out.
     """
     reference = small.references()[method]
-    name, commit = reference["repository"].rsplit("/", 1)[1], reference["commit"]
+    checkout = folder / reference["repository"].rsplit("/", 1)[1]
     module = reference["trainer"].split(":")[0].replace(".", "/") + ".py"
-    place = folder / name
-    advice = f"git clone {reference['repository']} {place} && git -C {place} checkout {commit}"
-    if not place.is_dir():
-        raise SystemExit(f"{folder} has no {name}, the official code of {method}: {advice}")
-    if (place / ".git").exists():
-        asked = ["git", "-C", str(place), "rev-parse", "HEAD"]
-        head = subprocess.run(asked, check=True, stdout=subprocess.PIPE, text=True).stdout
-        if not head.startswith(commit):
-            raise SystemExit(f"{place} is at {head[:7]}, not at {commit}: git -C {place} checkout {commit}")
-    for code in (place, *sorted(place.iterdir())):
+    for code in (checkout, *sorted(checkout.glob("*/"))):
         if (code / module).is_file():
             return code
-    raise SystemExit(f"{place} has no {module}, the official code of {method}: remove it, then {advice}")
+    raise SystemExit(
+        f"{folder} lacks the official code of {method}: git clone {reference['repository']} {checkout} && "
+        f"git -C {checkout} checkout {reference['commit']}"
+    )
 
 
 class Sides:
@@ -114,14 +107,13 @@ class Sides:
         with torch.device("meta"):
             network = build(MODEL)
         network.load_state_dict(torch.load(self.weights), assign=True)
-        preprocess = Preprocess(224, (0.0, 0.0, 0.0), (1.0, 1.0, 1.0))
-        tokenizer = open_clip.get_tokenizer(MODEL)
-        return Clip(network.eval(), tokenizer, name=MODEL, pretrained="random:0", preprocess=preprocess)
+        facts = {"pretrained": "random:0", "preprocess": Preprocess(224, (0.0,) * 3, (1.0,) * 3)}
+        return Clip(network.eval(), open_clip.get_tokenizer(MODEL), name=MODEL, **facts)
 
     def ours(self, clip: Clip, name: str) -> Method:
         """Our method with its first values."""
         if name in STAND_INS:
-            return measure.dear_on(clip, self.names, TEMPLATE)
+            return measure.dear_on(clip, self.names)
         settings = METHODS[name].settings(**case_of(name)["settings"])
         method = build_method(name, clip, torch.Generator().manual_seed(0), settings=settings)
         method.set_classes(self.names, [TEMPLATE])
@@ -130,8 +122,9 @@ class Sides:
     def official(self) -> Step:
         """A step of the authors' code, from our first values."""
         reference = small.references()[self.theirs]
-        start = dict(self.ours(self.clip(), self.theirs).named_parameters())
-        start = {name: value.detach().clone() for name, value in start.items()}
+        ours = self.ours(self.clip(), self.theirs)
+        start = {name: value.detach().clone() for name, value in ours.named_parameters()}
+        del ours
         gc.collect()
         sys.path.insert(0, str(find(self.options.folder, self.theirs)))
         case = case_of(self.theirs)
@@ -196,31 +189,28 @@ class Sides:
         return {name: step for name, step in found.items() if step is not None}
 
 
-def measured(sides: Sides, scratch: Path, repeats: int) -> list[dict[str, Any]]:
+def measure_steps(sides: Sides, scratch: Path, repeats: int) -> list[dict[str, Any]]:
     """A row for each kind, without memory. SystemExit if the losses in float32 differ."""
     steps = sides.steps(scratch)
     losses = {kind: [step() for _ in range(COMPARED)] for kind, step in steps.items()}  # warms them up, too
-    gaps = {
-        kind: max(abs(one - other) / abs(one) for one, other in zip(losses[OFFICIAL], own, strict=True))
-        for kind, own in losses.items()
-    }
+    theirs = torch.tensor(losses[OFFICIAL], dtype=torch.float64)
+    gaps = {kind: float((theirs.new_tensor(ours) / theirs - 1).abs().max()) for kind, ours in losses.items()}
     if sides.method == sides.theirs and gaps[f"ours, {EXACT}"] > AGREE:
         raise SystemExit(f"{sides.method}: losses differ from the official code's: {json.dumps(losses)}")
-    wall, cpu = measure.both_clocks(steps, repeats)
-    seconds, busy = measure.medians(wall), measure.medians(cpu)
+    timings = measure.time_in_turn(steps, repeats)
     return [
         {
             "method": sides.method,
             "batch": len(sides.pixels),
             "code": f"{sides.theirs}'s own" if kind == OFFICIAL else kind,
-            "seconds": seconds[kind],
-            "CPU s": busy[kind],
-            "times official": seconds[OFFICIAL] / seconds[kind],
+            "seconds": timing.seconds,
+            "CPU s": timing.cpu_seconds,
+            "times official": timings[OFFICIAL].seconds / timing.seconds,
             "loss differs by": gaps[kind] if kind != OFFICIAL and sides.method == sides.theirs else None,
-            "all seconds": [round(one, 4) for one in wall[kind]],
+            "all seconds": timing.all_seconds,
             "kind": kind,
         }
-        for kind in steps
+        for kind, timing in timings.items()
     ]
 
 
@@ -234,42 +224,40 @@ def run(options: argparse.Namespace) -> list[dict[str, Any]]:
         torch.save(build_random(MODEL, 0).state_dict(), weights)
 
         def in_child(method: str, *more: str) -> Any:
-            print(" ".join(("against_official:", method, *more[1:])), file=sys.stderr, flush=True)
-            words = [str(options.folder), "--only", method, "--weights", str(weights), *more]
+            print("against_official:", method, *more[1:], file=sys.stderr, flush=True)
+            words = [options.folder, "--only", method, "--weights", weights, *more]
             for name in ("batch", "classes", "repeats", "threads", "precision"):
-                words += [f"--{name}", str(getattr(options, name))]
+                words += [f"--{name}", getattr(options, name)]
             return measure.in_child(words)
 
         for method in options.methods:
             for row in in_child(method):
-                memory = in_child(method, "--kind", row.pop("kind"))
-                rows.append(row | {"step MiB": memory["step"], "peak MiB": memory["peak"]})
+                rows.append(row | in_child(method, "--kind", row.pop("kind")))
     return rows
 
 
 def main() -> None:
-    made = measure.parser(__doc__)
-    made.add_argument("folder", type=Path, metavar="FOLDER", help="where the official repositories are")
+    parser = measure.make_parser(__doc__)
+    parser.set_defaults(model=MODEL)
+    parser.add_argument("folder", type=Path, metavar="FOLDER", help="where the official repositories are")
     choices = (*METHODS_BY_DEFAULT, *FURTHER)
-    made.add_argument("--methods", nargs="+", choices=choices, default=[*METHODS_BY_DEFAULT])
-    made.add_argument("--batch", type=int, default=4, help="images a step, but DeAR's 16")
-    made.add_argument("--classes", type=int, default=50)
-    made.add_argument("--precision", default="auto", help="of ours, beside 32-true; see --train.precision")
+    parser.add_argument("--methods", nargs="+", choices=choices, default=[*METHODS_BY_DEFAULT])
+    parser.add_argument("--batch", type=int, default=4, help="images a step, but DeAR's 16")
+    parser.add_argument("--classes", type=int, default=50)
+    parser.add_argument("--precision", default="auto", help="of ours, beside 32-true; see --train.precision")
     for hidden in ("--only", "--kind", "--weights"):
-        made.add_argument(hidden, help=argparse.SUPPRESS)
-    options = measure.parsed(made)
-    if options.only:
-        sides = Sides(options, options.only, Path(options.weights))
-        with tempfile.TemporaryDirectory() as scratch:
-            if options.kind:
-                step = sides.steps(Path(scratch), options.kind)[options.kind]
-                print(json.dumps(measure.step_memory(step, "cpu")))
-            else:
-                print(json.dumps(measured(sides, Path(scratch), options.repeats)))
+        parser.add_argument(hidden, help=argparse.SUPPRESS)
+    options = measure.parse(parser)
+    if not options.only:
+        measure.show(options, run(options), ["model", "classes", "repeats"])
         return
-    settings = {"model": MODEL, "classes": options.classes, "repeats": options.repeats}
-    result = {"benchmark": "against_official", "machine": measure.machine(), "settings": settings}
-    measure.show(result | {"rows": run(options)}, options)
+    sides = Sides(options, options.only, Path(options.weights))
+    with tempfile.TemporaryDirectory() as scratch:
+        if options.kind:
+            step = sides.steps(Path(scratch), options.kind)[options.kind]
+            print(json.dumps(measure.step_memory(step, "cpu")))
+        else:
+            print(json.dumps(measure_steps(sides, Path(scratch), options.repeats)))
 
 
 if __name__ == "__main__":

@@ -8,13 +8,11 @@ from dear.backbone.clip import Clip
 from dear.backbone.head_contributions import head_contributions
 from dear.backbone.load import load_clip
 from dear.data.world.render import WorldScenes
-from dear.errors import SettingsError
 from dear.roles.ablation import (
     LITTLE,
     head_set,
     head_sets,
     layer_curve,
-    layers_in_words,
     mean_ablation,
     sets_by_role,
 )
@@ -51,17 +49,9 @@ def test_sets(small_clip: Clip) -> None:
     each = head_sets(small_clip, "head", [4, 5])
     assert [*each.items()][3:] == [(f"layer 5 head {head}", [(5, head)]) for head in range(3)]
     assert head_set(["9.0", "10.11"]) == {"9.0, 10.11": [(9, 0), (10, 11)]}
-    table = RoleTable(
-        "by hand",
-        small_clip.identity,
-        ("color",),
-        (HeadRole(5, 0, "core", "color"), HeadRole(5, 1, "mixed"), HeadRole(5, 2, "core", "color")),
-    )
-    assert sets_by_role(table) == {
-        "core": [(5, 0), (5, 2)],
-        "core: color": [(5, 0), (5, 2)],
-        "mixed": [(5, 1)],
-    }
+    heads = HeadRole(5, 0, "core", "color"), HeadRole(5, 1, "mixed"), HeadRole(5, 2, "core", "color")
+    table, core = RoleTable("by hand", small_clip.identity, ("color",), heads), [(5, 0), (5, 2)]
+    assert sets_by_role(table) == {"core": core, "core: color": core, "mixed": [(5, 1)]}
 
 
 def test_every_value_is_that_of_brute_force(small_clip: Clip) -> None:
@@ -98,7 +88,7 @@ def test_every_value_is_that_of_brute_force(small_clip: Clip) -> None:
 
 def test_the_warning() -> None:
     """None for the tiny CLIP; one where the heads of its last third are cut, and for random weights."""
-    scenes = WorldScenes(120, 48)
+    scenes = WorldScenes(60, 48)
     clip = load_clip("tiny")
     whole = layer_curve(clip, scenes, [9, 10, 11, 12])
     table = RoleTable("by hand", clip.identity, (), (HeadRole(9, 0, "mixed"),))
@@ -114,11 +104,3 @@ def test_the_warning() -> None:
     (warning,) = doubts(table, cut)
     assert "heads carry little" in warning
     assert "layers 9 to 12" in warning
-
-
-def test_words_and_bad_input(small_clip: Clip) -> None:
-    assert layers_in_words([7]) == "layer 7"
-    assert layers_in_words([2, 5]) == "layers 2, 5"
-    for images, layers in ((Noise([0]), []), (WorldScenes(0, 20), [5])):
-        with pytest.raises(SettingsError, match="needs images and layers"):
-            layer_curve(small_clip, images, layers)

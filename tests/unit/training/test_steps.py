@@ -12,7 +12,7 @@ from dear.methods.dear.method import Dear
 from dear.training.loop import train
 from dear.training.settings import TrainOptions, TrainSettings
 from tests.unit.training.world import few, small_dear
-from tools.pretrain_settings import PretrainSettings
+from tools.pretraining import PretrainSettings
 
 # 7 images of 3 classes in batches of 3: 3 steps an epoch, and 3 x 7 / 3 = 7 steps in all.
 STEPS = TrainSettings(steps_per_shot=3, batch=3, lr=0.5, lr_end=0.1, warmup_epochs=0, schedule="step")
