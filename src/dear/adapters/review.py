@@ -31,7 +31,7 @@ from dear.evaluation.trial import Trial
 from dear.methods.base import Method
 from dear.methods.registry import FIT_METHOD, method_class
 from dear.report.grid import csv_text
-from dear.report.pages import THUMBNAIL, data_url, render_page, write_page
+from dear.report.render import THUMBNAIL, data_url, render_page, write_page
 from dear.review.known import KnownClasses, fit_known_classes
 from dear.review.labels import LabelScores, score_labels
 from dear.review.rows import REVIEW_CSV, REVIEW_PAGE, Issue, describe_issues

@@ -79,8 +79,8 @@ def command_discover(
             from the hub; for a task of the Attribute World, or without data, tiny.
         pretrained: Weights: an open_clip tag, a local file, or random:SEED.
         data: Images: a folder (classes are optional), a CSV or JSONL file, a zip, a benchmark or a task by
-            name. Training images are used; labels only give the page its accuracies. For the tiny CLIP the
-            default is scenes of the Attribute World.
+            name. Training images are used, labels are not. For the tiny CLIP the default is scenes of the
+            Attribute World.
         images: How many images to use, evenly spread over the data set.
         phrases: Candidate phrases: general, world, or a file with one phrase per line. By default world for
             the tiny CLIP, else general.
@@ -150,9 +150,7 @@ def command_discover(
             progress=progress,
             **naming.options(),
         )
-        labelled = dataset is not None and len(dataset.classnames) > 1
-        text = clip.class_features(dataset.classnames, dataset.templates) if dataset and labelled else None
-        curve = layer_curve(clip, chosen, analysed_layers(clip, layer_numbers), text, progress=progress)
+        curve = layer_curve(clip, chosen, analysed_layers(clip, layer_numbers), progress=progress)
     if spans is not None:
         write_textspan(spans, {(head.layer, head.head): head.phrases for head in table.heads})
     return write_table(table, out, page, curve, *shown)
@@ -179,7 +177,7 @@ def command_assign(
 
     heads = read_textspan(spans)
     from dear.backbone.clip import Identity  # loads torch: what can be refused without it is
-    from dear.roles.build import build_table
+    from dear.roles.assign import build_table
 
     out, page = naming.files()
     layer_numbers = layer_range(layers) if layers else tuple(sorted({layer for layer, _ in heads}))
