@@ -110,7 +110,8 @@ def fit(
             backbone is the default. On a CPU the result is bit for bit that of a fit without it.
         overwrite: Replace a bundle in ``out``.
         progress: Called with (step, done, of); if None, a terminal shows bars with the remaining time.
-        verbose: Print `Bundle.verdict`.
+        verbose: Print `Bundle.verdict`. Notes on the data are UserWarnings, which filters of Python's own
+            `warnings` silence.
 
     Returns the bundle. Raises DearError, before training where possible.
     """

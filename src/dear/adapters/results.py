@@ -317,12 +317,16 @@ def describe_unlabelled(gain: Mapping[str, Any]) -> list[str]:
         return []
     images = plural(gain["images"], "image") + " without labels"
     if "weight" not in gain:
-        return [f"{images} not used: only {FIT_METHOD} takes them, with two labelled images of each class."]
-    share = f"{gain['accuracy_before']:.1%} to {gain['accuracy_after']:.1%} right"
-    share += f", log-loss {gain['before']:.2f} to {gain['after']:.2f}"
+        needed = "with two labelled images of each class, which a class by its name alone has not"
+        return [f"--unlabelled is without effect: only {FIT_METHOD} takes {images}, {needed}."]
+    before, after = (f"{gain[name]:.1%}" for name in ("accuracy_before", "accuracy_after"))
+    share = f"{before} to {after} right" if before != after else f"as many right ({before})"
+    share = (
+        f"labelled images that are left out, {share}, log-loss {gain['before']:.2f} to {gain['after']:.2f}"
+    )
     if not gain["weight"]:
-        return [f"{images} not used: labelled images that are left out do not gain ({share})."]
-    return [f"{images} used, at a weight of {gain['weight']:g}: labelled images that are left out, {share}."]
+        return [f"{images} not used, for they gain nothing: {share}."]
+    return [f"{images} used, at a weight of {gain['weight']:g}: {share}."]
 
 
 ExportForm = Literal["onnx", "torch-export"]

@@ -91,6 +91,14 @@ def evaluate_images(
         like = vocabulary.text
         refused = refusal(predictions.frozen.to(like), predictions.predicted.to(like.device))
         facts["refused"] = float(refused.double().mean())
+        unknown = [
+            name for name, known in zip(vocabulary.classes, refusal.is_known, strict=True) if not known
+        ]
+        if unknown:
+            warn(
+                f'"none of these" hardly works with a class known by its name alone ({first_few(unknown)}): '
+                "what is taken for it, as most other things are, is never refused"
+            )
     scores = measure(predictions, BundleScores, classes=len(vocabulary.classes), left_out=left_out, **facts)
     return scores, predictions, images
 
