@@ -31,7 +31,7 @@ from dear.data.fewshot import pick_shots
 from dear.methods.dear_plus import DearPlusSettings
 from dear.methods.dear_plus.fitting import Examples, Fit, by_attribute, corrected, fit
 from dear.methods.dear_plus.unlabelled import fit_with_others
-from dear.review.suggest import choose_next
+from dear.review.alike import choose_next
 
 AT_HAND = 48
 GAMMAS, KL_WEIGHT, NEIGHBORS, ROUNDS, INNER = (0.002, 0.01, 0.02, 0.2), 0.5, 3, 10, 5

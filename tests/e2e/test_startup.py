@@ -44,7 +44,7 @@ HEAVY = {
 OPTIONS = {
     "fit": "--out --method --model --roles --shots --seed --overwrite --device",
     "eval": "--out --split --classes --device",
-    "predict": "--out --top --format --classes --add-classes",
+    "predict": "--out --top --classes --add-classes",
     "export": "--out --images",
     "serve": "--port --host --token --index",
     "index build": "--out --features --device",
@@ -68,7 +68,6 @@ OPTIONS = {
     "data get": "--root",
     "demo": "--out --tasks --seed",
     "tasks": "--tasks",
-    "models": "--names",
     "info": "",
 }
 """The commands, each with some of its options."""

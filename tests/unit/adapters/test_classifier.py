@@ -34,7 +34,7 @@ ONCE = TrainOptions(epochs=1, warmup_epochs=0)
 @pytest.fixture
 def classifier(small_clip: Clip, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> DearClassifier:
     """Zero-shot: nothing to train."""
-    monkeypatch.setattr("dear.adapters.fit.load_clip", lambda *_args, **_options: small_clip)
+    monkeypatch.setattr("dear.adapters.prepare.load_clip", lambda *_args, **_options: small_clip)
     monkeypatch.setattr("dear.adapters.bundle.load_clip", lambda *_args, **_options: small_clip)
     return DearClassifier(method="zero-shot", dataset=DataSettings(cache=tmp_path), device="cpu")
 

@@ -12,10 +12,9 @@ from torch.nn.functional import cross_entropy
 
 from dear.adapters.bundle import Bundle
 from dear.adapters.bundle_config import model_card
-from dear.adapters.calibration import best_temperature
 from dear.adapters.fit import fit
 from dear.adapters.predictor import Predictor
-from dear.adapters.scoring import evaluate_bundle
+from dear.adapters.scoring import best_temperature, evaluate_bundle
 from dear.backbone.clip import Clip
 from dear.data.dataset import Dataset
 from dear.errors import BundleError, DataError, OutputError, RoleTableError, SettingsError, WeightsError
@@ -34,7 +33,7 @@ SHORT: dict[str, Any] = {"settings": DearSettings(first=8), "train": TrainOption
 
 @pytest.fixture
 def roles(small_clip: Clip, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    monkeypatch.setattr("dear.adapters.fit.load_clip", lambda *_args, **_options: small_clip)
+    monkeypatch.setattr("dear.adapters.prepare.load_clip", lambda *_args, **_options: small_clip)
     monkeypatch.setattr("dear.adapters.bundle.load_clip", lambda *_args, **_options: small_clip)
     role_table(small_clip).save(tmp_path / "roles.json")
     return tmp_path / "roles.json"
@@ -198,7 +197,7 @@ def test_the_backbone_follows_the_data(monkeypatch: pytest.MonkeyPatch, small_cl
         asked.append((model, pretrained))
         return small_clip
 
-    monkeypatch.setattr("dear.adapters.fit.load_clip", load)
+    monkeypatch.setattr("dear.adapters.prepare.load_clip", load)
     monkeypatch.setattr("dear.adapters.bundle.load_clip", load)
     options: dict[str, Any] = {"method": "zero-shot", "settings": None}
     with warnings.catch_warnings():

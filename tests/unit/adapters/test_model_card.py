@@ -61,7 +61,7 @@ def test_names_appear_literally(small_clip: Clip) -> None:
 
 
 def test_a_fit_without_test_images_says_so(small_clip: Clip, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dear.adapters.fit.load_clip", lambda *_args, **_options: small_clip)
+    monkeypatch.setattr("dear.adapters.prepare.load_clip", lambda *_args, **_options: small_clip)
     data = noise_dataset()
     untested = replace(data, test=Subset(data.test, torch.empty(0, dtype=torch.int64)))
     bundle = fit(untested, method="zero-shot")

@@ -18,7 +18,7 @@ from dear.adapters.export import export
 from dear.adapters.fit import fit
 from dear.adapters.predictor import Predictor
 from dear.adapters.results import write_predictions
-from dear.adapters.review_data import find_label_issues, review_data
+from dear.adapters.review import find_label_issues, review_data
 from dear.adapters.scoring import evaluate_bundle, measure_others
 from dear.backbone.clip import Clip
 from dear.data.loading import load_dataset
@@ -41,7 +41,7 @@ def save(path: Path, color: tuple[int, ...], number: int) -> None:
 @pytest.fixture
 def photos(tmp_path: Path, small_clip: Clip, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Three classes by color; red/5.png is a blue one."""
-    for module in ("fit", "bundle"):
+    for module in ("prepare", "bundle"):
         monkeypatch.setattr(f"dear.adapters.{module}.load_clip", lambda *_args, **_options: small_clip)
     monkeypatch.setattr("dear.adapters.fit.find_weights", lambda *_args: None)
     for place, (name, color) in enumerate(COLORS.items()):

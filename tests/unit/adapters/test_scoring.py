@@ -24,7 +24,7 @@ KEYS = ("n1", "n2", "n3", "n4")
 @pytest.fixture
 def bundle(small_clip: Clip, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """Fitted to classes whose folders are called n1 to n4."""
-    monkeypatch.setattr("dear.adapters.fit.load_clip", lambda *_args, **_options: small_clip)
+    monkeypatch.setattr("dear.adapters.prepare.load_clip", lambda *_args, **_options: small_clip)
     monkeypatch.setattr("dear.adapters.bundle.load_clip", lambda *_args, **_options: small_clip)
     role_table(small_clip).save(roles := tmp_path / "roles.json")
     data = replace(noise_dataset(), keys=KEYS)

@@ -21,7 +21,7 @@ OTHERS = 7
 
 @pytest.fixture
 def roles(small_clip: Clip, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    monkeypatch.setattr("dear.adapters.fit.load_clip", lambda *_args, **_options: small_clip)
+    monkeypatch.setattr("dear.adapters.prepare.load_clip", lambda *_args, **_options: small_clip)
     monkeypatch.setattr("dear.adapters.bundle.load_clip", lambda *_args, **_options: small_clip)
     role_table(small_clip).save(tmp_path / "roles.json")
     return tmp_path / "roles.json"

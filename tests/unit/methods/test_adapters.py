@@ -92,7 +92,7 @@ class TestTipAdapter:
     def test_a_tuned_bundle_is_what_was_trained(
         self, small_clip: Clip, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("dear.adapters.fit.load_clip", lambda *_args, **_options: small_clip)
+        monkeypatch.setattr("dear.adapters.prepare.load_clip", lambda *_args, **_options: small_clip)
         settings = TipAdapterSettings(tuned=True, views=2)
         options = TrainOptions(epochs=2, lr=0.1)
         made = fit(noise_dataset(), method="tip-adapter", settings=settings, train=options, select="last")
@@ -133,7 +133,7 @@ class TestMethodsBoundToTheirClasses:
     def test_a_bundle_knows_its_classes_alone(
         self, name: str, small_clip: Clip, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("dear.adapters.fit.load_clip", lambda *_args, **_options: small_clip)
+        monkeypatch.setattr("dear.adapters.prepare.load_clip", lambda *_args, **_options: small_clip)
         data = noise_dataset()
         made = fit(data, tmp_path / "bundle", method=name, shots=2, train=TrainOptions(epochs=2))
         one = Predictor(Bundle.from_pretrained(tmp_path / "bundle"), clip=small_clip)

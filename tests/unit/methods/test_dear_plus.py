@@ -217,7 +217,7 @@ def test_a_bundle_knows_its_classes(
     small_clip: Clip, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Predictions are the same from the folder, and a trained class keeps its evidence next to new ones."""
-    monkeypatch.setattr("dear.adapters.fit.load_clip", lambda *_args, **_options: small_clip)
+    monkeypatch.setattr("dear.adapters.prepare.load_clip", lambda *_args, **_options: small_clip)
     table(small_clip).save(tmp_path / "roles.json")
     dataset = noise_dataset()
     bundle = fit(dataset, tmp_path / "bundle", method="dear+", roles=tmp_path / "roles.json", shots=2)

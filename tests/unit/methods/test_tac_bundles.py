@@ -23,7 +23,7 @@ from tests.unit.training.world import noise_dataset
 def test_a_bundle_needs_no_descriptions(
     small_clip: Clip, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in ("fit", "bundle"):
+    for module in ("prepare", "bundle"):
         monkeypatch.setattr(f"dear.adapters.{module}.load_clip", lambda *_args, **_options: small_clip)
     data = noise_dataset()
     file = described(tmp_path, [*data.classnames])
@@ -43,7 +43,7 @@ def test_a_bundle_needs_no_descriptions(
 
 def test_a_bundle_reads_no_file(small_clip: Clip, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A stranger's bundle could print what a file of the user's has, whose keys a message lists."""
-    for module in ("fit", "bundle"):
+    for module in ("prepare", "bundle"):
         monkeypatch.setattr(f"dear.adapters.{module}.load_clip", lambda *_args, **_options: small_clip)
     data, file = noise_dataset(), tmp_path / "mine.json"
     own = TacSettings(**SMALL | {"centres": "own", "text_tokens": 2, "words": "the"})
