@@ -38,8 +38,10 @@ def command(
         classes: Candidate classes: the bundle's, or the data set's (by name).
         dataset: How the data set is read.
     """
+    from dear.adapters.bundle_config import check_bundle
     from dear.data.names import check_name, require_folder
 
+    check_bundle(bundle)
     check_name(data, dataset)
     require_folder(others)
     from dear.adapters.evaluation_page import write_evaluation  # loads torch: what can be refused is

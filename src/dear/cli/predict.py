@@ -76,7 +76,7 @@ def command(
         refuse: Share of images of the bundle's classes that may be refused as none of these, if not as it was
             fitted with. 0 refuses nothing.
     """
-    from dear.adapters.bundle_config import read_config
+    from dear.adapters.bundle_config import check_bundle, read_config
     from dear.data.images.decode import read_image
 
     if out is not None:
@@ -91,6 +91,7 @@ def command(
     paths = [*_paths(images)]
     if not paths:
         raise DataError("there is no image to predict: the list on stdin is empty.")
+    check_bundle(bundle)
     if len(paths) == 1:
         read_image(Path(paths[0]))
     from dear.cli.progress import StepProgress

@@ -43,7 +43,7 @@ EACH = 10
 
 @pytest.fixture(autouse=True)
 def small(small_clip: Clip, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
-    for module in ("adapters.fit", "adapters.bundle", "evaluation.runs"):
+    for module in ("adapters.prepare", "adapters.bundle", "evaluation.runs"):
         monkeypatch.setattr(f"dear.{module}.load_clip", lambda *_args, **_options: small_clip)
     monkeypatch.setenv("DEAR_CACHE", str(tmp_path / "cache"))
     with warnings.catch_warnings():
