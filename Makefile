@@ -86,13 +86,13 @@ pretrain: $(VENV)/.run ## Retrain the tiny CLIP (hours on a CPU); resumes where 
 
 bench: $(VENV)/.dev ## Run the small benchmarks (5 minutes on 2 cores) and write their tables into the pages
 	$(BIN)/python benchmarks/train_step.py --classes 50 --repeats 2 --out benchmarks/results/train_step_small.json
-	$(BIN)/python benchmarks/evaluate.py --batch 16 --repeats 4 --out benchmarks/results/evaluate.json
+	$(BIN)/python benchmarks/predict.py --batch 16 --repeats 4 --out benchmarks/results/evaluate.json
 	$(BIN)/python benchmarks/table.py
 
 RESULTS := benchmarks/results
 bench-gpu: $(VENV)/.dev ## Test and measure on an NVIDIA GPU (some minutes) and write the tables into the pages
 	$(BIN)/python -m pytest -q tests/gpu
-	$(BIN)/python benchmarks/evaluate.py --device cuda --batch 250 --bf16 --repeats 10 --out $(RESULTS)/evaluate_gpu.json
+	$(BIN)/python benchmarks/predict.py --device cuda --batch 250 --bf16 --repeats 10 --out $(RESULTS)/evaluate_gpu.json
 	$(BIN)/python benchmarks/train_step.py --device cuda --out $(RESULTS)/train_step_gpu.json
 	$(BIN)/python benchmarks/table.py
 

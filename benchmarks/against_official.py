@@ -16,7 +16,6 @@ DeAR has no official code: it is set against MMRL++'s, at batch 16, and its loss
 import argparse
 import gc
 import json
-import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
@@ -28,7 +27,6 @@ from typing import Any
 import measure
 import open_clip
 import torch
-from torch import Tensor
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))  # for tests.parity, wherever this is run
@@ -41,14 +39,13 @@ from dear.methods.base import Method  # noqa: E402
 from dear.methods.registry import METHODS, build_method  # noqa: E402
 from dear.training.seeding import generator  # noqa: E402
 from dear.training.settings import TrainSettings  # noqa: E402
-from dear.training.trunks import ViewCache, ViewFingerprint  # noqa: E402
 from tests.parity import small  # noqa: E402
 from tests.parity.make_public import loss_of, trainer_of  # noqa: E402
 
 Step = Callable[[], float]
 
 MODEL = "ViT-B-16-quickgelu"
-DATASET, TEMPLATE = "ImageNet", "a photo of a {}."
+DATASET, TEMPLATE = "ImageNet", measure.TEMPLATE
 EXACT, OFFICIAL = "32-true", "official"
 AGREE, COMPARED = 1e-5, 2
 METHODS_BY_DEFAULT = ("coop", "maple", "promptsrc", "mmrl", "mmrl++", "dear")
@@ -80,21 +77,15 @@ def find(folder: Path, method: str) -> Path:
     to be checked out.
     """
     reference = small.references()[method]
-    name, commit = reference["repository"].rsplit("/", 1)[1], reference["commit"]
+    checkout = folder / reference["repository"].rsplit("/", 1)[1]
     module = reference["trainer"].split(":")[0].replace(".", "/") + ".py"
-    place = folder / name
-    advice = f"git clone {reference['repository']} {place} && git -C {place} checkout {commit}"
-    if not place.is_dir():
-        raise SystemExit(f"{folder} has no {name}, the official code of {method}: {advice}")
-    if (place / ".git").exists():
-        asked = ["git", "-C", str(place), "rev-parse", "HEAD"]
-        head = subprocess.run(asked, check=True, stdout=subprocess.PIPE, text=True).stdout
-        if not head.startswith(commit):
-            raise SystemExit(f"{place} is at {head[:7]}, not at {commit}: git -C {place} checkout {commit}")
-    for code in (place, *sorted(place.iterdir())):
+    for code in (checkout, *sorted(checkout.glob("*/"))):
         if (code / module).is_file():
             return code
-    raise SystemExit(f"{place} has no {module}, the official code of {method}: remove it, then {advice}")
+    raise SystemExit(
+        f"{folder} lacks the official code of {method}: git clone {reference['repository']} {checkout} && "
+        f"git -C {checkout} checkout {reference['commit']}"
+    )
 
 
 class Sides:
@@ -114,14 +105,13 @@ class Sides:
         with torch.device("meta"):
             network = build(MODEL)
         network.load_state_dict(torch.load(self.weights), assign=True)
-        preprocess = Preprocess(224, (0.0, 0.0, 0.0), (1.0, 1.0, 1.0))
-        tokenizer = open_clip.get_tokenizer(MODEL)
-        return Clip(network.eval(), tokenizer, name=MODEL, pretrained="random:0", preprocess=preprocess)
+        facts = {"pretrained": "random:0", "preprocess": Preprocess(224, (0.0,) * 3, (1.0,) * 3)}
+        return Clip(network.eval(), open_clip.get_tokenizer(MODEL), name=MODEL, **facts)
 
     def ours(self, clip: Clip, name: str) -> Method:
         """Our method with its first values."""
         if name in STAND_INS:
-            return measure.dear_on(clip, self.names, TEMPLATE)
+            return measure.dear_on(clip, self.names)
         settings = METHODS[name].settings(**case_of(name)["settings"])
         method = build_method(name, clip, torch.Generator().manual_seed(0), settings=settings)
         method.set_classes(self.names, [TEMPLATE])
@@ -130,8 +120,9 @@ class Sides:
     def official(self) -> Step:
         """A step of the authors' code, from our first values."""
         reference = small.references()[self.theirs]
-        start = dict(self.ours(self.clip(), self.theirs).named_parameters())
-        start = {name: value.detach().clone() for name, value in start.items()}
+        ours = self.ours(self.clip(), self.theirs)
+        start = {name: value.detach().clone() for name, value in ours.named_parameters()}
+        del ours
         gc.collect()
         sys.path.insert(0, str(find(self.options.folder, self.theirs)))
         case = case_of(self.theirs)
@@ -142,34 +133,17 @@ class Sides:
         batch = {"img": self.pixels, "label": self.labels}
         return lambda: loss_of(trainer.forward_backward(batch), reference.get("loss", "loss"))
 
-    def our_step(self, clip: Clip, precision: str, views: ViewCache | None = None) -> Step | None:
-        """A step of ours as the training loop makes it; with ``views`` from what is cached there, and None
-        for a method whose images enter at the first layer and have no teacher: it gains nothing.
-        """
+    def our_step(self, clip: Clip, precision: str) -> Step:
+        """A step of ours as the training loop makes it."""
         method = self.ours(clip, self.method)
-        if views is not None and method.image_from == 1 and not method.uses_frozen_image:
-            return None
-        like, items = clip.image.projection, [*range(len(self.pixels))]
         optimizer = small.optimizer_of(case_of(self.theirs), method.trainable)
-        if views is not None:
-            views.begin(ViewFingerprint("", "", 0, clip.image_size, precision, ""), method.image_from)
-            with torch.no_grad(), mixed(like.device, precision):
-                kept = views.put(0, items, method.image_trunk(self.pixels))
-                views.put_frozen(0, items, method.frozen_image(kept))
         method.train()
 
-        def images() -> tuple[Tensor, Tensor | None]:
-            if views is None:
-                return method.image_trunk(self.pixels), None
-            found, frozen = views.get(0, items), views.frozen(0, items)
-            assert found is not None
-            return found[1].to(like), frozen
-
         def step() -> float:
-            with mixed(like.device, precision):
-                trunk, frozen = images()
+            with mixed(clip.image.projection.device, precision):
+                trunk = method.image_trunk(self.pixels)
                 method.before_step(generator(1, "step", 0, 0))
-                parts = method.loss(trunk, self.labels, frozen if method.uses_frozen_image else None)
+                parts = method.loss(trunk, self.labels)
             value = float(parts["loss"].detach())
             optimizer.zero_grad()
             method.backward(parts, lambda loss: loss.backward(retain_graph=method.several_backwards))
@@ -179,48 +153,43 @@ class Sides:
 
         return step
 
-    def steps(self, scratch: Path, kind: str | None = None) -> dict[str, Step]:
+    def steps(self, kind: str | None = None) -> dict[str, Step]:
         """A step of each kind, or of one: theirs; ours in float32; in the precision asked for, if that is
-        another; and in it from cached views.
+        another.
         """
         if kind == OFFICIAL:
             return {OFFICIAL: self.official()}
-        found: dict[str, Step | None] = {} if kind else {OFFICIAL: self.official()}
+        found: dict[str, Step] = {} if kind else {OFFICIAL: self.official()}
         clip = self.clip()
         asked = precision_for(clip, self.options.precision)
         for precision in dict.fromkeys((EXACT, asked)):
             if kind in (None, name := f"ours, {precision}"):
                 found[name] = self.our_step(clip, precision)
-        if kind in (None, name := f"ours, {asked}, cached views"):
-            found[name] = self.our_step(clip, asked, ViewCache(scratch, 2**34))
-        return {name: step for name, step in found.items() if step is not None}
+        return found
 
 
-def measured(sides: Sides, scratch: Path, repeats: int) -> list[dict[str, Any]]:
+def measure_steps(sides: Sides, repeats: int) -> list[dict[str, Any]]:
     """A row for each kind, without memory. SystemExit if the losses in float32 differ."""
-    steps = sides.steps(scratch)
+    steps = sides.steps()
     losses = {kind: [step() for _ in range(COMPARED)] for kind, step in steps.items()}  # warms them up, too
-    gaps = {
-        kind: max(abs(one - other) / abs(one) for one, other in zip(losses[OFFICIAL], own, strict=True))
-        for kind, own in losses.items()
-    }
+    theirs = torch.tensor(losses[OFFICIAL], dtype=torch.float64)
+    gaps = {kind: float((theirs.new_tensor(ours) / theirs - 1).abs().max()) for kind, ours in losses.items()}
     if sides.method == sides.theirs and gaps[f"ours, {EXACT}"] > AGREE:
         raise SystemExit(f"{sides.method}: losses differ from the official code's: {json.dumps(losses)}")
-    wall, cpu = measure.both_clocks(steps, repeats)
-    seconds, busy = measure.medians(wall), measure.medians(cpu)
+    timings = measure.time_in_turn(steps, repeats)
     return [
         {
             "method": sides.method,
             "batch": len(sides.pixels),
             "code": f"{sides.theirs}'s own" if kind == OFFICIAL else kind,
-            "seconds": seconds[kind],
-            "CPU s": busy[kind],
-            "times official": seconds[OFFICIAL] / seconds[kind],
+            "seconds": timing.seconds,
+            "CPU s": timing.cpu_seconds,
+            "times official": timings[OFFICIAL].seconds / timing.seconds,
             "loss differs by": gaps[kind] if kind != OFFICIAL and sides.method == sides.theirs else None,
-            "all seconds": [round(one, 4) for one in wall[kind]],
+            "all seconds": timing.all_seconds,
             "kind": kind,
         }
-        for kind in steps
+        for kind, timing in timings.items()
     ]
 
 
@@ -234,42 +203,38 @@ def run(options: argparse.Namespace) -> list[dict[str, Any]]:
         torch.save(build_random(MODEL, 0).state_dict(), weights)
 
         def in_child(method: str, *more: str) -> Any:
-            print(" ".join(("against_official:", method, *more[1:])), file=sys.stderr, flush=True)
-            words = [str(options.folder), "--only", method, "--weights", str(weights), *more]
+            print("against_official:", method, *more[1:], file=sys.stderr, flush=True)
+            words = [options.folder, "--only", method, "--weights", weights, *more]
             for name in ("batch", "classes", "repeats", "threads", "precision"):
-                words += [f"--{name}", str(getattr(options, name))]
+                words += [f"--{name}", getattr(options, name)]
             return measure.in_child(words)
 
         for method in options.methods:
             for row in in_child(method):
-                memory = in_child(method, "--kind", row.pop("kind"))
-                rows.append(row | {"step MiB": memory["step"], "peak MiB": memory["peak"]})
+                rows.append(row | in_child(method, "--kind", row.pop("kind")))
     return rows
 
 
 def main() -> None:
-    made = measure.parser(__doc__)
-    made.add_argument("folder", type=Path, metavar="FOLDER", help="where the official repositories are")
+    parser = measure.make_parser(__doc__)
+    parser.set_defaults(model=MODEL)
+    parser.add_argument("folder", type=Path, metavar="FOLDER", help="where the official repositories are")
     choices = (*METHODS_BY_DEFAULT, *FURTHER)
-    made.add_argument("--methods", nargs="+", choices=choices, default=[*METHODS_BY_DEFAULT])
-    made.add_argument("--batch", type=int, default=4, help="images a step, but DeAR's 16")
-    made.add_argument("--classes", type=int, default=50)
-    made.add_argument("--precision", default="auto", help="of ours, beside 32-true; see --train.precision")
+    parser.add_argument("--methods", nargs="+", choices=choices, default=[*METHODS_BY_DEFAULT])
+    parser.add_argument("--batch", type=int, default=4, help="images a step, but DeAR's 16")
+    parser.add_argument("--classes", type=int, default=50)
+    parser.add_argument("--precision", default="auto", help="of ours, beside 32-true; see --train.precision")
     for hidden in ("--only", "--kind", "--weights"):
-        made.add_argument(hidden, help=argparse.SUPPRESS)
-    options = measure.parsed(made)
-    if options.only:
-        sides = Sides(options, options.only, Path(options.weights))
-        with tempfile.TemporaryDirectory() as scratch:
-            if options.kind:
-                step = sides.steps(Path(scratch), options.kind)[options.kind]
-                print(json.dumps(measure.step_memory(step, "cpu")))
-            else:
-                print(json.dumps(measured(sides, Path(scratch), options.repeats)))
+        parser.add_argument(hidden, help=argparse.SUPPRESS)
+    options = measure.parse(parser)
+    if not options.only:
+        measure.show(options, run(options), ["model", "classes", "repeats"])
         return
-    settings = {"model": MODEL, "classes": options.classes, "repeats": options.repeats}
-    result = {"benchmark": "against_official", "machine": measure.machine(), "settings": settings}
-    measure.show(result | {"rows": run(options)}, options)
+    sides = Sides(options, options.only, Path(options.weights))
+    if options.kind:
+        print(json.dumps(measure.step_memory(sides.steps(options.kind)[options.kind], "cpu")))
+    else:
+        print(json.dumps(measure_steps(sides, options.repeats)))
 
 
 if __name__ == "__main__":

@@ -4,67 +4,60 @@
     python benchmarks/index.py --rows 200000 1000000 --embed 512 --features 6 --threads 2
 
 The vectors are random unit vectors: a search compares all of them, so its time does not depend on what they
-are. Each size runs in a process of its own, where waiting threads sleep, as in the command and the server.
-The first query by a feature also checks the lengths of its vectors; it is among those timed.
+are. The first query by a feature also checks the lengths of its vectors; it is among those timed.
 """
 
 import argparse
-import json
 import os
-import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import torch
-
 from dear.cli.main import prepare
-from dear.retrieval.build import Entry, append, finish, open_to_write
-from dear.retrieval.index import open_index
+
+prepare(os.environ)  # waiting threads sleep, as in the command and the server: before torch is loaded
+
+import numpy as np  # noqa: E402
+import torch  # noqa: E402
+from table import table  # noqa: E402
+from torch.nn.functional import normalize  # noqa: E402
+
+from dear.retrieval.build import Entry, append, finish, open_to_write  # noqa: E402
+from dear.retrieval.index import open_index  # noqa: E402
 
 CHUNK = 16_384  # rows written at a time
 FOUND = 10
 
 
-def fill(folder: Path, rows: int, embed: int, features: int) -> None:
-    """An index of vectors without images."""
-    facts = {"identity": "", "features": names(features), "embed": embed, "folder": "", "model": ""}
+def fill(folder: Path, rows: int, embed: int, features: list[str]) -> None:
+    """Write an index of vectors without images."""
+    facts = {"identity": "", "features": features, "embed": embed, "folder": "", "model": ""}
     generator = torch.Generator().manual_seed(0)
     with open_to_write(folder, facts) as store:
         for start in range(0, rows, CHUNK):
             numbers = range(start, min(start + CHUNK, rows))
             files = [Entry(f"{row}.jpg", 0, 0, f"{row:064x}", row) for row in numbers]
-            append(store, files, unit(torch.randn(len(files), features, embed, generator=generator)))
+            vectors = torch.randn(len(files), len(features), embed, generator=generator)
+            append(store, files, normalize(vectors, dim=-1))
         finish(store)
 
 
-def measure(folder: Path, rows: int, embed: int, features: int, queries: int) -> dict[str, Any]:
-    """Run the queries one after the other."""
+def search(folder: Path, embed: int, features: list[str], queries: int) -> dict[str, Any]:
+    """Time queries, one after the other."""
     index = open_index(folder)
-    vectors = unit(torch.randn(queries, embed, generator=torch.Generator().manual_seed(1)))
-    row: dict[str, Any] = {"rows": rows, "embed": embed, "features": features}
-    row["vectors MB"] = round(sum(path.stat().st_size for path in folder.glob("*/*.f16")) / 1e6)
-    for what, asked in (("one", names(1)), ("all", names(features))):
+    vectors = normalize(torch.randn(queries, embed, generator=torch.Generator().manual_seed(1)), dim=-1)
+    row: dict[str, Any] = {"vectors MB": round(sum(p.stat().st_size for p in folder.glob("*/*.f16")) / 1e6)}
+    for title, names in (("one", features[:1]), ("all", features)):
         seconds = []
         for vector in vectors:
             start = time.perf_counter()
-            hits = index.query(dict.fromkeys(asked, vector), count=FOUND)
+            hits = index.query(dict.fromkeys(names, vector), count=FOUND)
             seconds.append(time.perf_counter() - start)
             assert len(hits) == FOUND
         for name, share in (("best", 0), ("median", 0.5), ("95% below", 0.95)):
-            row[f"{what}: {name} ms"] = round(1000 * float(np.quantile(seconds, share)), 1)
+            row[f"{title}: {name} ms"] = round(1000 * float(np.quantile(seconds, share)), 1)
     return row
-
-
-def names(features: int) -> list[str]:
-    return ["class", *(f"attribute {number}" for number in range(1, features))]
-
-
-def unit(rows: torch.Tensor) -> torch.Tensor:
-    return torch.nn.functional.normalize(rows, dim=-1)
 
 
 def main() -> None:
@@ -76,26 +69,15 @@ def main() -> None:
     parser.add_argument("--features", type=int, default=6)
     parser.add_argument("--queries", type=int, default=100)
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
-    if options.folder:
-        (rows,) = options.rows
-        print(json.dumps(measure(options.folder, rows, options.embed, options.features, options.queries)))
-        return
-    for number, rows in enumerate(options.rows):
+    features = ["class", *(f"attribute {number}" for number in range(1, options.features))]
+    lines = []
+    for rows in options.rows:
         with tempfile.TemporaryDirectory() as folder:
-            fill(Path(folder), rows, options.embed, options.features)
-            command = [sys.executable, __file__, "--folder", folder, "--rows", str(rows)]
-            for name in ("embed", "features", "queries", "threads"):
-                command += [f"--{name}", str(getattr(options, name))]
-            environment = dict(os.environ)
-            prepare(environment)
-            done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=environment)
-        row = json.loads(done.stdout)
-        if not number:
-            print("| " + " | ".join(row) + " |\n|" + " --- |" * len(row))
-        print("| " + " | ".join(map(str, row.values())) + " |", flush=True)
+            fill(Path(folder), rows, options.embed, features)
+            lines.append({"rows": rows} | search(Path(folder), options.embed, features, options.queries))
+    print("\n".join(table(lines)))
 
 
 if __name__ == "__main__":

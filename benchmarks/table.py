@@ -1,8 +1,8 @@
-"""Write the tables of docs/performance.md and benchmarks/README.md from benchmarks/results, and the line on
-speed of the project's README: python benchmarks/table.py [--check]
+"""Write the tables of docs/performance.md and benchmarks/README.md from benchmarks/results:
+python benchmarks/table.py [--check]
 
 Each table is between the lines <!-- table: NAME --> and <!-- end -->; without a result it reads "Not
-measured." The line is between <!-- speed --> and <!-- end -->, and nothing without a result.
+measured."
 """
 
 import argparse
@@ -13,7 +13,6 @@ from typing import Any
 
 ROOT = Path(__file__).parents[1]
 PAGES, RESULTS = (ROOT / "docs/performance.md", ROOT / "benchmarks/README.md"), ROOT / "benchmarks/results"
-README, LINE = ROOT / "README.md", re.compile(r"(<!-- speed -->\n).*?(<!-- end -->)", re.DOTALL)
 PLACE = re.compile(r"(<!-- table: ([a-z_-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 HIDDEN = ("all seconds", "gap to naive")
 
@@ -40,30 +39,6 @@ def written(name: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-def speed() -> str:
-    """How many times as fast as the authors' code a step is, by method: with the default precision, without
-    cached views and with. Only of methods whose losses were compared.
-    """
-    path = RESULTS / "against_official.json"
-    if not path.exists():
-        return ""
-    plain: dict[str, float] = {}
-    cached: dict[str, float] = {}
-    precision = ""
-    for row in json.loads(path.read_text(encoding="utf-8"))["rows"]:
-        if row["loss differs by"] is not None:
-            _, kind, *from_cache = row["code"].split(", ")
-            (cached if from_cache else plain)[row["method"]] = row["times official"]
-            precision = kind
-    of_each = ", ".join(f"`{method}` {times:.1f}" for method, times in plain.items())
-    return (
-        f"On a CPU, a training step is {min(plain.values()):.1f} to {max(plain.values()):.1f} times as fast "
-        f"as the authors' own code ({of_each}; ViT-B/16, {precision}), and {min(cached.values()):.1f} to "
-        f"{max(cached.values()):.1f} times from cached views: "
-        "[measured](docs/performance.md#against-the-authors-own-code).\n"
-    )
-
-
 def _cell(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:.3g}" if abs(value) < 1000 else f"{value:.0f}"
@@ -74,17 +49,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true", help="only check whether the pages are up to date")
     options = parser.parse_args()
-    for page, place, text in (
-        *((page, PLACE, lambda found: written(found[2])) for page in PAGES),
-        (README, LINE, lambda _: speed()),
-    ):
+    for page in PAGES:
         before = page.read_text(encoding="utf-8")
-        after = place.sub(lambda found, text=text: f"{found[1]}{text(found)}{found[found.re.groups]}", before)
+        after = PLACE.sub(lambda found: f"{found[1]}{written(found[2])}{found[3]}", before)
         if not options.check:
             page.write_text(after, encoding="utf-8")
         elif before != after:
-            where = page.relative_to(ROOT)
-            raise SystemExit(f"{where} is out of date: run python benchmarks/table.py")
+            raise SystemExit(f"{page.relative_to(ROOT)} is out of date: run python benchmarks/table.py")
 
 
 if __name__ == "__main__":

@@ -1,18 +1,16 @@
 """A training step of DeAR against the usual code: both towers in full, student and teacher, 77-token text.
 
-    python benchmarks/train_step.py --classes 50 500 --json
+    python benchmarks/train_step.py --classes 50 500
 
-Times a step (forward and backward; ViT-B/16, random weights, random images) of the naive reference, of this
-package, and of this package with trunk outputs and frozen features from a view cache on disk (bf16), in turn
-in one process. Losses and gradients of the first two are compared. The memory of each kind's step is the
-resident peak of a separate process, minus what was resident before it. FLOPs are those that torch counts;
-their share is relative to the rate of a large matrix product measured in the same process.
+Times a step (forward and backward; ViT-B/16, random weights, random images) of the naive reference of the
+tests, with torch's fused attention, and of this package, in turn in one process. The memory of each kind's
+step is the resident peak of a separate process, minus what was resident before it. FLOPs are those that torch
+counts; their share is relative to the rate of a large matrix product measured in the same process.
 """
 
 import argparse
 import json
 import sys
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,165 +18,99 @@ from typing import Any
 import measure
 import torch
 from torch import Tensor
-from torch.nn.functional import scaled_dot_product_attention
+from torch.nn.functional import linear, scaled_dot_product_attention
 
 from dear.backbone.clip import fill
-from dear.training.trunks import ViewCache, ViewFingerprint
 
-ROOT = Path(__file__).parents[1]
-KINDS = ("naive", "ours", "view cache")
+sys.path.insert(0, str(Path(__file__).parents[1]))  # for tests.parity, wherever this is run
+from tests.parity import naive
+
+KINDS = ("naive", "ours")
 
 
-def fused(block: Any, x: Tensor, mask: Tensor) -> Tensor:
+def fused_attention(block: Any, x: Tensor, mask: Tensor) -> Tensor:
     """The naive reference's attention with torch's fused kernel, as the usual code has it."""
     mha = block.attn
-    qkv = torch.nn.functional.linear(x, mha.in_proj_weight, mha.in_proj_bias)
+    qkv = linear(x, mha.in_proj_weight, mha.in_proj_bias)
     q, k, v = (y.unflatten(2, (mha.num_heads, -1)).transpose(1, 2) for y in qkv.chunk(3, dim=-1))
     bias = mask.to(x)[None] if mask.any() else None
     return mha.out_proj(scaled_dot_product_attention(q, k, v, attn_mask=bias).transpose(1, 2).flatten(2))
 
 
-def usual_code() -> Any:
-    """The tests' naive reference, with the fused attention."""
-    sys.path.insert(0, str(ROOT))
-    from tests.parity import naive
-
-    naive.attention = fused  # type: ignore[assignment]
-    return naive
-
-
-def steps(
-    options: argparse.Namespace, classes: int, folder: str, wanted: tuple[str, ...] = KINDS
-) -> tuple[dict[str, Callable[[], Tensor]], dict[str, dict[str, Tensor]]]:
-    """A step of each kind, and the parameters of naive and ours with their gradients."""
-    model, clip = measure.network(options)
+def make_steps(options: argparse.Namespace, classes: int) -> dict[str, Callable[[], None]]:
+    """A step of each kind, or of the one in ``options.only``."""
+    model, clip = measure.build_network(options)
     names = measure.class_names(classes)
     method = measure.dear_on(clip, names)
     method.text_chunk = options.text_chunk
     pixels = torch.rand(options.batch, 3, clip.image_size, clip.image_size, device=options.device)
     labels = torch.arange(options.batch, device=options.device) % classes
-    ids = clip.tokenize(fill("a photo of a {}.", names))
+    ids = clip.tokenize(fill(measure.TEMPLATE, names))
     parameters = {name: p.detach().clone().requires_grad_() for name, p in method.named_parameters()}
     masks = dict(enumerate(method.mask, start=method.image_from))
-    naive = usual_code()
-    views, items = ViewCache(Path(folder), 2**34), [*range(options.batch)]
-    views.begin(ViewFingerprint("random", "random", 0, clip.image_size, "auto", "any"), method.image_from)
-    if "view cache" in wanted:
-        with torch.no_grad():
-            kept = views.put(0, items, method.image_trunk(pixels))
-            views.put_frozen(0, items, method.frozen_image(kept))
+    naive.attention = fused_attention  # type: ignore[assignment]
+    kinds = (options.only,) if options.only else KINDS
 
     def usual() -> Tensor:
-        _forget(parameters)
-        loss = naive.loss(
+        return naive.loss(
             model, clip.normalize_pixels(pixels), ids, labels, parameters, masks,
             image_first=method.image_from, text_first=method.text_from, beta=0.9, each=1,
             lambda_reg=1.0, lambda_fusion=0.7,
         )  # fmt: skip
-        loss.backward()
-        return loss
 
     def ours() -> Tensor:
-        _forget(dict(method.named_parameters()))
-        loss = method.loss(method.image_trunk(pixels), labels)["loss"]
-        loss.backward()
-        return loss
+        return method.loss(method.image_trunk(pixels), labels)["loss"]
 
-    def cached() -> Tensor:
-        _forget(dict(method.named_parameters()))
-        found, frozen = views.get(0, items), views.frozen(0, items)
-        assert found is not None
-        assert frozen is not None
-        loss = method.loss(found[1].to(pixels), labels, frozen.to(pixels))["loss"]
-        loss.backward()
-        return loss
+    def step(loss: Callable[[], Tensor]) -> None:
+        for parameter in (*parameters.values(), *method.parameters()):
+            parameter.grad = None
+        loss().backward()
 
-    given = {"naive": parameters, "ours": dict(method.named_parameters())}
-    return dict(zip(KINDS, (usual, ours, cached), strict=True)), given
+    losses = dict(zip(KINDS, (usual, ours), strict=True))
+    return {kind: lambda loss=losses[kind]: step(loss) for kind in kinds}
 
 
-def _forget(parameters: Any) -> None:
-    for parameter in parameters.values():
-        parameter.grad = None
-
-
-def differences(
-    kinds: dict[str, Callable[[], Tensor]], given: dict[str, dict[str, Tensor]]
-) -> dict[str, float]:
-    """Difference between ours and naive: of the loss, and the largest of a gradient relative to its largest
-    entry.
-    """
-    one, other = float(kinds["naive"]().detach()), float(kinds["ours"]().detach())
-    gaps = []
-    for name, wanted in given["naive"].items():
-        got = given["ours"][name].grad
-        assert wanted.grad is not None
-        assert got is not None
-        gaps.append(float((got - wanted.grad).abs().max() / wanted.grad.abs().max()))
-    return {"loss": abs(one - other) / abs(one), "gradient": max(gaps)}
-
-
-def measured(options: argparse.Namespace, classes: int, rate: float) -> list[dict[str, Any]]:
-    with tempfile.TemporaryDirectory() as folder:
-        kinds, given = steps(options, classes, folder)
-        gap = differences(kinds, given)
-        flops = {kind: measure.count_flops(kinds[kind]) for kind in KINDS}  # which also warms them up
-        seconds = measure.in_turn(kinds, options.repeats, options.device)
-    median = measure.medians(seconds)
+def measure_steps(options: argparse.Namespace, classes: int, rate: float) -> list[dict[str, Any]]:
+    """A row for each kind."""
+    steps = make_steps(options, classes)
+    flops = {kind: measure.count_flops(step) for kind, step in steps.items()}  # which also warms them up
+    timings = measure.time_in_turn(steps, options.repeats, options.device)
     rows = []
-    for kind in KINDS:
-        memory = None if options.no_memory else _memory(options, classes, kind)
-        rows.append(
-            {
-                "classes": classes,
-                "kind": kind,
-                "seconds": median[kind],
-                "times naive": median["naive"] / median[kind],
-                "arithmetic allows": flops["naive"] / flops[kind],
-                "GFLOP": flops[kind] / 1e9,
-                "GFLOP/s": flops[kind] / median[kind] / 1e9,
-                "share of matrix rate": flops[kind] / median[kind] / rate,
-                "step MiB": None if memory is None else memory["step"],
-                "peak MiB": None if memory is None else memory["peak"],
-                "all seconds": [round(one, 4) for one in seconds[kind]],
-                "gap to naive": gap if kind == "ours" else None,
-            }
-        )
+    for kind, timing in timings.items():
+        arguments = ["--only", kind, "--classes", classes]
+        for name in ("batch", "model", "device", "threads", "text_chunk"):
+            arguments += [f"--{name.replace('_', '-')}", getattr(options, name)]
+        row = {
+            "classes": classes,
+            "kind": kind,
+            "seconds": timing.seconds,
+            "times naive": timings["naive"].seconds / timing.seconds,
+            "arithmetic allows": flops["naive"] / flops[kind],
+            "GFLOP": flops[kind] / 1e9,
+            "GFLOP/s": flops[kind] / timing.seconds / 1e9,
+            "share of matrix rate": flops[kind] / timing.seconds / rate,
+        }
+        rows.append(row | measure.in_child(arguments) | {"all seconds": timing.all_seconds})
     return rows
 
 
-def _memory(options: argparse.Namespace, classes: int, kind: str) -> dict[str, float]:
-    arguments = ["--only", kind, "--classes", str(classes), "--batch", str(options.batch)]
-    arguments += ["--model", options.model, "--device", options.device]
-    arguments += ["--threads", str(options.threads), "--text-chunk", str(options.text_chunk)]
-    found: dict[str, float] = measure.in_child([*arguments, *(["--tiny"] if options.tiny else [])])
-    return found
-
-
 def main() -> None:
-    made = measure.parser(__doc__)
-    made.add_argument("--classes", type=int, nargs="+", default=[50, 500])
-    made.add_argument("--batch", type=int, default=16)
-    made.add_argument("--text-chunk", type=int, default=0, help="prompts at a time in our text span; 0: all")
-    made.add_argument("--no-memory", action="store_true", help="time only")
-    made.add_argument("--only", choices=KINDS, help=argparse.SUPPRESS)
-    options = measure.parsed(made)
+    parser = measure.make_parser(__doc__)
+    parser.add_argument("--classes", type=int, nargs="+", default=[50, 500])
+    parser.add_argument("--batch", type=int, default=16)
+    parser.add_argument(
+        "--text-chunk", type=int, default=0, help="prompts at a time in our text span; 0: all"
+    )
+    parser.add_argument("--only", choices=KINDS, help="memory of a step of one kind, in this process")
+    options = measure.parse(parser)
     if options.only:
-        with tempfile.TemporaryDirectory() as folder:
-            kinds, _ = steps(options, options.classes[0], folder, (options.only,))
-            print(json.dumps(measure.step_memory(kinds[options.only], options.device)))
+        step = make_steps(options, options.classes[0])[options.only]
+        print(json.dumps(measure.step_memory(step, options.device)))
         return
-    rate = measure.matrix_rate(options)
-    rows = [row for classes in options.classes for row in measured(options, classes, rate)]
-    facts = {name: getattr(options, name) for name in ("model", "tiny", "batch", "repeats")}
-    result = {
-        "benchmark": "train_step",
-        "machine": measure.machine(),
-        "matrix GFLOP/s": rate / 1e9,
-        "settings": facts | {"text_chunk": options.text_chunk, "precision": "float32"},
-        "rows": rows,
-    }
-    measure.show(result, options)
+    rate = measure.matrix_rate(options.device)
+    rows = [row for classes in options.classes for row in measure_steps(options, classes, rate)]
+    settings = ["model", "batch", "repeats", "text_chunk"]
+    measure.show(options, rows, settings, **{"matrix GFLOP/s": rate / 1e9})
 
 
 if __name__ == "__main__":

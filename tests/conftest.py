@@ -73,27 +73,17 @@ def small_clip() -> Clip:
 
 
 def small_model(
-    *,
-    dtype: torch.dtype | None = None,
-    depth: int = 5,
-    text_depth: int = 4,
-    seed: int = 0,
-    quick_gelu: bool = False,
-    layer_scale: float | None = None,
-) -> CLIP:
+    *, dtype: torch.dtype | None = None, depth: int = 5, text_depth: int = 4, seed: int = 0,
+    quick_gelu: bool = False, layer_scale: float | None = None,
+) -> CLIP:  # fmt: skip
     import torch
     from open_clip.model import CLIP
 
     from dear.backbone.tiny import WordTokenizer
 
     vision = {"image_size": 20, "patch_size": 4, "width": 21, "head_width": 7, "layers": depth}
-    text = {
-        "context_length": CONTEXT,
-        "vocab_size": WordTokenizer(WORDS, CONTEXT).vocab_size,
-        "width": 22,
-        "heads": 2,
-        "layers": text_depth,
-    }
+    text = {"context_length": CONTEXT, "vocab_size": WordTokenizer(WORDS, CONTEXT).vocab_size}
+    text |= {"width": 22, "heads": 2, "layers": text_depth}
     scale = {"ls_init_value": layer_scale}
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)

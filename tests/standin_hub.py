@@ -7,7 +7,6 @@ import hashlib
 import json
 import re
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -28,19 +27,13 @@ class Faults:
 
     Attributes:
         cut: bytes of a large file after which the connection is closed, once.
-        after_cut: the code that is answered for large files from then on, or None.
         corrupt: whether a byte in the middle of each large file is changed.
-        pause: seconds between two chunks of a large file.
-        commit: what is stated as the commit of a repository.
-        size: what is stated as its size.
+        size: what is stated as the size of a small file.
         status: codes answered in place of a file, by a part of the path.
     """
 
     cut: int | None = None
-    after_cut: int | None = None
     corrupt: bool = False
-    pause: float = 0.0
-    commit: str = COMMIT
     size: int | None = None
     status: dict[str, int] = field(default_factory=dict)
 
@@ -209,21 +202,21 @@ class _Handler(BaseHTTPRequestHandler):
             | ({"lfs": _lfs(content)} if name.endswith(LARGE) else {})
             for name, content in files.items()
         ]
-        return self._json({"id": repository, "sha": self.standin.faults.commit, "siblings": siblings})
+        return self._json({"id": repository, "sha": COMMIT, "siblings": siblings})
 
     def _resolve(self, repository: str, name: str, body: bool) -> None:
         content = self._file(repository, name)
         faults = self.standin.faults
         if content is None:
-            return self._send(404, {"X-Error-Code": "EntryNotFound", "X-Repo-Commit": faults.commit}, b"")
+            return self._send(404, {"X-Error-Code": "EntryNotFound", "X-Repo-Commit": COMMIT}, b"")
         if not name.endswith(LARGE):
-            headers = {"X-Repo-Commit": faults.commit, "ETag": f'"{git_hash(content)}"'}
+            headers = {"X-Repo-Commit": COMMIT, "ETag": f'"{git_hash(content)}"'}
             if body and (part := re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers.get("Range") or "")):
                 return self._send(206, headers, content[int(part[1]) : int(part[2]) + 1])
             length = len(content) if body or faults.size is None else faults.size
             return self._send(200, headers, content if body else b"", length=length)
         return self._send(302, {
-            "X-Repo-Commit": faults.commit, "X-Linked-Etag": f'"{sha256(content)}"',
+            "X-Repo-Commit": COMMIT, "X-Linked-Etag": f'"{sha256(content)}"',
             "X-Linked-Size": str(len(content)),
             "Location": f"{self.standin.cdn}/cdn/{repository}/{name}",
         }, b"")  # fmt: skip
@@ -247,12 +240,9 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_header("Content-Range", f"bytes {start}-{stop - 1}/{len(content)}")
         self.end_headers()
         end = stop if faults.cut is None else faults.cut
-        if faults.cut is not None and faults.after_cut is not None:
-            faults.status["/cdn/"] = faults.after_cut
         faults.cut = None
         for at in range(start, end, CHUNK):
             self.wfile.write(content[at : min(at + CHUNK, end)])
-            time.sleep(faults.pause)
 
     def _send(self, code: int, headers: dict[str, str], body: bytes, length: int | None = None) -> None:
         self.send_response(code)

@@ -1,17 +1,13 @@
-"""Freeze what the program computes, before a refactor, and compare with it afterwards.
+"""Freeze the numbers that the program computes, before a refactor, and compare with them afterwards.
 
-    python -m tools.baseline record FOLDER          writes FOLDER/baseline.json and FOLDER/files/
+    python -m tools.baseline record FOLDER          writes FOLDER/baseline.json
     python -m tools.baseline compare BEFORE AFTER   prints a line for each difference; exit code 1 if any
-    python -m tools.baseline compare --digits BEFORE AFTER
 
 Everything goes through the command line (baseline.yaml) on the tiny CLIP, offline, and is read from the JSON
-that it writes, so that the tool runs unchanged whatever happens inside the package. Commands, options and
-keys that get other names are entered in RENAMED_WORDS and RENAMED_KEYS.
-
-`compare --digits` ignores names and words: for each run and command it compares the numbers alone.
+and the tables that it writes, so that the tool runs unchanged whatever happens inside the package. Names and
+words are not compared. Commands and options that get other names are entered in RENAMED.
 """
 
-import argparse
 import contextlib
 import hashlib
 import io
@@ -31,55 +27,52 @@ from typing import Any
 
 import numpy as np
 import yaml
+from cyclopts import App
 from PIL import Image
+from safetensors.numpy import load_file
 
 CASES = Path(__file__).with_suffix(".yaml")
 SCRATCH = Path(tempfile.gettempdir()) / "dear-baseline"
-"""Always the same folder: some pages state paths."""
-RENAMED_WORDS: dict[str, str] = {}
+"""Always the same folder: some tables state paths."""
+RENAMED: dict[str, str] = {}
 """A command or option when the baseline was frozen, and what it is called now: {"--old": "--new"}."""
-RENAMED_KEYS: dict[str, str] = {"mistakes": "answers"}
-"""A key of a record or of --json now, and what it was called then: {"new": "old"}."""
 BY_RUN = ["results", "train", "selection", "fewshot", "fusion_weights", "trainable_parameters"]
 """Fields of a record that hold what came out: the digits of a run."""
 DROPPED = {"key", "seconds", "peak_memory", "environment", "memory", "created"}
 """Fields of records and of --json that depend on time, memory, machine or code."""
-WRITTEN = "roles.html spans.txt found.json found.html assigned.json predictions.csv sheet.png page"
-"""What commands write besides what they print."""
-LONG = 300
-"""Characters beyond which a text (a picture in base64) is recorded by its hash."""
+
+app = App(help=__doc__, version_flags=[])
 
 
+@app.command
 def record(folder: Path) -> None:
-    """Run everything in the scratch folder; write baseline.json and the files of all reports."""
-    if (folder / "baseline.json").exists():
+    """Run everything in the scratch folder; write baseline.json."""
+    target = folder.resolve() / "baseline.json"
+    if target.exists():
         sys.exit(f"{folder} holds a record: give another folder.")
+    target.parent.mkdir(parents=True, exist_ok=True)
     SCRATCH.mkdir()  # fails while another record is under way, or after one was cut off: remove it then
     os.environ |= {"OMP_NUM_THREADS": "1", "DEAR_CACHE": str(SCRATCH / "cache"), "HF_HUB_OFFLINE": "1"}
     os.environ.pop("DEAR_DATA", None)
     warnings.simplefilter("ignore")
     cases = yaml.safe_load(CASES.read_text())
     common = {name: cases.pop(name) for name in ("methods", "short")}
-    runs, commands, refusals = (
+    runs, commands = (
         {name: shlex.split(line.format(**common)) for name, line in cases[part].items()}
-        for part in ("runs", "commands", "refusals")
+        for part in ("runs", "commands")
     )
-    files = folder / "files"
-    files.mkdir(parents=True)
     try:
         with contextlib.chdir(SCRATCH):
             make_data()
             baseline = {
                 "runs": {name: records_of(name, words) for name, words in runs.items()},
-                "reports": {name: report(name, files) for name in runs},
+                "reports": {name: report(name) for name in runs},
                 "commands": {name: outcome(words) for name, words in commands.items()},
-                "written": written(files / "written"),
-                "refusals": {name: outcome(words) for name, words in refusals.items()},
+                "written": written(),
             }
     finally:
         shutil.rmtree(SCRATCH)
-    (folder / "baseline.json").write_text(json.dumps(baseline, indent=1, sort_keys=True) + "\n")
-    print(f"wrote {folder / 'baseline.json'}")
+    target.write_text(json.dumps(baseline, indent=1, sort_keys=True) + "\n")
 
 
 def make_data() -> None:
@@ -111,16 +104,12 @@ def draw(folder: Path, classes: Sequence[str], seed: int, count: int) -> None:
             Image.fromarray(pixels.clip(0, 255).astype("uint8")).save(folder / name / f"{number:02}.png")
 
 
-def dear(words: Sequence[str]) -> tuple[int | str, str]:
-    """Run a command in this process: its exit code (or the exception that it raised) and what it printed."""
+def dear(words: Sequence[str]) -> tuple[int, str]:
+    """Run a command in this process: its exit code and what it printed."""
     (script,) = entry_points(group="console_scripts", name="dear")
-    words = [*(RENAMED_WORDS.get(word, word) for word in words), "--json"]
-    printed = io.StringIO()
-    with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(io.StringIO()):
-        try:
-            code: int | str = script.load()(words)
-        except Exception as error:
-            code = f"{type(error).__name__}: {error}"
+    words = [*(RENAMED.get(word, word) for word in words), "--json"]
+    with contextlib.redirect_stdout(io.StringIO()) as printed, contextlib.redirect_stderr(io.StringIO()):
+        code = int(script.load()(words))
     print(f"exit {code}  {' '.join(words)[:90]}", file=sys.stderr)
     if code in (130, 143):  # Ctrl-C or SIGTERM, which the command turns into an exit code
         sys.exit(code)
@@ -128,14 +117,9 @@ def dear(words: Sequence[str]) -> tuple[int | str, str]:
 
 
 def outcome(words: Sequence[str]) -> dict[str, Any]:
-    """The exit code of a command and its result, or the kind of its error."""
+    """The exit code of a command and its result."""
     code, printed = dear(words)
-    if not printed.startswith("{"):
-        return {"exit": code, "printed": printed}
-    result = json.loads(printed)
-    if "kind" in result and "error" in result:
-        return {"exit": code, "kind": result["kind"]}
-    return {"exit": code, "result": stable(result)}
+    return {"exit": code, "result": stable(json.loads(printed))}
 
 
 def records_of(name: str, words: Sequence[str]) -> dict[str, Any]:
@@ -143,37 +127,30 @@ def records_of(name: str, words: Sequence[str]) -> dict[str, Any]:
     out = Path("runs", name)
     code, _ = dear(words if name == "recipe" else [*words, "--out", str(out)])  # the recipe names it
     paths = sorted(out.glob("*.json"))
-    return {
-        "exit": code,
-        "records": stable({path.stem.rpartition("-")[0]: json.loads(path.read_text()) for path in paths}),
-    }
+    records = {path.stem.rpartition("-")[0]: stable(json.loads(path.read_text())) for path in paths}
+    return {"exit": code, "records": records}
 
 
-def report(name: str, files: Path) -> dict[str, Any]:
-    """The files of a report on records whose times, keys and environments are always the same, so that its
-    bytes depend on nothing else.
-    """
+def report(name: str) -> dict[str, Any]:
+    """The tables of a report on records whose times, keys and environments are always the same."""
     timeless = Path("timeless", name)
     timeless.mkdir(parents=True)
     folders = [name, "base-to-novel-selected"] if name == "retrieval" else [name]  # a page needs a table
     for path in (path for folder in folders for path in sorted(Path("runs", folder).glob("*.json"))):
         run, record = path.stem.rpartition("-")[0], json.loads(path.read_text(), object_hook=_without_times)
-        key = hashlib.sha256(run.encode()).hexdigest()[:16]
-        fields = {
-            field: field if isinstance(value, str) else 1 for field, value in record["environment"].items()
-        }
+        key = _digest(run.encode())
+        facts = record["environment"].items()
+        fields = {field: field if isinstance(value, str) else 1 for field, value in facts}
         record |= {"key": key, "environment": fields | {"device": "cpu"}}
         (timeless / f"{run}-{key[:8]}.json").write_text(json.dumps(record))
         if (predictions := path.with_suffix(".npz")).exists():
             shutil.copy(predictions, timeless / f"{run}-{key[:8]}.npz")
-    result = outcome(["report", str(timeless), "--out", f"reports/{name}", "--title", name])
-    return result | {"files": digests(Path("reports", name), files / "reports" / name)}
+    out = f"reports/{name}"
+    return outcome(["report", str(timeless), "--out", out, "--title", name]) | {"files": tables(Path(out))}
 
 
 def _without_times(fields: dict[str, Any]) -> dict[str, Any]:
-    return {
-        key: _ones(value) if key in ("seconds", "peak_memory") else value for key, value in fields.items()
-    }
+    return fields | {key: _ones(fields[key]) for key in ("seconds", "peak_memory") if key in fields}
 
 
 def _ones(value: Any) -> Any:
@@ -182,84 +159,56 @@ def _ones(value: Any) -> Any:
     return 1.0 if isinstance(value, int | float) else value
 
 
-def written(files: Path) -> dict[str, Any]:
-    """The files that commands wrote besides what they printed, and the tensors of bundles."""
-    from safetensors.numpy import load_file
-
-    Path("written").mkdir()
-    for path in map(Path, WRITTEN.split()):
-        if path.is_dir():
-            shutil.copytree(path, Path("written", path))
-        elif path.exists():
-            shutil.copy(path, "written")
-    tensors = {
-        path.parent.name: {name: _digest(tensor.tobytes()) for name, tensor in load_file(path).items()}
-        for path in sorted(Path().glob("bundle*/*.safetensors"))
-    }
-    return {"files": digests(Path("written"), files), "tensors": tensors}
-
-
-def digests(folder: Path, copy: Path) -> dict[str, Any]:
-    """A hash for each file, and for a table (CSV) its numbers too. The files are kept to look at."""
-    if not folder.exists():
-        return {}
-    shutil.copytree(folder, copy)
-    found: dict[str, Any] = {}
-    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
-        found[str(path.relative_to(folder))] = digest = _digest(path.read_bytes())
-        if path.suffix == ".csv":
-            cells = path.read_text().replace("\n", ",").split(",")
-            numbers = [float(cell) for cell in cells if re.fullmatch(r"-?\d+(\.\d+)?(e-?\d+)?", cell)]
-            found[str(path.relative_to(folder))] = {"sha256": digest, "numbers": numbers}
-    return found
-
-
 def _digest(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()[:16]
 
 
+def written() -> dict[str, Any]:
+    """The numbers of tables that commands wrote besides what they printed, and hashes of bundles' tensors."""
+    tensors = {
+        path.parent.name: {name: _digest(tensor.tobytes()) for name, tensor in load_file(path).items()}
+        for path in sorted(Path().glob("bundle*/*.safetensors"))
+    }
+    return {"files": tables(Path("page")) | tables(Path(), "predictions.csv"), "tensors": tensors}
+
+
+def tables(folder: Path, pattern: str = "**/*.csv") -> dict[str, list[float]]:
+    """The numbers of each table (CSV) in a folder."""
+    number = re.compile(r"-?\d+(\.\d+)?(e-?\d+)?")
+    return {
+        str(path): [
+            float(cell) for cell in path.read_text().replace("\n", ",").split(",") if number.fullmatch(cell)
+        ]
+        for path in sorted(folder.glob(pattern))
+    }
+
+
 def stable(value: Any) -> Any:
-    """JSON without what depends on time, machine or code; long texts by their hash."""
+    """JSON without what depends on time, machine or code."""
     if isinstance(value, dict):
-        named = {RENAMED_KEYS.get(key, key): item for key, item in value.items()}
-        return {key: stable(item) for key, item in named.items() if key not in DROPPED}
-    if isinstance(value, list):
-        return [stable(item) for item in value]
-    return f"sha256:{_digest(value.encode())}" if isinstance(value, str) and len(value) > LONG else value
+        return {key: stable(item) for key, item in value.items() if key not in DROPPED}
+    return [stable(item) for item in value] if isinstance(value, list) else value
+
+
+@app.command
+def compare(before: Path, after: Path) -> int:
+    """List the runs, tables, commands and bundles of two records whose numbers differ."""
+    first, second = (json.loads((folder / "baseline.json").read_text()) for folder in (before, after))
+    lines = differences(first, second)
+    print("\n".join(lines) if lines else "no difference")
+    return 1 if lines else 0
 
 
 def differences(before: Any, after: Any) -> list[str]:
-    """A line for each value that is not the same, missing or new."""
-    first, second = dict(leaves(before)), dict(leaves(after))
-
-    def show(values: dict[str, Any], key: str) -> str:
-        return json.dumps(values[key])[:100] if key in values else "missing"
-
-    changed = [key for key in first if second.get(key, first) != first[key]]
-    lines = [f"{key}: {show(first, key)} -> {show(second, key)}" for key in changed]
-    return lines + [f"{key}: new: {show(second, key)}" for key in second if key not in first]
-
-
-def leaves(value: Any, key: str = "") -> Iterator[tuple[str, Any]]:
-    """The values below a nested one, each with its path."""
-    if isinstance(value, dict | list) and value:
-        for name, item in value.items() if isinstance(value, dict) else enumerate(value):
-            yield from leaves(item, f"{key} / {name}" if key else str(name))
-    else:
-        yield key, value
-
-
-def differing_digits(before: Any, after: Any) -> list[str]:
     """A line for each run, report, command or bundle whose numbers differ, whatever they are called."""
     first, second = digits(before), digits(after)
-    lines = []
-    for case, numbers in first.items():
-        if case not in second:
-            lines.append(f"{case}: missing")
-        elif numbers != second[case]:
-            lost, new = (list((numbers - second[case]).elements()), list((second[case] - numbers).elements()))
-            lines.append(f"{case}: {len(lost)} numbers gone, {len(new)} new: {lost[:4]} -> {new[:4]}")
-    return lines
+    lines = [f"{case}: missing" for case in first if case not in second]
+    for case in first.keys() & second.keys():
+        gone = [*(first[case] - second[case]).elements()]
+        new = [*(second[case] - first[case]).elements()]
+        if gone or new:
+            lines.append(f"{case}: {len(gone)} numbers gone, {len(new)} new: {gone[:4]} -> {new[:4]}")
+    return sorted(lines)
 
 
 def digits(baseline: Any) -> dict[str, Counter[Any]]:
@@ -274,34 +223,19 @@ def digits(baseline: Any) -> dict[str, Counter[Any]]:
     cases["written"] = baseline["written"]["files"]
     tensors = baseline["written"]["tensors"]
     return {
-        name: Counter(float(leaf) for _, leaf in leaves(case) if type(leaf) in (int, float))
+        name: Counter(float(leaf) for leaf in leaves(case) if type(leaf) in (int, float))
         for name, case in cases.items()
     } | {f"tensors of {name}": Counter(tensors[name].values()) for name in tensors}
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    commands = parser.add_subparsers(required=True, dest="command")
-    recording = commands.add_parser("record", help="run everything and write what came out into a folder")
-    recording.add_argument("folder", type=Path)
-    comparing = commands.add_parser("compare", help="list the differences of two records")
-    comparing.add_argument("before", type=Path)
-    comparing.add_argument("after", type=Path)
-    comparing.add_argument("--digits", action="store_true", help="only the numbers of each run and command")
-    options = parser.parse_args()
-    if options.command == "record":
-        record(options.folder.resolve())
-        return 0
-    before, after = (
-        json.loads((folder / "baseline.json").read_text()) for folder in (options.before, options.after)
-    )
-    for baseline in (before, after):  # of older records
-        baseline.pop("malformed files", None)
-        baseline.pop("info", None)
-    lines = differing_digits(before, after) if options.digits else differences(before, after)
-    print("\n".join(lines) if lines else "no difference")
-    return 1 if lines else 0
+def leaves(value: Any) -> Iterator[Any]:
+    """The values below a nested one."""
+    if isinstance(value, dict | list):
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from leaves(item)
+    else:
+        yield value
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(app())

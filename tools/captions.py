@@ -99,12 +99,11 @@ class _Writer:
         return other if synonym else words[0]
 
     def write(self, names: list[str]) -> str:
-        grammar = GRAMMAR
         style = self.pick(STYLES.words[self.style])
         if len(names) == 1:
             return self.single(names[0], style)
         body = self.phrase(names)
-        text = with_articles(self.pick(grammar["openings"]).format(style=style) + body)
+        text = with_articles(self.pick(GRAMMAR["openings"]).format(style=style) + body)
         for tail in self.tails():
             if len(f"{text} {tail}".split()) <= MAX_WORDS and self.chance(_TAIL_SHARE):
                 text = f"{text} {tail}"
@@ -112,18 +111,16 @@ class _Writer:
 
     def single(self, name: str, style: str) -> str:
         """A caption of one factor, often the plain prompt."""
-        grammar = GRAMMAR
         if self.chance(_PLAIN_SHARE):
             words = FACTORS[name].words[self.values[FACTOR_NAMES.index(name)]]
             return PLAIN_PROMPTS[name].replace("a photo", with_articles(f"a {style}")).format(words[0])
-        pattern = self.pick(grammar["single"][name])
-        text = pattern.replace("{noun}", self.pick(grammar["nouns"])).replace("{style}", style)
+        pattern = self.pick(GRAMMAR["single"][name])
+        text = pattern.replace("{noun}", self.pick(GRAMMAR["nouns"])).replace("{style}", style)
         text = text.replace("{}", self.word(name))
         return text if text.endswith(".") else with_articles(text)
 
     def phrase(self, names: list[str]) -> str:
         """The noun phrase, followed by the place."""
-        grammar = GRAMMAR
         adjectives = [self.word(name) for name in ("color", "texture") if name in names]
         if self.chance(0.4):
             adjectives.reverse()
@@ -135,30 +132,30 @@ class _Writer:
         if "shape" in names:
             noun = self.word("shape")
             if self.chance(0.15):
-                noun = f"{noun} {self.pick(grammar['nouns'])}"
+                noun = f"{noun} {self.pick(GRAMMAR['nouns'])}"
             parts["plate"] = " ".join(["a", *adjectives, noun])
         elif adjectives and "object" in names and self.chance(0.6):
             parts["object"] = " ".join(["a", *adjectives, parts["object"][2:]])
             has_plate = False
         elif adjectives:
-            pattern = self.pick(grammar["adjectives_only"])
-            noun = self.pick(grammar["nouns"])
+            pattern = self.pick(GRAMMAR["adjectives_only"])
+            noun = self.pick(GRAMMAR["nouns"])
             thing = pattern.format(adjectives=" ".join(adjectives), bare=bare, noun=noun)
             parts["plate"] = thing if thing.startswith("something") else f"a {thing}"
         if has_plate and "object" in names:
-            text = self.pick(grammar["object_after"]).format(**parts)
+            text = self.pick(GRAMMAR["object_after"]).format(**parts)
         else:
             text = parts["plate"] or parts["object"]
         return with_articles(f"{text} {self.word('place')}" if "place" in names else text)
 
     def tails(self) -> list[str]:
         """Extra words for a count above one and for a letter or digit."""
-        grammar, tails = GRAMMAR, []
+        tails = []
         if self.count > 1:
-            tails.append(self.pick(grammar["count_tails"]).format(count=grammar["counts"][str(self.count)]))
+            tails.append(self.pick(GRAMMAR["count_tails"]).format(count=GRAMMAR["counts"][str(self.count)]))
         if self.glyph >= 0:
             kind = "letter" if self.glyph < 26 else "digit"
-            tails.append(self.pick(grammar["glyph_tails"]).format(kind=kind, glyph=GLYPHS[self.glyph]))
+            tails.append(self.pick(GRAMMAR["glyph_tails"]).format(kind=kind, glyph=GLYPHS[self.glyph]))
         return tails
 
 
@@ -170,14 +167,13 @@ def words_of(text: str) -> list[str]:
 @cache
 def world_words() -> list[str]:
     """Every word that captions, task class names and task templates can produce, sorted."""
-    grammar = GRAMMAR
     texts: list[str] = ["an", *GLYPHS, "letter", "digit", "and"]
     texts += [word for factor in (*FACTORS.values(), STYLES) for words in factor.words for word in words]
     texts += [name for factor in (*FACTORS.values(), STYLES) for name in factor.values]
-    texts += [pattern for patterns in grammar["single"].values() for pattern in patterns]
-    texts += [*grammar["plain_prompts"].values(), *grammar["nouns"], *grammar["counts"].values()]
+    texts += [pattern for patterns in GRAMMAR["single"].values() for pattern in patterns]
+    texts += [*GRAMMAR["plain_prompts"].values(), *GRAMMAR["nouns"], *GRAMMAR["counts"].values()]
     for key in ("openings", "object_after", "adjectives_only", "count_tails", "glyph_tails"):
-        texts += grammar[key]
+        texts += GRAMMAR[key]
     for row in bulk("tasks")["tasks"]:
         texts += [row.get("template", ""), row.get("pattern", "")]
     return sorted({word for text in texts for word in words_of(re.sub(r"\{\w*\}", " ", text))})

@@ -1,19 +1,23 @@
-"""Write docs/cli.md from the commands' own help, and the table of limits in docs/limits.md:
-`python -m tools.document [--check]`.
+"""Write the generated parts of the docs, in the root of the repository:
 
-Run it in the root of the repository.
+python -m tools.document [--check]   docs/cli.md from the commands' help, the table of docs/limits.md
+python -m tools.document --models    docs/models.md, by building every architecture of open_clip (minutes)
 """
 
-import argparse
 import re
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
+from cyclopts import App
+
+from dear.backbone.choice import Access
 from dear.cli.main import load_app
 from dear.cli.registry import COMMANDS, load_command
 from dear.limits import LIMITS, variable
+from dear.methods.registry import methods_on
 
-PAGE, LIMITED = Path("docs/cli.md"), Path("docs/limits.md")
+PAGE, LIMITED, MODELS = Path("docs/cli.md"), Path("docs/limits.md"), Path("docs/models.md")
 HEADER = """# The command line
 
 Generated from the commands by `make docs`; `make check` fails when it is out of date. Do not edit.
@@ -25,23 +29,50 @@ The settings of methods are those of [`dear fit`](#dear-fit); `dear fit --method
 SETTINGS = "--[KEYWORD] METHODSETTINGS"
 """How cyclopts shows the settings of all methods where they are not listed."""
 GROUP_OF_OPTIONS = re.compile(r"^(\*\*[^*]+\*\*):\n\n((?:[* ] .*\n)+)", re.M)
+LIMITS_TABLE = re.compile(r"(?<=<!-- limits: begin -->\n).*(?=<!-- limits: end -->)", re.S)
+MODELS_HEADER = """\
+# Which backbones load
+
+Written by `python -m tools.document --models`; do not edit.
+
+Every architecture name of open_clip {version} was built (on PyTorch's meta device, without memory for
+weights) and checked part by part against what the towers of `dear.backbone` reproduce:
+**{works} of {count} work, {refused} are refused**, each with the reason that `load_clip` gives.
+
+A tower gives its layers and attention heads, or features alone, and a method says what it needs of each.
+
+"""
+SECTIONS: dict[tuple[Access, Access], tuple[str, str]] = {
+    ("heads", "layers"): ("Both towers by layers", "Layers and heads of images, layers of texts."),
+    ("features", "layers"): (
+        "Images as features, texts by layers",
+        "The image tower is open_clip's or timm's own, frozen and used whole.",
+    ),
+    ("heads", "features"): (
+        "Images by layers, texts as features",
+        "The text tower is open_clip's own, frozen and used whole.",
+    ),
+    ("features", "features"): ("Features alone", "Both towers are open_clip's own, frozen and used whole."),
+}
+"""Title and description by what the image and the text tower give."""
+
+app = App(help=__doc__, version_flags=[])
 
 
 def write_page() -> str:
-    """The page as Markdown, with each group of options once."""
-    app = load_app(["fit", "--method", "all", "--help"])
+    """The page of the command line as Markdown, with each group of options once."""
+    documented = load_app(["fit", "--method", "all", "--help"])
     for name in COMMANDS:
-        load_command(app, name.split())
+        load_command(documented, name.split())
     first_in = dict[str, str]()
-    sections = re.split(r"^(?=##+ dear )", app.generate_docs(), flags=re.M)
+    sections = re.split(r"^(?=##+ dear )", documented.generate_docs(), flags=re.M)
     for number, section in enumerate(sections):
         heading = section.partition("\n")[0].lstrip("# ")
 
         def refer(group: re.Match[str], heading: str = heading) -> str:
             first = first_in.setdefault(group[0], heading)
-            return (
-                group[0] if first == heading else f"{group[1]}: as [`{first}`](#{first.replace(' ', '-')}).\n"
-            )
+            link = f"{group[1]}: as [`{first}`](#{first.replace(' ', '-')}).\n"
+            return group[0] if first == heading else link
 
         sections[number] = GROUP_OF_OPTIONS.sub(refer, section).replace(SETTINGS, "--METHOD.SETTING")
     return HEADER + "".join(sections).partition("\n")[2].lstrip()
@@ -54,34 +85,50 @@ def limits_table() -> str:
         for name, bound in LIMITS.items()
     ]
     head = ["| variable | limit | what it limits | without it |", "| --- | ---: | --- | --- |"]
-    return "\n".join(["", *head, *rows, ""])
+    return "\n".join(["", *head, *rows, "\n"])
 
 
-def with_table(page: str, name: str, table: str) -> str:
-    """A page with the text between a table's markers replaced. Raises ValueError if it lacks a marker."""
-    begin, end = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
-    if not 0 <= page.find(begin) < page.find(end):
-        raise ValueError(f"the page has no markers of the table {name}: {begin} and, below it, {end}")
-    before, _, rest = page.partition(begin)
-    _, _, after = rest.partition(end)
-    return f"{before}{begin}\n{table}\n{end}{after}"
+def models_page() -> str:
+    """The page of open_clip's architectures as Markdown."""
+    from dear.backbone.catalogue import list_architectures, try_architecture
+
+    verdicts = [try_architecture(name) for name in list_architectures()]
+    works = [verdict for verdict in verdicts if verdict.works]
+    refused = [verdict for verdict in verdicts if not verdict.works]
+    counts = {"works": len(works), "count": len(verdicts), "refused": len(refused)}
+    page = MODELS_HEADER.format(version=version("open_clip_torch"), **counts)
+    for access, (title, about) in SECTIONS.items():
+        of_section = [verdict for verdict in works if (verdict.image, verdict.text) == access]
+        if of_section:
+            columns = "layers x heads, pixels" if access[0] == "heads" else "class, pixels"
+            methods = ", ".join(methods_on(*access))
+            page += (
+                f"## {title}\n\n{about}\nNumber of architectures: {len(of_section)}. Methods: {methods}.\n\n"
+            )
+            page += f"| architecture | image tower: {columns} | M parameters |\n| --- | --- | ---: |\n"
+            for model in of_section:
+                tower = f"{model.kind or f'{model.layers} x {model.heads}'}, {model.image_size}"
+                page += f"| {model.name} | {tower} | {model.parameters or 0:.1f} |\n"
+            page += "\n"
+    rows = "".join(f"| {verdict.name} | {verdict.reason} |\n" for verdict in refused)
+    return f"{page}## Refused\n\n| architecture | reason |\n| --- | --- |\n{rows}"
 
 
-def main() -> int:
-    """Write the generated docs, or with --check only report whether they are up to date."""
-    parser = argparse.ArgumentParser(description="Write the generated parts of the docs.")
-    parser.add_argument("--check", action="store_true", help="fail if a page is out of date; write nothing")
-    check = parser.parse_args().check
-    limited = with_table(LIMITED.read_text(encoding="utf-8"), "limits", limits_table())
-    stale = False
-    for place, wanted in ((PAGE, write_page()), (LIMITED, limited)):
+@app.default
+def main(*, check: bool = False, models: bool = False) -> int:
+    """Write the generated docs; with --check only report whether they are up to date."""
+    if models:
+        MODELS.write_text(models_page(), encoding="utf-8")
+        return 0
+    limited = LIMITS_TABLE.sub(lambda _: limits_table(), LIMITED.read_text(encoding="utf-8"))
+    for path, page in ((PAGE, write_page()), (LIMITED, limited)):
         if not check:
-            place.write_text(wanted, encoding="utf-8")
-        elif not place.exists() or place.read_text(encoding="utf-8") != wanted:
-            print(f"{place} is out of date: run `make docs` and commit it", file=sys.stderr)
-            stale = True
-    return int(stale)
+            path.write_text(page, encoding="utf-8")
+        elif path.read_text(encoding="utf-8") != page:
+            print(f"{path} is out of date: run `make docs` and commit it", file=sys.stderr)
+            return 1
+    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(app())

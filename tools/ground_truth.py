@@ -5,6 +5,7 @@ This needs no phrases or clusters, because the true factors of each image are kn
 """
 
 from collections.abc import Sequence
+from itertools import product
 
 import torch
 from jaxtyping import Float, Int
@@ -33,9 +34,7 @@ def explained_variance(values: Float[Tensor, "item width"], groups: Int[Tensor, 
     """
     values = values.double() - values.double().mean(dim=0)
     total = values.square().sum()
-    sizes = torch.zeros(count, dtype=torch.double).index_add(
-        0, groups, torch.ones(len(groups), dtype=torch.double)
-    )
+    sizes = groups.bincount(minlength=count)
     sums = torch.zeros(count, values.shape[1], dtype=torch.double).index_add(0, groups, values)
     present = sizes > 0
     between = (sums[present].square().sum(dim=1) / sizes[present]).sum()
@@ -60,15 +59,11 @@ def roles_from_factors(clip: Clip, images: int = IMAGES, batch: int = 250) -> Ro
         parts.append(head_contributions(clip.image, pixels, layers).heads.cpu())
         factors.append(scene.factors.cpu())
     contributions, known = torch.cat(parts), torch.cat(factors)
-    explained = [
-        (
-            layer,
-            head,
-            [explained_variance(contributions[:, at, head], known[:, f], n) for f, n in enumerate(SIZES)],
-        )
-        for at, layer in enumerate(layers)
-        for head in range(clip.image.heads)
-    ]
+    explained = []
+    for at, head in product(range(len(layers)), range(clip.image.heads)):
+        values = contributions[:, at, head]
+        by_factor = [explained_variance(values, known[:, f], size) for f, size in enumerate(SIZES)]
+        explained.append((layers[at], head, by_factor))
     return RoleTable(
         source="ground-truth factors",
         weights=clip.identity,
@@ -93,9 +88,9 @@ def assign(
         rows.append((layer, head, shares, concept_entropy(shares)))
     ranked = sorted(rows, key=lambda row: -row[3])
     broad = {(layer, head) for layer, head, _, _ in ranked[: round(general * len(rows))]}
-    out = []
-    for layer, head, shares, e in rows:
-        concept = FACTOR_NAMES[max(range(len(shares)), key=shares.__getitem__)]
+    roles = []
+    for layer, head, shares, entropy in rows:
+        concept = FACTOR_NAMES[shares.index(max(shares))]
         role: Role = "mixed"
         if (layer, head) in broad:
             role = "generalization"
@@ -103,5 +98,5 @@ def assign(
             role = "core"
         share = {name: round(value, 4) for name, value in zip(FACTOR_NAMES, shares, strict=True)}
         attribute = concept if role == "core" else None
-        out.append(HeadRole(layer, head, role, attribute, concept, round(e, 4), share))
-    return out
+        roles.append(HeadRole(layer, head, role, attribute, concept, round(entropy, 4), share))
+    return roles

@@ -7,13 +7,14 @@ expression if that is a picture or has a value, and its figures. What goes to st
 not stored. Each notebook runs in a temporary folder and with a cache of its own.
 """
 
-import argparse
 import ast
 import base64
 import contextlib
+import copy
 import io
 import json
 import os
+import sys
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -22,76 +23,61 @@ FOLDER = Path(__file__).parents[1] / "examples"
 
 
 def run_notebook(notebook: dict[str, Any], name: str) -> dict[str, Any]:
-    """The notebook with the outputs of its code cells, run in the current folder."""
+    """A copy of the notebook with the outputs of its code cells, run in the current folder."""
+    notebook = copy.deepcopy(notebook)
     names: dict[str, Any] = {"__name__": "__main__"}
-    cells, count = [], 0
-    for cell in notebook["cells"]:
-        if cell["cell_type"] == "code":
-            count += 1
-            outputs = _outputs("".join(cell["source"]), f"{name}, cell {count}", names, count)
-            cell = {**cell, "execution_count": count, "outputs": outputs}
-        cells.append(cell)
-    return {**notebook, "cells": cells}
+    code = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
+    for count, cell in enumerate(code, 1):
+        outputs = _run_cell("".join(cell["source"]), f"{name}, cell {count}", names, count)
+        cell |= {"execution_count": count, "outputs": outputs}
+    return notebook
 
 
-def _outputs(source: str, title: str, names: dict[str, Any], count: int) -> list[dict[str, Any]]:
+def _run_cell(source: str, title: str, names: dict[str, Any], count: int) -> list[dict[str, Any]]:
+    """The outputs of a cell: what it prints, its figures, or else the value of its last expression."""
     from matplotlib import pyplot
 
     tree = ast.parse(source)
-    last = tree.body[-1] if tree.body else None
-    if isinstance(last, ast.Expr):
-        tree.body.pop()
-    printed, value = io.StringIO(), None
-    with contextlib.redirect_stdout(printed):
+    last: Any = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
         exec(compile(tree, title, "exec"), names)
-        if isinstance(last, ast.Expr):
-            value = eval(compile(ast.Expression(last.value), title, "eval"), names)
+        value = last and eval(compile(ast.Expression(last.value), title, "eval"), names)
     outputs: list[dict[str, Any]] = []
-    if printed.getvalue():
-        outputs.append(
-            {"name": "stdout", "output_type": "stream", "text": printed.getvalue().splitlines(keepends=True)}
-        )
+    if text := printed.getvalue():
+        outputs.append({"name": "stdout", "output_type": "stream", "text": text.splitlines(keepends=True)})
     figures = [pyplot.figure(number) for number in pyplot.get_fignums()]
     if value is not None and not figures:
-        data = {"text/plain": _lines(value)} if not hasattr(value, "save") else _picture(value, format="PNG")
-        result = {"data": data, "execution_count": count, "metadata": {}, "output_type": "execute_result"}
-        outputs.append(result)
+        shown = {"execution_count": count, "metadata": {}, "output_type": "execute_result"}
+        outputs.append({"data": _show(value)} | shown)
     for figure in figures:
-        stream = io.BytesIO()
-        figure.savefig(stream, format="png", dpi=80, metadata={"Software": None})
-        outputs.append({"data": _png(stream.getvalue()), "metadata": {}, "output_type": "display_data"})
+        figure.savefig(stream := io.BytesIO(), format="png", dpi=80, metadata={"Software": None})
+        outputs.append({"data": _png(stream), "metadata": {}, "output_type": "display_data"})
         pyplot.close(figure)
     return outputs
 
 
-def _lines(value: Any) -> list[str]:
-    return (value.to_string() if hasattr(value, "to_string") else repr(value)).splitlines(keepends=True)
+def _show(value: Any) -> dict[str, Any]:
+    if hasattr(value, "save"):
+        value.save(stream := io.BytesIO(), format="PNG")
+        return _png(stream)
+    text = value.to_string() if hasattr(value, "to_string") else repr(value)
+    return {"text/plain": text.splitlines(keepends=True)}
 
 
-def _picture(value: Any, **options: Any) -> dict[str, str]:
-    stream = io.BytesIO()
-    value.save(stream, **options)
-    return _png(stream.getvalue())
+def _png(stream: io.BytesIO) -> dict[str, str]:
+    return {"image/png": base64.b64encode(stream.getvalue()).decode()}
 
 
-def _png(content: bytes) -> dict[str, str]:
-    return {"image/png": base64.b64encode(content).decode()}
-
-
-def main() -> None:
+def main(*names: str) -> None:
     """Run some notebooks, or all, and store their outputs."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("names", nargs="*", help="without .ipynb; all if none is given")
     os.environ["MPLBACKEND"] = "agg"
-    for name in parser.parse_args().names or sorted(path.stem for path in FOLDER.glob("*.ipynb")):
+    for name in names or sorted(path.stem for path in FOLDER.glob("*.ipynb")):
         path = FOLDER / f"{name}.ipynb"
         with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
             os.environ["DEAR_CACHE"] = str(Path(folder, "cache"))
             notebook = run_notebook(json.loads(path.read_text(encoding="utf-8")), name)
-        text = json.dumps(notebook, indent=1, ensure_ascii=False) + "\n"
-        path.write_text(text, encoding="utf-8")
-        print(f"{path.name}: {len(text):,} bytes")
+        path.write_text(json.dumps(notebook, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
-    main()
+    main(*sys.argv[1:])

@@ -6,13 +6,12 @@ it describes are its positives (UniCL, Yang et al., CVPR 2022): the target of ea
 similarity matrix is uniform over them.
 """
 
-import copy
 import json
 import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from itertools import cycle
 from pathlib import Path
 from typing import Any
@@ -35,27 +34,94 @@ from dear.data.world.render import render
 from dear.data.world.scene import Scene, draw_scenes
 from dear.errors import (
     OutputError,
-    SettingsError,
     TrainingDiverged,
     UnknownNameError,
     WeightsError,
     first_line,
 )
-from dear.training.checkpoint import (
-    CheckpointError,
-    read_state,
-    set_aside,
-    write_state,
-)
+from dear.training.checkpoint import write_state
 from dear.training.seeding import generator
+from dear.training.settings import require_range
 from dear.writing import atomic_write, write_json
 from tools.captions import describe, world_words
-from tools.pretrain_settings import PretrainSettings
 
 FACTS = "pretraining.json"
 """File with the facts of a run, preceded by those of the run it started from."""
 
 SKETCH = STYLES.values.index("sketch")
+
+
+@dataclass(frozen=True)
+class PretrainSettings:
+    """Settings of a pretraining run; together with the version of the code they determine the weights (bit
+    for bit on one machine).
+
+    Attributes:
+        images: Images to train on, each seen once.
+        batch: Images per step.
+        captions: Captions drawn per image.
+        lr: Peak learning rate of AdamW.
+        weight_decay: Weight decay of matrices; vectors have none.
+        warmup: Steps of linear warm-up, before the cosine to zero.
+        restart: Number of images after which warm-up and cosine start again, at half the peak (a warm restart
+            as in SGDR, Loshchilov & Hutter, ICLR 2017); 0 for none.
+        bf16: Forward and backward pass in bfloat16, with float32 master weights.
+        seed: Seed of the initial weights and the images.
+        emphasis: A factor for which each image gets one extra caption that names nothing else: texture is
+            learned last. Several, separated by commas, give one extra caption each.
+        spelled: Probability that a word of a caption is spelled out, so that the letters of words outside
+            the vocabulary get a meaning.
+        late: Weight of the term that makes the class token gather late (``early_share``); 0 for none. In real
+            ViT CLIPs the late attention layers build the class token (Gandelsman et al., ICLR 2024).
+        late_first: The first layer that may write image content into the class token.
+        late_mlp: Weight of the term that makes it gather through attention heads (``mlp_share``); 0 for none.
+    """
+
+    images: int = 1_700_000
+    batch: int = 128
+    captions: int = 2
+    lr: float = 1e-3
+    weight_decay: float = 0.05
+    warmup: int = 500
+    restart: int = 1_000_000
+    bf16: bool = True
+    seed: int = 0
+    emphasis: str = "texture"
+    spelled: float = 0.1
+    late: float = 0.0
+    late_first: int = 9
+    late_mlp: float = 0.0
+
+    def __post_init__(self) -> None:
+        require_range(self, "images", "batch", "captions", minimum=1)
+        require_range(self, "warmup", "restart", "weight_decay", "late", "late_mlp")
+        require_range(self, "late_first", minimum=2)
+        require_range(self, "lr", above=True)
+        require_range(self, "spelled", maximum=1)
+        for name in self.emphasised:
+            if name not in FACTOR_NAMES:
+                raise UnknownNameError("factor", name, FACTOR_NAMES)
+
+    @property
+    def emphasised(self) -> list[str]:
+        """The factors in ``emphasis``, in order."""
+        return [name.strip() for name in self.emphasis.split(",")]
+
+    @property
+    def steps(self) -> int:
+        """Total number of steps; the last batch is full."""
+        return math.ceil(self.images / self.batch)
+
+    def lr_at(self, step: int) -> float:
+        """Learning rate of a step, counted from 0: linear warm-up, then a cosine to zero; repeated at half
+        the peak after the restart.
+        """
+        first = min(math.ceil(self.restart / self.batch), self.steps) or self.steps
+        peak, begin, end = (self.lr, 0, first) if step < first else (self.lr / 2, first, self.steps)
+        if step - begin < self.warmup:
+            return peak * (step - begin + 1) / self.warmup
+        done = (step - begin - self.warmup) / max(1, end - begin - self.warmup)
+        return peak * 0.5 * (1 + math.cos(math.pi * done))
 
 
 def matches(
@@ -158,28 +224,17 @@ class Pretraining:
         self.start: dict[str, Any] | None = None
         self.tokenizer = WordTokenizer(world_words(), tiny.config()["text_cfg"]["context_length"])
         self.master = tiny.build(self.tokenizer, settings.seed).to(self.device)
-        self.worker = tiny.build(self.tokenizer, settings.seed).to(
-            self.device, torch.bfloat16 if settings.bf16 else torch.float32
-        )
+        dtype = torch.bfloat16 if settings.bf16 else torch.float32
+        self.worker = tiny.build(self.tokenizer, settings.seed).to(self.device, dtype)
         self.image, self.text = to_towers(self.worker)
         if self.device.type == "cpu":  # the fused kernel is several times slower there at 37 tokens
             for block in [*self.image.blocks, *self.text.blocks]:
                 block.attend = attend_written_out
-        for name in settings.emphasised:
-            if name not in FACTOR_NAMES:
-                raise UnknownNameError("factor", name, FACTOR_NAMES)
-        if (settings.late or settings.late_mlp) and settings.late_first > self.image.depth:
-            raise SettingsError(
-                f"late_first is {settings.late_first}: the tiny CLIP has {self.image.depth} layers."
-            )
         if start is not None:
             self._start_from(start)
         matrices = [p for p in self.master.parameters() if p.ndim >= 2]
-        vectors = [p for p in self.master.parameters() if p.ndim < 2]
-        groups = [
-            {"params": matrices, "weight_decay": settings.weight_decay},
-            {"params": vectors, "weight_decay": 0.0},
-        ]
+        vectors = {"params": [p for p in self.master.parameters() if p.ndim < 2], "weight_decay": 0.0}
+        groups = [{"params": matrices, "weight_decay": settings.weight_decay}, vectors]
         self.optimizer = torch.optim.AdamW(groups, lr=settings.lr, betas=(0.9, 0.98), fused=True)
         self.step, self.seconds, self.loss = 0, 0.0, float("nan")
 
@@ -209,9 +264,8 @@ class Pretraining:
         first = s.late_first if s.late or s.late_mlp else self.image.depth
         trunk = self.image.trunk(pixels, first)
         with mlps_of_class_token(self.image, first) as written:
-            class_token = self.image.span(
-                trunk, first, read=torch.zeros(1, dtype=torch.long, device=trunk.device)
-            )[:, 0]
+            read = torch.zeros(1, dtype=torch.long, device=trunk.device)
+            class_token = self.image.span(trunk, first, read=read)[:, 0]
         images = normalize(self.image.finish(class_token).float(), dim=-1)
         ids = self.tokenizer(texts, spell=self._spelling(step)).to(self.device)
         captions = normalize(text_features(self.text, ids).float(), dim=-1)[place]
@@ -229,8 +283,6 @@ class Pretraining:
 
     def _spelling(self, step: int) -> Callable[[str], bool]:
         """The function that draws, call by call, whether to spell out a word of a step's captions."""
-        if self.settings.spelled == 0:
-            return lambda _: False
         numbers = torch.rand(1 << 14, generator=generator(self.settings.seed, "spelling", step)).tolist()
         drawn = cycle(numbers)
         return lambda _: next(drawn) < self.settings.spelled
@@ -259,26 +311,12 @@ class Pretraining:
         self.loss = value if math.isnan(self.loss) else 0.98 * self.loss + 0.02 * value
 
     def run(
-        self,
-        *,
-        every: int = 250,
-        start_over: bool = False,
-        progress: Callable[["Pretraining"], None] = lambda _: None,
+        self, *, every: int = 250, progress: Callable[["Pretraining"], None] = lambda _: None
     ) -> dict[str, Any]:
         """Train to the end, saving a checkpoint and calling ``progress`` every ``every`` steps; writes and
-        returns the model's facts. With ``start_over`` a damaged checkpoint is set aside and the run starts
-        over.
+        returns the model's facts.
         """
-        self.out.mkdir(parents=True, exist_ok=True)
-        fresh = copy.deepcopy((self.master.state_dict(), self.optimizer.state_dict()))
-        try:
-            self.resume()
-        except CheckpointError as error:
-            if not start_over:
-                raise
-            set_aside(error.path)
-            self.master.load_state_dict(fresh[0])  # the checkpoint may have been loaded partly
-            self.optimizer.load_state_dict(fresh[1])
+        self.resume()
         start, before = time.perf_counter(), self.seconds
         while self.step < self.settings.steps:
             self.advance()
@@ -295,23 +333,25 @@ class Pretraining:
         write_state(self._checkpoint, state | {"optimizer": self.optimizer.state_dict()})
 
     def resume(self) -> None:
-        """Load the folder's checkpoint, if it has one. Raises OutputError for one of other settings,
-        CheckpointError for a damaged one.
+        """Load the folder's checkpoint, if it has one. Raises OutputError for one of other settings, or a
+        damaged one.
         """
         if not self._checkpoint.exists():
             return
-        state = read_state(self._checkpoint)
-        if state.get("settings") != self._belongs_to():
+        try:
+            state = torch.load(self._checkpoint, map_location="cpu", weights_only=True)
+            settings = state["settings"]
+            if settings == self._belongs_to():
+                self.master.load_state_dict(state["model"])
+                self.optimizer.load_state_dict(state["optimizer"])
+                self.step, self.seconds, self.loss = state["step"], state["seconds"], float(state["loss"])
+        except Exception as error:  # a damaged file may fail anywhere in torch's reader
+            raise OutputError(f"{self._checkpoint} is damaged ({first_line(error)}): remove it.") from error
+        if settings != self._belongs_to():
             raise OutputError(
-                f"{self._checkpoint} was written with other settings ({state.get('settings')}): "
+                f"{self._checkpoint} was written with other settings ({settings}): "
                 "choose another --out or remove it."
             )
-        try:
-            self.master.load_state_dict(state["model"])
-            self.optimizer.load_state_dict(state["optimizer"])
-            self.step, self.seconds, self.loss = state["step"], float(state["seconds"]), float(state["loss"])
-        except (KeyError, RuntimeError, TypeError, ValueError) as error:
-            raise CheckpointError(self._checkpoint, first_line(error)) from error
 
     def export(self) -> dict[str, Any]:
         """Write float16 weights and vocabulary as embedded in the package; returns the run's facts."""

@@ -4,7 +4,10 @@ import dataclasses
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
+
+import pytest
 
 from dear.adapters import bundle_config
 from dear.evaluation import records
@@ -12,8 +15,7 @@ from dear.evaluation.predictions import ImagePredictions
 from dear.evaluation.protocols import PROTOCOLS
 from dear.evaluation.recipe import Recipe
 from dear.roles import table as tables
-
-ROOT = Path(__file__).parents[2]
+from tests.documented import ROOT
 
 
 def test_the_policy_names_the_schemas() -> None:
@@ -49,3 +51,60 @@ def test_the_page_holds_the_tables_of_the_benchmarks() -> None:
         [sys.executable, "benchmarks/table.py", "--check"], cwd=ROOT, capture_output=True, text=True
     )
     assert process.returncode == 0, process.stderr
+
+
+LIMIT = 400
+WORDS, WORDS_IN_ALL, WORDS_OF_README = 2_000, 20_000, 500
+GENERATED_PAGES = {"cli.md", "models.md"}
+GENERATED = re.compile(
+    r"<!-- ([\w-]+): begin -->.*?<!-- \1: end -->|<!-- (?:table: [\w-]+|speed) -->.*?<!-- end -->", re.DOTALL
+)
+
+
+def count_words(page: Path) -> int:
+    """Words with a letter or digit (so no bars of tables), without generated tables."""
+    text = GENERATED.sub("", page.read_text(encoding="utf-8"))
+    return sum(any(map(str.isalnum, word)) for word in text.split())
+
+
+@pytest.mark.parametrize("folder", ["src", "tests", "tools", "benchmarks", "examples"])
+def test_no_file_has_more_than_400_lines(folder: str) -> None:
+    long = {
+        str(path.relative_to(ROOT)): lines
+        for path in sorted((ROOT / folder).rglob("*"))
+        if path.suffix in (".py", ".js", ".css", ".html")
+        and (lines := len(path.read_text(encoding="utf-8").splitlines())) > LIMIT
+    }
+    assert not long, f"split these by subject: {long}"
+
+
+def test_pages_are_no_longer_than_people_read() -> None:
+    pages = [page for page in (ROOT / "docs").glob("*.md") if page.name not in GENERATED_PAGES]
+    words = {page.name: count_words(page) for page in pages}
+    assert len(words) > 15
+    assert not {name: count for name, count in words.items() if count > WORDS}
+    assert sum(words.values()) <= WORDS_IN_ALL
+    assert count_words(ROOT / "README.md") <= WORDS_OF_README
+
+
+PAGE = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
+SOURCE = ROOT / "src" / "dear"
+PATHS = sorted({span for span in re.findall(r"`([\w/.-]+)`", PAGE) if "/" in span or span.endswith(".py")})
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_a_path_exists(path: str) -> None:
+    assert any((folder / path).exists() for folder in (SOURCE, ROOT))
+
+
+def test_the_table_of_packages_has_them_all_in_order() -> None:
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    layers = settings["tool"]["importlinter"]["contracts"][0]["layers"]
+    wanted = [name.strip("()") for layer in layers for name in layer.split(" | ")]
+    part = PAGE[PAGE.index("| Package |") : PAGE.index("`tools/` runs")]
+    first = [line.strip("| ").split(" | ")[0] for line in part.splitlines() if line.startswith("| `")]
+    names = [name for cell in first for name in re.findall(r"`(\w+)`", cell)]
+    assert {*names} == {*wanted}
+    assert names[:12] == wanted[:12]
+    figure = (ROOT / "docs/images/layers.svg").read_text(encoding="utf-8")
+    assert re.findall(r'font-weight="600">([^<]+)<', figure) == [layer.strip("()") for layer in layers]

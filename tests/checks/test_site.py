@@ -15,8 +15,6 @@ ROOT = Path(__file__).parents[2]
 @pytest.fixture(scope="module")
 def hooks() -> ModuleType:
     found = importlib.util.spec_from_file_location("hooks", ROOT / "docs/hooks.py")
-    assert found is not None
-    assert found.loader is not None
     module = importlib.util.module_from_spec(found)
     found.loader.exec_module(module)
     return module

@@ -87,12 +87,9 @@ def seeded(seed: int) -> torch.Generator:
 
 
 def make(
-    name: str,
-    clip: Clip,
-    seed: int | torch.Generator = 1,
-    classes: list[str] = CLASSES,
+    name: str, clip: Clip, seed: int | torch.Generator = 1, classes: list[str] = CLASSES,
     settings: MethodSettings | None = None,
-) -> Method:
+) -> Method:  # fmt: skip
     generator = seeded(seed) if isinstance(seed, int) else seed
     settings = settings or SETTINGS.get(name)
     method = build_method(name, clip, generator, roles=table(clip), settings=settings)

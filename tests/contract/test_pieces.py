@@ -76,12 +76,9 @@ def few_at_once(monkeypatch: pytest.MonkeyPatch, clip: Clip, prompts: int) -> in
 @pytest.mark.parametrize(("name", "settings", "names"), CASES)
 @torch.no_grad()
 def test_few_prompts_are_in_memory(
-    name: str,
-    settings: MethodSettings | None,
-    names: list[str],
-    make_small_clip: MakeClip,
+    name: str, settings: MethodSettings | None, names: list[str], make_small_clip: MakeClip,
     monkeypatch: pytest.MonkeyPatch,
-) -> None:
+) -> None:  # fmt: skip
     clip = make_small_clip(dtype=torch.float64)
     method = build_method(name, clip, seeded(1), roles=table(clip), settings=settings)
     if (teacher := METHODS[name].teacher) is not None:

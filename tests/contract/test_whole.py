@@ -98,11 +98,7 @@ def test_the_others_are_refused(kind: str) -> None:
     for name in METHODS.keys() - works:
         with pytest.raises(SettingsError, match="but that of small gives features only") as caught:
             make(name, clip)
-        message = str(caught.value)
-        assert message.startswith(f"{name} needs the ")
-        assert "\n" not in message
-        assert "On small run zero-shot, " in message
-        assert f"for {name} choose a backbone with layers and heads, as --model {REAL.model}." in message
+        assert all(words in str(caught.value) for words in (f"{name} needs the ", "zero-shot", REAL.model))
 
 
 def test_settings_that_need_more() -> None:

@@ -27,6 +27,9 @@ from tests.unit.training.world import role_table
 
 Start = Callable[..., tuple[subprocess.Popen[str], str]]
 Run = Callable[..., tuple[str, str]]
+Ask = Callable[..., Any]
+RUN = ["run", "base-to-novel"]
+SHORT = ["--shots", "2", "--train.epochs", "2", "--dear.first", "8"]
 
 
 def write_signs(folder: Path, *, train: int, test: int) -> Path:
@@ -61,6 +64,12 @@ def run(capsys: pytest.CaptureFixture[str]) -> Run:
         return printed.out, printed.err
 
     return run
+
+
+@pytest.fixture
+def ask(run: Run) -> Ask:
+    """``ask(words, code=0)``: the JSON that a command prints with --json."""
+    return lambda words, code=0: json.loads(run([*words, "--json"], code)[0])
 
 
 @pytest.fixture
@@ -120,21 +129,13 @@ def start_server(served: Path) -> Iterator[Start]:
     processes = []
 
     def start(*options: str, token: str | None = None) -> tuple[subprocess.Popen[str], str]:
-        environment = os.environ | {
-            "PYTHONPATH": str(Path(dear.__file__).parents[1]),
-            "DEAR_TOKEN": token or "",
-        }
+        source = str(Path(dear.__file__).parents[1])
+        environment = os.environ | {"PYTHONPATH": source, "DEAR_TOKEN": token or ""}
         program = "import sys; from dear.cli.main import main; sys.exit(main())"
         command = ["serve", "DIR", "--index", "photos.index", "--port", "0"]
-        server = subprocess.Popen(
-            [sys.executable, "-c", program, *command, *options],
-            cwd=served,
-            env=environment,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+        words = [sys.executable, "-c", program, *command, *options]
+        server = subprocess.Popen(words, cwd=served, env=environment, stderr=subprocess.PIPE, text=True)
         processes.append(server)
-        assert server.stderr is not None
         printed = ""
         while not (match := re.search(r"serving DIR at (http://127\.0\.0\.1:\d+)/", printed)):
             line = server.stderr.readline()
@@ -159,16 +160,10 @@ def cup(served: Path) -> bytes:
 def untrained_bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A bundle that has learned nothing, with an image beside it."""
     made = Bundle(
-        method="zero-shot",
-        settings=METHODS["zero-shot"].settings(),
-        model="tiny",
-        pretrained=None,
-        weights=load_clip("tiny").identity,
-        roles=None,
-        classes=("red circle", "blue square"),
-        templates=("a photo of a {}.",),
-        tensors={},
-    )
+        method="zero-shot", settings=METHODS["zero-shot"].settings(), model="tiny", pretrained=None,
+        weights=load_clip("tiny").identity, roles=None, classes=("red circle", "blue square"),
+        templates=("a photo of a {}.",), tensors={},
+    )  # fmt: skip
     folder = made.save_pretrained(tmp_path_factory.mktemp("made") / "bundle")
     Image.new("RGB", (64, 64), "red").save(folder.parent / "red.png")
     return folder

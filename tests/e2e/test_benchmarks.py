@@ -30,11 +30,11 @@ def test_a_training_step(context: Any) -> None:
     """Ours has naive's loss and gradients, and the least work."""
     options = ("--tiny", "--classes", "7", "--batch", "3", "--repeats", "1", "--no-memory", "--json")
     found = context("train_step", *options)
-    naive, ours, cached = found["rows"]
-    assert [row["kind"] for row in found["rows"]] == ["naive", "ours", "view cache"]
+    naive, ours = found["rows"]
+    assert [row["kind"] for row in found["rows"]] == ["naive", "ours"]
     assert max(ours["gap to naive"].values()) < 1e-4
     assert naive["times naive"] == 1
-    assert 1 < ours["arithmetic allows"] < cached["arithmetic allows"]
+    assert ours["arithmetic allows"] > 1
     assert all(row["seconds"] > 0 and row["step MiB"] is None for row in found["rows"])
     assert found["machine"]["torch"] == torch.__version__
     assert str(Path.home()) not in json.dumps(found)
@@ -48,27 +48,3 @@ def test_inference(context: Any) -> None:
     assert plain["time by plain"] == plain["arithmetic by plain"] == 1
     assert 1 < adapted["arithmetic by plain"] < 1.2  # 5 tokens beside 17 in 2 of 6 small layers
     assert 1 < plus["arithmetic by plain"] < 1.02  # one token's contributions and products of 64 numbers
-
-
-def test_the_line_on_speed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """From rows of the default precision, which come after those in float32; DeAR's losses are others."""
-    rows: list[dict[str, Any]] = [
-        {"method": method, "code": code, "times official": times, "loss differs by": gap}
-        for method, code, times, gap in (
-            ("coop", "coop's own", 1, None),
-            ("coop", "ours, 32-true", 3.0, 1e-7),
-            ("coop", "ours, bf16-mixed", 7.04, 1e-3),
-            ("coop", "ours, bf16-mixed, cached views", 20.0, 1e-3),
-            ("maple", "ours, 32-true", 2.0, 1e-7),
-            ("maple", "ours, bf16-mixed", 4.96, 1e-3),
-            ("dear", "ours, bf16-mixed", 99, None),
-        )
-    ]
-    (tmp_path / "against_official.json").write_text(json.dumps({"rows": rows}), encoding="utf-8")
-    monkeypatch.syspath_prepend(str(FOLDER))
-    found = runpy.run_path(str(FOLDER / "table.py"))
-    found["speed"].__globals__["RESULTS"] = tmp_path
-    line = found["speed"]()
-    assert "5.0 to 7.0 times" in line
-    assert "(`coop` 7.0, `maple` 5.0; ViT-B/16, bf16-mixed)" in line
-    assert "20.0 to 20.0 times from cached views" in line

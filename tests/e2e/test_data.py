@@ -1,6 +1,7 @@
 """Data sets through the command line: the same images as a folder, a table and a zip; bad input."""
 
 import json
+import os
 import shutil
 import warnings
 import zipfile
@@ -12,7 +13,7 @@ from PIL import Image
 
 from dear.cli import data
 from dear.cli.main import main
-from tests.e2e.refusals import RUN, SHORT
+from tests.e2e.conftest import RUN, SHORT, Ask, Run
 
 CALTECH = Path(__file__).parents[2] / "../shared/data/caltech-101"
 CLASSES = ("red", "green", "blue", "sea")
@@ -52,35 +53,14 @@ def photos(tmp_path: Path) -> dict[str, Path]:
     }
 
 
-def run(words: list[str], capsys: pytest.CaptureFixture[str], expected: int = 0) -> Any:
-    """What a command prints with --json."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        code = main([*words, "--json"])
-    printed = capsys.readouterr()
-    assert code == expected, printed.err
-    return json.loads(printed.out)
-
-
-def refused(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
-    """The one line of a command that must end with code 2."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        assert main(words) == 2
-    printed = capsys.readouterr()
-    assert printed.out == ""
-    assert printed.err.count("\n") == 1
-    return printed.err
-
-
 def test_the_same_images_in_four_forms_give_the_same_run(
-    photos: dict[str, Path], small: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    photos: dict[str, Path], small: Path, tmp_path: Path, run: Run
 ) -> None:
     results = []
     for form, path in photos.items():
         out = tmp_path / "out" / form
         words = [*RUN, "--methods", "dear", *SHORT, "--data", str(path), "--roles", str(small)]
-        run([*words, "--dataset.sampling", "coop", "--out", str(out)], capsys)
+        run([*words, "--dataset.sampling", "coop", "--out", str(out)])
         (record,) = (json.loads(file.read_text()) for file in out.glob("*.json"))
         assert record["fewshot"]["sampling"] == "coop"
         assert len(record["fewshot"]["files"]) == 4
@@ -94,62 +74,50 @@ def pick(data: Path, shots: int = 1, method: str = "coop") -> list[str]:
     return [*words, "--out", str(data.parent / "never"), "--data", str(data)]
 
 
-def test_check(photos: dict[str, Path], capsys: pytest.CaptureFixture[str]) -> None:
-    found = run(["data", "check", str(photos["zip"])], capsys)
+def test_check(photos: dict[str, Path], ask: Ask) -> None:
+    found = ask(["data", "check", str(photos["zip"])])
     assert (found["ok"], found["counts"], found["classes"]) == (True, {"train": 8, "test": 4}, 4)
     assert found["per_class"] == {"train": [2, 2], "test": [1, 1]}
-    both = run(["data", "check", str(photos["zip"]), str(photos["folder"])], capsys)
+    both = ask(["data", "check", str(photos["zip"]), str(photos["folder"])])
     assert both["counts"] == {"train": 16, "test": 8}
-    (photos["folder"] / "train/red/0.png").write_text("words")
-    found = run(["data", "check", str(photos["folder"])], capsys, 1)
-    assert (found["ok"], [*found["broken"]]) == (False, ["train/red/0.png"])
     (photos["coop"] / "images/train/red/0.png").unlink()
-    assert run(["data", "check", str(photos["coop"]), "--no-decode"], capsys, 1)["missing"] == [
-        "train/red/0.png"
-    ]
+    found = ask(["data", "check", str(photos["coop"]), "--no-decode"], 1)
+    assert found["missing"] == ["train/red/0.png"]
 
 
-def test_list_and_get(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    listed = run(["data", "list", "--root", str(tmp_path)], capsys)
+def test_list_and_get(tmp_path: Path, ask: Ask, run: Run) -> None:
+    listed = ask(["data", "list", "--root", str(tmp_path)])
     assert len(listed["benchmarks"]) == 15
     assert {row["there"] for row in listed["benchmarks"]} == {False}
-    got = run(["data", "get", "imagenet-r", "--root", str(tmp_path)], capsys)
+    got = ask(["data", "get", "imagenet-r", "--root", str(tmp_path)])
     assert (got["name"], got["why"]) == ("ImageNetR", "torchvision does not download it")
-    assert "unknown benchmark 'foods'" in refused(["data", "get", "foods", "--root", str(tmp_path)], capsys)
-    assert "give --root or set" in refused(["data", "get", "dtd"], capsys)
+    assert "'foods'" in run(["data", "get", "foods", "--root", str(tmp_path)], 2)[1]
+    assert "--root" in run(["data", "get", "dtd"], 2)[1]
 
 
-def test_bad_input(photos: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    folder, table = photos["folder"], photos["table"]
-    assert "does not exist" in refused(pick(tmp_path / "nowhere"), capsys)
-    line = refused(pick(folder, 3), capsys)
-    assert "class 0 (blue) has 2 images, fewer than 3 shots" in line
-    run([*pick(folder, 3), "--dataset.allow-fewer", "--dry-run"], capsys)
+def test_bad_input(photos: dict[str, Path], tmp_path: Path, run: Run) -> None:
+    folder = photos["folder"]
+    assert "class 0 (blue) has 2 images, fewer than 3 shots" in run(pick(folder, 3), 2)[1]
+    run([*pick(folder, 3), "--dataset.allow-fewer", "--dry-run"])
     (tmp_path / "names.json").write_text('{"blue": "a", "green": "b", "red": "c", "sea": "A"}')
-    line = refused([*pick(folder), "--dataset.classnames", str(tmp_path / "names.json")], capsys)
-    assert "the classes 'blue' and 'sea' have the same name" in line
-    line = refused([*pick(folder), "--dataset.template", "a photo"], capsys)
-    assert "has no {} for the class name" in line
-    table.write_text(table.read_text().replace("red", "-1"))
-    assert "label -1 is out of range" in refused(pick(table), capsys)
+    named = ["--dataset.classnames", str(tmp_path / "names.json")]
+    assert "'blue' and 'sea'" in run([*pick(folder), *named], 2)[1]
+    assert "has no {}" in run([*pick(folder), "--dataset.template", "a photo"], 2)[1]
     (photos["coop"] / "images/train/red/0.png").unlink()
-    assert "1 of 8 images is missing" in refused(pick(photos["coop"]), capsys)
+    assert "1 of 8 images is missing" in run(pick(photos["coop"]), 2)[1]
     (folder / "train/red/1.png").write_bytes(b"")
-    assert "1 of 8 images is empty" in refused(pick(folder), capsys)
-    (folder / "train/red/1.png").write_text("words")
-    broken = run(["data", "check", str(folder)], capsys, 1)["broken"]
-    assert "it is not an image of a supported format" in broken["train/red/1.png"]
-    run([*pick(folder), "--dataset.broken", "skip", "--dry-run"], capsys)
+    assert "1 of 8 images is empty" in run(pick(folder), 2)[1]
+    run([*pick(folder), "--dataset.broken", "skip", "--dry-run"])
     with zipfile.ZipFile(tmp_path / "bad.zip", "w") as file:
         file.writestr("../out.png", b"x")
-    assert "leads out of the image folder" in refused(pick(tmp_path / "bad.zip"), capsys)
+    assert "leads out of the image folder" in run(pick(tmp_path / "bad.zip"), 2)[1]
     assert not [*tmp_path.rglob("*.part")]
     assert not (tmp_path / "cache/archives").exists()
 
 
 @pytest.mark.skipif(not CALTECH.is_dir(), reason="the shared Caltech-101 subset is not here")
-def test_caltech_is_told_from_the_standard_split(capsys: pytest.CaptureFixture[str]) -> None:
-    found = run(["data", "check", str(CALTECH), "--no-decode"], capsys)
+def test_caltech_is_told_from_the_standard_split(ask: Ask) -> None:
+    found = ask(["data", "check", str(CALTECH), "--no-decode"])
     assert found["counts"] == {"train": 1600, "val": 200, "test": 600}
     assert (found["standard"], found["ok"], found["other_names"], found["missing"]) == (False, True, [], [])
 
@@ -170,28 +138,22 @@ def test_names_of_files_steer_no_terminal(
         assert not {*said} & {"\x1b", "\x07", "\x9b"}
 
 
-def assert_told(lines: list[str], told: list[str]) -> None:
-    """Each line has its words."""
-    assert [words if words in line else line for words, line in zip(told, lines, strict=True)] == told
-
-
 class TestFaults:
     """`data check` names every fault at once; whoever would use the data gets the first."""
 
-    def found(self, place: Path, capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
-        first = refused(pick(place), capsys)
-        found: dict[str, Any] = run(["data", "check", str(place)], capsys, 1)
-        assert found == run(["data", "check", str(place), "--dataset.broken", "skip"], capsys, 1)
+    def faults(self, place: Path, told: list[str], run: Run, ask: Ask) -> dict[str, Any]:
+        """What the check finds; each of its faults has its words."""
+        first = run(pick(place), 2)[1]
+        found: dict[str, Any] = ask(["data", "check", str(place)], 1)
         assert found["ok"] is False
         assert found["faults"][0] in first
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            assert main(["data", "check", str(place)]) == 1
-        assert "NOT OK" in capsys.readouterr().out
+        assert "NOT OK" in run(["data", "check", str(place)], 1)[0]
+        lines = found["faults"]
+        assert [words if words in line else line for words, line in zip(told, lines, strict=True)] == told
         return found
 
     def test_of_a_table(
-        self, photos: dict[str, Path], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+        self, photos: dict[str, Path], run: Run, ask: Ask, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """All are in JSON, and the texts of two on the screen."""
         table = photos["table"].with_suffix(".jsonl")
@@ -200,59 +162,86 @@ class TestFaults:
         rows += [["./train//red/0.png", "red", "test"], ["train/red/9.png", "red", "train"]]
         made = [json.dumps(dict(zip(("path", "label", "split"), row, strict=True))) for row in rows]
         table.write_text("\n".join(["", *made, "[1,", '{"path": "y", "label": true}']))
-        found = self.found(table, capsys)
         told = ["not train, val or test", "leads out", "needs path, label", "already in"]
-        assert_told(found["faults"], [*told, "it is not readable JSON", "needs path, label"])
+        found = self.faults(table, [*told, "it is not readable JSON", "needs path, label"], run, ask)
         assert found["missing"] == ["train/red/9.png"]
         assert found["counts"] == {"train": 9, "test": 4}
         monkeypatch.setattr(data, "MOST_LINES", 2)
-        assert main(["data", "check", str(table)]) == 1
-        assert "4 more (--json has all)" in capsys.readouterr().out
+        assert "4 more (--json has all)" in run(["data", "check", str(table)], 1)[0]
 
-    def test_of_a_split_list(self, photos: dict[str, Path], capsys: pytest.CaptureFixture[str]) -> None:
+    def test_of_a_split_list(self, photos: dict[str, Path], run: Run, ask: Ask) -> None:
         file = photos["coop"] / "split_zhou_Photos.json"
         rows = json.loads(file.read_text())
         rows["test"] += [rows["train"][0], ["/x.png", 0, "blue"], ["y.png", True, "green"], "z.png"]
         file.write_text(json.dumps(rows))
         (photos["coop"] / "images" / rows["train"][1][0]).write_text("words")
-        (photos["coop"] / "images" / rows["train"][2][0]).unlink()
-        found = self.found(photos["coop"], capsys)
         told = ["test[5]: the path '/x.png' leads out", "test[6]", "test[7]", "is in both train and test"]
-        assert_told(found["faults"], told)
-        assert found["missing"] == [rows["train"][2][0]]
-        assert [*found["broken"]] == [rows["train"][1][0], rows["train"][2][0]]
+        assert [*self.faults(photos["coop"], told, run, ask)["broken"]] == [rows["train"][1][0]]
 
-    def test_of_a_folder(self, photos: dict[str, Path], capsys: pytest.CaptureFixture[str]) -> None:
+    def test_of_a_folder(self, photos: dict[str, Path], run: Run, ask: Ask) -> None:
         folder = photos["folder"]
         for name in ("train/Red", "train/empty", "test/foreign", "test/strange"):
             (folder / name).mkdir()
         (folder / "train/red/0.png").write_text("words")
         for name in ("Red", "empty"):
             (folder / "train" / name / "words.txt").write_text("words")
-        found = self.found(folder, capsys)
         told = ["foreign is a class that", "strange is a class that"]
         told += ["'Red' has no images", "'empty' has no images", "the same name"]
-        assert_told(found["faults"], told)
-        assert [*found["broken"]] == ["train/red/0.png"]
+        assert [*self.faults(folder, told, run, ask)["broken"]] == ["train/red/0.png"]
 
 
-def test_an_error_before_the_work_stands_alone(
-    photos: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_error_before_the_work_stands_alone(photos: dict[str, Path], tmp_path: Path, run: Run) -> None:
     """Though the data set has a note: that its images have been split."""
     shutil.copytree(photos["folder"] / "train", unsplit := tmp_path / "unsplit")
-    words, out = ["--data", str(unsplit), "--model", "tiny"], str(tmp_path / "out")
-    many = ["--shots", "99", "--out", out]
+    few_shot = f"run few-shot --data {unsplit} --model tiny --out {tmp_path}/out"
     for asked in (
-        ["run", "few-shot", "--methods", "coop", *words, *many],
-        ["run", "few-shot", "--methods", "coop", *words, *many, "--dry-run"],
-        ["fit", "--method", "coop", *words, *many],
-        ["fit", "--method", "coop", *words, "--out", out, "--coop.tokens", "77"],
-        ["roles", "ablate", *words, "--heads", "99"],
+        f"{few_shot} --methods coop --shots 99",
+        f"fit --method coop --data {unsplit} --model tiny --out {tmp_path}/out --coop.tokens 77",
+        f"roles ablate --data {unsplit} --model tiny --heads 99",
     ):
-        assert main(asked) == 2
-        told = capsys.readouterr().err
-        assert (told.count("\n"), told.startswith("dear: error: ")) == (1, True), told
-    asked = ["run", "few-shot", "--methods", "zero-shot", *words, "--shots", "1", "--dry-run", "--out", out]
-    assert main(asked) == 0
-    assert capsys.readouterr().err.startswith("dear: note: unsplit: the data has no split")
+        assert run(asked.split(), 2)[1].count("\n") == 1
+    told = run([*few_shot.split(), *["--methods", "zero-shot", "--shots", "1", "--dry-run"]])[1]
+    assert told.startswith("dear: note: unsplit: the data has no split")
+
+
+CAFE, GREEN = os.fsdecode(b"caf\xe9.png"), os.fsdecode(b"gr\xfcn")
+YEAR_2300 = 10_413_792_000
+
+
+@pytest.mark.skipif(os.name == "nt", reason="names are UTF-16 there")
+def test_names_and_dates_that_few_formats_can_hold(tmp_path: Path, run: Run) -> None:
+    images, bundle = tmp_path / "images", tmp_path / "bundle"
+    for part in ("train", "test"):
+        for shade, name in ((200, "red"), (60, GREEN)):
+            folder = images / part / name
+            folder.mkdir(parents=True)
+            red = shade if part == "train" else 260 - shade  # so that images are misclassified
+            for number, file in enumerate((CAFE, "dated.png")):
+                color = (red, 10 * number + (part == "test"), 255 - red)  # no copies
+                Image.new("RGB", (40, 40), color).save(folder / file)
+            os.utime(folder / "dated.png", (YEAR_2300, YEAR_2300))
+    fit = ["fit", "--data", str(images), "--model", "tiny", "--method", "zero-shot", "--out", str(bundle)]
+
+    # A class's name is written into bundles and records: it must be text.
+    out, _ = run(["data", "check", str(images), "--json"], 1)
+    assert any("is not in UTF-8. Rename it." in fault for fault in json.loads(out)["faults"])
+    assert r"'gr\udcfcn' is not in UTF-8" in run(fit, 2)[1]
+    assert not bundle.exists()
+
+    # Any other name is only a path.
+    for part in ("train", "test"):
+        shutil.move(images / part / GREEN, images / part / "green")
+    out, _ = run(["data", "check", str(images), "--json"])
+    assert json.loads(out)["faults"] == []
+    run([*fit, "--device", "cpu"])
+    run(["eval", str(bundle), str(images), "--out", str(tmp_path / "page"), "--device", "cpu"])
+    assert "caf?.png" in (tmp_path / "page" / "mistakes.csv").read_text()
+    few_shot = f"run few-shot --data {images} --model tiny --shots 1 --device cpu --out {tmp_path}/runs"
+    run([*few_shot.split(), "--methods", "zero-shot,gda", "--gda.views", "2"])
+    out, _ = run(["report", str(tmp_path / "runs")])
+    assert "2 records." in out
+    shutil.move(images / "test", images / GREEN)
+    out, _ = run(["predict", str(bundle), str(images), "--device", "cpu", "--json"])
+    predicted = {Path(row["image"]).relative_to(images) for row in json.loads(out)["predictions"]}
+    assert predicted == {path.relative_to(images) for path in images.rglob("*.png")}
+    assert len(predicted) == 8

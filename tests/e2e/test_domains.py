@@ -10,7 +10,7 @@ from PIL import Image
 
 from dear.cli.main import main
 from dear.evaluation import trial
-from tests.e2e.refusals import refused
+from tests.e2e.conftest import Run
 
 WORDS = ["run", "domain-generalization", "--methods", "coop", "--train.epochs", "2", "--shots", "1"]
 
@@ -50,6 +50,6 @@ def test_all_images_of_the_other_domains_are_tested_on(
     assert tested == [4, 12, 12]  # a test image of each class of the source, all images of the targets
 
 
-def test_a_source_that_is_no_domain(domains: Path, out: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    line = refused([*WORDS, "--data", str(domains)], out, capsys)
+def test_a_source_that_is_no_domain(domains: Path, out: Path, run: Run) -> None:
+    line = run([*WORDS, "--data", str(domains), "--out", str(out)], 2)[1]
     assert "holds the domains art, photo, sketch: name the one to train on" in line

@@ -3,22 +3,16 @@ been. Runs: tests/unit/evaluation/test_killed.py.
 """
 
 import json
-import multiprocessing
 import os
 import signal
 import sys
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-from PIL import Image
 
-# What the forked processes need, so that they start at once.
-import dear.adapters.fit
-import dear.evaluation.runs
-import dear.report.folder  # noqa: F401
 from dear.cli.main import main
+from tests.unit.evaluation.children import server, write_noise
 
 TIMES = ("seconds", "peak_memory", "environment")
 CPU = "--device cpu"
@@ -40,7 +34,7 @@ def report(out: Path) -> dict[str, Any]:
 
 REPORT = "report records --out out"
 SCENES = {
-    "fit": ([FIT.replace("--method dear", "--method coop")], FIT, bundle),
+    "fit": ([FIT.replace("--method dear", "--method zero-shot")], FIT, bundle),
     "report": ([RECORDS, f"{REPORT} --title Older"], REPORT, report),
 }
 """Commands that are run before, the one that is killed, and what of its result must be the same."""
@@ -65,9 +59,7 @@ def run(words: str, folder: Path, killed_at: int = 0) -> None:
 
 
 def exit_code(words: str, folder: Path, killed_at: int = 0) -> int | None:
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([__name__])
-    process = context.Process(target=run, args=(words, folder, killed_at))
+    process = server().Process(target=run, args=(words, folder, killed_at))
     process.start()
     process.join(timeout=120)
     return process.exitcode
@@ -76,12 +68,7 @@ def exit_code(words: str, folder: Path, killed_at: int = 0) -> int | None:
 @pytest.mark.parametrize("name", SCENES)
 def test_nothing_is_lost(name: str, tmp_path: Path) -> None:
     before, words, result = SCENES[name]
-    pixels = np.random.default_rng(7)
-    for split, class_name in ((split, c) for split in ("train", "test") for c in ("red", "green", "blue")):
-        (tmp_path / "photos" / split / class_name).mkdir(parents=True)
-        for number in range(2):
-            picture = Image.fromarray(pixels.integers(0, 256, (40, 48, 3), dtype=np.uint8))
-            picture.save(tmp_path / "photos" / split / class_name / f"{number}.png")
+    write_noise(tmp_path / "photos")
     for command in before:
         assert exit_code(command, tmp_path) == 0
     out = tmp_path / "out"

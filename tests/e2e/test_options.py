@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from dear.cli.main import main
-from tests.e2e.refusals import ask
+from tests.e2e.conftest import Ask, Run
 
 
 def options_of(words: list[str], capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
@@ -17,37 +17,30 @@ def options_of(words: list[str], capsys: pytest.CaptureFixture[str]) -> dict[str
     return {name.replace("-", "_"): value for name, value in options.items()}
 
 
-def test_lists_are_written_with_commas(capsys: pytest.CaptureFixture[str]) -> None:
-    tasks = ask(["tasks", "--tasks", "tilted-badges,mixed-paints"], capsys)["tasks"]
+def test_lists_are_written_with_commas(ask: Ask, capsys: pytest.CaptureFixture[str]) -> None:
+    tasks = ask(["tasks", "--tasks", "tilted-badges,mixed-paints"])["tasks"]
     assert [task["name"] for task in tasks] == ["tilted-badges", "mixed-paints"]
     predict = ["predict", "bundle", "a,b.png", "-", "c.png", "--classes"]
     for words, classes in (
         (["1,yes,007,null"], ["1", "yes", "007", "null"]),
         (["a b: #1", "--classes", "c,d"], ["a b: #1", "c", "d"]),
         (['"a, b",c'], ["a, b", "c"]),
+        (["12:30, x", "--classes", "~"], ["12:30", "x", "~"]),
+        (["@home,'t Hooft,[x],{y}"], ["@home", "'t Hooft", "[x]", "{y}"]),
+        (["ol\xe9,\U0001f600"], ["ol\xe9", "\U0001f600"]),
     ):
         options = options_of([*predict, *words], capsys)
         assert options["classes"] == classes
         assert options["images"] == ["a,b.png", "-", "c.png"]
     options = options_of(["run", "few-shot", "--seeds=1,2", "--dataset.workers", "2"], capsys)
     assert [*options["seeds"]] == [1, 2]
+    options = options_of(["roles", "assign", "spans.txt", "--attributes", "color,shape"], capsys)
+    assert [*options["attributes"]] == ["color", "shape"]
 
 
 def test_options_of_every_sort(capsys: pytest.CaptureFixture[str]) -> None:
-    words = [
-        "fit",
-        "--train.lr",
-        "1e-3",
-        "--no-calibrate",
-        "--shots=1",
-        "--shots=2",
-        "--out",
-        "b",
-        "--print-config",
-        "--",
-        "-d",
-    ]
-    assert main(words) == 0
+    words = "fit --train.lr 1e-3 --no-calibrate --shots=1 --shots=2 --out b --print-config -- -d"
+    assert main(words.split()) == 0
     options = yaml.safe_load(capsys.readouterr().out)
     assert options["data"] == "-d"
     assert (options["shots"], options["calibrate"], options["overwrite"]) == (2, False, False)
@@ -69,19 +62,16 @@ def test_methods_have_settings_of_their_own(capsys: pytest.CaptureFixture[str]) 
 @pytest.mark.parametrize(
     "command",
     [
-        ["predict", "bundle", "a.png", "--classes", "007,yes,null", "--out", "x.csv"],
-        ["run", "few-shot", "--jobs", "2", "--train.lr", "1e-05", "--methods", "dear", "--dear.first", "8"],
-        ["fit", "photos", "more.csv", "--out", "b", "--method", "coop", "--coop.tokens", "8"],
+        "predict bundle a.png --classes 007,yes,null --out x.csv",
+        "run few-shot --jobs 2 --train.lr 1e-05 --methods dear --dear.first 8",
+        "fit photos more.csv --out b --method coop --coop.tokens 8",
     ],
 )
-def test_printed_options_are_a_file_of_them(
-    command: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main([*command, "--print-config"]) == 0
-    (tmp_path / "options.yaml").write_text(printed := capsys.readouterr().out, encoding="utf-8")
-    name = command[:2] if command[0] == "run" else command[:1]
-    assert main([*name, "--config", str(tmp_path / "options.yaml"), "--print-config"]) == 0
-    assert capsys.readouterr().out == printed
+def test_printed_options_are_a_file_of_them(command: str, tmp_path: Path, run: Run) -> None:
+    printed, _ = run([*command.split(), "--print-config"])
+    (tmp_path / "options.yaml").write_text(printed, encoding="utf-8")
+    name = command.split()[: 2 if command.startswith("run") else 1]
+    assert run([*name, "--config", str(tmp_path / "options.yaml"), "--print-config"])[0] == printed
 
 
 def test_options_from_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -100,20 +90,15 @@ def test_options_from_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert options["classes"] == ["c"]
 
 
-@pytest.mark.parametrize(
-    ("content", "name"),
-    [
+def test_a_wrong_file_of_options_is_named(tmp_path: Path, run: Run) -> None:
+    for content, name in (
         ("shoots: 1", "shoots"),
         ("train: {epoch: 1}", "epoch"),
         ("shots: many", "shots"),
         ("- a\n- b\n", "options.yaml"),
         ("shots: [a\nout: {", "options.yaml"),
-    ],
-)
-def test_a_wrong_file_of_options_is_named(
-    content: str, name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "options.yaml").write_text(content)
-    assert main(["fit", "photos", "--out", "b", "--config", str(tmp_path / "options.yaml")]) == 2
-    assert name in (line := capsys.readouterr().err)
-    assert line.count("\n") == 1
+    ):
+        (tmp_path / "options.yaml").write_text(content)
+        words = ["fit", "photos", "--out", "b", "--config", str(tmp_path / "options.yaml")]
+        [line] = run(words, 2)[1].splitlines()
+        assert name in line

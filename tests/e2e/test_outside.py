@@ -8,7 +8,6 @@ import pytest
 from dear.cli.main import main
 from dear.methods import registry
 from tests.e2e.conftest import Run
-from tests.unit.report import samples
 
 FOLDER = Path(__file__).parents[2] / "examples"
 SPEC = "add_a_method:Adapter"
@@ -80,41 +79,13 @@ def test_a_class_that_only_a_file_names_is_not_imported(evil: Path, words: str, 
 @pytest.mark.parametrize(
     "words",
     [
-        "predict bundle -- a.png --method=evilmeth:Evil",
         "fit --out out -- --method=evilmeth:Evil",
         "data check --method=evilmeth:Evil",
         "predict bundle a.png --classes --method=evilmeth:Evil",
-        "run few-shot -- --methods evilmeth:Evil",
     ],
 )
 def test_a_class_that_is_no_value_of_the_option_is_not_imported(evil: Path, words: str) -> None:
     assert main(words.split()) == 2
-    assert not (evil / "imported").exists()
-
-
-@pytest.mark.parametrize(
-    "content",
-    [
-        "train: {class_path: evilmeth.Evil, init_args: {}}",
-        "dear: {class_path: evilmeth.Evil}",
-        "dataset: evilmeth.Evil",
-        "train: evilmeth.Evil",
-        "select: {class_path: evilmeth.Evil}",
-    ],
-)
-def test_options_in_a_file_import_nothing(evil: Path, content: str) -> None:
-    (evil / "options.yaml").write_text(content)
-    words = ["run", "few-shot", "--config", "options.yaml", "--data", "mixed-paints", "--out", "out"]
-    assert main([*words, "--dry-run"]) == 2
-    assert not (evil / "imported").exists()
-
-
-def test_a_record_of_a_class_makes_nothing_import_it(evil: Path) -> None:
-    record = samples.record("tools", EVIL, 0.8, 0.6)
-    (evil / "runs").mkdir()
-    (evil / "runs" / "one.json").write_text(json.dumps(record))
-    assert main(["report", "runs", "--out", "report"]) == 0
-    assert EVIL in (evil / "report" / "report.md").read_text()
     assert not (evil / "imported").exists()
 
 

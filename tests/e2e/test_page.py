@@ -17,12 +17,14 @@ import pytest
 
 from dear.adapters.index_encoder import BundleEncoder
 from dear.backbone.clip import Clip
+from dear.report.roles_page import write_roles_page
 from dear.retrieval.build import build_index
 from dear.retrieval.index import open_index
 from dear.serving.limits import Limits
 from dear.serving.middleware import Rate
 from dear.serving.server import listen, server_of
 from dear.serving.service import Service
+from tests.unit.report.test_roles_page import PLACES, curve, noise_pictures, table
 from tests.unit.serving.small import bomb, picture, png, small_predictor
 
 for name, extra in (("uvicorn", "app"), ("playwright", "dev")):
@@ -341,3 +343,30 @@ def test_the_door_asks_for_the_token(service: Service, browse: Open) -> None:
         # Chromium's notes: on the field, and on a test that types before the page has set the focus.
         notes = ("401", "[DOM]", "Autofocus")
         assert [text for text in page.said if not any(note in text for note in notes)] == []
+
+
+def test_the_page_of_roles_is_sorted(browse: Open, tmp_path: Path) -> None:
+    known, pictures = table(), noise_pictures(PLACES, 2, 5)
+    heads = [replace(head, entropy=None) if at == 3 else head for at, head in enumerate(known.heads)]
+    content = replace(known, heads=tuple(heads))
+    path = write_roles_page(tmp_path / "roles.html", content, curve=curve(0.9), pictures=pictures)
+    tab = browse(path.as_uri(), viewport={"width": 1280, "height": 720})
+
+    def column(number: int) -> list[str]:
+        cells = tab.locator(f"table.sortable tbody tr > :nth-child({number})")
+        return [text.strip() for text in cells.all_inner_texts()]
+
+    assert column(6) == ["0.20", "0.90", "1.30", "–", "0.80", "0.15"]
+    entropy = tab.locator("table.sortable thead button", has_text="Entropy")
+    entropy.click()
+    assert column(6) == ["0.15", "0.20", "0.80", "0.90", "1.30", "–"]
+    entropy.focus()
+    tab.keyboard.press("Enter")
+    assert column(6) == ["1.30", "0.90", "0.80", "0.20", "0.15", "–"]
+    assert tab.locator("th[aria-sort]").all_inner_texts() == ["Entropy"]
+    assert tab.locator("th[aria-sort]").get_attribute("aria-sort") == "descending"
+    tab.locator("table.sortable thead button", has_text="Concept").click()
+    assert column(4) == sorted(column(4))
+    box = tab.locator("#layer-9-head-0 .i").first.bounding_box()
+    assert box["width"] == pytest.approx(56)
+    assert (tab.said, [url for url in tab.asked if not url.startswith(("file:", "data:"))]) == ([], [])

@@ -79,28 +79,20 @@ def test_predict(client: Any, predictor: dear.Predictor, served: Path, cup: byte
 
 
 def test_other_classes(client: Any, predictor: dear.Predictor, served: Path, cup: bytes) -> None:
-    names = ["a red car", "cup, <b>blue</b>", "sea"]
-    text = 'a red car,"cup, <b>blue</b>",sea'
-    [expected] = predictor.predict([served / "cup.jpg"], top=3, classes=names)
-    for answer in (
-        client.post("/api/predict", params={"classes": text}, content=cup),
-        client.post("/api/predict", data={"classes": text}, files=form(cup)),
+    """A star stands for the bundle's own."""
+    for text, names in (
+        ('a red car,"cup, <b>blue</b>",sea', ["a red car", "cup, <b>blue</b>", "sea"]),
+        ("*, sea", [*predictor.classes, "sea"]),
     ):
-        assert [row["name"] for row in answer.json()["top"]] == [one.name for one in expected.top]
-        assert [row["logit"] for row in answer.json()["top"]] == pytest.approx(
-            [one.logit for one in expected.top], abs=1e-4
-        )
-        assert answer.headers["x-content-type-options"] == "nosniff"
-
-
-def test_a_star_stands_for_the_bundles_own_classes(
-    client: Any, predictor: dear.Predictor, served: Path, cup: bytes
-) -> None:
-    own = predictor.classes
-    [expected] = predictor.predict([served / "cup.jpg"], top=100, classes=[*own, "sea"])
-    answer = client.post("/api/predict", params={"classes": "*, sea", "top": 100}, content=cup)
-    assert {row["name"] for row in answer.json()["top"]} == {*own, "sea"}
-    assert answer.json()["top"][0]["logit"] == pytest.approx(expected.best.logit, abs=1e-4)
+        [expected] = predictor.predict([served / "cup.jpg"], top=100, classes=names)
+        for sent in (
+            {"params": {"classes": text, "top": 100}, "content": cup},
+            {"params": {"top": 100}, "data": {"classes": text}, "files": form(cup)},
+        ):
+            answer = client.post("/api/predict", **sent)
+            scores = {row["name"]: row["logit"] for row in answer.json()["top"]}
+            assert scores == pytest.approx({one.name: one.logit for one in expected.top}, abs=1e-4)
+            assert answer.headers["x-content-type-options"] == "nosniff"
 
 
 def test_batch(client: Any, cup: bytes, served: Path) -> None:
@@ -171,7 +163,6 @@ def test_attention(client: Any, predictor: dear.Predictor, cup: bytes) -> None:
 
 
 def test_roles_and_examples(client: Any, predictor: dear.Predictor, served: Path) -> None:
-    assert predictor.bundle.roles is not None
     assert client.get("/api/roles").json() == json.loads(json.dumps(predictor.bundle.roles.to_json()))
     for number, name in enumerate(client.get("/api/info").json()["examples"]):
         picture = client.get(f"/api/examples/{number}")
@@ -241,6 +232,8 @@ REFUSALS = {
     "unknown parameter": ("predict?tops=1", {"content": b"PNG"}, None, "parameter"),
     "unknown feature": ("neighbours?by=nothing", {"content": b"PNG"}, 400, "parameter"),
     "weights": ("neighbours?weights=x", {"content": b"PNG"}, 400, "parameter"),
+    "more weights": ("neighbours?by=class&weights=1,2", {"content": b"PNG"}, 400, "parameter"),
+    "no weight": ("neighbours?by=class&weights=nan", {"content": b"PNG"}, 400, "parameter"),
     "no layer": ("attention?layer=99&head=0", {"content": b"PNG"}, 400, "parameter"),
     "no head": ("attention?layer=1", {"content": b"PNG"}, 422, "parameter"),
     "no token": ("attention?layer=1&head=0&token=x&png=true", {"content": b"PNG"}, 400, "parameter"),

@@ -11,12 +11,14 @@ import pytest
 
 import dear
 from dear.cli.main import main
+from dear.cli.registry import COMMANDS
 
 SOURCE = Path(dear.__file__).parents[1]
 ENVIRONMENT = os.environ | {"PYTHONPATH": str(SOURCE), "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
 FORKS = """
 import contextlib, io, json, os, sys
 from dear.cli.main import main
+from dear.cli.registry import COMMANDS
 
 ends = []
 for words in json.load(sys.stdin):
@@ -41,36 +43,6 @@ HEAVY = {
     "cv2", "fastapi", "httpx", "lightning_fabric", "matplotlib", "open_clip", "pandas", "ray", "scipy",
     "sklearn", "sympy", "timm", "torch._dynamo", "torch.onnx", "torchvision", "transformers",
 }  # fmt: skip
-OPTIONS = {
-    "fit": "--out --method --model --roles --shots --seed --overwrite --device",
-    "eval": "--out --split --classes --device",
-    "predict": "--out --top --classes --add-classes",
-    "export": "--out --images",
-    "serve": "--port --host --token --index",
-    "index build": "--out --features --device",
-    "index query": "--text --by --weights --count --sheet",
-    "methods": "--methods",
-    "run base-to-novel": "--data --methods --shots --seeds --out --dry-run --jobs",
-    "run cross-dataset": "--source --data --methods",
-    "run domain-generalization": "--source --methods",
-    "run few-shot": "--data --methods --shots --seeds",
-    "run retrieval": "--data --methods",
-    "run ablation": "--of --without --seeds",
-    "run recipe": "--data --methods --seeds --out --dry-run",
-    "report": "--out --title --weights",
-    "roles discover": "--model --data --images --layers --out --html",
-    "roles assign": "--layers --attributes --out",
-    "roles show": "--variant --seed --out --html",
-    "roles compare": "--heads",
-    "roles ablate": "--data --by --layers",
-    "data list": "--root",
-    "data check": "--root --decode",
-    "data get": "--root",
-    "demo": "--out --tasks --seed",
-    "tasks": "--tasks",
-    "info": "",
-}
-"""The commands, each with some of its options."""
 
 
 class End(NamedTuple):
@@ -94,14 +66,14 @@ def run_each(commands: list[list[str]]) -> list[End]:
 def test_the_overview_names_every_command(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(words) == 0
     overview = capsys.readouterr().out
-    assert all(word in overview for name in OPTIONS for word in name.split())
+    assert all(word in overview for name in COMMANDS for word in name.split())
 
 
 def test_a_group_alone_lists_its_commands(capsys: pytest.CaptureFixture[str]) -> None:
     for group in ("run", "data", "roles", "index"):
         assert main([group]) == 0
         listed = capsys.readouterr().out
-        assert all(name.split()[1] in listed for name in OPTIONS if name.startswith(f"{group} "))
+        assert all(name.split()[1] in listed for name in COMMANDS if name.startswith(f"{group} "))
         assert "predict" not in listed
 
 
@@ -110,12 +82,11 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert dear.__version__ in capsys.readouterr().out
 
 
-def test_help_names_the_options_in_a_screens_width_and_loads_no_torch() -> None:
-    commands = [[], *([*name.split(), "--help"] for name in OPTIONS)]
-    names = ["", *(options for options in OPTIONS.values())]
-    for words, options, end in zip(commands, names, run_each(commands), strict=True):
-        assert end.code == 0, (words, end.output)
-        assert all(option in end.output for option in options.split()), (words, end.output)
+def test_help_fits_a_screen_and_loads_no_torch() -> None:
+    """docs/cli.md has its text, which `make check` compares."""
+    commands = [[], *([*name.split(), "--help"] for name in COMMANDS)]
+    for words, end in zip(commands, run_each(commands), strict=True):
+        assert (end.code, "Usage: " in end.output) == (0, True), (words, end.output)
         assert max(map(len, end.output.splitlines())) <= 100, words
         assert not {"torch", "numpy", *HEAVY} & end.modules, words
 
@@ -134,39 +105,29 @@ def test_help_has_the_settings_of_the_chosen_method(capsys: pytest.CaptureFixtur
 
 ERRORS = [
     (["fit", "nowhere", "--out", "b"], "nowhere"),
-    (["fit", "./nowhere", "--out", "b"], "./nowhere"),
-    (["run", "few-shot", "--data", "nowhere"], "nowhere"),
     (["run", "recipe", "nowhere.yaml"], "nowhere.yaml"),
     (["predict", "./nowhere", "image.png"], "nowhere"),
-    (["predict", "./nowhere", "https://example.org/a.jpg"], "https://example.org/a.jpg"),
-    (["predict", "./nowhere", "list.csv"], "list.csv"),
     (["index", "query", "./nowhere", "a striped thing"], "a striped thing"),
     (["eval", "./nowhere", "mixed-paints"], "nowhere"),
     (["export", "./nowhere", "--out", "model.onnx"], "nowhere"),
     (["serve", "./nowhere"], "nowhere"),
-    (["index", "build", "./nowhere", "photos"], "nowhere"),
     (["index", "build", "photos", "--features", "heads", "--model", "ViT-C-16"], "ViT-C-16"),
     (["fit", "mixed-paints", "--out", "b", "--model", "ViT-C-16"], "ViT-C-16"),
-    (["run", "few-shot", "--data", "mixed-paints", "--model", "ViT-C-16"], "ViT-C-16"),
     (["roles", "discover", "--data", "nowhere"], "nowhere"),
-    (["roles", "discover", "--data", "mixed-paints", "--model", "ViT-C-16"], "ViT-C-16"),
     (["roles", "ablate", "--data", "nowhere"], "nowhere"),
     (["roles", "show", "nowhere.json"], "nowhere.json"),
-    (["roles", "compare", "published", "nowhere.json"], "nowhere.json"),
     (["roles", "assign", "nowhere.txt"], "nowhere.txt"),
 ]
 """Command lines with an error in their words, and what the message names."""
 
 
-def test_an_error_in_the_words_is_told_without_torch(untrained_bundle: Path) -> None:
-    errors = [*ERRORS, (["predict", str(untrained_bundle), "no.png"], "no.png")]
-    for (words, name), end in zip(errors, run_each([words for words, _ in errors]), strict=True):
+def test_an_error_is_told_without_torch_and_a_prediction_loads_little_else(untrained_bundle: Path) -> None:
+    predict = ["predict", str(untrained_bundle), str(untrained_bundle.parent / "red.png")]
+    errors = [*ERRORS, ([*predict[:2], "no.png"], "no.png")]
+    *ends, predicted = run_each([*(words for words, _ in errors), predict])
+    for (words, name), end in zip(errors, ends, strict=True):
         assert (end.code, name in end.output) == (2, True), (words, end.output)
         assert not {"torch", "numpy"} & end.modules, words
-
-
-def test_a_prediction_loads_torch_and_little_else(untrained_bundle: Path) -> None:
-    [end] = run_each([["predict", str(untrained_bundle), str(untrained_bundle.parent / "red.png")]])
-    assert (end.code, "red circle" in end.output) == (0, True), end.output
-    assert "torch" in end.modules
-    assert not HEAVY & end.modules
+    assert (predicted.code, "red circle" in predicted.output) == (0, True), predicted.output
+    assert "torch" in predicted.modules
+    assert not HEAVY & predicted.modules

@@ -64,7 +64,6 @@ def test_fit_eval_and_serve(program: Path, tmp_path: Path) -> None:
         [program, "serve", "signs", "--port", "0"], cwd=tmp_path, env=alone, stderr=subprocess.PIPE, text=True
     )
     try:
-        assert server.stderr is not None
         address = next(filter(None, (re.search(r"http://127\S+?/", line) for line in server.stderr)))[0]
         with urllib.request.urlopen(address, timeout=60) as page:
             assert b"<title>" in page.read()

@@ -1,6 +1,4 @@
-"""Training, testing and the view cache on a GPU give what they give on the CPU, to rounding."""
-
-from pathlib import Path
+"""Training and testing on a GPU give what they give on the CPU, to rounding."""
 
 import pytest
 import torch
@@ -12,7 +10,6 @@ from dear.data.images.transforms import prefetch_views
 from dear.evaluation.metrics import evaluate
 from dear.training.loop import train
 from dear.training.settings import TrainSettings
-from dear.training.trunks import ViewCache
 from tests.conftest import small_clip_of
 from tests.unit.training.world import Noise, few, small_dear
 
@@ -51,16 +48,6 @@ def test_chunks_of_prompts_change_no_loss() -> None:
         settings = TrainSettings(epochs=2, batch=3, precision="32-true", text_chunk=chunk)
         found.append(train(method, few(), settings, seed=1)[-1]["loss"])
     assert found[0] == pytest.approx(found[1], rel=1e-4)
-
-
-def test_the_view_cache(tmp_path: Path) -> None:
-    settings, found = TrainSettings(epochs=2, batch=3, view_seed=1), []
-    for views in (None, ViewCache(tmp_path, 10**8, torch.float32), ViewCache(tmp_path, 10**8, torch.float32)):
-        images = few()
-        method = small_dear(small_clip_of().to("cuda")).to("cuda")
-        found.append(train(method, images, settings, seed=1, views=views)[-1]["loss"])
-    assert images.loads == 0
-    assert found[1:] == pytest.approx(found[:1] * 2, rel=1e-4)
 
 
 @torch.no_grad()

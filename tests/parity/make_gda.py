@@ -17,21 +17,10 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from tests.parity import small
-from tests.parity.make_public import without_dassl
+from tests.parity.make_public import Passes, without_dassl
 
 NEW = ["blue whale", "steam train", "violin"]
 VIEWS = 5
-
-
-class Views:
-    """The training images; each pass over them has another view."""
-
-    def __init__(self) -> None:
-        self.passes = 0
-
-    def __iter__(self) -> Any:
-        yield from zip(small.images(self.passes), small.LABELS, strict=True)
-        self.passes += 1
 
 
 def script(checkout: Path, name: str) -> dict[str, Any]:
@@ -70,7 +59,7 @@ def main(checkout: str) -> None:
             code[f"{features}_labels{'_' + suffix if suffix else ''}"] = labels
         extra = [text[NEW[0]].T] if len(parts) == 2 else []
         config = {"augment_epoch": VIEWS, "seed": 1}
-        code["run"](config, Views(), text[small.CLASSES[0]].T, *extra, model)
+        code["run"](config, Passes(), text[small.CLASSES[0]].T, *extra, model)
         stored |= {f"{name}/{part}": logits for part, logits in zip(parts, scores[7:], strict=True)}
     save_file(
         {key: one.contiguous().clone() for key, one in stored.items()}, small.FOLDER / "gda.safetensors"

@@ -76,11 +76,8 @@ def run(reference: dict[str, Any], case: dict[str, Any]) -> dict[str, Tensor]:
             "INPUT": {"SIZE": (small.IMAGE, small.IMAGE)},
             "DATASET": {"NAME": "OxfordPets"},
             "OPTIM": {"MAX_EPOCH": small.STEPS},
-            "TRAINER": {
-                "NAME": "PromptKD",
-                "MODAL": "base2novel",
-                "PROMPTKD": their_settings(reference, case),
-            },
+            "TRAINER": {"NAME": "PromptKD", "MODAL": "base2novel"}
+            | {"PROMPTKD": their_settings(reference, case)},
         }
     )
     trainer.dm = space({"dataset": {"classnames": small.CLASSES}})

@@ -14,7 +14,7 @@ import shutil
 import sys
 import tempfile
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -26,6 +26,20 @@ from torch import Tensor, nn
 
 from dear.methods.registry import METHODS
 from tests.parity import small
+
+
+class Passes:
+    """The images of all steps as a loader; each pass over them has other images."""
+
+    def __init__(self) -> None:
+        self.passes = 0
+
+    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
+        yield from zip(small.images(self.passes), small.LABELS, strict=True)
+        self.passes += 1
+
+    def __len__(self) -> int:
+        return small.STEPS
 
 
 def their_settings(reference: dict[str, Any], case: dict[str, Any]) -> dict[str, Any]:

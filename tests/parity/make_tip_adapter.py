@@ -9,7 +9,6 @@ float32 on the CPU; its data sets are replaced by empty parts, and its schedule 
 
 import sys
 import tempfile
-from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -21,23 +20,9 @@ from torch import Tensor, nn
 
 from dear.methods.registry import METHODS
 from tests.parity import small
-from tests.parity.make_public import without_dassl
+from tests.parity.make_public import Passes, without_dassl
 
 NAME = "tip-adapter"
-
-
-class Passes:
-    """The images of all steps as a loader; each pass over them has other images."""
-
-    def __init__(self) -> None:
-        self.passes = 0
-
-    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
-        yield from zip(small.images(self.passes), small.LABELS, strict=True)
-        self.passes += 1
-
-    def __len__(self) -> int:
-        return small.STEPS
 
 
 def run(code: Any, case: dict[str, Any], weights: Path) -> dict[str, Tensor]:
@@ -45,19 +30,10 @@ def run(code: Any, case: dict[str, Any], weights: Path) -> dict[str, Tensor]:
     ours = METHODS[NAME].settings(**case["settings"])
     clip = code.clip.model.build_model(torch.load(weights)).float()
     with tempfile.TemporaryDirectory() as folder:
-        cfg = {
-            "load_cache": False,
-            "augment_epoch": ours.views,
-            "cache_dir": folder,
-            "shots": small.STEPS * small.BATCH // len(small.CLASSES),
-            "lr": case["lr"],
-            "train_epoch": 1,
-            "init_alpha": ours.alpha,
-            "init_beta": ours.beta,
-            "search_hp": True,
-            "search_scale": [1, 1],
-            "search_step": [1, 1],
-        }
+        cfg = {"load_cache": False, "cache_dir": folder, "augment_epoch": ours.views, "train_epoch": 1}
+        cfg |= {"shots": small.STEPS * small.BATCH // len(small.CLASSES), "lr": case["lr"], "search_hp": True}
+        cfg |= {"init_alpha": ours.alpha, "search_scale": [1, 1]}
+        cfg |= {"init_beta": ours.beta, "search_step": [1, 1]}
         keys, values = code.build_cache_model(cfg, clip, Passes())
         text = code.clip_classifier(small.CLASSES, [small.TEMPLATE], clip)
         drawn = small.draw("keys", *keys.t().shape, std=0.1)

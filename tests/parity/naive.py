@@ -68,15 +68,9 @@ def frozen_image(model: CLIP, images: Tensor) -> Tensor:
 
 
 def adapted_image(
-    model: CLIP,
-    images: Tensor,
-    raw: Tensor,
-    projection: Tensor,
-    masks: dict[int, Tensor],
-    first: int,
-    beta: float,
-    each: int,
-) -> list[Tensor]:
+    model: CLIP, images: Tensor, raw: Tensor, projection: Tensor, masks: dict[int, Tensor], first: int,
+    beta: float, each: int,
+) -> list[Tensor]:  # fmt: skip
     """[f_cls, f_a for each attribute]; ``masks`` holds (head, query, key) by layer, counted from 1."""
     x = image_tokens(model, images)
     original = x.shape[1]
@@ -128,16 +122,8 @@ def loss(
     *, image_first: int, text_first: int, beta: float, each: int, lambda_reg: float, lambda_fusion: float,
 ) -> Tensor:  # fmt: skip
     """Eq. 12 to 19, with L_fusion = 1 - alpha_cls."""
-    features = adapted_image(
-        model,
-        images,
-        parameters["attribute_tokens"],
-        parameters["projection"],
-        masks,
-        image_first,
-        beta,
-        each,
-    )
+    raw, projection = parameters["attribute_tokens"], parameters["projection"]
+    features = adapted_image(model, images, raw, projection, masks, image_first, beta, each)
     features = [unit(f) for f in features]
     words = unit(text(model, ids, parameters["text_tokens"], text_first, beta))
     with torch.no_grad():

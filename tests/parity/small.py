@@ -72,14 +72,8 @@ def openai_state(seed: int = 0, embed: int = EMBED) -> dict[str, Tensor]:
 def small_openai_clip(seed: int = 0, embed: int = EMBED) -> Clip:
     """The same weights as dear takes them. Images are taken as they are: mean 0 and deviation 1."""
     vision = {"image_size": IMAGE, "patch_size": PATCH, "width": WIDTH, "head_width": 64, "layers": LAYERS}
-    text = {
-        "context_length": CONTEXT,
-        "vocab_size": WORDS,
-        "width": TEXT_WIDTH,
-        "heads": TEXT_WIDTH // 64,
-        "layers": TEXT_LAYERS,
-    }
-    model = CLIP(embed, vision, text, quick_gelu=True).eval()
+    text = {"context_length": CONTEXT, "vocab_size": WORDS, "width": TEXT_WIDTH, "heads": TEXT_WIDTH // 64}
+    model = CLIP(embed, vision, text | {"layers": TEXT_LAYERS}, quick_gelu=True).eval()
     model.load_state_dict(openai_state(seed, embed))
     tokenizer = open_clip.get_tokenizer("ViT-B-32")
     zero, one = (0.0, 0.0, 0.0), (1.0, 1.0, 1.0)

@@ -74,6 +74,6 @@ def test_a_training_step_is_at_the_least(
     assert calls["convolution"] == 1
 
 
-def test_a_step_from_the_view_cache_has_no_trunk_and_no_teacher(small_clip: Clip) -> None:
+def test_a_step_from_cached_trunk_outputs_has_no_trunk_and_no_teacher(small_clip: Clip) -> None:
     calls = counted(a_step(small_dear(small_clip), cached=True))
     assert (calls[ATTENTION], calls["convolution"]) == (2 + 3, 0)

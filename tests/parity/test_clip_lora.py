@@ -30,7 +30,6 @@ class Replayed(UpdateDropout):
 
     def drop(self, tokens: Tensor, layer: int, part: int) -> Tensor:
         mask = keeps(self.tower, layer, part, self.step)
-        assert self.read is not None
         if tokens.shape[1] == 1:
             assert (layer, part) == (TOWERS[self.tower][0] - 1, 0)
             mask = mask[torch.arange(len(mask)), self.read].unsqueeze(1)

@@ -29,14 +29,8 @@ def test_same_loss_and_gradients(
     dtype: torch.dtype, tolerance: float, each: int, beta: float, form: CoreMask
 ) -> None:
     model = small_model(dtype=dtype)
-    clip = Clip(
-        model,
-        WordTokenizer(WORDS, 13),
-        name="small",
-        pretrained="random",
-        preprocess=usual_view(model, MEAN, STD),
-    )
-    clip.to(dtype)
+    view, words = usual_view(model, MEAN, STD), WordTokenizer(WORDS, 13)
+    clip = Clip(model, words, name="small", pretrained="random", preprocess=view).to(dtype)
     heads = tuple(HeadRole(4 + i // 3, i % 3, role, attribute) for i, (role, attribute) in enumerate(ROLES))
     table = RoleTable("by hand", clip.identity, tuple(ATTRIBUTES), heads)
     settings = DearSettings(

@@ -2,14 +2,7 @@
 
 from pathlib import Path
 
-from dear.errors import (
-    DataError,
-    TrainingDiverged,
-    UnknownNameError,
-    nearest_first,
-    plural,
-    printable,
-)
+from dear.errors import DataError, TrainingDiverged, UnknownNameError, nearest_first, plural, printable
 
 
 def test_unknown_name_lists_the_known_ones_nearest_first() -> None:
@@ -27,11 +20,6 @@ def test_nearness_ignores_case_and_ties_are_alphabetical() -> None:
 
 def test_divergence_says_the_step_the_advice_and_the_checkpoint() -> None:
     error = TrainingDiverged(17, "Lower the learning rate.", Path("runs/last.ckpt"))
-    assert (error.step, error.advice, error.checkpoint) == (
-        17,
-        "Lower the learning rate.",
-        Path("runs/last.ckpt"),
-    )
     assert "step 17" in str(error)
     assert "last.ckpt" in str(error)
     assert str(error).endswith("Lower the learning rate.")

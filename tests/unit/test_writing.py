@@ -21,16 +21,6 @@ def test_what_is_written_is_there(tmp_path: Path) -> None:
     assert [p.name for p in path.parent.iterdir()] == ["run.json"]
 
 
-@pytest.mark.parametrize("old", [None, '{"old": 1}'])
-def test_a_value_that_json_does_not_hold_leaves_nothing(old: str | None, tmp_path: Path) -> None:
-    path = tmp_path / "run.json"
-    if old:
-        path.write_text(old)
-    with pytest.raises(TypeError):
-        write_json(path, {"long": list(range(10_007)), "bad": object()})
-    assert [p.read_text() for p in tmp_path.iterdir()] == ([old] if old else [])
-
-
 @pytest.mark.parametrize(
     ("error", "raised"),
     [(KeyboardInterrupt(), KeyboardInterrupt), (OSError(28, "No space left"), OutputError)],

@@ -198,7 +198,7 @@ def train_adapter(context: RunContext, run: ResolvedRun, out: Path | None, repor
         if names and not any(name.startswith(checkpoint.stem) for name in names):
             warn(f"{out}: an unfinished fit with other options is replaced")
     on_step = _report_steps(report, teacher=run.teacher is not None)
-    trial = Trial(context, run, checkpoint, on_step, start_over=True)
+    trial = Trial(context, run, checkpoint, on_step)
     trial.train(range(len(trial.source.classnames)))
     return trial
 

@@ -23,7 +23,7 @@ from dear.data.images.photos import image_hashes, split_hashes
 from dear.data.sources.folder import image_files
 from dear.data.sources.listing import first_few, plain_name
 from dear.errors import DataError, SettingsError, warn
-from dear.evaluation.metrics import measure
+from dear.evaluation.metrics import compute_scores
 from dear.evaluation.predictions import Predictions, predict
 from dear.evaluation.trial import Trial
 from dear.methods.registry import frozen_clip
@@ -105,7 +105,9 @@ def evaluate_images(
                 f'"none of these" hardly works with a class known by its name alone ({first_few(unknown)}): '
                 "what is taken for it, as most other things are, is never refused"
             )
-    scores = measure(predictions, BundleScores, classes=len(vocabulary.classes), left_out=left_out, **facts)
+    scores = compute_scores(
+        predictions, BundleScores, classes=len(vocabulary.classes), left_out=left_out, **facts
+    )
     return scores, predictions, images
 
 

@@ -86,7 +86,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         with _terminable(), warnings.catch_warnings():
             warnings.showwarning = _warn
-            code: int = load_app(words).meta(words, result_action="return_value") or DONE
+            dispatch, bound, _ = load_app(words).meta.parse_args(words)
+            code: int = dispatch(*bound.args, **bound.kwargs) or DONE
             sys.stdout.flush()
             return code
     except BrokenPipeError:
@@ -165,7 +166,6 @@ def _terminable() -> Iterator[None]:
 def load_app(words: Sequence[str]) -> App:
     """The application, with the command that the words name and its settings of methods."""
     app = build_app()
-    app.meta.suppress_keyboard_interrupt = False  # main has an exit code for it
     leaf = load_command(app, words)
     if (command := leaf.default_command) is not None:
         methods = expand_methods(named_methods(words, command))
@@ -173,7 +173,7 @@ def load_app(words: Sequence[str]) -> App:
         leaf.default_command = with_method_settings(command, only)
 
     @app.meta.default
-    def launch(
+    def dispatch(
         *words: Annotated[str, Parameter(show=False, allow_leading_hyphen=True)],
         config: Annotated[list[Path] | None, COMMON] = None,
         print_config: Annotated[bool, COMMON] = False,

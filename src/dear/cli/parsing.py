@@ -10,7 +10,7 @@ import inspect
 import math
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import is_dataclass
-from functools import wraps
+from functools import partial, update_wrapper
 from itertools import pairwise, takewhile
 from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
 
@@ -123,13 +123,10 @@ def with_method_settings(command: Callable[..., Any], methods: Collection[str]) 
             inspect.Parameter(prefix, inspect.Parameter.KEYWORD_ONLY, default=kind(), annotation=hint)
         )
 
-    @wraps(command)
-    def wrapped(*args: Any, **options: Any) -> Any:
-        return command(*args, **options)
-
-    wrapped.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
-    wrapped.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-    return wrapped
+    copy = update_wrapper(partial(command), command)
+    copy.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    copy.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return copy
 
 
 def expand_methods(names: Collection[str]) -> list[str]:

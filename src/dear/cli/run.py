@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from inspect import cleandoc
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
@@ -22,6 +22,9 @@ from dear.methods.declaration import MethodSettings
 from dear.methods.registry import METHODS, USUAL, known_method, methods_with_roles, option_groups
 from dear.report.grid import Grid
 
+if TYPE_CHECKING:
+    from dear.cli.progress import RunProgress
+
 MAX_ROWS = 300
 """Runs that a dry run prints; a table of more takes longer than finding them."""
 OF_A_PROTOCOL = """
@@ -34,7 +37,6 @@ Args:
     role_variant: Variants of the role table to run DeAR with. By default roles, the unchanged table; the
         other three are the paper's ablations of its mask.
     dry_run: List the runs without making them.
-    start_over: Set a damaged checkpoint aside and start its run over. Without it that is an error.
     settings: Settings of the methods, such as --dear.beta or --coop.tokens.
 """
 
@@ -73,7 +75,6 @@ def protocol_command(name: str) -> Callable[..., Summary]:
         role_variant: list[RoleVariant] | None = None,
         options: Flat[RunOptions] = RunOptions(),  # noqa: B008 (frozen)
         dry_run: bool = False,
-        start_over: bool = False,
         machines: Flat[Machines] = Machines(),  # noqa: B008
         **settings: MethodSettings,
     ) -> Summary:
@@ -82,8 +83,14 @@ def protocol_command(name: str) -> Callable[..., Summary]:
             [name for name in USUAL if name in suitable] if methods is None else expand_all(methods, suitable)
         )
         setups = make_setups(named, settings, role_variant)
-        experiment = Experiment(protocol=protocol, methods=setups, start_over=start_over, **vars(options))
-        return run_experiments([experiment], machines, dry_run=dry_run)
+        experiments = [Experiment(protocol=protocol, methods=setups, **vars(options))]
+        if dry_run:
+            return plan(experiments, machines)
+        with begin(experiments) as progress:
+            from dear.evaluation.launch import launch
+
+            records = launch(experiments, machines, progress)
+        return summarize(experiments, records, progress)
 
     about = cleandoc(kind.__doc__ or "").partition("\n\nAttributes:")[0]
     command.__doc__ = f"{about}\n{OF_A_PROTOCOL}"
@@ -102,7 +109,6 @@ def command_ablation(
     without: list[str] | None = None,
     options: Flat[RunOptions] = RunOptions(),  # noqa: B008 (frozen)
     dry_run: bool = False,
-    start_over: bool = False,
     machines: Flat[Machines] = Machines(),  # noqa: B008
     **settings: MethodSettings,
 ) -> Summary:
@@ -115,13 +121,18 @@ def command_ablation(
         of: Ablations: mask, loss, inference, quantile, attributes, beta, first. By default all.
         without: Rows to leave out, by label, for example 'K = 7', which needs seven known concepts.
         dry_run: List the runs without making them.
-        start_over: Set a damaged checkpoint aside and start its run over. Without it that is an error.
-        settings: Settings of DeAR, such as --dear.tokens; not those that a chosen ablation varies.
+            settings: Settings of DeAR, such as --dear.tokens; not those that a chosen ablation varies.
     """
     setups = ablation_setups(ablations() if of is None else of, settings[METHOD], without=without or ())
     options = replace(options, out=options.out or Path("runs/ablation"))
-    experiment = Experiment(protocol=BaseToNovel(), methods=setups, start_over=start_over, **vars(options))
-    return run_experiments([experiment], machines, dry_run=dry_run)
+    experiments = [Experiment(protocol=BaseToNovel(), methods=setups, **vars(options))]
+    if dry_run:
+        return plan(experiments, machines)
+    with begin(experiments) as progress:
+        from dear.evaluation.launch import launch
+
+        records = launch(experiments, machines, progress)
+    return summarize(experiments, records, progress)
 
 
 def command_recipe(
@@ -132,7 +143,6 @@ def command_recipe(
     seeds: list[int] | None = None,
     out: Path | None = None,
     dry_run: bool = False,
-    start_over: bool = False,
     machines: Flat[Machines] = Machines(),  # noqa: B008
 ) -> Summary:
     """Run a recipe (YAML), or all recipes of a folder; what they share is computed once.
@@ -147,24 +157,29 @@ def command_recipe(
         seeds: Seeds to use instead of the recipe's.
         out: Another output folder: each recipe writes to a subfolder with the name of its own folder.
         dry_run: List the runs without making them.
-        start_over: Set a damaged checkpoint aside and start its run over. Without it that is an error.
     """
     experiments = restrict(load_recipes(path, out), data=data, methods=methods, seeds=seeds)
-    experiments = [replace(experiment, start_over=start_over) for experiment in experiments]
-    return run_experiments(experiments, machines, dry_run=dry_run)
-
-
-def run_experiments(experiments: Sequence[Experiment], machines: Machines, *, dry_run: bool) -> Summary:
-    """Make the runs of some experiments, or list them; returns the tables of all runs. Names of models and
-    data sets are checked before torch is loaded. Exits in all processes but the first of data parallel
-    training. Raises DearError.
-    """
-    folders = [experiment.out for experiment in experiments]
     if dry_run:
-        from dear.evaluation.launch import list_runs
+        return plan(experiments, machines)
+    with begin(experiments) as progress:
+        from dear.evaluation.launch import launch
 
-        planned, why = list_runs(experiments, machines)
-        return Summary([], folders, len(planned), planned, why=why)
+        records = launch(experiments, machines, progress)
+    return summarize(experiments, records, progress)
+
+
+def plan(experiments: Sequence[Experiment], machines: Machines) -> Summary:
+    """List the runs of some experiments without making them. Raises DearError."""
+    from dear.evaluation.launch import list_runs
+
+    planned, why = list_runs(experiments, machines)
+    return Summary([], [experiment.out for experiment in experiments], len(planned), planned, why=why)
+
+
+def begin(experiments: Sequence[Experiment]) -> "RunProgress":
+    """Check the names of models and data sets, before torch is loaded; returns the progress of all runs.
+    Raises DearError.
+    """
     from dear.backbone.choice import check_model
     from dear.data.names import check_name
 
@@ -173,16 +188,24 @@ def run_experiments(experiments: Sequence[Experiment], machines: Machines, *, dr
         for name in filter(None, (*experiment.data, experiment.protocol.trained_on)):
             check_name(name, experiment.dataset)
     from dear.cli.progress import RunProgress
-    from dear.evaluation.launch import first_process, launch
+
+    return RunProgress(sum(len(experiment.runs()) for experiment in experiments), _records_in(experiments))
+
+
+def summarize(
+    experiments: Sequence[Experiment], records: Sequence[list[dict[str, Any]]], progress: "RunProgress"
+) -> Summary:
+    """The tables of the records of some experiments. Ends all processes but the first of data parallel
+    training.
+    """
+    from dear.evaluation.launch import first_process
     from dear.report.protocols import tables_of
 
-    earlier = _records_in(experiments)
-    with RunProgress(sum(len(experiment.runs()) for experiment in experiments)) as progress:
-        records = launch(experiments, machines, progress)
     if not first_process():
         raise SystemExit(0)
     tables = [grid for part in records for grid in tables_of(part)]
-    runs, written = sum(map(len, records)), len(_records_in(experiments) - earlier)
+    runs, written = sum(map(len, records)), len(_records_in(experiments) - progress.earlier)
+    folders = [experiment.out for experiment in experiments]
     return Summary(tables, folders, runs, earlier=max(0, runs - written))
 
 

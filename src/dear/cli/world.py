@@ -28,7 +28,6 @@ def command_demo(
     tasks: list[str] | None = None,
     seed: int = 1,
     roles: Path | None = None,
-    start_over: bool = False,
 ) -> dict[str, Any]:
     """Adapt the embedded tiny CLIP with DeAR and DeAR+ on the Attribute World, and report on them beside
     zero-shot.
@@ -40,7 +39,6 @@ def command_demo(
         tasks: Tasks of the Attribute World. By default all.
         seed: Seed of the few-shot pick, the order, the views and the initial parameters.
         roles: Role table: a file, discovered (the default) or ground-truth.
-        start_over: Set a damaged checkpoint aside and start its run over. Without it that is an error.
     """
     out = out or Path("demo-out")
     from dear.cli.progress import RunProgress  # loads torch: what can be refused without it is
@@ -57,7 +55,6 @@ def command_demo(
     from dear.roles.packaged import named_table
 
     options: dict[str, Any] = {"model": "tiny", "roles": roles, "seeds": (seed,), "shots": (SHOTS,)}
-    options["start_over"] = start_over
     folder, names = out / "records", tuple(tasks or downstream_names())
     methods = tuple(map(MethodSetup, (*USUAL, FIT_METHOD)))
     base = Experiment(protocol=BaseToNovel(), methods=methods, data=names, out=folder, **options)

@@ -79,7 +79,6 @@ class Experiment(RunOptions):
         out: Folder of the records.
         train: Training settings: complete ones, or overrides of those that each method is published with.
         about: A recipe's description of itself: the table or figure, source, hardware, time.
-        start_over: Set a damaged checkpoint aside and start its run over; otherwise it is an error.
     """
 
     protocol: Protocol
@@ -89,10 +88,9 @@ class Experiment(RunOptions):
     out: Path = None  # type: ignore[assignment]
     train: Training = field(default_factory=TrainOptions)  # type: ignore[assignment]
     about: Mapping[str, Any] = field(default_factory=dict)
-    start_over: bool = False
 
     def __post_init__(self) -> None:
-        names = data_names(self.protocol.data if self.data is None else self.data)
+        names = expand_data(self.protocol.data if self.data is None else self.data)
         if "" in (*names, self.protocol.trained_on):
             raise DataError("a data set's name is empty: give a name or a path.")
         protocol, data = self.protocol.arrange(names)
@@ -123,10 +121,10 @@ class Experiment(RunOptions):
                     "files, which have the letters and digits of English alone: label each differently."
                 )
             self.protocol.check_method(setup.declared)
-            self._training(setup)
+            self._list_training(setup)
 
-    def _training(self, setup: MethodSetup) -> list[TrainSettings]:
-        """The distinct training settings of a setup's runs. Raises SettingsError."""
+    def _list_training(self, setup: MethodSetup) -> list[TrainSettings]:
+        """The training settings of a setup's runs, each once. Raises SettingsError."""
         trained_on = self.protocol.trained_on
         settings = [
             resolve_settings(self.protocol, setup, name, shots, self.train)[1]
@@ -155,7 +153,7 @@ class Experiment(RunOptions):
     @property
     def precisions(self) -> list[Precision]:
         """The precisions of all runs."""
-        return [settings.precision for setup in self.methods for settings in self._training(setup)]
+        return [settings.precision for setup in self.methods for settings in self._list_training(setup)]
 
     def runs(self) -> list[Run]:
         """All runs, grouped by data set so that what they share is computed once."""
@@ -172,8 +170,8 @@ class Experiment(RunOptions):
         return list(dict.fromkeys(runs))
 
 
-def data_names(names: Sequence[str]) -> tuple[str, ...]:
-    """Data sets by name, each once; "world" and "world-large" stand for their tasks."""
+def expand_data(names: Sequence[str]) -> tuple[str, ...]:
+    """Replace "world" and "world-large" by the names of their tasks, and leave out repeated names."""
     from dear.data.world.names import downstream_names
 
     sets = {WORLD: downstream_names(), WORLD_LARGE: downstream_names(size="large")}

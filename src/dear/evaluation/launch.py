@@ -41,8 +41,8 @@ def launch(
     machines = machines or Machines()
     check_folders(experiments)
     check_device(machines, experiments)
-    elsewhere = machines.jobs > 1 or machines.cluster is not None
-    runner = Runner("cpu") if elsewhere else _start_runner(machines, experiments)
+    uses_workers = machines.jobs > 1 or machines.cluster is not None
+    runner = Runner("cpu") if uses_workers else _start_runner(machines, experiments)
     with held_notes() as notes:
         for experiment in experiments:
             if (error := runner.check(experiment)) is not None:
@@ -52,18 +52,15 @@ def launch(
         if runner.fabric is None or runner.fabric.is_global_zero:
             for experiment in experiments:
                 stack.enter_context(lock_folder(experiment))
-        if elsewhere:
-            records = _make_elsewhere(tasks, runner, machines, progress, notes)
+        if uses_workers:
+            records = _make_on_workers(tasks, runner, machines, progress, notes)
         else:
             records = []
             for experiment, run in tasks:
                 context, resolved = runner.prepare(experiment, run)
-                start_over = experiment.start_over
-                records.append(
-                    run_one(context, resolved, out=experiment.out, start_over=start_over, progress=progress)
-                )
-    left = iter(records)
-    return [[next(left) for _ in experiment.runs()] for experiment in experiments]
+                records.append(run_one(context, resolved, out=experiment.out, progress=progress))
+    in_order = iter(records)
+    return [[next(in_order) for _ in experiment.runs()] for experiment in experiments]
 
 
 def list_runs(
@@ -188,7 +185,7 @@ def _start_runner(machines: Machines, experiments: Sequence[Experiment]) -> Runn
     return Runner(str(fabric.device), fabric)
 
 
-def _make_elsewhere(
+def _make_on_workers(
     tasks: Sequence[tuple[Experiment, Run]],
     runner: Runner,
     machines: Machines,

@@ -36,7 +36,7 @@ class Scores:
 
 @dataclass(frozen=True)
 class JointScores:
-    """The scores of images of trained classes, or of new ones, with the classes of both as candidates."""
+    """The scores of the images of the trained classes, or of the new ones, among the classes of both."""
 
     accuracy: float
     decoupled: float
@@ -46,11 +46,11 @@ class JointScores:
 
 def evaluate(method: Method, images: Images, **options: Any) -> Scores:
     """Score a method on all images; ``options`` are those of `predict`."""
-    return measure(predict(method, images, **options), Scores)
+    return compute_scores(predict(method, images, **options), Scores)
 
 
-def measure(predictions: Predictions, result: type[Result], **facts: Any) -> Result:
-    """A result whose fields named like metrics have their values, and whose other fields are ``facts``."""
+def compute_scores(predictions: Predictions, result: type[Result], **facts: Any) -> Result:
+    """Fill in a result: a field that has the name of a metric gets its value, the others are ``facts``."""
     names = [field.name for field in fields(result) if field.name in METRICS]
     return result(**facts, **{name: METRICS[name](predictions) for name in names})
 

@@ -1,5 +1,5 @@
-"""One pass of a method over labelled images: the logits that all metrics are computed from, and the file of
-predictions beside the record of a run.
+"""The logits of a method on labelled images, which all metrics are computed from, and the file of predictions
+beside the record of a run.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,7 +17,7 @@ from torch import Tensor
 from dear.backbone.choice import Precision
 from dear.backbone.precision import mixed, precision_for
 from dear.data.dataset import Images
-from dear.data.fewshot import Subset
+from dear.data.fewshot import leave_subsets
 from dear.data.images.photos import PhotoImages
 from dear.data.images.transforms import load_test_views, prefetch_views, to_unit
 from dear.errors import DataError, without_surrogates
@@ -28,8 +28,9 @@ from dear.training.trunks import TrunkCache, trunk_facts
 from dear.writing import output_file
 
 MOST_LOGITS, FEWEST_LOGITS = 1_000_000, 10
-"""How many logits are written: at most for a part of the results, and at least for each of its images, of
-which the highest are written."""
+"""Of each image the highest logits are written: as many as make ``MOST_LOGITS`` for a part of the results,
+but at least ``FEWEST_LOGITS``.
+"""
 
 
 @dataclass(frozen=True)
@@ -79,7 +80,7 @@ class Predictions:
 
 @dataclass(frozen=True)
 class ImagePredictions:
-    """What a classifier predicts for each image of a part of its results; classes are numbers in ``classes``.
+    """What a run predicts for each image of a part of its results, as stored; classes are their indices.
 
     Attributes:
         classes: The candidate classes.
@@ -104,11 +105,9 @@ class ImagePredictions:
 
     @classmethod
     def of(cls, predictions: Predictions, images: Images) -> "ImagePredictions":
-        """Those for some images: the test images of a data set, or a `Subset` of them."""
+        """The predictions for the test images of a data set, or for a `Subset` of them."""
         logits, labels = predictions.logits.float() / predictions.temperature, predictions.labels
-        indices = torch.arange(len(images))
-        while isinstance(images, Subset):
-            indices, images = images.indices[indices], images.images
+        images, indices = leave_subsets(images, torch.arange(len(images)))
         most = max(FEWEST_LOGITS, MOST_LOGITS // max(len(labels), 1))
         # In the order of the classes, so that the first of equals comes first.
         top = logits.topk(min(most, logits.shape[1]), dim=1).indices.sort(dim=1).values
@@ -180,14 +179,15 @@ def predict(
     keep_features: bool = False,
     progress: Progress = silent,
 ) -> Predictions:
-    """The logits of all images. Text features are computed once; each image is read, and goes through the
-    trunk, once.
+    """Compute the logits of all images. Text features are computed once; each image is read and passes the
+    trunk once.
 
     ``labels`` are by default those of the images. ``vocabulary`` is the candidate classes and their text
     features, by default those that the method is set to. ``frozen`` is the frozen backbone, set to the same
-    classes; it goes on from the method's trunk outputs. ``novel`` means that the method was not trained on
-    these classes or this data set: it is then scored as by its authors. ``precision`` is as in training; the
-    logits themselves are computed in the type of the CLIP's weights, float32 but for 16-true.
+    classes; it continues the method's trunk outputs. ``novel`` is for classes or a data set that the method
+    was not trained on: where its authors score these by the class feature alone, so does this function.
+    ``precision`` is as in training; the logits themselves are computed in the type of the CLIP's weights:
+    float32, or float16 with 16-true.
     """
     like, precision = method.clip.image.projection, precision_for(method.clip, precision)
     with mixed(like.device, precision):
@@ -197,7 +197,7 @@ def predict(
     fused, decoupled, zero_shot, features, unadapted = (list[Tensor]() for _ in range(5))
     done = 0
     batch = batch or method.clip.image.images_at_once
-    for image, plain in _features(method, images, batch, cache or TrunkCache(0), precision, frozen):
+    for image, plain in _load_features(method, images, batch, cache or TrunkCache(0), precision, frozen):
         by_all, by_class_feature = _classify(method, image, text)
         fused.append(by_all)
         decoupled.append(by_class_feature)
@@ -208,13 +208,13 @@ def predict(
             unadapted.append(plain[0].cpu())
         done += image.shape[1]
         progress("testing", done, len(images))
-    joined = _joined(decoupled)
+    joined = _join(decoupled)
     return Predictions(
         classes,
         (images.labels if labels is None else labels).cpu(),
-        joined if novel and method.novel_decoupled else _joined(fused),
+        joined if novel and method.novel_decoupled else _join(fused),
         joined,
-        _joined(zero_shot) if zero_shot else None,
+        _join(zero_shot) if zero_shot else None,
         torch.cat(features) if features else None,
         temperature,
         frozen=torch.cat(unadapted) if unadapted else None,
@@ -232,12 +232,12 @@ def predict_jointly(
     batch: int = 250,
     precision: Precision = "auto",
 ) -> Predictions:
-    """The logits of images that were predicted before, among all classes that the method is set to now.
+    """Compute the logits of the same images again, among all classes that the method is set to now.
 
-    ``part`` is the result of `predict` on the images with its features: none is read or encoded again.
-    ``labels`` are theirs among all classes. ``new`` are the classes that the method was not trained on; each
-    class is scored as in `predict`: where a method's authors score new classes by the class feature alone, so
-    are these, beside the fused scores of the others. ``zero_shot`` is the frozen backbone's logits.
+    ``part`` is the result of `predict` with the images' features, so that none is encoded again. ``labels``
+    are those among all classes. ``new`` are the classes that the method was not trained on: each class is
+    scored as in `predict`, so that the columns of new classes may be by the class feature alone, beside fused
+    ones. ``zero_shot`` are the frozen backbone's logits.
     """
     assert part.features is not None
     like, precision = method.clip.image.projection, precision_for(method.clip, precision)
@@ -246,7 +246,7 @@ def predict_jointly(
     batches = [
         _classify(method, features.transpose(0, 1).to(like), text) for features in part.features.split(batch)
     ]
-    logits, decoupled = map(_joined, zip(*batches, strict=True))
+    logits, decoupled = map(_join, zip(*batches, strict=True))
     if method.novel_decoupled:
         logits[:, [*new]] = decoupled[:, [*new]]
     return Predictions(tuple(method.classnames), labels.cpu(), logits, decoupled, zero_shot, new=tuple(new))
@@ -255,19 +255,17 @@ def predict_jointly(
 def _classify(
     method: Method, image: Float[Tensor, "feature item embed"], text: Float[Tensor, "class embed"]
 ) -> tuple[Float[Tensor, "item class"], Float[Tensor, "item class"]]:
-    """The logits by all features, and by the class feature alone; a single feature leaves nothing to
-    decouple.
-    """
+    """The logits by all features, and those by the class feature alone: the same if there is no other."""
     fused = method.logits(image, text)
     return fused, fused if len(image) == 1 else method.logits(image, text, decoupled=True)
 
 
-def _joined(batches: Sequence[Float[Tensor, "batch class"]]) -> Float[Tensor, "item class"]:
-    """All batches, on the CPU: it waits for the GPU only here, not after each batch."""
+def _join(batches: Sequence[Float[Tensor, "batch class"]]) -> Float[Tensor, "item class"]:
+    """Join batches on the CPU. They stay on the GPU until then, so that it is not waited for after each."""
     return torch.cat([logits.cpu() for logits in batches])
 
 
-def _features(
+def _load_features(
     method: Method,
     images: Images,
     batch: int,
@@ -275,12 +273,12 @@ def _features(
     precision: Precision,
     frozen: Method | None,
 ) -> Iterator[tuple[ImageFeatures, ImageFeatures | None]]:
-    """Image features in batches, of the method and of the frozen backbone, which goes on from its trunk
-    outputs; from the cache's store of features if it takes the images.
+    """Image features in batches, of the method and of the frozen backbone, which continues the method's trunk
+    outputs. They come from the cache's store of features if that takes the images.
     """
     like, store = method.clip.image.projection, cache.store
     if store is None or not store.takes(method, images):
-        for trunk in trunks(method, images, batch, cache, precision):
+        for trunk in load_trunks(method, images, batch, cache, precision):
             with mixed(like.device, precision):
                 image = method.image_features(trunk).to(like)
                 plain = None
@@ -299,11 +297,11 @@ def _features(
         yield image, plain
 
 
-def trunks(
+def load_trunks(
     method: Method, images: Images, batch: int, cache: TrunkCache, precision: Precision
 ) -> Iterator[Float[Tensor, "item token width"]]:
-    """Trunk outputs of all images in the test view; images of the next batches are loaded in the background.
-    An output cached at an earlier layer, for a method whose span begins there, is continued from that layer.
+    """Trunk outputs of all images in the test view, in batches; the next ones are loaded in the background.
+    An output that is cached for a method whose span begins earlier is continued from there.
     """
     device, precision = method.clip.image.projection.device, precision_for(method.clip, precision)
 

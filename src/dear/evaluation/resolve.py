@@ -58,7 +58,7 @@ class MethodSetup:
         """
         if self.settings is not None:
             check_settings(self.method, self.settings)
-        if not (self.declared.needs_roles or self._keeps_roles):
+        if not (self.declared.needs_roles or self._takes_roles_unchanged):
             raise SettingsError(
                 f"{self.method} has no head roles: role_variant, quantile and attributes apply to "
                 f"{' or '.join(methods_with_roles())}."
@@ -83,12 +83,12 @@ class MethodSetup:
 
     @property
     def can_lack_roles(self) -> bool:
-        """True if it runs where no role table is known, too, and nothing of it asks for one."""
-        return self.declared.without_roles and self._keeps_roles
+        """True if the method also runs where no role table is known, and no option of the mask is set."""
+        return self.declared.without_roles and self._takes_roles_unchanged
 
     @property
-    def _keeps_roles(self) -> bool:
-        """True if the role table is used as it is."""
+    def _takes_roles_unchanged(self) -> bool:
+        """True if no option of the role mask is set."""
         return (self.role_variant, self.quantile, self.attributes) == ("roles", None, None)
 
     def table(self, roles: "RoleTable | None", seed: int) -> "RoleTable | None":
@@ -215,7 +215,7 @@ def run_name(protocol: Protocol, dataset: str, setup: MethodSetup, seed: int, sh
 
 
 def file_part(text: str) -> str:
-    """A text as a part of a file's name."""
+    """A text as a part of a file's name, with "-" for what is no letter or digit of English and no dot."""
     return re.sub(r"[^A-Za-z0-9.]+", "-", text).strip("-")[:LONGEST_PART]
 
 

@@ -1,4 +1,4 @@
-"""What runs share: model, roles, training settings, caches."""
+"""What the runs of an experiment share: the model, its roles, training settings and caches."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -21,7 +21,7 @@ from dear.methods.declaration import Published
 from dear.methods.registry import METHODS, frozen_clip
 from dear.roles.table import RoleTable
 from dear.training.settings import TrainOptions, TrainSettings
-from dear.training.trunks import TrunkCache, ViewCache
+from dear.training.trunks import TrunkCache
 
 CACHE_BYTES = 2 * 2**30
 
@@ -34,14 +34,14 @@ class RunContext:
         roles: The role table of the weights, for the methods that need one.
         training: Training settings: complete ones, or overrides of those that each method is published with.
         select: Which epoch is tested: the last, or the best on validation images of the training classes.
-        views: Trunk outputs of views on disk, for settings with a view seed.
         fabric: Where to train; one process on the model's device if None.
-        trained: States and epochs of trained methods that other runs need too: teachers, and those that
-            transfer.
-        records: Records that were made or read, and their files, by the key of their run.
+        trained: The state and the epochs of trained methods that other runs use again, by `training_key`:
+            teachers, and the source's methods of transfer protocols.
+        records: The records made or read so far, and their files, by the key of their run.
         named_by: The recipe that names the models; "" if the user does.
-        clips: Copies of models in float16, by model, and the backbones of teachers, by name and weights.
-        unadapted: Frozen backbones as methods, by model and classes.
+        half_clips: The copy in float16 of a model.
+        teacher_clips: The backbones of teachers, by name and weights.
+        frozen_methods: Frozen backbones as methods, by model, classes and templates.
     """
 
     clip: Clip
@@ -49,35 +49,35 @@ class RunContext:
     training: Training = field(default_factory=TrainOptions)
     select: Select = "last"
     cache: TrunkCache = field(default_factory=lambda: TrunkCache(CACHE_BYTES))
-    views: ViewCache | None = None
     fabric: Fabric | None = None
     trained: dict[str, tuple[dict[str, torch.Tensor], list[dict[str, Any]]]] = field(default_factory=dict)
     records: dict[str, tuple[dict[str, Any], Path | None]] = field(default_factory=dict)
     named_by: str = ""
-    clips: dict[Clip | tuple[str, str | None], Clip] = field(default_factory=dict)
-    unadapted: dict[tuple[Any, ...], Method] = field(default_factory=dict)
+    half_clips: dict[Clip, Clip] = field(default_factory=dict)
+    teacher_clips: dict[tuple[str, str | None], Clip] = field(default_factory=dict)
+    frozen_methods: dict[tuple[Any, ...], Method] = field(default_factory=dict)
 
     @property
-    def main(self) -> bool:
-        """True if this process writes the results."""
+    def is_main_process(self) -> bool:
+        """True if this process writes the files of a run, of which several may train together."""
         return self.fabric is None or self.fabric.is_global_zero
 
     def clip_in(self, precision: str) -> Clip:
-        """The model in the type of weights that a precision has."""
+        """The model, with weights in float16 for the precision 16-true."""
         if precision != HALF:
             return self.clip
-        if self.clip not in self.clips:
-            self.clips[self.clip] = half(self.clip)
-        return self.clips[self.clip]
+        if self.clip not in self.half_clips:
+            self.half_clips[self.clip] = half(self.clip)
+        return self.half_clips[self.clip]
 
     def frozen(self, classnames: Sequence[str], templates: Sequence[str], precision: str) -> Method:
         """The frozen backbone as a method, set to these classes."""
         clip = self.clip_in(precision)
         key = clip, tuple(classnames), tuple(templates)
-        if key not in self.unadapted:
-            self.unadapted[key] = frozen_clip(clip)
-            self.unadapted[key].set_classes(classnames, templates)
-        return self.unadapted[key]
+        if key not in self.frozen_methods:
+            self.frozen_methods[key] = frozen_clip(clip)
+            self.frozen_methods[key].set_classes(classnames, templates)
+        return self.frozen_methods[key]
 
     def resolve(
         self,
@@ -89,9 +89,9 @@ class RunContext:
         shots: int = 16,
         published: Published = MappingProxyType({}),
     ) -> ResolvedRun:
-        """Resolve a run on some data sets, the one that is trained on first; ``published`` replaces training
-        settings of the method's authors. Raises UnknownNameError for the method, SettingsError and, for the
-        backbone of a teacher, as `load_clip` does.
+        """A run with all its settings filled in. The first data set is trained on, the others are only tested
+        on. ``published`` replaces training settings of the method's authors. Raises UnknownNameError for the
+        method, SettingsError, and the errors of `load_clip` for a teacher's backbone.
         """
         source = datasets[0].name
         method, training = resolve_settings(protocol, setup, source, shots, self.training, published)
@@ -110,7 +110,7 @@ class RunContext:
         )
         if (name := METHODS[setup.method].teacher) is None:
             return run
-        context, published = self.of_teacher(run), run.settings.teacher_training
+        context, published = self.teacher_context(run), run.settings.teacher_training
         teacher = context.resolve(
             protocol, datasets, MethodSetup(name), seed=seed, shots=shots, published=published
         )
@@ -125,12 +125,12 @@ class RunContext:
             "train": sorted(name for name, value in training if is_complete or value is not None),
         }
 
-    def of_teacher(self, run: ResolvedRun) -> Self:
-        """The context that the teacher of a run's method is trained in. Raises as `load_clip` does."""
+    def teacher_context(self, run: ResolvedRun) -> Self:
+        """This context with the backbone of the teacher of a run's method. Raises as `load_clip` does."""
         model, weights = key = run.settings.teacher_backbone()
         if not model:
             return self
-        if key not in self.clips:
+        if key not in self.teacher_clips:
             weights, device = named_weights(model, weights, self.named_by), self.clip.image.projection.device
-            self.clips[key] = load_clip(model, weights, device=device, named_by=self.named_by)
-        return replace(self, clip=self.clips[key])
+            self.teacher_clips[key] = load_clip(model, weights, device=device, named_by=self.named_by)
+        return replace(self, clip=self.teacher_clips[key])

@@ -6,7 +6,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import torch
 from lightning_fabric import Fabric
 
 from dear.backbone.choice import BackboneName, warn_of_toy
@@ -39,7 +38,7 @@ from dear.progress import TrainingStep
 from dear.roles.packaged import find_role_table, role_table
 from dear.roles.table import RoleTable
 from dear.training.settings import TrainOptions
-from dear.training.trunks import origin, view_cache
+from dear.training.trunks import full_identity
 from dear.writing import UNFINISHED, output_file, write_json
 
 RunProgress = Callable[[str, TrainingStep | None], None]
@@ -51,7 +50,7 @@ def silent(_run: str, _step: TrainingStep | None) -> None:
 
 
 class Runner:
-    """What a process keeps between the runs of experiments: the last data sets, models and their caches."""
+    """Prepares runs, and keeps in memory what the next one may need: data sets, models and their caches."""
 
     def __init__(self, device: str = "auto", fabric: Fabric | None = None) -> None:
         self.device, self.fabric = device, fabric
@@ -61,8 +60,8 @@ class Runner:
         self._context: tuple[Experiment, RunContext] | None = None
 
     def check(self, experiment: Experiment) -> DearError | None:
-        """Check an experiment before anything is computed. Returns the error if data or weights are missing,
-        which may be there later; any other one is raised.
+        """Check an experiment before anything is computed. Returns the error if data or weights are missing:
+        they may be there later. Raises DearError for anything else.
         """
         try:
             datasets = self.load_all(experiment)
@@ -80,8 +79,8 @@ class Runner:
         return None
 
     def prepare(self, experiment: Experiment, run: Run) -> tuple[RunContext, ResolvedRun]:
-        """The arguments of `run_one` for a run of an experiment. The process uses as many threads from now on
-        as the run needs.
+        """The arguments of `run_one` for a run of an experiment. Sets the number of threads of this process
+        for it.
         """
         names = (run.dataset, *run.targets)
         datasets = [self.load(experiment, name, run.dataset) for name in names]
@@ -90,7 +89,7 @@ class Runner:
         context = self.context(experiment)
         resolved = context.resolve(experiment.protocol, datasets, run.setup, seed=run.seed, shots=run.shots)
         if context.clip.image.projection.device.type == "cpu":
-            set_threads(context.clip, context.of_teacher(resolved).clip)
+            set_threads(context.clip, context.teacher_context(resolved).clip)
         return context, resolved
 
     def find_record(self, experiment: Experiment, run: Run) -> dict[str, Any] | None:
@@ -100,8 +99,8 @@ class Runner:
         return read_record(path, key=resolved.key, variant=run.setup.variant) if path.exists() else None
 
     def load(self, experiment: Experiment, name: str, source: str) -> Dataset:
-        """A data set that is tested on after training on the source, without copies of the source's images.
-        If it is not the source and has no split, it is tested on as a whole.
+        """A data set by name, without copies of the images of the source, which is trained on. One that is
+        not the source and has no split is tested on as a whole.
         """
         settings = experiment.dataset
         if (name, source, settings) not in self._datasets:
@@ -138,15 +137,14 @@ class Runner:
             optional = experiment.roles is None and all(setup.can_lack_roles for setup in with_roles)
             clip = shared.clip
             shared.roles = find_role_table(clip) if optional else role_table(clip, experiment.roles)
-        views = view_cache(experiment.train, experiment.dataset.cache_folder())
-        context = replace(shared, training=experiment.train, select=experiment.select, views=views)
+        context = replace(shared, training=experiment.train, select=experiment.select)
         self._context = experiment, context
         return context
 
 
 def check_data(experiment: Experiment, datasets: Mapping[str, Dataset]) -> None:
-    """Check that the data sets meet an experiment's requirements, and that their records can be told apart.
-    Raises DataError.
+    """Raise DataError for data sets that the protocol cannot run on, and for two whose records could not be
+    told apart.
     """
     protocol, source = experiment.protocol, experiment.protocol.trained_on
     trained_on = datasets if source is None else {source: datasets[source]}  # each has its own records
@@ -155,8 +153,7 @@ def check_data(experiment: Experiment, datasets: Mapping[str, Dataset]) -> None:
             f"{' and '.join(clash)} are both called {datasets[clash[0]].name}, by which reports tell data "
             "sets apart: rename one of them."
         )
-    nothing = torch.empty(0, dtype=torch.int64)
-    if clash := _find_clash(trained_on, lambda data: (data.identity, origin(data.test, nothing)[0])):
+    if clash := _find_clash(trained_on, lambda data: (data.identity, full_identity(data.test))):
         raise DataError(
             f"{' and '.join(clash)} have the same paths, labels, sizes of files and class names, by which "
             "records tell data sets apart: run each by itself, with its own --out."
@@ -174,20 +171,20 @@ def check_data(experiment: Experiment, datasets: Mapping[str, Dataset]) -> None:
 def _find_clash(
     datasets: Mapping[str, Dataset], facts: Callable[[Dataset], tuple[str, str]]
 ) -> tuple[str, str] | None:
-    """The names of two data sets of which the first fact is the same, and the second is not."""
+    """The names of two data sets for which the first of two ``facts`` is the same, and the second is not."""
     seen = dict[str, tuple[str, str]]()
     for name, dataset in datasets.items():
-        first, second = facts(dataset)
-        earlier, its_second = seen.setdefault(first, (name, second))
-        if second != its_second:
-            return earlier, name
+        same, different = facts(dataset)
+        other_name, other = seen.setdefault(same, (name, different))
+        if different != other:
+            return other_name, name
     return None
 
 
 def check_methods(experiment: Experiment, context: RunContext, datasets: Sequence[Dataset]) -> None:
-    """Check that the methods' settings, on each data set that is trained on, suit the backbone, the classes
-    and the longest class name in the longest template. The source, if there is one, is the last data set.
-    Raises DearError.
+    """Raise DearError for settings of a method that do not suit the backbone or the classes. Each method is
+    built for each data set that is trained on (the last one, if the protocol has a source), and set to the
+    longest class name in the longest template.
     """
     protocol, seed, shots = experiment.protocol, experiment.seeds[0], max(experiment.shots)
     names = [(name, dataset) for dataset in datasets for name in dataset.classnames]
@@ -215,13 +212,12 @@ def run_one(
     run: ResolvedRun,
     *,
     out: Path | None = None,
-    start_over: bool = False,
     progress: RunProgress = silent,
 ) -> dict[str, Any]:
     """Make a run and write its record and its predictions (.npz) into ``out``, or read the existing record.
 
-    An interrupted run resumes from its checkpoint in ``out``/unfinished; with ``start_over`` a damaged one is
-    set aside, and the run starts over. A run that was made in this context for another folder is copied.
+    An interrupted run resumes from its checkpoint in ``out``/unfinished; a damaged one is set aside, and
+    the run starts over. A run that was made in this context for another folder is copied.
     Raises DataError for data sets that the protocol cannot run on.
     """
     path, checkpoint = (None, None) if out is None else (run.file(out), run.file(out / UNFINISHED, ".pt"))
@@ -230,7 +226,7 @@ def run_one(
     elif run.key in context.records:
         record, earlier = context.records[run.key]
         record = record | {"variant": run.setup.variant}
-        if path is not None and context.main:
+        if path is not None and context.is_main_process:
             if earlier is not None and earlier.with_suffix(".npz").exists():
                 with output_file(path.with_suffix(".npz")) as file:
                     file.write(earlier.with_suffix(".npz").read_bytes())
@@ -244,15 +240,14 @@ def run_one(
             run,
             checkpoint,
             partial(progress, run.name),
-            start_over=start_over,
-            share=run.protocol.trained_on is not None,
+            shares_training=run.protocol.trained_on is not None,
         )
         record = run_record(trial, run.protocol.run(trial))
-        if path is not None and context.main:
+        if path is not None and context.is_main_process:
             if trial.predictions:
                 save_predictions(path.with_suffix(".npz"), trial.predictions)
             write_json(path, record)
-    if checkpoint is not None and context.main:  # even with a record: a process may have ended in between
+    if checkpoint is not None and context.is_main_process:  # also of a run that was killed after its record
         remove_checkpoints(checkpoint)
     context.records[run.key] = record, path
     progress(run.name, None)
@@ -270,7 +265,6 @@ def run_all(
     roles: RoleTable | None = None,
     training: Training | None = None,
     out: Path | None = None,
-    start_over: bool = False,
     progress: RunProgress = silent,
 ) -> list[dict[str, Any]]:
     """Run a protocol (base-to-novel if None) for every data set, seed and method; returns the records in that
@@ -290,7 +284,6 @@ def run_all(
             context,
             context.resolve(protocol, [dataset], setup, seed=seed, shots=shots),
             out=out,
-            start_over=start_over,
             progress=progress,
         )
         for dataset in datasets

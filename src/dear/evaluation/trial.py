@@ -14,7 +14,7 @@ from dear.data.dataset import Dataset
 from dear.data.fewshot import ClassSubset, Pick, Unlabelled, draw_few
 from dear.errors import DataError, SettingsError
 from dear.evaluation.environment import environment, peak, start_counting
-from dear.evaluation.metrics import JointScores, Scores, evaluate, measure
+from dear.evaluation.metrics import JointScores, Scores, compute_scores, evaluate
 from dear.evaluation.predictions import ImagePredictions, Predictions, predict, predict_jointly
 from dear.evaluation.records import SCHEMA
 from dear.evaluation.resolve import ResolvedRun
@@ -28,20 +28,20 @@ from dear.training.seeding import generator
 
 @dataclass(eq=False)
 class Trial:
-    """One method in one protocol. A protocol's `run` calls `train` once, then `test` as often as it likes.
-    Making it builds the method, without classes. Raises as `build_untrained`.
+    """A method that is trained and tested. The `run` of a protocol calls `train` once, then `test` for each
+    part of its results. The constructor builds the method, without classes, and raises as `build_untrained`.
 
     Attributes:
         checkpoint: File from which interrupted training resumes, if any.
-        start_over: Set a damaged checkpoint aside, and start over; otherwise it is an error.
-        share: Keep the trained state in the context for runs with the same training, or take it from there.
+        shares_training: Take the trained state from a run with the same training if the context has it, or
+            keep it there.
         method: The method; trained once `train` has returned.
         pick: The few-shot images that it was trained on; None if it does not train.
         epochs: What was logged of each epoch.
         epoch_tested: The epoch in whose state it is; None if it takes no steps.
         teacher: The training of its teacher, which comes before its own; None without one.
         unlabelled: What it learned from images without labels beside labelled ones.
-        predictions: Those of each test image, by part of the results (such as base, or targets/NAME).
+        predictions: The predictions for all test images, by part of the results: base, or targets/NAME.
         test_seconds: Seconds spent in `test` and `test_jointly`.
     """
 
@@ -49,8 +49,7 @@ class Trial:
     run: ResolvedRun
     checkpoint: Path | None = None
     progress: OnStep = unreported
-    start_over: bool = False
-    share: bool = False
+    shares_training: bool = False
     pick: Pick | None = field(default=None, init=False)
     epochs: list[dict[str, Any]] = field(default_factory=list, init=False)
     epoch_tested: int | None = field(default=None, init=False)
@@ -76,7 +75,7 @@ class Trial:
 
     @property
     def all_epochs(self) -> list[dict[str, Any]]:
-        """Its epochs, after those of its teacher if it has one."""
+        """Those of the teacher, if there is one, and its own."""
         return self.epochs if self.teacher is None else self.teacher.epochs + self.epochs
 
     def train(self, classes: Sequence[int]) -> None:
@@ -90,12 +89,11 @@ class Trial:
         run, dataset = self.run, self.source
         if run.teacher is not None:
             self.teacher = Trial(
-                self.context.of_teacher(run),
+                self.context.teacher_context(run),
                 run.teacher,
                 self.checkpoint and _teacher_checkpoint(self.checkpoint),
                 self.progress,
-                start_over=self.start_over,
-                share=True,
+                shares_training=True,
             )
             self.teacher.train(classes)
             self.method.set_teacher(self.teacher.method)
@@ -111,15 +109,13 @@ class Trial:
                 run.training,
                 seed=run.seed,
                 cache=self.context.cache,
-                views=self.context.views,
                 checkpoint=self.checkpoint,
                 fabric=self.context.fabric,
-                start_over=self.start_over,
                 validate=self._validation(classes),
                 label=run.name,
                 progress=self.progress,
             )
-            if self.share:
+            if self.shares_training:
                 state = {name: tensor.detach().clone() for name, tensor in self.method.state_dict().items()}
                 self.context.trained[run.training_key] = state, self.epochs
         self.epoch_tested = len(self.epochs) or None
@@ -136,9 +132,9 @@ class Trial:
         part: str = "",
         keep_features: bool = False,
     ) -> dict[str, Any]:
-        """Scores on the test images of some classes, among these classes; ``novel`` as in `predict`. The
-        predictions are kept if the ``part`` of the results is named. With ``keep_features`` the images can be
-        tested jointly with others afterwards.
+        """Compute the scores on the test images of some classes, among these classes; ``novel`` is as in
+        `predict`. The predictions are kept if the ``part`` of the results is named. ``keep_features`` is
+        needed before `test_jointly`.
         """
         started = time.perf_counter()
         self.context.cache.begin(dataset.identity)
@@ -156,15 +152,15 @@ class Trial:
         )
         if keep_features:
             self._with_features[tuple(classes)] = predictions
-        scores = measure(predictions, Scores)
+        scores = compute_scores(predictions, Scores)
         self.test_seconds += time.perf_counter() - started
         if part:
             self.predictions[part] = ImagePredictions.of(predictions, images)
         return asdict(scores)
 
     def test_jointly(self, *parts: Sequence[int]) -> list[dict[str, Any]]:
-        """Scores on the test images of each of these lists of classes, which were tested before with
-        ``keep_features``, among the classes of all lists; all but the first are new to the method.
+        """Compute the scores on the test images of each list of classes, among the classes of all lists. Each
+        was tested before with ``keep_features``; the method was trained on the classes of the first.
         """
         started = time.perf_counter()
         dataset, precision, scores, first = self.source, self.run.training.precision, [], 0
@@ -184,14 +180,14 @@ class Trial:
                 zero_shot=zero_shot,
                 precision=precision,
             )
-            scores.append(asdict(measure(joint, JointScores)))
+            scores.append(asdict(compute_scores(joint, JointScores)))
             first += len(part)
         self.test_seconds += time.perf_counter() - started
         return scores
 
     def _load_shared(self) -> bool:
         """Take the state from an earlier run with the same training, if there is one."""
-        if not self.share or self.run.training_key not in self.context.trained:
+        if not self.shares_training or self.run.training_key not in self.context.trained:
             return False
         state, self.epochs = self.context.trained[self.run.training_key]
         self.method.make_room(state)
@@ -316,7 +312,7 @@ def check_prompts(context: RunContext, run: ResolvedRun, name: str, templates: S
     """
     build_untrained(context, run).set_classes([name], templates)
     if run.teacher is not None:
-        check_prompts(context.of_teacher(run), run.teacher, name, templates)
+        check_prompts(context.teacher_context(run), run.teacher, name, templates)
 
 
 def find_longest_name(clip: Clip, names: Sequence[str]) -> int:

@@ -1,6 +1,6 @@
-"""Runs on many workers: processes of this machine, each on its own GPU or its share of the cores, or actors
-of a Ray cluster. A worker makes one run at a time, and stays with the data set and seed of the last one, of
-which it has in memory what runs share.
+"""Runs on several workers: processes of this machine, each with its own GPU or its share of the cores, or
+actors of a Ray cluster. A worker makes one run at a time, and prefers runs on the data set and seed of its
+last one, because what these share is still in its memory.
 """
 
 import logging
@@ -44,8 +44,8 @@ class LostWorkerError(DearError):
 class Worker(Runner):
     """A runner in a process of its own.
 
-    On another machine ``folder`` is the one where the command was given, which relative paths of data begin
-    at if it exists there; predictions then go back with the record.
+    On another machine ``folder`` is where the command was given: relative paths of data begin there if it
+    exists, and predictions are sent back with the record.
     """
 
     def __init__(
@@ -67,11 +67,10 @@ class Worker(Runner):
         try:
             with warnings.catch_warnings(record=True) as notes:
                 context, resolved = self.prepare(experiment, run)
-                out, start_over = experiment.out, experiment.start_over
-                record = run_one(context, resolved, out=out, start_over=start_over, progress=self.progress)
+                record = run_one(context, resolved, out=experiment.out, progress=self.progress)
         except DearError as error:
             return str(error)
-        path = resolved.file(out)
+        path = resolved.file(experiment.out)
         predictions = path.with_suffix(".npz")
         content = predictions.read_bytes() if self.remote and predictions.exists() else None
         places = [(str(note.message), note.category, note.filename, note.lineno) for note in notes]
@@ -84,15 +83,15 @@ class Pool:
 
     Attributes:
         size: How many there are.
-        submit: Gives a run to one of them, by its number.
-        lost: The error of a run whose worker is gone.
-        show: Tells what progress the workers have sent.
+        submit: Gives a run to the worker of a number.
+        lost_error: What the result of a run raises if its worker is gone.
+        show_progress: Shows the steps that workers have reported since the last call.
     """
 
     size: int
     submit: Callable[[int, Experiment, Run], Future[RunResult]]
-    lost: type[Exception]
-    show: Callable[[], None] = lambda: None
+    lost_error: type[Exception]
+    show_progress: Callable[[], None] = lambda: None
 
 
 def make_runs(
@@ -106,24 +105,24 @@ def make_runs(
     Warnings of the workers are printed here, each once, except ``notes``, which were printed before. Raises
     the first error of a run, and LostWorkerError; records of finished runs are kept.
     """
-    left, groups = [*range(len(tasks))], [(run.dataset, run.seed) for _, run in tasks]
-    begun = dict[int, Hashable]()
-    idle, busy = [*range(pool.size)], dict[Future[RunResult], tuple[int, int]]()
+    waiting, groups = [*range(len(tasks))], [(run.dataset, run.seed) for _, run in tasks]
+    group_of = dict[int, Hashable]()
+    idle, running = [*range(pool.size)], dict[Future[RunResult], tuple[int, int]]()
     records, warned = dict[int, dict[str, Any]](), {*notes}
     while len(records) < len(tasks):
-        while idle and left:
+        while idle and waiting:
             slot = idle.pop(0)
-            number = choose_run(slot, left, groups, begun)
-            left.remove(number)
-            busy[pool.submit(slot, *tasks[number])] = slot, number
-        done, _ = wait(busy, timeout=WAIT, return_when=FIRST_COMPLETED)
-        pool.show()
+            number = choose_run(slot, waiting, groups, group_of)
+            waiting.remove(number)
+            running[pool.submit(slot, *tasks[number])] = slot, number
+        done, _ = wait(running, timeout=WAIT, return_when=FIRST_COMPLETED)
+        pool.show_progress()
         for future in done:
-            slot, number = busy.pop(future)
+            slot, number = running.pop(future)
             idle.append(slot)
             try:
                 result = future.result()
-            except pool.lost as error:
+            except pool.lost_error as error:
                 run = tasks[number][1]
                 raise LostWorkerError(
                     f"{run.dataset}, {run.setup.method}: a worker was lost in the middle of this run "
@@ -146,29 +145,34 @@ def make_runs(
     return [records[number] for number in range(len(tasks))]
 
 
-def choose_run(slot: int, left: Sequence[int], groups: Sequence[Hashable], begun: dict[int, Hashable]) -> int:
-    """The run, of those ``left``, that a worker makes next: of the group that it has ``begun``, else of one
-    that no worker has, else of the one with the most runs left. Runs of a group share what they compute.
+def choose_run(
+    slot: int, waiting: Sequence[int], groups: Sequence[Hashable], group_of: dict[int, Hashable]
+) -> int:
+    """Choose the next run of a worker from the ``waiting`` ones: one of the worker's group, as ``group_of``
+    says, else of a group that no worker has, else of the group with the most runs left. Runs of a group share
+    what they compute.
     """
-    waiting = Counter(groups[run] for run in left)
-    if (group := begun.get(slot)) not in waiting:
-        free = [group for group in waiting if group not in begun.values()]
-        group = begun[slot] = free[0] if free else max(waiting, key=waiting.__getitem__)
-    return next(run for run in left if groups[run] == group)
+    runs_left = Counter(groups[run] for run in waiting)
+    if (group := group_of.get(slot)) not in runs_left:
+        free = [group for group in runs_left if group not in group_of.values()]
+        group = group_of[slot] = free[0] if free else max(runs_left, key=runs_left.__getitem__)
+    return next(run for run in waiting if groups[run] == group)
 
 
 @contextmanager
 def open_processes(jobs: int, device: str, progress: RunProgress = silent) -> Iterator[Pool]:
-    """Processes of this machine, on its GPUs in turn. They end with the block, and with this process."""
+    """Start processes on this machine, which take its GPUs in turn. They end with the block, or with this
+    process.
+    """
     context = multiprocessing.get_context("spawn")  # a fork would share CUDA and threads
     steps = context.SimpleQueue()
-    alive, own_end = context.Pipe(duplex=False)  # only this process holds its own end
+    lifeline, other_end = context.Pipe(duplex=False)  # only this process holds the other end
     machine = find_device(device)
     devices = [str(machine)] * jobs
     if machine.type == "cuda" and machine.index is None:
         devices = [f"cuda:{slot % torch.cuda.device_count()}" for slot in range(jobs)]
     processes = [
-        ProcessPoolExecutor(1, context, _begin, (alive, steps, name, threads_per_job(jobs)))
+        ProcessPoolExecutor(1, context, _begin, (lifeline, steps, name, threads_per_job(jobs)))
         for name in devices
     ]
 
@@ -179,21 +183,21 @@ def open_processes(jobs: int, device: str, progress: RunProgress = silent) -> It
     try:
         yield Pool(jobs, lambda slot, *task: processes[slot].submit(_make, *task), BrokenProcessPool, show)
     except BaseException:
-        own_end.close()  # which ends the runs under way
+        other_end.close()  # which ends the runs under way
         raise
     finally:
         for process in processes:
             process.shutdown()
-        own_end.close()
+        other_end.close()
 
 
-def _begin(alive: Any, steps: Any, device: str, threads: int) -> None:
-    """Start the worker of this process, which ends once nobody holds the other end of ``alive``."""
+def _begin(lifeline: Any, steps: Any, device: str, threads: int) -> None:
+    """Start the worker of this process. The process ends once the other end of ``lifeline`` is closed."""
     global _worker
 
     def end() -> None:
         with suppress(EOFError):
-            alive.recv()
+            lifeline.recv()
         os._exit(1)  # safe at any moment, because files are renamed into place
 
     def tell(run: str, step: TrainingStep | None) -> None:
@@ -251,7 +255,8 @@ def _connect(address: str) -> Any:
     options: dict[str, Any] = {"logging_level": logging.ERROR, "log_to_driver": False}
     if address == "local":
         options["include_dashboard"] = False
-    ours, handler = threading.current_thread() is threading.main_thread(), signal.getsignal(signal.SIGTERM)
+    in_main_thread = threading.current_thread() is threading.main_thread()
+    handler = signal.getsignal(signal.SIGTERM)
     try:
         ray.init(address=address, **options)
     except Exception as error:  # no common class: a ConnectionError, a start that takes too long
@@ -260,6 +265,6 @@ def _connect(address: str) -> Any:
             "Start one with 'ray start --head', or use --cluster local."
         ) from error
     finally:
-        if ours:  # where ray.init installs a handler that exits with code 15
+        if in_main_thread:  # where ray.init installs a handler that exits with code 15
             signal.signal(signal.SIGTERM, handler)
     return ray

@@ -27,7 +27,16 @@ from dear.errors import SettingsError, WeightsError
 from dear.methods.declaration import MethodSettings
 from dear.roles.table import RoleTable
 
+Trunk = Float[Tensor, "batch token width"]
+"""The input of a method's image span: the trunk's output."""
 ImageFeatures = Float[Tensor, "feature batch embed"]
+TextFeatures = Float[Tensor, "class embed"]
+Logits = Float[Tensor, "batch class"]
+Labels = Int[Tensor, "batch"]
+Target = Float[Tensor, "batch target"] | None
+"""Features of a frozen model that a loss may compare with, or None if it is to compute them."""
+Losses = dict[str, Tensor]
+"""A training loss as "loss", and its parts by name."""
 
 
 @dataclass(frozen=True)
@@ -111,7 +120,7 @@ class Method(nn.Module):
     cheap: ClassVar[Mapping[str, Any] | None] = None
 
     clip: Clip
-    frozen_text: Float[Tensor, "class embed"]
+    frozen_text: TextFeatures
     prompts: list[TextTrunk]
 
     def __init__(self, clip: Clip, settings: MethodSettings | None = None) -> None:
@@ -215,7 +224,7 @@ class Method(nn.Module):
         return self.clip.image.block(layer)
 
     @torch.no_grad()
-    def frozen_image(self, trunk: Float[Tensor, "batch token width"]) -> Float[Tensor, "batch embed"]:
+    def frozen_image(self, trunk: Trunk) -> Float[Tensor, "batch embed"]:
         """The frozen CLIP's unit class feature, from the method's trunk output."""
         return self.class_feature(trunk)
 
@@ -227,7 +236,7 @@ class Method(nn.Module):
 
     def class_feature(
         self,
-        trunk: Float[Tensor, "batch token width"],
+        trunk: Trunk,
         inject: Injection | None = None,
         updates: LowRank | None = None,
     ) -> Float[Tensor, "batch embed"]:
@@ -238,7 +247,7 @@ class Method(nn.Module):
 
     def class_embedding(
         self,
-        trunk: Float[Tensor, "batch token width"],
+        trunk: Trunk,
         inject: Injection | None = None,
         updates: LowRank | None = None,
     ) -> Float[Tensor, "batch embed"]:
@@ -247,15 +256,15 @@ class Method(nn.Module):
         out = self.clip.image.span(trunk, self.image_from, inject=inject, read=read, updates=updates)
         return self.clip.image.finish(out[:, 0])
 
-    def image_features(self, trunk: Float[Tensor, "batch token width"]) -> ImageFeatures:
+    def image_features(self, trunk: Trunk) -> ImageFeatures:
         """Unit image features, one per name in ``features``; by default the frozen class feature."""
         return self.frozen_image(trunk).unsqueeze(0)
 
-    def with_frozen(self, trunk: Float[Tensor, "batch token width"]) -> ImageFeatures:
+    def with_frozen(self, trunk: Trunk) -> ImageFeatures:
         """``image_features``, and after them the frozen CLIP's class feature."""
         return torch.cat([self.image_features(trunk), self.frozen_image(trunk)[None]])
 
-    def text_features(self) -> Float[Tensor, "class embed"]:
+    def text_features(self) -> TextFeatures:
         """Unit text features of the classes, without the part of prompts that depends on the image; the
         frozen ones by default.
         """
@@ -269,18 +278,14 @@ class Method(nn.Module):
         constant: float | None = getattr(self.settings, "scale", None)
         return self.clip.scale if constant is None else constant
 
-    def logits(
-        self, image: ImageFeatures, text: Float[Tensor, "class embed"], *, decoupled: bool = False
-    ) -> Float[Tensor, "batch class"]:
+    def logits(self, image: ImageFeatures, text: TextFeatures, *, decoupled: bool = False) -> Logits:
         """Scores of the classes from the results of ``image_features`` and ``text_features``; ``decoupled``
         uses the class feature alone.
         """
         del decoupled  # methods with one feature have nothing to decouple
         return self.scale * image[0] @ text.T
 
-    def scores(
-        self, image: ImageFeatures, text: Float[Tensor, "class embed"]
-    ) -> Float[Tensor, "batch class"]:
+    def scores(self, image: ImageFeatures, text: TextFeatures) -> Logits:
         """The ``logits`` that a loss takes: computed in the dtype of the weights, outside autocast, as in
         testing. In bfloat16, numbers between 16 and 32 are 0.125 apart.
         """
@@ -289,7 +294,7 @@ class Method(nn.Module):
             return self.logits(image.to(like), text.to(like))
 
     def evidence(
-        self, image: ImageFeatures, text: Float[Tensor, "class embed"], *, decoupled: bool = False
+        self, image: ImageFeatures, text: TextFeatures, *, decoupled: bool = False
     ) -> Float[Tensor, "feature batch class"]:
         """The contribution of each image feature to the scores, which are their sum: for DeAR, alpha_k s_k.
 
@@ -298,12 +303,7 @@ class Method(nn.Module):
         masks = torch.eye(len(image), dtype=image.dtype, device=image.device)[:, :, None, None]
         return torch.stack([self.logits(image * mask, text, decoupled=decoupled) for mask in masks])
 
-    def loss(
-        self,
-        trunk: Float[Tensor, "batch token width"],
-        labels: Int[Tensor, "batch"],
-        frozen: Float[Tensor, "batch embed"] | None = None,
-    ) -> dict[str, Tensor]:
+    def loss(self, trunk: Trunk, labels: Labels, frozen: Target = None) -> Losses:
         """The training loss as "loss" and its parts by name for the record; by default the cross-entropy of
         the scores. If ``target`` is "trunk", ``frozen`` is the result of ``frozen_image`` for the trunk, or
         None: a method that needs it then computes it. Else it is always the result of ``target_features``.
@@ -312,7 +312,7 @@ class Method(nn.Module):
         del frozen
         return {"loss": cross_entropy(self.scores(self.image_features(trunk), self.text_features()), labels)}
 
-    def backward(self, parts: Mapping[str, Tensor], run: Callable[[Tensor], None]) -> None:
+    def backward(self, parts: Losses, run: Callable[[Tensor], None]) -> None:
         """Leave a step's gradients in the parameters, which have none yet; ``parts`` is what ``loss`` gave.
 
         ``run`` adds a loss's gradients to them: those of the whole batch, if several processes share it. A

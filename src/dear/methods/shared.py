@@ -13,10 +13,22 @@ from torch.nn import functional
 from torch.nn.functional import cross_entropy, normalize
 
 from dear.backbone.clip import Clip, layer_share
-from dear.backbone.injection import Injection
+from dear.backbone.injection import ClassTokens, Injection
+from dear.backbone.text import TextTower
 from dear.backbone.towers import Tower, outside_autocast
+from dear.backbone.vision import VisionTower
 from dear.errors import SettingsError
-from dear.methods.base import ImageFeatures, Method, TokenLayout
+from dear.methods.base import (
+    ImageFeatures,
+    Labels,
+    Logits,
+    Losses,
+    Method,
+    Target,
+    TextFeatures,
+    TokenLayout,
+    Trunk,
+)
 from dear.methods.shared_settings import RepresentationSettings
 
 
@@ -62,6 +74,27 @@ def deep_prompts(
     """Normally distributed initial values of the prompts of a tower's first layers."""
     count = layers_with_prompts(tower.depth, layers, share=share)
     return normal(tower.projection, generator, count, tokens, tower.width, std=std)
+
+
+def image_injection(tower: VisionTower, prompts: Float[Tensor, "layer token width"]) -> Injection:
+    """Prompts that enter each of an image tower's first layers in place of the previous ones; those of layer
+    1 pass its first LayerNorm.
+    """
+    return Injection(torch.cat([tower.ln_pre(prompts[:1]), prompts[1:]]), beta=1)
+
+
+def text_injection(
+    tower: TextTower,
+    prompts: Float[Tensor, "layer token width"],
+    at: int,
+    of_class: ClassTokens | None = None,
+) -> Injection:
+    """Prompts that overwrite the tokens of a text from position ``at`` in each of the text tower's first
+    layers; those of layer 1 get the positions.
+    """
+    positions = tower.positional_embedding[at : at + prompts.shape[1]]
+    tokens = torch.cat([prompts[:1] + positions, prompts[1:]])
+    return Injection(tokens, beta=1, at=at, written=True, of_class=of_class)
 
 
 def clones(layers: int, *values: Tensor) -> list[nn.Parameter]:
@@ -166,7 +199,7 @@ class CoupledPrompts(Method):
             self.image_layers - 1, *linear_values(like, generator, text_width, width)
         )
 
-    def image_features(self, trunk: Float[Tensor, "batch token width"]) -> ImageFeatures:
+    def image_features(self, trunk: Trunk) -> ImageFeatures:
         first = self.clip.image.ln_pre(
             functional.linear(self.context, self.coupling_weight, self.coupling_bias)
         )
@@ -178,9 +211,8 @@ class CoupledPrompts(Method):
 
     def text_injection(self, at: int) -> Injection:
         """The text prompts of each layer, which overwrite the tokens of a prompt from position ``at``."""
-        first = self.context + self.clip.text.positional_embedding[at : at + len(self.context)]
-        tokens = torch.cat([first[None], self.prompts_deep[: self.text_layers - 1]])
-        return Injection(tokens, beta=1, at=at, written=True)
+        prompts = torch.cat([self.context[None], self.prompts_deep[: self.text_layers - 1]])
+        return text_injection(self.clip.text, prompts, at)
 
 
 class Representation(Method, ABC):
@@ -221,7 +253,7 @@ class Representation(Method, ABC):
     def token_projection(self) -> Float[Tensor, "width embed"]:
         """The projection of the second feature."""
 
-    def image_features(self, trunk: Float[Tensor, "batch token width"]) -> ImageFeatures:
+    def image_features(self, trunk: Trunk) -> ImageFeatures:
         """The class feature, and the projected mean of the tokens after the final LayerNorm."""
         inject = Injection(self.image_tokens(), self.beta, at=1)
         out = self.clip.image.span(trunk, self.image_from, inject=inject, read=self.read)  # type: ignore[arg-type]
@@ -230,31 +262,24 @@ class Representation(Method, ABC):
         f_rep = tower.projected(tower.ln_final(out[:, 1:]).mean(dim=1), self.token_projection())
         return normalize(torch.stack([f_cls, f_rep.to(f_cls.dtype)]), dim=-1)
 
-    def text_features(self) -> Float[Tensor, "class embed"]:
+    def text_features(self) -> TextFeatures:
         return self.mean_over_templates(Injection(self.text_tokens(), self.beta, at=self.clip.first_word))
 
-    def logits(
-        self, image: ImageFeatures, text: Float[Tensor, "class embed"], *, decoupled: bool = False
-    ) -> Float[Tensor, "batch class"]:
+    def logits(self, image: ImageFeatures, text: TextFeatures, *, decoupled: bool = False) -> Logits:
         """The mixture of both features' scores, or those of the class feature alone."""
         f_cls, f_rep = (self._of_feature(feature, text) for feature in image)
         alpha = self.settings.alpha
         return f_cls if decoupled else alpha * f_cls + (1 - alpha) * f_rep
 
     def _of_feature(
-        self, feature: Float[Tensor, "batch embed"], text: Float[Tensor, "class embed"]
+        self, feature: Float[Tensor, "batch embed"], text: TextFeatures
     ) -> Float[Tensor, "batch class"]:
         """The scores by one feature, computed outside autocast even in training."""
         with outside_autocast(feature.device):
             scores: Tensor = self.scale * feature @ text.T
         return scores
 
-    def loss(
-        self,
-        trunk: Float[Tensor, "batch token width"],
-        labels: Int[Tensor, "batch"],
-        frozen: Float[Tensor, "batch embed"] | None = None,
-    ) -> dict[str, Tensor]:
+    def loss(self, trunk: Trunk, labels: Labels, frozen: Target = None) -> Losses:
         """The mixture of both features' cross-entropies plus the distance from the frozen features."""
         frozen = self.frozen_image(trunk) if frozen is None else frozen
         image, text, s = self.image_features(trunk), self.text_features(), self.settings

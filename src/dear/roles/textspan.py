@@ -63,7 +63,7 @@ class Moments:
 
 
 @torch.no_grad()
-def textspan(moments: Moments, text: Float[Tensor, "phrase embed"], *, rank: int = 80, top: int = 60) -> Span:
+def textspan(moments: Moments, text: Float[Tensor, "phrase embed"], *, rank: int, top: int) -> Span:
     """The ``top`` phrases that span each head, in greedy order. Heads may have any number of axes.
 
     For each head: project the text onto the row space of the top-``rank`` right singular vectors of the

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from dear.backbone.precision import mixed
 from dear.data.dataset import Images, Picture
+from dear.data.fewshot import leave_subsets
 from dear.data.images.transforms import (
     Move,
     ahead_on,
@@ -27,7 +28,7 @@ from dear.training.devices import share
 from dear.training.features import readout_key
 from dear.training.seeding import generator
 from dear.training.settings import TrainSettings
-from dear.training.trunks import TrunkCache, ViewCache, ViewFingerprint, origin, trunk_facts
+from dear.training.trunks import TrunkCache, trunk_facts
 
 TARGETS_AT_ONCE = 32
 """How many whole images have their target features computed together."""
@@ -65,21 +66,6 @@ class _Part:
     key: tuple[object, ...]
 
 
-@dataclass(frozen=True)
-class _Inputs:
-    """What was loaded ahead for a part, on the device.
-
-    Attributes:
-        pixels: The views; None if its trunk outputs are cached and targets need no views.
-        trunk: A layer and the trunk outputs that are its input, from the view cache; None if not there.
-        frozen: Target features from the view cache; None if not there.
-    """
-
-    pixels: Pixels | None = None
-    trunk: tuple[int, Float[Tensor, "item token width"]] | None = None
-    frozen: Float[Tensor, "item target"] | None = None
-
-
 class Batches:
     """Makes the batches of a run. Random views depend only on the seed, the epoch, the step and the position
     in the batch, not on the method; with a view seed, only on that seed, the epoch and the image.
@@ -97,17 +83,12 @@ class Batches:
         seed: int,
         fabric: Fabric,
         cache: TrunkCache,
-        views: ViewCache | None,
     ) -> None:
         self.method, self.images, self.settings, self.seed = method, images, settings, seed
-        one_view = method.views_per_image == 1  # the disk cache keeps one view of an image in an epoch
-        self.fabric, self.cache, self.views = fabric, cache, views if one_view else None
-        self.like = method.clip.image.projection
+        self.fabric, self.cache, self.like = fabric, cache, method.clip.image.projection
         self._whole: dict[int, Tensor] = {}
         first, self._composed = self._order(0)
         self.epoch_steps, self.sizes = len(first), [*map(len, first)]
-        if self.views is not None:
-            self.views.begin(self._fingerprint(), method.image_from)
 
     def load_epoch(self, epoch: int, steps: int | None = None) -> Iterator[Batch]:
         """The batches of an epoch, counted from 0, or the first ``steps``; the next batches are loaded in the
@@ -116,11 +97,9 @@ class Batches:
         parts = [self._part(epoch, *batch) for batch in enumerate(self._order(epoch)[0][:steps])]
         loads = ((part, part.key in self.cache) for part in parts)
         with closing(ahead_on(self.like.device, partial(self._load, epoch), loads)) as loaded:
-            for part, inputs in zip(parts, loaded, strict=True):
-                pixels = partial(self._pixels, epoch, part, inputs.pixels)
-                trunk = self.cache.get(part.key, partial(self._trunk, epoch, part, inputs, pixels))
-                frozen = self._frozen(epoch, part, inputs, trunk, pixels)
-                yield Batch(part.indices, part.weight, trunk, frozen)
+            for part, views in zip(parts, loaded, strict=True):
+                trunk = self.cache.get(part.key, partial(self._trunk, epoch, part, views))
+                yield Batch(part.indices, part.weight, trunk, self._frozen(part, trunk, views))
 
     def _order(self, epoch: int) -> tuple[Sequence[Int[Tensor, "item"]], bool]:
         """The images of each batch, and whether the method composed them."""
@@ -142,24 +121,12 @@ class Batches:
         )
         return _Part(step, part.start, batch[part], weight, key)
 
-    def _load(self, epoch: int, load: tuple[_Part, bool], move: Move) -> _Inputs:
-        """Load, in a thread: what the view cache has of a part not in memory, and its views if needed."""
+    def _load(self, epoch: int, load: tuple[_Part, bool], move: Move) -> Pixels | None:
+        """Load the views of a part, in a thread; None if its trunk outputs are cached and targets need no
+        views.
+        """
         part, in_memory = load
-        trunk = frozen = None
-        if self.views is not None and not in_memory:
-            items = origin(self.images, part.indices)[1]
-            trunk = self.views.get(epoch, items)
-            frozen = self.views.frozen(epoch, items) if self.method.uses_frozen_image else None
-        needs_views = self.method.target == "view" or (trunk is None and not in_memory)
-        return _Inputs(
-            pixels=move(self._views(epoch, part)) if needs_views else None,
-            trunk=None if trunk is None else (trunk[0], move(trunk[1])),
-            frozen=None if frozen is None else move(frozen),
-        )
-
-    def _pixels(self, epoch: int, part: _Part, loaded: Pixels | None) -> Pixels:
-        """The views of a part, which are loaded again if its trunk outputs have left the cache meanwhile."""
-        return self._views(epoch, part) if loaded is None else loaded
+        return None if in_memory and self.method.target != "view" else move(self._views(epoch, part))
 
     def _views(self, epoch: int, part: _Part) -> Pixels:
         """The random views of a part: the first of each image, then the second of each, if there are
@@ -177,50 +144,30 @@ class Batches:
         return load_views(self.images, part.indices, views).transpose(0, 1).flatten(0, 1)
 
     @torch.no_grad()
-    def _trunk(
-        self, epoch: int, part: _Part, inputs: _Inputs, pixels: Callable[[], Pixels]
-    ) -> Float[Tensor, "item token width"]:
-        """Trunk outputs, from the view cache if possible, else computed from the views."""
-        if inputs.trunk is not None:
-            layer, tokens = inputs.trunk
-            with mixed(self.like.device, self.settings.precision):
-                return self.method.continue_trunk(tokens.to(self.like), layer)
-        views = pixels().to(self.like.device)
+    def _trunk(self, epoch: int, part: _Part, views: Pixels | None) -> Float[Tensor, "item token width"]:
+        """Trunk outputs of views, which are loaded again if the outputs have left the cache meanwhile."""
+        views = (self._views(epoch, part) if views is None else views).to(self.like.device)
         with mixed(self.like.device, self.settings.precision):
-            trunk = self.method.image_trunk(views)
-        if self.views is None:
-            return trunk
-        return self.views.put(epoch, origin(self.images, part.indices)[1], trunk)
+            return self.method.image_trunk(views)
 
     @torch.no_grad()
     def _frozen(
-        self,
-        epoch: int,
-        part: _Part,
-        inputs: _Inputs,
-        trunk: Float[Tensor, "item token width"],
-        pixels: Callable[[], Pixels],
+        self, part: _Part, trunk: Float[Tensor, "item token width"], views: Pixels | None
     ) -> Float[Tensor, "item target"] | None:
-        """Target features. Those made of trunk outputs are computed from the outputs as stored, so that they
-        do not depend on the state of the cache.
-        """
+        """Target features. Those made of trunk outputs are kept beside them."""
         if not self.method.uses_frozen_image:
             return None
-        if self.method.target == "view":
-            return self._targets(pixels())
         if self.method.target == "whole":
             return self._whole_targets(part.indices).repeat(self.method.views_per_image, 1)
-        if self.cache.limit == 0 and self.views is None:
+        if self.method.target == "view":
+            assert views is not None, "they are loaded for each part"
+            return self._targets(views)
+        if self.cache.limit == 0:
             return None
 
         def compute() -> Tensor:
-            if inputs.frozen is not None:
-                return inputs.frozen.to(self.like)
             with mixed(self.like.device, self.settings.precision):
-                features = self.method.frozen_image(trunk)
-            if self.views is not None:
-                self.views.put_frozen(epoch, origin(self.images, part.indices)[1], features)
-            return features
+                return self.method.frozen_image(trunk)
 
         return self.cache.get((*part.key, "frozen"), compute)
 
@@ -250,23 +197,9 @@ class Batches:
         if self.settings.view_seed is None:  # drawn after those of the images before this part
             stream = generator(self.seed, "views", epoch, part.step, *purpose)
             return view_numbers(part.start + len(part.indices), stream)[part.start :]
-        items = origin(self.images, part.indices)[1]
+        items = leave_subsets(self.images, part.indices)[1].tolist()
         streams = (generator(self.settings.view_seed, "view", epoch, item, *purpose) for item in items)
         return torch.cat([view_numbers(1, stream) for stream in streams])
-
-    def _fingerprint(self) -> ViewFingerprint:
-        seed = self.settings.view_seed
-        assert seed is not None  # ensured by TrainSettings
-        clip = self.method.clip
-        return ViewFingerprint(
-            clip.identity.sha256,
-            origin(self.images, torch.arange(0))[0],
-            seed,
-            clip.image_size,
-            self.settings.precision,
-            f"{self.like.dtype} {self.like.device.type}",
-            self.settings.crop,
-        )
 
 
 def training_images(

@@ -23,10 +23,7 @@ class CheckpointError(OutputError):
 
     def __init__(self, path: Path, why: str) -> None:
         self.path = path
-        super().__init__(
-            f"the checkpoint {path} is damaged ({why}) and was not loaded. Repeat the command with "
-            "--start-over to set it aside and train that run from the start."
-        )
+        super().__init__(f"the checkpoint {path} is damaged ({why}): remove it to train from the start.")
 
 
 def write_state(path: Path, state: dict[str, Any]) -> None:

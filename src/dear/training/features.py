@@ -16,7 +16,7 @@ from dear.data.images.photos import HASH_BYTES, LoadedImages, image_hashes
 from dear.data.images.transforms import load_test_views, to_unit
 from dear.methods.base import ImageFeatures, Method
 from dear.methods.registry import frozen_clip
-from dear.training.trunks import origin
+from dear.training.trunks import full_identity
 
 ITEMS = ".items"
 """End of the name of a tensor that says which images the rows of another are of."""
@@ -81,8 +81,8 @@ class FeatureStore:
     def number(self, images: Images, indices: Int[Tensor, "item"] | None = None) -> list[bytes]:
         """The content of each image, and how many of the same are before it: their random views differ."""
         indices = torch.arange(len(images)) if indices is None else indices
-        (name, numbers), (base, _) = origin(images, indices), leave_subsets(images, indices)
-        hashes = self._hashes.setdefault(name, {})
+        base, in_base = leave_subsets(images, indices)
+        hashes, numbers = self._hashes.setdefault(full_identity(base), {}), in_base.tolist()
         missing = [number for number in dict.fromkeys(numbers) if number not in hashes]
         hashes.update(zip(missing, image_hashes(base, missing), strict=True))
         before, items = Counter[bytes](), list[bytes]()

@@ -6,6 +6,8 @@ import json
 import math
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager
+from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, assert_never
@@ -25,7 +27,7 @@ from dear.training.checkpoint import CheckpointError, read_state, set_aside, wri
 from dear.training.devices import make_fabric, sum_over_processes
 from dear.training.seeding import generator
 from dear.training.settings import TrainSettings
-from dear.training.trunks import TrunkCache, ViewCache, view_cache
+from dear.training.trunks import TrunkCache
 
 ADVICE = "Try a lower --train.lr or more --train.warmup-epochs; on a GPU also --train.precision 32-true."
 
@@ -37,37 +39,31 @@ def train(
     *,
     seed: int,
     cache: TrunkCache | None = None,
-    views: ViewCache | None = None,
     checkpoint: Path | None = None,
-    start_over: bool = False,
     fabric: Fabric | None = None,
     validate: Callable[[], float] | None = None,
     label: str = "run",
     progress: OnStep = unreported,
 ) -> list[dict[str, Any]]:
     """Train a method on images of its current classes. Returns the mean loss, its parts and the learning rate
-    for each epoch; an empty list for a method that takes no steps.
+    of each epoch; an empty list for a method that takes no steps.
 
-    ``cache`` keeps trunk outputs in memory for runs with the same batches; ``views`` (by default what the
-    settings ask for) keeps them on disk for all runs with the same views, which requires a view seed. With
-    ``checkpoint`` the state is saved there after each epoch, and an interrupted run resumes from it: with
-    identical results on a CPU; on a GPU up to rounding, like any two runs, because gradients of gathered
-    tokens are added there in no fixed order. With ``start_over`` a damaged checkpoint is set aside, and the
-    training starts over. With ``validate`` each epoch records its score as "val" and the
-    method ends in the state of the best epoch (the first of equals); otherwise in that of the last. A
-    ``fabric`` of several processes splits each batch among them: the results equal those of one process up to
-    rounding, except for methods whose loss depends on which images share a batch, or that drop values at
-    random. ``label`` names the run in Fabric's loggers, ``progress`` is called after each step.
-    A training with too few steps to learn much gets a warning.
+    ``cache`` keeps trunk outputs in memory for runs with the same batches. With ``checkpoint`` the state is
+    saved there after each epoch, and an interrupted run resumes from it: with identical results on a CPU; on
+    a GPU up to rounding, like any two runs, because gradients of gathered tokens are added there in no fixed
+    order. A damaged checkpoint is set aside, and the training starts over.
 
-    Raises SettingsError for ``views`` without a view seed and for weights in float16 with another precision
-    than 16-true or the reverse, CheckpointError for a damaged checkpoint, and
-    TrainingDiverged at the first loss that is not finite, or at the end of an epoch that leaves parameters
-    not finite (after the last epoch also if the loss is no longer finite).
+    With ``validate`` each epoch records its score as "val" and the method ends in the state of the best epoch
+    (the first of equals); otherwise in that of the last. A ``fabric`` of several processes splits each batch
+    among them: the results equal those of one process up to rounding, except for methods whose loss depends
+    on which images share a batch, or that drop values at random. ``label`` names the run in Fabric's loggers,
+    ``progress`` is called after each step.
+
+    Warns if there are too few steps to learn much. Raises SettingsError for weights in float16 with another
+    precision than 16-true or the reverse, OutputError for a checkpoint of another run, and TrainingDiverged
+    at the first loss that is not finite, or at the end of an epoch that leaves parameters not finite (after
+    the last epoch also if the loss is no longer finite).
     """
-    views = views or view_cache(settings)
-    if views is not None and settings.view_seed is None:
-        raise SettingsError("a view cache requires views shared between runs: give --train.view-seed.")
     cache = cache or TrunkCache(0)
     settings = _with_precision(method, settings)
     method.text_chunk = settings.text_chunk
@@ -75,18 +71,21 @@ def train(
     if not method.takes_steps:
         return []
     fabric = fabric or make_fabric(method.clip.image.projection.device, settings.precision)
-    batches = Batches(method, images, settings, seed, fabric, cache, views)
+    batches = Batches(method, images, settings, seed, fabric, cache)
     loop = _Loop(method, images, settings, seed, fabric, batches, checkpoint, progress)
-    loop.resume("val" if validate else "last", start_over=start_over)
+    loop.resume("val" if validate else "last")
     for epoch in range(len(loop.history), loop.epochs):
-        start = time.perf_counter()
-        entry = loop.train_epoch(epoch)
-        if validate is not None:
-            loop.validate(entry, validate)
-        loop.history.append(entry | {"seconds": time.perf_counter() - start})
-        loop.save()
+        loop.begin_epoch(epoch)
+        for batch in batches.load_epoch(epoch, len(loop.rates)):
+            loop.begin_step()
+            with loop.without_sync():
+                with loop.autocast():
+                    losses = loop.wrapped.loss(*loop.inputs(batch))
+                loop.backward(losses, batch)
+            loop.end_step()
+        entry = loop.end_epoch(batch, validate)
         fabric.log_dict({f"{label}/{name}": value for name, value in entry.items()}, step=epoch + 1)
-        loop.report_progress(epoch, len(loop.rates(epoch)), loop.means, ends_epoch=True)
+        loop.report_progress(loop.means)
     if loop.best is not None:
         method.load_state_dict(loop.best)
     return loop.history
@@ -123,6 +122,9 @@ class _Loop:
         identity: What the training depends on: a checkpoint only fits one with the same.
         history: The record of each finished epoch.
         best: The method's state after the best epoch, if one is selected.
+        epoch, step: The current epoch, and the current step in it, both counted from 0.
+        rates: The learning rate of each step of the epoch.
+        sums: The losses of the epoch so far, each times the number of its images; ``images_seen`` of these.
         means: The mean losses of the last finished epoch, over the images of all processes.
     """
 
@@ -148,11 +150,10 @@ class _Loop:
         self.epochs = math.ceil(self.total / batches.epoch_steps)
         self.history: list[dict[str, Any]] = []
         self.best: dict[str, Any] | None = None
-        self.means: dict[str, float] = {}
         if note := settings.note_on_length(self.total, batches.epoch_steps):
             warn(note)
 
-    def resume(self, select: str, *, start_over: bool) -> None:
+    def resume(self, select: str) -> None:
         """Go on from the checkpoint, if there is one. ``select`` is the rule that selects an epoch."""
         self.identity = {
             "method": self.method.name,
@@ -165,11 +166,12 @@ class _Loop:
             "train": self.settings.fingerprint_fields(),
         }
         if self.checkpoint is not None and self.checkpoint.exists():
+            initial = deepcopy((self.method.state_dict(), self.optimizer.state_dict()))
             try:
                 self.load(self.checkpoint)
             except CheckpointError:
-                if not start_over:
-                    raise
+                self.method.load_state_dict(initial[0])  # a part of the checkpoint may be loaded
+                self.optimizer.load_state_dict(initial[1])
                 self.fabric.barrier()  # every process has read it
                 if self.fabric.is_global_zero:
                     set_aside(self.checkpoint)
@@ -190,9 +192,9 @@ class _Loop:
                     "remove it or choose another --out."
                 )
             history, best = json.loads(state["history"]), state["best"]
+            self.fabric.strategy.precision.load_state_dict(state["scaling"])
             self.method.load_state_dict(state["method"])
             self.optimizer.load_state_dict(state["optimizer"])
-            self.fabric.strategy.precision.load_state_dict(state["scaling"])
         except (AttributeError, KeyError, RuntimeError, TypeError, ValueError) as error:
             raise CheckpointError(path, first_line(error)) from error
         self.history, self.best = history, best
@@ -210,101 +212,111 @@ class _Loop:
             }
             write_state(self.checkpoint, state)
 
-    def rates(self, epoch: int) -> list[float]:
-        """The learning rate of each step of an epoch, counted from 0: the last epoch may have fewer."""
+    @property
+    def done(self) -> int:
+        """The number of steps taken, the current one included."""
+        return self.epoch * self.batches.epoch_steps + self.step + 1
+
+    def begin_epoch(self, epoch: int) -> None:
+        """Set the learning rates of an epoch's steps, of which the last epoch may have fewer."""
         steps, by_step = self.batches.epoch_steps, self.settings.schedule == "step"
         parts = [step / steps if by_step else 0.0 for step in range(min(steps, self.total - epoch * steps))]
-        return [self.settings.lr_at(epoch + part, self.total / steps) for part in parts]
+        self.rates = [self.settings.lr_at(epoch + part, self.total / steps) for part in parts]
+        self.epoch, self.step, self.started = epoch, -1, time.perf_counter()
+        self.sums, self.images_seen = dict[str, float](), 0.0
+        self.method.train()
 
-    def report_progress(
-        self, epoch: int, steps: int, losses: dict[str, float], *, ends_epoch: bool = False
-    ) -> None:
-        """Report progress after ``steps`` steps of an epoch."""
-        done = epoch * self.batches.epoch_steps + steps
-        step = TrainingStep(done, self.total, epoch + 1, self.epochs, ends_epoch=ends_epoch, losses=losses)
+    def begin_step(self) -> None:
+        """Set the learning rate of the next step, and let the method draw what it needs for it."""
+        self.step += 1
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.rates[self.step] * group["rate"]
+        self.method.before_step(generator(self.seed, "step", self.epoch, self.step))
+
+    def without_sync(self) -> AbstractContextManager[None]:
+        """Keep DDP from averaging gradients, for a method with several backward passes (`_backward`)."""
+        skips_sync = self.method.several_backwards and self.fabric.world_size > 1
+        return self.fabric.no_backward_sync(self.wrapped, enabled=skips_sync)
+
+    def autocast(self) -> AbstractContextManager[None]:
+        """The precision of the losses, which Fabric applies to DDP's forward only."""
+        return mixed(self.device, self.settings.precision)
+
+    def inputs(self, batch: Batch) -> tuple[Tensor, ...]:
+        """The arguments of the method's loss."""
+        labels = self.images.labels[batch.indices].repeat(self.method.views_per_image).to(self.device)
+        return (batch.trunk, labels) if batch.frozen is None else (batch.trunk, labels, batch.frozen)
+
+    def backward(self, losses: dict[str, Tensor], batch: Batch) -> None:
+        """Compute the gradients of a step, and add its losses to those of the epoch."""
+        # Move all values to the host at once: the only point where a step waits for the GPU.
+        numbers = torch.stack([value.detach() for value in losses.values()]).tolist()
+        values = dict(zip(losses, numbers, strict=True))
+        if self.any_process(not math.isfinite(values["loss"])):
+            raise self.diverged()
+        self.optimizer.zero_grad()
+        self.method.backward(losses, _backward(self.fabric, self.method, batch.weight))
+        losses.clear()  # and with them a graph that was kept for a second pass
+        counted = len(batch.indices) * (batch.weight > 0)
+        for name, value in values.items():
+            self.sums[name] = self.sums.get(name, 0.0) + value * counted
+        self.images_seen += counted
+
+    def end_step(self) -> None:
+        """Change the parameters; report progress, that of an epoch's last step after the epoch."""
+        self.optimizer.step()
+        self.method.after_step(self.done / self.total)
+        if self.step + 1 < len(self.rates):
+            self.report_progress(
+                {name: total / max(self.images_seen, 1) for name, total in self.sums.items()}
+            )
+
+    def end_epoch(self, batch: Batch, validate: Callable[[], float] | None) -> dict[str, Any]:
+        """Score the epoch if asked to, and save its state; returns what was logged of it."""
+        self.method.eval()
+        self.require_finite(batch)
+        self.method.after_epoch(self.epoch + 1, self.epochs)
+        totals = sum_over_processes(self.fabric, list(self.sums.values()), self.device)
+        images = sum(self.batches.sizes[: len(self.rates)])
+        self.means = {name: total / images for name, total in zip(self.sums, totals, strict=True)}
+        entry: dict[str, Any] = {"epoch": self.epoch + 1, **self.means, "lr": self.rates[0]}
+        if validate is not None:
+            entry["val"] = validate()
+            if all(entry["val"] > earlier["val"] for earlier in self.history):
+                state = self.method.state_dict()
+                self.best = {name: tensor.detach().clone() for name, tensor in state.items()}
+        self.history.append(entry | {"seconds": time.perf_counter() - self.started})
+        self.save()
+        return entry
+
+    def report_progress(self, losses: dict[str, float]) -> None:
+        """Report progress after a step."""
+        ends_epoch = self.step + 1 == len(self.rates)
+        step = TrainingStep(
+            self.done, self.total, self.epoch + 1, self.epochs, ends_epoch=ends_epoch, losses=losses
+        )
         self.progress(step)
 
-    def train_epoch(self, epoch: int) -> dict[str, Any]:
-        """Take the steps of an epoch; returns its record."""
-        rates = self.rates(epoch)
-        sums: dict[str, float] = {}
-        images_seen = 0.0
-        self.method.train()
-        for step, (rate, batch) in enumerate(
-            zip(rates, self.batches.load_epoch(epoch, len(rates)), strict=True)
-        ):
-            values = self.take_step(epoch, step, rate, batch)
-            counted = len(batch.indices) * (batch.weight > 0)
-            for name, value in values.items():
-                sums[name] = sums.get(name, 0.0) + value * counted
-            images_seen += counted
-            if step + 1 < len(rates):
-                self.report_progress(
-                    epoch, step + 1, {name: total / max(images_seen, 1) for name, total in sums.items()}
-                )
-        self.method.eval()
-        self.require_finite(epoch, batch)
-        self.method.after_epoch(epoch + 1, self.epochs)
-        totals = sum_over_processes(self.fabric, list(sums.values()), self.device)
-        images = sum(self.batches.sizes[: len(rates)])
-        self.means = {name: total / images for name, total in zip(sums, totals, strict=True)}
-        return {"epoch": epoch + 1, **self.means, "lr": rates[0]}
-
-    def loss(self, batch: Batch) -> dict[str, Tensor]:
-        """The loss of a batch and its parts."""
-        frozen = () if batch.frozen is None else (batch.frozen,)
-        labels = self.images.labels[batch.indices].repeat(self.method.views_per_image).to(self.device)
-        with mixed(self.device, self.settings.precision):  # Fabric applies it only to DDP's forward
-            parts: dict[str, Tensor] = self.wrapped.loss(batch.trunk, labels, *frozen)
-        return parts
-
-    def take_step(self, epoch: int, step: int, rate: float, batch: Batch) -> dict[str, float]:
-        """Take a step; returns the loss and its parts."""
-        method, done = self.method, epoch * self.batches.epoch_steps + step + 1
-        for group in self.optimizer.param_groups:
-            group["lr"] = rate * group["rate"]
-        method.before_step(generator(self.seed, "step", epoch, step))
-        skips_sync = method.several_backwards and self.fabric.world_size > 1
-        with self.fabric.no_backward_sync(self.wrapped, enabled=skips_sync):
-            parts = self.loss(batch)
-            # Move all values to the host at once: the only point where a step waits for the GPU.
-            numbers = torch.stack([value.detach() for value in parts.values()]).tolist()
-            values = dict(zip(parts, numbers, strict=True))
-            if self.any_process(not math.isfinite(values["loss"])):
-                raise self.diverged(done)
-            self.optimizer.zero_grad()
-            method.backward(parts, _backward(self.fabric, method, batch.weight))
-            del parts  # and with it a graph that was kept for a second pass
-        self.optimizer.step()
-        method.after_step(done / self.total)
-        return values
-
-    def require_finite(self, epoch: int, batch: Batch) -> None:
+    def require_finite(self, batch: Batch) -> None:
         """Raise TrainingDiverged if an epoch leaves parameters that are not finite, so that no bad state is
         saved. After the last epoch, which no further loss follows, also if the loss of its last batch is no
         longer finite.
         """
         finite = all(torch.isfinite(parameter).all() for parameter in self.method.trainable)
-        if epoch + 1 == self.epochs:
-            with torch.no_grad():
-                last = self.loss(batch)["loss"]
+        if self.epoch + 1 == self.epochs:
+            with torch.no_grad(), self.autocast():
+                last = self.wrapped.loss(*self.inputs(batch))["loss"]
             finite = not self.any_process(not torch.isfinite(last)) and finite
         if not finite:
-            raise self.diverged(epoch * self.batches.epoch_steps + len(self.rates(epoch)))
+            raise self.diverged()
 
     def any_process(self, condition: bool) -> bool:
         """True if it is true in any of the processes."""
         return bool(sum_over_processes(self.fabric, [float(condition)], self.device)[0])
 
-    def diverged(self, step: int) -> TrainingDiverged:
-        """The error of a training that diverged at a step, counted from 1."""
-        return TrainingDiverged(step, ADVICE, self.checkpoint if self.history else None)
-
-    def validate(self, entry: dict[str, Any], score: Callable[[], float]) -> None:
-        """Score an epoch, and keep the method's state if it is better than all earlier ones."""
-        entry["val"] = score()
-        if all(entry["val"] > earlier["val"] for earlier in self.history):
-            self.best = {name: tensor.detach().clone() for name, tensor in self.method.state_dict().items()}
+    def diverged(self) -> TrainingDiverged:
+        """The error of a training that diverged at the current step."""
+        return TrainingDiverged(self.done, ADVICE, self.checkpoint if self.history else None)
 
 
 def _backward(fabric: Fabric, method: Method, weight: float) -> Callable[[Tensor], None]:

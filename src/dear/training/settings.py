@@ -9,7 +9,6 @@ from dear.backbone.choice import Precision
 from dear.errors import SettingsError
 from dear.reading.typed import shown
 
-CacheType = Literal["bfloat16", "float32"]
 Optimizer = Literal["adamw", "sgd", "adam"]
 Schedule = Literal["epoch", "step"]
 LARGEST = 10**9
@@ -42,9 +41,7 @@ class TrainSettings:
         crop: Smallest share of an image's area in a random view; 0.08 in the code of CoOp to PromptSRC.
         drop_last: Drop an epoch's last batch if it is not full and there is a full one, as Dassl does.
         view_seed: Draws the random views from this seed, the epoch and the image alone instead of the run's
-            seed, so that runs share them.
-        view_cache: GiB of trunk outputs of views kept on disk for all runs that share them; 0 for none.
-        view_cache_type: Data type that these are rounded to on disk.
+            seed, so that runs with other seeds see the same.
         text_chunk: Prompts that go through the text span at a time, recomputed for gradients: less memory
             and more time, the same loss; 0 for all at once.
     """
@@ -64,33 +61,27 @@ class TrainSettings:
     crop: float = 0.5
     drop_last: bool = False
     view_seed: int | None = None
-    view_cache: float = 0.0
-    view_cache_type: CacheType = "bfloat16"
     text_chunk: int = 0
 
     def __post_init__(self) -> None:
         require_range(self, "epochs", "batch", minimum=1)
-        require_range(self, "steps_per_shot", "warmup_epochs", "text_chunk", "weight_decay", "view_cache")
+        require_range(self, "steps_per_shot", "warmup_epochs", "text_chunk", "weight_decay")
         require_range(self, "lr", "warmup_lr", above=True)
         require_range(self, "lr_end", maximum=self.lr)
         require_range(self, "crop", maximum=1, above=True)
         if not 0 <= self.momentum < 1:
             raise SettingsError(f"momentum is {self.momentum}: it must be at least 0, and below 1.")
-        if self.view_cache and self.view_seed is None:
-            raise SettingsError("a view cache requires views shared between runs: give --train.view-seed.")
 
     def fingerprint_fields(self) -> dict[str, Any]:
-        """The fields that differ from their defaults and change results. Those that only save time or memory
-        (``resources``) are left out, except for the type of a view cache that rounds.
+        """The fields that differ from their defaults and change results: all but ``text_chunk``, which only
+        saves memory.
         """
-        resources, defaults = ("view_cache", "view_cache_type", "text_chunk"), type(self)()
-        changed = {
+        defaults = type(self)()
+        return {
             name: value
             for name, value in vars(self).items()
-            if name not in resources and value != getattr(defaults, name)
+            if name != "text_chunk" and value != getattr(defaults, name)
         }
-        rounded = self.view_cache and self.view_cache_type != "float32"
-        return changed | ({"view_cache_type": self.view_cache_type} if rounded else {})
 
     def epoch_steps(self, images: int) -> int:
         """Number of steps in an epoch of this many images."""

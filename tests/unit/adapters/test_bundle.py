@@ -4,7 +4,7 @@ import json
 import math
 import re
 from collections.abc import Callable
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,16 +14,15 @@ from safetensors.torch import load_file, save, save_file
 from torch import Tensor
 
 from dear.adapters.bundle import Bundle, distinct
-from dear.adapters.bundle_config import ADAPTER, CARD, CONFIG, check_writable, config_hash
+from dear.adapters.bundle_config import ADAPTER, CARD, CONFIG, check_bundle, check_writable, config_hash
 from dear.adapters.predictor import Predictor
-from dear.backbone.clip import Clip, Identity, tensors_hash
-from dear.errors import BundleError, DataError, DearError, OutputError
+from dear.backbone.clip import Clip, tensors_hash
+from dear.errors import BundleError, DataError, OutputError
 from dear.methods.base import Method
 from dear.methods.registry import METHODS, build_method
+from tests.conftest import MakeClip
 from tests.contract.test_methods import CLASSES, SETTINGS, TEMPLATE, all_images, images, make, table
 from tests.standin_hub import COMMIT, StandIn
-
-MakeClip = Callable[..., Clip]
 
 
 def fitted(name: str, clip: Clip, settings: Any = None) -> tuple[Bundle, Method]:
@@ -104,17 +103,23 @@ def test_saving_again_leaves_other_files_and_refuses_foreign_folders(
     bundle.save_pretrained(folder)
     assert Bundle.from_pretrained(folder).method == "zero-shot"
     assert (folder / "notes.txt").read_text() == "mine"
-    (tmp_path / "empty").mkdir()
-    bundle.save_pretrained(tmp_path / "empty")
     (tmp_path / "other").mkdir()
     (tmp_path / "other/thesis.tex").write_text("x")
-    for name in ("other", "other/thesis.tex", "other/thesis.tex/new/bundle", "x" * 300):
+    for name in ("other", "other/thesis.tex/new/bundle"):
         with pytest.raises(OutputError):
             bundle.save_pretrained(tmp_path / name)
     check_writable(tmp_path / "new/bundle")
     assert not (tmp_path / "new").exists()
     with pytest.raises(OutputError, match="--overwrite"):
         check_writable(folder, overwrite=False)
+
+
+def test_a_folder_without_a_bundle_is_refused_before_anything_is_loaded(folder: Path, tmp_path: Path) -> None:
+    check_bundle(folder)
+    check_bundle("owner/name")  # may be on the hub, which is not asked here
+    for place in (tmp_path, tmp_path / "nowhere", "nowhere"):
+        with pytest.raises(BundleError):
+            check_bundle(place)
 
 
 def test_the_order_of_keys_is_free_and_names_that_are_no_unicode_can_be_written(folder: Path) -> None:
@@ -126,41 +131,20 @@ def test_the_order_of_keys_is_free_and_names_that_are_no_unicode_can_be_written(
     assert Bundle.from_pretrained(folder).classes == ("?", *bundle.classes[1:])
 
 
-DAMAGE: list[tuple[Callable[[bytes], bytes] | None, str, str]] = [
-    (None, CONFIG, "no config.json"),
-    *[
-        (lambda _, text=text: text, CONFIG, "cannot be read")
-        for text in (b"", b"[]", b"\0\xff", b"[" * 100_000)
-    ],
-    (lambda content: content.replace(b"1.7", b"1.8"), CONFIG, "was changed"),
+DAMAGE: list[tuple[Callable[[bytes], bytes], str, str]] = [
+    *[(lambda _, text=text: text, CONFIG, "cannot be read") for text in (b"[]", b"\0\xff", b"[" * 100_000)],
     (lambda content: content.replace(b"sha256", b"sha512"), CONFIG, "was changed"),
     (lambda content: content.replace(b'"dear-vlm"', b'"peft"'), CONFIG, "another program"),
-    (None, ADAPTER, "No such file"),
-    (lambda content: content[:-7], ADAPTER, "safetensors"),
-    (lambda content: content[:-1] + bytes([content[-1] ^ 1]), ADAPTER, "was changed"),
     (lambda _: save({"other": torch.zeros(3)}), ADAPTER, "was changed"),
 ]
 
 
 @pytest.mark.parametrize(("damage", "name", "key"), DAMAGE)
-def test_damage_is_refused(
-    damage: Callable[[bytes], bytes] | None, name: str, key: str, folder: Path
-) -> None:
-    content = (folder / name).read_bytes()
-    (folder / name).unlink()
-    if damage is not None:
-        (folder / name).write_bytes(damage(content))
+def test_damage_is_refused(damage: Callable[[bytes], bytes], name: str, key: str, folder: Path) -> None:
+    (folder / name).write_bytes(damage((folder / name).read_bytes()))
     with pytest.raises(BundleError, match=f"{re.escape(name)}.*{key}|{key}") as refusal:
         Bundle.from_pretrained(folder)
     assert str(folder) in str(refusal.value)
-
-
-METRICS = [("accuracy", "a"), ("zero_shot", ["a"]), ("chance", 2), ("gained", 2**40), ("lost", 0.5)]
-EPOCHS: list[Any] = [5, [1], [{"epoch": 1}], [{"epoch": "x", "loss": []}], [{"epoch": 1, "loss": 1e308}]]
-
-
-def told(**changes: Any) -> dict[str, Any]:
-    return {"model": "small", "pretrained": None, "weights": asdict(Identity("a", "b", "c"))} | changes
 
 
 @pytest.mark.parametrize(
@@ -172,25 +156,19 @@ def told(**changes: Any) -> dict[str, Any]:
         ({"settings": {"betta": 1}}, "betta"),
         ({"settings": {"beta": 7}}, "beta"),
         ({"settings": {"text_tokens": 2.5}}, r"settings\.text_tokens"),
-        ({"settings": {"text_tokens": 10**12}}, "text_tokens"),
         ({"classes": ["Oak", "oak"]}, "have the same name"),
         ({"classes": []}, "no classes"),
-        ({"classes": "abc"}, "classes"),
         ({"classes": ["a", 1]}, r"classes\[1\]"),
         ({"keys": ["a", "a", "b"]}, "key"),
         ({"keys": ["a"]}, "key"),
-        *[({"image_hashes": value}, "image_hashes") for value in ("0", "00" * 9, "zz" * 8, "AB" * 8, 7)],
+        *[({"image_hashes": value}, "image_hashes") for value in ("00" * 9, "zz" * 8, "AB" * 8)],
         ({"backbone": {}}, "backbone"),
-        ({"backbone": told(model=5)}, r"backbone\.model"),
-        ({"backbone": told(pretrained=5)}, r"backbone\.pretrained"),
-        ({"backbone": told(weights={"model": "a", "pretrained": "b", "sha256": 5})}, "sha256"),
         ({"roles": {"schema": 1}}, "role table"),
-        *[({"temperature": value}, "temperature") for value in ("hot", 0, -1, 1e300)],
+        *[({"temperature": value}, "temperature") for value in (0, 1e300)],
         *[({"temperature": value}, "finite") for value in (math.nan, math.inf)],
         *[({"templates": value}, "template") for value in ([], "a {}.", ["{} {}"])],
-        *[({"metrics": {name: value}}, rf"metrics\.{name}") for name, value in METRICS],
-        *[({"training": {"epochs": value}}, r"training\.epochs") for value in EPOCHS],
-        ({"training": {"test_images": -1}}, r"training\.test_images"),
+        ({"metrics": {"accuracy": 2}}, r"metrics\.accuracy"),
+        ({"training": {"epochs": [{"epoch": 1, "loss": 1e308}]}}, r"training\.epochs"),
         ({"adapter": 3}, "adapter"),
     ],
 )
@@ -253,24 +231,15 @@ def test_settings_roles_and_weights_that_do_not_fit_are_refused(make_small_clip:
         Predictor(bundle, clip=make_small_clip(seed=1))
 
 
-def test_one_feature_describes_a_class_without_images(make_small_clip: MakeClip) -> None:
-    """The covariance of a single feature is taken as it is, not divided by zero."""
-    bundle, _ = fitted("gda", clip := make_small_clip())
-    one = replace(bundle, tensors={**bundle.tensors, "vectors": bundle.tensors["vectors"][:1]})
-    assert Predictor(one, clip=clip).logits(images(), ["blue square"]).isfinite().all()
-
-
 def test_results_that_are_no_numbers_name_the_bundle(make_small_clip: MakeClip, tmp_path: Path) -> None:
     bundle, _ = fitted("linear-probe", clip := make_small_clip())
     large = {name: torch.full_like(tensor, 3e38) for name, tensor in bundle.tensors.items()}
     folder = replace(bundle, tensors=large).save_pretrained(tmp_path / "large")
     predictor = Predictor(folder, clip=clip)
-    for compute in (
-        lambda: predictor.logits(images()),
-        lambda: predictor.candidates(predictor.encode(images()), predictor.vocabulary(), top=1),
-    ):
-        with pytest.raises(BundleError, match=r"the bundle .*/large gives no numbers"):
-            compute()
+    with pytest.raises(BundleError, match="large"):
+        predictor.logits(images())
+    with pytest.raises(BundleError, match="large"):
+        predictor.candidates(predictor.encode(images()), predictor.vocabulary(), top=1)
 
 
 def test_from_the_hub(folder: Path, tmp_path: Path, standin: StandIn) -> None:
@@ -301,18 +270,10 @@ def test_to_the_hub_and_back(folder: Path, standin: StandIn, monkeypatch: pytest
 
 
 def test_without_the_hub(folder: Path) -> None:
-    with pytest.raises(BundleError, match=r"no folder someone/cards.*HF_HUB_OFFLINE"):
+    with pytest.raises(BundleError, match=r"someone/cards.*HF_HUB_OFFLINE"):
         Bundle.from_pretrained("someone/cards")
-    with pytest.raises(BundleError, match="cannot upload to"):
+    with pytest.raises(BundleError, match="upload"):
         Bundle.from_pretrained(folder).push_to_hub("someone/cards")
-    with pytest.raises(BundleError, match="there is no bundle at"):
-        Bundle.from_pretrained(folder / "nowhere")
-
-
-@pytest.mark.parametrize("key", ["model", "pretrained"])
-def test_a_home_that_this_machine_lacks_is_refused(folder: Path, key: str) -> None:
-    with pytest.raises(DearError, match=r"~nosuch/x|--pretrained FOLDER"):
-        replace(Bundle.from_pretrained(folder), **{key: "~nosuch/x"}).load_backbone()
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ import re
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 import pytest
 import torch
@@ -11,17 +12,8 @@ from sklearn.linear_model import LogisticRegression
 from torch import Tensor
 
 from dear.adapters.bundle import Bundle
-from dear.adapters.choose import (
-    FOLDS,
-    Choice,
-    Judge,
-    choose_method,
-    draw_folds,
-    list_candidates,
-    pick_simplest,
-)
+from dear.adapters.choose import FOLDS, Judge, choose_method, draw_folds, list_candidates, pick_simplest
 from dear.adapters.fit import fit
-from dear.adapters.results import describe_choice
 from dear.backbone.load import load_clip
 from dear.data.dataset import Dataset
 from dear.data.fewshot import Subset
@@ -145,9 +137,7 @@ def test_with_few_images_there_is_nothing_to_choose_by(
 
 def test_a_method_that_cannot_be_fitted_says_why(task: Dataset, context: RunContext) -> None:
     few = without_images(task, [0, 1, 2, 3, 4, 5, 6])
-    candidate, of_images = Judge(context, few, SHOTS, seed=1).assess(
-        "gda"
-    )  # which needs images of each class
+    candidate, of_images = Judge(context, few, SHOTS, seed=1).assess("gda")  # it needs images of each class
     assert of_images is None
     assert (candidate.accuracy, candidate.reason) == (None, "its scores are not finite numbers")
 
@@ -171,7 +161,8 @@ def test_a_plug_in_is_tried_if_it_is_cheap(context: RunContext, monkeypatch: pyt
 def test_fit_says_what_it_chose_from(
     task: Dataset, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    made = fit(task, tmp_path / "bundle", model="tiny", shots=ENOUGH_SHOTS, device="cpu")
+    options: dict[str, Any] = {"model": "tiny", "shots": ENOUGH_SHOTS, "device": "cpu", "review": False}
+    made = fit(task, tmp_path / "bundle", **options)
     bundle = Bundle.from_pretrained(tmp_path / "bundle")
     assert [tried["method"] for tried in bundle.candidates] == [*registry.SIMPLEST_FIRST]
     accuracies = {tried["method"]: tried["accuracy"] for tried in bundle.candidates}
@@ -181,14 +172,6 @@ def test_fit_says_what_it_chose_from(
         assert f"| {name} | {100 * accuracy:.1f}%" in card
         assert re.search(rf"^  {re.escape(name)} +{100 * accuracy:.1f}%", made.verdict, re.MULTILINE)
     assert f"{made.verdict}\n" == capsys.readouterr().out
-    named = fit(task, method=bundle.method, model="tiny", shots=ENOUGH_SHOTS, device="cpu", verbose=False)
+    named = fit(task, method=bundle.method, verbose=False, **options)
     assert named.candidates == []
     assert all(torch.equal(named.tensors[name], bundle.tensors[name]) for name in named.tensors)
-
-
-def test_what_is_chosen_is_fitted(task: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
-    chosen = Choice("tip-adapter", "by hand")
-    monkeypatch.setattr("dear.adapters.fit.choose_method", lambda *_, **__: chosen)
-    bundle = fit(task, model="tiny", shots=2, device="cpu", verbose=False)
-    assert (bundle.method, bundle.training["train_images"]) == ("tip-adapter", 2 * len(task.classnames))
-    assert describe_choice(bundle.method, bundle.training) == ["tip-adapter is by hand."]

@@ -2,7 +2,6 @@
 
 import inspect
 import pickle
-import warnings
 from pathlib import Path
 
 import numpy as np
@@ -32,10 +31,8 @@ ONCE = TrainOptions(epochs=1, warmup_epochs=0)
 
 
 @pytest.fixture
-def classifier(small_clip: Clip, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> DearClassifier:
+def classifier(only_clip: Clip, tmp_path: Path) -> DearClassifier:  # noqa: ARG001
     """Zero-shot: nothing to train."""
-    monkeypatch.setattr("dear.adapters.prepare.load_clip", lambda *_args, **_options: small_clip)
-    monkeypatch.setattr("dear.adapters.bundle.load_clip", lambda *_args, **_options: small_clip)
     return DearClassifier(method="zero-shot", dataset=DataSettings(cache=tmp_path), device="cpu")
 
 
@@ -100,24 +97,14 @@ def test_scikit_learns_tools_take_it(classifier: DearClassifier) -> None:
     assert search.best_params_["seed"] in (1, 2)
 
 
-@pytest.mark.parametrize(
-    "check",
-    [
-        "check_estimator_cloneable",
-        "check_estimator_repr",
-        "check_no_attributes_set_in_init",
-        "check_parameters_default_constructible",
-        "check_get_params_invariance",
-        "check_set_params",
-    ],
-)
-def test_scikit_learns_checks_of_parameters(check: str) -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        getattr(estimator_checks, check)("DearClassifier", DearClassifier())
-
-
-def test_its_parameters_are_those_of_fit() -> None:
+@pytest.mark.filterwarnings("ignore")
+def test_its_parameters_are_those_of_fit_and_pass_scikit_learns_checks() -> None:
+    for check in (
+        estimator_checks.check_estimator_cloneable, estimator_checks.check_estimator_repr,
+        estimator_checks.check_no_attributes_set_in_init, estimator_checks.check_get_params_invariance,
+        estimator_checks.check_parameters_default_constructible, estimator_checks.check_set_params,
+    ):  # fmt: skip
+        check("DearClassifier", DearClassifier())
     names = {*DearClassifier().get_params()} - {"classnames"}
     assert names <= {*inspect.signature(fit).parameters}
     assert DearClassifier().method == AUTO

@@ -5,7 +5,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import torch
 
 from dear.adapters import evaluation_page
 from dear.adapters.evaluation_page import core_heads, write_evaluation
@@ -13,8 +12,6 @@ from dear.adapters.predictor import Predictor
 from dear.backbone.clip import Clip
 from dear.data.dataset import Dataset
 from dear.data.loading import load_dataset
-from dear.errors import OutputError
-from dear.evaluation.predictions import Predictions
 from dear.roles.table import HeadRole
 from tests.unit.serving.small import picture, small_predictor
 from tests.unit.training.world import CLASSES
@@ -68,17 +65,6 @@ def test_a_core_head_for_each_attribute_the_largest_share_the_last_of_equals(pre
     assert [(one.layer, one.head) for one in found] == [(5, 2), (4, 1)]
 
 
-def test_a_table_of_many_attributes_has_maps_and_attention_of_the_first(
-    predictor: Predictor, toys: Dataset, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pytest.importorskip("sklearn", reason="the extra `roles` is not installed")
-    monkeypatch.setattr(evaluation_page, "MOST_SHOWN", 1)
-    _, page = evaluation_page.evaluation_page(predictor, toys)
-    assert "by the features class, colored" in page.figures["features"].description
-    assert page.figures["attention-1"].description.count("layer") == 1
-    assert "Features beyond the first 1 of 3." in page.notes
-
-
 def test_without_scikit_learn_the_page_says_what_to_install(
     predictor: Predictor, toys: Dataset, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -100,22 +86,3 @@ def test_the_page_and_its_files(predictor: Predictor, toys: Dataset, tmp_path: P
     names = {path.name for path in files}
     assert {"classes.csv", "confusions.csv", "mistakes.csv", "figure-confusion.svg"} <= names
     assert "let_through,0.25" in (tmp_path / "page" / "scores.csv").read_text().splitlines()
-
-
-def test_a_place_that_cannot_be_written_is_told_at_once(
-    predictor: Predictor, toys: Dataset, tmp_path: Path
-) -> None:
-    (tmp_path / "file").write_text("")
-    with pytest.raises(OutputError):
-        write_evaluation(tmp_path / "file" / "out", predictor, toys)
-
-
-def test_features_of_one_number_have_a_map() -> None:
-    labels = torch.arange(20) % 2
-    features = torch.where(labels == 0, 1.0, -1.0)[:, None, None]
-    logits = torch.zeros(20, 2)
-    found, _ = evaluation_page._feature_map(
-        ["class"], Predictions(("a", "b"), labels, logits, logits, features=features)
-    )
-    assert found is not None
-    assert found.svg.count("<use") >= 20

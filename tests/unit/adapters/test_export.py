@@ -7,7 +7,6 @@ import re
 import runpy
 import sys
 import warnings
-from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -19,22 +18,20 @@ from PIL import Image
 from dear.adapters import export as module
 from dear.adapters.export import export
 from dear.adapters.predictor import Predictor
-from dear.backbone.clip import Clip
 from dear.backbone.preprocess import Preprocess
 from dear.data.images.decode import decode
 from dear.data.images.transforms import eval_view, to_unit
 from dear.errors import ExportError, OutputError
+from tests.conftest import MakeClip
 from tests.contract.test_methods import CLASSES, OTHERS, images
 from tests.unit.adapters.test_bundle import fitted
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "classify_onnx.py"
-FORMATS = ("jpg", "png", "webp", "tif")
 WITH_A_GRAPH = (
     "clip-adapter", "clip-lora", "cocoop", "dear+", "gda", "maple", "mmrl++", "promptkd", "tac",
     "tip-adapter",
 )  # fmt: skip
 """Methods with an image part or scores of their own; what the others export is like one of these or DeAR."""
-MakeClip = Callable[..., Clip]
 
 
 def predictor(name: str, make_small_clip: MakeClip) -> Predictor:
@@ -55,6 +52,7 @@ def test_onnx_classifier_without_a_word_of_the_exporter_and_the_example_of_it(
         done = export(one, tmp_path / "m.onnx", with_classes=True, images=[tmp_path / "a.png"])
     assert capfd.readouterr() == ("", "")
     assert logging.root.manager.disable == logging.NOTSET
+    assert os.environ["ORT_DISABLE_TELEMETRY"] == "1"
     assert (done.checked, done.classes, done.same_best) == (7, 3, 7)
     assert done.difference < 1e-4
     session = rt.InferenceSession(str(tmp_path / "m.onnx"))
@@ -73,7 +71,7 @@ def test_onnx_classifier_without_a_word_of_the_exporter_and_the_example_of_it(
     assert capfd.readouterr().out == f"{tmp_path / 'a.png'}: {shown}\n"
 
 
-def draw_noise(mode: str, size: tuple[int, int] = (26, 33)) -> Image.Image:
+def draw_noise(mode: str, size: tuple[int, int]) -> Image.Image:
     width, height = size
     noise = torch.randint(0, 256, (height, width, 4), generator=torch.Generator().manual_seed(2)).byte()
     if mode == "I;16":
@@ -85,9 +83,13 @@ def example(function: str) -> Any:
     return runpy.run_path(str(EXAMPLE))[function]
 
 
-TURNED = [(f"turned-{turn}.{suffix}", "RGB", {0x112: turn}) for turn in range(1, 9) for suffix in FORMATS]
-THIN = [(f"{width}x{height}.png", "RGB", {}) for width, height in [(300, 9), (9, 301), (20, 20), (1, 50)]]
-MODES = [(f"{mode}.png", mode, {}) for mode in ("1", "L", "LA", "P", "RGBA", "I;16")]
+USUAL = (26, 33)
+PICTURES = [
+    *[(f"{turned}.jpg", "RGB", USUAL, turned) for turned in range(1, 9)], ("6.png", "RGB", USUAL, 6),
+    ("5.webp", "RGB", USUAL, 5), ("8.tif", "RGB", USUAL, 8), ("ink.jpg", "CMYK", USUAL, 1),
+    *[(f"{mode}.png", mode, USUAL, 1) for mode in ("1", "L", "LA", "P", "RGBA", "I;16")],
+    *[(f"{size}.png", "RGB", size, 1) for size in ((300, 9), (9, 301), (20, 20), (1, 50))],
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -102,16 +104,10 @@ MODES = [(f"{mode}.png", mode, {}) for mode in ("1", "L", "LA", "P", "RGBA", "I;
 )
 def test_the_examples_pixels_are_those_of_dear(view: Preprocess, tmp_path: Path) -> None:
     read, compute = example("read_picture"), example("compute_pixels")
-    pictures = [
-        *((name, draw_noise(mode), exif) for name, mode, exif in (*TURNED, *MODES)),
-        *((name, draw_noise(mode, tuple(map(int, name[:-4].split("x")))), exif) for name, mode, exif in THIN),
-        ("ink.jpg", draw_noise("CMYK"), {}),
-        ("clear.webp", draw_noise("RGBA"), {}),
-    ]
-    for name, picture, tags in pictures:
+    for name, mode, size, turned in PICTURES:
         exif = Image.Exif()
-        exif.update(tags)
-        picture.save(tmp_path / name, **({"exif": exif} if tags else {}))
+        exif[0x112] = turned
+        draw_noise(mode, size).save(tmp_path / name, exif=exif)
         wanted = to_unit(eval_view(decode(tmp_path / name), view))
         pixels = torch.from_numpy(compute(read(tmp_path / name), asdict(view)))[0]
         assert torch.equal(pixels, wanted), name
@@ -135,9 +131,8 @@ def test_what_is_refused(make_small_clip: MakeClip, tmp_path: Path, monkeypatch:
         export(predictor("cocoop", make_small_clip), tmp_path / "m.pt2", with_classes=True)
     one = predictor("zero-shot", make_small_clip)
     (tmp_path / "file").write_text("")
-    for out in (tmp_path, Path(), Path("/"), tmp_path / "file/m.pt2"):
-        with pytest.raises(OutputError, match="--out"):
-            export(one, out, form="torch-export")
+    with pytest.raises(OutputError, match="--out"):
+        export(one, tmp_path / "file/m.pt2", form="torch-export")
     monkeypatch.setattr(module, "MAX_ONNX_BYTES", 10)
     with pytest.raises(ExportError, match="an ONNX file is limited to 2"):
         export(one, tmp_path / "m.onnx")
@@ -158,10 +153,6 @@ def test_a_model_that_differs_is_not_written(
     assert not [*tmp_path.iterdir()]
 
 
-def test_onnxruntime_is_told_not_to_report() -> None:
-    assert os.environ["ORT_DISABLE_TELEMETRY"] == "1"  # since the import of the module
-
-
 @pytest.mark.long
 @pytest.mark.parametrize("name", WITH_A_GRAPH)
 def test_methods_as_onnx_with_other_classes_if_they_take_any(
@@ -172,9 +163,3 @@ def test_methods_as_onnx_with_other_classes_if_they_take_any(
     if not one.method.text_depends_on_image:  # else no classes can be built in
         options = {"with_classes": True, "classes": OTHERS if one.method.open_vocabulary else CLASSES}
     assert export(one, tmp_path / "m.onnx", **options).difference < 1e-3
-
-
-def test_features_by_attribute_are_exported_as_they_are(make_small_clip: MakeClip, tmp_path: Path) -> None:
-    """DeAR+'s depend on the scale of the final LayerNorm; its logits before a fit do not show them."""
-    done = export(predictor("dear+", make_small_clip), tmp_path / "m.pt2", form="torch-export")
-    assert done.difference < 1e-5

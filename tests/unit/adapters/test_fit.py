@@ -16,7 +16,6 @@ from dear.adapters.fit import fit
 from dear.adapters.predictor import Predictor
 from dear.adapters.scoring import best_temperature, evaluate_bundle
 from dear.backbone.clip import Clip
-from dear.data.dataset import Dataset
 from dear.errors import BundleError, DataError, OutputError, RoleTableError, SettingsError, WeightsError
 from dear.methods.coop import CoOpSettings
 from dear.methods.dear import DearSettings
@@ -31,14 +30,6 @@ SHORT: dict[str, Any] = {"settings": DearSettings(first=8), "train": TrainOption
 """A fit of DeAR of two epochs, besides its data and roles."""
 
 
-@pytest.fixture
-def roles(small_clip: Clip, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    monkeypatch.setattr("dear.adapters.prepare.load_clip", lambda *_args, **_options: small_clip)
-    monkeypatch.setattr("dear.adapters.bundle.load_clip", lambda *_args, **_options: small_clip)
-    role_table(small_clip).save(tmp_path / "roles.json")
-    return tmp_path / "roles.json"
-
-
 def test_what_is_trained_in_float16_is_kept_in_float32(roles: Path, tmp_path: Path) -> None:
     half = TrainOptions(epochs=2, precision="16-true", optimizer="sgd")
     bundle = fit(noise_dataset(), tmp_path / "bundle", roles=roles, **SHORT | {"train": half})
@@ -48,23 +39,18 @@ def test_what_is_trained_in_float16_is_kept_in_float32(roles: Path, tmp_path: Pa
     assert evaluate_bundle(Predictor(read), noise_dataset()).accuracy == bundle.metrics["accuracy"]
 
 
-@pytest.mark.usefixtures("roles")
-def test_it_prints_the_verdict_unless_told_not_to(capsys: pytest.CaptureFixture[str]) -> None:
-    bundle = fit(noise_dataset(), method="zero-shot")
-    assert capsys.readouterr().out == f"{bundle.verdict}\n"
-    assert bundle.verdict.startswith("On 24 test images:\n  ")
-    fit(noise_dataset(), method="zero-shot", verbose=False)
-    assert capsys.readouterr().out == ""
-
-
-def test_all_images_or_some(roles: Path, tmp_path: Path) -> None:
+def test_all_images_or_some(roles: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """And the verdict is printed unless it is told not to be."""
     data = noise_dataset()
-    every = fit(data, tmp_path / "bundle", roles=roles, **SHORT)
+    every = fit(data, tmp_path / "bundle", roles=roles, verbose=False, **SHORT)
+    assert capsys.readouterr().out == ""
     assert every.training["train_images"] == 12
     assert (every.training["shots"], every.training["test_images"]) == ("all", 24)
     assert every.classes == data.classnames
     assert every.temperature == 1
     few = fit(data, roles=roles, shots=2, **SHORT)
+    assert capsys.readouterr().out == f"{few.verdict}\n"
+    assert few.verdict.startswith("On 24 test images:\n  ")
     assert few.training["train_images"] == 8
     assert not torch.equal(few.tensors["projection"], every.tensors["projection"])
     loaded = Bundle.from_pretrained(tmp_path / "bundle")
@@ -96,14 +82,7 @@ def test_what_is_measured_is_what_the_bundle_predicts(roles: Path) -> None:
 
 
 def pixels_of(predictor: Predictor, images: Any) -> torch.Tensor:
-    pictures = images.load(torch.arange(len(images)))
-    return torch.stack([predictor.preprocess(image(picture)) for picture in pictures])
-
-
-def image(picture: torch.Tensor) -> Any:
-    from PIL import Image
-
-    return Image.fromarray(picture.permute(1, 2, 0).numpy())
+    return torch.stack([predictor.preprocess(one) for one in images.load(torch.arange(len(images)))])
 
 
 def test_classes_by_name_alone_are_in_the_bundle() -> None:
@@ -169,8 +148,6 @@ def test_the_method_follows_the_settings(roles: Path) -> None:
         ({"shots": 4}, DataError, "fewer than 4 shots"),
         ({"method": "dear", "settings": CoOpSettings()}, SettingsError, "dear takes DearSettings"),
         ({"train": None}, DataError, "only be tested on"),
-        ({"classnames": ("sea", "house", "House", "tree")}, DataError, "'house' and 'House'"),
-        ({"out": "thesis"}, OutputError, "not a bundle's"),
         ({"out": "thesis/a.tex/bundle"}, OutputError, "a.tex"),
         ({"seed": 2**64}, SettingsError, "seed"),
     ],
@@ -183,11 +160,9 @@ def test_what_is_refused_before_training(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "thesis").mkdir()
     (tmp_path / "thesis/a.tex").write_text("x")
-    changes: dict[str, Any] = {"train": Noise([])} if "train" in options else {}
-    changes |= {name: options[name] for name in options if name == "classnames"}
-    options = {name: value for name, value in options.items() if name not in ("train", "classnames")}
+    data = replace(noise_dataset(), train=Noise([])) if "train" in options else noise_dataset()
     with pytest.raises(error, match=key):
-        fit(replace(noise_dataset(), **changes), roles=roles, **options)
+        fit(data, roles=roles, **options)
 
 
 def test_the_backbone_follows_the_data(monkeypatch: pytest.MonkeyPatch, small_clip: Clip) -> None:
@@ -197,8 +172,8 @@ def test_the_backbone_follows_the_data(monkeypatch: pytest.MonkeyPatch, small_cl
         asked.append((model, pretrained))
         return small_clip
 
-    monkeypatch.setattr("dear.adapters.prepare.load_clip", load)
-    monkeypatch.setattr("dear.adapters.bundle.load_clip", load)
+    for module in ("prepare", "bundle"):
+        monkeypatch.setattr(f"dear.adapters.{module}.load_clip", load)
     options: dict[str, Any] = {"method": "zero-shot", "settings": None}
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -212,17 +187,16 @@ def test_the_backbone_follows_the_data(monkeypatch: pytest.MonkeyPatch, small_cl
     predictor = Predictor(toy)
     with pytest.warns(UserWarning, match="photographs mean nothing"):
         evaluate_bundle(predictor, noise_dataset())
-    picture = image(noise_dataset().test.load(torch.tensor([0]))[0])
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        predictor.predict(picture)  # fit has said it
+        predictor.predict(noise_dataset().test.load(torch.tensor([0]))[0])  # fit has said it
     assert "**Not for photographs.**" in model_card(toy, "toy")
     assert "Not for photographs" not in model_card(real, "real")
 
 
 def test_an_interrupted_fit_goes_on(roles: Path, tmp_path: Path) -> None:
+    """To the same bits: tests/e2e/test_kills.py."""
     out, options = tmp_path / "bundle", {"roles": roles, **SHORT}
-    whole = fit(noise_dataset(), **options)
 
     def stop(name: str, done: int, _of: int) -> None:
         if (name, done) == ("training", 1):
@@ -235,9 +209,8 @@ def test_an_interrupted_fit_goes_on(roles: Path, tmp_path: Path) -> None:
         Bundle.from_pretrained(out)
     told: list[tuple[str, int, int]] = []
     with pytest.warns(UserWarning, match="continuing after epoch 1 of 2"):
-        again = fit(noise_dataset(), out, progress=lambda *step: told.append(step), **options)
+        fit(noise_dataset(), out, progress=lambda *step: told.append(step), **options)
     assert told[0] == ("training", 1, 2)
-    assert same_tensors(again, whole)
     images = len(noise_dataset().train)
     assert ("encoding images", images, images) in told  # which the review has them for
     assert not (out / UNFINISHED).exists()
@@ -270,7 +243,7 @@ def test_weights_are_looked_for_before_images_are_read(
         fit(tmp_path / "photos", model="tiny")
 
 
-@pytest.mark.usefixtures("roles")
+@pytest.mark.usefixtures("only_clip")
 def test_without_a_role_table_fit_says_how_to_get_one(small_clip: Clip) -> None:
     with pytest.raises(RoleTableError) as caught:
         fit(noise_dataset(), **SHORT)
@@ -282,10 +255,8 @@ def test_without_a_role_table_fit_says_how_to_get_one(small_clip: Clip) -> None:
         fit(scarce, roles="discover")
 
 
-def test_roles_from_the_images_of_the_fit(
-    small_clip: Clip, monkeypatch: pytest.MonkeyPatch, roles: Path
-) -> None:
-    flat = role_table(small_clip)
+def test_roles_from_the_images_of_the_fit(only_clip: Clip, monkeypatch: pytest.MonkeyPatch) -> None:
+    flat = role_table(only_clip)
     shares = {"color": 0.3, "object": 0.2, "place": 0.2, "texture": 0.3}
     flat = replace(flat, heads=tuple(replace(head, share=shares) for head in flat.heads))
     asked: list[Any] = []
@@ -297,8 +268,7 @@ def test_roles_from_the_images_of_the_fit(
     monkeypatch.setattr("dear.roles.discover.discover", discover)
     with pytest.warns(UserWarning, match="12 images may be too few") as caught:
         bundle = fit(noise_dataset(), roles="discover", **SHORT)
-    assert roles.exists()
-    assert asked == [(small_clip, 12, "general")]
+    assert asked == [(only_clip, 12, "general")]
     assert bundle.roles == flat
     assert any("The table is flat: 6 of 6 heads have no clear concept" in str(one.message) for one in caught)
 
@@ -307,7 +277,9 @@ def test_judging_other_classes(roles: Path) -> None:
     data = noise_dataset()
     predictor = Predictor(fit(data, roles=roles, **SHORT))
     turned = replace(data, classnames=tuple(reversed([name.upper() for name in data.classnames])))
-    assert evaluate_bundle(predictor, turned).accuracy == pytest.approx(_turned(predictor, data))
+    guesses = predictor.logits(pixels_of(predictor, data.test)).argmax(dim=1)
+    hits = 3 - guesses == data.test.labels  # label 0 means the last class, and so on
+    assert evaluate_bundle(predictor, turned).accuracy == pytest.approx(float(hits.double().mean()))
     names = ("ol\xe9", *data.classnames[1:])
     composed = Predictor(replace(predictor.bundle, classes=names), clip=predictor.clip)
     decomposed = replace(data, classnames=("ole\u0301", *data.classnames[1:]))
@@ -318,16 +290,6 @@ def test_judging_other_classes(roles: Path) -> None:
     assert set(evaluate_bundle(predictor, other, own_classes=False).per_class) == {*other.classnames}
 
 
-def _turned(predictor: Predictor, data: Dataset) -> float:
-    """Accuracy if label 0 means the last class, and so on."""
-    pictures = data.test.load(torch.arange(24))
-    found = predictor.predict([image(one) for one in pictures], top=1)
-    names = list(reversed(data.classnames))
-    return sum(
-        one.best.name == names[label] for one, label in zip(found, data.test.labels.tolist(), strict=True)
-    ) / len(found)
-
-
 def test_the_best_temperature_is_that_of_a_grid() -> None:
     generator = torch.Generator().manual_seed(3)
     logits = 5 * torch.randn(211, 7, generator=generator)
@@ -335,9 +297,6 @@ def test_the_best_temperature_is_that_of_a_grid() -> None:
     grid = torch.logspace(-1, 1.5, 2001).tolist()
     want = min(grid, key=lambda t: cross_entropy(logits / t, labels))
     assert best_temperature(logits, labels) == pytest.approx(want, rel=2e-3)
-
-
-def test_bounds() -> None:
     logits = torch.tensor([[3.0, 0.0], [0.0, 1.0]])
     assert best_temperature(logits, torch.tensor([0, 1])) == 1  # all right: no confidence is contradicted
     assert best_temperature(logits, torch.tensor([1, 0])) == pytest.approx(100, rel=1e-6)  # all wrong

@@ -19,23 +19,17 @@ METRICS: dict[str, Any] = {
 }  # fmt: skip
 
 
-def test_no_fact_of_a_stranger_replaces_one_of_the_card(small_clip: Clip) -> None:
-    bundle = small_predictor(small_clip).bundle
-    training = {"backbone": "ViT-L-14", "sha256 of the backbone's tensors": "0" * 64, "role_table": "mine"}
-    card = model_card(replace(bundle, training=training), "mine")
-    assert f"| sha256 of the backbone's tensors | `{bundle.weights.sha256}` |" in card
-    assert not [text for text in ("ViT-L-14", "0" * 64, "| mine |") if text in card]
-
-
 @pytest.mark.parametrize("where", ["data", "a list", "test_images", "sha256", "confusions"])
 def test_no_fact_of_a_stranger_is_markup(where: str, small_clip: Clip) -> None:
     bundle = small_predictor(small_clip).bundle
     text = "`x\n\n<script>alert(1)</script> [a](javascript:alert(1))\n# Forged"
     metrics = METRICS | ({"confusions": [[text, "b", 1]]} if where == "confusions" else {})
-    training = {"data": "pets", "test_images": 12} | {where: [text] if where == "a list" else text}
+    training = {"data": "pets", "test_images": 12, "role_table": "one more fact"}
+    training |= {where: [text] if where == "a list" else text}
     weights = replace(bundle.weights, sha256=text if where == "sha256" else "0")
     card = model_card(replace(bundle, metrics=metrics, training=training, weights=weights), "mine")
     assert ("alert" in card) == (where != "a list")
+    assert "one more fact" not in card
     assert not [mark for mark in ("<script>", "[a](", "\n# Forged") if mark in card]
 
 
@@ -60,8 +54,8 @@ def test_names_appear_literally(small_clip: Clip) -> None:
     assert lines.count("```") == 2
 
 
-def test_a_fit_without_test_images_says_so(small_clip: Clip, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dear.adapters.prepare.load_clip", lambda *_args, **_options: small_clip)
+@pytest.mark.usefixtures("only_clip")
+def test_a_fit_without_test_images_says_so() -> None:
     data = noise_dataset()
     untested = replace(data, test=Subset(data.test, torch.empty(0, dtype=torch.int64)))
     bundle = fit(untested, method="zero-shot")

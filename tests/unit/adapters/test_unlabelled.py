@@ -5,37 +5,26 @@ from pathlib import Path
 
 import pytest
 import torch
-from PIL import Image
 
 from dear.adapters.fit import fit
 from dear.adapters.predictor import Predictor
 from dear.adapters.results import describe_choice, describe_unlabelled
-from dear.backbone.clip import Clip
 from dear.data.fewshot import Subset
 from dear.data.settings import DataSettings
 from dear.errors import DataError, SettingsError
-from tests.unit.training.world import noise_dataset, role_table
+from tests.unit.serving.small import picture
+from tests.unit.training.world import noise_dataset
 
 OTHERS = 7
 
 
 @pytest.fixture
-def roles(small_clip: Clip, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    monkeypatch.setattr("dear.adapters.prepare.load_clip", lambda *_args, **_options: small_clip)
-    monkeypatch.setattr("dear.adapters.bundle.load_clip", lambda *_args, **_options: small_clip)
-    role_table(small_clip).save(tmp_path / "roles.json")
-    return tmp_path / "roles.json"
-
-
-@pytest.fixture
 def others(tmp_path: Path) -> Path:
     """A folder of noise, at two depths, and a file that is no image."""
-    draw = torch.Generator().manual_seed(1)
     for number in range(OTHERS):
         path = tmp_path / "more" / ("deeper" if number % 2 else "") / f"{number}.png"
         path.parent.mkdir(parents=True, exist_ok=True)
-        pixels = torch.randint(256, (20, 20, 3), generator=draw, dtype=torch.uint8)
-        Image.fromarray(pixels.numpy()).save(path)
+        picture(number, 20, 20).save(path)
     (tmp_path / "more" / "broken.png").write_bytes(b"no image")
     return tmp_path / "more"
 
@@ -96,7 +85,8 @@ def test_what_it_was_fitted_on_is_not_suggested(roles: Path, others: Path) -> No
         suggested = predictor.suggest(others, 50)
     assert {one.image for one in suggested} == {str(file) for file in files[4:]}
     probabilities = predictor.predict_proba([one.image for one in suggested])
-    assert [one.margin for one in suggested] == pytest.approx(abs(probabilities[:, 0] - probabilities[:, 1]))
+    margins = abs(probabilities[:, 0] - probabilities[:, 1])
+    assert [one.margin for one in suggested] == pytest.approx(margins, abs=1e-6)
     assert [one.suggested for one in suggested] == [predictor.classes[row] for row in probabilities.argmax(1)]
     with pytest.raises(DataError, match="no image is left"):
         predictor.suggest(files[:4])

@@ -6,7 +6,6 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from dear.backbone.attention import ComputedBiases
 from dear.backbone.casts import CastLinear
 
 
@@ -74,15 +73,3 @@ def test_a_copy_has_no_casts(layer: CastLinear) -> None:
     weight = casts(layer)[0]
     assert casts(copy.deepcopy(layer))[0] is not weight
     assert layer.state_dict().keys() == {"weight", "bias"}
-
-
-def test_a_trace_for_an_export_leaves_nothing_behind() -> None:
-    class Biased(nn.Module):
-        biases = ComputedBiases()
-
-        def forward(self, x: Tensor) -> Tensor:
-            return x + self.biases([x.new_zeros(2, 7)])[0]
-
-    x, module = torch.ones(2, 7), Biased()
-    torch.export.export(module, (x,))
-    assert module(x).tolist() == x.tolist()  # a tensor of the trace has no values

@@ -1,19 +1,11 @@
 """Which CLIP is used where none is named, and the warning of the tiny one."""
 
-import warnings
 from pathlib import Path
 
 import open_clip
 import pytest
 
-from dear.backbone.choice import (
-    REAL,
-    BackboneName,
-    backbone_or_default,
-    check_model,
-    hub_name,
-    warn_of_toy,
-)
+from dear.backbone.choice import REAL, BackboneName, backbone_or_default, check_model, hub_name
 from dear.backbone.repository import find_repository
 from dear.errors import UnknownNameError
 from dear.roles.packaged import packaged_tables
@@ -43,17 +35,6 @@ def test_the_backbone_of_data(
 def test_the_usual_clip_can_be_had_and_has_a_role_table() -> None:
     assert open_clip.get_pretrained_cfg(*REAL)["hf_hub"]
     assert REAL in [(one.weights.model, one.weights.pretrained) for one in packaged_tables()]
-
-
-def test_only_the_tiny_clip_on_photographs_is_warned_of() -> None:
-    with pytest.warns(UserWarning, match="photographs mean nothing") as caught:
-        warn_of_toy("tiny", world=False)
-    assert len(caught) == 1
-    assert "\n" not in str(caught[0].message)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        warn_of_toy("tiny", world=True)
-        warn_of_toy("ViT-B-16", world=False)
 
 
 def test_a_name_that_no_backbone_has_is_refused(tmp_path: Path) -> None:

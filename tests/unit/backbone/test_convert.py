@@ -34,12 +34,7 @@ def made(
         ({"pool_type": "none"}, {}, {}, "pooled by 'none'"),
         ({"image_size": (20, 24)}, {}, {}, "not square"),
         ({}, {"pool_type": "first"}, {}, "text tower, a CLIP pooled by 'first'"),
-        (
-            {},
-            {"pool_type": "first"},
-            {"kind": CustomTextCLIP},
-            "text tower, a TextTransformer pooled by 'first'",
-        ),
+        ({}, {"pool_type": "first"}, {"kind": CustomTextCLIP}, "a TextTransformer pooled by 'first'"),
         ({}, {"embed_cls": True}, {}, "text tower, a CLIP"),  # open_clip builds it, but cannot compute it
     ],
 )

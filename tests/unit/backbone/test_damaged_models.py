@@ -50,7 +50,7 @@ JSON = [
     ("transformers", "config.json"),
 ]
 MOST_MEMORY = 2**29  # bytes beside those of the test run itself
-FEW = settings(max_examples=12, deadline=None, derandomize=True)
+FEW = settings(max_examples=8, deadline=None, derandomize=True)
 ODD = st.one_of(
     st.none(),
     st.booleans(),

@@ -121,9 +121,6 @@ def test_what_is_not_clip(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "bert", "hidden_size": 3}))
     with pytest.raises(WeightsError, match="transformers' 'bert' is not one of clip, siglip"):
         load_clip(str(tmp_path))
-    (tmp_path / "config.json").write_text("[]")
-    with pytest.raises(WeightsError, match=r"does not fit: its config\.json is not transformers'"):
-        load_clip(str(tmp_path))
 
 
 def test_missing_and_foreign_tensors(tmp_path: Path) -> None:
@@ -131,13 +128,10 @@ def test_missing_and_foreign_tensors(tmp_path: Path) -> None:
     from safetensors.torch import load_file, save_file
 
     path = tmp_path / "model.safetensors"
-    state = load_file(path)
-    save_file(state | {"more.weight": torch.zeros(2)}, path)
-    with pytest.raises(WeightsError, match=r"1 unknown \(first: more\.weight\)"):
-        load_clip(str(tmp_path))
+    state = load_file(path) | {"more.weight": torch.zeros(2)}
     del state["visual_projection.weight"]
     save_file(state, path)
-    with pytest.raises(WeightsError, match=r"1 missing \(first: visual\.proj\)"):
+    with pytest.raises(WeightsError, match=r"1 missing \(first: visual\.proj\).*1 unknown \(first: more"):
         load_clip(str(tmp_path))
     path.unlink()
     with pytest.raises(WeightsError, match=r"holds no model\.safetensors .*and no pytorch_model\.bin"):

@@ -1,5 +1,5 @@
-"""Files of the hub, from a stand-in of it: announced, bounded, resumed, compared, of one commit, and used
-offline.
+"""Files of the hub, from a stand-in of it: bounded, of one commit, and used offline. That they are announced,
+resumed and compared is in tests/e2e/test_default_backbone.py.
 """
 
 import json
@@ -14,7 +14,7 @@ from dear.backbone.choice import BackboneName
 from dear.backbone.load import find_weights, load_clip
 from dear.errors import WeightsError
 from dear.limits import LimitError
-from tests.standin_hub import CHUNK, COMMIT, Faults, StandIn, sha256
+from tests.standin_hub import COMMIT, Faults, StandIn
 from tests.unit.backbone.prime import NAME
 from tests.unit.backbone.test_from_transformers import saved
 
@@ -28,39 +28,6 @@ def content(standin: StandIn, state: dict[str, Tensor]) -> bytes:
     saved_state = save(state)
     standin.files[CLIP] = {"README.md": b"a card", FILE: saved_state}
     return saved_state
-
-
-def tree(folder: Path) -> dict[str, int]:
-    """The files below a folder with the time of their last change."""
-    return {str(path.relative_to(folder)): path.lstat().st_mtime_ns for path in folder.rglob("*")}
-
-
-def test_a_first_fetch_is_announced_and_a_second_asks_nobody(
-    standin: StandIn, content: bytes, tmp_path: Path, capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
-    clip = load_clip(NAME, "plain")
-    assert clip.identity.sha256 == load_clip(NAME, "random:3").identity.sha256
-    told = [line for line in capsys.readouterr().err.splitlines() if line.startswith("dear:")]
-    assert told == [
-        f"dear: fetching {NAME}/plain once from {standin.endpoint}/{CLIP}, {len(content) / 1e6:.0f} MB; "
-        f"it is kept in {tmp_path / 'cache'}"
-    ]
-    asked, cache = len(standin.requests), tree(tmp_path / "cache")
-    monkeypatch.setattr(OFFLINE, True)
-    assert load_clip(NAME, "plain").identity == clip.identity
-    assert len(standin.requests) == asked
-    assert capsys.readouterr().err == ""
-    assert tree(tmp_path / "cache") == cache  # so that it may be read-only
-
-
-def test_a_corrupt_download_is_refused_and_removed(standin: StandIn, content: bytes, tmp_path: Path) -> None:
-    standin.faults.corrupt = True
-    with pytest.raises(WeightsError, match=FILE):
-        load_clip(NAME, "plain")
-    assert not [path for path in (tmp_path / "cache").rglob("*") if path.name in (FILE, sha256(content))]
-    standin.faults.corrupt = False
-    load_clip(NAME, "plain")
 
 
 def test_a_file_above_its_limit_is_not_fetched(
@@ -78,14 +45,7 @@ def test_a_file_above_its_limit_is_not_fetched(
 
 
 @pytest.mark.usefixtures("content")
-def test_a_download_that_is_cut_goes_on_where_it_ended(standin: StandIn) -> None:
-    standin.faults.cut = 100 * CHUNK
-    load_clip(NAME, "plain")
-    assert standin.downloads() == [None, f"bytes={100 * CHUNK}-"]
-
-
-@pytest.mark.usefixtures("content")
-@pytest.mark.parametrize(("code", "part"), [(404, "/resolve/"), (429, "/cdn/"), (500, "/resolve/")])
+@pytest.mark.parametrize(("code", "part"), [(404, "/resolve/"), (429, "/cdn/")])
 def test_an_error_of_the_hub_is_told_in_one_line(code: int, part: str, standin: StandIn) -> None:
     standin.faults.status = {part: code}
     with pytest.raises(WeightsError, match=rf"{NAME}/plain .*local path") as caught:

@@ -85,6 +85,7 @@ def test_a_missing_package_names_the_extra(package: str, monkeypatch: pytest.Mon
         load_clip("lite")
 
 
+@pytest.mark.long
 def test_a_classifier_is_fitted_and_used(clip: Clip, tmp_path: Path) -> None:
     del clip  # the packages are here
     for name, color in {"sky": (90, 150, 250), "grass": (40, 160, 30)}.items():

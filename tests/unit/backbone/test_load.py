@@ -15,11 +15,16 @@ from torch import Tensor, nn
 from dear.backbone import hub
 from dear.backbone import plain as plain_clip
 from dear.backbone.choice import backbone_or_default
+from dear.backbone.clip import tensors_hash
 from dear.backbone.load import _preprocess, build, load_clip
 from dear.backbone.preprocess import Preprocess
+from dear.backbone.weights import list_shards
 from dear.errors import WeightsError
-from tests.standin_hub import StandIn
+from dear.limits import LimitError
+from tests.standin_hub import COMMIT, StandIn
 from tests.unit.backbone.prime import CONFIG, MEAN, NAME, STD, features
+from tests.unit.backbone.sharded_files import write_sharded
+from tests.unit.backbone.test_from_transformers import compare, saved
 
 pytestmark = pytest.mark.usefixtures("prime_architecture")
 NOTES = {name: torch.tensor(7) for name in ("input_resolution", "context_length", "vocab_size")}
@@ -70,14 +75,6 @@ def test_random_weights_follow_their_seed_and_leave_the_global_generator(name: s
     assert one.identity.sha256 != other.identity.sha256
 
 
-def test_the_tokenizer_and_the_pixels_of_clip() -> None:
-    clip = load_clip("ViT-S-32-alt", "random:0")
-    assert clip.tokenize(["a photo of a cat."]).tolist()[0][:9] == [
-        49406, 320, 1125, 539, 320, 2368, 269, 49407, 0
-    ]  # fmt: skip
-    torch.testing.assert_close(clip.mean.flatten(), torch.tensor([0.48145466, 0.4578275, 0.40821073]))
-
-
 def test_a_tag_brings_activation_pixels_and_name(weights: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hub, "fetch", lambda *_, **__: weights)
     quick, plain = load_clip(NAME, "quick"), load_clip(NAME, "plain")
@@ -94,7 +91,6 @@ def test_a_tag_brings_activation_pixels_and_name(weights: Path, monkeypatch: pyt
     ("name", "tag", "kind"),
     [
         ("ViT-B-32", "openai", QuickGELU),  # open_clip 3 only warns of this one
-        ("ViT-B-32-quickgelu", "openai", QuickGELU),
         ("ViT-B-32-quickgelu", None, QuickGELU),
         ("ViT-B-32", "laion2b_s34b_b79k", nn.GELU),
         ("ViT-B-16", None, nn.GELU),
@@ -111,7 +107,6 @@ def test_activation_of_known_weights(name: str, tag: str | None, kind: type[nn.M
     ("name", "tag", "wanted"),
     [
         (NAME, "plain", "https://huggingface.co/someone/prime-clip/resolve/main/open_clip_model.safetensors"),
-        (NAME, "quick", "https://huggingface.co/someone/prime/resolve/main/quick.pt"),
         (NAME, "by_url", "file:///nowhere/prime.pt"),
         (*backbone_or_default(None, None, world=False), "without a hub, --model lite"),
     ],
@@ -140,6 +135,7 @@ def test_the_preprocessing_is_the_models_own() -> None:
     preprocess = _preprocess("MobileCLIP-S1", tag, 256)
     assert (preprocess.size, preprocess.interpolation, preprocess.std) == (256, "bilinear", (1.0,) * 3)
     assert _preprocess("ViT-B-32", {}, 224) == Preprocess(224)
+    assert Preprocess(224).mean == (0.48145466, 0.4578275, 0.40821073)  # OpenAI's
 
 
 def test_a_repository_of_the_hub(standin: StandIn, tmp_path: Path, state: dict[str, Tensor]) -> None:
@@ -158,3 +154,58 @@ def test_a_repository_of_the_hub(standin: StandIn, tmp_path: Path, state: dict[s
     assert clip.identity != source.identity  # its configuration may change
     others = load_clip("hf-hub:someone/prime", str(tmp_path / "own.safetensors"))
     assert clip.identity.sha256 == random.identity.sha256 == others.identity.sha256
+
+
+def test_a_folder_as_transformers_saves_large_models(tmp_path: Path) -> None:
+    model = saved(tmp_path, "CLIP")
+    (tmp_path / "model.safetensors").unlink()
+    model.save_pretrained(tmp_path, max_shard_size="1MB")
+    assert not (tmp_path / "model.safetensors").exists()
+    assert len(list_shards(tmp_path / "model.safetensors.index.json")) > 1
+    compare(load_clip(str(tmp_path)), model)
+
+
+def test_a_repository_on_the_hub(tmp_path: Path, state: dict[str, Tensor], standin: StandIn) -> None:
+    folder = tmp_path / "remote"
+    write_sharded(folder, state, stem="open_clip_model")
+    (folder / hub.CONFIG).write_text(json.dumps({"model_cfg": CONFIG}))
+    standin.files["someone/large"] = {path.name: path.read_bytes() for path in folder.iterdir()}
+    clip = load_clip("someone/large", named_by="the bundle b")  # for which no pickle is fetched
+    assert tensors_hash(clip.state_dict()) == tensors_hash(load_clip(NAME, "random:3").state_dict())
+    assert len(standin.downloads()) == 2
+    asked = [path for _, path, _ in standin.requests if "-of-00002" in path and "/resolve/" in path]
+    assert asked
+    assert all(f"/resolve/{COMMIT}/" in path for path in asked)
+    load_clip("someone/large")  # from the cache
+    assert len(standin.downloads()) == 2
+
+
+@pytest.mark.parametrize(
+    "weight_map",
+    [
+        {"a": "../a.safetensors"}, {"a": "/etc/a.safetensors"}, {"a": "..\\a.safetensors"}, {"a": ".."},
+        {"a": "a.bin"}, {"a": 3}, {}, [],
+    ],
+    ids=str,
+)  # fmt: skip
+def test_an_index_of_another_form_or_of_files_elsewhere_is_refused(
+    weight_map: object, tmp_path: Path, state: dict[str, Tensor]
+) -> None:
+    index = write_sharded(tmp_path / "w", state)
+    index.write_text(json.dumps({"weight_map": weight_map}))
+    with pytest.raises(WeightsError, match=r"index\.json"):
+        load_clip(NAME, str(index))
+
+
+def test_an_index_as_local_weights(
+    tmp_path: Path, state: dict[str, Tensor], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    index = write_sharded(tmp_path / "w", state)
+    assert load_clip(NAME, str(index)).identity.sha256 == load_clip(NAME, "random:3").identity.sha256
+    size = max(path.stat().st_size for path in index.parent.glob("*.safetensors"))
+    monkeypatch.setenv("DEAR_LIMIT_TENSOR_BYTES", str(size))
+    with pytest.raises(LimitError, match="DEAR_LIMIT_TENSOR_BYTES"):  # together they are larger
+        load_clip(NAME, str(index))
+    (tmp_path / "w" / "model-00002-of-00002.safetensors").unlink()
+    with pytest.raises(WeightsError, match=r"model-00002-of-00002\.safetensors"):
+        load_clip(NAME, str(index))

@@ -47,7 +47,7 @@ def test_architectures_that_do_not_fit_are_refused_before_any_download(
 
 
 @pytest.mark.parametrize("form", ["pt", "safetensors"])
-@pytest.mark.parametrize("keep", [0, 5, 1000, -100, None])
+@pytest.mark.parametrize("keep", [0, 1000, None])
 def test_cut_and_foreign_files(tmp_path: Path, state: dict[str, Tensor], form: str, keep: int | None) -> None:
     path = tmp_path / f"cut.{form}"
     torch.save(state, path) if form == "pt" else save_file(state, path)

@@ -1,6 +1,5 @@
 """Low-rank updates of a span, against weights that are changed by hand, and what their dropout drops."""
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -10,8 +9,8 @@ from torch import Tensor
 from dear.backbone.clip import Clip
 from dear.backbone.low_rank import LowRank, UpdateDropout
 from dear.backbone.towers import Tower
+from tests.conftest import MakeClip
 
-MakeClip = Callable[..., Clip]
 NAMES = ["a photo of a house", "a photo of a red circle on the sea", "a photo of a green tree"]
 
 

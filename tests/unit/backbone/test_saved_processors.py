@@ -123,16 +123,9 @@ ENDS = "<\\|startoftext\\|>|<\\|endoftext\\|>|"
     ("key", "change", "same"),
     [
         ("model.merges", lambda merges: [" ".join(pair) for pair in merges], True),  # merges as texts
-        # As of transformers 4.
-        (
-            PATTERN,
-            lambda x: {"Regex": x["Regex"].removeprefix("<\\|startoftext\\|>|<\\|endoftext\\|>|")},
-            True,
-        ),
+        (PATTERN, lambda x: {"Regex": x["Regex"].removeprefix(ENDS)}, True),  # as of transformers 4
         ("model.vocab", swapped, False),
-        ("model.merges", lambda merges: [*reversed(merges)], False),
         ("added_tokens", lambda tokens: [*tokens, tokens[0] | {"id": 5, "content": "dog"}], False),
-        ("post_processor.cls.1", lambda _: 49405, False),
     ],
 )
 def test_forms_of_clips_tokenizer(key: str, change: Callable[[Any], Any], same: bool, tmp_path: Path) -> None:
@@ -152,20 +145,13 @@ def test_a_tokenizer_of_as_many_words_as_clips(folder: Path) -> None:
     assert other.tokenize(["dog"])[0, 1] == plain.tokenize(["cat"])[0, 1]
 
 
-@pytest.mark.parametrize(
-    ("name", "change"),
-    [
-        ("tokenizer.json", {"additional_special_tokens": ["dog"]}),
-        ("vocab.json", {"added_tokens_decoder": {"320": {"content": "dog"}}}),
-    ],
-)
-def test_tokens_that_settings_add_to_clips(name: str, folder: Path, change: dict[str, Any]) -> None:
+def test_tokens_that_settings_add_to_clips(folder: Path) -> None:
     """transformers takes "dog" for another id then."""
-    words = clips() if name == "tokenizer.json" else clips()["model"]["vocab"]
-    (folder / name).write_text(json.dumps(words))
+    (folder / "tokenizer.json").write_text(json.dumps(clips()))
     settings = {"added_tokens_decoder": {"49406": {"content": "<|startoftext|>"}}, "extra_special_tokens": []}
     (folder / "tokenizer_config.json").write_text(json.dumps(settings))
     assert load_clip(str(folder)).tokenize(["dog"])[0, 1] == 1929
-    (folder / "tokenizer_config.json").write_text(json.dumps(settings | change))
-    with pytest.raises(WeightsError, match="'dog'" if name == "tokenizer.json" else r"tokenizer\.json"):
+    settings["additional_special_tokens"] = ["dog"]
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+    with pytest.raises(WeightsError, match="'dog'"):
         load_clip(str(folder))

@@ -3,7 +3,6 @@
 import io
 import json
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +14,7 @@ from torch import Tensor
 from dear.adapters.bundle import Bundle
 from dear.backbone.clip import Identity
 from dear.backbone.load import load_clip, named_weights
-from dear.cli import index
 from dear.errors import DearError, WeightsError
-from dear.evaluation.recipe import load_recipe
-from dear.evaluation.runs import Runner
 from dear.methods.registry import METHODS
 from tests.standin_hub import StandIn
 from tests.unit.backbone.prime import CONFIG
@@ -166,41 +162,12 @@ class TestNamedByAFile:
             load_clip("hf-hub:evil/model")
         assert len(standin.downloads()) == 1
 
-    @pytest.fixture
-    def asked(self, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-        """Who named each model that is loaded; none is."""
-        asked: list[str] = []
-
-        def load(*_: object, named_by: str, **__: object) -> None:
-            asked.append(named_by)
-            raise DearError("not loaded")
-
-        for module in ("dear.adapters.bundle", "dear.backbone.load", "dear.evaluation.runs"):
-            monkeypatch.setattr(f"{module}.load_clip", load)
-        return asked
-
-    def test_each_says_who_names_the_model_and_asks_for_no_random_weights(
-        self, tmp_path: Path, asked: list[str]
-    ) -> None:
+    def test_a_bundle_asks_for_no_random_weights(self) -> None:
         """But those of the tiny CLIP, which are small."""
         bundle = Bundle(
-            "dear", METHODS["dear"].settings(), "hf-hub:evil/model", None, Identity("a", "b", ""), None,
+            "dear", METHODS["dear"].settings(), "hf-hub:evil/model", "random:0", Identity("a", "b", ""), None,
             ("a",), ("{}",), {},
         )  # fmt: skip
-        recipe, runner = tmp_path / "odd.yaml", Runner("cpu")
-        named = {"model": "hf-hub:evil/model", "pretrained": None}
-        for pretrained, reason in ((None, "not loaded"), ("random:0", "asks for random weights")):
-            heads, weights = {"heads": named | {"pretrained": pretrained}}, f"pretrained: {pretrained}\n"
-            text = "protocol: few-shot\nout: out\ndata: world\nmodel: hf-hub:evil/model\n"
-            recipe.write_text(text + (weights if pretrained else ""))
-            experiment = load_recipe(recipe)
-            with pytest.raises(DearError, match=reason):
-                replace(bundle, pretrained=pretrained).load_backbone()
-            with pytest.raises(DearError, match=reason):
-                index._index_encoder(heads, None, None, "cpu")
-            with pytest.raises(DearError, match=reason):
-                runner.context(experiment)
-        assert asked == ["the bundle of dear", "the index", "the recipe odd"]
-        with pytest.raises(DearError, match="not loaded"):
-            runner.context(replace(experiment, about={}))  # the user's own choice
+        with pytest.raises(DearError, match="asks for random weights"):
+            bundle.load_backbone()
         assert named_weights("tiny", "random:0", "the index") == "random:0"

@@ -8,44 +8,12 @@ from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, pr
 
 from dear.backbone import openclip
 
-PIECES = [
-    "▁a",
-    "▁photo",
-    "▁of",
-    "▁cat",
-    "▁two",
-    "▁tree",
-    "s",
-    "▁",
-    "a",
-    "b",
-    "c",
-    "t",
-    "o",
-    "p",
-    "h",
-    "e",
-    "r",
-    "n",
-]
+PIECES = ["▁a", "▁photo", "▁of", "▁cat", "▁two", "▁tree", "s", "▁", *"abctophern"]
 
 
 def bert() -> tuple[Tokenizer, dict[str, Any]]:
-    words = [
-        "[PAD]",
-        "[UNK]",
-        "[CLS]",
-        "[SEP]",
-        "[MASK]",
-        "a",
-        "photo",
-        "of",
-        "cat",
-        "two",
-        "tree",
-        "##s",
-        "##e",
-    ]
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    words += ["a", "photo", "of", "cat", "two", "tree", "##s", "##e"]
     rust = Tokenizer(models.WordPiece({word: at for at, word in enumerate(words)}, unk_token="[UNK]"))
     rust.normalizer = normalizers.BertNormalizer()
     rust.pre_tokenizer = pre_tokenizers.BertPreTokenizer()

@@ -8,7 +8,10 @@ from pathlib import Path
 import pytest
 
 from dear.cli.main import main
-from dear.methods.registry import FIT_METHOD, METHODS
+from dear.cli.run import make_setups
+from dear.evaluation.resolve import MethodSetup
+from dear.methods.coop import CoOpSettings
+from dear.methods.registry import FIT_METHOD, METHODS, option_groups
 
 ROOT = Path(__file__).parents[3]
 
@@ -60,3 +63,13 @@ def test_the_list_ends_with_what_to_choose(capsys: pytest.CaptureFixture[str]) -
     [page] = re.findall(r"docs/\w+\.md", recommendation)
     assert f"`{FIT_METHOD}`" in (ROOT / page).read_text(encoding="utf-8")
     assert recommendation not in shown(["methods", "--methods", "dear"], capsys)
+
+
+def test_all_methods_each_with_its_settings() -> None:
+    settings = {group: METHODS[name].settings() for group, name in option_groups().items()}
+    settings["coop"] = CoOpSettings(tokens=7)
+    setups = make_setups(list(METHODS), settings, ["roles", "shuffled"])
+    assert list(dict.fromkeys(setup.method for setup in setups)) == list(METHODS)
+    assert MethodSetup("coop", settings=CoOpSettings(tokens=7)) in setups
+    assert [setup.role_variant for setup in setups if setup.method == "dear"] == ["roles", "shuffled"]
+    assert make_setups(["coop"], settings) == (MethodSetup("coop", settings=CoOpSettings(tokens=7)),)

@@ -32,7 +32,7 @@ def test_steps_of_a_computation(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_runs(capsys: pytest.CaptureFixture[str]) -> None:
     clock = Clock()
-    with RunProgress(2, clock) as progress:
+    with RunProgress(2, clock=clock) as progress:
         for done in range(1, 11):
             clock.now += 60
             progress("a", TrainingStep(done, 10, 1 + (done - 1) // 5, 2, losses={"loss": 1.234}))

@@ -6,8 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from dear.cli.data import render_check as render
-from dear.cli.output import PrintableConsole
 from dear.data.check import check_dataset
 from dear.data.settings import DataSettings
 from tests.unit.data.photos import class_folders
@@ -26,15 +24,9 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "mine"
 
 
-def verdict(folder: Path, settings: DataSettings, capsys: pytest.CaptureFixture[str]) -> str:
-    render(check_dataset(str(folder), settings), PrintableConsole(width=200))
-    return capsys.readouterr().out.splitlines()[-1].split(":")[0]
-
-
-def test_nothing_to_warn_of(folder: Path, settings: DataSettings, capsys: pytest.CaptureFixture[str]) -> None:
+def test_nothing_to_warn_of(folder: Path, settings: DataSettings) -> None:
     found = check_dataset(str(folder), settings)
     assert (found.ok, found.partly, found.warnings, found.duplicates) == (True, False, [], [])
-    assert verdict(folder, settings, capsys) == "ok"
 
 
 def test_names_that_clip_does_not_read_to_their_end(folder: Path, settings: DataSettings) -> None:
@@ -50,9 +42,7 @@ def test_names_that_clip_does_not_read_to_their_end(folder: Path, settings: Data
     assert refusal.startswith("the text tower reads 75 tokens of a prompt, which are the same for 'ab ab")
 
 
-def test_copies_are_told_by_where_they_are(
-    folder: Path, settings: DataSettings, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_copies_are_told_by_where_they_are(folder: Path, settings: DataSettings) -> None:
     train, test = folder / "train", folder / "test"
     shutil.copy(train / "ant/0.png", train / "ant/copy.png")  # inside a class
     shutil.copy(train / "bee/0.png", train / "ant/bee.png")  # in another class
@@ -63,16 +53,14 @@ def test_copies_are_told_by_where_they_are(
         ["train/ant/0.png", "train/ant/copy.png"],
         ["train/ant/bee.png", "train/bee/0.png"],
     ]
-    assert [line.split(": ") for line in found.warnings] == [
-        [
-            "1 image is there more than once in several splits (`dear fit` leaves those out of the test)",
-            "test/bee/copy.png = train/bee/1.png",
-        ],
-        ["1 image is there more than once in several classes", "train/ant/bee.png = train/bee/0.png"],
-        ["1 image is there more than once in one class", "train/ant/0.png = train/ant/copy.png"],
+    wanted = [
+        ("several splits", "test/bee/copy.png = train/bee/1.png"),
+        ("several classes", "train/ant/bee.png = train/bee/0.png"),
+        ("one class", "train/ant/0.png = train/ant/copy.png"),
     ]
+    for told, words in zip(found.warnings, wanted, strict=True):
+        assert all(word in told for word in words)
     assert (found.ok, found.partly) == (False, False)
-    assert verdict(folder, settings, capsys) == "usable, with warnings"
     assert check_dataset(str(folder), settings, decode=False).duplicates is None
 
 

@@ -12,6 +12,7 @@ from torch import Tensor
 from dear.data.dataset import Dataset, assemble
 from dear.data.fewshot import (
     Subset,
+    Unlabelled,
     balanced,
     base_novel,
     coop_shots,
@@ -81,12 +82,6 @@ def test_too_few_images_say_where_the_others_are() -> None:
         draw_few(data, 5, 1)
     with pytest.raises(DataError, match="Give --shots 2 or fewer"):
         draw_few(data, 5, 1, [0, 1])
-
-
-@pytest.mark.parametrize("sampling", ["dear", "coop"])
-def test_a_class_with_too_few_items_is_named(sampling: str) -> None:
-    with pytest.raises(DataError, match=r"class 1 \(bee\) has 3 images, fewer than 4 shots"):
-        draw_few(numbered(sampling), 4, 1)
 
 
 def test_a_class_by_name_alone_needs_no_shots() -> None:
@@ -185,6 +180,13 @@ class TestBalance:
         pick, few = draw_few(replace(data, balance=True), 2, 1)
         assert few.labels.tolist() == [0, 0, 1, 1, 2, 2, 3, 3]
         assert pick.indices[:2] == (0, 0)
+
+    def test_images_without_labels_have_none_of_the_classes(self) -> None:
+        images = Noise([0, 1, 1])
+        without = Unlabelled(images)
+        assert without.labels.tolist() == [-1, -1, -1]
+        assert torch.equal(without.load(torch.tensor([2, 0])), images.load(torch.tensor([2, 0])))
+        assert without.identity != Subset(images, torch.arange(3)).identity
 
     def test_what_is_uneven(self) -> None:
         assert uneven([0, 0, 1], ["a", "b"]) is None

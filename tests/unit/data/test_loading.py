@@ -1,6 +1,5 @@
 """Names and paths lead to data sets; identities change with what they name."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -9,9 +8,10 @@ import pytest
 import torch
 from torch import Tensor
 
+from dear.backbone.choice import check_model, is_architecture
+from dear.backbone.repository import find_repository
 from dear.data.dataset import Images, assemble
-from dear.data.loading import load_dataset, load_images
-from dear.data.names import check_name
+from dear.data.loading import load_dataset, load_images, read_listing
 from dear.data.settings import DataSettings
 from dear.errors import DataError, UnknownNameError
 from tests.unit.data.photos import class_folders, load
@@ -57,16 +57,9 @@ def world(monkeypatch: pytest.MonkeyPatch) -> None:
 class TestLoadDataset:
     def test_a_task_by_its_name(self) -> None:
         data = load_dataset("badges")
-        assert (data.name, data.title) == ("badges", "Badges")
+        assert (data.name, data.title, data.templates) == ("badges", "Badges", ("a {}.",))
         assert data.classnames == ("red badge", "blue badge")
-        assert data.templates == ("a {}.",)
-        assert data.train.identity == "one"
-        assert data.val is None
-        assert data.test.identity == "two"
-
-    def test_a_folder_is_read(self, tmp_path: Path) -> None:
-        with pytest.raises(DataError, match="has no folders of classes"):
-            load_dataset(str(tmp_path))
+        assert (data.train.identity, data.val, data.test.identity) == ("one", None, "two")
 
     def test_an_unknown_name_lists_the_tasks(self) -> None:
         with pytest.raises(UnknownNameError, match="Did you mean 'badges'") as caught:
@@ -78,18 +71,6 @@ class TestLoadDataset:
     def test_a_path_that_does_not_exist(self, path: str) -> None:
         with pytest.raises(DataError, match=r"folder .* does not exist"):
             load_dataset(path)
-
-    @pytest.mark.parametrize("read", [load_dataset, load_images, check_name])
-    @pytest.mark.parametrize(
-        ("path", "message"),
-        [
-            ("~nosuch/x", r"^'~nosuch/x': no user has the name after ~: give the full path\.$"),
-            ("x" * 5000, r"^'x{200}': File name too long\.$"),
-        ],
-    )
-    def test_a_path_that_cannot_be(self, read: Callable[[str], object], path: str, message: str) -> None:
-        with pytest.raises(DataError, match=message):
-            read(path)
 
 
 def test_the_identity_changes_with_images_names_and_templates() -> None:
@@ -183,3 +164,30 @@ def test_a_class_that_only_a_later_source_has_is_told(tmp_path: Path, settings: 
     (tmp_path / "corrected.csv").write_text("path,label\nphotos/ant/0.png,dalmatain\n")
     data = load_dataset([tmp_path / "photos", tmp_path / "corrected.csv"], settings)
     assert any("'dalmatain'" in note and "'dalmatian'" in note for note in data.notes)
+
+
+@pytest.mark.parametrize("name", ["ViT-B-16", "ViT-B/16", "tiny"])
+def test_an_architecture_comes_before_a_folder(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / name).mkdir(parents=True)
+    check_model(name)
+    assert is_architecture(name)
+    assert find_repository(name) is None
+    for path in (f"./{name}", str(tmp_path / name)):
+        source = find_repository(path)
+        assert source is not None
+        assert (source.name, source.folder) == (path, Path(path))
+
+
+def test_a_task_and_a_benchmark_come_before_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("tilted-badges", "OxfordPets"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "0.png").touch()
+    assert load_dataset("tilted-badges").world
+    settings = DataSettings(root=tmp_path / "data")
+    for read in (load_images, read_listing):
+        with pytest.raises(DataError, match=r"^OxfordPets is not in .*write \./OxfordPets"):
+            read("OxfordPets", settings)

@@ -2,17 +2,16 @@
 
 import json
 import unicodedata
-import zipfile
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
 import pytest
 
+from dear.data.loading import load_dataset
 from dear.data.settings import DataSettings
 from dear.errors import DataError
 from tests.unit.data.photos import class_folders, load, paths, picture
-from tests.unit.data.sources.test_zips_of_people import without_flag
 
 NAMES = ("bee", "ant", "cat", "dog", "elk", "fox", "gnu", "hen", "ibis", "jay", "koi", "lynx")
 """In the order of their numbers, 0 to 11, and not of the alphabet."""
@@ -148,17 +147,31 @@ def test_the_metadata_of_hugging_face(name: str, tmp_path: Path, settings: DataS
     assert data.name == "d"
 
 
-def test_a_zip_whose_names_are_not_in_utf_8(tmp_path: Path, settings: DataSettings) -> None:
-    """Cyrillic of Windows (cp1251), whose bytes are neither UTF-8 nor what MS-DOS meant."""
-    packed, content = tmp_path / "d.zip", picture(tmp_path / "any.png").read_bytes()
-    with zipfile.ZipFile(packed, "w") as file:
-        for name in ("ant", "??????"):
-            for number in range(2):
-                file.writestr(f"{name}/{number}.png", content)
-    odd = "чайкам".encode("cp1251")
-    packed.write_bytes(without_flag(packed).read_bytes().replace(b"??????", odd))
-    data = load(packed, settings)
-    assert len(data.classnames) == 2
-    assert any(
-        "the names of 2 of its files are not in UTF-8 and may be read wrongly" in note for note in data.notes
+def test_wordnet_ids_take_the_names_of_imagenet(tmp_path: Path, settings: DataSettings) -> None:
+    """tench and English springer by CoOp's list; n00007846 (person) is no class of ImageNet's 1000."""
+    folder = class_folders(
+        tmp_path / "mine", dict.fromkeys(("n01440764", "n02102040", "n00007846", "cat"), 3)
     )
+    with pytest.warns(UserWarning, match=r"2 of its 4 classes are WordNet ids .* n01440764 is tench"):
+        data = load_dataset(str(folder), settings)
+    assert data.classnames == ("cat", "n00007846", "tench", "English Springer Spaniel")
+    assert data.keys == ("cat", "n00007846", "n01440764", "n02102040")
+    assert any("WordNet ids that are not among ImageNet's 1000" in note for note in data.notes)
+
+
+def test_two_ids_of_one_name_stay_apart(tmp_path: Path, settings: DataSettings) -> None:
+    """CoOp's list calls n04355933 and n04356056 both sunglasses."""
+    folder = class_folders(tmp_path / "mine", {"n04355933": 3, "n04356056": 3})
+    assert load(folder, settings).classnames == ("sunglasses (n04355933)", "sunglasses (n04356056)")
+    assert load(class_folders(tmp_path / "one", {"n04355933": 3}), settings).classnames == ("sunglasses",)
+
+
+def test_labels_of_a_table_and_names_of_the_users_own(tmp_path: Path, settings: DataSettings) -> None:
+    rows = [f"{key}{n}.png,{key}" for key in ("n01440764", "n02102040") for n in range(3)]
+    for n, row in enumerate(rows):
+        picture(tmp_path / row.partition(",")[0], n)
+    (tmp_path / "list.csv").write_text("\n".join(["path,label", *rows]))
+    assert load(tmp_path / "list.csv", settings).classnames == ("tench", "English Springer Spaniel")
+    (tmp_path / "names.json").write_text('{"n01440764": "carp", "n02102040": "dog"}')
+    own = DataSettings(cache=settings.cache, classnames=tmp_path / "names.json")
+    assert load(tmp_path / "list.csv", own).classnames == ("carp", "dog")

@@ -15,6 +15,8 @@ import numpy as np
 import torch
 from PIL import Image
 
+import dear.adapters.fit
+import dear.report.folder  # noqa: F401 (for tests/e2e/test_kills.py: a process has one such server)
 from dear.evaluation import workers
 from dear.evaluation.experiment import Experiment, Machines
 from dear.evaluation.launch import launch
@@ -32,26 +34,31 @@ from dear.training.settings import TrainSettings
 from tests.conftest import small_clip_of
 from tests.unit.training.world import CLASSES, few, noise_dataset, role_table, small_dear
 
-TRAINING = TrainSettings(epochs=5, batch=3, lr=1e-2)
+TRAINING = TrainSettings(epochs=5, batch=3, lr=1e-2, optimizer="sgd")  # AdamW hides the scale of gradients
 SETTINGS = {"prograd": ProGradSettings(tokens=5)}
 DEAR = MethodSetup("dear", settings=DearSettings(first=8))
 
 
-def server() -> ForkServerContext:
+def server(imported: str = __name__) -> ForkServerContext:
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([__name__])
+    context.set_forkserver_preload([imported])
     return context
 
 
+def write_noise(folder: Path) -> None:
+    """Four classes of noise, two images each to train on and two to test on."""
+    pixels = np.random.default_rng(7)
+    for split, label, number in product(("train", "test"), "abcd", range(2)):
+        (folder / split / label).mkdir(parents=True, exist_ok=True)
+        picture = Image.fromarray(pixels.integers(0, 256, (40, 48, 3), dtype=np.uint8))
+        picture.save(folder / split / label / f"{number}.png")
+
+
 def experiment(out: Path, **changes: Any) -> Experiment:
-    """Zero-shot and DeAR on a folder of noise beside ``out``: four classes, two images each to train on."""
+    """Zero-shot and DeAR on a folder of noise beside ``out``."""
     photos = out.parent / "photos"
     if not photos.exists():
-        pixels = np.random.default_rng(7)
-        for split, label, number in product(("train", "test"), "abcd", range(2)):
-            (photos / split / label).mkdir(parents=True, exist_ok=True)
-            picture = Image.fromarray(pixels.integers(0, 256, (40, 48, 3), dtype=np.uint8))
-            picture.save(photos / split / label / f"{number}.png")
+        write_noise(photos)
     options: dict[str, Any] = {
         "protocol": BaseToNovel(),
         "data": (str(photos),),
@@ -73,21 +80,13 @@ def run_into(out: Path, told: Any = None) -> list[dict[str, Any]]:
             told.put(step and step.epoch)
             time.sleep(0.02)
 
-    return run_all(
-        clip,
-        [noise_dataset()],
-        [DEAR],
-        shots=3,
-        roles=role_table(clip),
-        training=TRAINING,
-        out=out,
-        progress=tell,
-    )
+    options: dict[str, Any] = {"training": TRAINING, "out": out, "progress": tell}
+    return run_all(clip, [noise_dataset()], [DEAR], shots=3, roles=role_table(clip), **options)
 
 
 def launch_and_tell(experiment: Experiment, told: Any) -> None:
     """Launch on two processes, whose ids are told at each step of a run."""
-    context = server()
+    context = server("dear.evaluation.workers")
     workers.multiprocessing.get_context = lambda _: context  # type: ignore[assignment]
     launch(
         [experiment],

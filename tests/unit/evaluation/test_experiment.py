@@ -10,6 +10,7 @@ from PIL import Image
 
 import dear
 from dear.cli import run
+from dear.cli.main import main
 from dear.data.dataset import Dataset
 from dear.data.loading import load_dataset
 from dear.data.settings import DataSettings
@@ -24,7 +25,6 @@ from dear.evaluation.resolve import MethodSetup
 from dear.evaluation.runs import check_data
 from dear.methods.coop import CoOpSettings
 from dear.training.settings import TrainOptions
-from tests.unit.cli.sample import parse
 
 GOOD = Experiment(protocol=CrossDataset(), out=Path("out"), data=("tags",), methods=(MethodSetup("dear"),))
 
@@ -91,8 +91,8 @@ def test_three_ways_to_the_same_experiment(tmp_path: Path, monkeypatch: pytest.M
     from_recipe = load_recipe(path)
 
     from_options = list[dear.Experiment]()
-    monkeypatch.setattr(run, "run_experiments", lambda made, *_, **__: from_options.extend(made))
-    run.cross_dataset(**parse("run", "cross-dataset", "--dry-run", *OPTIONS.split(), "a {}."))
+    monkeypatch.setattr(run, "plan", lambda made, *_: from_options.extend(made))
+    main(["run", "cross-dataset", "--dry-run", *OPTIONS.split(), "a {}."])
 
     from_python = dear.Experiment(
         protocol=protocol_class("cross-dataset")(source="badges"),  # type: ignore[call-arg]

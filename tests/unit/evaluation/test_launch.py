@@ -156,7 +156,6 @@ def test_a_killed_launch_leaves_no_worker(tmp_path: Path) -> None:
     process.start()
     told.close()
     workers_of = listener.recv()
-    assert process.pid is not None
     os.kill(process.pid, signal.SIGKILL)
     process.join()
     while any(Path(f"/proc/{pid}").exists() for pid in workers_of):

@@ -1,15 +1,12 @@
 """The file of predictions: what it holds by hand, and that it is read as it was written."""
 
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from PIL import Image
 
 from dear.data.fewshot import ClassSubset
-from dear.data.images.photos import PhotoImages
 from dear.errors import DataError
 from dear.evaluation import predictions as module
 from dear.evaluation.predictions import (
@@ -72,16 +69,3 @@ def test_of_many_logits_the_highest_are_written(monkeypatch: pytest.MonkeyPatch)
     rows = ImagePredictions.of(predict(PROBABILITIES, LABELS), Noise(LABELS))
     assert rows.top.tolist() == [[0, 1], [1, 0], [1, 0], [2, 1], [2, 0]]
     assert np.exp(rows.label_logits - rows.log_sums)[1] == pytest.approx(0.25, abs=1e-5)
-
-
-@pytest.mark.skipif(sys.platform == "darwin", reason="its file system takes UTF-8 only")
-def test_names_that_are_not_utf_8_are_kept(tmp_path: Path) -> None:
-    folder = tmp_path / "d\udce9"
-    folder.mkdir()
-    Image.new("RGB", (5, 7)).save(folder / "caf\udce9.png")
-    photos = PhotoImages(folder, [("caf\udce9.png", 0)])
-    save_predictions(
-        tmp_path / "a.npz", {"all": ImagePredictions.of(predict(torch.eye(2)[:1], [0], "ab"), photos)}
-    )
-    read = load_predictions(tmp_path / "a.npz", "all")
-    assert Path(str(read.folder), *read.paths.tolist()) == folder.resolve() / "caf\udce9.png"

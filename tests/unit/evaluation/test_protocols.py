@@ -10,12 +10,16 @@ import torch
 from dear.backbone.clip import Clip
 from dear.data.dataset import Dataset, assemble
 from dear.data.fewshot import Subset
+from dear.data.loading import load_dataset
+from dear.data.settings import DataSettings
 from dear.errors import DataError, SettingsError
 from dear.evaluation import trial
 from dear.evaluation.protocols.base import Protocol
 from dear.evaluation.protocols.base_to_novel import BaseToNovel
 from dear.evaluation.protocols.few_shot import FewShot
+from dear.evaluation.protocols.retrieval import Retrieval
 from dear.evaluation.protocols.transfer import CrossDataset, DomainGeneralization
+from dear.evaluation.records import check_record
 from dear.evaluation.resolve import MethodSetup
 from dear.evaluation.run_context import RunContext
 from dear.evaluation.runs import run_one
@@ -23,6 +27,8 @@ from dear.methods.dear import DearSettings
 from dear.methods.dear.method import Dear
 from dear.methods.mmrlpp.method import MMRLPlus
 from dear.methods.registry import METHODS
+from dear.report.protocols import tables_of
+from dear.roles.table import RoleTable
 from dear.training.settings import TrainSettings
 from tests.unit.training.world import CLASSES, Noise, noise_dataset, role_table
 
@@ -35,13 +41,9 @@ def context(clip: Clip, **options: Any) -> RunContext:
 
 
 def made(
-    context: RunContext,
-    protocol: Protocol,
-    datasets: list[Dataset],
-    setup: MethodSetup = DEAR,
-    *,
-    shots: int = 2,
-) -> dict[str, Any]:
+    context: RunContext, protocol: Protocol, datasets: list[Dataset], setup: MethodSetup = DEAR,
+    *, shots: int = 2,
+) -> dict[str, Any]:  # fmt: skip
     return run_one(context, context.resolve(protocol, datasets, setup, seed=1, shots=shots))
 
 
@@ -112,7 +114,7 @@ def test_a_run_in_float16(small_clip: Clip) -> None:
     losses = [[epoch["loss"] for epoch in one["train"]["epochs"]] for one in (record, exact)]
     assert losses[0] == pytest.approx(losses[1], rel=0.02)
     assert losses[0] != losses[1]
-    assert len(shared.clips) == 1  # made once
+    assert len(shared.half_clips) == 1  # made once
     assert small_clip.image.projection.dtype == torch.float32
     adamw = replace(shared, training=replace(settings, optimizer="adamw"))
     with pytest.raises(SettingsError, match=r"coop is trained with adamw, .* use --train.optimizer sgd"):
@@ -191,3 +193,27 @@ def test_fewer_images_by_choice(small_clip: Clip) -> None:
     lenient = replace(noise_dataset(), allow_fewer=True)
     record = made(context(small_clip), FewShot(), [lenient], shots=5)
     assert len(record["fewshot"]["indices"]) == 12
+
+
+def test_the_record_of_a_world_task(small_clip: Clip) -> None:
+    """It has the fewest test images, 320. The small CLIP has no room for more than the names."""
+    task = load_dataset("worn-fabrics", DataSettings(template="{}"))
+    shared = replace(context(small_clip), training=TrainSettings(epochs=1))
+    record = made(shared, Retrieval(), [task], shots=1)
+    check_record(record)
+    assert record["settings"]["method"]["first"] == 8
+    table = record["roles"]["table"]
+    assert RoleTable.from_json(table, "the record") == role_table(small_clip)
+    assert set(record["results"]["precision"]) == set(record["fusion_weights"])
+    (grid,) = tables_of([record])
+    by_label = {row.label: row for row in grid.rows}
+    at = grid.columns.index("shape")
+    (shape,) = [row.cells[at] for label, row in by_label.items() if label == "(chance)"]
+    assert shape.mean == pytest.approx(100 * record["results"]["chance"]["shape"])
+
+
+def test_what_retrieval_cannot_run(small_clip: Clip) -> None:
+    with pytest.raises(DataError, match="noise is not a task of the Attribute World"):
+        made(context(small_clip), Retrieval(), [noise_dataset()])
+    with pytest.raises(SettingsError, match="coop has no attribute features"):
+        made(context(small_clip), Retrieval(), [noise_dataset()], MethodSetup("coop"))

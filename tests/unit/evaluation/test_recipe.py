@@ -7,7 +7,7 @@ import pytest
 from dear.cli.methods import descriptions
 from dear.errors import DataError, SettingsError
 from dear.evaluation.ablations import ablation_setups, ablations
-from dear.evaluation.experiment import data_names
+from dear.evaluation.experiment import expand_data
 from dear.evaluation.recipe import RecipeError, load_recipe, load_recipes, restrict
 from dear.evaluation.resolve import MethodSetup
 from dear.methods.atprompt import AtPromptSettings
@@ -68,18 +68,10 @@ ABLATION = "protocol: ablation\nout: x\n"
     [
         (GOOD + "sheds: 1\n", "'sheds'.*'seeds'"),
         (GOOD + "source: source\n", "'source'"),  # another protocol's
-        (GOOD + "of: mask\n", "'of'"),
         (GOOD + "train: {batch: 3}\n", "'train' appears twice"),
-        (GOOD + "dataset: {workers: 1000000}\n", "workers"),
-        (GOOD + "model: ''\n", "model"),
         (GOOD.replace("beta", "betta"), "settings.*'betta'.*'beta'"),
-        (GOOD.replace("label", "labell"), "'labell'.*'label'"),
-        (GOOD.replace("epochs", "epoch"), "train.*'epoch'.*'epochs'"),
-        (GOOD.replace("protocol: few-shot", ""), "protocol"),
         (GOOD.replace("few-shot", "fewshot"), "'fewshot'.*'few-shot'"),
-        (GOOD.replace("few-shot", "cross-dataset"), "single number of shots"),
         (GOOD.replace("out: runs/x\n", ""), "'out'"),
-        (GOOD.replace("mixed-paints", "''"), "name is empty"),
         (GOOD.replace("method: dear", "method: deer"), "'deer'.*'dear'"),
         (GOOD.replace("- zero-shot", "- mmrlpp"), r"mmrl\+\+"),
         (GOOD.replace("beta: 0.5", "beta: much"), "beta is 'much'"),
@@ -88,7 +80,6 @@ ABLATION = "protocol: ablation\nout: x\n"
         (GOOD.replace("1e-2", f"1{'0' * 320}"), r"train\.lr"),
         (GOOD.replace("- zero-shot", "- {method: coop, role_variant: shuffled}"), "coop has no head roles"),
         (GOOD.replace("- zero-shot", "- {method: dear, label: soft+}"), "two of the methods are called dear"),
-        ("protocol: cross-dataset\nout: x\nsource: tags\ndata: [tags]\n", "both the source and a target"),
         (ABLATION + "of: masks\n", "'masks'.*'mask'"),
         (ABLATION + "of: attributes\nwithout: [K = 8]\n", "'K = 8'"),
         (ABLATION + "methods: all\n", "'methods'"),
@@ -192,18 +183,18 @@ def test_no_setting_that_the_ablation_varies(name: str, settings: DearSettings) 
 
 
 def test_sets_of_tasks_by_one_name() -> None:
-    tasks = data_names(["world"])
+    tasks = expand_data(["world"])
     assert len(tasks) == 12
     assert "mixed-paints" in tasks
-    assert data_names(["street-signs", "world", "photos"]) == (
+    assert expand_data(["street-signs", "world", "photos"]) == (
         "street-signs",
         *(name for name in tasks if name != "street-signs"),
         "photos",
     )
-    large = data_names(["world-large"])
+    large = expand_data(["world-large"])
     assert len(large) == 4
     assert not {*large} & {*tasks}
-    assert data_names(["world", "world-large"]) == tasks + large
+    assert expand_data(["world", "world-large"]) == tasks + large
 
 
 @pytest.mark.parametrize(
@@ -242,15 +233,6 @@ def test_where_a_recipe_finds_files(tmp_path: Path) -> None:
     assert (recipe.dataset.template, recipe.roles) == ("a {}.", Path("ground-truth"))
     assert [setup.settings for setup in recipe.methods] == [TacSettings(), AtPromptSettings(depth=3)]
     assert recipe.out == Path("all/x")
-
-
-def test_a_file_called_like_a_word(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Beside its recipe, in the current folder, "./templates" became the word for hand-written sentences."""
-    monkeypatch.chdir(tmp_path)
-    Path("templates").write_text("{}")
-    methods = "methods: [{method: tac, settings: {descriptions: ./templates}}]\n"
-    (setup,) = load_recipe(written(Path(), SHORT + methods)).methods
-    assert setup.settings.descriptions == "./templates"
 
 
 def test_methods_declare_which_of_their_settings_name_files() -> None:

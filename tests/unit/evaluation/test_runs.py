@@ -12,7 +12,6 @@ import pytest
 
 from dear.backbone import precision
 from dear.backbone.clip import Clip, Identity
-from dear.data.settings import DataSettings
 from dear.evaluation import trial as protocol
 from dear.evaluation.experiment import Experiment
 from dear.evaluation.protocols.base_to_novel import BaseToNovel
@@ -25,7 +24,6 @@ from dear.methods.coop import CoOpSettings
 from dear.methods.dear import DearSettings
 from dear.progress import TrainingStep
 from dear.roles.table import HeadRole, RoleTable
-from dear.training.checkpoint import CheckpointError
 from dear.training.settings import TrainOptions, TrainSettings
 from dear.writing import UNFINISHED
 from tests.unit.training.world import CLASSES, Noise, noise_dataset, role_table
@@ -37,11 +35,7 @@ ZERO, DEAR = MethodSetup("zero-shot"), MethodSetup("dear", settings=SETTINGS)
 def run(
     clip: Clip, setups: list[MethodSetup], out: Path | None = None, **options: Any
 ) -> list[dict[str, Any]]:
-    given: dict[str, Any] = {
-        "shots": 2,
-        "training": TRAINING,
-        "roles": role_table(clip),
-    } | options
+    given: dict[str, Any] = {"shots": 2, "training": TRAINING, "roles": role_table(clip)} | options
     return run_all(clip, [noise_dataset()], setups, out=out, **given)
 
 
@@ -52,7 +46,6 @@ def numbers(record: dict[str, Any]) -> Any:
 
 def test_a_record_has_all_its_fields(small_clip: Clip) -> None:
     (record,) = run(small_clip, [DEAR])
-    assert json.loads(json.dumps(record)) is not None
     want = {"schema": SCHEMA, "protocol": "base-to-novel", "method": "dear", "variant": None, "seed": 1}
     want |= {"shots": 2, "selection": {"rule": "last", "epoch": 2}}
     want["roles"] = {"source": "by hand", "table": role_table(small_clip).to_json()}
@@ -105,7 +98,7 @@ def test_the_same_seed_gives_the_same_numbers(small_clip: Clip) -> None:
     assert numbers(alone) == numbers(two)
 
 
-def test_a_run_starts_over_only_if_it_is_asked_to(small_clip: Clip, tmp_path: Path) -> None:
+def test_a_run_with_a_damaged_checkpoint_starts_over(small_clip: Clip, tmp_path: Path) -> None:
     def stop(_run: str, step: TrainingStep | None) -> None:
         if step is not None and step.ends_epoch:
             raise KeyboardInterrupt
@@ -114,10 +107,8 @@ def test_a_run_starts_over_only_if_it_is_asked_to(small_clip: Clip, tmp_path: Pa
         run(small_clip, [DEAR], tmp_path, progress=stop)
     (checkpoint,) = (tmp_path / UNFINISHED).iterdir()
     checkpoint.write_bytes(b"")
-    with pytest.raises(CheckpointError):
-        run(small_clip, [DEAR], tmp_path)
     with pytest.warns(UserWarning, match="is damaged"):
-        (again,) = run(small_clip, [DEAR], tmp_path, start_over=True)
+        (again,) = run(small_clip, [DEAR], tmp_path)
     assert numbers(again) == numbers(run(small_clip, [DEAR])[0])
 
 
@@ -169,43 +160,10 @@ def test_a_run_whose_record_is_there_is_not_repeated(
     assert run(small_clip, [ZERO], tmp_path, roles=shuffled) == again[:1]
 
 
-@pytest.mark.parametrize(
-    ("data", "method", "start"),
-    [
-        ("cups", "mmrl", "cups-mmrl"),
-        ("cups", "mmrl++", "cups-mmrlpp"),
-        ("c" * 250, "mmrl", "c" * 100 + "-mmrl"),
-    ],
-)
-def test_names_of_files(data: str, method: str, start: str) -> None:
-    name = run_name(FewShot(), data, MethodSetup(method), 2, 16, "0123456789abcdef")
-    assert name == f"{start}-16shot-seed2-01234567"
-
-
-def test_the_view_cache_of_the_settings(
-    small_clip: Clip, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """In the usual folder of caches; an experiment names its own. The float32 one has no part in the key."""
-    monkeypatch.setenv("DEAR_CACHE", str(tmp_path / "usual"))
-    shared = replace(TRAINING, view_seed=3)
-    (plain,) = run(small_clip, [DEAR], training=shared)
-    (kept,) = run(small_clip, [DEAR], training=replace(shared, view_cache=0.01, view_cache_type="float32"))
-    assert (kept["key"], numbers(kept)) == (plain["key"], numbers(plain))
-    assert plain["key"] != run(small_clip, [DEAR])[0]["key"]
-    # Four images in two epochs: a trunk output and a frozen feature each.
-    assert len([*(tmp_path / "usual" / "views").rglob("*.view")]) == 4 * 2 * 2
-
-    experiment = Experiment(
-        protocol=FewShot(),
-        data=("mixed-paints",),
-        methods=(DEAR,),
-        train=TrainOptions(view_seed=3, view_cache=0.5),
-        dataset=DataSettings(cache=tmp_path / "own"),
-    )
-    views = Runner("cpu").context(experiment).views
-    assert views is not None
-    assert views.folder.parent == tmp_path / "own" / "views"
-    assert views.limit == 2**29
+def test_names_of_files() -> None:
+    for data, method, start in (("cups", "mmrl++", "cups-mmrlpp"), ("c" * 250, "mmrl", "c" * 100 + "-mmrl")):
+        name = run_name(FewShot(), data, MethodSetup(method), 2, 16, "0123456789abcdef")
+        assert name == f"{start}-16shot-seed2-01234567"
 
 
 def test_only_the_data_sets_of_the_present_run_stay_in_memory() -> None:

@@ -74,7 +74,6 @@ def test_the_teacher_sees_labels_and_the_student_images(
 
 def test_labels_of_novel_classes_change_nothing(small_clip: Clip) -> None:
     data = noise_dataset()
-    assert isinstance(data.train, Noise)
     swapped = Noise([0, 1, 2, 3] * 3, 1)
     swapped.labels = torch.tensor([0, 1, 3, 2] * 3)
     one, two = (run(small_clip, [SETUP], replace(data, train=train))[0] for train in (data.train, swapped))
@@ -98,14 +97,11 @@ def test_a_teacher_of_another_backbone(small_clip: Clip) -> None:
         )
         for settings in (None, LARGER)
     )
-    assert own.teacher is not None
-    assert other.teacher is not None
     assert own.teacher.weights["sha256"] != other.teacher.weights["sha256"]
     trial = Trial(context, other)
     trial.train(range(4))
-    teacher = trial.method.teacher
-    assert isinstance(teacher, torch.nn.Module)
-    assert trial.method.text_features().shape == (4, context.of_teacher(other).clip.image.embed_dim)
+    assert isinstance(trial.method.teacher, torch.nn.Module)
+    assert trial.method.text_features().shape == (4, context.teacher_context(other).clip.image.embed_dim)
     assert not any("teacher" in name for name in trial.method.state_dict())
 
 
@@ -117,7 +113,6 @@ def test_a_teacher_trains_as_its_authors_do() -> None:
     for given, want in ((TrainOptions(), (0.005, 8, 20)), (TrainOptions(epochs=7), (0.005, 8, 7))):
         context = RunContext(clip, training=given)
         run = context.resolve(PROTOCOLS["base-to-novel"](), [noise_dataset()], SETUP, seed=1)
-        assert run.teacher is not None
         training = run.teacher.training
         assert (training.lr, training.batch, training.epochs) == want
         assert run.teacher.settings == PromptSrcSettings()

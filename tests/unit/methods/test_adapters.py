@@ -1,45 +1,29 @@
 """The methods that leave both towers alone and work on features: what their equations say, by hand."""
 
 import math
-from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 from torch.nn.functional import normalize
 
-from dear.adapters.bundle import Bundle
 from dear.adapters.fit import fit
-from dear.adapters.predictor import Predictor
 from dear.backbone.clip import Clip
-from dear.errors import BundleError, SettingsError
+from dear.errors import SettingsError
 from dear.evaluation.experiment import Experiment
-from dear.evaluation.metrics import evaluate
 from dear.evaluation.protocols import PROTOCOLS
 from dear.evaluation.protocols.base_to_novel import BaseToNovel
 from dear.evaluation.resolve import MethodSetup
-from dear.methods.base import Method
-from dear.methods.registry import METHODS, build_method
+from dear.methods.registry import METHODS
 from dear.methods.tip_adapter import TipAdapterSettings
 from dear.training.batches import training_images
 from dear.training.loop import train
 from dear.training.settings import TrainOptions, TrainSettings
 from dear.training.trunks import TrunkCache
+from tests.unit.methods.small import build
 from tests.unit.training.world import few, noise_dataset
 from tests.views import eval_views
 
-CLASSES = ["red circle on the sea", "house", "green tree"]
-TEMPLATE = ["a photo of a {}"]
 CLOSED = [name for name, declared in METHODS.items() if not declared.open_vocabulary]
-
-
-def build(name: str, clip: Clip, **options: Any) -> Method:
-    method = build_method(
-        name, clip, torch.Generator().manual_seed(1), settings=METHODS[name].settings(**options)
-    )
-    method.set_classes(CLASSES, TEMPLATE)
-    return method
 
 
 class TestClipAdapter:
@@ -89,10 +73,8 @@ class TestTipAdapter:
         centre = method.image_trunk(eval_views(data.pictures, 20))
         torch.testing.assert_close(images.centre(), centre)
 
-    def test_a_tuned_bundle_is_what_was_trained(
-        self, small_clip: Clip, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr("dear.adapters.prepare.load_clip", lambda *_args, **_options: small_clip)
+    @pytest.mark.usefixtures("only_clip")
+    def test_a_tuned_bundle_is_what_was_trained(self) -> None:
         settings = TipAdapterSettings(tuned=True, views=2)
         options = TrainOptions(epochs=2, lr=0.1)
         made = fit(noise_dataset(), method="tip-adapter", settings=settings, train=options, select="last")
@@ -101,11 +83,6 @@ class TestTipAdapter:
         plain = fit(noise_dataset(), method="tip-adapter", settings=TipAdapterSettings(views=2), shots=2)
         assert plain.tensors["keys"].shape == (8, 17)
         assert plain.training["epoch"] is None
-        for wrong in ({"labels": plain.tensors["labels"]}, {"keys": plain.tensors["keys"]}):
-            with pytest.raises(BundleError, match="tensors keys"):
-                replace(plain, tensors=wrong).build(small_clip)
-        with pytest.raises(BundleError, match="labels"):
-            replace(plain, tensors={**plain.tensors, "labels": torch.zeros(3)}).build(small_clip)
 
 
 class TestLinearProbe:
@@ -128,16 +105,3 @@ class TestMethodsBoundToTheirClasses:
             SettingsError, match=f"{name} is bound to its training classes.*run it with few-shot"
         ):
             Experiment(protocol=BaseToNovel(), data=("nowhere",), methods=(MethodSetup(name),))
-
-    @pytest.mark.parametrize("name", CLOSED)
-    def test_a_bundle_knows_its_classes_alone(
-        self, name: str, small_clip: Clip, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr("dear.adapters.prepare.load_clip", lambda *_args, **_options: small_clip)
-        data = noise_dataset()
-        made = fit(data, tmp_path / "bundle", method=name, shots=2, train=TrainOptions(epochs=2))
-        one = Predictor(Bundle.from_pretrained(tmp_path / "bundle"), clip=small_clip)
-        assert one.classes == data.classnames
-        assert evaluate(one.method, data.test).accuracy == pytest.approx(made.metrics["accuracy"])
-        with pytest.raises(SettingsError, match=f"{name} cannot score classes that it was not trained on"):
-            one.vocabulary(["house"])

@@ -10,26 +10,15 @@ import torch
 
 from dear.backbone.clip import Clip
 from dear.errors import SettingsError
-from dear.evaluation.experiment import Experiment
-from dear.evaluation.protocols.base_to_novel import BaseToNovel
-from dear.evaluation.resolve import MethodSetup
-from dear.evaluation.run_context import RunContext
-from dear.evaluation.runs import check_methods
 from dear.methods.atprompt import AtPromptSettings
-from dear.methods.atprompt.method import ATPrompt
-from dear.methods.registry import build_method
-from tests.unit.training.world import noise_dataset
+from tests.unit.methods.small import build, check_before_runs
 
 CLASSES = ["house", "green tree"]
 PETS = "OxfordPets"
 
 
-def made(clip: Clip, **options: Any) -> ATPrompt:
-    settings = AtPromptSettings(**{"attributes": "sea, tree", "tokens": 1} | options)
-    method = build_method("atprompt", clip, torch.Generator().manual_seed(1), settings=settings)
-    method.set_classes(CLASSES, ["a photo of a {}"])
-    assert isinstance(method, ATPrompt)
-    return method
+def made(clip: Clip, **options: Any) -> Any:
+    return build("atprompt", clip, CLASSES, **{"attributes": "sea, tree", "tokens": 1} | options)
 
 
 def words_file(folder: Path, content: Any) -> str:
@@ -66,21 +55,11 @@ class TestWords:
         assert (mine.attributes, mine.words) == ("sea, tree", None)
 
 
-class TestBeforeTheFirstRun:
-    """What is wrong on any data set is told at once, not when its turn comes."""
-
-    def check(self, clip: Clip, settings: AtPromptSettings) -> None:
-        setups = (MethodSetup("atprompt", settings=settings),)
-        experiment = Experiment(protocol=BaseToNovel(), data=("first", "second"), methods=setups)
-        check_methods(experiment, RunContext(clip), [noise_dataset("first"), noise_dataset("second")])
-
-    def test_a_word_of_several_tokens(self, small_clip: Clip, tmp_path: Path) -> None:
-        found = {"first": ["sea"], "second": ["tree", "bay"]}
-        given = AtPromptSettings(words=words_file(tmp_path, found), tokens=1)
-        with pytest.raises(
-            SettingsError, match=r"the attribute word 'bay' is 3 tokens .*another word .*by-position"
-        ):
-            self.check(small_clip, given)
+def test_a_word_of_several_tokens_is_told_before_the_first_run(small_clip: Clip, tmp_path: Path) -> None:
+    found = {"first": ["sea"], "second": ["tree", "bay"]}
+    given = AtPromptSettings(words=words_file(tmp_path, found), tokens=1)
+    with pytest.raises(SettingsError, match=r"the attribute word 'bay' is 3 tokens"):
+        check_before_runs(small_clip, "atprompt", given)
 
 
 def test_the_words_of_oxford_pets_are_placed_as_in_the_authors_code() -> None:
@@ -118,9 +97,8 @@ def test_what_stands_where(options: dict[str, Any], order: str, small_clip: Clip
     assert int(trunk.end[0]) == len(order.split()) - 1
 
 
-class TestOnMaPLe:
-    def test_later_layers_replace_the_tokens_of_the_class_alone(self, small_clip: Clip) -> None:
-        method = made(small_clip, base="maple", share=False, depth=3)
-        inject = method.text_injection(method.class_position)
-        assert (method.class_position, inject.at, tuple(inject.tokens.shape)) == (5, 5, (3, 1, 22))
-        assert (method.image_from, method.text_from) == (1, 1)
+def test_later_layers_of_maple_replace_the_tokens_of_the_class_alone(small_clip: Clip) -> None:
+    method = made(small_clip, base="maple", share=False, depth=3)
+    inject = method.text_injection(method.class_position)
+    assert (method.class_position, inject.at, tuple(inject.tokens.shape)) == (5, 5, (3, 1, 22))
+    assert (method.image_from, method.text_from) == (1, 1)

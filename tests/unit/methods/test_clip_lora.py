@@ -2,13 +2,10 @@
 numbers in tests/parity, the updates themselves in tests/unit/backbone/test_low_rank.py.
 """
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
 
 from dear.adapters.attention import attention_maps
 from dear.adapters.export import Tower
@@ -17,34 +14,19 @@ from dear.evaluation.protocols.few_shot import FewShot
 from dear.evaluation.resolve import MethodSetup
 from dear.evaluation.run_context import RunContext
 from dear.evaluation.runs import run_one
-from dear.methods.clip_lora import ClipLoraSettings
-from dear.methods.clip_lora.method import ClipLora
 from dear.methods.registry import frozen_clip
 from dear.training.loop import train
 from dear.training.settings import TrainOptions, TrainSettings
-from tests.unit.training.world import CLASSES, few, noise_dataset
+from tests.conftest import MakeClip
+from tests.unit.methods.small import build, pixels, seeded
+from tests.unit.training.world import few, noise_dataset
 
-MakeClip = Callable[..., Clip]
 FAST = TrainSettings(lr=0.02, epochs=3, batch=4, warmup_epochs=0)
-
-
-def seeded(seed: int) -> torch.Generator:
-    return torch.Generator().manual_seed(seed)
-
-
-def make(clip: Clip, seed: int = 1, **options: Any) -> ClipLora:
-    method = ClipLora(clip, seeded(seed), ClipLoraSettings(**options))
-    method.set_classes(CLASSES, ["a photo of a {}"])
-    return method
-
-
-def pixels(count: int = 4) -> Tensor:
-    return torch.rand(count, 3, 20, 20, generator=seeded(3))
 
 
 @torch.no_grad()
 def test_it_starts_as_clip_bit_for_bit(small_clip: Clip) -> None:
-    method = make(small_clip)
+    method = build("clip-lora", small_clip)
     trunk = method.image_trunk(pixels())
     assert torch.equal(method.image_features(trunk)[0], method.frozen_image(trunk))
     assert torch.equal(method.text_features(), method.frozen_text)
@@ -53,7 +35,7 @@ def test_it_starts_as_clip_bit_for_bit(small_clip: Clip) -> None:
 def test_initial_values(make_small_clip: MakeClip) -> None:
     """A is uniform within 1 / sqrt(width), as kaiming_uniform with a of sqrt(5) draws it; B is zero."""
     clip = make_small_clip()
-    method = make(clip, rank=11)
+    method = build("clip-lora", clip, rank=11)
     for tower, down, up in (
         (clip.image, method.image_down, method.image_up),
         (clip.text, method.text_down, method.text_up),
@@ -66,11 +48,11 @@ def test_initial_values(make_small_clip: MakeClip) -> None:
         assert 0.99 * bound < down.abs().max() <= bound
         assert float(down.detach().std()) == pytest.approx(bound / 3**0.5, rel=0.05)
     assert method.factor == pytest.approx(1 / 11**0.5)
-    assert make(clip, rank=4, alpha=3.0).factor == 1.5
+    assert build("clip-lora", clip, rank=4, alpha=3.0).factor == 1.5
 
 
 def test_it_drops_values_within_a_step_only(small_clip: Clip) -> None:
-    method = make(small_clip)
+    method = build("clip-lora", small_clip)
     with torch.no_grad():
         method.image_up += 0.3
         method.text_up += 0.3
@@ -93,14 +75,14 @@ def test_it_drops_values_within_a_step_only(small_clip: Clip) -> None:
     assert loss() != first
     method.after_step(0.5)
     assert loss() == whole
-    without = make(small_clip, dropout=0.0)
+    without = build("clip-lora", small_clip, dropout=0.0)
     without.before_step(seeded(4))
     assert without.image_dropout is None
 
 
 def test_a_trained_method_is_seen_in_its_export_and_in_attention(small_clip: Clip) -> None:
     before, frozen = tensors_hash(small_clip.state_dict()), frozen_clip(small_clip)
-    method = make(small_clip)
+    method = build("clip-lora", small_clip)
     train(method, few(), FAST, seed=1)
     assert tensors_hash(small_clip.state_dict()) == before
     want = method.image_features(method.image_trunk(pixels())).transpose(0, 1)

@@ -1,7 +1,6 @@
 """DeAR's exact properties in float64, and its features, scores and loss by hand."""
 
 import math
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -19,24 +18,16 @@ from dear.methods.dear import DearSettings
 from dear.methods.dear.method import Dear
 from dear.roles.settings import CoreMask
 from dear.roles.table import HeadRole, RoleTable
+from tests.conftest import MakeClip
+from tests.unit.training.world import CLASSES, KINDS
+from tests.unit.training.world import role_table as table
 
-CLASSES = ["red circle on the sea", "house", "green tree"]
 ORIGINAL = 26
-KINDS: list[Any] = [
-    ("core", "color"), ("mixed", None), ("generalization", None), ("core", "object"), ("other-specialized",
-    None), ("mixed", None),
-]  # fmt: skip
-MakeClip = Callable[..., Clip]
 
 
 @pytest.fixture
 def clip(make_small_clip: MakeClip) -> Clip:
     return make_small_clip(dtype=torch.float64)
-
-
-def table(clip: Clip) -> RoleTable:
-    heads = tuple(HeadRole(4 + i // 3, i % 3, role, attribute) for i, (role, attribute) in enumerate(KINDS))
-    return RoleTable("by hand", clip.identity, ("color", "object"), heads)
 
 
 def dear(clip: Clip, roles: RoleTable | None = None, **options: Any) -> Dear:
@@ -140,6 +131,12 @@ class TestFusion:
     def test_fusion_can_be_kept_where_it_starts(self, clip: Clip) -> None:
         names = {n for n, p in dear(clip, learn_fusion=False).named_parameters() if p.requires_grad}
         assert names == {"attribute_tokens", "text_tokens", "projection"}
+
+    def test_fusion_has_a_rate_of_its_own_if_asked(self, clip: Clip) -> None:
+        usual, own = dear(clip), dear(clip, fusion_rate=50.0)
+        assert usual.parameter_groups() == [{"params": usual.trainable, "rate": 1.0}]
+        assert own.parameter_groups()[1] == {"params": [own.fusion], "rate": 50.0, "weight_decay": 0.0}
+        assert len(dear(clip, fusion_rate=50.0, learn_fusion=False).parameter_groups()) == 1
 
 
 class TestFeatures:

@@ -1,21 +1,17 @@
 """DeAR's options beyond the paper: off, nothing changes by a bit; on, they equal slow references."""
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 import torch
-from torch.nn.functional import cross_entropy, normalize
+from torch.nn.functional import normalize
 
 from dear.backbone.clip import Clip
-from dear.backbone.injection import Injection
 from dear.methods.dear.method import Dear, ramp
-from dear.methods.shared import cosine_distance
-from dear.roles.mask import role_mask
 from dear.roles.table import HeadRole, RoleTable
-from tests.unit.methods.test_dear import ORIGINAL, block_of, dear, images, table
-
-MakeClip = Callable[..., Clip]
+from tests.conftest import MakeClip
+from tests.unit.methods.test_dear import ORIGINAL, block_of, dear, images
+from tests.unit.training.world import role_table as table
 
 
 @pytest.fixture
@@ -36,32 +32,6 @@ def all_layers(clip: Clip) -> RoleTable:
     """Roles for the five layers of the tower."""
     rest = tuple(HeadRole(layer, head, "mixed") for layer in (1, 2, 3) for head in range(3))
     return replace(table(clip), heads=(*rest, *table(clip).heads))
-
-
-class TestOff:
-    def test_scores_and_loss_are_the_papers_to_the_bit(self, clip: Clip) -> None:
-        """Computed here with one beta, the table's mask and one weight for each feature."""
-        method, tower, labels = dear(clip, tokens=2), clip.image, torch.tensor([2, 0])
-        trunk = method.image_trunk(images())
-        bias = [role_mask(method.roles, layer, 3, ORIGINAL, 2).double() for layer in (4, 5)]
-        read = torch.tensor([0, *range(ORIGINAL, ORIGINAL + 4)])
-        with torch.no_grad():
-            inject = Injection(method.attribute_tokens, 0.9)
-            out = tower.span(trunk, 4, bias=list(bias), inject=inject, read=read)
-            mean = out[:, 1:].unflatten(1, (2, 2)).mean(dim=2).transpose(0, 1)
-            of_attributes = tower.ln_final(mean) @ method.projection
-            image = normalize(torch.cat([tower.finish(out[:, 0])[None], of_attributes]), dim=-1)
-            text = method.mean_over_templates(Injection(method.text_tokens, 0.9, at=1))
-            alpha = method.fusion.softmax(dim=0)
-            scores = clip.scale * torch.einsum("k,kbe->be", alpha, image) @ text.T
-            reg = cosine_distance(image[0], method.frozen_image(trunk))
-            reg = reg + cosine_distance(text, method.frozen_text)
-            loss = cross_entropy(scores, labels) + 1.0 * reg + 0.7 * (1 - alpha[0])
-            assert torch.equal(method.image_features(trunk), image)
-            assert torch.equal(method.logits(image, method.text_features()), scores)
-            assert torch.equal(method.loss(trunk, labels)["loss"], loss)
-        assert method.features == ("cls", "color", "object")
-        assert method.parameter_groups() == [{"params": method.trainable, "rate": 1.0}]
 
 
 class TestAnchoringByLayer:

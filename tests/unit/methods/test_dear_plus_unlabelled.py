@@ -13,7 +13,6 @@ from torch.nn.functional import normalize
 
 from dear.methods.dear_plus import DearPlusSettings
 from dear.methods.dear_plus.fitting import Examples, Fit, fit
-from dear.methods.dear_plus.gaussian import Gaussians
 from dear.methods.dear_plus.unlabelled import (
     ALONE,
     FOLDS,
@@ -77,21 +76,6 @@ def test_a_mixture_by_loops() -> None:
         torch.testing.assert_close(covariance(mixture, attribute), expected)
         freedom = (torch.linalg.inv(expected) @ scatter).trace() / (total + strength)
         torch.testing.assert_close(mixture.freedom[attribute], freedom)
-
-
-def test_without_others_it_is_the_gaussians_of_labelled_images() -> None:
-    points, shrinkage = build_readouts().labelled[0], 0.3
-    fitted = Gaussians(points, LABELS, CLASSES, shrinkage)
-    variance = (points - fitted.means[LABELS][:, None]).square().mean()
-    strength = torch.tensor([len(LABELS) * shrinkage / (1 - shrinkage)], dtype=torch.float64)
-    readouts = replace(build_readouts(), labelled=points[None], variance=variance[None], strength=strength)
-    readouts = replace(readouts, others=readouts.others[:1])
-    mixture = share_out(readouts, torch.ones(len(LABELS), dtype=torch.float64), 0.0)
-    torch.testing.assert_close(mixture.means[0], fitted.means)
-    torch.testing.assert_close(
-        covariance(mixture, 0), torch.linalg.inv(fitted.whitening @ fitted.whitening.T)
-    )
-    torch.testing.assert_close(mixture.freedom[0], fitted.freedom)
 
 
 def test_one_round_in_one_dimension_by_hand() -> None:
@@ -202,18 +186,6 @@ def test_others_are_used_where_left_out_images_gain(monkeypatch: pytest.MonkeyPa
     plain, none = fit_with_others(*arguments)
     assert none.weight == 0
     assert differing(plain, arguments[0]) == []
-
-
-def test_the_order_of_others_does_not_matter() -> None:
-    plain, examples, groups, (frozen, of_attributes), *rest = build_clusters(1.5)
-    order = torch.randperm(len(frozen), generator=torch.Generator().manual_seed(1))
-    first, gain = fit_with_others(plain, examples, groups, (frozen, of_attributes), *rest)
-    second, other = fit_with_others(plain, examples, groups, (frozen[order], of_attributes[order]), *rest)
-    assert gain.weight == other.weight
-    assert gain.after == pytest.approx(other.after)
-    torch.testing.assert_close(first.strengths, second.strengths, rtol=1e-5, atol=1e-6)
-    inverse, again = (one.whitening @ one.whitening.mT for one in (first, second))
-    torch.testing.assert_close(inverse, again)
 
 
 def test_others_without_a_gain_change_nothing() -> None:

@@ -12,35 +12,20 @@ from dear.backbone.clip import Clip
 from dear.errors import SettingsError
 from dear.evaluation.metrics import evaluate
 from dear.methods.base import Method
-from dear.methods.coop.method import CoOp
-from dear.methods.promptsrc.method import PromptSRC, average_weights
-from dear.methods.registry import METHODS, build_method
+from dear.methods.promptsrc.method import average_weights
+from tests.unit.methods.small import build, pixels
 from tests.unit.training.world import noise_dataset
-
-CLASSES = ["red circle on the sea", "house", "green tree"]
-
-
-def make(clip: Clip, name: str, **options: Any) -> Method:
-    settings = METHODS[name].settings(**options)
-    method = build_method(name, clip, torch.Generator().manual_seed(1), settings=settings)
-    method.set_classes(CLASSES, ["a photo of a {}"])
-    return method
-
-
-def images(count: int = 2) -> torch.Tensor:
-    return torch.rand(count, 3, 20, 20, generator=torch.Generator().manual_seed(3))
 
 
 @torch.no_grad()
 def scores(method: Method, count: int = 2) -> torch.Tensor:
-    features = method.image_features(method.image_trunk(images(count)))
+    features = method.image_features(method.image_trunk(pixels(count)))
     return method.logits(features, method.text_features())
 
 
 class TestCoOp:
     def test_a_context_for_each_class(self, small_clip: Clip) -> None:
-        method = make(small_clip, "coop", class_specific=True, tokens=3, words="")
-        assert isinstance(method, CoOp)
+        method = build("coop", small_clip, class_specific=True, tokens=3, words="")
         assert method.context.shape == (3, 3, 22)
         before = scores(method)
         with torch.no_grad():
@@ -58,8 +43,7 @@ class TestPromptSRC:
         assert sum(average_weights(5, 60.0, 0.5)) == pytest.approx(1)
 
     def test_the_average_takes_the_place_of_the_prompts(self, small_clip: Clip) -> None:
-        method = make(small_clip, "promptsrc", average_mean=2, average_std=1, teacher="dataset")
-        assert isinstance(method, PromptSRC)
+        method = build("promptsrc", small_clip, average_mean=2, average_std=1, teacher="dataset")
         for epoch, value in enumerate((1.0, 10.0, 100.0), start=1):
             torch.nn.init.constant_(method.image_prompts, value)
             method.after_epoch(epoch, 3)
@@ -70,7 +54,7 @@ class TestPromptSRC:
 
 class TestMMRL:
     def test_novel_classes_are_scored_by_the_class_feature(self, small_clip: Clip) -> None:
-        method, test = make(small_clip, "mmrl", space=19), noise_dataset().test
+        method, test = build("mmrl", small_clip, space=19), noise_dataset().test
         method.set_classes(noise_dataset().classnames, ["a photo of a {}"])
         plain, novel = evaluate(method, test), evaluate(method, test, novel=True)
         assert novel.accuracy == novel.decoupled == plain.decoupled
@@ -79,7 +63,7 @@ class TestMMRL:
 
     def test_a_target_has_the_beta_of_its_authors(self, small_clip: Clip) -> None:
         def of(**options: Any) -> Method:
-            return make(small_clip, "mmrl++", space=19, token_std=1.0, **options)
+            return build("mmrl++", small_clip, space=19, token_std=1.0, **options)
 
         method, plain = of(beta_per_target="published"), scores(of())
         assert method.settings.tuned_for("EuroSAT") == {"beta": 0.3}

@@ -1,7 +1,5 @@
 """PromptKD's projector and loss against their equations, and what a step changes."""
 
-from collections.abc import Callable
-
 import pytest
 import torch
 from torch import Tensor
@@ -9,9 +7,8 @@ from torch import Tensor
 from dear.backbone.clip import Clip
 from dear.methods.base import Method
 from dear.methods.promptkd import PromptKdSettings
+from tests.conftest import MakeClip
 from tests.contract.test_methods import CLASSES, LABELS, TEMPLATE, images, make, target
-
-MakeClip = Callable[..., Clip]
 
 
 def student(clip: Clip, settings: PromptKdSettings | None = None) -> Method:

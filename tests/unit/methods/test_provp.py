@@ -2,44 +2,27 @@
 
 import json
 import math
-from collections.abc import Callable, Sequence
 from importlib.resources import files
-from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
 from torch.nn.functional import cross_entropy, normalize
 
 from dear.backbone.clip import Clip
-from dear.methods.provp import ProVpSettings
-from dear.methods.provp.method import WORDING, ProVP
+from dear.methods.provp.method import WORDING
+from tests.conftest import MakeClip
+from tests.unit.methods.small import build, pixels
 
 LABELS = torch.tensor([2, 0, 1])
 
 
-CLASSES = ["red circle on the sea", "house", "green tree"]
-
-
-def make(
-    clip: Clip, template: str = "a photo of a {}", classes: Sequence[str] = CLASSES, **options: Any
-) -> ProVP:
-    method = ProVP(clip, torch.Generator().manual_seed(1), ProVpSettings(**options))
-    method.set_classes(classes, [template])
-    return method
-
-
-def images() -> Tensor:
-    return torch.rand(3, 3, 20, 20, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
-
-
 @pytest.mark.parametrize("tokens", [1, 3, 6])
 @torch.no_grad()
-def test_layer_by_layer(tokens: int, make_small_clip: Callable[..., Clip]) -> None:
+def test_layer_by_layer(tokens: int, make_small_clip: MakeClip) -> None:
     """Any number of prompts is put in, 4 and fewer too, and each layer mixes its own in."""
     clip = make_small_clip(dtype=torch.float64)
-    method = make(clip, tokens=tokens, beta=0.8)
-    x = trunk = method.image_trunk(images())
+    method = build("provp", clip, tokens=tokens, beta=0.8)
+    x = trunk = method.image_trunk(pixels(3, torch.float64))
     own = method.image_prompts.expand(3, -1, -1, -1)
     for layer in range(clip.image.depth):
         if layer == 0:
@@ -54,8 +37,8 @@ def test_layer_by_layer(tokens: int, make_small_clip: Callable[..., Clip]) -> No
 
 
 def test_the_loss_finds_each_image_by_its_cosine(small_clip: Clip) -> None:
-    method = make(small_clip, tokens=2, ref_weight=0.5)
-    trunk = method.image_trunk(images().float())
+    method = build("provp", small_clip, tokens=2, ref_weight=0.5)
+    trunk = method.image_trunk(pixels(3))
     parts, frozen = method.loss(trunk, LABELS), method.frozen_image(trunk)
     assert torch.equal(parts["loss"], method.loss(trunk, LABELS, frozen)["loss"])
     torch.testing.assert_close(parts["loss"], parts["ce"] + 0.5 * parts["ref"])
@@ -67,7 +50,7 @@ def test_the_loss_finds_each_image_by_its_cosine(small_clip: Clip) -> None:
 @pytest.mark.parametrize(("given", "side"), [(14, 14), (None, 4), (1, 1)])
 def test_the_bound_of_the_start(given: int | None, side: int, small_clip: Clip) -> None:
     assert small_clip.image.patch_size == 4
-    start = make(small_clip, start_patch=given).image_prompts.detach().abs()
+    start = build("provp", small_clip, start_patch=given).image_prompts.detach().abs()
     bound = math.sqrt(6 / (3 * side**2 + small_clip.image.width))
     assert start.shape == (small_clip.image.depth, 16, small_clip.image.width)
     assert 0.99 * bound < start.max() <= bound
@@ -78,6 +61,8 @@ def test_templates_of_benchmarks_are_worded_as_the_authors_do(small_clip: Clip) 
     ours = {one["template"] for one in json.loads(file.read_text(encoding="utf-8")).values()}
     assert {*WORDING} < ours
     pets, classes = "a photo of a {}, a type of pet.", ["sea"]  # more would be cut to the same
-    found = make(small_clip, pets, classes).frozen_text
-    assert torch.equal(found, make(small_clip, WORDING[pets], classes, wording="dataset").frozen_text)
-    assert not torch.equal(found, make(small_clip, pets, classes, wording="dataset").frozen_text)
+    found = build("provp", small_clip, classes, pets).frozen_text
+    assert torch.equal(
+        found, build("provp", small_clip, classes, WORDING[pets], wording="dataset").frozen_text
+    )
+    assert not torch.equal(found, build("provp", small_clip, classes, pets, wording="dataset").frozen_text)

@@ -3,7 +3,6 @@ share is in tests/contract, its numbers in tests/parity.
 """
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -12,32 +11,24 @@ import torch
 from dear.adapters.attention import attention_maps
 from dear.backbone.clip import Clip, tensors_hash
 from dear.errors import SettingsError
-from dear.methods.registry import build_method, frozen_clip
+from dear.methods.registry import frozen_clip
 from dear.methods.skip import SkipSettings
 from dear.methods.skip.method import SkipTuning, stay_chances
 from dear.training.loop import train
 from dear.training.settings import TrainSettings
+from tests.conftest import MakeClip
+from tests.unit.methods.small import build, pixels, seeded
 from tests.unit.training.world import Noise
 
 CLASSES = ["house", "tree", "sea", "circle", "square", "red house", "green tree", "blue sea", "a photo"]
 OWN = ["a photo of a {}"]
 FAST = TrainSettings(optimizer="sgd", lr=0.01, epochs=2, batch=4, warmup_epochs=0)
-MakeClip = Callable[..., Clip]
 
 
-def seeded(seed: int) -> torch.Generator:
-    return torch.Generator().manual_seed(seed)
-
-
-def make(clip: Clip, classes: list[str] = CLASSES, seed: int = 1, **options: Any) -> SkipTuning:
-    method = build_method("skip", clip, seeded(seed), settings=SkipSettings(**options))
+def make(clip: Clip, classes: list[str] = CLASSES, **options: Any) -> SkipTuning:
+    method = build("skip", clip, classes, **options)
     assert isinstance(method, SkipTuning)
-    method.set_classes(classes, OWN)
     return method
-
-
-def pixels(count: int = 4, dtype: torch.dtype = torch.float32) -> torch.Tensor:
-    return torch.rand(count, 3, 20, 20, generator=seeded(3)).to(dtype)
 
 
 @torch.no_grad()

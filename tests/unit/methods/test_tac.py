@@ -1,6 +1,7 @@
 """What is particular to TAC: its clusters, what drops out, its descriptions, and where centres come from."""
 
 import json
+from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -10,48 +11,41 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy, l1_loss, normalize
 
+from dear.adapters.bundle import Bundle
+from dear.adapters.bundle_config import config_hash
+from dear.adapters.fit import fit
+from dear.adapters.predictor import Predictor
 from dear.backbone.clip import Clip
-from dear.errors import DearError, SettingsError
-from dear.evaluation.experiment import Experiment
+from dear.errors import BundleError, DearError, SettingsError
 from dear.evaluation.protocols.base import Protocol
 from dear.evaluation.protocols.base_to_novel import BaseToNovel
 from dear.evaluation.protocols.transfer import CrossDataset
-from dear.evaluation.resolve import MethodSetup
-from dear.evaluation.run_context import RunContext
-from dear.evaluation.runs import check_methods
 from dear.methods.base import TrainingImages
 from dear.methods.shared_settings import imagenet_templates
 from dear.methods.tac import TacSettings
 from dear.methods.tac.method import TAC, kmeans, start
+from dear.training.settings import TrainOptions
+from tests.unit.methods.small import CLASSES, check_before_runs, pixels, seeded
 from tests.unit.training.world import noise_dataset
 
-CLASSES = ["red circle on the sea", "house", "green tree"]
 OTHERS = ["a tree", "sea", "red house"]
 LABELS = torch.tensor([2, 0, 1, 1])
 SMALL = {"clusters": 2, "text_tokens": 1, "words": ""}  # the text tower has 13 places
-
-
-def seeded(seed: int) -> torch.Generator:
-    return torch.Generator().manual_seed(seed)
 
 
 def make(clip: Clip, *, trained: bool = True, seed: int = 1, **options: Any) -> TAC:
     method = TAC(clip, seeded(seed), TacSettings(**SMALL | options))
     method.set_classes(CLASSES, ["a photo of a {}"])
     if trained:
-        method.before_training(no_images())
+        method.before_training(no_pixels())
     return method
 
 
-def no_images() -> TrainingImages:
+def no_pixels() -> TrainingImages:
     def none(_number: int = 0) -> Tensor:
         raise AssertionError("no images are needed")
 
     return TrainingImages(torch.zeros(0).long(), none, none)
-
-
-def images(number: int = 4) -> Tensor:
-    return torch.rand(number, 3, 20, 20, generator=seeded(3))
 
 
 def described(folder: Path, names: list[str], file: str = "mine.json") -> Path:
@@ -86,7 +80,7 @@ class TestKMeans:
 def test_no_more_clusters_than_classes(clusters: int, found: int, small_clip: Clip) -> None:
     method = TAC(small_clip, seeded(1), TacSettings(**SMALL | {"clusters": clusters}))
     method.set_classes(["house", "sea", "tree"], ["a photo of a {}"])
-    method.before_training(no_images())
+    method.before_training(no_pixels())
     assert method.centres.shape == (found, 17)
     assert method.mask.shape == (26 + found + 5, 26 + found + 5)
     assert method.text_features().shape == (3, 17)
@@ -108,33 +102,26 @@ def test_the_target_of_a_class(small_clip: Clip, tmp_path: Path) -> None:
     assert not torch.equal(method.centres, plain.centres)
 
 
-class TestDropout:
-    """Two images with two views each."""
-
-    def loss(self, method: TAC, frozen: Tensor) -> dict[str, Tensor]:
-        return method.loss(method.image_trunk(images()), LABELS, frozen)
-
-    def frozen(self, method: TAC) -> Tensor:
-        return method.target_features(images(2)).repeat(2, 1)
-
-    @pytest.mark.parametrize("teacher", [True, False])
-    def test_by_hand(self, teacher: bool, small_clip: Clip) -> None:
-        """With torch's own dropout, before features are normalised: its factor makes no difference."""
-        method = make(small_clip, views=2, teacher_dropout=teacher)
-        frozen = self.frozen(method)
-        method.before_step(seeded(7))
-        got = self.loss(method, frozen)
-        first = torch.randint(2**62, (), generator=seeded(7)).item()
-        draw = seeded(int(first))
-        kept = torch.rand(4, 17, generator=draw) >= 0.3
-        image = normalize(method.image_features(method.image_trunk(images()))[0] * kept / 0.7, dim=-1)
-        target = frozen[:2]
-        if teacher:
-            target = normalize(target * (torch.rand(2, 17, generator=draw) >= 0.3) / 0.7, dim=-1)
-        ce = cross_entropy(small_clip.scale * image @ method.text_features().T, LABELS)
-        far = l1_loss(image, torch.cat([target, target]))
-        torch.testing.assert_close(got["image"], far)
-        torch.testing.assert_close(got["loss"], ce + 20 * got["text"] + 25 * far)
+@pytest.mark.parametrize("teacher", [True, False])
+def test_dropout_by_hand(teacher: bool, small_clip: Clip) -> None:
+    """Of two images with two views each, with torch's own dropout, before features are normalised: its factor
+    makes no difference.
+    """
+    method = make(small_clip, views=2, teacher_dropout=teacher)
+    frozen = method.target_features(pixels(2)).repeat(2, 1)
+    method.before_step(seeded(7))
+    got = method.loss(method.image_trunk(pixels()), LABELS, frozen)
+    first = torch.randint(2**62, (), generator=seeded(7)).item()
+    draw = seeded(int(first))
+    kept = torch.rand(4, 17, generator=draw) >= 0.3
+    image = normalize(method.image_features(method.image_trunk(pixels()))[0] * kept / 0.7, dim=-1)
+    target = frozen[:2]
+    if teacher:
+        target = normalize(target * (torch.rand(2, 17, generator=draw) >= 0.3) / 0.7, dim=-1)
+    ce = cross_entropy(small_clip.scale * image @ method.text_features().T, LABELS)
+    far = l1_loss(image, torch.cat([target, target]))
+    torch.testing.assert_close(got["image"], far)
+    torch.testing.assert_close(got["loss"], ce + 20 * got["text"] + 25 * far)
 
 
 class TestOtherClasses:
@@ -162,19 +149,18 @@ class TestOtherClasses:
 
 
 class TestDescriptions:
-    def check(self, clip: Clip, settings: TacSettings, protocol: Protocol | None = None) -> None:
-        setups = (MethodSetup("tac", settings=settings),)
-        experiment = Experiment(protocol=protocol or BaseToNovel(), data=("first", "second"), methods=setups)
-        check_methods(experiment, RunContext(clip), [noise_dataset("first"), noise_dataset("second")])
-
     def settings(self, path: Path, **options: Any) -> TacSettings:
         return TacSettings(**SMALL | {"descriptions": str(path)} | options)
 
     def test_of_the_training_classes_alone(self, small_clip: Clip, tmp_path: Path) -> None:
         """The base classes are the first two of the data set's four."""
-        self.check(small_clip, self.settings(described(tmp_path, ["red circle on the sea", "house"])))
+        check_before_runs(
+            small_clip, "tac", self.settings(described(tmp_path, ["red circle on the sea", "house"]))
+        )
         with pytest.raises(SettingsError, match=r"mine\.json has no descriptions of the class 'house'"):
-            self.check(small_clip, self.settings(described(tmp_path, ["red circle on the sea"])))
+            check_before_runs(
+                small_clip, "tac", self.settings(described(tmp_path, ["red circle on the sea"]))
+            )
 
     @pytest.mark.parametrize("protocol", [BaseToNovel(), CrossDataset()])
     def test_own_centres_need_those_of_all(
@@ -182,10 +168,12 @@ class TestDescriptions:
     ) -> None:
         names = [*noise_dataset().classnames]
         room = {"text_tokens": 2, "words": "the"}  # the 10 tokens of a transfer do not fit
-        self.check(small_clip, self.settings(described(tmp_path, names), centres="own", **room), protocol)
+        check_before_runs(
+            small_clip, "tac", self.settings(described(tmp_path, names), centres="own", **room), protocol
+        )
         given = self.settings(described(tmp_path, names[:3]), centres="own", **room)
         with pytest.raises(SettingsError, match="no descriptions of the class 'blue square'"):
-            self.check(small_clip, given, protocol)
+            check_before_runs(small_clip, "tac", given, protocol)
 
     def test_a_folder_has_a_file_for_each_data_set(self, small_clip: Clip, tmp_path: Path) -> None:
         described(tmp_path, CLASSES, "first.json")
@@ -194,10 +182,10 @@ class TestDescriptions:
         found = given.for_data("second")
         assert found.descriptions == str(second)
         assert found.for_data("second") == found
-        self.check(small_clip, given)
+        check_before_runs(small_clip, "tac", given)
         second.unlink()
         with pytest.raises(DearError, match=r"^tac\.descriptions .*second\.json: No such file"):
-            self.check(small_clip, given)
+            check_before_runs(small_clip, "tac", given)
 
     def test_a_changed_file_is_another_run_and_refused_in_the_middle_of_one(self, tmp_path: Path) -> None:
         path = described(tmp_path, ["house"])
@@ -209,3 +197,41 @@ class TestDescriptions:
             found.described(["house"])
         with pytest.raises(SettingsError, match="it was changed"):
             found.for_data("mine")
+
+
+@pytest.mark.usefixtures("only_clip")
+def test_a_bundle_needs_no_descriptions(tmp_path: Path) -> None:
+    data = noise_dataset()
+    file = described(tmp_path, [*data.classnames])
+    settings = TacSettings(**SMALL | {"descriptions": str(file)})
+    train = TrainOptions(epochs=2)
+    bundle = fit(data, tmp_path / "bundle", method="tac", settings=settings, train=train)
+    assert bundle.tensors["centres"].shape == (2, 17)
+    assert bundle.settings == replace(
+        settings, descriptions="templates", descriptions_sha256=sha256(file.read_bytes()).hexdigest()
+    )
+    file.unlink()
+    predictor = Predictor(Bundle.from_pretrained(tmp_path / "bundle"))
+    assert torch.equal(predictor.bundle.tensors["centres"], bundle.tensors["centres"])
+    assert predictor.logits(pixels()).shape == (4, 4)
+    assert predictor.vocabulary(OTHERS).text.shape == (3, 17)
+
+
+@pytest.mark.usefixtures("only_clip")
+def test_a_bundle_reads_no_file(tmp_path: Path) -> None:
+    """A stranger's bundle could print what a file of the user's has, whose keys a message lists."""
+    data, file = noise_dataset(), tmp_path / "mine.json"
+    own = TacSettings(**SMALL | {"centres": "own", "text_tokens": 2, "words": "the"})
+    train = TrainOptions(epochs=2)
+    fit(data, tmp_path / "bundle", method="tac", settings=own, train=train)
+    described(tmp_path, [*data.classnames])
+    config = tmp_path / "bundle" / "config.json"
+    content = json.loads(config.read_text())
+    for centres in ("own", "training"):
+        content["settings"] |= {"centres": centres, "descriptions": str(file)}
+        config.write_text(json.dumps(content | {"sha256": config_hash(content)}))
+        with pytest.raises(BundleError, match=r"tac\.centres|descriptions"):
+            Bundle.from_pretrained(tmp_path / "bundle")
+    with pytest.raises(SettingsError, match="which a bundle does not hold"):
+        fit(data, tmp_path / "b", method="tac", settings=replace(own, descriptions=str(file)), train=train)
+    assert not (tmp_path / "b").exists()

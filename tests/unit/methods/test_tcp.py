@@ -1,38 +1,25 @@
 """TCP: which templates it takes, where its tokens enter, and that each class has its own."""
 
-from collections.abc import Callable
-from typing import Any
-
 import pytest
 import torch
 from torch.nn.functional import normalize
 
 from dear.backbone.attention import causal_bias
-from dear.backbone.clip import Clip, fill
+from dear.backbone.clip import fill
 from dear.errors import SettingsError
-from dear.methods.registry import build_method
 from dear.methods.shared_settings import hand_templates
 from dear.methods.tcp import TcpSettings
-from dear.methods.tcp.method import TCP, after_context
-
-CLASSES = ["red circle on the sea", "house", "green tree"]
-OWN = ["a photo of a {}"]
-MakeClip = Callable[..., Clip]
-
-
-def make(clip: Clip, classes: list[str] = CLASSES, **options: Any) -> TCP:
-    method = build_method("tcp", clip, torch.Generator().manual_seed(1), settings=TcpSettings(**options))
-    assert isinstance(method, TCP)
-    method.set_classes(classes, OWN)
-    return method
+from dear.methods.tcp.method import after_context
+from tests.conftest import MakeClip
+from tests.unit.methods.small import CLASSES, TEMPLATE, build
 
 
 @torch.no_grad()
 def test_text_features_layer_by_layer(make_small_clip: MakeClip) -> None:
     """The prompt by hand: context, name; before layer 3 the tokens of the class take the context's places."""
     clip = make_small_clip(dtype=torch.float64)
-    method, tower = make(clip, layer=3, share=False, tokens=2), clip.text
-    frozen = normalize(clip.encode_text(fill(OWN[0], CLASSES)), dim=-1)
+    method, tower = build("tcp", clip, layer=3, share=False, tokens=2), clip.text
+    frozen = normalize(clip.encode_text(fill(TEMPLATE, CLASSES)), dim=-1)
     hidden = frozen @ method.meta_net[0].weight.T + method.meta_net[0].bias
     hidden = hidden * torch.sigmoid(1.702 * hidden)
     made = (hidden @ method.meta_net[2].weight.T + method.meta_net[2].bias).view(3, 2, 22)
@@ -51,14 +38,16 @@ def test_text_features_layer_by_layer(make_small_clip: MakeClip) -> None:
 
 def test_where_the_tokens_enter(make_small_clip: MakeClip) -> None:
     tall = make_small_clip(text_depth=12)
-    assert make(tall).layer == 9
-    assert make(make_small_clip(text_depth=6)).layer == 5
-    assert make(make_small_clip(text_depth=2), layer=2).layer == 2  # never before the first: no context then
-    assert make(tall, layer=12, share=False).layer == 12
+    assert build("tcp", tall).layer == 9
+    assert build("tcp", make_small_clip(text_depth=6)).layer == 5
+    assert (
+        build("tcp", make_small_clip(text_depth=2), layer=2).layer == 2
+    )  # never before the first: no context then
+    assert build("tcp", tall, layer=12, share=False).layer == 12
     with pytest.raises(SettingsError, match="layer is 9: the text tower has 4 layers only"):
-        make(make_small_clip(), share=False)
+        build("tcp", make_small_clip(), share=False)
     with pytest.raises(SettingsError, match="tcp needs a text tower of 2 layers or more"):
-        make(make_small_clip(text_depth=1))
+        build("tcp", make_small_clip(text_depth=1))
 
 
 @pytest.mark.parametrize(

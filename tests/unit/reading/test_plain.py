@@ -58,8 +58,8 @@ def test_values_as_they_are_written(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "a: " + "[" * 700, "a: !!int ''", "a: !!timestamp never", f"a: !!int {NINES}", "a: \x01",
-        "a: 1\na: 2", "a: 1\n---\nb: 2", "a: !!python/object/apply:os.system ['true']",
+        "a: " + "[" * 700, "a: !!timestamp never", f"a: !!int {NINES}", "a: \x01", "a: 1\na: 2",
+        "a: 1\n---\nb: 2", "a: !!python/object/apply:os.system ['true']",
     ],
 )  # fmt: skip
 def test_yaml_that_is_refused(tmp_path: Path, text: str, as_text: bool) -> None:
@@ -67,9 +67,3 @@ def test_yaml_that_is_refused(tmp_path: Path, text: str, as_text: bool) -> None:
         read_yaml(yaml_of(tmp_path, text), as_text=as_text)
     assert "\n" not in str(told.value)
     assert len(str(told.value)) < 600
-
-
-def test_an_error_of_yaml_says_where_and_quotes_no_line(tmp_path: Path) -> None:
-    with pytest.raises(ReadingError, match="line 2, column 12") as error:
-        read_yaml(yaml_of(tmp_path, "a: 1\nb: precious: x\n"))
-    assert "precious" not in str(error.value)

@@ -19,11 +19,8 @@ def header(**entry: Any) -> bytes:
 
 def test_tensors_are_whole_and_finite(tmp_path: Path) -> None:
     path = tmp_path / "a.safetensors"
-    tensors = {
-        "x": torch.arange(21.0).view(3, 7),
-        "n": torch.arange(5),
-        "e": torch.ones(3).to(torch.float8_e4m3fn),
-    }
+    tensors = {"x": torch.arange(21.0).view(3, 7), "n": torch.arange(5)}
+    tensors["e"] = torch.ones(3).to(torch.float8_e4m3fn)
     for read in (read_tensors, map_tensors):
         save_file(tensors, path)
         assert all(torch.equal(tensor, tensors[name]) for name, tensor in read(path).items())

@@ -27,17 +27,9 @@ class Told(TypedDict):
 
 
 def test_what_fits_comes_in_its_types() -> None:
-    told = typed(
-        {
-            "heads": [{"layer": 12, "role": "core", "share": {"a": 1}, "phrases": ["x"]}, {"layer": 1}],
-            "place": [3, "x"],
-            "name": None,
-            "shots": 0,
-            "unheard of": [1],
-        },
-        Told,
-        "file",
-    )
+    heads = [{"layer": 12, "role": "core", "share": {"a": 1}, "phrases": ["x"]}, {"layer": 1}]
+    value = {"heads": heads, "place": [3, "x"], "name": None, "shots": 0, "unheard of": [1]}
+    told = typed(value, Told, "file")
     assert told["heads"] == [Head(12, "core", {"a": 1.0}, ("x",)), Head(1)]
     assert told["place"] == (3.0, "x")
     assert isinstance(told["place"][0], float)
@@ -53,18 +45,9 @@ def test_what_fits_comes_in_its_types() -> None:
         ({"heads": [{"layer": 0}]}, r"its heads\[0\]\.layer is 0: it must be a whole number from 1 to 12"),
         ({"heads": [{"layer": True}]}, r"its heads\[0\]\.layer is True: it must be a whole number"),
         ({"heads": [{}]}, r"its heads\[0\] lacks the key 'layer'"),
-        (
-            {"heads": [{"layer": 1, "rule": 2}]},
-            r"its heads\[0\] has the unknown key 'rule' \(did you mean 'role'\?\); known are layer",
-        ),
-        (
-            {"heads": [{"layer": 1, "role": "x"}]},
-            r"its heads\[0\]\.role is 'x': it must be one of core, mixed",
-        ),
-        (
-            {"heads": [{"layer": 1, "share": {"a": 2}}]},
-            r"its heads\[0\]\.share\.a is 2.*: it must be a number from 0 to 1",
-        ),
+        ({"heads": [{"layer": 1, "rule": 2}]}, r"its heads\[0\] has the unknown key 'rule' .*'role'"),
+        ({"heads": [{"layer": 1, "role": "x"}]}, r"its heads\[0\]\.role is 'x': .* core, mixed"),
+        ({"heads": [{"layer": 1, "share": {"a": 2}}]}, r"its heads\[0\]\.share\.a is 2.*from 0 to 1"),
         ({"heads": [{"layer": 1, "phrases": "abc"}]}, r"its heads\[0\]\.phrases is 'abc': it must be a list"),
         ({"heads": [], "place": [1]}, "its place has 1 values: it must have 2"),
         ({"heads": [], "name": 5}, "its name is 5: it must be text or null"),

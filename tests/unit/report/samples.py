@@ -16,15 +16,9 @@ CLASSES = ["<i>fish</i>", "car", "tree"]
 
 
 def record(
-    data: str,
-    method: str,
-    base: float,
-    novel: float,
-    *,
-    seed: int = 1,
-    variant: str | None = None,
+    data: str, method: str, base: float, novel: float, *, seed: int = 1, variant: str | None = None,
     **changes: Any,
-) -> dict[str, Any]:
+) -> dict[str, Any]:  # fmt: skip
     """A run record; accuracies are fractions."""
     trained = method != "zero-shot"
     made: dict[str, Any] = {
@@ -34,12 +28,8 @@ def record(
         "method": method,
         "variant": variant,
         "settings": {"method": {"beta": 0.9} if trained else {}, "train": {}},
-        "dataset": {
-            "name": data,
-            "title": data.title(),
-            "identity": f"of {data}",
-            "classes": ["red fish", "blue car"],
-        },
+        "dataset": {"name": data, "title": data.title(), "identity": f"of {data}"}
+        | {"classes": ["red fish", "blue car"]},
         "weights": {"model": "tiny", "pretrained": "world", "sha256": "ab" * 32},
         "roles": {"source": "ground-truth factors", "name": "tiny"} if trained else None,
         "seed": seed,
@@ -93,16 +83,12 @@ def role_table() -> dict[str, Any]:
     roles += [("core", "shape"), ("other-specialized", None), ("mixed", None)]
     heads = [
         {
-            "layer": 9 + at // 3,
-            "head": at % 3,
-            "role": role,
-            "attribute": attribute,
-            "concept": "Number" if role == "other-specialized" else None,
-            "entropy": 0.4,
+            "layer": 9 + at // 3, "head": at % 3, "role": role, "attribute": attribute,
+            "concept": "Number" if role == "other-specialized" else None, "entropy": 0.4,
             "share": {"color": 0.7, "shape": 0.3},
         }
         for at, (role, attribute) in enumerate(roles)
-    ]
+    ]  # fmt: skip
     weights = {"model": "tiny", "pretrained": "world", "sha256": ""}
     whole = {"schema": 1, "source": "ground-truth factors", "weights": weights}
     return whole | {"attributes": ["color", "shape"], "heads": heads}
@@ -126,11 +112,8 @@ def neighbours() -> dict[str, Any]:
         "neighbours": {feature: near for feature in FEATURES},
     }
     chance = {"color": 0.25, "shape": 0.25}
-    precision = {
-        "cls": {"color": 0.3, "shape": 0.25},
-        "color": {"color": 0.9, "shape": 0.1},
-        "shape": {"color": 0.2, "shape": 0.8},
-    }
+    shares = {"cls": (0.3, 0.25), "color": (0.9, 0.1), "shape": (0.2, 0.8)}
+    precision = {name: {"color": color, "shape": shape} for name, (color, shape) in shares.items()}
     return {"queries": [query], "precision": precision, "chance": chance}
 
 

@@ -24,7 +24,6 @@ LOSSES = {"Tools": [2.0, 1.5, 1.25], "Toys": [1.0, 0.5]}
 
 def draw_roles() -> Drawing:
     table = role_table_of([record("tools", "dear", 0.5, 0.5, roles={"table": role_table()})])
-    assert table is not None
     return head_role_map(table)
 
 
@@ -45,8 +44,6 @@ def test_well_formed_and_in_the_ink_of_the_page(name: str, monkeypatch: pytest.M
     monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)  # importing it is an error now
     draw, shown = FIGURES[name]
     drawing, again = draw(), draw()
-    assert drawing is not None
-    assert again is not None
     assert drawing.svg == again.svg
     root = ElementTree.fromstring(drawing.svg)
     assert root.attrib["role"] == "img"
@@ -63,7 +60,6 @@ def test_well_formed_and_in_the_ink_of_the_page(name: str, monkeypatch: pytest.M
 def test_hostile_names_stay_text(name: str) -> None:
     """A letter that no font has was warned of."""
     drawing = training_curves({name: [2.0, 1.5, 1.25], "Toys": [1.0, 0.5]}, {})
-    assert drawing is not None
     assert not [part for part in ("<script", "<!--", "\x1b") if part in drawing.svg]
     shown = {text.strip() for text in ElementTree.fromstring(drawing.svg).itertext()}
     assert name.replace("\x1b", "\\x1b") in shown
@@ -72,7 +68,6 @@ def test_hostile_names_stay_text(name: str) -> None:
 def test_deviations_are_drawn() -> None:
     runs = [record("tools", "dear", base, 0.5, seed=seed) for seed, base in ((1, 0.5), (2, 0.7))]
     drawing = average_bars(Results(runs).averages)
-    assert drawing is not None
     assert "LineCollection" in drawing.svg or drawing.svg.count("<path") > 6
     curve = {1: Cell(50.0, 5.0, 2), 4: Cell(60.0, 2.5, 2)}
     bare = {shots: Cell(cell.mean) for shots, cell in curve.items()}
@@ -99,7 +94,6 @@ def test_gains_by_hand() -> None:
         "dear": {"Tools": pytest.approx(16.667, abs=1e-3), "Toys": pytest.approx(-20)}
     }
     drawing = gain_bars(gained, "zero-shot")
-    assert drawing is not None
     assert "Tools +16.7, Toys -20.0" in drawing.description
     assert {"dear", "Tools", "Toys", "points of HM over zero-shot"} <= texts(drawing)
 
@@ -114,7 +108,6 @@ def test_curves_are_averaged_over_seeds() -> None:
     assert validated == {"Tools": [pytest.approx(0.5), pytest.approx(0.65)]}
     assert losses == {"Tools": [1.0, 0.5], "Toys": [2.0, 1.5]}
     drawing = training_curves(losses, validated)
-    assert drawing is not None
     assert "validation accuracy (%)" in texts(drawing)
 
 

@@ -10,7 +10,7 @@ from dear.methods.registry import METHODS
 from dear.report.protocols import tables_of
 from dear.report.records import checked, data_set_title, distinct, distinct_by_key, readable
 from dear.training.settings import TrainSettings
-from tests.unit.report.samples import record, report_html, role_table
+from tests.unit.report.samples import record, records, report_html, role_table
 
 
 def runs(*data_sets: tuple[str, str | None]) -> list[dict[str, Any]]:
@@ -31,9 +31,9 @@ def runs(*data_sets: tuple[str, str | None]) -> list[dict[str, Any]]:
     ],
 )
 def test_a_title_has_its_name_added_once(data_sets: list[tuple[str, str | None]], titles: list[str]) -> None:
-    records = runs(*data_sets)
-    assert [data_set_title(run) for run in readable(records)] == titles
-    assert [data_set_title(run) for run in checked(checked(records))] == titles
+    made = runs(*data_sets)
+    assert [data_set_title(run) for run in readable(made)] == titles
+    assert [data_set_title(run) for run in checked(checked(made))] == titles
 
 
 def test_a_data_set_called_average_keeps_its_numbers() -> None:
@@ -82,14 +82,12 @@ OTHER = {"role": "mixed", "attribute": None}
     ],
 )
 def test_seeds_of_different_kinds_are_not_averaged(part: str, first: Any, second: Any, key: str) -> None:
-    records = [record("tools", "dear", 0.5, 0.5, seed=n) | {part: p} for n, p in ((1, first), (2, second))]
-    if not key:
-        assert len(checked(records)) == 2
-        return
-    with pytest.raises(DataError, match=key):
-        checked(records)
-    records[1]["variant"] = "another"  # a column of its own
-    assert len(checked(records)) == 2
+    seeds = [record("tools", "dear", 0.5, 0.5, seed=n) | {part: p} for n, p in ((1, first), (2, second))]
+    if key:
+        with pytest.raises(DataError, match=key):
+            checked(seeds)
+        seeds[1]["variant"] = "another"  # a column of its own
+    assert len(checked(seeds)) == 2
 
 
 @pytest.mark.parametrize(
@@ -105,13 +103,13 @@ def test_seeds_of_different_kinds_are_not_averaged(part: str, first: Any, second
         ({"seed": 1}, "two records of one run"),
     ],
 )
-def test_records_that_do_not_belong_are_refused(records: list[dict], change: dict, key: str) -> None:
+def test_records_that_do_not_belong_are_refused(change: dict[str, Any], key: str) -> None:
     with pytest.raises(DataError, match=key):
-        checked([*records, record("tools", "dear", 0.5, 0.5, **({"seed": 2} | change))])
+        checked([*records(), record("tools", "dear", 0.5, 0.5, **({"seed": 2} | change))])
 
 
-def test_a_copy_is_counted_once_and_no_run_is_refused(records: list[dict]) -> None:
-    assert len(checked([*records, records[0]])) == len(records)
+def test_a_copy_is_counted_once_and_no_run_is_refused() -> None:
+    assert len(checked([*records(), records()[0]])) == len(records())
     with pytest.raises(DataError, match="no run record"):
         checked([])
 

@@ -1,11 +1,20 @@
 """The page of a role table: figures for what the table holds, escaped text, nothing from elsewhere."""
 
+import base64
+import io
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
+import torch
+from PIL import Image
+
 from dear.report import roles_plots
 from dear.report.roles_page import roles_page, write_roles_page
+from dear.roles.ablation import Ablated, LayerAblation, LayerCurve
+from dear.roles.pictures import HeadImages, Pictures, RankedImage
 from dear.roles.table import RoleTable
 
 
@@ -82,7 +91,67 @@ def test_what_the_figures_say() -> None:
         (roles_plots.phrase_map, "Map of 3 phrases by concept: color 2, animal 1."),
     ):
         drawing = draw(table())
-        assert drawing is not None
         assert words in drawing.description
     # The core attributes first, then animal with a share of 1.5 over all heads and style with 1.4.
     assert roles_plots.concept_order(table()) == ["color", "shape", "animal", "style"]
+
+
+PLACES = [(layer, head) for layer in (9, 10) for head in range(3)]
+
+
+def noise_pictures(places: list[tuple[int, int]], a_head: int, images: int, side: int = 64) -> Pictures:
+    """Noise is the worst case of a JPEG. The images of the heads are taken in turn."""
+    generator = torch.Generator().manual_seed(1)
+    heads, used = {}, set[int]()
+    for at, place in enumerate(places):
+        mine = [(2 * a_head * at + one) % images for one in range(2 * a_head)]
+        used |= {*mine}
+        rows = [tuple(RankedImage(one, 2.5) for one in half) for half in (mine[:a_head], mine[a_head:])]
+        heads[place] = HeadImages(rows[0], rows[1], (torch.rand(14, 14, generator=generator),) * 2)
+    draw = {
+        one: torch.randint(0, 256, (3, side, side), generator=generator, dtype=torch.uint8) for one in used
+    }
+    return Pictures(images, heads, draw, {one: f"<b>{one}" for one in draw})
+
+
+def curve(lost: float) -> LayerCurve:
+    part = Ablated(1 - lost / 2, lost, 0.25)
+    layers = tuple(LayerAblation(layer, part, part) for layer in range(1, 11))
+    return LayerCurve(120, 0.5, 0.5, layers, part, (9, 10))
+
+
+def test_the_page_has_each_picture_once() -> None:
+    page = roles_page(table(), curve=curve(0.9), pictures=noise_pictures(PLACES, 2, 5))
+    assert page.count("data:image/jpeg;base64,") == 5
+    assert page.count('class="i p') == 6 * (2 + 2 + 2)
+    assert page.count("data:image/png;base64,") == 6 * 2
+    assert "&lt;b&gt;4: +2.5 standard deviations" in page
+    assert 'id="layer-10-head-2"' in page
+    assert 'href="#layer-10-head-2"' in page
+    assert "of 5 images" in page
+    assert page.count("<svg") == 5
+    assert "What the heads carry" in page
+    assert "http" not in page.replace("http://www.w3.org", "")
+    assert 'class="warning"' not in page
+    for url in re.findall(r"url\(data:image/jpeg;base64,([^)]*)\)", page):
+        assert Image.open(io.BytesIO(base64.b64decode(url))).size == (64, 64)
+
+
+def test_without_a_discovery() -> None:
+    page = roles_page(table())
+    for absent in ("data:image", "Images of each head", "What the heads carry", 'class="warning"'):
+        assert absent not in page
+    assert roles_page(table(), pictures=Pictures(7, {}, {}, {})) == page
+
+
+def test_the_warning_comes_first() -> None:
+    page = roles_page(table(), curve=curve(0.2))
+    assert re.search(r'<p class="warning">Roles will do little, .* layers 9 to 10 ', page)
+
+
+def test_many_pictures_are_smaller(monkeypatch: pytest.MonkeyPatch) -> None:
+    """12 of 64 pixels a side: where 11 are many, of 48."""
+    monkeypatch.setattr("dear.report.roles_page.SIDES", {11: 64, 20: 48})
+    page = roles_page(table(), pictures=noise_pictures(PLACES, 1, 12, 64))
+    url = re.findall(r"url\(data:image/jpeg;base64,([^)]*)\)", page)[0]
+    assert Image.open(io.BytesIO(base64.b64decode(url))).size == (48, 48)

@@ -11,7 +11,6 @@ from dear.errors import DataError
 from dear.report.grid import Cell, Grid, GridRow, marked
 from dear.report.protocols import tables_of
 from dear.report.protocols.base_to_novel import Results, paired_grid, published_grid
-from dear.report.published import slip_notes
 from tests.unit.report.samples import record, report_html
 
 LAION = {"model": "ViT-B-16", "pretrained": "laion2b_s34b_b88k", "sha256": "cd" * 32}
@@ -34,13 +33,9 @@ def few(data: str, method: str, shots: int, accuracy: float, seed: int = 1) -> d
 
 
 def moved(
-    method: str,
-    source: float,
-    targets: dict[str, float],
-    protocol: str = "cross-dataset",
-    name: str = "tools",
-    fused: float = 0.0,
-) -> dict[str, Any]:
+    method: str, source: float, targets: dict[str, float], protocol: str = "cross-dataset",
+    name: str = "tools", fused: float = 0.0,
+) -> dict[str, Any]:  # fmt: skip
     """``fused`` is by how much the accuracy with all features is above that of the class feature."""
     results = {
         "source": score(source + fused, source),
@@ -165,7 +160,6 @@ def test_differences_to_published_numbers() -> None:
         for seed, base in ((1, 0.83), (2, 0.85), (3, 0.84))
     ]
     grid = published_grid(Results(runs))
-    assert grid is not None
     (row,) = grid.rows
     base, printed, difference = row.cells[:3]
     assert (base and base.value, printed and printed.value) == ("84.00", "83.90")
@@ -174,7 +168,6 @@ def test_differences_to_published_numbers() -> None:
     assert "HM difference, half of 95% interval" in grid.to_csv().decode().splitlines()[0]
     assert any("Slip: DeAR, DTD: the published HM is 79.62" in note for note in grid.notes)
     two = published_grid(Results(runs[:2]))
-    assert two is not None
     assert two.rows[0].cells[2] == Cell(pytest.approx(0.1), None, 2)
 
 
@@ -199,7 +192,6 @@ def test_methods_are_compared_over_shared_data_sets() -> None:
     records = [record(data, "zero-shot", 0.5, 0.5) for data in ("tools", "toys", "cars")]
     records += [record("tools", "dear", 0.6, 0.5), record("toys", "dear", 0.8, 0.5)]
     grid = paired_grid(Results(records))
-    assert grid is not None
     assert grid.rows[0].label == "dear − zero-shot"
     # Differences 10 and 30: their interval would be 20 ± 127.
     assert grid.rows[0].cells[0] == Cell(pytest.approx(20), None, 2)
@@ -207,27 +199,9 @@ def test_methods_are_compared_over_shared_data_sets() -> None:
     assert grid.notes[1].startswith("No interval over fewer than 3 data sets")
     assert paired_grid(Results(records[:3])) is None
     grid = paired_grid(Results([*records, record("cars", "dear", 0.7, 0.5)]))
-    assert grid is not None
     # Differences 10, 30 and 20: mean 20, sd 10, half width 4.3027 * 10 / sqrt(3).
     assert grid.rows[0].cells[0] == Cell(pytest.approx(20), pytest.approx(24.841, abs=1e-2), 3)
     assert len(grid.notes) == 1
-
-
-def test_slips_stand_only_beside_the_numbers_that_they_concern() -> None:
-    assert slip_notes("base_to_novel", [("TCP", "DTD")]) == []
-    assert slip_notes("cross_dataset", [("CLIP", "OxfordPets")]) == []
-    assert (
-        len(slip_notes("base_to_novel", [("CLIP", "OxfordPets")])) == 3
-    )  # two of the number, one of the row
-    openai = LAION | {"pretrained": "openai"}
-    grid = published_grid(Results([record("OxfordPets", "coop", 0.9, 0.9, weights=openai)]))
-    assert grid is not None
-    assert [note for note in grid.notes if note.startswith("Slip")] == [
-        "Slip: CoOp: the table gives its venue as ICCV2021; it is IJCV 2022 "
-        "(KaiyangZhou/CoOp at ff61507, README.md)."
-    ]
-    ablation = grids([ablated("EuroSAT", one, 0.5, 0.5) for one in (None, "all-mixed")])["ablation-mask"]
-    assert "74.73; elsewhere it is 74.83" in ablation.notes[-1]
 
 
 def test_best_and_second() -> None:
@@ -281,3 +255,59 @@ def test_methods_side_by_side_with_what_they_cost() -> None:
     assert cells(grid, "dear") == ["75.00", "20.00", "31.58", "1,200", "5.5", "1,017"]
     assert cells(grid, "coop") == ["", "", "", "11", "4.0", "77"]
     assert "base-to-novel-methods" not in grids(runs[:4])
+
+
+def test_on_a_users_own_data_nothing_is_published() -> None:
+    runs = [ablated(data, one, 0.5, 0.5) for data in ("tools", "toys") for one in (None, "all-mixed")]
+    found = grids(runs)
+    assert set(found) == {"base-to-novel", "ablation-mask", "ablation-inference"}
+    assert found["ablation-mask"].columns == ("Base", "Novel", "HM")
+    assert (
+        "published" not in (found["ablation-mask"].to_markdown() + found["ablation-mask"].to_latex()).lower()
+    )
+    transfer = grids([moved("dear", 0.5, {"toys": 0.5})])["cross-dataset"]
+    assert "paper" not in transfer.to_markdown()
+    assert (
+        "paper" in grids([moved("dear", 0.5, {"DTD": 0.5}, name="ImageNet")])["cross-dataset"].to_markdown()
+    )
+
+
+def test_published_numbers_stand_beside_benchmarks_alone() -> None:
+    """The inference ablation has a table of benchmarks, and where another ablation was run."""
+    drawings = ablated("mixed-paints", None, 0.5, 0.5)
+    assert "ablation-inference" not in grids([drawings])
+    asked = grids([drawings, ablated("mixed-paints", "all-mixed", 0.5, 0.5)])
+    assert {"ablation-inference", "ablation-mask"} <= set(asked)
+    assert asked["ablation-mask"].columns == ("Base", "Novel", "HM")
+    photographs = ablated("EuroSAT", None, 0.5, 0.5)
+    found = grids([photographs, record("EuroSAT", "coop", 0.5, 0.5)])
+    assert found["ablation-inference"].columns[3] == "Base, published (11 data sets)"
+    assert "ablation-inference" not in grids([drawings, photographs])
+
+
+def test_chance_stands_beside_every_accuracy() -> None:
+    """Seven classes: four base and three novel ones; two of a target have test images."""
+    seven = [f"class {number}" for number in range(7)]
+    runs = [record("tools", "dear", 0.8, 0.6), record("toys", "dear", 0.8, 0.6)]
+    runs[0]["dataset"]["classes"] = seven
+    found = grids(runs)
+    hm = 2 / (4 + 3)
+    assert cells(found["base-to-novel"], "Tools: chance") == ["25.00", "33.33", f"{100 * hm:.2f}"]
+    assert cells(found["base-to-novel"], "Toys: chance") == ["100.00"] * 3
+    assert cells(found["base-to-novel"], "Average: chance")[:2] == ["62.50", "66.67"]
+    both = [*runs, *(one | {"method": "coop", "key": f"{one['key']} coop"} for one in runs)]
+    assert cells(grids(both)["base-to-novel-methods"], "chance")[:2] == ["62.50", "66.67"]
+    assert "25.00 / 33.33" in report_html(title="", records=runs)  # below the HM
+    some = [few("tools", "dear", 1, 0.4), few("toys", "dear", 1, 0.8)]
+    some[0]["dataset"]["classes"] = seven
+    grid = grids(some)["few-shot"]
+    assert [cells(grid, f"{name}: chance") for name in ("Tools", "Average")] == [["14.29"], ["32.14"]]
+    away = moved("dear", 0.5, {"toys": 0.3})
+    away["results"]["targets"]["toys"]["per_class"] = {"a": 0.1, "b": 0.5}
+    assert cells(grids([away])["cross-dataset"], "chance") == ["50.00", "50.00", "50.00"]
+    shared = ["tools", "toys"]
+    other = [ablated(name, variant, 0.5, 0.5) for name in shared for variant in (None, "CE")]
+    assert cells(grids(other)["ablation-loss"], "chance")[:3] == ["100.00"] * 3
+    for one in runs:
+        del one["dataset"]["classes"]
+    assert "chance" not in grids(runs)["base-to-novel"].to_markdown()

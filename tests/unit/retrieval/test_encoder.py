@@ -173,12 +173,8 @@ def test_what_is_refused(small_clip: Clip, make_small_clip: MakeClip, tmp_path: 
     roles, other = table(small_clip), make_small_clip(seed=1)
     far = replace(roles, heads=(HeadRole(6, 0, "core", "color"),))
     named = replace(roles, attributes=("class",), heads=(HeadRole(4, 0, "core", "class"),))
-    for clip, wrong in (
-        (other, roles),
-        (small_clip, roles.uniform("mixed")),
-        (small_clip, far),
-        (small_clip, named),
-    ):
+    pairs = (other, roles), (small_clip, roles.uniform("mixed")), (small_clip, far), (small_clip, named)
+    for clip, wrong in pairs:
         with pytest.raises(RoleTableError):
             encoder_for(clip, wrong)
     encoder, alone = encoder_for(small_clip, roles), photos(tmp_path / "alone", 1)
@@ -189,11 +185,8 @@ def test_what_is_refused(small_clip: Clip, make_small_clip: MakeClip, tmp_path: 
     build_index(encoder, folder, out)
     index = open_index(out)
     heads = index.metadata["heads"]
-    for model in (
-        encoder_for(small_clip, roles.shuffled(1)),
-        BundleEncoder(small_predictor(small_clip)),
-        HeadEncoder(other, heads),
-    ):
+    bundle = BundleEncoder(small_predictor(small_clip))
+    for model in (encoder_for(small_clip, roles.shuffled(1)), bundle, HeadEncoder(other, heads)):
         with pytest.raises(DataError, match="features of heads of small"):
             index.query_text(model, "red", {"color": 1})
         with pytest.raises(DataError, match="features of heads of small"):
@@ -219,13 +212,11 @@ def test_what_the_commands_refuse(
     by_text = [*query, "red", "--text", "--by", "color"]
     assert main(by_text) == 0
     for words, reason in (
-        ([*query, "red", "--text", "--by", "texture"], "unknown feature"),
         ([*by_text, "--bundle", "DIR"], "omit --bundle"),
         ([*by_text, "--words", "color=red"], "for an image query"),
         ([*by_image, "--words", "red"], "as NAME=TEXT"),
         ([*by_image, "--words", "class=red"], "not compared by"),
         (["index", "build", "--features", "heads", "DIR", str(folder)], "takes no bundle"),
-        (["index", "build", str(folder)], "give a bundle and a folder"),
         (["index", "build", "DIR", str(folder), "--roles", "discovered"], "are for --features heads"),
     ):
         capsys.readouterr()

@@ -3,10 +3,8 @@
 from hashlib import sha256
 from pathlib import Path
 
-import pytest
 from PIL import Image
 
-from dear.errors import OutputError
 from dear.retrieval.results import Hit
 from dear.retrieval.sheet import GAP, SIDE, contact_sheet, save_sheet
 from tests.unit.retrieval.solid import SHADES, gallery
@@ -28,13 +26,3 @@ def test_pictures_in_rows(tmp_path: Path) -> None:
         shown = [[colors[sheet.getpixel((x, y))] for x in centers] for y in centers]  # type: ignore[index]
     assert shown == [["red", " ", " "], ["green", "blue", ""], ["blue", "", " "]]
     assert contact_sheet(None, rows[:1], folder).size == (GAP + 3 * (SIDE + GAP), GAP + SIDE + GAP)
-
-
-@pytest.mark.parametrize("place", [".", "/", "", "file/sheet.png", "folder"])
-def test_places_that_are_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "file").touch()
-    (tmp_path / "folder").mkdir()
-    with pytest.raises(OutputError):
-        save_sheet(Image.new("RGB", (3, 5)), Path(place))
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "folder"]

@@ -1,10 +1,6 @@
 """A search compares all rows: the same as a slow loop over numbers says. Damage is told in one line."""
 
 import math
-import shutil
-import sqlite3
-from collections.abc import Callable
-from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +11,7 @@ from torch import Tensor
 from dear.errors import DataError, OutputError
 from dear.retrieval import index
 from dear.retrieval.build import Entry, append, build_index, finish, open_to_write
-from dear.retrieval.index import FILE, Index, Store, best_rows, open_index
+from dear.retrieval.index import Index, Store, best_rows, open_index
 from tests.unit.retrieval.solid import Plain, gallery
 
 ROWS, EMBED, NAMES = 103, 11, ("class", "color", "shape")
@@ -142,32 +138,6 @@ def test_vectors_that_are_no_unit_vectors(tmp_path: Path, value: float) -> None:
     rows[58, 1] *= value
     with pytest.raises(DataError, match="not of length 1"):
         index_of(tmp_path / "other", rows)
-
-
-def scramble(out: Path) -> None:
-    """Every page but the first, which holds the header and the schema."""
-    data = (out / FILE).read_bytes()
-    (out / FILE).write_bytes(data[:4096] + b"\xa5" * (len(data) - 4096))
-
-
-def older(out: Path) -> None:
-    with closing(sqlite3.connect(out / FILE)) as database, database:
-        database.execute("DROP TABLE metadata")
-
-
-@pytest.mark.parametrize("damage", [scramble, older])  # others are among the end-to-end cases
-def test_damage_is_told_in_one_line_and_what_it_says_helps(
-    tmp_path: Path, damage: Callable[[Path], None]
-) -> None:
-    folder, out = gallery(tmp_path / "images"), tmp_path / "index"
-    build_index(Plain(), folder, out)
-    damage(out)
-    for work in (lambda: open_index(out), lambda: build_index(Plain(), folder, out)):
-        with pytest.raises(DataError, match=r"damaged.*remove it and run `dear index build`") as told:
-            work()
-        assert "\n" not in str(told.value)
-    shutil.rmtree(out)
-    assert build_index(Plain(), folder, out).files == 8
 
 
 def test_a_place_that_cannot_be_written(tmp_path: Path) -> None:

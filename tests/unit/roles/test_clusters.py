@@ -8,7 +8,7 @@ import torch
 from hdbscan.validity import validity_index
 from torch.nn.functional import normalize
 
-from dear.errors import DataError, SettingsError
+from dear.errors import DataError
 from dear.roles import clusters
 from dear.roles.clusters import discriminants, find_clusters, validity
 from dear.roles.settings import RoleSettings
@@ -121,9 +121,3 @@ def test_few_distinct_embeddings(each: int) -> None:
     settings = RoleSettings(min_sizes=(2,), min_samples=1)
     found = find_clusters([str(i) for i in range(3 * each)], points, points, concepts, settings)
     assert sorted(found.names) == [*CONCEPTS]
-
-
-def test_a_shrinkage_that_is_too_small() -> None:
-    points, concepts = blobs(3, 1)
-    with pytest.raises(SettingsError, match=r"larger --settings\.shrinkage"):
-        find_clusters(["x"] * 9, points, points, concepts, RoleSettings(shrinkage=1e-300))

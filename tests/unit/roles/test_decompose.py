@@ -53,7 +53,6 @@ def test_nothing_is_lost(
     images = Noise([0, 1, 2, 3, 0, 2, 1])
     found = decompose(clip, images, [4, 2], convention=convention, coordinates=True, batch=3)
     own = found.coordinates
-    assert own is not None
     assert (own.values.shape, own.items.tolist()) == ((7, 2, 3, size), [*range(7)])
     pixels = clip.normalize_pixels(eval_views(images.load(torch.arange(7)), 20))
     wanted = head_contributions(clip.image, pixels, [4, 2], convention).heads.double()

@@ -28,14 +28,8 @@ EVEN, BROAD, NARROW, PAIR = [1, 1, 1, 1, 1], [4, 2, 2, 1, 1], [2, 2, 1, 0, 0], [
 
 
 def test_assign_by_hand() -> None:
-    raws = {
-        (4, 0): COLOR,
-        (4, 1): EVEN,
-        (4, 2): NARROW,
-        (5, 0): OBJECT,
-        (5, 1): BROAD,
-        (5, 2): [0, 2, 2, 1, 0],
-    }
+    places = [(layer, head) for layer in (4, 5) for head in range(3)]
+    raws = dict(zip(places, (COLOR, EVEN, NARROW, OBJECT, BROAD, [0, 2, 2, 1, 0]), strict=True))
     found = assign([(layer, head, raw) for (layer, head), raw in raws.items()], core=0.5, general=0.25)
     got = [(h.layer, h.head, h.role, h.attribute, h.concept) for h in found]
     assert got == [

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from dear.backbone.clip import Identity
-from dear.errors import OutputError, RoleTableError
+from dear.errors import RoleTableError
 from dear.roles.table import HeadRole, Role, RoleTable
 
 WEIGHTS = Identity("small", "random", "ab" * 32)
@@ -35,16 +35,8 @@ def test_what_is_saved_is_what_is_loaded(tmp_path: Path) -> None:
     saved = json.loads(path.read_text())
     assert saved["schema"] == 1
     assert saved["weights"]["sha256"] == "ab" * 32
-    assert saved["heads"][1] == {
-        "layer": 4,
-        "head": 1,
-        "role": "mixed",
-        "attribute": None,
-        "concept": "object",
-        "entropy": None,
-        "share": {},
-        "phrases": [],
-    }
+    place = {"layer": 4, "head": 1, "role": "mixed", "attribute": None, "concept": "object"}
+    assert saved["heads"][1] == place | {"entropy": None, "share": {}, "phrases": []}
 
 
 @pytest.mark.parametrize("content", ["{", "[]", "{}", None])
@@ -63,23 +55,14 @@ def test_a_file_that_is_no_table_is_refused(content: str | None, tmp_path: Path)
         ({"heads": [{"layer": 4}]}, "heads"),
         ({"heads": []}, "without heads"),
         ({"heads": [{"layer": 1, "head": 0, "role": "special"}]}, "role"),
-        ({"heads": [{"layer": 1, "head": 0, "role": "mixed", "share": {"color": 1.1}}]}, "share"),
         ({"weights": {"model": "small"}}, "weights"),
-        ({"more": 1}, "more"),
         ({"attributes": ["color", "object", "color"]}, "attribute is listed twice"),
         ({"attributes": ["color", "object", "cls"]}, "'cls'"),  # as a part of scores is called
-        ({"attributes": ["color", "object", "rest"]}, "'rest'"),
     ],
 )
 def test_a_table_with_a_damaged_part_is_refused(change: dict[str, Any], key: str) -> None:
     with pytest.raises(RoleTableError, match=key):
         RoleTable.from_json(table().to_json() | change, "roles.json")
-
-
-def test_a_place_that_cannot_be_written(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    with pytest.raises(OutputError):
-        table().save(tmp_path / "file" / "roles.json")
 
 
 def test_two_roles_for_one_head() -> None:

@@ -95,6 +95,7 @@ def test_what_cannot_be_spanned() -> None:
     phrases = torch.from_numpy(text)
     with pytest.raises(DataError, match="13 images"):
         textspan(moments(data), phrases, rank=17, top=3)
+    textspan(moments(data), phrases, rank=13, top=3)  # as many images as dimensions are enough
     for top in (0, 12):
         with pytest.raises(SettingsError, match="from 1 to 11"):
             textspan(moments(data), phrases, rank=11, top=top)

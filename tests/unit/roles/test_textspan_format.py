@@ -29,12 +29,8 @@ Two
 Current accuracy: 0.43
 Number of texts: 834
 """
-HEADS = {
-    (8, 0): ("A red thing", "side dish"),
-    (8, 1): ("An owl — at night",),
-    (9, 0): ("One",),
-    (9, 1): ("Two",),
-}
+HEADS = {(8, 0): ("A red thing", "side dish"), (8, 1): ("An owl — at night",), (9, 0): ("One",)}
+HEADS[9, 1] = ("Two",)
 
 
 def test_read_and_write(tmp_path: Path) -> None:

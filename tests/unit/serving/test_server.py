@@ -1,10 +1,6 @@
 """Where a server listens, how long it keeps connections, and what is refused before a backbone is loaded."""
 
-import asyncio
 import math
-import threading
-from collections.abc import Callable, Iterator
-from http.client import HTTPConnection
 
 import pytest
 
@@ -63,43 +59,7 @@ def test_limits_that_make_no_sense(wrong: dict[str, float]) -> None:
         Limits(**wrong)  # type: ignore[arg-type]
 
 
-class FastClock(asyncio.SelectorEventLoop):
-    """A loop whose clock can be put forward."""
-
-    ahead = 0.0
-
-    def time(self) -> float:
-        return super().time() + self.ahead
-
-
-@pytest.fixture
-def kept() -> Iterator[Callable[[float], bool]]:
-    """``kept(seconds)`` is True if the server keeps a connection that idles for so long."""
-    fastapi = pytest.importorskip("fastapi", reason="the extra `app` is not installed")
-    loop, server = FastClock(), server_of(fastapi.FastAPI())
-    opened = listen("127.0.0.1", 0, None)
-    thread = threading.Thread(target=lambda: loop.run_until_complete(server.serve([opened])))
-    thread.start()
-
-    def kept(seconds: float) -> bool:
-        client = HTTPConnection(*opened.getsockname(), timeout=30)
-        client.request("GET", "/")
-        client.getresponse().read()
-        for passed in (0, seconds):
-            loop.ahead += passed
-            asyncio.run_coroutine_threadsafe(asyncio.sleep(0.01), loop).result()  # what is due has run
-        try:
-            client.request("GET", "/")
-            return bool(client.getresponse().read())
-        except ConnectionError:
-            return False
-
-    yield kept
-    server.should_exit = True
-    thread.join()
-    loop.close()
-
-
-def test_connections_are_kept_longer_than_proxies_keep_them(kept: Callable[[float], bool]) -> None:
+def test_connections_are_kept_longer_than_proxies_keep_them() -> None:
     """Else a request is lost that is sent while the server closes. Caddy's default is 120 s."""
-    assert [kept(seconds) for seconds in (121, 200)] == [True, False]
+    fastapi = pytest.importorskip("fastapi", reason="the extra `app` is not installed")
+    assert 120 < server_of(fastapi.FastAPI()).config.timeout_keep_alive < 300

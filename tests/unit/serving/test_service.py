@@ -13,7 +13,7 @@ from PIL import Image
 from torch import Tensor
 
 from dear.errors import DataError
-from dear.serving.limits import Limits, Refused
+from dear.serving.limits import Limits
 from tests.unit.serving.small import bomb, picture, png
 
 pytest.importorskip("fastapi", reason="the extra `app` is not installed")
@@ -58,22 +58,6 @@ def test_an_error_reaches_its_batch_alone_and_who_has_left_stops_nothing() -> No
     outcomes = asyncio.run(submit(batcher, range(5), leaves=2))
     assert [type(outcome) for outcome in outcomes[:3]] == [ZeroDivisionError] * 2 + [asyncio.CancelledError]
     assert outcomes[3:] == [3, 4]
-
-
-@pytest.mark.parametrize(
-    ("data", "limits", "status"),
-    [
-        (b"", Limits(), 400),
-        (b"words", Limits(), 415),
-        (b"x" * 600_000, Limits(upload=0.5), 413),
-        (bomb(), Limits(), 413),
-        (bomb(4000, 1000), Limits(megapixels=3.9), 413),
-    ],
-)
-def test_what_is_refused_by_its_header(data: bytes, limits: Limits, status: int) -> None:
-    with pytest.raises(Refused) as refused:
-        decode_picture(data, limits)
-    assert refused.value.status == status
 
 
 def test_pictures_within_the_limits_are_decoded() -> None:

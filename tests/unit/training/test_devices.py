@@ -13,7 +13,6 @@ from dear.errors import OutputError, SettingsError
 from dear.training.devices import make_fabric, share
 from dear.training.loop import train
 from dear.training.settings import TrainSettings
-from dear.training.trunks import ViewCache
 from tests.unit.evaluation.children import TRAINING, free_port, method_of, server, train_as
 from tests.unit.training.world import few, small_dear
 
@@ -29,7 +28,7 @@ def test_the_shares_of_a_batch(items: int, world: int) -> None:
     assert float(mean) == pytest.approx(float(losses.mean()))
 
 
-@pytest.mark.parametrize("name", ["dear", "prograd"])
+@pytest.mark.parametrize("name", ["dear", pytest.param("prograd", marks=pytest.mark.long)])
 def test_two_processes_give_the_loss_curve_of_one(name: str) -> None:
     # Seven images in batches of three: the last batch has one, so one process has none of its own.
     context = server()
@@ -70,27 +69,11 @@ def test_weights_in_float16_go_with_their_precision(small_clip: Clip) -> None:
     assert train(small_dear(rough), few(), settings, seed=1)
 
 
-def test_views_kept_on_disk_in_float16(small_clip: Clip, tmp_path: Path) -> None:
-    settings = TrainSettings(epochs=2, batch=3, optimizer="sgd", precision="16-true", view_seed=1)
-    rough, found = half(small_clip), []
-    for views in (None, *(ViewCache(tmp_path, 10**8, torch.float32) for _ in range(2))):
-        images = few()
-        found.append(train(small_dear(rough), images, settings, seed=1, views=views)[-1]["loss"])
-    assert images.loads == 0
-    assert len(set(found)) == 1
-
-
 def test_no_buffer_is_sent_between_processes() -> None:
     """With the masks of all layers that would be megabytes in every step."""
     strategy: Any = make_fabric(torch.device("cpu"), "32-true", devices=2).strategy
     options = strategy._ddp_kwargs
     assert (options["broadcast_buffers"], options["find_unused_parameters"]) == (False, True)
-
-
-def test_no_device() -> None:
-    for numbers in ({"devices": 0}, {"nodes": 0}):
-        with pytest.raises(SettingsError, match="at least 1"):
-            make_fabric(torch.device("cpu"), "auto", **numbers)
 
 
 def test_a_log_that_cannot_be_written(tmp_path: Path) -> None:

@@ -106,7 +106,6 @@ def test_views_shared_between_runs_depend_on_the_image_alone(small_clip: Clip) -
             for row, purpose in ((place, first), (place + len(chosen), second)):
                 drawn = view_numbers(1, generator(5, *purpose))
                 view = train_views(few().load(chosen[place : place + 1]), small_clip.image_size, drawn)
-                assert target is not None
                 torch.testing.assert_close(target[row], view.mean(dim=(0, 2, 3)))
 
 
@@ -124,6 +123,19 @@ def test_a_method_composes_its_batches(small_clip: Clip) -> None:
     assert sorted(seen[:3]) == sorted(seen[3:]) == [[0, 0], [1, 1], [2, 2]]
     drawn = [torch.randperm(3, generator=generator(1, "order", epoch)).tolist() for epoch in range(2)]
     assert [labels[0] for labels in seen] == drawn[0] + drawn[1]
+
+
+def test_other_batches_of_the_same_step_are_not_taken_from_memory(small_clip: Clip) -> None:
+    class Backwards(ByClass):
+        def batches(self, *order: Any) -> list[Tensor]:
+            return super().batches(*order)[::-1]
+
+    cache = TrunkCache(2**24)
+    trained(small_clip, ByClass, cache=cache)
+    for alone, after in zip(
+        trained(small_clip, Backwards).given, trained(small_clip, Backwards, cache=cache).given, strict=True
+    ):
+        torch.testing.assert_close(after[0], alone[0])
 
 
 def test_the_mean_loss_is_of_the_images_of_its_batches(small_clip: Clip) -> None:

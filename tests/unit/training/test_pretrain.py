@@ -16,21 +16,18 @@ import torch
 from dear.backbone import tiny
 from dear.backbone.clip import tensors_hash, weights_hash
 from dear.data.world.factors import FACTOR_NAMES, STYLES
-from dear.data.world.render import render
 from dear.data.world.scene import draw_scenes
-from dear.errors import DataError, OutputError, SettingsError, TrainingDiverged, UnknownNameError
-from tools import pretrain, pretraining
-from tools.captions import describe
-from tools.pretrain_settings import PretrainSettings
+from dear.errors import OutputError
+from tools import pretraining
 from tools.pretraining import (
     FACTS,
     Pretraining,
+    PretrainSettings,
     early_share,
     matches,
     mlp_share,
     mlps_of_class_token,
     multi_positive_loss,
-    text_features,
     visible_factors,
 )
 
@@ -109,26 +106,6 @@ def test_every_image_matches_its_own_captions(tmp_path: Path, monkeypatch: pytes
     assert all(positive[c % 8, c] for c in range(24))
 
 
-def test_text_in_parts_by_length_equals_the_tower_at_once(tmp_path: Path) -> None:
-    run = Pretraining(SETTINGS, tmp_path)
-    captions = [
-        "a fish",
-        "a photo of a red thing.",
-        "a striped circle on the beach with a letter q",
-        "red",
-        "a",
-    ]
-    tower = run.text.float()
-    ids = run.tokenizer(captions)
-    torch.testing.assert_close(text_features(tower, ids, parts=3), tower(ids))
-
-
-def first_batch() -> torch.Tensor:
-    """The pixels of the first step of SETTINGS."""
-    scene = draw_scenes(SETTINGS.seed, torch.arange(SETTINGS.batch), combinations="pretraining")
-    return (render(scene, 24).float() / 255 - 0.5) / 0.5
-
-
 def facts(run: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in run.items() if name != "seconds"}
 
@@ -174,6 +151,16 @@ def test_going_on_equals_an_undisturbed_run(tmp_path: Path) -> None:
         Pretraining(PretrainSettings(images=44, batch=8, warmup=2, seed=4), tmp_path / "whole").run()
 
 
+@pytest.mark.parametrize("cut", [3, 300])
+def test_a_damaged_checkpoint_is_refused(cut: int, tmp_path: Path) -> None:
+    run = Pretraining(SETTINGS, tmp_path)
+    run.save()
+    path = tmp_path / "checkpoint.pt"
+    path.write_bytes(path.read_bytes()[:-cut])
+    with pytest.raises(OutputError, match=r"checkpoint\.pt is damaged .*remove it"):
+        run.resume()
+
+
 def test_the_share_gathered_early_by_a_slow_loop() -> None:
     tokens = torch.randn(3, 5, 7, generator=torch.Generator().manual_seed(4), dtype=torch.float64).float()
     rows = tokens.double().tolist()
@@ -188,19 +175,8 @@ def test_the_share_gathered_early_by_a_slow_loop() -> None:
     assert float(early_share(same)) == pytest.approx(0, abs=1e-10)
     tokens.requires_grad_()
     early_share(tokens).backward()
-    assert tokens.grad is not None
     assert tokens.grad[:, 0].any()
     assert not tokens.grad[:, 1:].any()
-
-
-def test_the_late_term_pulls_at_the_class_token_before_its_layer(tmp_path: Path) -> None:
-    plain = Pretraining(replace(SETTINGS, bf16=False, late_first=2), tmp_path)
-    late = Pretraining(replace(SETTINGS, bf16=False, late_first=2, late=3.0), tmp_path)
-    pixels = first_batch()
-    share = early_share(plain.image.trunk(pixels, 2))
-    assert float(share) > 0
-    gap = float(late.batch_loss(0) - plain.batch_loss(0))
-    assert gap == pytest.approx(3 * float(share), rel=1e-4)
 
 
 def test_what_the_mlps_write_into_the_class_token_by_a_slow_loop(tmp_path: Path) -> None:
@@ -228,23 +204,6 @@ def test_what_the_mlps_write_into_the_class_token_by_a_slow_loop(tmp_path: Path)
     assert len(written) == 2  # nothing is kept afterwards
 
 
-def test_the_mlps_term_is_weighed_and_takes_no_gradient_from_the_heads(tmp_path: Path) -> None:
-    plain = Pretraining(replace(SETTINGS, bf16=False, late_first=2), tmp_path)
-    late = Pretraining(replace(SETTINGS, bf16=False, late_first=2, late_mlp=3.0), tmp_path)
-    pixels = first_batch()
-    trunk = late.image.trunk(pixels, 2)
-    with mlps_of_class_token(late.image, 2) as written:
-        end = late.image.span(trunk, 2, read=torch.zeros(1, dtype=torch.long))[:, 0]
-    (mlp,) = written
-    gap = float(late.batch_loss(0) - plain.batch_loss(0))
-    assert gap == pytest.approx(3 * float(mlp_share(mlp, end - trunk[:, 0] - mlp)), rel=1e-4)
-    heads = torch.randn(5, 7, generator=torch.Generator().manual_seed(6)).requires_grad_()
-    mlps = torch.randn(5, 7, generator=torch.Generator().manual_seed(7)).requires_grad_()
-    mlp_share(mlps, heads).backward()
-    assert heads.grad is None
-    assert mlps.grad is not None
-
-
 def test_a_run_goes_on_from_the_weights_of_another(tmp_path: Path) -> None:
     Pretraining(SETTINGS, tmp_path / "one").run()
     other = replace(SETTINGS, seed=7, emphasis="color, texture")
@@ -260,43 +219,6 @@ def test_a_run_goes_on_from_the_weights_of_another(tmp_path: Path) -> None:
         Pretraining(other, tmp_path / "two").run()  # from random weights it is another run
 
 
-def test_each_emphasised_factor_gets_a_caption_of_its_own(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked = []
-
-    def watched(*args: Any, **options: Any) -> Any:
-        asked.append((options["draw"], options.get("only")))
-        return describe(*args, **options)
-
-    monkeypatch.setattr(pretraining, "describe", watched)
-    Pretraining(replace(SETTINGS, emphasis="color, texture"), tmp_path).batch_loss(0)
-    assert asked == [(0, None), (1, None), (2, "color"), (3, "texture")]
-
-
-def test_settings_that_the_model_cannot_take(tmp_path: Path) -> None:
-    with pytest.raises(UnknownNameError, match="unknown factor 'colour'"):
-        Pretraining(replace(SETTINGS, emphasis="texture,colour"), tmp_path)
-    with pytest.raises(SettingsError, match="late_first is 3: the tiny CLIP has 2 layers"):
-        Pretraining(replace(SETTINGS, late=1.0, late_first=3), tmp_path)
-    with pytest.raises(SettingsError, match="late is nan"):
-        replace(SETTINGS, late=math.nan)
-    with pytest.raises(DataError, match="cannot read the vocabulary"):
-        Pretraining(SETTINGS, tmp_path, start=tmp_path)
-
-
-@pytest.mark.parametrize(("spelled", "words", "letters"), [(0.0, True, False), (1.0, False, True)])
-def test_spelling_trains_the_letters(spelled: float, words: bool, letters: bool, tmp_path: Path) -> None:
-    run = Pretraining(replace(SETTINGS, spelled=spelled, bf16=False), tmp_path)
-    run.batch_loss(0).backward()
-    gradient = run.worker.token_embedding.weight.grad  # type: ignore[union-attr]
-    assert isinstance(gradient, torch.Tensor)
-    known = len(run.tokenizer.words)
-    a_to_z = slice(1 + known, 1 + known + 26)
-    assert bool(gradient[1 : 1 + known].any()) is words
-    assert bool(gradient[a_to_z].any()) is letters
-
-
 def test_the_learning_rate_starts_again_at_half_the_peak() -> None:
     settings = PretrainSettings(images=40, batch=4, warmup=2, restart=20, lr=0.8)
     rates = [settings.lr_at(step) for step in range(10)]
@@ -307,26 +229,3 @@ def test_the_learning_rate_starts_again_at_half_the_peak() -> None:
     )
     past_the_end = replace(settings, restart=41)
     assert [past_the_end.lr_at(step) for step in range(10)] == [once.lr_at(step) for step in range(10)]
-
-
-def test_divergence_stops_before_the_weights_are_touched(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run = Pretraining(SETTINGS, tmp_path)
-    run.advance()
-    run.save()
-    loss = Pretraining.batch_loss
-    monkeypatch.setattr(Pretraining, "batch_loss", lambda self, step: loss(self, step) * math.nan)
-    before = tensors_hash(run.master.state_dict())
-    with pytest.raises(
-        TrainingDiverged, match=r"step 2:.*last good checkpoint is .*checkpoint\.pt"
-    ) as caught:
-        run.advance()
-    assert caught.value.checkpoint == tmp_path / "checkpoint.pt"
-    assert tensors_hash(run.master.state_dict()) == before
-
-
-def test_settings_out_of_bounds(tmp_path: Path) -> None:
-    with pytest.raises(SettingsError, match="batch is 0"):
-        pretrain.main(["--out", str(tmp_path / "new"), "--batch", "0"])
-    assert not (tmp_path / "new").exists()

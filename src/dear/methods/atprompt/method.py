@@ -5,15 +5,14 @@ the learned tokens of the class.
 from collections.abc import Sequence
 
 import torch
-from jaxtyping import Float
-from torch import Tensor, nn
+from torch import nn
 from torch.nn.functional import normalize
 
 from dear.backbone.clip import Clip
 from dear.backbone.injection import Injection
 from dear.errors import SettingsError
 from dear.methods.atprompt import AtPromptSettings
-from dear.methods.base import ImageFeatures
+from dear.methods.base import ImageFeatures, TextFeatures, Trunk
 from dear.methods.context import PLACEHOLDER, ContextPrompts, lengths, placed_prompts
 from dear.methods.shared import CoupledPrompts, normal
 
@@ -85,10 +84,10 @@ class ATPrompt(CoupledPrompts):
                     "argument), or do as the authors' code does with --atprompt.by-position."
                 )
 
-    def image_features(self, trunk: Float[Tensor, "batch token width"]) -> ImageFeatures:
+    def image_features(self, trunk: Trunk) -> ImageFeatures:
         return super().image_features(trunk) if self.coupled else self.frozen_image(trunk).unsqueeze(0)
 
-    def text_features(self) -> Float[Tensor, "class embed"]:
+    def text_features(self) -> TextFeatures:
         learned = torch.cat([self.attribute_context.flatten(0, 1), self.context])
         trunk = self.prompts_of_classes.trunk(learned)
         inject: Injection | None = self.text_injection(self.class_position) if self.coupled else None

@@ -1,12 +1,11 @@
 """CLIP-Adapter (Gao et al., IJCV 2023): a small network on the image feature, mixed with that feature."""
 
 import torch
-from jaxtyping import Float
-from torch import Tensor, nn
+from torch import nn
 from torch.nn.functional import linear, normalize, relu
 
 from dear.backbone.clip import Clip
-from dear.methods.base import ImageFeatures, Method
+from dear.methods.base import ImageFeatures, Method, Trunk
 from dear.methods.clip_adapter import ClipAdapterSettings
 from dear.methods.shared import uniform
 
@@ -33,7 +32,7 @@ class ClipAdapter(Method):
         self.down = nn.Parameter(uniform(like, generator, hidden, embed))
         self.up = nn.Parameter(uniform(like, generator, embed, hidden))
 
-    def image_features(self, trunk: Float[Tensor, "batch token width"]) -> ImageFeatures:
+    def image_features(self, trunk: Trunk) -> ImageFeatures:
         ratio = self.settings.ratio
         with torch.no_grad():
             feature = self.clip.image.finish(trunk[:, 0])

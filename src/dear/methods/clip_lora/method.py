@@ -4,12 +4,11 @@ import math
 from collections.abc import Sequence
 
 import torch
-from jaxtyping import Float
-from torch import Tensor, nn
+from torch import nn
 
 from dear.backbone.clip import Clip
 from dear.backbone.low_rank import LowRank, UpdateDropout
-from dear.methods.base import ImageFeatures, Method
+from dear.methods.base import ImageFeatures, Method, TextFeatures, Trunk
 from dear.methods.clip_lora import ClipLoraSettings
 from dear.methods.shared import uniform
 
@@ -60,11 +59,11 @@ class ClipLora(Method):
         """Set the classes, with the authors' template if the settings ask for it."""
         super().set_classes(classnames, self.settings.templates_for(templates)[0])
 
-    def image_features(self, trunk: Float[Tensor, "batch token width"]) -> ImageFeatures:
+    def image_features(self, trunk: Trunk) -> ImageFeatures:
         updates = LowRank(self.image_down, self.image_up, self.factor, self.image_dropout)
         return self.class_feature(trunk, updates=updates).unsqueeze(0)
 
-    def text_features(self) -> Float[Tensor, "class embed"]:
+    def text_features(self) -> TextFeatures:
         updates = LowRank(self.text_down, self.text_up, self.factor, self.text_dropout)
         return self.mean_over_templates(updates=updates)
 

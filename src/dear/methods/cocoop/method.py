@@ -11,7 +11,7 @@ from torch.nn.functional import cross_entropy, normalize
 from torch.utils.checkpoint import checkpoint
 
 from dear.backbone.clip import Clip
-from dear.methods.base import ImageFeatures, Method
+from dear.methods.base import ImageFeatures, Labels, Logits, Losses, Method, Target, TextFeatures, Trunk
 from dear.methods.cocoop import CoCoOpSettings
 from dear.methods.context import ContextPrompts, context_prompts, initial_context
 from dear.methods.shared import two_layers
@@ -45,13 +45,11 @@ class CoCoOp(Method):
         super().set_classes(classnames, templates)
         self.prompts_of_classes = context_prompts(self.clip, classnames, self.words, self.settings.tokens)
 
-    def text_features(self) -> Float[Tensor, "class embed"]:
+    def text_features(self) -> TextFeatures:
         """Text features of the context without a shift by an image; not used for scores."""
         return normalize(self.clip.text.features(self.prompts_of_classes.trunk(self.context), 1), dim=-1)
 
-    def logits(
-        self, image: ImageFeatures, text: Float[Tensor, "class embed"], *, decoupled: bool = False
-    ) -> Float[Tensor, "batch class"]:
+    def logits(self, image: ImageFeatures, text: TextFeatures, *, decoupled: bool = False) -> Logits:
         """Scores with each image's own prompts."""
         del text, decoupled
         classes, features = len(self.classnames), image[0]
@@ -74,12 +72,7 @@ class CoCoOp(Method):
     ) -> Float[Tensor, "row embed"]:
         return normalize(self.clip.text.features(self.prompts_of_classes.trunk(contexts, classes), 1), dim=-1)
 
-    def loss(
-        self,
-        trunk: Float[Tensor, "batch token width"],
-        labels: Int[Tensor, "batch"],
-        frozen: Float[Tensor, "batch embed"] | None = None,
-    ) -> dict[str, Tensor]:
+    def loss(self, trunk: Trunk, labels: Labels, frozen: Target = None) -> Losses:
         """Cross-entropy of the scores."""
         del frozen
         return {"loss": cross_entropy(self.logits(self.image_features(trunk), self.frozen_text), labels)}

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from dear.backbone.clip import Clip
-from dear.methods.base import Method
+from dear.methods.base import Method, TextFeatures
 from dear.methods.context import ContextPrompts, context_prompts, initial_context
 from dear.methods.coop import CoOpSettings
 
@@ -53,6 +53,6 @@ class CoOp(Method):
         if s.class_specific and first:
             self.context = nn.Parameter(torch.stack([self._initial_context() for _ in classnames]))
 
-    def text_features(self) -> Float[Tensor, "class embed"]:
+    def text_features(self) -> TextFeatures:
         trunk = self.prompts_of_classes.trunk(self.context)
         return normalize(self.clip.text.features(trunk, 1, chunk=self.text_chunk), dim=-1)

@@ -6,7 +6,7 @@ import math
 from typing import Any, Self
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, normalize
 
@@ -15,7 +15,17 @@ from dear.backbone.clip import Clip, span_start
 from dear.backbone.injection import Injection
 from dear.errors import RoleTableError
 from dear.limits import at_most
-from dear.methods.base import ImageFeatures, Method, TokenLayout
+from dear.methods.base import (
+    ImageFeatures,
+    Labels,
+    Logits,
+    Losses,
+    Method,
+    Target,
+    TextFeatures,
+    TokenLayout,
+    Trunk,
+)
 from dear.methods.dear import DearSettings, FusionLoss
 from dear.methods.declaration import MethodSettings
 from dear.methods.shared import cosine_distance, normal
@@ -151,7 +161,7 @@ class Dear(Method):
         is_attribute = torch.arange(mask.shape[-1], device=mask.device) >= self.original
         return mask.masked_fill(is_attribute & ~is_attribute[:, None], float("-inf"))
 
-    def image_features(self, trunk: Float[Tensor, "batch token width"]) -> ImageFeatures:
+    def image_features(self, trunk: Trunk) -> ImageFeatures:
         """f_cls and f_a, from the original tokens as they enter layer J."""
         tower = self.clip.image
         inject = Injection(self.attribute_tokens, self.beta)
@@ -164,7 +174,7 @@ class Dear(Method):
         f_attributes = tower.finish(mean, self.projection)  # attribute batch embed
         return normalize(torch.cat([f_cls.unsqueeze(0), f_attributes]), dim=-1)  # feature batch embed
 
-    def text_features(self) -> Float[Tensor, "class embed"]:
+    def text_features(self) -> TextFeatures:
         """f_t (the normalized mean over templates), with P between the start token and the words."""
         return self.mean_over_templates(
             Injection(self.text_tokens, self.settings.beta, at=self.clip.first_word)
@@ -178,21 +188,14 @@ class Dear(Method):
         """The weight of each feature; they sum to one."""
         return self.fusion.softmax(dim=0)
 
-    def logits(
-        self, image: ImageFeatures, text: Float[Tensor, "class embed"], *, decoupled: bool = False
-    ) -> Float[Tensor, "batch class"]:
+    def logits(self, image: ImageFeatures, text: TextFeatures, *, decoupled: bool = False) -> Logits:
         """Sum of alpha_k s_k: because all s_k share f_t, the features are summed first."""
         if decoupled:
             return self.clip.scale * image[0] @ text.T
         fused = torch.einsum("k,kbe->be", self.alpha, image)  # batch embed
         return self.clip.scale * fused @ text.T  # scale is 1 / tau
 
-    def loss(
-        self,
-        trunk: Float[Tensor, "batch token width"],
-        labels: Int[Tensor, "batch"],
-        frozen: Float[Tensor, "batch embed"] | None = None,
-    ) -> dict[str, Tensor]:
+    def loss(self, trunk: Trunk, labels: Labels, frozen: Target = None) -> Losses:
         """L as "loss", and its three terms without their weights."""
         frozen = self.frozen_image(trunk) if frozen is None else frozen
         image, text = self.image_features(trunk), self.text_features()

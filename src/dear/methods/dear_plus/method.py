@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from dear.backbone.clip import Clip, span_start
 from dear.backbone.head_contributions import grouped_contributions
 from dear.errors import RoleTableError
-from dear.methods.base import ImageFeatures, Method, TrainingImages
+from dear.methods.base import ImageFeatures, Logits, Method, TextFeatures, TrainingImages, Trunk
 from dear.methods.dear_plus import DearPlusSettings
 from dear.methods.dear_plus.fitting import LEAST_IMAGES, Examples, Fit, by_attribute, corrected, fit
 from dear.methods.dear_plus.unlabelled import fit_with_others
@@ -154,7 +154,7 @@ class DearPlus(Method):
 
     @torch.no_grad()
     def readouts(
-        self, trunk: Float[Tensor, "batch token width"]
+        self, trunk: Trunk
     ) -> tuple[Float[Tensor, "batch embed"], Float[Tensor, "batch attribute embed"]]:
         """f_0, and z_a / |e| of each attribute, which is not of unit length."""
         if self.roles is None:
@@ -164,15 +164,15 @@ class DearPlus(Method):
         length = embedding.norm(dim=-1, keepdim=True)
         return embedding / length, groups / length.unsqueeze(-1)
 
-    def image_features(self, trunk: Float[Tensor, "batch token width"]) -> ImageFeatures:
+    def image_features(self, trunk: Trunk) -> ImageFeatures:
         """f_cls and the f_a."""
         return self.with_frozen(trunk)[:-1]
 
-    def with_frozen(self, trunk: Float[Tensor, "batch token width"]) -> ImageFeatures:
+    def with_frozen(self, trunk: Trunk) -> ImageFeatures:
         """f_cls, the f_a and f_0."""
         return self._features(*self.readouts(trunk))
 
-    def read_out(self, trunk: Float[Tensor, "batch token width"]) -> Float[Tensor, "batch part size"]:
+    def read_out(self, trunk: Trunk) -> Float[Tensor, "batch part size"]:
         """The readouts in one tensor, for `features_of`; without a role table the trunk outputs."""
         if self.roles is None:
             return trunk
@@ -194,7 +194,7 @@ class DearPlus(Method):
         f_cls = corrected(frozen, self.correction)
         return torch.cat([f_cls[None], by_attribute(groups, self.rest).to(f_cls), frozen.to(f_cls)[None]])
 
-    def text_features(self) -> Float[Tensor, "class embed"]:
+    def text_features(self) -> TextFeatures:
         """The frozen text features."""
         self._prepare()
         return self.frozen_text
@@ -207,7 +207,7 @@ class DearPlus(Method):
         self._prepared_for = self.frozen_text
 
     def evidence(
-        self, image: ImageFeatures, text: Float[Tensor, "class embed"], *, decoupled: bool = False
+        self, image: ImageFeatures, text: TextFeatures, *, decoupled: bool = False
     ) -> Float[Tensor, "feature batch class"]:
         """The terms of the scores: beta f_cls t_k / tau, then alpha_a E_ka of each attribute, which is 0 if
         ``decoupled``. Raises SettingsError for the text of other classes than those set.
@@ -220,9 +220,7 @@ class DearPlus(Method):
         terms = torch.cat([of_class.unsqueeze(0), torch.zeros_like(factors) if decoupled else factors])
         return self.strengths[self.strengths_set].view(-1, 1, 1) * terms
 
-    def logits(
-        self, image: ImageFeatures, text: Float[Tensor, "class embed"], *, decoupled: bool = False
-    ) -> Float[Tensor, "batch class"]:
+    def logits(self, image: ImageFeatures, text: TextFeatures, *, decoupled: bool = False) -> Logits:
         """The sum of the terms."""
         return self.evidence(image, text, decoupled=decoupled).sum(dim=0)
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from dear.backbone.clip import Clip
 from dear.data.fewshot import items_by_class
 from dear.errors import SettingsError
-from dear.methods.base import ImageFeatures, Method, TrainingImages
+from dear.methods.base import ImageFeatures, Logits, Method, TextFeatures, TrainingImages
 from dear.methods.gda import GdaSettings
 from dear.methods.shared import name_hashes, require_current_text, require_distinct, rows_by_name
 
@@ -90,7 +90,7 @@ class GDA(Method):
         self.weight.copy_(weight)
         self.bias.copy_(bias)
 
-    def text_features(self) -> Float[Tensor, "class embed"]:
+    def text_features(self) -> TextFeatures:
         """The frozen text features."""
         self._prepare()
         return self.frozen_text
@@ -109,7 +109,7 @@ class GDA(Method):
 
     @torch.no_grad()
     def _fit_without_images(
-        self, text: Float[Tensor, "class embed"]
+        self, text: TextFeatures
     ) -> tuple[Float[Tensor, "class embed"], Float[Tensor, "class"]]:
         """W and b of classes without images, from their text features."""
         words, vectors = text.double(), self.vectors.double()
@@ -122,9 +122,7 @@ class GDA(Method):
         weight, bias = discriminant(torch.stack(means), precision / len(words))
         return weight.to(text), bias.to(text)
 
-    def logits(
-        self, image: ImageFeatures, text: Float[Tensor, "class embed"], *, decoupled: bool = False
-    ) -> Float[Tensor, "batch class"]:
+    def logits(self, image: ImageFeatures, text: TextFeatures, *, decoupled: bool = False) -> Logits:
         """Zero-shot scores plus ``alpha`` times those of the discriminant. Raises SettingsError for the text
         features of classes other than those set.
         """

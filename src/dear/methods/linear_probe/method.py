@@ -9,7 +9,17 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, normalize
 
 from dear.backbone.clip import Clip
-from dear.methods.base import ImageFeatures, Method, TrainingImages
+from dear.methods.base import (
+    ImageFeatures,
+    Labels,
+    Logits,
+    Losses,
+    Method,
+    Target,
+    TextFeatures,
+    TrainingImages,
+    Trunk,
+)
 from dear.methods.linear_probe import LinearProbeSettings
 
 ENOUGH = 1e-9
@@ -98,19 +108,12 @@ class LinearProbe(Method):
         penalty = (weight / self.length).square().sum() / (2 * self.settings.c * len(labels))
         return cross_entropy(unit @ weight.T + bias, labels) + penalty
 
-    def logits(
-        self, image: ImageFeatures, text: Float[Tensor, "class embed"], *, decoupled: bool = False
-    ) -> Float[Tensor, "batch class"]:
+    def logits(self, image: ImageFeatures, text: TextFeatures, *, decoupled: bool = False) -> Logits:
         """Scores of the regression."""
         del text, decoupled
         return image[0] @ self.weight.T + self.bias
 
-    def loss(
-        self,
-        trunk: Float[Tensor, "batch token width"],
-        labels: Int[Tensor, "batch"],
-        frozen: Float[Tensor, "batch embed"] | None = None,
-    ) -> dict[str, Tensor]:
+    def loss(self, trunk: Trunk, labels: Labels, frozen: Target = None) -> Losses:
         """The objective, as if the batch were all training images."""
         del frozen
         return {"loss": self._objective(self.image_features(trunk)[0], labels, self.weight, self.bias)}

@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 
 import torch
-from jaxtyping import Float
-from torch import Tensor, nn
+from torch import nn
 from torch.nn.functional import normalize
 
 from dear.backbone.clip import Clip
 from dear.backbone.text_trunk import TextTrunk
+from dear.methods.base import TextFeatures
 from dear.methods.context import context_ids, initial_context
 from dear.methods.maple import MapleSettings
 from dear.methods.shared import CoupledPrompts
@@ -42,6 +42,6 @@ class MaPLe(CoupledPrompts):
         ids = context_ids(self.clip, classnames, self.settings.words, self.settings.tokens)
         self.placed = self.clip.text.trunk(ids, 1)
 
-    def text_features(self) -> Float[Tensor, "class embed"]:
+    def text_features(self) -> TextFeatures:
         inject = self.text_injection(self.clip.first_word)
         return normalize(self.clip.text.features(self.placed, 1, inject, self.text_chunk), dim=-1)

@@ -1,19 +1,19 @@
 """ProGrad (Zhu et al., ICCV 2023): CoOp whose steps never go against the frozen CLIP's scores."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, normalize
 
 from dear.backbone.clip import Clip
-from dear.backbone.injection import Injection
 from dear.backbone.text_trunk import TextTrunk
 from dear.errors import SettingsError
-from dear.methods.base import Method
+from dear.methods.base import Labels, Losses, Method, Target, TextFeatures, Trunk
 from dear.methods.context import PLACEHOLDER, context_ids
 from dear.methods.prograd import ProGradSettings
+from dear.methods.shared import text_injection
 
 
 class ProGrad(Method):
@@ -75,18 +75,11 @@ class ProGrad(Method):
             )
         return " ".join([*[PLACEHOLDER] * free, *words])
 
-    def text_features(self) -> Float[Tensor, "class embed"]:
-        at = self.clip.first_word
-        context = self.context + self.clip.text.positional_embedding[at : at + self.settings.tokens]
-        inject = Injection(context[None], beta=1, at=at, written=True)
+    def text_features(self) -> TextFeatures:
+        inject = text_injection(self.clip.text, self.context[None], self.clip.first_word)
         return normalize(self.clip.text.features(self.placed, 1, inject, self.text_chunk), dim=-1)
 
-    def loss(
-        self,
-        trunk: Float[Tensor, "batch token width"],
-        labels: Int[Tensor, "batch"],
-        frozen: Float[Tensor, "batch embed"] | None = None,
-    ) -> dict[str, Tensor]:
+    def loss(self, trunk: Trunk, labels: Labels, frozen: Target = None) -> Losses:
         """Cross-entropy; and, only for ``backward``, the cross-entropy with the frozen CLIP's scores as soft
         labels, whose gradient is that of the divergence.
         """
@@ -97,7 +90,7 @@ class ProGrad(Method):
         general = s.temperature**2 * cross_entropy(scores / s.temperature, teacher)
         return {"loss": cross_entropy(scores, labels), "general": general}
 
-    def backward(self, parts: Mapping[str, Tensor], run: Callable[[Tensor], None]) -> None:
+    def backward(self, parts: Losses, run: Callable[[Tensor], None]) -> None:
         """Leave the gradient of the loss without its part against the frozen CLIP."""
         run(parts["general"])
         general = self.context.grad

@@ -4,16 +4,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.functional import batch_norm, interpolate, kl_div, linear, log_softmax, normalize, relu
 
 from dear.backbone.clip import Clip, tensors_hash
-from dear.backbone.injection import Injection
 from dear.backbone.towers import outside_autocast
-from dear.methods.base import ImageFeatures, Method
+from dear.methods.base import ImageFeatures, Labels, Losses, Method, Target, TextFeatures, Trunk
 from dear.methods.promptkd import PromptKdSettings
-from dear.methods.shared import deep_prompts, linear_values
+from dear.methods.shared import deep_prompts, image_injection, linear_values
 
 MOMENTUM = 0.1
 """Weight of a batch in the running statistics of BatchNorm: torch's default."""
@@ -95,9 +94,8 @@ class PromptKD(Method):
             views = interpolate(views, (size, size), mode="bicubic", antialias=True).clamp(0, 1)
         return self.teacher.image_features(self.teacher.image_trunk(views))[0]
 
-    def image_features(self, trunk: Float[Tensor, "batch token width"]) -> ImageFeatures:
-        first = self.clip.image.ln_pre(self.image_prompts[:1])
-        inject = Injection(torch.cat([first, self.image_prompts[1:]]), beta=1)
+    def image_features(self, trunk: Trunk) -> ImageFeatures:
+        inject = image_injection(self.clip.image, self.image_prompts)
         return normalize(self._projected(self.class_embedding(trunk, inject)), dim=-1).unsqueeze(0)
 
     def _projected(self, embedding: Float[Tensor, "batch embed"]) -> Float[Tensor, "batch target"]:
@@ -112,16 +110,11 @@ class PromptKD(Method):
         )
         return linear(relu(hidden), self.second, self.bias)
 
-    def text_features(self) -> Float[Tensor, "class target"]:
+    def text_features(self) -> TextFeatures:
         """The teacher's text features."""
         return self.class_features
 
-    def loss(
-        self,
-        trunk: Float[Tensor, "batch token width"],
-        labels: Int[Tensor, "batch"],
-        frozen: Float[Tensor, "batch target"] | None = None,
-    ) -> dict[str, Tensor]:
+    def loss(self, trunk: Trunk, labels: Labels, frozen: Target = None) -> Losses:
         """The weighted divergence of the student's scores from the teacher's. Labels are not used."""
         del labels
         assert frozen is not None, "the training loop always gives targets of views"

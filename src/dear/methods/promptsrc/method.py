@@ -5,17 +5,16 @@ averaged over epochs.
 from collections.abc import Sequence
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, kl_div, l1_loss, log_softmax, normalize
 
 from dear.backbone.clip import Clip, fill
-from dear.backbone.injection import Injection
 from dear.backbone.text_trunk import TextTrunk
-from dear.methods.base import ImageFeatures, Method
+from dear.methods.base import ImageFeatures, Labels, Losses, Method, Target, TextFeatures, Trunk
 from dear.methods.context import context_ids, initial_context
 from dear.methods.promptsrc import PromptSrcSettings
-from dear.methods.shared import add_epoch, deep_prompts
+from dear.methods.shared import add_epoch, deep_prompts, image_injection, text_injection
 from dear.methods.shared_settings import imagenet_templates
 
 
@@ -73,24 +72,14 @@ class PromptSRC(Method):
             self._teacher = normalize(torch.stack(encoded).mean(dim=0), dim=-1)
         return self._teacher
 
-    def image_features(self, trunk: Float[Tensor, "batch token width"]) -> ImageFeatures:
-        first = self.clip.image.ln_pre(self.image_prompts[:1])
-        inject = Injection(torch.cat([first, self.image_prompts[1:]]), beta=1)
-        return self.class_feature(trunk, inject).unsqueeze(0)
+    def image_features(self, trunk: Trunk) -> ImageFeatures:
+        return self.class_feature(trunk, image_injection(self.clip.image, self.image_prompts)).unsqueeze(0)
 
-    def text_features(self) -> Float[Tensor, "class embed"]:
-        at = self.clip.first_word
-        positions = self.clip.text.positional_embedding[at : at + self.settings.text_tokens]
-        tokens = torch.cat([self.text_prompts[:1] + positions, self.text_prompts[1:]])
-        inject = Injection(tokens, beta=1, at=at, written=True)
+    def text_features(self) -> TextFeatures:
+        inject = text_injection(self.clip.text, self.text_prompts, self.clip.first_word)
         return normalize(self.clip.text.features(self.placed, 1, inject, self.text_chunk), dim=-1)
 
-    def loss(
-        self,
-        trunk: Float[Tensor, "batch token width"],
-        labels: Int[Tensor, "batch"],
-        frozen: Float[Tensor, "batch embed"] | None = None,
-    ) -> dict[str, Tensor]:
+    def loss(self, trunk: Trunk, labels: Labels, frozen: Target = None) -> Losses:
         """Cross-entropy plus distances of features and scores from the frozen ones."""
         s, teacher = self.settings, self.teacher()
         frozen = self.frozen_image(trunk) if frozen is None else frozen

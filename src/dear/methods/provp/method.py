@@ -6,14 +6,13 @@ import math
 from collections.abc import Sequence
 
 import torch
-from jaxtyping import Float, Int
-from torch import Tensor, nn
+from torch import nn
 from torch.nn.functional import cross_entropy
 
 from dear.backbone.clip import Clip
 from dear.backbone.injection import Injection
 from dear.backbone.towers import outside_autocast
-from dear.methods.base import ImageFeatures, Method, TokenLayout
+from dear.methods.base import ImageFeatures, Labels, Losses, Method, Target, TokenLayout, Trunk
 from dear.methods.provp import ProVpSettings
 from dear.methods.shared import uniform
 
@@ -64,16 +63,11 @@ class ProVP(Method):
             templates = [WORDING.get(template, template) for template in templates]
         super().set_classes(classnames, templates)
 
-    def image_features(self, trunk: Float[Tensor, "batch token width"]) -> ImageFeatures:
+    def image_features(self, trunk: Trunk) -> ImageFeatures:
         inject = Injection(self.image_prompts, self.settings.beta, at=1)
         return self.class_feature(trunk, inject).unsqueeze(0)
 
-    def loss(
-        self,
-        trunk: Float[Tensor, "batch token width"],
-        labels: Int[Tensor, "batch"],
-        frozen: Float[Tensor, "batch embed"] | None = None,
-    ) -> dict[str, Tensor]:
+    def loss(self, trunk: Trunk, labels: Labels, frozen: Target = None) -> Losses:
         """Cross-entropy of the scores, and the re-formation loss: the cross-entropy of finding an image's own
         frozen feature among those of the batch by cosines. It depends on which images share a batch; where
         several devices share one, each contrasts its own part [ours].

@@ -15,7 +15,7 @@ from dear.backbone.block import Block
 from dear.backbone.clip import Clip
 from dear.backbone.towers import outside_autocast
 from dear.data.fewshot import items_by_class
-from dear.methods.base import ImageFeatures, Method
+from dear.methods.base import ImageFeatures, Labels, Losses, Method, Target, Trunk
 from dear.methods.skip import SkipSettings
 
 STEEP = 5.0
@@ -74,7 +74,7 @@ class SkipTuning(Method):
         late = layer - self.image_from
         return super().image_block(layer) if late < 0 else self.image.block(late + 1)
 
-    def image_features(self, trunk: Float[Tensor, "batch token width"]) -> ImageFeatures:
+    def image_features(self, trunk: Trunk) -> ImageFeatures:
         token = torch.zeros(1, dtype=torch.long, device=trunk.device)
         out = self.image.finish(self.image.span(trunk, 1, read=token)[:, 0])
         return normalize(out, dim=-1).unsqueeze(0)
@@ -89,12 +89,7 @@ class SkipTuning(Method):
         ]
         return normalize(torch.stack(features).mean(dim=0), dim=-1)
 
-    def loss(
-        self,
-        trunk: Float[Tensor, "batch token width"],
-        labels: Int[Tensor, "batch"],
-        frozen: Float[Tensor, "batch embed"] | None = None,
-    ) -> dict[str, Tensor]:
+    def loss(self, trunk: Trunk, labels: Labels, frozen: Target = None) -> Losses:
         """Cross-entropy among the classes that stay in the batch's loss. Where several devices share a batch,
         each selects classes for its own part [ours].
         """

@@ -11,12 +11,20 @@ from torch.nn.functional import cross_entropy, l1_loss, linear, normalize
 
 from dear.backbone.attention import ComputedBiases
 from dear.backbone.clip import Clip
-from dear.backbone.injection import Injection
 from dear.backbone.text_trunk import TextTrunk
 from dear.errors import SettingsError
-from dear.methods.base import ImageFeatures, Method, TrainingImages
+from dear.methods.base import (
+    ImageFeatures,
+    Labels,
+    Losses,
+    Method,
+    Target,
+    TextFeatures,
+    TrainingImages,
+    Trunk,
+)
 from dear.methods.context import PLACEHOLDER, lengths, prompt_ids
-from dear.methods.shared import add_epoch, deep_prompts, linear_values
+from dear.methods.shared import add_epoch, deep_prompts, image_injection, linear_values, text_injection
 from dear.methods.tac import TacSettings
 
 SENTENCES = 256
@@ -172,21 +180,18 @@ class TAC(Method):
         parts = [sentences[at : at + SENTENCES] for at in range(0, len(sentences), SENTENCES)]
         return torch.cat([self.clip.encode_text(part) for part in parts]).mean(dim=0)
 
-    def image_features(self, trunk: Float[Tensor, "batch token width"]) -> ImageFeatures:
+    def image_features(self, trunk: Trunk) -> ImageFeatures:
         tower = self.clip.image
         clusters = linear(self.centres, self.image_map_weight, self.image_map_bias)
-        tokens = _joined(clusters, self.image_prompts)
-        inject = Injection(torch.cat([tower.ln_pre(tokens[:1]), tokens[1:]]), beta=1)
+        inject = image_injection(tower, _joined(clusters, self.image_prompts))
         read = torch.zeros(1, dtype=torch.long, device=trunk.device)
         out = tower.span(trunk, 1, bias=self.biases([self.mask])[0], inject=inject, read=read)
         return normalize(tower.finish(out[:, 0]), dim=-1).unsqueeze(0)
 
-    def text_features(self) -> Float[Tensor, "class embed"]:
+    def text_features(self) -> TextFeatures:
         clusters = linear(self.centres, self.text_map_weight, self.text_map_bias)
         tokens = _joined(clusters, self.text_prompts)
-        at = self.clip.first_word
-        positions = self.clip.text.positional_embedding[at : at + tokens.shape[1]]
-        inject = Injection(torch.cat([tokens[:1] + positions, tokens[1:]]), beta=1, at=at, written=True)
+        inject = text_injection(self.clip.text, tokens, self.clip.first_word)
         return normalize(self.clip.text.features(self.placed, 1, inject, self.text_chunk), dim=-1)
 
     @torch.no_grad()
@@ -194,12 +199,7 @@ class TAC(Method):
         """The frozen CLIP's unit features."""
         return normalize(self.clip.encode_image(self.clip.normalize_pixels(views)), dim=-1)
 
-    def loss(
-        self,
-        trunk: Float[Tensor, "batch token width"],
-        labels: Int[Tensor, "batch"],
-        frozen: Float[Tensor, "batch embed"] | None = None,
-    ) -> dict[str, Tensor]:
+    def loss(self, trunk: Trunk, labels: Labels, frozen: Target = None) -> Losses:
         """Cross-entropy plus distances of features from their targets; during a step, with values dropped.
         Without ``frozen``, the target of an image is the frozen feature of the view.
         """

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from dear.backbone.clip import Clip
-from dear.methods.base import Method
+from dear.methods.base import Method, TextFeatures
 from dear.methods.taskres import TaskResSettings
 
 
@@ -45,5 +45,5 @@ class TaskRes(Method):
         if first:
             self.residual = nn.Parameter(torch.zeros_like(self.base))
 
-    def text_features(self) -> Float[Tensor, "class embed"]:
+    def text_features(self) -> TextFeatures:
         return normalize(self.base + self.settings.alpha * self.residual, dim=-1)

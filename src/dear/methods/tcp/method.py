@@ -3,17 +3,17 @@
 from collections.abc import Sequence
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, normalize
 
 from dear.backbone.clip import Clip, span_start
-from dear.backbone.injection import ClassTokens, Injection
+from dear.backbone.injection import ClassTokens
 from dear.backbone.text_trunk import TextTrunk
 from dear.errors import SettingsError
-from dear.methods.base import Method
+from dear.methods.base import Labels, Losses, Method, Target, TextFeatures, Trunk
 from dear.methods.context import PLACEHOLDER, context_ids
-from dear.methods.shared import cosine_distance, normal, two_layers
+from dear.methods.shared import cosine_distance, normal, text_injection, two_layers
 from dear.methods.tcp import TcpSettings
 
 
@@ -62,12 +62,12 @@ class TCP(Method):
         super().set_classes(classnames, frozen)
         self.placed = self.clip.text.trunk(ids, 1)
 
-    def class_tokens(self, frozen_text: Float[Tensor, "class embed"]) -> Float[Tensor, "class token width"]:
+    def class_tokens(self, frozen_text: TextFeatures) -> Float[Tensor, "class token width"]:
         """The class-aware tokens, from frozen text features."""
         tokens: Tensor = self.meta_net(frozen_text)
         return tokens.view(len(tokens), self.settings.tokens, -1)
 
-    def text_features(self) -> Float[Tensor, "class embed"]:
+    def text_features(self) -> TextFeatures:
         if torch.is_grad_enabled():
             return self._features(self.placed, self.frozen_text)
         rows = torch.arange(len(self.frozen_text), device=self.frozen_text.device)
@@ -77,21 +77,12 @@ class TCP(Method):
         placed, frozen = self.placed, self.frozen_text
         return torch.cat([self._features(placed.of_rows(part), frozen[part]) for part in parts])
 
-    def _features(
-        self, placed: TextTrunk, frozen_text: Float[Tensor, "class embed"]
-    ) -> Float[Tensor, "class embed"]:
-        at = self.clip.first_word
-        context = self.context + self.clip.text.positional_embedding[at : at + self.settings.tokens]
+    def _features(self, placed: TextTrunk, frozen_text: TextFeatures) -> Float[Tensor, "class embed"]:
         of_class = ClassTokens(self.class_tokens(frozen_text), step=self.layer - 1)
-        inject = Injection(context[None], beta=1, at=at, written=True, of_class=of_class)
+        inject = text_injection(self.clip.text, self.context[None], self.clip.first_word, of_class)
         return normalize(self.clip.text.features(placed, 1, inject, self.text_chunk), dim=-1)
 
-    def loss(
-        self,
-        trunk: Float[Tensor, "batch token width"],
-        labels: Int[Tensor, "batch"],
-        frozen: Float[Tensor, "batch embed"] | None = None,
-    ) -> dict[str, Tensor]:
+    def loss(self, trunk: Trunk, labels: Labels, frozen: Target = None) -> Losses:
         """Cross-entropy, and the distance of text features from the frozen ones, over all classes."""
         del frozen  # the image features are frozen themselves
         text = self.text_features()

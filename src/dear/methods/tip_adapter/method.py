@@ -11,7 +11,7 @@ from torch.nn.functional import normalize
 
 from dear.backbone.clip import Clip
 from dear.errors import SettingsError
-from dear.methods.base import ImageFeatures, Method, TrainingImages
+from dear.methods.base import ImageFeatures, Logits, Method, TextFeatures, TrainingImages
 from dear.methods.tip_adapter import TipAdapterSettings
 
 EPS = 1e-4
@@ -63,9 +63,7 @@ class TipAdapter(Method):
         views = [self.clip.image.finish(images.random(view)[:, 0]) for view in range(self.settings.views)]
         self._fill(normalize(torch.stack(views).mean(dim=0), dim=-1), images.labels.clone())
 
-    def logits(
-        self, image: ImageFeatures, text: Float[Tensor, "class embed"], *, decoupled: bool = False
-    ) -> Float[Tensor, "batch class"]:
+    def logits(self, image: ImageFeatures, text: TextFeatures, *, decoupled: bool = False) -> Logits:
         """Zero-shot scores and those of the cache."""
         del decoupled
         s, features = self.settings, image[0]

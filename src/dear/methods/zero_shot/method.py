@@ -4,11 +4,9 @@ from types import MappingProxyType
 from typing import Self
 
 import torch
-from jaxtyping import Float, Int
-from torch import Tensor
 
 from dear.backbone.clip import Clip
-from dear.methods.base import Method
+from dear.methods.base import Labels, Losses, Method, Target, Trunk
 from dear.methods.declaration import MethodSettings
 from dear.roles.table import RoleTable
 
@@ -26,10 +24,5 @@ class ZeroShot(Method):
         del generator, roles, settings
         return cls(clip)
 
-    def loss(
-        self,
-        trunk: Float[Tensor, "batch token width"],
-        labels: Int[Tensor, "batch"],
-        frozen: Float[Tensor, "batch embed"] | None = None,
-    ) -> dict[str, Tensor]:
+    def loss(self, trunk: Trunk, labels: Labels, frozen: Target = None) -> Losses:
         raise NotImplementedError("zero-shot CLIP is not trained")

@@ -1,9 +1,7 @@
 """Which image files are read, what their pixels are, and that no file asks for more than its limits."""
 
 import io
-import os
 import re
-import stat
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,7 +21,6 @@ from dear.limits import LimitError
 FORMS = ["JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF"]
 REFUSED = ["ICO", "ICNS", "EPS", "PDF", "PPM", "TGA", "PCX", "SGI", "DDS", "JPEG2000", "IM", "MSP", "XBM"]
 REFUSED += ["AVIF"] if features.check("avif") else []
-POSTSCRIPT = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 10 10\nshowpage\n"
 
 
 def saved(form: str, size: tuple[int, int] = (8, 8), mode: str = "RGB", **options: Any) -> bytes:
@@ -31,18 +28,6 @@ def saved(form: str, size: tuple[int, int] = (8, 8), mode: str = "RGB", **option
     noise = np.random.default_rng(5).integers(0, 256, (size[1], size[0], 3), dtype=np.uint8)
     Image.fromarray(noise).convert(mode).save(stream, form, **options)
     return stream.getvalue()
-
-
-@pytest.fixture
-def ghostscript(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A program of Ghostscript's name that leaves a file when it is called; the file's place."""
-    left, program = tmp_path / "written", tmp_path / "bin/gs"
-    program.parent.mkdir()
-    program.write_text(f"#!/bin/sh\n: > '{left}'\n")
-    program.chmod(program.stat().st_mode | stat.S_IXUSR)
-    monkeypatch.setenv("PATH", str(program.parent), prepend=os.pathsep)
-    monkeypatch.setattr("PIL.EpsImagePlugin.gs_binary", None)  # Pillow looks for it once
-    return left
 
 
 class TestFormats:
@@ -57,18 +42,6 @@ class TestFormats:
         (tmp_path / "photo.png").write_bytes(saved(form, (64, 64), mode))
         with pytest.raises(DataError, match=r"photo\.png: it is not an image of a supported format: JPEG"):
             decode(tmp_path / "photo.png")
-
-    @pytest.mark.parametrize("name", ["photo.png", "photo.eps", "photo"])
-    def test_postscript_is_not_run(self, name: str, tmp_path: Path, ghostscript: Path) -> None:
-        (tmp_path / name).write_bytes(POSTSCRIPT)
-        for _ in range(2):
-            with pytest.raises(DataError, match="it is not an image of a supported format"):
-                decode(tmp_path / name)
-            assert not ghostscript.exists()
-            with Image.open(tmp_path / name) as file, pytest.raises(OSError, match="cannot identify"):
-                file.load()  # were Pillow to choose
-            assert ghostscript.exists()
-            ghostscript.unlink()
 
     def test_photos_of_a_phone(self, tmp_path: Path) -> None:
         if not HAS_HEIC:

@@ -14,7 +14,6 @@ from dear.data.images.decode import decode
 from dear.data.images.photos import PhotoImages
 from dear.data.loading import load_dataset
 from dear.data.settings import DataSettings
-from dear.data.sources.splits import read_coop
 from dear.errors import DataError
 
 ROWS: dict[str, list[list[Any]]] = {
@@ -60,18 +59,12 @@ class TestLayout:
         assert data.classnames == ("ant", "sea horse", "emu")
         assert data.templates == ("a photo of a {}, a type of pet.",)
         assert data.val is not None
-        assert [split.labels.tolist() for split in (data.train, data.val, data.test)] == [
-            [0, 1, 0],
-            [2],
-            [2, 0],
-        ]
-        assert [len(data.train), len(data.val), len(data.test)] == [3, 1, 2]
+        labels = [split.labels.tolist() for split in (data.train, data.val, data.test)]
+        assert labels == [[0, 1, 0], [2], [2, 0]]
         assert level(data.train, 2, 0, 2) == [2, 0, 2]
         assert level(data.test, 0, 1) == [4, 5]
-        assert [tuple(picture.shape) for picture in data.train.load(torch.tensor([1, 2]))] == [
-            (3, 6, 7),
-            (3, 7, 7),
-        ]
+        shapes = [tuple(picture.shape) for picture in data.train.load(torch.tensor([1, 2]))]
+        assert shapes == [(3, 6, 7), (3, 7, 7)]
 
     @pytest.mark.parametrize("rows", [{**ROWS, "val": []}, {"train": ROWS["train"], "test": ROWS["test"]}])
     def test_validation_images_may_be_absent(self, tmp_path: Path, rows: Any) -> None:
@@ -103,60 +96,19 @@ def test_labels_with_gaps_are_taken_in_their_order(tmp_path: Path) -> None:
 class TestRefusals:
     """Each with the file and the reason."""
 
-    def test_no_list(self, tmp_path: Path) -> None:
-        with pytest.raises(DataError, match=r"has no split_zhou_\*\.json"):
-            read_coop(tmp_path)
-
-    def test_two_lists(self, tmp_path: Path) -> None:
-        write(write(tmp_path), name="Other")
-        with pytest.raises(
-            DataError, match=r"2 split lists .*split_zhou_Other.json, split_zhou_OxfordPets.json"
-        ):
-            load_coop(tmp_path)
-
     @pytest.mark.parametrize(
         ("rows", "message"),
         [
-            ("{", "split_zhou_OxfordPets.json: it is not readable JSON"),
-            ("[]", 'json needs a list "train"'),
             ({"train": ROWS["train"]}, 'json needs a list "test"'),
-            (
-                changed("test", 1, ["ant/3.png", "0", "ant"]),
-                r"json, test\[1\] is \['ant/3.png', '0', 'ant'\]",
-            ),
-            (changed("val", 0, "emu/1.png"), r"val\[0\] is 'emu/1.png', not \[path, label, class name\]"),
-            ({**ROWS, "test": [*ROWS["test"], ROWS["train"][0]]}, "the image .* is in both train and test"),
-            (
-                changed("train", 0, ["ant/1.png", -1, "ant"]),
-                r"train\[0\]: label -1 of ant/1.png is out of range",
-            ),
-            (
-                changed("train", 1, ["sea_horse/1.png", 1, "ANT"]),
-                "the classes '0' and '1' have the same name, 'ANT'",
-            ),
-            (
-                changed("train", 1, ["sea_horse/1.png", 0, "sea_horse"]),
-                "0 has two names, 'ant' and 'sea_horse'",
-            ),
+            (changed("test", 1, ["ant/3.png", "0", "ant"]), r"test\[1\]"),
+            (changed("train", 0, ["ant/1.png", -1, "ant"]), r"train\[0\]: label -1 of ant/1.png"),
+            (changed("train", 1, ["sea_horse/1.png", 1, "ANT"]), "'0' and '1' have the same name, 'ANT'"),
+            (changed("train", 1, ["sea_horse/1.png", 0, "x"]), "0 has two names, 'ant' and 'x'"),
         ],
     )
     def test_malformed_lists(self, tmp_path: Path, rows: Any, message: str) -> None:
         with pytest.raises(DataError, match=message):
             load_coop(write(tmp_path, rows))
-
-    @pytest.mark.parametrize("path", ["../x.png", "/x.png"])
-    def test_paths_that_climb_out(self, tmp_path: Path, path: str) -> None:
-        write(tmp_path, changed("test", 0, [path, 2, "emu"]))
-        Image.new("RGB", (7, 5)).save(tmp_path / "x.png")
-        with pytest.raises(DataError, match=r"test\[0\]: the path .* leads out of the image folder"):
-            load_coop(tmp_path)
-
-    def test_missing_images_are_counted(self, tmp_path: Path) -> None:
-        write(tmp_path)
-        for name in ("sea_horse/1.png", "ant/2.png"):
-            (tmp_path / "images" / name).unlink()
-        with pytest.raises(DataError, match=r"images: 2 of 3 images are missing, the first sea_horse/1.png"):
-            load_coop(tmp_path)
 
 
 class TestDecode:

@@ -13,7 +13,6 @@ from dear.data.dataset import fingerprint
 from dear.data.loading import load_dataset, load_images
 from dear.data.settings import DataSettings
 from dear.data.sources.folder import domains_of
-from dear.data.sources.splits import names_of_splits
 from dear.errors import DataError
 from dear.evaluation.protocols.transfer import DomainGeneralization
 from tests.unit.data.photos import COUNTS, class_folders, load, paths, picture, refused
@@ -78,10 +77,7 @@ def test_splits(story: str, tmp_path: Path, settings: DataSettings) -> None:
 
 
 REFUSED: dict[str, tuple[Tree, str]] = {
-    "empty": ({"": 0}, "has no folders of classes"),
     "empty classes": ({"ant": 0, "fox": 0}, "has no images"),
-    "one name": ({"Sea horse": 2, "sea_horse": 2}, "the classes 'Sea horse' and 'sea_horse' have the same"),
-    "a class to test on alone": (both("train", "test") | {"test/owl": 1}, "owl is a class that is not in "),
     "two of a split": (both("train", "Training", "test"), "Training and train are both the train split"),
     "no train": (both("val", "test"), "has no train folder beside test, val: give one of them alone"),
     "holdout": (both("train", "holdout"), "holdout/ holds classes of train/, but is not called like a split"),
@@ -119,12 +115,6 @@ def test_what_the_folders_are(
     tree: Tree, options: dict[str, Any], classes: tuple[str, ...], tmp_path: Path, settings: DataSettings
 ) -> None:
     assert load(grow(tmp_path / "d", tree), replace(settings, **options)).classnames == classes
-
-
-@pytest.mark.parametrize("names", [["dev", "eval"], ["val", "VAL"]])
-def test_two_names_of_one_split(names: list[str]) -> None:
-    with pytest.raises(DataError, match=f"{names[0]} and {names[1]} are both the val split: merge them"):
-        names_of_splits(["train", *names], "x")
 
 
 class TestOwnSplit:

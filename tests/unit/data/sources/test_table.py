@@ -5,11 +5,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import torch
 
 from dear.data.settings import DataSettings
-from dear.errors import DataError
-from tests.unit.data.photos import class_folders, load, paths, refused
+from tests.unit.data.photos import class_folders, load, paths, picture, refused
 
 
 class TestTable:
@@ -31,21 +29,14 @@ class TestTable:
     @pytest.mark.parametrize("form", ["csv", "tsv", "jsonl"])
     def test_forms(self, folder: Path, settings: DataSettings, form: str) -> None:
         sign = "\t" if form == "tsv" else ","
-        text = "\n".join(sign.join(row) for row in (("path", "label", "split"), *self.ROWS))
+        names = ("path", "label", "split")
+        text = "\n".join(sign.join(row) for row in (names, *self.ROWS))
         if form == "jsonl":
-            text = "\n".join(
-                json.dumps(dict(zip(("path", "label", "split"), row, strict=True))) for row in self.ROWS
-            )
+            text = "\n".join(json.dumps(dict(zip(names, row, strict=True))) for row in self.ROWS)
         data = load(self.write(folder, text, f"list.{form}"), settings)
         assert (data.name, data.classnames) == ("list", ("ant", "bee"))
         assert paths(data) == {"train": {"a/0.png", "b/0.png"}, "test": {"a/1.png", "b/1.png"}}
         assert data.test.labels.tolist() == [0, 1]
-
-    def test_without_splits(self, folder: Path, settings: DataSettings) -> None:
-        text = "path,label\n" + "".join(f"{path},{label}\n" for path, label, _ in self.ROWS)
-        data = load(self.write(folder, text), settings)
-        assert (len(data.train), len(data.test)) == (2, 2)
-        assert "the data has no split" in data.notes[0]
 
     @pytest.mark.parametrize(
         "text",
@@ -67,45 +58,114 @@ class TestTable:
         }
         assert data.classnames == ("ant", "bee")
 
-    def test_numbers_take_names_from_a_list(self, folder: Path, settings: DataSettings) -> None:
-        names = folder / "names.json"
-        names.write_text('["bee", "ant"]')
-        rows = (("a/0.png", 1, "train"), ("b/0.png", 0, "test"))
-        text = "\n".join(json.dumps({"path": p, "label": n, "split": part}) for p, n, part in rows)
-        data = load(self.write(folder, text, "l.jsonl"), DataSettings(cache=settings.cache, classnames=names))
-        assert data.classnames == ("bee", "ant")
-        assert (data.train.labels.tolist(), data.test.labels.tolist()) == ([1], [0])
-
-    def test_absolute_paths(self, folder: Path, settings: DataSettings, tmp_path: Path) -> None:
-        text = "path,label,split\n" + "".join(
-            f"{folder / p},{label},{split}\n" for p, label, split in self.ROWS
-        )
-        (tmp_path / "elsewhere").mkdir()
-        assert len(load(self.write(tmp_path / "elsewhere", text), settings).train) == 2
-
     @pytest.mark.parametrize(
         ("text", "message"),
         [
             ("", "no column 'path'"),
-            ("path,kind\na/0.png,ant\n", "no column 'label'"),
-            ("path,label,label\na/0.png,ant,bee\n", "more than one column 'label'. Keep one"),
+            ("path,label,label\na/0.png,ant,bee\n", "more than one column 'label'"),
             ("path,label\n", "lists no images"),
             ("path,label\na/0.png,\n", "line 2: a/0.png has no label"),
             ("path,label\na/0.png,0\na/1.png,-1\n", "line 3: label -1 is out of range; labels count"),
             ("path,label\na/0.png,ant\na/0.png,bee\n", "line 3: the image a/0.png is already in .*line 2"),
-            ("path,label,split\na/0.png,ant,rest\n", "line 2: the split 'rest' is not train, val or test"),
             ("path,label,split\na/0.png,ant,val\n", "no image with split train, but some with split val"),
-            ("path,label,split\na/0.png,ant,train\nb/7.png,ant,test\n", "1 of 1 images is missing, .*b/7"),
-            ("path,label\na/0.png,ant\nb/0.png,Ant\n", "have the same name"),
             ('path,label\na/0.png,"ant\na/1.png,ant\n', "line 2: .* a quotation mark"),
         ],
     )  # fmt: skip
     def test_refusals(self, folder: Path, settings: DataSettings, text: str, message: str) -> None:
         refused(self.write(folder, text), settings, message)
 
-    def test_a_file_that_is_no_image(self, folder: Path, settings: DataSettings) -> None:
-        (folder / "a/0.txt").write_text("words")
-        text = "path,label,split\na/0.txt,ant,train\nb/0.png,ant,test\n"
-        data = load(self.write(folder, text), settings)
-        with pytest.raises(DataError, match=r"a/0\.txt: it is not an image .*--dataset\.broken skip"):
-            data.train.load(torch.tensor([0]))
+
+@pytest.fixture
+def two(tmp_path: Path) -> Path:
+    for name in ("a/0.png", "b/0.png"):
+        picture(tmp_path / "d" / name)
+    return tmp_path / "d"
+
+
+def labels(two: Path, text: str, settings: DataSettings, name: str = "list.csv") -> dict[str, str]:
+    """The class of each image of a table, all of which are trained on."""
+    (two / name).write_text(text, encoding="utf-8")
+    data = load(two / name, replace(settings, test_share=0.0))
+    named = [data.classnames[label] for label in data.train.labels]
+    return dict(zip(data.train.paths, named, strict=True))  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Path,LABEL\na/0.png,ant\nb/0.png,bee\n",
+        "path, label\na/0.png, ant\nb/0.png, bee\n",
+        "path ,label\na/0.png ,ant\nb/0.png ,bee\n",
+        "sep=;\r\npath;label\r\na/0.png;ant\r\nb/0.png;bee\r\n",
+        '"sep=;"\npath;label\na/0.png;ant\nb/0.png;bee\n',
+        "\ufeffpath;label\na/0.png;ant\nb/0.png;bee\n;\n;\n",
+        "path;label;note, or remark\na/0.png;ant;x, y\nb/0.png;bee;\n",
+        "path\tlabel\na/0.png\tant\nb/0.png\tbee\n",
+        "path,label\na\\0.png,ant\nb\\0.png,bee\n",
+        "path,label\n.\\a\\0.png,ant\nb\\0.png ,bee\n",
+    ],
+)
+def test_columns_and_paths(two: Path, settings: DataSettings, text: str) -> None:
+    found = {path.removeprefix("./"): name for path, name in labels(two, text, settings).items()}
+    assert found == {"a/0.png": "ant", "b/0.png": "bee"}
+
+
+def test_an_apostrophe_before_what_looks_like_a_formula(two: Path, settings: DataSettings) -> None:
+    """`dear predict` writes it, for spreadsheets."""
+    assert labels(two, "file,class\n./a/0.png,'-ant\nb/0.png,'t Hooft\n", settings) == {
+        "./a/0.png": "-ant",
+        "b/0.png": "'t Hooft",
+    }
+
+
+PREDICTED = """file,class,probability,predicted,checked
+a/0.png,ant,0.9,ant,
+a/1.png,bee,0.5,ant,
+b/0.png,bee,0.8,bee,yes
+b/1.png,'-x,0.4,'-x,
+b/2.png,none of these,0.4,bee,
+"""
+
+
+class TestPredictions:
+    def test_only_corrected_and_checked_rows_are_labels(self, two: Path, settings: DataSettings) -> None:
+        (two / "list.csv").write_text(PREDICTED)
+        for name in ("a/1.png", "b/1.png"):
+            picture(two / name)
+        data = load(two / "list.csv", replace(settings, test_share=0.0))
+        assert data.train.paths == ("a/1.png", "b/0.png")  # type: ignore[attr-defined]
+        assert data.classnames == ("bee",)
+        assert any("1 row with the label none_of_these" in note for note in data.notes)
+        assert any("2 of its 5 rows" in note and "1 are corrected, 1 checked" in note for note in data.notes)
+
+    @pytest.mark.parametrize(
+        "header", ["file,class,probability", "file,class,predicted", "file,class,probability,predicted"]
+    )
+    def test_as_they_were_predicted(self, two: Path, settings: DataSettings, header: str) -> None:
+        cells = {"class": "ant", "probability": "0.9", "predicted": "ant"}
+        row = ["a/0.png", *(cells[name] for name in header.split(",")[1:])]
+        (two / "list.csv").write_text(f"{header}\n{','.join(row)}\n")
+        refused(two / "list.csv", settings, "1 of its 1 rows are predictions that nobody checked")
+
+
+def test_a_class_that_may_be_mistyped(two: Path, settings: DataSettings) -> None:
+    rows = [(f"a/{number}.png", "sunflower") for number in range(4)] + [
+        ("b/0.png", "sunflwer"),
+        ("b/1.png", "owl"),
+    ]
+    for path, _ in rows:
+        picture(two / path)
+    text = "".join(f"{path},{label}\n" for path, label in rows)
+    (two / "list.csv").write_text(f"path,label\n{text}")
+    (note,) = [note for note in load(two / "list.csv", settings).notes if "hardly used" in note]
+    assert "line 6: the class 'sunflwer'" in note
+    assert "'sunflower'" in note
+
+
+def test_a_table_of_windows(two: Path, settings: DataSettings) -> None:
+    (two / "list.csv").write_bytes("path,label\na/0.png,M\u00f6we\nb/0.png,bee\n".encode("cp1252"))
+    data = load(two / "list.csv", replace(settings, test_share=0.0))
+    assert data.classnames == ("M\u00f6we", "bee")
+    assert any("Windows-1252" in note for note in data.notes)
+    (two / "list.csv").write_bytes(b"path,label\na/0.png,\x81\n")  # no letter there
+    refused(two / "list.csv", settings, "not in UTF-8")

@@ -1,14 +1,17 @@
 """A training step never waits for its device and takes nothing from the CPU: traced on torch's meta device,
-which computes shapes only, as if it were a GPU.
+which computes shapes only, as if it were a GPU. What a loss compares is in float32, whatever the precision of
+the layers: in bfloat16 scores between 16 and 32 would be 0.125 apart.
 """
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import cross_entropy, log_softmax
+from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
@@ -70,3 +73,39 @@ def test_a_step_stays_on_its_device(name: str, make_small_clip: MakeClip, there:
     moved = there((method, trunk, LABELS, given))
     with NothingFromTheCpu():
         step(*moved)
+
+
+class Compared(TorchFunctionMode):
+    """Keeps the scores that go into a cross-entropy or a softmax."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scores: list[Tensor] = []
+
+    def __torch_function__(self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Any = None) -> Any:
+        if func in (cross_entropy, log_softmax):
+            self.scores.append(args[0])
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("name", [*STEPPED, "skip"])
+def test_a_loss_takes_unrounded_scores(name: str, make_small_clip: MakeClip) -> None:
+    method = make(name, make_small_clip()).train()
+    with torch.autocast("cpu", torch.bfloat16):
+        trunk = method.image_trunk(images())
+        targets = target(method)
+        with Compared() as compared:
+            method.loss(trunk, LABELS, *targets)
+    assert compared.scores
+    for scores in compared.scores:
+        assert scores.dtype == torch.float32
+        assert not torch.equal(scores, scores.bfloat16().float())
+
+
+def test_features_under_autocast_are_not_rounded(make_small_clip: MakeClip) -> None:
+    tower = make_small_clip().image
+    token = torch.rand(5, tower.width)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert torch.equal(tower.finish(token), tower.projected(tower.ln_final(token), tower.projection))
+        embedded = tower.projected(token, tower.projection)
+    assert torch.equal(embedded, token @ tower.projection)

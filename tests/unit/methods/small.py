@@ -1,0 +1,44 @@
+"""Methods on the small CLIP, and pictures for them."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from dear.backbone.clip import Clip
+from dear.evaluation.experiment import Experiment
+from dear.evaluation.protocols.base import Protocol
+from dear.evaluation.protocols.base_to_novel import BaseToNovel
+from dear.evaluation.resolve import MethodSetup
+from dear.evaluation.run_context import RunContext
+from dear.evaluation.runs import check_methods
+from dear.methods.registry import METHODS, build_method
+from tests.unit.training.world import noise_dataset
+
+CLASSES = ["red circle on the sea", "house", "green tree"]
+TEMPLATE = "a photo of a {}"
+
+
+def seeded(seed: int) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def build(
+    name: str, clip: Clip, classes: Sequence[str] = CLASSES, template: str = TEMPLATE, **options: Any
+) -> Any:
+    """A method with these settings and classes, untrained."""
+    method = build_method(name, clip, seeded(1), settings=METHODS[name].settings(**options))
+    method.set_classes(classes, [template])
+    return method
+
+
+def pixels(count: int = 4, dtype: torch.dtype = torch.float32) -> Tensor:
+    return torch.rand(count, 3, 20, 20, generator=seeded(3)).to(dtype)
+
+
+def check_before_runs(clip: Clip, name: str, settings: Any, protocol: Protocol | None = None) -> None:
+    """What is told before the first run on the data sets "first" and "second"."""
+    setups = (MethodSetup(name, settings=settings),)
+    experiment = Experiment(protocol=protocol or BaseToNovel(), data=("first", "second"), methods=setups)
+    check_methods(experiment, RunContext(clip), [noise_dataset("first"), noise_dataset("second")])

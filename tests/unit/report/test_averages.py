@@ -1,0 +1,111 @@
+"""Averages, deviations, harmonic means and intervals against values worked out by hand."""
+
+import math
+from typing import Any
+
+import pytest
+
+from dear.report.intervals import gain_interval, half_width, share_interval
+from dear.report.protocols.base_to_novel import Cells, Results, results_grid
+from dear.report.protocols.retrieval import precision_grid
+from tests.unit.report.samples import record, records
+
+
+def test_student_t() -> None:
+    assert half_width([3.0]) is None
+    assert half_width([3.0, 5.0]) is None
+    # Standard deviation 1 of three values; two degrees of freedom: t = (2p - 1) / sqrt(2 p (1 - p)), exact.
+    quantile = 0.95 / math.sqrt(2 * 0.975 * 0.025)
+    assert half_width([3.0, 4.0, 5.0]) == pytest.approx(quantile / math.sqrt(3))
+
+
+def test_intervals_of_shares() -> None:
+    # Wilson's, by hand: 5 of 10 has (5 + z^2/2 -+ z sqrt(2.5 + z^2/4)) / (10 + z^2); of 0 the upper end is
+    # z^2 / (10 + z^2).
+    assert share_interval(5, 10) == pytest.approx((0.236593, 0.763407), abs=1e-6)
+    assert share_interval(0, 10) == pytest.approx((0, 0.277533), abs=1e-6)
+    assert share_interval(10, 10) == pytest.approx((0.722467, 1), abs=1e-6)
+
+
+def test_intervals_of_gains() -> None:
+    # Agresti and Min's by hand for 12 gained and 3 lost of 70: p = 12.5/72 and 3.5/72.
+    assert gain_interval(12, 3, 70) == pytest.approx((0.020011, 0.229989), abs=1e-6)
+    assert gain_interval(3, 12, 70) == pytest.approx((-0.229989, -0.020011), abs=1e-6)
+    low, high = gain_interval(0, 0, 5)
+    assert low == -high < 0
+
+
+RECORDS = records()
+
+
+def numbers(records: list[dict[str, Any]], method: str, title: str | None = None) -> Any:
+    """Base, novel and HM of a method on a data set, or on average."""
+    return [cell and cell.mean for cell in cells(records, method, title)]
+
+
+def cells(records: list[dict[str, Any]], method: str, title: str | None = None) -> Cells:
+    return Results(records).cells(method, title and [title])  # type: ignore[arg-type]
+
+
+def test_rows_and_average() -> None:
+    results = Results(RECORDS)
+    assert (results.methods, results.titles) == (["zero-shot", "dear"], ["Tools", "Toys"])
+    assert numbers(RECORDS, "dear", "Tools") == pytest.approx([80, 60, 68.5714], abs=1e-4)
+    # Base (80 + 40) / 2 = 60, novel (60 + 90) / 2 = 75, their HM 9000 / 135; the mean of HMs would be 61.98.
+    assert numbers(RECORDS, "dear") == pytest.approx([60, 75, 66.6667], abs=1e-4)
+    labels = [row.label for row in results_grid(results).rows if "chance" not in row.label]
+    assert labels == [
+        f"{name}: {method}" for name in ("Tools", "Toys", "Average") for method in results.methods
+    ]
+
+
+def test_the_recorded_hm_is_not_trusted() -> None:
+    assert all(run["results"]["hm"] == 0.5 for run in RECORDS)
+    assert numbers(RECORDS, "zero-shot", "Toys")[2] == pytest.approx(40)
+
+
+def test_seeds_give_mean_and_sample_deviation() -> None:
+    runs = [record("tools", "dear", base, 0.5, seed=seed) for seed, base in ((1, 0.70), (2, 0.72), (3, 0.74))]
+    runs += [record("toys", "dear", base, 0.5, seed=seed) for seed, base in ((1, 0.80), (2, 0.80), (3, 0.86))]
+    base, novel, hm = cells(runs, "dear", "Tools")
+    assert (base.mean, base.spread, base.seeds) == (pytest.approx(72), pytest.approx(2), 3)
+    assert (novel.spread, str(base)) == (0, "72.00 ± 2.00")
+    assert hm.mean == pytest.approx(2 * 72 * 50 / 122)
+    # The averages by seed are 75, 76, 80: mean 77, deviations -2, -1, 3, variance 14 / 2.
+    average = cells(runs, "dear")[0]
+    assert (average.mean, average.spread) == (pytest.approx(77), pytest.approx(7**0.5))
+
+
+def test_average_of_unequal_seeds_has_no_deviation() -> None:
+    runs = [record("tools", "dear", 0.7, 0.5, seed=seed) for seed in (1, 2)]
+    base = cells([*runs, record("toys", "dear", 0.8, 0.5)], "dear")[0]
+    assert (base.mean, base.spread, base.seeds) == (pytest.approx(75), None, 1)
+
+
+def test_a_method_that_lacks_a_data_set_has_no_average() -> None:
+    assert [row.label for row in results_grid(Results(RECORDS[1:2])).rows] == ["Tools: chance", "Tools: dear"]
+    assert numbers(RECORDS[:3], "dear") == numbers(RECORDS[:3], "dear", "Toys") == [None] * 3
+    assert [*Results(RECORDS[:3]).averages] == ["zero-shot"]
+
+
+def result(cls: float, shape: float, chance: float) -> dict[str, Any]:
+    precision = {"cls": {"color": cls, "shape": shape}, "shape": {"color": 0.25, "shape": 0.75}}
+    return {"precision": precision, "chance": {"color": 0.125, "shape": chance}}
+
+
+def rows(*results: dict[str, Any]) -> dict[str, list[Any]]:
+    grid = precision_grid(results)
+    return {row.label: [cell and (cell.mean, cell.mark) for cell in row.cells] for row in grid.rows}
+
+
+def test_a_factor_that_does_not_vary_in_a_task_is_left_out_of_its_mean() -> None:
+    """Chance stands below and is never best."""
+    assert rows(result(0.5, 0.5, 0.25), result(0.25, 1.0, 1.0)) == {
+        "cls": [(37.5, "best"), (50.0, None)],
+        "shape": [(25.0, None), (75.0, "best")],
+        "(chance)": [(12.5, None), (25.0, None)],
+    }
+
+
+def test_nothing_varies() -> None:
+    assert precision_grid([{"precision": {"cls": {"color": 1.0}}, "chance": {"color": 1.0}}]) is None
