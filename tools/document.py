@@ -90,9 +90,10 @@ def limits_table() -> str:
 
 def models_page() -> str:
     """The page of open_clip's architectures as Markdown."""
-    from dear.backbone.catalogue import list_architectures, try_architecture
+    from dear.backbone.choice import architectures
+    from dear.backbone.load import try_architecture
 
-    verdicts = [try_architecture(name) for name in list_architectures()]
+    verdicts = [try_architecture(name) for name in architectures()]
     works = [verdict for verdict in verdicts if verdict.works]
     refused = [verdict for verdict in verdicts if not verdict.works]
     counts = {"works": len(works), "count": len(verdicts), "refused": len(refused)}

@@ -16,7 +16,7 @@ from dear.backbone.head_contributions import head_contributions
 from dear.data.world.factors import FACTOR_NAMES, SIZES
 from dear.data.world.render import render
 from dear.data.world.scene import draw_scenes
-from dear.roles.entropy import concept_entropy
+from dear.roles.assign import concept_entropy
 from dear.roles.table import HeadRole, Role, RoleTable
 
 IMAGES, SEED, FIRST, CORE, GENERAL = 6000, 2_000_003, 9, 0.7, 0.2

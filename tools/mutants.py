@@ -28,7 +28,7 @@ TESTS = {
     "unit/training/test_trunks unit/training/test_hooks unit/training/test_devices",
     "splits": "unit/data/test_fewshot unit/data/test_own unit/data/sources/test_folders",
     "metrics": "unit/evaluation/test_metrics unit/report/test_run_mistakes unit/adapters/test_scoring",
-    "TEXTSPAN": "unit/roles/test_textspan unit/roles/test_entropy",
+    "TEXTSPAN": "unit/roles/test_textspan unit/roles/test_assign unit/roles/test_variants",
     "bundle": "unit/adapters/test_bundle unit/adapters/test_fit",
 }
 """The files below tests/ that guard the code of a theme."""

@@ -12,9 +12,10 @@ from torch import Tensor
 from dear.adapters.attention import attention_maps
 from dear.adapters.export import export
 from dear.adapters.predictor import Predictor
+from dear.backbone.attention import attention_weights
 from dear.backbone.clip import Clip
 from dear.backbone.tiny import WordTokenizer
-from dear.backbone.vision import class_attention
+from dear.backbone.vision import VisionTower
 from dear.methods.registry import METHODS
 from dear.roles.mask import role_mask
 from tests.conftest import CONTEXT, MEAN, STD, WORDS
@@ -159,6 +160,29 @@ def test_onnx(kind: str, tmp_path: Path) -> None:
     pytest.importorskip("onnxscript", reason="the extra export is not installed")
     one = Predictor(fitted("dear", clip_of(kind))[0], clip=clip_of(kind))
     assert export(one, tmp_path / "m.onnx", with_classes=True).difference < 1e-4
+
+
+@torch.no_grad()
+def class_attention(tower: VisionTower, images: Tensor, layers: Sequence[int]) -> Tensor:
+    """Of each image, layer and head (counted from 1) the attention of the class token to the patches in the
+    frozen tower; the mean over all patches as queries where the embedding is pooled.
+    """
+    x = tower.embed(images)
+    first_patch = 1
+    if not tower.has_class_token:
+        x, first_patch = x[:, 1:], 0
+    rotation = tower.rotations()
+    maps: dict[int, Tensor] = {}
+    for layer in range(1, max(layers) + 1):
+        block = tower.block(layer)
+        if layer in layers:
+            query, key, _ = block.query_key_value(x, rotation=rotation)
+            query = query[:, :, :1] if tower.readout is None else query[:, :, first_patch:]
+            weights = attention_weights(query, key).mean(dim=2)
+            maps[layer] = weights[:, :, first_patch:].unflatten(-1, (tower.side, tower.side))
+        if layer < max(layers):
+            x = block(x, rotation=rotation)
+    return torch.stack([maps[layer] for layer in layers], dim=1)
 
 
 @pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)

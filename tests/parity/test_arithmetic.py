@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from dear.backbone import text_trunk
+from dear.backbone import text as text_tower
 from dear.backbone.clip import Clip
 from dear.methods.dear.method import Dear
 from tests.unit.training.world import small_dear
@@ -56,7 +56,7 @@ def test_a_training_step_is_at_the_least(
     apart: bool, small_clip: Clip, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Prompts of each length apart, and all of them together, as is the rule for so small a tower."""
-    monkeypatch.setattr(text_trunk, "GROUP_WORTH", 0 if apart else text_trunk.GROUP_WORTH)
+    monkeypatch.setattr(text_tower, "GROUP_WORTH", 0 if apart else text_tower.GROUP_WORTH)
     method = small_dear(small_clip)
     groups = 3 if apart else 1  # of 11, 7 and 8 tokens
     calls = counted(a_step(method))

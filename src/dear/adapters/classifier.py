@@ -9,10 +9,9 @@ import numpy as np
 
 from dear.adapters.fit import fit
 from dear.adapters.predictor import Predictor
-from dear.data.images.memory import each_image
 from dear.data.loading import load_for_training
 from dear.data.settings import DataSettings
-from dear.data.sources.objects import listed_images
+from dear.data.sources.objects import each_image
 from dear.methods.declaration import MethodSettings
 from dear.methods.registry import AUTO
 from dear.training.settings import TrainOptions
@@ -59,9 +58,7 @@ class DearClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.classes_, numbers = np.unique(np.asarray(y), return_inverse=True)
         names = [str((self.classnames or {}).get(label, label)) for label in self.classes_]
         labels = [names[number] for number in numbers]
-        images = load_for_training(
-            [*each_image(listed_images(X))], labels, names, self.dataset or DataSettings()
-        )
+        images = load_for_training([*each_image(X)], labels, names, self.dataset or DataSettings())
         options = self.get_params(deep=False)
         del options["classnames"]
         self.bundle_ = fit(images, **options, review=False, verbose=False)
@@ -70,11 +67,11 @@ class DearClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """Probabilities of the classes, item x class. Raises DataError for an unreadable image."""
-        return self._loaded().predict_proba([*each_image(listed_images(X))])
+        return self._loaded().predict_proba([*each_image(X)])
 
     def none_of_these(self, X: Any) -> np.ndarray:
         """Whether each image looks like none of the classes. Raises DataError for an unreadable image."""
-        return self._loaded().none_of_these([*each_image(listed_images(X))])
+        return self._loaded().none_of_these([*each_image(X)])
 
     def _loaded(self) -> Predictor:
         check_is_fitted(self)

@@ -34,7 +34,7 @@ from dear.report.evaluation_plots import (
 from dear.report.grid import csv_file
 from dear.report.method_plots import training_curves
 from dear.report.mistakes import Mistakes, find_mistakes, mistakes_section
-from dear.report.pages import check_folder, render_page, write_page
+from dear.report.render import check_folder, render_page, write_page
 from dear.roles.table import HeadRole, RoleTable
 
 PAGE = "evaluation.html"

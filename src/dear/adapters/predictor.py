@@ -21,11 +21,10 @@ from dear.adapters.results import Candidate, Prediction, Suggestion, Unreadable
 from dear.backbone.choice import Precision
 from dear.backbone.clip import Clip
 from dear.backbone.precision import mixed, precision_for
-from dear.data.images.memory import each_image, is_image, picture_of, require_unit
-from dear.data.images.photos import file_hash, in_parallel, split_hashes
+from dear.data.images.photos import file_hash, in_parallel, is_image, picture_of, require_unit, split_hashes
 from dear.data.images.transforms import ahead, eval_view, to_unit
 from dear.data.settings import DataSettings
-from dear.data.sources.objects import listed_images
+from dear.data.sources.objects import each_image
 from dear.errors import BundleError, DataError, SettingsError, plural, warn
 from dear.methods.base import Method
 from dear.review.alike import choose_next, margins
@@ -164,7 +163,7 @@ class Predictor:
     @torch.no_grad()
     def encode_all(self, images: Any) -> Float[Tensor, "*batch feature embed"]:
         """As `encode`; where images can be refused, the frozen backbone's feature comes last."""
-        vocabulary, remaining = self._vocabulary, each_image(listed_images(images))
+        vocabulary, remaining = self._vocabulary, each_image(images)
         refuses = self.limit > -math.inf
         if isinstance(images, Tensor) and self._has_views(images, axes=4):
             parts = images.split(self.clip.image.images_at_once)
@@ -186,9 +185,7 @@ class Predictor:
         """Whether each image looks like none of the classes; True or False for an image. Raises DataError for
         an unreadable image.
         """
-        found = np.array(
-            [part.none_of_these for part in self.predict([*each_image(listed_images(images))], 1, classes)]
-        )
+        found = np.array([part.none_of_these for part in self.predict([*each_image(images)], 1, classes)])
         return found[0] if is_image(images) else found
 
     @torch.no_grad()
@@ -246,7 +243,7 @@ class Predictor:
         if top < 1:
             raise SettingsError(f"top is {top}: it must be at least 1.")
         vocabulary = self.vocabulary(classes)
-        for part in self._read_ahead(each_image(listed_images(images)), batch):
+        for part in self._read_ahead(each_image(images), batch):
             yield from self._batch(part, vocabulary, top)
 
     @torch.no_grad()
@@ -258,7 +255,7 @@ class Predictor:
             raise SettingsError(f"count is {count}: it must be at least 1.")
         known, unreadable = split_hashes(self.bundle.image_hashes), list[str]()
         names, features, logits = list[str](), list[Tensor](), list[Tensor]()
-        for number, part in enumerate(self._read_ahead(each_image(listed_images(images)), BATCH)):
+        for number, part in enumerate(self._read_ahead(each_image(images), BATCH)):
             new = dict[str, Tensor]()
             for place, (file, pixels) in enumerate(part):
                 if isinstance(pixels, Unreadable):

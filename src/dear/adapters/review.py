@@ -38,7 +38,7 @@ from dear.methods.registry import AUTO, FIT_METHOD, check_towers, known_method, 
 from dear.progress import Progress, Steps
 from dear.reading.files import expanded
 from dear.report.grid import csv_text
-from dear.report.pages import THUMBNAIL, data_url, render_page, write_page
+from dear.report.render import THUMBNAIL, data_url, render_page, write_page
 from dear.review.alike import find_twins
 from dear.review.known import KnownClasses, fit_known_classes
 from dear.review.labels import LabelScores, score_labels

@@ -4,7 +4,6 @@ import hashlib
 import os
 import sys
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,27 +27,6 @@ TIMEOUT = 10  # seconds for an answer of the hub
 
 class MissingError(WeightsError):
     """A repository or folder does not have a file."""
-
-
-def find_cached(
-    repository: str, files: Sequence[str], revision: str | None = None, cache_dir: Path | str | None = None
-) -> Path | None:
-    """The first of ``files`` in the hub's cache, by default of the latest commit that it knows; or None."""
-    entries = _look_up(repository, files, revision, cache_dir)
-    return next((Path(entry) for entry in entries if isinstance(entry, str)), None)
-
-
-def _look_up(
-    repository: str, files: Sequence[str], revision: str | None, cache_dir: Path | str | None
-) -> list[Any]:
-    """For each file: its path in the cache, the client's marker that the commit lacks it, or None."""
-    look_up = partial(huggingface_hub.try_to_load_from_cache, revision=revision, cache_dir=cache_dir)
-    try:
-        return [look_up(repository, file) for file in files]
-    except ValueError as error:  # raised by the client for a malformed name
-        raise WeightsError(
-            f"{repository[:100]!r} is not the name of a repository on the hub: give OWNER/NAME."
-        ) from error
 
 
 def commit_of(path: Path) -> str | None:
@@ -82,7 +60,15 @@ def fetch(
     """
     from huggingface_hub.errors import RemoteEntryNotFoundError
 
-    entries = _look_up(repository, files, revision, options.get("cache_dir"))
+    cache = options.get("cache_dir")
+    try:
+        entries = [
+            huggingface_hub.try_to_load_from_cache(repository, file, cache, revision) for file in files
+        ]
+    except ValueError as error:  # raised by the client for a malformed name
+        raise WeightsError(
+            f"{repository[:100]!r} is not the name of a repository on the hub: give OWNER/NAME."
+        ) from error
     candidates = [entry for entry in entries if entry is not huggingface_hub._CACHED_NO_EXIST]
     cached = next((Path(entry) for entry in candidates if isinstance(entry, str)), None)
     if cached is not None and candidates[0] == str(cached):

@@ -4,6 +4,7 @@ import copy
 import os
 import warnings
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, cast
 
@@ -12,9 +13,9 @@ from torch import nn
 
 from dear.backbone import from_transformers, hub, lite, tiny
 from dear.backbone import openclip as open_clip
-from dear.backbone.choice import LITE, RANDOM, architecture, unknown_model, weights_name
+from dear.backbone.choice import LITE, RANDOM, Access, architecture, unknown_model, weights_name
 from dear.backbone.clip import Clip, Tokenizer
-from dear.backbone.convert import count_patches, require_fit
+from dear.backbone.convert import count_patches, require_fit, to_towers
 from dear.backbone.device import find_device, set_threads
 from dear.backbone.plain import PlainClip, is_plain
 from dear.backbone.preprocess import Preprocess
@@ -27,7 +28,7 @@ from dear.backbone.weights import (
     find_tag_of_file,
     load_weights,
 )
-from dear.backbone.whole import image_side
+from dear.backbone.whole import WholeVisionTower, image_side
 from dear.errors import DearError, WeightsError, first_line
 from dear.limits import at_most
 from dear.reading.files import expanded
@@ -301,3 +302,50 @@ def _preprocess(name: str, tag: dict[str, Any], size: int) -> Preprocess:
     tags = [tag] if tag else [open_clip.get_pretrained_cfg(name, tag_name) for tag_name in names]
     choices = {Preprocess.from_open_clip(size, tag) for tag in tags}
     return choices.pop() if len(choices) == 1 else Preprocess(size)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The result of checking an open_clip architecture.
+
+    Attributes:
+        works: True if it can be used; if not, `reason` says why.
+        parameters: parameters of both towers, in millions.
+        image, text: what each tower gives access to.
+        kind: the class of the image tower, if it gives features only.
+        layers, heads: numbers of the image tower, if it gives them.
+        image_size: side length in pixels.
+    """
+
+    name: str
+    works: bool
+    reason: str | None = None
+    parameters: float | None = None
+    layers: int | None = None
+    heads: int | None = None
+    image_size: int | None = None
+    image: Access | None = None
+    text: Access | None = None
+    kind: str | None = None
+
+
+def try_architecture(name: str) -> Verdict:
+    """Build an architecture and report whether it fits."""
+    try:
+        with torch.device("meta"):
+            network: Any = build(name)
+            image, text = to_towers(network)
+    except WeightsError as error:  # "NAME does not fit: REASON. What dear needs."
+        return Verdict(name, False, str(error).split(" does not fit: ")[-1].split(". ")[0].rstrip("."))
+    is_whole = isinstance(image, WholeVisionTower)
+    return Verdict(
+        name,
+        True,
+        parameters=sum(parameter.numel() for parameter in network.parameters()) / 1e6,
+        layers=None if is_whole else image.depth,
+        heads=None if is_whole else image.heads,
+        image_size=image.image_size,
+        image=image.access,
+        text=text.access,
+        kind=image.kind if isinstance(image, WholeVisionTower) else None,
+    )

@@ -9,6 +9,7 @@ it may have added architectures.
 
 import copy
 import json
+import re
 import sys
 from functools import cache
 from importlib import import_module
@@ -64,10 +65,14 @@ def __getattr__(name: str) -> Any:
 
 
 def list_models() -> list[str]:
-    """The architectures that open_clip knows, including those that the program has added."""
+    """The architectures that open_clip knows, in its order, with those that the program has added."""
     if "open_clip" in sys.modules:
         return list(import_module("open_clip").list_models())
-    return sorted(_configs())
+
+    def in_order(name: str) -> list[int | str]:
+        return [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", name.lower())]
+
+    return sorted(_configs(), key=in_order)
 
 
 def get_model_config(name: str) -> dict[str, Any]:

@@ -60,7 +60,7 @@ def describe_cut_prompts(
     classes whose prompts, once cut, are the same under all templates.
     """
     full_prompts = _full_prompts(reader, prompts)
-    cut = [label for label, prompt in full_prompts.items() if _count_tokens(reader, prompt) > reader.room]
+    cut = [label for label, prompt in full_prompts.items() if _is_cut(reader, prompt)]
     if not cut:
         return ""
     label_of = dict[bytes, int]()
@@ -90,17 +90,11 @@ def _full_prompts(reader: PromptReader, prompts: Sequence[Sequence[str]]) -> dic
     return full_prompts
 
 
-def _count_tokens(reader: PromptReader, text: str) -> int:
-    """The number of tokens of a text. If it has more than are read, any larger number may be returned."""
-    text = text.strip()
-    count = int(reader.words_in([text])[0])
-    if count < reader.room or len(text) < 2:
-        return count
-    middle = len(text) // 2
-    space = text.find(" ", middle) if " " in text[middle:] else text.rfind(" ")
-    split = space if space > 0 else middle
-    count = _count_tokens(reader, text[:split])
-    return count if count > reader.room else count + int(reader.words_in([text[split:]])[0])
+def _is_cut(reader: PromptReader, text: str) -> bool:
+    """True if a prompt that takes up all room has more tokens: its last word is counted apart."""
+    start, _, word = text.strip().rpartition(" ")
+    parts = [start, word] if start else [word[: len(word) // 2], word[len(word) // 2 :]]
+    return int(reader.words_in(parts).sum()) > reader.room
 
 
 def _shorten(name: str) -> str:

@@ -1,7 +1,6 @@
 """A model's files in one place: a repository of the Hugging Face hub, or a folder with the same files."""
 
 import os
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,7 +25,7 @@ class Repository:
         name: ``hf-hub:OWNER/NAME`` or a folder.
         folder: the folder; None for the hub.
         named_by: the file that names it ("the bundle NAME"), or "" if the user does. If a file names it, the
-            download is announced first, and no format with pickle is fetched.
+            announcement of the download says so, and no format with pickle is fetched.
         commit: the commit of the first file found on the hub; all other files are taken from it too.
     """
 
@@ -63,9 +62,10 @@ class Repository:
 
     def weights(self, files: Sequence[str]) -> Path:
         """The first of these files that exists; if it is an index, also those that it lists."""
-        path, size = self.find(files, title=self.name), 0
+        title = self.name if not self.named_by else f"{self.name}, which {printable(self.named_by)} names,"
+        path, size = self.find(files, title=title), 0
         for name in weights.list_shards(path) if path.name.endswith(weights.INDEX) else ():
-            size += self.find((name,), title=self.name).stat().st_size
+            size += self.find((name,), title=title).stat().st_size
             at_most("tensor_bytes", size, path)
         return path
 
@@ -74,12 +74,6 @@ class Repository:
         for any other format.
         """
         files = (hub.CONFIG, from_transformers.CONFIG)
-        if self.named_by and self.folder is None and hub.find_cached(self.id, files) is None:
-            print(
-                f"dear: {printable(self.named_by)} names the backbone {printable(self.name)}, which is "
-                "fetched from the hub now, its weights as safetensors only",
-                file=sys.stderr,
-            )
         try:
             path = self.find(files)
         except WeightsError as error:

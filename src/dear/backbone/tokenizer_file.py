@@ -266,11 +266,9 @@ def is_clip_tokenizer(file: Path, settings_file: Path | None = None) -> bool:
     words |= CLIPS_SPECIAL
     if file.name != FILE:
         return bool(read_json(file) == words)
-    content, rust = _read(file)
-    model = content["model"]
-    merges = [tuple(pair.split(" ") if isinstance(pair, str) else pair) for pair in model.get("merges") or []]
-    added = {token.get("content"): token.get("id") for token in content["added_tokens"]}
     start, end = CLIPS_SPECIAL.values()
-    return (model.get("vocab"), merges, added) == (words, [*clips.bpe_ranks], CLIPS_SPECIAL) and all(
+    content, rust = _read(file)
+    added = {token.get("content"): token.get("id") for token in content["added_tokens"]}
+    return (rust.get_vocab(), added) == (words, CLIPS_SPECIAL) and all(
         rust.encode(text).ids == [start, *clips.encode(text), end] for text in CLIPS_PROBES
     )

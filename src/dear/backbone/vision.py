@@ -1,7 +1,7 @@
 """The image tower: a ViT whose image embedding is read at token 0."""
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, ClassVar
@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from dear.backbone.attention import PackedSequences, Rotation, attention_weights, no_rotation
+from dear.backbone.attention import PackedSequences, Rotation, no_rotation
 from dear.backbone.block import Block
 from dear.backbone.choice import Access
 from dear.backbone.injection import Injection
@@ -235,29 +235,3 @@ def _timm_readout(visual: Any) -> ReadOutParts:
     if trunk.global_pool == "token":
         return norm, None, projection, bias
     return trunk.fc_norm, MeanReadOut(trunk.norm, skip, width), projection, bias
-
-
-@torch.no_grad()
-def class_attention(
-    tower: VisionTower, images: Float[Tensor, "batch 3 height width"], layers: Sequence[int]
-) -> Float[Tensor, "batch layer head row column"]:
-    """Attention weights of the class token to each patch in the heads of ``layers`` (counted from 1), in the
-    frozen tower; the mean over all patches as queries where the embedding is pooled. The weights sum to one
-    together with the class token's own.
-    """
-    x = tower.embed(images)
-    first_patch = 1
-    if not tower.has_class_token:
-        x, first_patch = x[:, 1:], 0
-    rotation = tower.rotations()
-    maps: dict[int, Tensor] = {}
-    for layer in range(1, max(layers) + 1):
-        block = tower.block(layer)
-        if layer in layers:
-            query, key, _ = block.query_key_value(x, rotation=rotation)
-            query = query[:, :, :1] if tower.readout is None else query[:, :, first_patch:]
-            weights = attention_weights(query, key).mean(dim=2)
-            maps[layer] = weights[:, :, first_patch:].unflatten(-1, (tower.side, tower.side))
-        if layer < max(layers):
-            x = block(x, rotation=rotation)
-    return torch.stack([maps[layer] for layer in layers], dim=1)

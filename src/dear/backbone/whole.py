@@ -15,8 +15,7 @@ from dear.backbone.choice import Access
 from dear.backbone.injection import Injection
 from dear.backbone.low_rank import LowRank
 from dear.backbone.openclip import TIMM_MODEL_CLASS, is_instance
-from dear.backbone.text import MAX_HIDDEN_VALUES, TextTower
-from dear.backbone.text_trunk import TextTrunk
+from dear.backbone.text import MAX_HIDDEN_VALUES, TextTower, TextTrunk
 from dear.backbone.towers import Bias, outside_autocast, widest
 from dear.backbone.vision import MAX_IMAGES, VisionTower, exact_convolutions
 from dear.errors import WeightsError, first_line, of_memory

@@ -4,12 +4,15 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from shlex import quote
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dear.cli.output import PrintableConsole, table
-from dear.data.findings import Check, Fetched
 from dear.data.settings import DataSettings
 from dear.errors import SettingsError, UnknownNameError, listing, plural
+
+if TYPE_CHECKING:
+    from dear.data.check import Check
+    from dear.data.sources.benchmarks import Fetched
 
 
 def command_list(*, root: Path | None = None) -> dict[str, Any]:
@@ -53,7 +56,7 @@ def render_list(result: dict[str, Any], console: PrintableConsole) -> None:
     console.say(f"Tasks of the Attribute World: {', '.join(result['tasks'])}")
 
 
-def command_get(name: str, *, root: Path | None = None) -> Fetched:
+def command_get(name: str, *, root: Path | None = None) -> Any:
     """Download a benchmark into CoOp's layout with torchvision where possible; otherwise say what to do by
     hand.
 
@@ -61,8 +64,7 @@ def command_get(name: str, *, root: Path | None = None) -> Fetched:
         name: A benchmark's name.
         root: Folder of the benchmarks, in CoOp's layout. By default the environment variable DEAR_DATA.
     """
-    from dear.data.sources.benchmarks import benchmarks, find_benchmark
-    from dear.data.sources.download import fetch
+    from dear.data.sources.benchmarks import benchmarks, fetch, find_benchmark
 
     benchmark = find_benchmark(name)
     if benchmark is None:
@@ -73,7 +75,7 @@ def command_get(name: str, *, root: Path | None = None) -> Fetched:
     return fetch(benchmark, folder)
 
 
-def render_get(result: Fetched, console: PrintableConsole) -> None:
+def render_get(result: "Fetched", console: PrintableConsole) -> None:
     """Show what was fetched and what is left to do."""
     lines = [f"{result.name} in {result.folder}"]
     lines += [f"fetched: {', '.join(result.fetched)}"] if result.fetched else []
@@ -94,7 +96,7 @@ def command_check(
     root: Path | None = None,
     decode: bool = True,
     dataset: DataSettings = DataSettings(),  # noqa: B008 (frozen, and its fields become options)
-) -> Check:
+) -> Any:
     """Report counts, missing, broken and repeated files, class names, and whether the split is standard.
 
     All faults are listed, and the exit code is 1 if there is one. Warnings (a
@@ -117,7 +119,7 @@ def command_check(
         )
 
 
-def render_check(result: Check, console: PrintableConsole) -> None:
+def render_check(result: "Check", console: PrintableConsole) -> None:
     """Show the findings, the bad ones last."""
     published = result.published or {}
     rows = [

@@ -81,8 +81,7 @@ def command_show(
 
 def render(result: dict[str, Any], console: PrintableConsole) -> None:
     """Show a table: a grid of roles, the heads with their phrases, the concepts, and where the files are."""
-    from dear.roles.entropy import UNIT
-    from dear.roles.table import HeadRole
+    from dear.roles.table import UNIT, HeadRole
     from dear.roles.trust import share_mark
 
     roles = result["roles"]
@@ -112,18 +111,13 @@ def render(result: dict[str, Any], console: PrintableConsole) -> None:
 
 
 def _render_curve(curve: "LayerCurve", console: PrintableConsole) -> None:
-    """Show the ablation by layer; losses and accuracies in percent."""
-    measures = ["cosine", "lost (%)", *["zero-shot (%)"] * (curve.whole is not None)]
-    columns = ["without heads of layer", *measures, f"of it and later ones: {measures[0]}", *measures[1:]]
-    rows = []
-    for layer in curve.layers:
-        numbers = [
-            (part.cosine, 100 * part.lost, 100 * (part.accuracy or 0))
-            for part in (layer.alone, layer.onwards)
-        ]
-        rows.append([layer.layer, *(number for part in numbers for number in part[: len(measures)])])
-    unchanged = f"; zero-shot {100 * curve.whole:.1f}% unchanged" if curve.whole is not None else ""
-    title = f"Heads' contributions replaced by their means over {plural(curve.images, 'image')}{unchanged}"
+    """Show the ablation by layer, losses in percent."""
+    columns = ["without heads of layer", "cosine", "lost (%)", "of it and later ones: cosine", "lost (%)"]
+    rows = [
+        (of.layer, of.alone.cosine, 100 * of.alone.lost, of.onwards.cosine, 100 * of.onwards.lost)
+        for of in curve.layers
+    ]
+    title = f"Heads' contributions replaced by their means over {plural(curve.images, 'image')}"
     console.print(grid(title, columns, rows))
 
 
@@ -147,7 +141,7 @@ def command_compare(first: str, second: str, *, heads: bool = False) -> Any:
 
 def render_compare(result: "Comparison", console: PrintableConsole) -> None:
     """Show agreement, kappa, confusion and entropies."""
-    from dear.roles.entropy import UNIT
+    from dear.roles.table import UNIT
 
     console.say(f"first:  {result.first}", f"second: {result.second}", "")
     for title, labels in (("Dominant concepts", result.concepts), ("Roles", result.roles)):
@@ -203,7 +197,7 @@ def command_ablate(
     from dear.cli.progress import StepProgress  # loads torch: what can be refused without it is
     from dear.data.fewshot import Subset
     from dear.data.loading import held_notes, load_dataset
-    from dear.roles.ablation import by_head, by_layer, by_role, head_set, mean_ablation
+    from dear.roles.ablation import head_set, head_sets, mean_ablation, sets_by_role
     from dear.roles.decompose import analysed_layers, spread
     from dear.roles.packaged import role_table
     from dear.roles.textspan_format import layer_range
@@ -219,9 +213,9 @@ def command_ablate(
         elif by == "role":
             table = role_table(clip, roles)
             table.check(clip.identity)
-            sets = by_role(table)
+            sets = sets_by_role(table)
         else:
-            sets = by_layer(clip, layer_numbers) if by == "layer" else by_head(clip, layer_numbers)
+            sets = head_sets(clip, by, layer_numbers)
     test = dataset.test if images is None else Subset(dataset.test, spread(len(dataset.test), images))
     text = clip.class_features(dataset.classnames, dataset.templates)
     with StepProgress() as progress:

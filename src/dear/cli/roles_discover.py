@@ -75,8 +75,8 @@ def command_discover(
 
     Args:
         data: Images: a folder (classes are optional), a CSV or JSONL file, a zip, a benchmark or a task by
-            name. Training images are used; labels only give the page its accuracies. By default scenes of the
-            Attribute World, for the tiny CLIP alone, which is the default backbone then.
+            name. Training images are used, labels are not. By default scenes of the Attribute World, for the
+            tiny CLIP alone, which is the default backbone then.
         images: How many images to use, evenly spread over the data set.
         phrases: Candidate phrases: general, world, or a file with one phrase per line. By default world for
             the tiny CLIP, else general.
@@ -142,9 +142,7 @@ def command_discover(
             progress=progress,
             **naming.options(),
         )
-        labelled = dataset is not None and len(dataset.classnames) > 1
-        text = clip.class_features(dataset.classnames, dataset.templates) if dataset and labelled else None
-        curve = layer_curve(clip, chosen, analysed_layers(clip, layer_numbers), text, progress=progress)
+        curve = layer_curve(clip, chosen, analysed_layers(clip, layer_numbers), progress=progress)
     if spans is not None:
         write_textspan(spans, {(head.layer, head.head): head.phrases for head in table.heads})
     return write_table(table, out, page, curve, *shown)
@@ -171,7 +169,7 @@ def command_assign(
 
     heads = read_textspan(spans)
     from dear.backbone.clip import Identity  # loads torch: what can be refused without it is
-    from dear.roles.build import build_table
+    from dear.roles.assign import build_table
 
     out, page = naming.files()
     layer_numbers = layer_range(layers) if layers else tuple(sorted({layer for layer, _ in heads}))

@@ -50,8 +50,8 @@ def command_demo(
     from dear.evaluation.resolve import MethodSetup
     from dear.methods.registry import DEFAULT_METHOD, FIT_METHOD, USUAL
     from dear.report.folder import read_folder
-    from dear.report.html import report_page
-    from dear.report.pages import write_html
+    from dear.report.render import write_html
+    from dear.report.report_page import report_page
     from dear.roles.packaged import named_table
 
     options: dict[str, Any] = {"model": "tiny", "roles": roles, "seeds": (seed,), "shots": (SHOTS,)}

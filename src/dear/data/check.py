@@ -2,12 +2,11 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from dear.backbone.prompts import ClipReader, describe_cut_prompts
 from dear.data.fewshot import uneven
-from dear.data.findings import Check
 from dear.data.image_check import broken_images, duplicate_warnings, same_images
 from dear.data.loading import read_listing
 from dear.data.settings import DataSettings
@@ -15,6 +14,52 @@ from dear.data.sources.benchmarks import benchmarks, published_names
 from dear.data.sources.listing import Listing, join_listings, named_only, single_class, with_spaces
 from dear.errors import DataError, SettingsError
 from dear.reading.files import file_size
+
+
+@dataclass(frozen=True)
+class Check:
+    """The result of checking a data set; counts are of images.
+
+    Attributes:
+        keys: the folders or labels of the classes, in the order of their names.
+        published: counts of the published split, for benchmarks.
+        per_class: the smallest and largest number of images per class in each split.
+        missing: files that are listed but do not exist.
+        broken: files that cannot be read, with the reason; includes missing ones. None if not checked.
+        faults: errors in the lists themselves, one line each; the other fields leave out faulty entries.
+        other_names: class names that differ from the published ones, one line each.
+        standard: whether the split is the one used for published results, judged by its source, counts and
+            class names; None for data that is not a benchmark.
+        duplicates: groups of files with the same content; None if not looked for.
+        warnings: what the data can be used with but should be looked at, one line each: a single class,
+            uneven classes, repeated images.
+        ok: no faults, no missing or broken files, no warnings.
+    """
+
+    name: str
+    folder: str
+    split: str
+    standard: bool | None
+    classes: int
+    classnames: list[str]
+    keys: list[str]
+    counts: dict[str, int]
+    published: dict[str, int] | None
+    per_class: dict[str, tuple[int, int]]
+    missing: list[str]
+    broken: dict[str, str] | None
+    other_names: list[str]
+    templates: list[str]
+    notes: list[str]
+    faults: list[str]
+    duplicates: list[list[str]] | None
+    warnings: list[str]
+    ok: bool
+
+    @property
+    def partly(self) -> bool:
+        """Whether the exit code reports a partial result: warnings alone do not."""
+        return bool(self.faults or self.missing or self.broken)
 
 
 def check_dataset(

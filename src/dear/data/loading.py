@@ -12,8 +12,7 @@ import torch
 from dear.data.dataset import Dataset, Images, assemble
 from dear.data.fewshot import Subset
 from dear.data.image_check import broken_images, duplicate_warnings, same_images
-from dear.data.images.memory import HeldImages
-from dear.data.images.photos import PhotoImages
+from dear.data.images.photos import HeldImages, PhotoImages
 from dear.data.names import FILES, missing_error, path_of
 from dear.data.settings import DataSettings
 from dear.data.sources import archive, huggingface, table
@@ -236,14 +235,8 @@ def _read_folder(folder: Path, settings: DataSettings, report: Report) -> Listin
 
 def _read_zip(path: Path, settings: DataSettings, report: Report) -> Listing:
     """A zip: its table if it has one, else its folder."""
-    folder, ignored, odd_names = archive.unpack(path, settings.cache_folder())
+    folder, ignored = archive.unpack(path, settings.cache_folder())
     tables, folders, notes = _tables(folder), subfolders(folder), ignored_note(ignored)
-    if odd_names:
-        notes = (
-            *notes,
-            f"the names of {len(odd_names)} of its files are not in UTF-8 and may be read wrongly "
-            f"({first_few(odd_names)}): pack it again with names in UTF-8, or unpack it and give the folder",
-        )
     if len(tables) > 1:
         names = first_few(file.name for file in tables)
         raise DataError(f"{path} has {len(tables)} tables: {names}. Leave one.")

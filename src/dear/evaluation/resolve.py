@@ -93,7 +93,7 @@ class MethodSetup:
 
     def table(self, roles: "RoleTable | None", seed: int) -> "RoleTable | None":
         """The role table of a run; shuffled roles are a different permutation for each seed."""
-        from dear.roles.entropy import with_attributes, with_quantile
+        from dear.roles.variants import with_attributes, with_quantile
 
         if roles is None or not self.declared.needs_roles:
             return None

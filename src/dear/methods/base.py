@@ -20,8 +20,7 @@ from dear.backbone.clip import Clip, fill, span_start
 from dear.backbone.injection import Injection
 from dear.backbone.low_rank import LowRank
 from dear.backbone.prompts import check_prompt_limits
-from dear.backbone.text import MAX_STORED_VALUES
-from dear.backbone.text_trunk import TextTrunk
+from dear.backbone.text import MAX_STORED_VALUES, TextTrunk
 from dear.backbone.towers import outside_autocast
 from dear.errors import SettingsError, WeightsError
 from dear.methods.declaration import MethodSettings

@@ -8,8 +8,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from dear.backbone.clip import Clip, fill
-from dear.backbone.text import TextTower
-from dear.backbone.text_trunk import DeferredTokens, TextTrunk, common_prefix
+from dear.backbone.text import DeferredTokens, TextTower, TextTrunk, common_prefix
 from dear.errors import SettingsError
 from dear.methods.shared import normal
 

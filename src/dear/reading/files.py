@@ -86,11 +86,11 @@ def expanded(path: str | Path) -> Path:
     return Path(text)
 
 
-def walk_folders(top: Path) -> Iterator[tuple[Path, list[str], list[str]]]:
-    """`os.walk`, which raises DataError for a folder that cannot be read."""
+def walk_folders(top: Path, *, follow: bool = False) -> Iterator[tuple[Path, list[str], list[str]]]:
+    """`os.walk`, into links too with ``follow``. Raises DataError for a folder that cannot be read."""
 
     def refuse(error: OSError) -> None:
         raise DataError(f"cannot read the folder {error.filename}: {error.strerror}.") from error
 
-    for folder, folders, files in os.walk(top, onerror=refuse):
+    for folder, folders, files in os.walk(top, onerror=refuse, followlinks=follow):
         yield Path(folder), folders, files

@@ -68,11 +68,6 @@ def shown(value: Any) -> str:
     return short.repr(value)
 
 
-def in_utf8(text: str) -> bool:
-    """False for a text with half a surrogate pair."""
-    return not any("\ud800" <= letter <= "\udfff" for letter in text)
-
-
 class _Misfit(Exception):
     """The problem with the value of a key; ``is_kind`` if that value itself is of another kind."""
 

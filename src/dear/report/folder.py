@@ -11,9 +11,9 @@ from dear.limits import LimitError
 from dear.reading.files import ReadingError, walk_folders
 from dear.reading.plain import read_json
 from dear.report.grid import Grid, csv_file, markdown_text
-from dear.report.html import report_page, split_records
-from dear.report.pages import write_page
 from dear.report.records import Record, grouped, readable, runs_frame
+from dear.report.render import write_page
+from dear.report.report_page import report_page, split_records
 from dear.report.run_mistakes import mistakes_files
 
 PAGE = "report.html"
@@ -79,19 +79,17 @@ def of_weights(records: Sequence[Record], sha: str | None) -> list[Record]:
     """The records of one set of weights: those whose hash begins with ``sha``, or the only set there is.
 
     Raises:
-        DataError: if there are several and ``sha`` is None, or none begins with ``sha``.
+        DataError: if there are several or none of them.
     """
     by_hash = grouped(readable(records), lambda record: record["weights"]["sha256"])
-    matching = [full for full in by_hash if full.startswith(sha or "")]
+    matching = [runs for full, runs in by_hash.items() if full.startswith(sha or "")]
     if len(matching) == 1:
-        return by_hash[matching[0]]
+        return matching[0]
     weights = [runs[0]["weights"] for runs in by_hash.values()]
     names = ", ".join(f"{w['sha256'][:12]} ({w.get('model')}/{w.get('pretrained')})" for w in weights)
-    if sha and not matching:
-        raise DataError(f"no record has weights {sha!r}: available are {names}.")
+    what = "of different weights, whose results must not be averaged" if matching else f"none of {sha!r}"
     raise DataError(
-        f"the records are of different weights, whose results must not be averaged: {names}. Choose one with "
-        "--weights and the first digits of its hash."
+        f"the records are {what}: {names}. Choose one with --weights and the first digits of its hash."
     )
 
 

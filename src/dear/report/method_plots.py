@@ -1,4 +1,4 @@
-"""Figures of methods: averages, the gain over zero-shot by data set, few-shot curves, training."""
+"""Figures of methods: the gain over zero-shot by data set, few-shot curves, training."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean
@@ -25,41 +25,6 @@ ACROSS = 2  # panels beside each other, so that they fit on a phone
 GAIN, LOSS = PALETTE[0], PALETTE[4]
 Curves = Mapping[str, Sequence[float]]
 """Data set title -> a number of each epoch."""
-
-
-def average_bars(averages: Mapping[str, Sequence[Cell | None]]) -> Drawing | None:
-    """The base, novel and HM averages of methods: methods down, a panel a measure, the best in color; None if
-    there is none.
-    """
-    if not averages:
-        return None
-    by_measure = {
-        measure: [cell or Cell(0.0) for cell in cells]
-        for measure, cells in zip(("Base", "Novel", "HM"), zip(*averages.values(), strict=True), strict=True)
-    }
-
-    def paint(figure: Figure) -> None:
-        panels, rows = figure.subplots(1, 3, sharey=True), range(len(averages))
-        for axes, (title, cells) in zip(panels, by_measure.items(), strict=True):
-            best, ends = (
-                max(cell.mean for cell in cells),
-                [cell.mean + (cell.spread or 0.0) for cell in cells],
-            )
-            for row, cell in enumerate(cells):
-                color = PALETTE[0] if cell.mean == best else NEUTRAL
-                error = {"elinewidth": 1, "capsize": 2, "ecolor": INK}
-                axes.barh(row, cell.mean, 0.74, color=color, xerr=cell.spread or None, error_kw=error)
-                axes.text(ends[row] + 1.5, row, f"{cell.mean:.1f}", va="center", fontsize=8)
-            axes.set_title(title, fontsize=10)
-            axes.set_xlim(0, max(ends) * 1.22 + 1)
-            axes.set_yticks(rows, [*averages])
-            axes.tick_params(length=0)
-            axes.set_xticks([])
-            axes.spines[:].set_visible(False)
-        panels[0].invert_yaxis()
-
-    size = (4.6 + 0.06 * max(map(len, averages)), 0.6 + 0.25 * len(averages))
-    return Drawing("bars", "Average accuracy of each method; the table has the numbers.", size, paint)
 
 
 def gain_bars(gains: DataFrame, reference: str) -> Drawing | None:

@@ -17,11 +17,12 @@ from dear.errors import without_surrogates
 from dear.evaluation.predictions import ImagePredictions
 from dear.report.drawing import Drawing
 from dear.report.grid import Cell, Grid, GridRow
-from dear.report.pages import Photo, photo
+from dear.report.render import THUMBNAIL, data_url
 
 NUMBERED = 20  # classes up to which the counts stand in the cells of the matrix
 NAMED = 60  # classes up to which their names stand beside the matrix
-MOST_DRAWN = 1000  # classes up to which there is a matrix: its memory grows with their square
+MAX_DRAWN, WORST = 100, 50
+"""Classes up to which there is a matrix, and classes in the table."""
 SHADE = "#2F86D1"
 
 
@@ -154,32 +155,23 @@ class MistakesSection(NamedTuple):
     Attributes:
         matrix: The confusion matrix; None if there are many classes.
         classes: Scores by class.
-        gallery: The most confident mistakes of different confusions whose images can be read.
+        gallery: The most confident mistakes of different confusions whose images can be read: the ``url`` of
+            a small picture, its ``alt`` text, ``captions`` (what it is -> a text) and ``title``.
         unreadable: How many of them cannot.
     """
 
     mistakes: Mistakes
     matrix: Drawing | None
     classes: Grid
-    gallery: list[Photo]
+    gallery: list[dict[str, Any]]
     unreadable: int
 
 
 def mistakes_section(
-    mistakes: Mistakes,
-    pictures: Sequence[Image.Image | None],
-    name: str = "confusion",
-    *,
-    most_drawn: int = MOST_DRAWN,
-    worst: int | None = None,
+    mistakes: Mistakes, pictures: Sequence[Image.Image | None], name: str = "confusion"
 ) -> MistakesSection:
-    """The section of a classifier's mistakes.
-
-    Args:
-        pictures: Those of the first examples; None for an image that cannot be read.
-        name: The name of the matrix and of its file.
-        most_drawn: Classes up to which the matrix is drawn.
-        worst: How many classes have a row, if not all.
+    """The section of a classifier's mistakes. ``pictures`` are those of the first examples, None for an image
+    that cannot be read; ``name`` is that of the matrix and of its file.
     """
     gallery = []
     for example, picture in zip(mistakes.examples.itertuples(), pictures, strict=False):
@@ -189,10 +181,13 @@ def mistakes_section(
                 "prediction": f"{prediction} {_percent(example.confidence)}",
                 "class": f"{label} {_percent(example.probability)}",
             }
-            gallery.append(photo(picture, title_of(example), captions, f"{label} taken for {prediction}"))
-    drawn = len(mistakes.classes) <= most_drawn
-    matrix = confusion_map(mistakes.matrix(), mistakes.classes, name) if drawn else None
-    grid = classes_grid(mistakes.class_scores(), worst)
+            small, alt = picture.copy(), f"{label} taken for {prediction}"
+            small.thumbnail((THUMBNAIL, THUMBNAIL))
+            url = data_url(small, "JPEG", quality=80)
+            gallery.append({"url": url, "title": title_of(example), "captions": captions, "alt": alt})
+    is_drawn = len(mistakes.classes) <= MAX_DRAWN
+    matrix = confusion_map(mistakes.matrix(), mistakes.classes, name) if is_drawn else None
+    grid = classes_grid(mistakes.class_scores())
     return MistakesSection(mistakes, matrix, grid, gallery, len(pictures) - len(gallery))
 
 
@@ -200,9 +195,7 @@ def _percent(share: float) -> str:
     return f"{100 * share:.0f}%" if share >= 0.005 or share == 0 else "<1%"
 
 
-def confusion_map(
-    images: Int[np.ndarray, "class class"], classes: Sequence[str], name: str = "confusion"
-) -> Drawing:
+def confusion_map(images: Int[np.ndarray, "class class"], classes: Sequence[str], name: str) -> Drawing:
     """The confusion matrix: classes down, predictions across; the shade is the root of the share of the row,
     so that rare confusions are seen.
     """
@@ -238,16 +231,14 @@ def shortened(name: str, most: int = 26) -> str:
     return name if len(name) <= most else f"{name[: most - 1]}…"
 
 
-def classes_grid(scores: DataFrame, worst: int | None = None) -> Grid:
-    """Accuracy, precision and F1 by class, the worst F1 first, and their means over all classes; ``worst`` is
-    how many classes have a row if not all.
-    """
+def classes_grid(scores: DataFrame) -> Grid:
+    """Accuracy, precision and F1 of the ``WORST`` classes, the worst F1 first, and the means over all."""
 
     def row(label: str, images: int, *shares: float) -> GridRow:
         percent = (None if np.isnan(share) else Cell(100 * share) for share in shares)
         return GridRow(label, (Cell(images, decimals=0), *percent))
 
-    ordered = scores.sort_values(["F1", "class"]).head(len(scores) if worst is None else worst)
+    ordered = scores.sort_values(["F1", "class"]).head(WORST)
     means = row("Mean of the classes", scores.images.sum(), scores.accuracy.mean(), np.nan, scores.F1.mean())
     rows = [means, *(row(*of_class) for of_class in ordered.itertuples(index=False, name=None))]
     note = (

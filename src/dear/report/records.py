@@ -3,7 +3,6 @@ numbers as one long table, from which every other is made.
 """
 
 import re
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -139,27 +138,19 @@ def readable(records: Iterable[Record]) -> list[Record]:
 
 
 def _with_distinct_titles(records: Sequence[Record]) -> list[Record]:
-    """The records with the name added to each title that several data sets share or that is the average's, to
-    tell rows apart.
+    """The records with a title for each data set, to which the name is added where several share a title or
+    it is the average's, to tell rows apart.
     """
-
-    def title_of(dataset: Mapping[str, Any]) -> str:
-        return str(dataset.get("title") or dataset["name"])
-
-    used = {(dataset["name"], title_of(dataset)) for record in records for dataset in data_sets_of(record)}
-    uses = Counter(title for _, title in used)
+    told = [dataset for record in records for dataset in data_sets_of(record)]
+    names = grouped(told, lambda dataset: str(dataset.get("title") or dataset["name"]))
 
     def titled(dataset: Mapping[str, Any]) -> Mapping[str, Any]:
-        title = title_of(dataset)
-        name = f" ({dataset['name']})" if uses[title] > 1 or title == AVERAGE else ""
-        return {**dataset, "title": title + name}
+        title = str(dataset.get("title") or dataset["name"])
+        ambiguous = title == AVERAGE or len({same["name"] for same in names[title]}) > 1
+        return {**dataset, "title": f"{title} ({dataset['name']})" if ambiguous else title}
 
     return [
-        {
-            **record,
-            "dataset": titled(record["dataset"]),
-            "targets": [*map(titled, record.get("targets") or ())],
-        }
+        {**record, "dataset": titled(record["dataset"]), "targets": [*map(titled, data_sets_of(record)[1:])]}
         for record in records
     ]
 
@@ -182,6 +173,9 @@ def checked(records: Iterable[Record]) -> list[Record]:
     def column_and_row(run: Record) -> str:
         return f"{method_label(run)} on {data_set(run)}"
 
+    def source_of_roles(run: Record) -> str:
+        return str((run.get("roles") or {}).get("source"))
+
     check("protocols", protocol)
     kind = protocol_class(protocol(records[0]))()
     for record in records:
@@ -195,8 +189,8 @@ def checked(records: Iterable[Record]) -> list[Record]:
     if kind.trained_on is not None:
         check("sources", data_set)
     # That of shuffled roles names the seed that they were shuffled with, and has a table for each.
-    check("role tables", lambda run: re.sub(r"\(seed \d+\)", "", str(_source(run))), method_label)
-    check("role tables", _roles_by_head, lambda run: f"{method_label(run)} with the roles {_source(run)}")
+    check("role tables", lambda run: re.sub(r"\(seed \d+\)", "", source_of_roles(run)), method_label)
+    check("role tables", _roles_by_head, lambda run: f"{method_label(run)} with roles {source_of_roles(run)}")
     check("rules of --select", lambda run: (run.get("selection") or {}).get("rule"), method_label)
     if not kind.several_shots:
         check("numbers of shots", lambda run: run.get("shots"), method_label)
@@ -224,11 +218,6 @@ def settings_of(record: Record, part: str) -> dict[str, Any]:
     return {**(asdict(method.settings()) if method else {}), **settings}
 
 
-def _source(record: Record) -> Any:
-    """Where its roles are from."""
-    return (record.get("roles") or {}).get("source")
-
-
 def _teacher(record: Record) -> dict[str, Any]:
     """The teacher and its settings, without its epochs, which each run has of its own."""
     return {key: fact for key, fact in (record.get("teacher") or {}).items() if key != "train"}
@@ -249,19 +238,17 @@ def _roles_by_head(record: Record) -> dict[str, Any]:
 def _check_same(what: str, values: Iterable[Any], group: str) -> None:
     """Raise DataError if the values of a group of records differ."""
     different = distinct(values)
-    if len(different) > 1:
-        where, difference = f" of {group}" if group else "", _difference(different)
-        raise DataError(f"the records{where} mix different {what} ({difference}); report them separately")
-
-
-def _difference(values: Sequence[Any]) -> str:
-    """A short description of how values differ: for mappings, the first key whose value differs."""
-    first, second = values[0], values[1]
-    if isinstance(first, Mapping) and isinstance(second, Mapping):
-        for key in dict.fromkeys([*first, *second]):
-            if first.get(key) != second.get(key):
-                return f"{key}: {_difference([first.get(key), second.get(key)])}"
-    return ", ".join(str(item)[:40] for item in values)
+    if len(different) < 2:
+        return
+    path, (first, second, *_) = "", different
+    while isinstance(first, Mapping) and isinstance(second, Mapping):  # down to the first that differs
+        key = next(key for key in {**first, **second} if first.get(key) != second.get(key))
+        path, first, second = f"{path}{key}: ", first.get(key), second.get(key)
+    where = f" of {group}" if group else ""
+    raise DataError(
+        f"the records{where} mix different {what} ({path}{str(first)[:40]}, {str(second)[:40]}); "
+        "report them separately"
+    )
 
 
 def grouped(values: Iterable[Value], key: Callable[[Value], Any]) -> dict[Any, list[Value]]:

@@ -38,8 +38,7 @@ from dear.report.records import (
 
 MAX_PARTS = 32
 """Parts of results that a page shows."""
-EXAMPLES, MAX_DRAWN, WORST = 12, 100, 50
-"""Of a part: mistakes shown as pictures, classes up to which a matrix is drawn, and classes in the table."""
+EXAMPLES = 12  # mistakes of a part that are shown as pictures
 LONGEST_NAME = 100  # characters of a matrix's name, which its file has too
 SHORT_SIDE = 256  # pixels of a picture
 PART_TITLES = {
@@ -78,7 +77,7 @@ class RunMistakes(NamedTuple):
     def section(self, name: str) -> MistakesSection:
         """The section of the page; ``name`` is that of the matrix."""
         pictures = [self._picture(example) for example in self.mistakes.examples.head(EXAMPLES).itertuples()]
-        return mistakes_section(self.mistakes, pictures, name, most_drawn=MAX_DRAWN, worst=WORST)
+        return mistakes_section(self.mistakes, pictures, name)
 
     def _picture(self, example: Any) -> Image.Image | None:
         """The image of an example: its file if it is still there, or that of the Attribute World."""

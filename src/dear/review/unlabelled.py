@@ -7,11 +7,10 @@ import torch
 
 from dear.data.dataset import Dataset, Images
 from dear.data.fewshot import Subset, Unlabelled, draw_few
-from dear.data.images.memory import each_image
 from dear.data.images.photos import image_hashes
 from dear.data.loading import load_for_training
 from dear.data.settings import DataSettings
-from dear.data.sources.objects import listed_images
+from dear.data.sources.objects import each_image
 from dear.errors import DataError, SettingsError, warn
 from dear.evaluation.trial import Trial
 from dear.methods.registry import FIT_METHOD, method_class
@@ -25,7 +24,7 @@ def read_unlabelled(images: Any, dataset: Dataset, settings: DataSettings) -> Im
     the data set's own. Unreadable ones are skipped, unless the settings say otherwise. Raises DataError if
     none is left.
     """
-    pictures = [*each_image(listed_images(images))]
+    pictures = [*each_image(images)]
     if not pictures:
         raise DataError("there are no images without labels.")
     of_files = DataSettings(broken=settings.broken).skip_broken()

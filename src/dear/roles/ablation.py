@@ -10,9 +10,10 @@ Source: Gandelsman et al., ICLR 2024, section on mean ablations; the measure of 
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import cosine_similarity
 
@@ -27,7 +28,7 @@ from dear.roles.table import Head, RoleTable
 
 SAMPLE = 500
 """Images that the curve is measured on, at most: 5% more time for 10,000 images. The standard error of a mean
-cosine is below 0.01 then, that of an accuracy about two points.
+cosine is below 0.01 then.
 """
 SET_VALUES = 2**29
 """Of the embeddings and scores of a batch without each set of heads: 2 GiB."""
@@ -39,19 +40,16 @@ its last third of layers the tiny CLIP loses 0.98; random weights, where every l
 """
 
 
-def by_head(clip: Clip, layers: Sequence[int]) -> dict[str, list[Head]]:
-    """One set per head of the layers."""
+def head_sets(clip: Clip, by: Literal["head", "layer"], layers: Sequence[int]) -> dict[str, list[Head]]:
+    """One set for each head of the layers, or for each layer, of all its heads."""
     heads = range(clip.image.heads)
+    if by == "layer":
+        return {f"layer {layer}": [(layer, head) for head in heads] for layer in layers}
     return {f"layer {layer} head {head}": [(layer, head)] for layer in layers for head in heads}
 
 
-def by_layer(clip: Clip, layers: Sequence[int]) -> dict[str, list[Head]]:
-    """One set per layer, of all its heads."""
-    return {f"layer {layer}": [(layer, head) for head in range(clip.image.heads)] for layer in layers}
-
-
-def by_role(table: RoleTable) -> dict[str, list[Head]]:
-    """One set per role, and one per attribute of its core heads."""
+def sets_by_role(table: RoleTable) -> dict[str, list[Head]]:
+    """One set for each role, and one for each attribute, of its core heads."""
     sets: dict[str, list[Head]] = {}
     for head in table.heads:
         sets.setdefault(head.role, []).append((head.layer, head.head))
@@ -68,7 +66,7 @@ def head_set(names: Sequence[str]) -> dict[str, list[Head]]:
         if not (dot and layer.isdecimal() and head.isdecimal()):
             raise SettingsError(f"{name!r} is not a head: write LAYER.HEAD, such as 9.0.")
         heads.append((int(layer), int(head)))
-    return {", ".join(str(name) for name in names): heads}
+    return {", ".join(names): heads}
 
 
 @torch.no_grad()
@@ -132,12 +130,10 @@ class Ablated:
     Attributes:
         cosine: Mean cosine with the unchanged embeddings.
         lost: (1 - cosine) / (1 - cosine with the mean embedding): about 0 to 1.
-        accuracy: Zero-shot accuracy, a fraction; None without class names.
     """
 
     cosine: float
     lost: float
-    accuracy: float | None = None
 
 
 @dataclass(frozen=True)
@@ -156,7 +152,6 @@ class LayerCurve:
     Attributes:
         images: How many images were used.
         floor: Mean cosine of the embeddings with the mean embedding.
-        whole: Zero-shot accuracy of the unchanged model; None without class names.
         layers: All layers of the tower, first to last.
         analysed: All heads of the analysed layers ablated.
         which: The analysed layers.
@@ -164,7 +159,6 @@ class LayerCurve:
 
     images: int
     floor: float
-    whole: float | None
     layers: tuple[LayerAblation, ...]
     analysed: Ablated
     which: tuple[int, ...]
@@ -173,16 +167,6 @@ class LayerCurve:
     def carry_little(self) -> bool:
         """True if the embedding hardly depends on the analysed heads."""
         return self.analysed.lost < LITTLE
-
-    def warning(self) -> str | None:
-        """One line if the embedding hardly depends on the analysed heads."""
-        if not self.carry_little:
-            return None
-        return (
-            "Roles will do little, for the analyzed heads carry little of the embedding: with those of "
-            f"{layers_in_words(self.which)} replaced by their means over the images, "
-            f"{100 * self.analysed.lost:.0f}% of it is lost (below {100 * LITTLE:.0f}%)."
-        )
 
 
 def layers_in_words(layers: Sequence[int]) -> str:
@@ -199,7 +183,6 @@ def layer_curve(
     clip: Clip,
     images: Images,
     analysed: Sequence[int],
-    text: Float[Tensor, "class embed"] | None = None,
     *,
     sample: int = SAMPLE,
     batch: int = 50,
@@ -208,9 +191,8 @@ def layer_curve(
     """Ablate the heads of each layer, of each layer and all later ones, and of the ``analysed`` layers.
 
     Takes one pass over ``sample`` of the images, evenly spread; means are taken over the same images, and
-    contributions by the "exact" convention, whatever the roles were found with. ``text`` are the features of
-    the images' classes: with them accuracies are measured, too, as by `mean_ablation`. Raises SettingsError
-    for no images or no layers.
+    contributions by the "exact" convention, whatever the roles were found with. Raises SettingsError for no
+    images or no layers.
     """
     if not len(images) or not analysed:
         raise SettingsError("the ablation by layer needs images and layers.")
@@ -226,29 +208,17 @@ def layer_curve(
     change = layers.mean(dim=0) - layers
     mean = unchanged.mean(dim=0, keepdim=True)
     floor = float(cosine_similarity(unchanged, mean.expand_as(unchanged)).mean())
-    classes = None if text is None else (text.cpu().double(), subset.labels.cpu())
 
     def ablated(of: Sequence[int]) -> Ablated:
         changed = unchanged + change[:, [layer - 1 for layer in of]].sum(dim=1)
         cosine = float(cosine_similarity(unchanged, changed).mean())
         # Images that are all alike have nothing to lose.
         lost = (1 - cosine) / (1 - floor) if 1 - floor > 1e-9 else 0.0
-        return Ablated(cosine, max(lost, 0.0), _accuracy(changed, classes))
+        return Ablated(cosine, max(lost, 0.0))
 
-    curve = tuple(
+    curve = [
         LayerAblation(layer, ablated([layer]), ablated(range(layer, depth + 1)))
         for layer in range(1, depth + 1)
-    )
+    ]
     which = tuple(sorted(analysed))
-    return LayerCurve(len(subset), floor, _accuracy(unchanged, classes), curve, ablated(which), which)
-
-
-def _accuracy(
-    embedded: Float[Tensor, "item embed"],
-    classes: tuple[Float[Tensor, "class embed"], Int[Tensor, "item"]] | None,
-) -> float | None:
-    """Share of images whose own class has the nearest text; None without texts and labels."""
-    if classes is None:
-        return None
-    text, labels = classes
-    return float(((embedded @ text.T).argmax(dim=1) == labels).double().mean())
+    return LayerCurve(len(subset), floor, tuple(curve), ablated(which), which)

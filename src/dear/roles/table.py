@@ -23,6 +23,8 @@ SCHEMA = 1
 """The number of the structure of role tables; no other is read."""
 
 Role = Literal["core", "other-specialized", "mixed", "generalization"]
+UNIT = "nats"
+"""Of concept entropy, for all that print it."""
 Head = tuple[int, int]
 """A head: its layer, counted from 1, and its number, counted from 0."""
 

@@ -3,7 +3,7 @@ without heads.
 """
 
 from dear.errors import plural
-from dear.roles.ablation import LayerCurve
+from dear.roles.ablation import LITTLE, LayerCurve, layers_in_words
 from dear.roles.table import HeadRole, RoleTable
 
 CLEAR = 0.45
@@ -68,5 +68,12 @@ def notes(table: RoleTable) -> list[str]:
 
 def doubts(table: RoleTable, curve: LayerCurve | None = None) -> list[str]:
     """What to know of a discovery: the warning that its heads carry little of the embedding, then `notes`."""
-    warning = curve.warning() if curve else None
-    return [*([warning] if warning else []), *notes(table)]
+    lines = notes(table)
+    if curve and curve.carry_little:
+        lost = f"{100 * curve.analysed.lost:.0f}% of it is lost (below {100 * LITTLE:.0f}%)"
+        lines.insert(
+            0,
+            "Roles will do little, for the analyzed heads carry little of the embedding: with those of "
+            f"{layers_in_words(curve.which)} replaced by their means over the images, {lost}.",
+        )
+    return lines

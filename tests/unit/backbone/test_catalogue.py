@@ -2,8 +2,8 @@
 
 import pytest
 
-from dear.backbone.catalogue import try_architecture
 from dear.backbone.choice import Access
+from dear.backbone.load import try_architecture
 
 
 @pytest.mark.parametrize(

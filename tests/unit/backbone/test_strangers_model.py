@@ -143,10 +143,9 @@ class TestNamedByAFile:
         clip = load_clip("hf-hub:evil/model", named_by="the bundle of dear")
         assert clip.tokenize(["a cat"])[0, :4].tolist() == [2, 5, 8, 3]
         lines = capsys.readouterr().err.splitlines()
-        first, second, third = [line for line in lines if line.startswith("dear:")]
-        assert "the bundle of dear names the backbone hf-hub:evil/model" in first
-        assert "fetching hf-hub:evil/model once" in second
-        assert "fetching the tokenizer once from" in third
+        first, second = [line for line in lines if line.startswith("dear:")]
+        assert "fetching hf-hub:evil/model, which the bundle of dear names, once" in first
+        assert "fetching the tokenizer once from" in second
         assert not (tmp_path / "it-ran").exists()
         names = {path.rpartition("/")[2] for _, path, _ in standin.requests if "/resolve/" in path}
         assert names == {

@@ -9,12 +9,11 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from dear.backbone import text as text_tower
-from dear.backbone import text_trunk
 from dear.backbone.attention import causal_bias
 from dear.backbone.clip import Clip
 from dear.backbone.convert import to_towers
 from dear.backbone.injection import Injection
-from dear.backbone.text_trunk import TextTrunk
+from dear.backbone.text import TextTrunk
 
 MakeModel = Callable[..., CLIP]
 MakeClip = Callable[..., Clip]
@@ -258,8 +257,8 @@ def test_prompts_that_begin_alike(
         inside = Injection(raw, beta=1.0, at=1 if entering == "written" else 4, written=entering == "written")
         assert not trunk.has_prefix(inside)
     expected = run(TextTrunk(trunk.tokens, trunk.end))
-    for worth in (0, text_trunk.GROUP_WORTH):
-        monkeypatch.setattr(text_trunk, "GROUP_WORTH", worth)
+    for worth in (0, text_tower.GROUP_WORTH):
+        monkeypatch.setattr(text_tower, "GROUP_WORTH", worth)
         for got, wanted in zip(run(trunk), expected, strict=True):
             torch.testing.assert_close(got, wanted, rtol=0, atol=1e-10)
 
@@ -270,7 +269,7 @@ def test_groups_and_chunks_change_neither_features_nor_gradients(
     make_small_clip: MakeClip, monkeypatch: pytest.MonkeyPatch, worth: int, chunk: int
 ) -> None:
     """Against prompts one by one; gradients of injected tokens and of a trunk that is learned itself."""
-    monkeypatch.setattr(text_trunk, "GROUP_WORTH", worth)
+    monkeypatch.setattr(text_tower, "GROUP_WORTH", worth)
     tower = make_small_clip(dtype=torch.float64).text
     held = tower.trunk(prompts(13, 50), 2)
     weights = torch.randn(3, 17, generator=torch.Generator().manual_seed(6), dtype=torch.float64)

@@ -6,13 +6,17 @@ from pathlib import Path
 import pytest
 import torch
 
-from dear.data.world.classes import choose_classes
 from dear.data.world.factors import bulk
 from dear.data.world.hashing import Stream
-from dear.data.world.names import downstream_names
 from dear.data.world.scene import draw_scenes
 from dear.data.world.shifts import SHIFTS, shifted
-from dear.data.world.tasks import adversarial_candidates, adversarial_numbers, load_task
+from dear.data.world.tasks import (
+    adversarial_candidates,
+    adversarial_numbers,
+    choose_classes,
+    downstream_names,
+    load_task,
+)
 from dear.errors import DataError, UnknownNameError
 from tools.captions import words_of, world_words
 from tools.derived import save_adversarial

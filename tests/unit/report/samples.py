@@ -8,7 +8,7 @@ import numpy as np
 
 from dear.evaluation.predictions import ImagePredictions
 from dear.evaluation.records import SCHEMA
-from dear.report.html import report_page
+from dear.report.report_page import report_page
 
 PIXEL = base64.b64encode(b"\x89PNG not decoded here").decode()
 FEATURES = ("cls", "color", "shape")

@@ -12,10 +12,10 @@ from dear.evaluation.metrics import Bin
 from dear.report.drawing import INK, Drawing, concept_styles
 from dear.report.evaluation_plots import reliability_diagram
 from dear.report.grid import Cell
-from dear.report.html import role_table_of
-from dear.report.method_plots import average_bars, few_shot_plot, gain_bars, mean_curves, training_curves
+from dear.report.method_plots import few_shot_plot, gain_bars, mean_curves, training_curves
 from dear.report.protocols.base_to_novel import Results, gains
-from dear.report.roles_plots import head_role_map
+from dear.report.report_page import role_table_of
+from dear.report.roles_page import head_role_map
 from tests.unit.report.samples import record, records, role_table
 
 HOSTILE = '</text><script>alert(1)</script>--!>$x_$ & "q" id="figure_1"'
@@ -30,7 +30,6 @@ def draw_roles() -> Drawing:
 FIGURES: dict[str, tuple[Callable[[], Drawing | None], set[str]]] = {
     "roles": (draw_roles, {"color", "shape", "70%", "30%", "mixed", "general", "number", "9", "10"}),
     "training": (lambda: training_curves(LOSSES, {}), {"Tools", "Toys"}),
-    "bars": (lambda: average_bars(Results(records()).averages), {"60.0", "75.0", "66.7"}),
 }
 
 
@@ -66,9 +65,6 @@ def test_hostile_names_stay_text(name: str) -> None:
 
 
 def test_deviations_are_drawn() -> None:
-    runs = [record("tools", "dear", base, 0.5, seed=seed) for seed, base in ((1, 0.5), (2, 0.7))]
-    drawing = average_bars(Results(runs).averages)
-    assert "LineCollection" in drawing.svg or drawing.svg.count("<path") > 6
     curve = {1: Cell(50.0, 5.0, 2), 4: Cell(60.0, 2.5, 2)}
     bare = {shots: Cell(cell.mean) for shots, cell in curve.items()}
     with_band, without = (few_shot_plot("few-shot", {"Tools": {"dear": of}}).svg for of in (curve, bare))
@@ -78,7 +74,6 @@ def test_deviations_are_drawn() -> None:
 
 def test_nothing_to_draw() -> None:
     assert training_curves({}, {}) is None
-    assert average_bars(Results(records()[:1] + records()[3:]).averages) is None
     assert gain_bars(gains(Results(records()[:1]), "zero-shot"), "zero-shot") is None
 
 

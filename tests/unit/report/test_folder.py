@@ -48,7 +48,7 @@ def test_all_that_is_written(tmp_path: Path) -> None:
         "ablation-inference", "cross-dataset", "domain-generalization", "few-shot", "fusion",
     ]  # fmt: skip
     wanted = {f"{name}.csv" for name in names} | {"report.html", "report.md", "report.csv", "report.tex"}
-    figures = ("bars", "few-shot", "gains", "roles", "training")
+    figures = ("few-shot", "gains", "roles", "training")
     wanted |= {f"figure-{name}.svg" for name in figures}
     assert {path.name for path in (tmp_path / "report").iterdir()} == wanted
     assert {path.name for path in made.files} == wanted
@@ -159,9 +159,9 @@ def test_no_control_character_of_a_record_reaches_a_text(tmp_path: Path) -> None
     made = predictions([[1, 0], [1]], classes=np.array(dataset["classes"]))
     save_predictions(tmp_path / "1.npz", {"base": made})
     texts = {path.name: path.read_text() for path in write_folder_report(tmp_path).files}
-    assert {"report.html", "report.md", "report.tex", "figure-bars.svg", "classes.csv"} <= {*texts}
+    assert {"report.html", "report.md", "report.tex", "figure-gains.svg", "classes.csv"} <= {*texts}
     for name, text in texts.items():
         assert not {*"\x00\x07\x1b\x9b\u202e\u2066"} & {*text}, name
     assert "</script>" not in texts["report.html"]
     assert r"To\x1b[31m\u202eols&lt;/script&gt;" in texts["report.html"]
-    assert r"(v\x1b[3m\x07)" in texts["figure-bars.svg"]
+    assert r"(v\x1b[3m\x07)" in texts["figure-gains.svg"]

@@ -60,7 +60,7 @@ def full() -> str:
 
 def test_full_report_parses_and_is_accessible(full: str) -> None:
     page = Page(full)
-    assert [len(page.all(tag)) for tag in ("h1", "svg")] == [1, 4]
+    assert [len(page.all(tag)) for tag in ("h1", "svg")] == [1, 3]
     assert all(image.get("alt") for image in page.all("img"))
     assert all(svg["role"] == "img" and svg["aria-label"] for svg in page.all("svg"))
     assert all(header.get("scope") for header in page.all("th"))

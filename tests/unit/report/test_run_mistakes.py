@@ -13,8 +13,8 @@ from PIL import Image
 from dear.errors import DataError
 from dear.evaluation.predictions import ImagePredictions, save_predictions
 from dear.report.folder import write_folder_report
-from dear.report.html import report_page
 from dear.report.mistakes import classes_grid, find_mistakes, mistakes_section
+from dear.report.report_page import report_page
 from dear.report.run_mistakes import mistakes_by_part, mistakes_page
 from tests.unit.report.samples import CLASSES, predictions, record
 
@@ -151,7 +151,7 @@ def test_pictures_are_shown_while_they_are_there(run: Write, tmp_path: Path) -> 
     made = run("tools", "coop", predictions([[1, 1], [], [2]], **files))
     (one,) = mistakes_by_part([made])
     section = one.section("confusion")
-    assert [(photo.title, photo.captions) for photo in section.gallery] == [
+    assert [(photo["title"], photo["captions"]) for photo in section.gallery] == [
         ("a.png", {"prediction": "car 90%", "class": f"{CLASSES[0]} 1%"})
     ]
     assert section.unreadable == 1

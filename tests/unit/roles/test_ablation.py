@@ -10,14 +10,14 @@ from dear.backbone.load import load_clip
 from dear.data.world.render import WorldScenes
 from dear.roles.ablation import (
     LITTLE,
-    by_head,
-    by_layer,
-    by_role,
     head_set,
+    head_sets,
     layer_curve,
     mean_ablation,
+    sets_by_role,
 )
 from dear.roles.table import HeadRole, RoleTable
+from dear.roles.trust import doubts
 from tests.unit.training.world import Noise
 from tests.views import eval_views
 
@@ -45,20 +45,18 @@ def test_accuracies_are_those_of_the_slow_reference(small_clip: Clip) -> None:
 
 
 def test_sets(small_clip: Clip) -> None:
-    assert by_layer(small_clip, [5]) == {"layer 5": [(5, 0), (5, 1), (5, 2)]}
-    assert [*by_head(small_clip, [4, 5])][3:] == ["layer 5 head 0", "layer 5 head 1", "layer 5 head 2"]
+    assert head_sets(small_clip, "layer", [5]) == {"layer 5": [(5, 0), (5, 1), (5, 2)]}
+    each = head_sets(small_clip, "head", [4, 5])
+    assert [*each.items()][3:] == [(f"layer 5 head {head}", [(5, head)]) for head in range(3)]
     assert head_set(["9.0", "10.11"]) == {"9.0, 10.11": [(9, 0), (10, 11)]}
     heads = HeadRole(5, 0, "core", "color"), HeadRole(5, 1, "mixed"), HeadRole(5, 2, "core", "color")
-    table = RoleTable("by hand", small_clip.identity, ("color",), heads)
-    assert by_role(table) == {"core": [(5, 0), (5, 2)], "core: color": [(5, 0), (5, 2)], "mixed": [(5, 1)]}
-
-
-TEXT = torch.randn(4, 17, generator=torch.Generator().manual_seed(3))
+    table, core = RoleTable("by hand", small_clip.identity, ("color",), heads), [(5, 0), (5, 2)]
+    assert sets_by_role(table) == {"core": core, "core: color": core, "mixed": [(5, 1)]}
 
 
 def test_every_value_is_that_of_brute_force(small_clip: Clip) -> None:
     images = Noise([i % 4 for i in range(23)])
-    curve = layer_curve(small_clip, images, [5, 4], TEXT, batch=7)
+    curve = layer_curve(small_clip, images, [5, 4], batch=7)
     pixels = small_clip.normalize_pixels(eval_views(images.load(torch.arange(23)), 20))
     embedded = small_clip.encode_image(pixels)
     terms = {layer: head_contributions(small_clip.image, pixels, [layer]) for layer in range(1, 6)}
@@ -84,13 +82,7 @@ def test_every_value_is_that_of_brute_force(small_clip: Clip) -> None:
         cosine = float(cosine_similarity(embedded, without(layers)).mean())
         assert got.cosine == pytest.approx(cosine, abs=1e-4), layers
         assert got.lost == pytest.approx((1 - cosine) / (1 - floor), rel=1e-2), layers
-    # Accuracies are those of `dear roles ablate --by layer`.
-    whole, reference = mean_ablation(small_clip, images, TEXT, by_layer(small_clip, range(1, 6)))
-    assert curve.whole == pytest.approx(whole)
-    assert [one.alone.accuracy for one in curve.layers] == pytest.approx([*reference.values()])
     assert curve.layers[3].onwards == curve.analysed
-    plain = layer_curve(small_clip, images, [4, 5])
-    assert (plain.whole, plain.analysed.accuracy) == (None, None)
     assert layer_curve(small_clip, images, [5], sample=10).images == 10
 
 
@@ -99,7 +91,8 @@ def test_the_warning() -> None:
     scenes = WorldScenes(60, 48)
     clip = load_clip("tiny")
     whole = layer_curve(clip, scenes, [9, 10, 11, 12])
-    assert (whole.carry_little, whole.warning()) == (False, None)
+    table = RoleTable("by hand", clip.identity, (), (HeadRole(9, 0, "mixed"),))
+    assert (whole.carry_little, doubts(table, whole)) == (False, [])
     assert whole.analysed.lost > 0.9
     random = layer_curve(load_clip("tiny", "random:1"), scenes, [9, 10, 11, 12])
     assert 0.2 < random.analysed.lost < LITTLE
@@ -108,7 +101,6 @@ def test_the_warning() -> None:
             block.out_proj.weight.zero_()
     cut = layer_curve(clip, scenes, [9, 10, 11, 12])
     assert cut.analysed.cosine == pytest.approx(1)
-    warning = cut.warning()
-    assert "\n" not in warning
+    (warning,) = doubts(table, cut)
     assert "heads carry little" in warning
     assert "layers 9 to 12" in warning

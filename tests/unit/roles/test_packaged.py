@@ -9,7 +9,7 @@ import pytest
 from dear.backbone import tiny
 from dear.backbone.clip import Clip, Identity
 from dear.errors import RoleTableError
-from dear.roles.packaged import FOLDER, kind_of, named_table, packaged_table, role_table
+from dear.roles.packaged import FOLDER, kind_of, named_table, role_table
 from dear.roles.table import HeadRole, RoleTable
 from tests.unit.backbone.test_whole import RESNET, clip_of, network_of
 
@@ -25,16 +25,20 @@ def test_a_resnet_has_no_heads_to_give_roles_to() -> None:
             role_table(resnet, kind)
 
 
-def test_published_table_is_found_by_the_name_of_its_weights() -> None:
-    table = packaged_table(LAION)
+def test_published_table_is_found_by_the_name_of_its_weights(
+    small_clip: Clip, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(small_clip, "identity", LAION)
+    table = role_table(small_clip)
     assert table.source.startswith("published")
     table.check(LAION)
     for other in (
         Identity("ViT-B-16", "openai", "1" * 64),
         Identity("ViT-B-32", "laion2b_s34b_b88k", "1" * 64),
     ):
+        monkeypatch.setattr(small_clip, "identity", other)
         with pytest.raises(RoleTableError, match="Give one with --roles"):
-            packaged_table(other)
+            role_table(small_clip)
         with pytest.raises(RoleTableError, match="ViT-B-16/laion2b_s34b_b88k"):
             table.check(other)
 
@@ -79,6 +83,6 @@ def test_the_tiny_clips_tables_fit_its_weights() -> None:
         pytest.skip(f"the packaged weights are not there yet: {tiny.FOLDER / tiny.WEIGHTS}")
     clip = tiny.load()
     for kind in ("discovered", "ground-truth"):
-        table = packaged_table(clip.identity, kind)
+        table = role_table(clip, kind)
         assert [len(table.layer(layer, clip.image.heads)) for layer in range(9, 13)] == [clip.image.heads] * 4
         assert len(table.attributes) == 5

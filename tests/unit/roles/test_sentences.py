@@ -11,8 +11,7 @@ import torch
 from torch.nn.functional import normalize
 
 from dear.errors import WeightsError
-from dear.roles.phrases import PACKAGED, embed_phrases
-from dear.roles.sentences import SETTINGS
+from dear.roles.phrases import MODEL_SETTINGS, PACKAGED, embed_phrases
 
 MODEL = Path(pytest.importorskip(PACKAGED).MODEL_DIR)
 
@@ -50,9 +49,10 @@ def foreign_module(folder: Path) -> None:
 
 
 def unsafe_arguments(folder: Path) -> None:
-    settings = json.loads((folder / SETTINGS).read_text())
+    path = folder / MODEL_SETTINGS
     unsafe = {"weights_only": False, "use_safetensors": False, "trust_remote_code": True}
-    (folder / SETTINGS).write_text(json.dumps(settings | {"model_args": unsafe, "model_kwargs": unsafe}))
+    settings = json.loads(path.read_text()) | {"model_args": unsafe, "model_kwargs": unsafe}
+    path.write_text(json.dumps(settings))
 
 
 @pytest.mark.parametrize("change", [foreign_module, unsafe_arguments, lambda _folder: None])

@@ -1,19 +1,25 @@
-"""Sets of image files, checked at construction and decoded when loaded."""
+"""Sets of image files, checked at construction and decoded when loaded, and of images as Python has them:
+paths, Pillow images, arrays, tensors, bytes.
+"""
 
 import hashlib
+import os
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar
 
+import numpy as np
 import torch
 from jaxtyping import Int
+from PIL import Image
 from torch import Tensor
 
 from dear.data.dataset import Images, Picture, fingerprint
 from dear.data.fewshot import leave_subsets
-from dear.data.images.decode import decode, read_image
+from dear.data.images.decode import as_image, as_picture, decode, local_path, read_image
 from dear.errors import DataError
 from dear.reading.files import file_size
 
@@ -24,6 +30,12 @@ SKIP = (
 )
 
 HASH_BYTES = 8  # among a million images against another million, one in 10^7 draws has a false match
+
+TAKEN = (
+    "give a path, a Pillow image, an array (height x width x 3) or tensor (3 x height x width), a gray one "
+    "without the 3, or the bytes of an image file"
+)
+_decoding = threading.Lock()  # an open image is not thread-safe
 
 View = Callable[[Picture, int], Any]
 """What is made of a picture, given its position among those that are loaded together."""
@@ -119,6 +131,46 @@ class PhotoImages(LoadedImages):
         return decode(self.folder / self.paths[index], self.short_side)
 
 
+class HeldImages(LoadedImages):
+    """Labelled images in memory, or read by a function. Each is read once to check it and to identify it by
+    its pixels.
+    """
+
+    def __init__(
+        self,
+        rows: Sequence[tuple[str, int]],
+        read: Callable[[str], Any],
+        short_side: int | None = None,
+        threads: int = 1,
+    ) -> None:
+        """Read the image of every row by its name. Raises DataError naming an image that cannot be read."""
+        labels = [label for _, label in rows]
+        super().__init__(torch.tensor(labels, dtype=torch.int64), CACHE_BYTES, threads)
+        self.short_side, self._names, self._read = short_side, [name for name, _ in rows], read
+        pictures = self.load(torch.arange(len(rows)), _shape_and_hash)
+        self.identity = fingerprint(str(short_side), *map(str, labels), *chain.from_iterable(pictures))
+
+    def content(self, index: int) -> bytes:
+        """The bytes of an image's file, else its shape and pixels. Raises DataError if it cannot be read."""
+        image = self._read(self._names[index])
+        if isinstance(image, str | os.PathLike):
+            return read_image(local_path(image))
+        if isinstance(image, bytes | bytearray | memoryview):
+            return bytes(image)
+        (picture,) = self.load(torch.tensor([index]))
+        return b"".join((str(tuple(picture.shape)).encode(), picture.numpy().tobytes()))
+
+    def _picture(self, index: int) -> Picture:
+        try:
+            return picture_of(self._read(self._names[index]), self.short_side)
+        except DataError as error:
+            raise DataError(f"image {self._names[index]} of the data: {error}") from error
+
+
+def _shape_and_hash(picture: Picture, _position: int) -> tuple[str, str]:
+    return str(tuple(picture.shape)), hashlib.sha256(picture.numpy().tobytes()).hexdigest()
+
+
 def image_hashes(images: Images, indices: Iterable[int] | None = None) -> list[bytes]:
     """BLAKE2b of the bytes of each image's file, or of the pixels of an image in memory; of all images or of
     those at ``indices``. By it a bundle knows the images that it was fitted on. Empty for the Attribute
@@ -159,3 +211,64 @@ def in_parallel(work: Callable[[Item], Result], items: Sequence[Item], threads: 
         return list(pool.map(work, items))
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
+
+
+def is_image(value: Any) -> bool:
+    """Whether a value stands for a single image, not for several."""
+    if isinstance(value, np.ndarray | Tensor):
+        return value.ndim not in (1, 4)  # a row of paths, a batch
+    if isinstance(value, str | os.PathLike):
+        return not os.path.isdir(value)
+    return isinstance(value, bytes | bytearray | memoryview | Image.Image)
+
+
+def picture_of(image: Any, short_side: int | None = None) -> Picture:
+    """The upright 8-bit RGB picture of an image in any form, reduced to ``short_side`` as by `decode`.
+
+    Numbers in [0, 1] are rounded to 8 bits. Raises DataError for an unreadable image or another type.
+    """
+    if isinstance(image, str | os.PathLike):
+        return decode(local_path(image), short_side)
+    if isinstance(image, bytes | bytearray | memoryview):
+        return decode(Path(f"of {len(image)} bytes"), short_side, bytes(image))
+    if isinstance(image, np.ndarray):
+        channels_last = image.ndim == 3 and image.shape[2] == 3
+        if not (channels_last or image.ndim == 2 or image.shape[:-2] == (3,)) or image.dtype.kind not in "uf":
+            raise refused_image(image)
+        pixels = torch.from_numpy(np.array(image, np.uint8 if image.dtype == np.uint8 else float))
+        image = pixels.permute(2, 0, 1) if channels_last else pixels
+    if isinstance(image, Tensor):
+        image = image.expand(3, *image.shape) if image.ndim == 2 else image
+        if image.ndim != 3 or len(image) != 3 or not image.numel():
+            raise refused_image(image)
+        if image.dtype != torch.uint8:
+            require_unit(image)
+            image = image.detach().mul(255).round().to(torch.uint8)
+        image = as_image(image.cpu())
+    if not isinstance(image, Image.Image):
+        raise refused_image(image)
+    try:
+        with _decoding:
+            return as_picture(image, short_side)
+    except (OSError, ValueError, SyntaxError) as error:  # pixels are decoded on access
+        raise DataError(f"the image cannot be read: {error}.") from error
+
+
+def require_unit(pixels: Tensor) -> None:
+    """Raise DataError unless all pixels are numbers in [0, 1]."""
+    if not pixels.is_floating_point():
+        raise refused_image(pixels)
+    if not bool(((pixels >= 0) & (pixels <= 1)).all()):
+        low, high = float(pixels.min()), float(pixels.max())
+        raise DataError(
+            f"the image has numbers from {low:.3g} to {high:.3g}: give uint8, or numbers in [0, 1], without "
+            "CLIP's normalization, which is part of the model."
+        )
+
+
+def refused_image(value: Any) -> DataError:
+    """The error for a value that is no image."""
+    kind = type(value).__name__
+    if isinstance(value, np.ndarray | Tensor):
+        kind += f" of {str(value.dtype).removeprefix('torch.')} and shape {tuple(value.shape)}"
+    return DataError(f"{kind} is not an image: {TAKEN}.")

@@ -8,7 +8,6 @@ import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import NamedTuple
 from uuid import uuid4
 
 from dear.data.images import decode
@@ -36,18 +35,9 @@ MODEST = 2**28
 Members = Mapping[Path, zipfile.ZipInfo]
 
 
-class Unpacked(NamedTuple):
-    """The folder of what was unpacked, the paths of the files that stay in the zip, and those whose names are
-    not in UTF-8.
-    """
-
-    folder: Path
-    ignored: list[str]
-    odd_names: list[str]
-
-
-def unpack(archive: Path, cache: Path) -> Unpacked:
-    """Unpack the images and lists of a zip, unless it was done already; all its folders are made.
+def unpack(archive: Path, cache: Path) -> tuple[Path, list[str]]:
+    """Unpack the images and lists of a zip, unless it was done already; all its folders are made. Returns the
+    folder, and the paths of the files that stay in the zip.
 
     Raises DataError for a zip that is damaged or encrypted, or has a link or a member outside its folder, and
     for a folder in the cache that lacks files of it; LimitError for a zip that unpacks to many times its
@@ -75,30 +65,20 @@ def unpack(archive: Path, cache: Path) -> Unpacked:
                 raise DataError(f"{target} lacks files of {archive}: remove it, and it is made again.")
     except (*DAMAGED, OSError) as error:
         raise DataError(f"{archive} is damaged or not a zip ({error}): copy or create it again.") from error
-    ignored = [path.as_posix() for path in files if path not in data]
-    odd_names = [
-        path.as_posix() for path, info in data.items()  # read as by MS-DOS, for want of a better guess
-        if not info.filename.isascii() and not info.flag_bits & UTF_8 and info.filename == info.orig_filename
-    ]  # fmt: skip
-    return Unpacked(enter_wrappers(target), ignored, odd_names)
+    return enter_wrappers(target), [path.as_posix() for path in files if path not in data]
 
 
 def _members(archive: Path, infos: Sequence[zipfile.ZipInfo]) -> dict[Path, zipfile.ZipInfo]:
     """The members of a zip by the paths that they had, without hidden ones.
 
     Before it had a flag for UTF-8 a zip said nothing of its names: Info-ZIP and macOS write UTF-8 without the
-    flag, which zipfile reads in the encoding of MS-DOS. Zips made by .NET on Windows had backslashes.
+    flag, which zipfile reads in the encoding of MS-DOS.
     """
-    for info in infos:
-        require_inside(f"{archive}, {info.filename!r:.250}", info.filename)
-        if info.filename == info.orig_filename and not info.flag_bits & UTF_8:
-            with suppress(UnicodeError):
-                info.filename = info.filename.encode("cp437").decode("utf-8")
-    if not any("/" in info.filename for info in infos if not info.filename.endswith(("/", "\\"))):
-        for info in infos:
-            info.filename = info.filename.replace("\\", "/")
     members = dict[Path, zipfile.ZipInfo]()
     for info in infos:
+        if not info.flag_bits & UTF_8:
+            with suppress(UnicodeError):
+                info.filename = info.filename.encode("cp437").decode("utf-8")
         path, where = Path(info.filename), f"{archive}, {info.filename!r:.250}"
         require_inside(where, info.filename)
         faults = {

@@ -1,13 +1,16 @@
-"""The published benchmarks in CoOp's folder layout: a table (benchmarks.json) and class-name files."""
+"""The published benchmarks in CoOp's folder layout: a table (benchmarks.json) and class-name files;
+downloaded by torchvision, or a list of what to do by hand.
+"""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from shlex import quote
 from typing import Any
+from uuid import uuid4
 
 from dear.data.settings import DataSettings
 from dear.data.sources.folder import class_images, ignored_note
@@ -22,8 +25,9 @@ from dear.data.sources.listing import (
     refuse,
 )
 from dear.data.sources.splits import PREFIX, read_coop, split_file
-from dear.errors import DataError
+from dear.errors import DataError, OutputError, first_line, of_the_disk
 from dear.reading.files import ReadingError, read_lines
+from dear.writing import temporary_folder
 
 CLASSNAMES = "classnames.txt"
 READERS: Mapping[str, Mapping[str, str]] = {
@@ -118,6 +122,76 @@ def folder_names(benchmark: Benchmark) -> tuple[str, ...] | None:
     if not (benchmark.reader or "").startswith("wnid"):
         return None
     return packaged_names(f"{benchmark.wnids or benchmark.names or benchmark.name}.wnids.txt")
+
+
+@dataclass(frozen=True)
+class Fetched:
+    """The files that were downloaded, and what remains to be done by hand.
+
+    Attributes:
+        fetched: new files and folders in the folder.
+        by_hand: what torchvision does not download, one line each.
+        why: why nothing was downloaded, or None.
+    """
+
+    name: str
+    folder: str
+    fetched: list[str]
+    by_hand: list[str]
+    why: str | None
+
+
+def fetch(benchmark: Benchmark, root: Path) -> Fetched:
+    """Download a benchmark into its folder under the root, completely or not at all; existing files are kept.
+
+    A host that does not answer is not an error: the result lists what to do by hand. Raises OutputError if
+    the root cannot be written.
+    """
+    home = root / benchmark.folder
+    fetched, why = [], None
+    if (home / benchmark.images).is_dir() and benchmark.images != ".":
+        why = f"{home / benchmark.images} already exists"
+    elif benchmark.download is None:
+        why = "torchvision does not download it"
+    else:
+        try:
+            home.mkdir(parents=True, exist_ok=True)
+            fetched = _download(benchmark.download, home)
+        except Exception as error:  # the hosts' errors share no exception class
+            if isinstance(error, OSError) and (error.filename is not None or of_the_disk(error)):
+                raise OutputError(f"cannot write to {home}: {error}. Choose another --root.") from error
+            why = f"the download failed ({first_line(error)})"
+        if not fetched and home.is_dir() and not any(home.iterdir()):
+            home.rmdir()
+    has_split_list = home.is_dir() and split_file(home) is not None
+    has_images = bool(fetched) or (why is not None and "already" in why)
+    by_hand = [line for line in benchmark.by_hand if not (has_split_list if PREFIX in line else has_images)]
+    return Fetched(benchmark.name, str(home), fetched, by_hand, why)
+
+
+def _download(how: Mapping[str, Any], home: Path) -> list[str]:
+    """Let torchvision download into a temporary folder, then move the files of the layout."""
+    import torchvision.datasets
+
+    with temporary_folder(home / f".download-{uuid4().hex}") as part:
+        part.mkdir(mode=0o700)
+        for options in how["options"]:
+            getattr(torchvision.datasets, how["dataset"])(str(part), download=True, **options)
+        return _move(part, home, how["moves"])
+
+
+def _move(part: Path, home: Path, moves: Sequence[Sequence[str]]) -> list[str]:
+    sources = {source: sorted(part.glob(source)) for source, _ in moves}
+    if missing := [source for source, paths in sources.items() if not paths]:
+        raise DataError(f"torchvision's download has no {missing[0]}")
+    moved = []
+    for source, target in moves:
+        for path in sources[source]:
+            destination = home / (path.name if target == "." else target)
+            if not destination.exists():
+                path.rename(destination)
+                moved.append(destination.name)
+    return moved
 
 
 def read_benchmark(benchmark: Benchmark, home: Path, report: Report = refuse) -> Listing:

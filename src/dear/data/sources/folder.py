@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from shlex import quote
-from typing import NoReturn
 
 from dear.data.images.decode import HEIC, SUFFIXES
 from dear.data.settings import DataSettings
@@ -15,6 +14,7 @@ from dear.data.sources.splits import PREFIX, make_split, names_of_splits, split_
 from dear.data.sources.table import SUFFIXES as TABLES
 from dear.data.sources.table import lists_images
 from dear.errors import DataError, compose, plural, warn
+from dear.reading.files import walk_folders
 
 NOT_DATA = frozenset(["__MACOSX", "__pycache__"])
 """Folders that programs leave behind."""
@@ -262,14 +262,8 @@ def _is_image(path: Path) -> bool:
 
 def _visible(folder: Path) -> list[Path]:
     """What is in a folder, without hidden entries."""
-    try:
-        return [path for path in folder.iterdir() if not path.name.startswith(".")]
-    except OSError as error:
-        _fail(error)
-
-
-def _fail(error: OSError) -> NoReturn:
-    raise DataError(f"cannot read the folder {error.filename}: {error.strerror}.") from error
+    _, folders, files = next(walk_folders(folder))
+    return [folder / name for name in (*folders, *files) if not name.startswith(".")]
 
 
 def _files(folder: Path, top: Path) -> tuple[list[str], list[str]]:
@@ -278,7 +272,7 @@ def _files(folder: Path, top: Path) -> tuple[list[str], list[str]]:
     """
     images, others = list[str](), list[str]()
     whole, entered = os.path.join(os.path.realpath(folder), ""), set[str]()
-    for parent, folders, names in os.walk(folder, onerror=_fail, followlinks=True):
+    for parent, folders, names in walk_folders(folder, follow=True):
         for name in [name for name in folders if os.path.islink(os.path.join(parent, name))]:
             target = os.path.join(os.path.realpath(os.path.join(parent, name)), "")
             if target in entered or target.startswith(whole) or whole.startswith(target):

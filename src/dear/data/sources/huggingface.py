@@ -13,8 +13,8 @@ from typing import Any
 from dear.data.images.decode import open_image
 from dear.data.settings import DataSettings
 from dear.data.sources.archive import cached_folder
-from dear.data.sources.listing import PARTS, Listing, Row, first_few, sort_names
-from dear.data.sources.splits import Split, make_split, names_of_splits, split_of
+from dear.data.sources.listing import PARTS, Listing, Row, sort_names
+from dear.data.sources.splits import Split, make_split, names_of_splits
 from dear.errors import DataError, compose, installation, listing
 from dear.reading.files import expanded
 
@@ -108,17 +108,6 @@ def list_tables(
     notes: tuple[str, ...] = ()
     if unlabelled := sum(map(len, tables.values())) - sum(map(len, rows_by_part.values())):
         notes = (f"{unlabelled} of its images have no label and are left out",)
-    kinds = {*map(split_of, rows_by_part)}
-    if 0 < settings.test_share < 1 and "test" not in kinds and not {"train", "val"} <= kinds:
-        # The split needs some of each class.
-        used = sorted({row.label for rows in rows_by_part.values() for row in rows})
-        if lacking := [key for label, key in enumerate(keys) if label not in {*used}]:
-            notes = (*notes, f"classes without images are left out: {first_few(lacking)}")
-        keys, new = [keys[label] for label in used], {label: number for number, label in enumerate(used)}
-        rows_by_part = {
-            part: tuple(row._replace(label=new[row.label]) for row in rows)
-            for part, rows in rows_by_part.items()
-        }
     short_name = re.sub(r"[^\w.-]+", "-", Path(os.path.abspath(name)).name).strip("-") or "data"
     split = _split(rows_by_part, settings, keys, short_name)
     note = f"its columns {image} and {label} are read"

@@ -4,13 +4,17 @@ images, and tables of the library datasets.
 
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from numbers import Integral
 from pathlib import Path
 from typing import Any
 
+from torch import Tensor
+from torch.utils.data import DataLoader
+
 from dear.data.images.decode import local_path
+from dear.data.images.photos import is_image, refused_image
 from dear.data.settings import DataSettings
 from dear.data.sources.folder import image_files
 from dear.data.sources.huggingface import list_tables, undecoded
@@ -50,13 +54,38 @@ def read_object(data: Any, settings: DataSettings) -> tuple[Listing, ReadImage |
     raise DataError(f"{type(data).__name__} is not a data set: {FORMS}.")
 
 
-def listed_images(images: Any) -> Any:
-    """The files of a folder, searched recursively, or the column of images of a data frame; other images as
-    they are. Raises DataError for a folder or a data frame without images.
+def each_image(images: Any) -> Iterator[Any]:
+    """The images below a folder, of a data frame, a list, a batch, a torch Dataset or a DataLoader, or the
+    image itself. Labels that come with them, as (image, number), and other columns are left out.
+
+    Raises DataError for what is neither an image nor several, and a folder or a data frame without images.
     """
     if isinstance(images, str | os.PathLike) and os.path.isdir(images):
-        return image_files(Path(images))
-    return _column(images, PATHS, [*map(str, images.columns)]) if hasattr(images, "columns") else images
+        images = image_files(Path(images))
+    elif hasattr(images, "columns"):
+        images = _column(images, PATHS, [*map(str, images.columns)])
+    if is_image(images):
+        yield images
+    elif isinstance(images, DataLoader):
+        for batch in map(_image_of, images):
+            pairs = isinstance(batch, list | tuple) and batch and not is_image(_image_of(batch[0]))
+            yield from map(_image_of, batch[0] if pairs else batch)  # images, then their labels
+    elif isinstance(images, Mapping) or not (hasattr(images, "__iter__") or hasattr(images, "__getitem__")):
+        raise refused_image(images)
+    elif hasattr(images, "__iter__"):
+        yield from map(_image_of, images)
+    else:
+        yield from (_image_of(images[index]) for index in range(len(images)))
+
+
+def _image_of(item: Any) -> Any:
+    """The image of an item of a data set: it may come with its label, or as a column."""
+    if isinstance(item, Mapping) and "image" in item:
+        return item["image"]
+    if isinstance(item, tuple | list) and len(item) == 2:
+        labelled = isinstance(item[1], Integral) or (isinstance(item[1], Tensor) and not item[1].ndim)
+        return item[0] if labelled else item
+    return item
 
 
 def _column(data: Any, candidates: Sequence[str], names: Sequence[str]) -> Any:
@@ -75,8 +104,6 @@ def read_pairs(
     Files are listed relative to the folder that holds all of them: those of a folder of classes are the same
     data set as the folder.
     """
-    from dear.data.images.memory import each_image  # loads torch
-
     images, labels = [*each_image(images)], _values(labels)
     splits = [""] * len(images) if splits is None else _values(splits)
     if not images or not len(images) == len(labels) == len(splits):

@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,7 +25,7 @@ from dear.data.sources.listing import (
 )
 from dear.data.sources.splits import Split, make_split, split_of
 from dear.errors import DataError, DearError, compose, plural
-from dear.reading.files import ReadingError, decoded, read_bytes
+from dear.reading.files import read_text
 from dear.reading.plain import QUOTES, parse_json
 
 SUFFIXES = (".csv", ".tsv", ".jsonl")
@@ -36,9 +35,7 @@ LABELS = ("label", "labels", "class")
 """Names of the two columns, the first that is there: `dear predict` writes file and class, and the library
 datasets file_name.
 """
-DELIMITERS = (",", ";", "\t")
-DELIMITER_LINE = re.compile(r'"?sep=([,;\t|])"?[,;\t ]*\r?\n')
-"""The line with which Excel says what separates the cells."""
+DELIMITERS = ",;\t"
 ESCAPED = re.compile(r"^'(?=[=+\-@])")
 """The apostrophe before a name that a spreadsheet would take for a formula: `dear predict` writes it."""
 PROBABILITY, PREDICTED, CHECKED = "probability", "predicted", "checked"
@@ -47,8 +44,6 @@ NONE = "none_of_these"
 """A column of both; as a label there it is no class."""
 SUGGESTED = "suggested"
 """The column that `dear suggest` writes beside an empty label: rows that nobody labelled are left out."""
-RARE, TYPO = 2, 0.85
-"""A class of so few images whose name is as like that of another is told: it may be mistyped."""
 WHOLE = re.compile(r"(\d{1,15})(?:\.0+)?", re.ASCII)
 NEGATIVE = re.compile(r"-+\d+", re.ASCII)
 
@@ -67,10 +62,9 @@ def read_table(table: Path, settings: DataSettings, *, report: Report = refuse) 
     whole numbers. Of predictions only the rows that somebody corrected or confirmed are read. Raises
     DataError naming the line.
     """
-    notes = list[str]()
-    entries = _read_entries(table, report, notes)
+    entries, notes = _read_entries(table, report)
     listing = listing_of(table, table.parent, entries, settings, report=report)
-    return replace(listing, notes=(*listing.notes, *notes, *_typos(entries)))
+    return replace(listing, notes=(*listing.notes, *notes))
 
 
 def listing_of(
@@ -133,22 +127,12 @@ def _by_split(table: Path, entries: list[Entry], rows: list[Row]) -> Split:
     return Split(rows_by_part, f"the column split of {table.name}", tuple(notes))
 
 
-def _typos(entries: list[Entry]) -> Iterator[str]:
-    """A note for each rare label that is nearly that of a larger class."""
-    counts = Counter(entry.label for entry in entries)
-    where = {entry.label: entry.where for entry in reversed(entries)}
-    for label in [label for label, count in counts.items() if count <= RARE and not label.isdecimal()]:
-        larger = [name for name, count in counts.items() if count > max(RARE, counts[label])]
-        if nearest := get_close_matches(label, larger, n=1, cutoff=TYPO):
-            yield f"{where[label]}: the class {label!r} is hardly used: is {nearest[0]!r} meant?"
-
-
-def _read_entries(table: Path, report: Report, notes: list[str]) -> list[Entry]:
-    """The valid lines of a table, in order, with ``notes`` on what was left out. An image is listed once."""
-    entries, find = dict[str, Entry](), find_files(table.parent)
+def _read_entries(table: Path, report: Report) -> tuple[list[Entry], list[str]]:
+    """The valid lines of a table, in order, and notes on what was left out. An image is listed once."""
+    entries, notes, find = dict[str, Entry](), list[str](), find_files(table.parent)
     folder, real = (os.path.join(form(table.parent), "") for form in (os.path.abspath, os.path.realpath))
     uses = Counter[str]()
-    for number, row in _rows(table, notes):
+    for number, row in _rows(table):
         with reporting(report):
             uses[use := _use_of(row)] += 1
             if use in (UNCHECKED, NONE):
@@ -175,7 +159,7 @@ def _read_entries(table: Path, report: Report, notes: list[str]) -> list[Entry]:
         )
     if not entries:
         raise DataError(f"{table} lists no images. It needs lines with {COLUMNS}.")
-    return [*entries.values()]
+    return [*entries.values()], notes
 
 
 UNCHECKED = "unchecked"
@@ -236,36 +220,23 @@ def column(names: Sequence[str], columns: Collection[str]) -> str:
 def lists_images(table: Path) -> bool:
     """True for a table whose first line names the two columns: others lie in the zips of competitions too."""
     with suppress(DearError):
-        text = _read_text(table, [])
+        text = read_text(table)
         if table.suffix.lower() == ".jsonl":
             first = parse_json(text.lstrip().partition("\n")[0], table)
             return isinstance(first, dict) and _has_columns(first)
-        return _has_columns(_read_csv(table, text)[0].fieldnames or ())
+        return _has_columns(_read_csv(table, text).fieldnames or ())
     return False
 
 
-def _read_text(table: Path, notes: list[str]) -> str:
-    """The text of a table in UTF-8 or, with a note, as spreadsheets of Windows save it."""
-    content = read_bytes(table)
-    try:
-        return decoded(table, content)
-    except ReadingError:
-        with suppress(UnicodeDecodeError):
-            text = content.decode("cp1252")
-            notes.append(f"{table.name} is not in UTF-8 and was read as Windows-1252: look at its accents")
-            return text
-        raise
-
-
-def _rows(table: Path, notes: list[str]) -> Iterator[tuple[int, Any]]:
+def _rows(table: Path) -> Iterator[tuple[int, Any]]:
     """Each row with the number of its line: of a CSV file a mapping by column, of a JSONL file the line.
     Raises DataError for a table without the two columns.
     """
-    text = _read_text(table, notes)
+    text = read_text(table)
     if table.suffix.lower() == ".jsonl":
         yield from ((number, line) for number, line in enumerate(text.splitlines(), start=1) if line.strip())
         return
-    rows, skipped = _read_csv(table, text)
+    rows = _read_csv(table, text)
     header = [*(rows.fieldnames or ())]
     names = [column(PATHS, header), column(LABELS, header)]
     if missing := [name for name in names if name not in header]:
@@ -275,30 +246,21 @@ def _rows(table: Path, notes: list[str]) -> Iterator[tuple[int, Any]]:
     try:
         for row in rows:
             if any(cell.strip() for cell in row.values() if isinstance(cell, str)):  # not an emptied one
-                yield skipped + rows.line_num, row
+                yield rows.line_num, row
     except csv.Error as error:
-        raise DataError(f"{table}, line {skipped + rows.line_num + 1}: {error}. {QUOTES}") from error
+        raise DataError(f"{table}, line {rows.line_num + 1}: {error}. {QUOTES}") from error
 
 
-def _read_csv(table: Path, text: str) -> "tuple[csv.DictReader[str], int]":
-    """The reader of a CSV file with the delimiter by which its first line names the two columns, and the
-    number of lines before that.
-    """
-    stated = DELIMITER_LINE.match(text)
-    lines = io.StringIO(text[stated.end() :] if stated else text, newline=None).readlines()
-    delimiters = ("\t",) if table.suffix.lower() == ".tsv" else (stated[1],) if stated else DELIMITERS
-    readers, faults = list["csv.DictReader[str]"](), list[csv.Error]()
-    for delimiter in delimiters:
-        reader = csv.DictReader(lines, delimiter=delimiter, strict=True)
-        try:
-            reader.fieldnames = [name.strip().lower() for name in reader.fieldnames or ()]
-            readers.append(reader)
-        except csv.Error as error:  # quoted names with another delimiter, or a quotation mark that stays open
-            faults.append(error)
-    if not readers:
-        raise DataError(f"{table}, line {1 + (stated is not None)}: {faults[0]}. {QUOTES}") from faults[0]
-    chosen = next((reader for reader in readers if _has_columns(reader.fieldnames or ())), readers[0])
-    return chosen, stated is not None
+def _read_csv(table: Path, text: str) -> "csv.DictReader[str]":
+    """The reader of a CSV file, its cells separated by what its first line has most of."""
+    lines = io.StringIO(text, newline=None).readlines()
+    is_tsv, header = table.suffix.lower() == ".tsv", lines[0] if lines else ""
+    rows = csv.DictReader(lines, delimiter="\t" if is_tsv else max(DELIMITERS, key=header.count), strict=True)
+    try:
+        rows.fieldnames = [name.strip().lower() for name in rows.fieldnames or ()]
+    except csv.Error as error:  # a quotation mark that stays open
+        raise DataError(f"{table}, line 1: {error}. {QUOTES}") from error
+    return rows
 
 
 def _has_columns(header: Collection[str]) -> bool:

@@ -7,7 +7,7 @@ from torch import nn
 from torch.nn.functional import normalize
 
 from dear.backbone.clip import Clip
-from dear.backbone.text_trunk import TextTrunk
+from dear.backbone.text import TextTrunk
 from dear.methods.base import TextFeatures
 from dear.methods.context import context_ids, initial_context
 from dear.methods.maple import MapleSettings

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, normalize
 
 from dear.backbone.clip import Clip
-from dear.backbone.text_trunk import TextTrunk
+from dear.backbone.text import TextTrunk
 from dear.errors import SettingsError
 from dear.methods.base import Labels, Losses, Method, Target, TextFeatures, Trunk
 from dear.methods.context import PLACEHOLDER, context_ids

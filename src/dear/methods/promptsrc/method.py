@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, kl_div, l1_loss, log_softmax, normalize
 
 from dear.backbone.clip import Clip, fill
-from dear.backbone.text_trunk import TextTrunk
+from dear.backbone.text import TextTrunk
 from dear.methods.base import ImageFeatures, Labels, Losses, Method, Target, TextFeatures, Trunk
 from dear.methods.context import context_ids, initial_context
 from dear.methods.promptsrc import PromptSrcSettings

@@ -11,7 +11,7 @@ from torch.nn.functional import cross_entropy, l1_loss, linear, normalize
 
 from dear.backbone.attention import ComputedBiases
 from dear.backbone.clip import Clip
-from dear.backbone.text_trunk import TextTrunk
+from dear.backbone.text import TextTrunk
 from dear.errors import SettingsError
 from dear.methods.base import (
     ImageFeatures,

@@ -9,7 +9,7 @@ from torch.nn.functional import cross_entropy, normalize
 
 from dear.backbone.clip import Clip, span_start
 from dear.backbone.injection import ClassTokens
-from dear.backbone.text_trunk import TextTrunk
+from dear.backbone.text import TextTrunk
 from dear.errors import SettingsError
 from dear.methods.base import Labels, Losses, Method, Target, TextFeatures, Trunk
 from dear.methods.context import PLACEHOLDER, context_ids

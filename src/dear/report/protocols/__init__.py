@@ -1,12 +1,10 @@
-"""The protocols' parts of the report, each in the file named like the protocol's own: ``tables``, and where
-there are any ``figures`` (above its tables) and ``standing`` (what the page begins with). All raise DataError
-for records that cannot be combined in one table.
+"""What the report says of the runs of each protocol: ``summarize`` in the file named like the protocol's own.
+All raise DataError for records that cannot be combined in one table.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Any
 
 from dear.evaluation.protocols import PROTOCOLS, protocol_class
 from dear.report.drawing import Drawing
@@ -24,35 +22,32 @@ class Figure:
     caption: str
 
 
-def tables_of(records: Iterable[Record]) -> list[Grid]:
-    """All tables of some records, in the order of the protocols.
+@dataclass(frozen=True)
+class Summary:
+    """What the report says of the runs of a protocol.
+
+    Attributes:
+        standing: What the page begins with: by measure the numbers of methods, the verdict last.
+    """
+
+    grids: Sequence[Grid]
+    figures: Sequence[Figure]
+    standing: Mapping[str, Mapping[str, Cell]]
+
+
+def summaries_of(records: Sequence[Record], reference: str | None = None) -> list[Summary]:
+    """The summary of each protocol, in their order; ``reference`` is the method that others are compared to.
 
     Raises:
         DataError: for records that cannot be combined in one table.
     """
-    return [grid for part, runs in _by_protocol(readable(records)) for grid in part.tables(runs)]
+    groups, summaries = grouped(records, protocol), list[Summary]()
+    for name in sorted(groups, key=[*PROTOCOLS].index):
+        module = import_module(f"{__name__}.{protocol_class(name).__module__.rpartition('.')[2]}")
+        summaries.append(module.summarize(groups[name], reference))
+    return summaries
 
 
-def figures_of(records: Sequence[Record], reference: str | None) -> list[Figure]:
-    """The figures of some records; ``reference`` is the method that others are compared with."""
-    parts = [(part, runs) for part, runs in _by_protocol(records) if hasattr(part, "figures")]
-    return [figure for part, runs in parts for figure in part.figures(runs, reference)]
-
-
-def standing_of(records: Sequence[Record]) -> dict[str, dict[str, Cell]]:
-    """What the page begins with, of the first protocol: by measure the numbers of methods, the verdict
-    last.
-    """
-    (part, runs), *_ = _by_protocol(records)
-    standing: dict[str, dict[str, Cell]] = part.standing(runs)
-    return standing
-
-
-def _by_protocol(records: Sequence[Record]) -> list[tuple[Any, list[Record]]]:
-    """The module of each protocol with its records."""
-    groups = grouped(records, protocol)
-    modules = {name: protocol_class(name).__module__.rpartition(".")[2] for name in groups}
-    return [
-        (import_module(f"{__name__}.{modules[name]}"), groups[name])
-        for name in sorted(groups, key=[*PROTOCOLS].index)
-    ]
+def tables_of(records: Iterable[Record]) -> list[Grid]:
+    """All tables of some records. Raises DataError as `summaries_of`."""
+    return [grid for summary in summaries_of(readable(records)) for grid in summary.grids]

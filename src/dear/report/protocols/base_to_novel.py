@@ -13,6 +13,8 @@ from dear.evaluation.protocols.base_to_novel import harmonic_mean
 from dear.report import published
 from dear.report.grid import INTERVAL, Cell, Grid, GridRow, marked
 from dear.report.intervals import FEWEST, LEVEL, half_width
+from dear.report.method_plots import gain_bars
+from dear.report.protocols import Figure, Summary
 from dear.report.records import (
     AVERAGE,
     CHANCE,
@@ -32,7 +34,6 @@ from dear.report.records import (
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-    from dear.report.protocols import Figure
 
 NAME = "base-to-novel"
 HALVES = ["base", "novel"]
@@ -41,6 +42,7 @@ TITLES = ("Base", "Novel", "HM")
 Cells = tuple[Cell | None, ...]
 """Base, novel and HM in percent; all None if a data set lacks them."""
 LACKING: Cells = (None, None, None)
+SPREAD = "mean ± standard deviation over seeds"
 COSTS = ("Trainable parameters", "Seconds per run", "Peak memory, MiB")
 JOINT_RULES = {
     "HM, class feature alone": "decoupled",
@@ -48,11 +50,11 @@ JOINT_RULES = {
 }
 """Other ways of scoring with all classes at once: the column, and the metric of the records."""
 JOINT_NOTE = (
-    "Percent, average of the data sets. Test images of base and of novel classes, each among the names of "
-    "all classes. Where a method's authors score novel classes by the class feature alone, so are the novel "
-    "ones here, beside the fused scores of the base classes. HM, class feature alone: all classes are scored "
-    "by the class feature. HM, novel by zero-shot: novel classes have the scores of the backbone before it "
-    "was adapted."
+    f"Percent, average of the data sets, {SPREAD}. Test images of base and of novel classes, each among the "
+    "names of all classes. Where a method's authors score novel classes by the class feature alone, so are "
+    "the novel ones here, beside the fused scores of the base classes. HM, class feature alone: all classes "
+    "are scored by the class feature. HM, novel by zero-shot: novel classes have the scores of the backbone "
+    "before it was adapted."
 )
 TOO_FEW = (
     f"No interval over fewer than {FEWEST} data sets: that of two is 12.7 standard errors wide to each side, "
@@ -78,12 +80,6 @@ class Results:
     def cells(self, method: str, titles: Sequence[str] | None = None) -> Cells:
         """The numbers of a method on average over some data sets, by default all."""
         return cells_of(self.runs[self.runs.label == method], titles or self.titles)
-
-    @property
-    def averages(self) -> dict[str, Cells]:
-        """The averages of the methods that have one."""
-        cells = {method: self.cells(method) for method in self.methods}
-        return {method: averages for method, averages in cells.items() if averages[0]}
 
 
 def scores_of(frame: "DataFrame", prefix: str = "", metric: str = "accuracy") -> "DataFrame":
@@ -137,49 +133,31 @@ def is_varied(record: Record) -> bool:
     return bool(variant) and any(row.label == variant for of in ablations().values() for row in of.rows)
 
 
-def tables(records: Sequence[Record]) -> list[Grid]:
-    """The result table, comparisons of the methods, and the ablations."""
-    results = Results(main_runs(records))
-    makers = methods_grid, joint_grid, paired_grid, published_grid
-    comparisons = filter(None, (make(results) for make in makers))
-    return [results_grid(results), *comparisons, *ablation_grids(records)]
-
-
-def figures(records: Sequence[Record], reference: str | None) -> list["Figure"]:
-    """Averages, and gains over the reference by data set, above the result table."""
-    from dear.report.method_plots import average_bars, gain_bars
-    from dear.report.protocols import Figure
-
-    results, found = Results(main_runs(records)), list[Figure]()
-    if bars := average_bars(results.averages):
-        found.append(Figure(NAME, bars, "Averages", "Averages over the data sets."))
-    compared = reference if reference in results.methods else None
-    if compared and (bars := gain_bars(gains(results, compared), compared)):
+def summarize(records: Sequence[Record], reference: str | None) -> Summary:
+    """The result table, comparisons of the methods, and the ablations, but no tables without rows; gains over
+    the reference by data set; the measures of the methods that have an average.
+    """
+    results, figures = Results(main_runs(records)), list[Figure]()
+    makers = results_grid, methods_grid, joint_grid, paired_grid, published_grid
+    grids = [grid for grid in (*(make(results) for make in makers), *ablation_grids(records)) if grid.rows]
+    gained = gains(results, reference) if reference in results.methods else None
+    if gained is not None and (bars := gain_bars(gained, str(reference))):
         caption = f"HM of each method minus that of {reference}, by data set."
-        found.append(Figure(NAME, bars, f"Gain over {reference}", caption))
-    return found
+        figures.append(Figure(NAME, bars, f"Gain over {reference}", caption))
+    averages = {method: results.cells(method) for method in results.methods}
+    names = "base classes, learned", "novel classes, never seen", "harmonic mean (HM)"
+    standing = {
+        name: {m: c for m, cells in averages.items() if (c := cells[at])} for at, name in enumerate(names)
+    }
+    return Summary(grids, figures, standing)
 
 
-def gains(results: Results, reference: str) -> "DataFrame":
+def gains(results: Results, reference: str | None) -> "DataFrame":
     """HM minus that of the reference in points: a row a data set and a column a method, NaN without a run."""
     hms = results.runs.groupby(["title", "label"], sort=False)[HALVES].agg(fmean)
     table = _with_hm(hms).hm.unstack().reindex(index=results.titles, columns=results.methods)
     gained = table.sub(table[reference], axis=0).drop(columns=reference)
     return gained.dropna(how="all", axis=1).dropna(how="all")
-
-
-def standing(records: Sequence[Record]) -> dict[str, dict[str, Cell]]:
-    """The measures of the methods that have an average."""
-    averages = Results(main_runs(records)).averages
-    names = "base classes, learned", "novel classes, never seen", "harmonic mean (HM)"
-    return {
-        name: {m: c for m, cells in averages.items() if (c := cells[at])} for at, name in enumerate(names)
-    }
-
-
-def has_spread(rows: Sequence[GridRow]) -> bool:
-    """True if a cell has a spread."""
-    return any(cell and cell.spread is not None for row in rows for cell in row.cells)
 
 
 def results_grid(results: Results) -> Grid:
@@ -193,11 +171,10 @@ def results_grid(results: Results) -> Grid:
         rows += [GridRow(f"{name}: {CHANCE}", chance, group=name)] if chance[0] else []
         cells = {method: results.cells(method, titles) for method in results.methods}
         rows += marked([GridRow(f"{name}: {method}", c, group=name) for method, c in cells.items()])
-    several = any(cell and cell.seeds > 1 for row in rows for cell in row.cells)
+    seeds = plural(results.frame.seed.nunique(), "seed")
     note = (
-        f"{'Mean ± standard deviation over seeds' if several else 'One seed'}. Percent. HM is the harmonic "
-        f"mean of base and novel{'; the average has that of the averages' * (len(blocks) > 1)}. Best and "
-        "second by data set."
+        f"Percent, {seeds}, mean ± standard deviation. HM is the harmonic mean of base and novel; the "
+        "average has that of the averages. Best and second by data set."
     )
     return Grid(NAME, "Base-to-novel generalization", "Data set: method", TITLES, tuple(rows), (note,))
 
@@ -223,29 +200,27 @@ def costs_of(records: Sequence[Record]) -> "DataFrame":
     return numbers.agg({"parameters": "max", "seconds": "median", "memory": "max"})
 
 
-def methods_grid(results: Results) -> Grid | None:
-    """One row per method: its average and its costs. None for a single method."""
-    if len(results.methods) < 2:
-        return None
+def methods_grid(results: Results) -> Grid:
+    """One row per method, if there are several: its average and its costs."""
+    methods = results.methods if len(results.methods) > 1 else []
     costs, rows = costs_of(results.records), []
-    if (chance := cells_of(results.chance, results.titles))[0]:
+    if methods and (chance := cells_of(results.chance, results.titles))[0]:
         rows.append(GridRow(CHANCE, (*chance, *[None] * len(COSTS))))
-    for row in marked([GridRow(method, results.cells(method)) for method in results.methods]):
+    for row in marked([GridRow(method, results.cells(method)) for method in methods]):
         needs = zip(costs.loc[row.label], (0, 1, 0), strict=True)
         cells = [None if cost != cost else Cell(float(cost), decimals=decimals) for cost, decimals in needs]
         rows.append(replace(row, cells=(*row.cells, *cells)))
     note = (
-        f"Percent, average of the data sets{', mean ± standard deviation over seeds' * has_spread(rows)}. "
+        f"Percent, average of the data sets, {SPREAD}. "
         "Seconds: median over runs; a run reuses what earlier runs of its process have cached. "
         "Runs that share a process share its peak memory."
     )
     return Grid(f"{NAME}-methods", "Methods side by side", "Method", (*TITLES, *COSTS), tuple(rows), (note,))
 
 
-def joint_grid(results: Results) -> Grid | None:
+def joint_grid(results: Results) -> Grid:
     """One row per method: its average where all classes of a data set are candidates at once, on images of
-    base and of novel classes, and the HM of the two; then the HM by the other rules. None if no record has
-    it.
+    base and of novel classes, and the HM of the two; then the HM by the other rules.
     """
     rules = [scores_of(results.frame, "joint ", metric) for metric in ("accuracy", *JOINT_RULES.values())]
     rows = []
@@ -253,16 +228,13 @@ def joint_grid(results: Results) -> Grid | None:
         fused, *others = (cells_of(runs[runs.label == method], results.titles) for runs in rules)
         if fused[0]:
             rows.append(GridRow(method, (*fused, *(cells[2] for cells in others))))
-    if not rows:
-        return None
-    notes = (JOINT_NOTE, *["± standard deviation over seeds."] * has_spread(rows))
     columns = (*TITLES, *JOINT_RULES)
-    return Grid(f"{NAME}-joint", "All classes at once", "Method", columns, tuple(rows), notes)
+    return Grid(f"{NAME}-joint", "All classes at once", "Method", columns, tuple(rows), (JOINT_NOTE,))
 
 
-def paired_grid(results: Results) -> Grid | None:
+def paired_grid(results: Results) -> Grid:
     """Each method minus the first: mean difference over the data sets that both have, with its interval
-    (over fewer than three data sets without); None if there is only one method.
+    (over fewer than three data sets without).
     """
     means = results.runs.groupby(["label", "title"], sort=False)[MEASURES].agg(fmean)
     first, *others = results.methods
@@ -272,18 +244,17 @@ def paired_grid(results: Results) -> Grid | None:
         if len(differences):
             cells = [Cell(fmean(d), half_width([*d]), len(d)) for _, d in differences.items()]
             rows.append(GridRow(f"{method} − {first}", tuple(cells)))
-    if not rows:
-        return None
-    interval = f" ± half-width of the {LEVEL:.0%} t interval of the paired differences" * has_spread(rows)
     any_few = any(cell and cell.spread is None for row in rows for cell in row.cells)
-    notes = (f"Points. Mean over data sets{interval}.", *[TOO_FEW] * any_few)
+    note = (
+        f"Points, mean over data sets ± half-width of the {LEVEL:.0%} t interval of the paired differences."
+    )
+    notes = (note, *[TOO_FEW] * any_few)
     return Grid(f"{NAME}-paired", f"Difference to {first}", "Methods", TITLES, tuple(rows), notes, INTERVAL)
 
 
-def published_grid(results: Results) -> Grid | None:
+def published_grid(results: Results) -> Grid:
     """Our numbers minus the published ones, for the methods and data sets that the paper prints and runs with
     the backbone and shots of its numbers; with at least three seeds also half the width of the t interval.
-    None if there is nothing to compare.
     """
     runs, printed = results.runs.set_index(["label", "title"]).sort_index(), published.base_to_novel()
     rows, compared = [], []
@@ -302,8 +273,6 @@ def published_grid(results: Results) -> Grid | None:
             cells += [Cell(mean, None, len(values)), Cell(theirs), difference]
         rows.append(GridRow(f"{title}: {method}", tuple(cells)))
         compared.append(number)
-    if not rows:
-        return None
     notes = (
         f"Points; ± half-width of the {LEVEL:.0%} t interval over seeds, where there are at least {FEWEST}.",
         f"Published: {published.sources()['base_to_novel']}.",
@@ -329,22 +298,24 @@ def ablation_grids(records: Sequence[Record]) -> list[Grid]:
         if ablation.name != "inference" or with_published or any(map(is_varied, runs))
     ]
     frame = runs_frame(checked(runs))
-    grids = (ablation_grid(ablation, frame, with_published=with_published) for ablation in asked)
-    return [grid for grid in grids if grid is not None]
+    return [ablation_grid(ablation, frame, with_published=with_published) for ablation in asked]
 
 
-def ablation_grid(ablation: Ablation, frame: "DataFrame", *, with_published: bool) -> Grid | None:
-    """The table of an ablation, over the data sets that all its rows have; None if nothing was varied."""
+def ablation_grid(ablation: Ablation, frame: "DataFrame", *, with_published: bool) -> Grid:
+    """The table of an ablation, over the data sets that all its rows have; without rows if nothing was
+    varied.
+    """
+    empty = Grid(f"ablation-{ablation.name}", f"Ablation: {ablation.title}", "Variant", TITLES, ())
     variants = frame.variant.astype(object).where(frame.variant.notna(), "")
     frames = {row.shown: frame[variants == (row.label or "")] for row in ablation.rows}
     has_runs = [row for row in ablation.rows if len(frames[row.shown])]
     if len(has_runs) < 2 or not (ablation.name == "inference" or any(row.label for row in has_runs)):
-        return None
+        return empty
     runs = {row.shown: scores_of(frames[row.shown], metric=row.read) for row in has_runs}
     first = frames[has_runs[0].shown]
     titles = [title for title in first.title.unique() if all((r.title == title).any() for r in runs.values())]
     if not titles:
-        return None
+        return empty
     cells = {name: cells_of(runs[name], titles) if name in runs else LACKING for name in frames}
     rows = [*marked([GridRow(name, of_row) for name, of_row in cells.items()])]
     if (chance := cells_of(chance_of(first), titles))[0]:
@@ -358,15 +329,11 @@ def ablation_grid(ablation: Ablation, frame: "DataFrame", *, with_published: boo
         if (by_measure := {name: Cell(row[measure]) for name, row in by_row.items() if measure in row})
     }
     rows = [replace(r, cells=(*r.cells, *(of.get(r.label) for of in columns.values()))) for r in rows]
-    notes = [
-        f"Ours: percent, average of {plural(len(titles), 'data set')} ({', '.join(titles)})"
-        f"{', mean ± standard deviation over seeds' * has_spread(rows)}."
-    ]
+    notes = [f"Ours: percent, average of {plural(len(titles), 'data set')} ({', '.join(titles)}), {SPREAD}."]
     if printed:
         notes.append(
             "Published: DeAR (CVPR 2026); data and weights may be others than ours: compare the order alone."
         )
         paper = str(published.paper_method(METHOD))
         notes += published.slip_notes("ablations", [(paper, data) for data in printed])
-    name, title = f"ablation-{ablation.name}", f"Ablation: {ablation.title}"
-    return Grid(name, title, "Variant", (*TITLES, *columns), tuple(rows), tuple(notes))
+    return replace(empty, columns=(*TITLES, *columns), rows=tuple(rows), notes=tuple(notes))

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 from dear.errors import plural
 from dear.report.grid import Cell, Grid, GridRow, marked
+from dear.report.method_plots import few_shot_plot
+from dear.report.protocols import Figure, Summary
 from dear.report.records import AVERAGE, CHANCE, Record, checked, runs_frame
 
 if TYPE_CHECKING:
     from pandas import DataFrame
-
-    from dear.report.protocols import Figure
 
 NAME = "few-shot"
 Curves = Mapping[str, Mapping[str, Mapping[int, Cell]]]
@@ -37,8 +37,11 @@ def few_shot_curves(frame: "DataFrame") -> Curves:
     return curves
 
 
-def tables(records: Sequence[Record]) -> list[Grid]:
-    """The curves as a table: one row per data set and method, one column per number of shots."""
+def summarize(records: Sequence[Record], reference: str | None) -> Summary:
+    """The curves, and as a table: one row per data set and method, one column per number of shots; the
+    accuracy of each method with the most shots.
+    """
+    del reference
     frame = runs_frame(checked(records))
     curves = few_shot_curves(frame)
     chance = dict(100 / frame.dropna(subset="classes").drop_duplicates("title").set_index("title").classes)
@@ -52,27 +55,13 @@ def tables(records: Sequence[Record]) -> list[Grid]:
         rows += marked([GridRow(f"{title}: {m}", tuple(map(c.get, shots))) for m, c in methods.items()])
     columns = tuple(plural(n, "shot") for n in shots)
     note = "Percent, all classes. 0 shots is zero-shot CLIP."
-    return [Grid(NAME, "Few-shot learning", "Data set: method", columns, tuple(rows), (note,))]
-
-
-def figures(records: Sequence[Record], reference: str | None) -> list["Figure"]:
-    """The curves, above the table."""
-    from dear.report.method_plots import few_shot_plot
-    from dear.report.protocols import Figure
-
-    del reference
-    curves = few_shot_plot(NAME, few_shot_curves(runs_frame(checked(records))))
+    grid = Grid(NAME, "Few-shot learning", "Data set: method", columns, tuple(rows), (note,))
     caption = (
         "Accuracy in percent by images per class (dashed: zero-shot CLIP); bands are standard deviations "
         "over seeds."
     )
-    return [Figure(NAME, curves, "Few-shot accuracy by number of shots", caption)]
-
-
-def standing(records: Sequence[Record]) -> dict[str, dict[str, Cell]]:
-    """The accuracy of each method with the most shots."""
-    curves = few_shot_curves(runs_frame(checked(records)))
+    figure = Figure(NAME, few_shot_plot(NAME, curves), "Few-shot accuracy by number of shots", caption)
     methods = curves.get(AVERAGE, {}) if len(curves) > 1 else next(iter(curves.values()))
-    most = max((shots for curve in methods.values() for shots in curve), default=0)
+    most = max((n for curve in methods.values() for n in curve), default=0)
     cells = {method: curve[max(curve)] for method, curve in methods.items() if max(curve) in (0, most)}
-    return {f"accuracy with {plural(most, 'shot')}": cells}
+    return Summary([grid], [figure], {f"accuracy with {plural(most, 'shot')}": cells})

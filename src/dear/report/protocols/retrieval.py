@@ -7,6 +7,7 @@ from typing import Any
 from dear.errors import plural
 from dear.evaluation.records import part_of
 from dear.report.grid import Cell, Grid, GridRow, marked
+from dear.report.protocols import Summary
 from dear.report.records import Record
 
 NAME = "retrieval"
@@ -16,10 +17,11 @@ Shares = Mapping[str, Mapping[str, float]]
 """Feature (or "(chance)") -> factor -> share of the neighbors, a fraction."""
 
 
-def tables(records: Sequence[Record]) -> list[Grid]:
+def summarize(records: Sequence[Record], reference: str | None) -> Summary:
     """The precision averaged over all runs."""
+    del reference
     grid = precision_grid([part_of(record, "results") for record in records])
-    return [] if grid is None else [grid]
+    return Summary([] if grid is None else [grid], [], {})
 
 
 def page(records: Sequence[Record]) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from dear.errors import plural
 from dear.report import published
 from dear.report.grid import Cell, Grid, GridRow, marked
+from dear.report.protocols import Summary
 from dear.report.records import (
     AVERAGE,
     CHANCE,
@@ -39,7 +40,7 @@ TUNED_NOTE = (
 )
 
 
-def tables(records: Sequence[Record]) -> list[Grid]:
+def summarize(records: Sequence[Record], reference: str | None) -> Summary:
     """The table of one of the two protocols, with published rows if the targets are the paper's.
 
     Accuracies are those of the class feature alone: the paper's rule for cross-dataset transfer, our choice
@@ -47,10 +48,11 @@ def tables(records: Sequence[Record]) -> list[Grid]:
     fused accuracy, never marked as best; nor are methods that were tuned on the targets. A method has an
     average if it has every target.
     """
+    del reference
     records = checked(records)
     kind, frame = protocol(records[0]), runs_frame(records)
     source, *_ = data_sets_of(records[0])
-    targets = {str(t["name"]): str(t.get("title") or t["name"]) for r in records for t in data_sets_of(r)[1:]}
+    targets = {str(t["name"]): str(t["title"]) for run in records for t in data_sets_of(run)[1:]}
     alone, fused = (_rows(frame, [*targets], metric) for metric in ("decoupled", "accuracy"))
     tuned = {row.label for row in alone if TUNED in row.label}
     ranked = {row.label: row for row in marked([row for row in alone if row.label not in tuned])}
@@ -60,24 +62,20 @@ def tables(records: Sequence[Record]) -> list[Grid]:
         if [cell and cell.mean for cell in row.cells] != [cell and cell.mean for cell in other.cells]:
             rows.append(GridRow(f"{row.label}, fused", other.cells))
     printed = _published(kind, str(source["name"]), [*targets])
-    seeds = frame.seed.nunique()
     notes = (
-        f"Percent, {plural(seeds, 'seed')}{', mean ± standard deviation' * (seeds > 1)}; class feature "
-        f"alone{RULE[kind] if printed else ''}; the average excludes the source.",
+        f"Percent, {plural(frame.seed.nunique(), 'seed')}, mean ± standard deviation; class feature alone"
+        f"{RULE[kind] if printed else ''}; the average excludes the source.",
         *[FUSED_NOTE] * any(row.label.endswith(", fused") for row in rows),
         *[TUNED_NOTE] * bool(tuned),
         *([f"Published: {published.sources()[kind.replace('-', '_')]}."] if printed else ()),
     )
-    columns = (f"{source.get('title') or source['name']} (source)", AVERAGE, *targets.values())
-    return [Grid(kind, TITLES[kind], "Method", columns, (*rows, *printed), notes)]
-
-
-def standing(records: Sequence[Record]) -> dict[str, dict[str, Cell]]:
-    """Each method's accuracies by the class feature alone."""
-    records = checked(records)
-    rows = _rows(runs_frame(records), [str(t["name"]) for t in records[0]["targets"]], "decoupled")
+    columns = (f"{source['title']} (source)", AVERAGE, *targets.values())
+    grid = Grid(kind, TITLES[kind], "Method", columns, (*rows, *printed), notes)
     names = "accuracy on the source", "average accuracy on the targets"
-    return {name: {row.label: c for row in rows if (c := row.cells[at])} for at, name in enumerate(names)}
+    standing = {
+        name: {row.label: c for row in alone if (c := row.cells[at])} for at, name in enumerate(names)
+    }
+    return Summary([grid], [], standing)
 
 
 def _rows(frame: "DataFrame", targets: Sequence[str], metric: str) -> list[GridRow]:

@@ -165,16 +165,6 @@ def test_names_in_utf_8_without_its_flag(form: str, tmp_path: Path, settings: Da
     assert len(load(listed, settings).train) == 1
 
 
-def test_backslashes_of_windows(tmp_path: Path, settings: DataSettings) -> None:
-    refused(zipped(tmp_path / "e.zip", {"..\\x.png": b"x"}), settings, "leads out of the image folder")
-    contents = {f"d\\{name}\\{number}.png": png(tmp_path) for name in ("ant", "bee") for number in range(2)}
-    assert load(zipped(tmp_path / "d.zip", contents), settings).classnames == ("ant", "bee")
-    folders = {"d\\ant\\": b"", "d/": b""}  # whatever writes them
-    assert load(zipped(tmp_path / "f.zip", folders | contents), settings).classnames == ("ant", "bee")
-    with_a_name = {"d\\cat\\": b""} | contents
-    assert load(zipped(tmp_path / "g.zip", with_a_name), settings).classnames == ("ant", "bee", "cat")
-
-
 def test_a_class_without_images(tmp_path: Path, settings: DataSettings) -> None:
     """It is one by name alone if it has no files; also in a zip, of which other files are not unpacked."""
     folder = class_folders(tmp_path / "d", COUNTS)

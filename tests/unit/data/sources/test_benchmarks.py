@@ -13,8 +13,14 @@ from dear.data.dataset import Dataset
 from dear.data.loading import load_dataset
 from dear.data.settings import DataSettings
 from dear.data.sources import benchmarks as rows
-from dear.data.sources.benchmarks import READERS, Benchmark, benchmarks, find_benchmark, published_names
-from dear.data.sources.download import fetch
+from dear.data.sources.benchmarks import (
+    READERS,
+    Benchmark,
+    benchmarks,
+    fetch,
+    find_benchmark,
+    published_names,
+)
 from dear.errors import DataError
 from tests.unit.data.photos import class_folders, picture
 

@@ -4,7 +4,7 @@ import base64
 import io
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
@@ -14,25 +14,7 @@ from dear.errors import OutputError, printable
 from dear.report.drawing import Drawing, figure_files
 from dear.writing import output_file, output_folder, try_place
 
-THUMBNAIL = 112  # pixels
-
-
-class Photo(NamedTuple):
-    """A photograph of a page: its data ``url`` and ``alt`` text, and below it the ``captions`` (what it is ->
-    a text) and its ``title``.
-    """
-
-    url: str
-    title: str
-    captions: dict[str, str]
-    alt: str
-
-
-def photo(picture: Image.Image, title: str, captions: dict[str, str], alt: str) -> Photo:
-    """A photograph of a page, made small."""
-    small = picture.copy()
-    small.thumbnail((THUMBNAIL, THUMBNAIL))
-    return Photo(data_url(small, "JPEG", quality=80), title, captions, alt)
+THUMBNAIL = 112  # pixels of a photograph on a page
 
 
 def data_url(picture: Image.Image, image_format: str, **options: Any) -> str:

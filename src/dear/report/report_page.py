@@ -15,8 +15,7 @@ from dear.methods.registry import FROZEN
 from dear.report.drawing import Drawing
 from dear.report.grid import Cell, Grid, GridRow
 from dear.report.method_plots import mean_curves, training_curves
-from dear.report.pages import render_page
-from dear.report.protocols import base_to_novel, figures_of, retrieval, standing_of, tables_of
+from dear.report.protocols import base_to_novel, retrieval, summaries_of
 from dear.report.records import (
     Record,
     data_set,
@@ -30,7 +29,8 @@ from dear.report.records import (
     record_title,
     settings_of,
 )
-from dear.report.roles_plots import head_role_map
+from dear.report.render import render_page
+from dear.report.roles_page import head_role_map
 from dear.report.run_mistakes import RunMistakes, describe_tests, mistakes_by_part, mistakes_page
 from dear.roles.table import RoleTable
 
@@ -80,7 +80,9 @@ def report_page(
     by_method = grouped(base_to_novel.main_runs(tested) or runs, method_label)
     main, reference = _main_method(by_method), FROZEN if FROZEN in by_method else None
     role_table = role_table_of(runs)
-    grids, figures, fusion = tables_of(runs), figures_of(runs, reference), fusion_grid(by_method[main])
+    summaries, fusion = summaries_of(runs, reference), fusion_grid(by_method[main])
+    grids = [grid for summary in summaries for grid in summary.grids]
+    figures = [figure for summary in summaries for figure in summary.figures]
     if any(row.published for grid in grids for row in grid.rows) or any(
         "published" in column for grid in grids for column in grid.columns
     ):
@@ -92,7 +94,13 @@ def report_page(
     roles = head_role_map(role_table) if role_table else None
     text = render_page(
         "report.html.j2",
-        **_head([run for of_method in by_method.values() for run in of_method], main, reference, parts),
+        **_head(
+            summaries[0].standing,
+            [run for of_method in by_method.values() for run in of_method],
+            main,
+            reference,
+            parts,
+        ),
         title=title,
         main=main,
         grids=grids,
@@ -125,10 +133,13 @@ def report_page(
 
 
 def _head(
-    runs: Sequence[Record], main: str, reference: str | None, parts: Sequence[RunMistakes]
+    standing: Mapping[str, Mapping[str, Cell]],
+    runs: Sequence[Record],
+    main: str,
+    reference: str | None,
+    parts: Sequence[RunMistakes],
 ) -> dict[str, Any]:
     """What the page begins with: the verdict, tiles of the main method's measures, and what was tested."""
-    standing = standing_of(runs)
     measure, cells = [*standing.items()][-1]
     other = None if reference == main else reference
     verdict, tiles = f"Some runs of {main} are missing, so it has no average.", list[dict[str, str]]()

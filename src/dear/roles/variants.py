@@ -1,0 +1,94 @@
+"""Role tables with other roles, for the paper's ablations of the quantile q and of K core attributes."""
+
+from collections import Counter
+from dataclasses import replace
+
+from dear.errors import RoleTableError
+from dear.roles.assign import concept_entropy, role_of, thresholds
+from dear.roles.table import Head, HeadRole, RoleTable
+
+STYLE = "style"
+"""The concept whose specialised heads the paper counts as Generalization heads."""
+
+
+def with_quantile(table: RoleTable, percent: float) -> RoleTable:
+    """Reassign roles by the paper's quantiles of the concept entropy (section 3.2), as in discovery: the q of
+    a discovered table reproduces it.
+
+    Raises RoleTableError for a table without entropies (a published one) and for a percentage outside
+    (0, 50].
+    """
+    if not 0 < percent <= 50:
+        raise RoleTableError(f"the quantile is {percent:g}%: it must be above 0% and at most 50%.")
+    lacking = next((head for head in table.heads if head.entropy is None or head.concept is None), None)
+    if lacking is not None:
+        raise RoleTableError(
+            f"the role table {table.source!r} has no concept entropy for layer {lacking.layer} head "
+            f"{lacking.head}, so roles cannot be assigned by quantile: give a computed table with --roles."
+        )
+    entropies = _entropies(table)
+    limits = thresholds([*entropies.values()], percent / 100)
+    general = table.settings.get("general", (STYLE, STYLE.capitalize()))
+
+    def assigned(head: HeadRole) -> HeadRole:
+        role = role_of(entropies[head.layer, head.head], head.concept, limits, table.attributes, general)
+        return replace(head, role=role, attribute=head.concept if role == "core" else None)
+
+    heads = tuple(assigned(head) for head in table.heads)
+    return replace(table, source=f"{table.source}, q = {percent:g}%", heads=heads)
+
+
+def _entropies(table: RoleTable) -> dict[Head, float]:
+    """The concept entropy of each head, from the shares of its phrases before they were rounded for the
+    table; as it is in the table if a head's phrases are not known.
+    """
+    entropies = {(head.layer, head.head): head.entropy or 0.0 for head in table.heads}
+    if not all(head.phrases for head in table.heads):
+        return entropies
+    for head in table.heads:
+        count = len(head.phrases)
+        shares = [round(part * count) / count for part in head.share.values()]
+        entropies[head.layer, head.head] = concept_entropy(shares)
+    return entropies
+
+
+def with_attributes(table: RoleTable, count: int) -> RoleTable:
+    """The table with ``count`` core attributes: K in the paper.
+
+    If fewer than the table has, those with the most core heads stay (ties in the table's order) and heads of
+    the others become other-specialized. If more, the concepts with the most other-specialized heads are
+    added. Raises RoleTableError if the table does not have enough concepts.
+    """
+    if count == len(table.attributes):
+        return table
+    core = Counter(h.attribute for h in table.heads if h.role == "core")
+    if count < len(table.attributes):
+        if count < 1:
+            raise RoleTableError(f"{count} core attributes: at least 1 is needed.")
+        frequent = sorted(table.attributes, key=lambda a: -core[a])[:count]
+        attributes = tuple(a for a in table.attributes if a in frequent)
+    else:
+        heads_of = Counter(h.concept for h in table.heads if h.role == "other-specialized" and h.concept)
+        missing = count - len(table.attributes)
+        added = sorted((c for c in heads_of if c not in table.attributes), key=lambda c: (-heads_of[c], c))
+        if len(added) < missing:
+            raise RoleTableError(
+                f"the role table {table.source!r} has {len(table.attributes)} core attributes and "
+                f"{len(added)} other concepts, too few for {count} attributes."
+            )
+        attributes = (*table.attributes, *added[:missing])
+    heads = tuple(
+        _specialised(head, attributes) if head.role in ("core", "other-specialized") else head
+        for head in table.heads
+    )
+    return replace(table, source=f"{table.source}, K = {count}", attributes=attributes, heads=heads)
+
+
+def _specialised(head: HeadRole, attributes: tuple[str, ...]) -> HeadRole:
+    """The role of a specialised head by its concept (of a core head without one: its attribute)."""
+    concept = head.concept if head.concept is not None else head.attribute
+    attribute = head.attribute if head.role == "core" else concept
+    if attribute in attributes:
+        return replace(head, role="core", attribute=attribute)
+    is_style = (concept or "").lower() == STYLE
+    return replace(head, role="generalization" if is_style else "other-specialized", attribute=None)
