@@ -26,7 +26,7 @@ class Names(NamedTuple):
 SOURCE = Path(__file__).parents[2] / "src" / "dear"
 ALLOWED = {
     # The package and the command are called dear too.
-    "cli/models.py": "the package's name, beside its version",
+    "cli/info.py": "the package's name, beside its version",
     "evaluation/environment.py": "the package's name, beside its version",
     "adapters/export.py": "the package's name, beside its version",
     "serving/app.py": "the package's name, beside its version",
@@ -51,7 +51,7 @@ METHOD_NAMES = Names(
 
 PROTOCOL_HOMES = ("evaluation/protocols", "report/protocols")
 PROTOCOLS_ALLOWED = {
-    "adapters/fit.py": "an adapter is trained as in few-shot learning",
+    "adapters/prepare.py": "an adapter is trained as in few-shot learning",
     "adapters/choose.py": "candidates are trained as in few-shot, like a bundle",
     "cli/world.py": "what the demo shows",
     "cli/run.py": "the ablations are in base-to-novel",

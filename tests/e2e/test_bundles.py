@@ -91,15 +91,8 @@ def test_predict_in_every_form(
             assert sum(part["evidence"].values()) == pytest.approx(part["logit"], abs=1e-4)
     best = [one["top"][0]["name"] for one in printed]
     monkeypatch.setattr("sys.stdin", io.StringIO("\n".join(tested[:2])))
-    lines = run(["predict", str(bundle), "-", "--format", "jsonl", "--top", "1"])[0].splitlines()
-    assert [part["name"] for line in lines for part in json.loads(line)["top"]] == best[:2]
-    rows = [
-        *csv.DictReader(
-            io.StringIO(run(["predict", str(bundle), folder, "--format", "csv", "--top", "2"])[0])
-        )
-    ]
-    assert [row["class"] for row in rows[::2]] == best[:6]
-    assert float(rows[1]["evidence.class"]) == printed[0]["top"][1]["evidence"]["class"]
+    listed = json.loads(run(["predict", str(bundle), "-", "--json", "--top", "1"])[0])["predictions"]
+    assert [part["name"] for one in listed for part in one["top"]] == best[:2]
     run(["predict", str(bundle), folder, "--out", str(tmp_path / "p.csv"), "--batch", "2"])
     rows = [*csv.DictReader(io.StringIO((tmp_path / "p.csv").read_text("utf-8-sig")))]
     assert [(row["file"], row["class"]) for row in rows] == [*zip(tested, best[:6], strict=True)]
@@ -244,12 +237,10 @@ def test_an_older_bundle_is_read_and_one_of_another_schema_refused(
     [
         ("predict BUNDLE EMPTY", "no files with an image suffix"),
         ("predict BUNDLE PICTURE --out p.xls", "p.xls"),
-        ("predict BUNDLE PICTURE --out p.csv --format csv", "--format"),
         ("predict ~no-one/b PICTURE", "no user has the name"),
         ("predict EMPTY PICTURE", "is not a bundle"),
         ("eval nowhere PHOTOS", "there is no bundle at"),
         ("export BUNDLE --out EMPTY", "is a folder"),
-        ("export BUNDLE --out m.onnx --most -1", "most"),
         ("fit PHOTOS --model tiny --out PHOTOS", "files that are not a bundle's"),
         ("fit EMPTY --model tiny --out b", "has no folders of classes"),
         ("predict OTHER PICTURE", "was fitted on tiny/world"),

@@ -5,6 +5,7 @@ what its features set apart.
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from jaxtyping import Int, UInt8
@@ -61,21 +62,15 @@ def write_evaluation(
     folder: Path | str,
     predictor: Predictor,
     dataset: Dataset,
-    *,
-    split: str = "test",
-    own_classes: bool = True,
-    let_through: float | None = None,
+    **options: Any,
 ) -> tuple[BundleScores, tuple[Path, ...]]:
-    """Score a bundle as `evaluate_bundle`, and write the page ``evaluation.html`` into a folder, with its
-    tables and figures as files. ``let_through`` is the share of images of no class that look like one
-    (`measure_others`), for the scores. Returns the scores and the files, the page first.
+    """Score a bundle, and write the page ``evaluation.html`` into a folder, with its tables and figures as
+    files; ``options`` are those of `evaluation_page`. Returns the scores and the files, the page first.
 
     Raises DataError as `evaluate_bundle`, OutputError for a folder that cannot be written to.
     """
     check_folder(Path(folder))
-    scores, page = evaluation_page(
-        predictor, dataset, split=split, own_classes=own_classes, let_through=let_through
-    )
+    scores, page = evaluation_page(predictor, dataset, **options)
     numbers = {name: value for name, value in vars(scores).items() if isinstance(value, int | float)}
     tables = page.mistakes.tables()
     tables["scores.csv"] = DataFrame({"score": [*numbers], "value": [*map(float, numbers.values())]})
@@ -93,7 +88,8 @@ def evaluation_page(
     let_through: float | None = None,
 ) -> tuple[BundleScores, EvaluationPage]:
     """The scores of `evaluate_bundle` and their page. Each image is scored once; a few are read again for
-    their attention. Raises as `evaluate_bundle`.
+    their attention. ``let_through`` is the share of images of no class that look like one (`measure_others`),
+    for the scores. Raises as `evaluate_bundle`.
     """
     bundle = predictor.bundle
     scores, predictions, images = evaluate_images(

@@ -2,58 +2,63 @@
 
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 from jaxtyping import Float
+from safetensors.torch import save as save_tensors
 from torch import Tensor
 
-from dear.adapters.bundle import Bundle, distinct
+from dear.adapters.bundle import Bundle
 from dear.adapters.bundle_config import check_writable
-from dear.adapters.calibration import calibrate_bundle, calibration_images
 from dear.adapters.choose import Choice, choose_method
-from dear.adapters.features import default_backbone, read_features, save_features, tell_reused
 from dear.adapters.predictor import Predictor
+from dear.adapters.prepare import (
+    FitImages,
+    add_named,
+    default_backbone,
+    prepare_data,
+    read_data,
+    resolve_backbone,
+    resolve_roles,
+    resolve_run,
+)
 from dear.adapters.results import keep_labels
 from dear.adapters.review import review_images, write_review
-from dear.adapters.scoring import evaluate_images, unseen
-from dear.backbone.choice import BackboneName, backbone_or_default, warn_of_toy
-from dear.backbone.clip import Clip, fill
-from dear.backbone.load import find_weights, load_clip
-from dear.data.dataset import Dataset, Images, fingerprint
-from dear.data.fewshot import Subset, draw_few, uneven
-from dear.data.images.photos import image_hashes
-from dear.data.loading import held_notes, is_several, load_dataset, of_world
+from dear.adapters.scoring import calibrate_bundle, evaluate_images
+from dear.backbone.choice import BackboneName, backbone_or_default
+from dear.backbone.clip import Clip
+from dear.backbone.load import find_weights
+from dear.data.dataset import Dataset
+from dear.data.loading import held_notes, is_several, of_world
 from dear.data.settings import DataSettings
 from dear.data.sources.listing import with_spaces
-from dear.errors import DataError, DearError, RoleTableError, SettingsError, warn
+from dear.errors import DearError, SettingsError, plural, warn
 from dear.evaluation.environment import environment
 from dear.evaluation.metrics import METRICS
-from dear.evaluation.protocols.few_shot import FewShot
 from dear.evaluation.resolve import MethodSetup, ResolvedRun, Select
 from dear.evaluation.run_context import RunContext
 from dear.evaluation.trial import (
     Trial,
-    check_prompts,
-    find_longest_name,
     remove_checkpoints,
     teacher_facts,
 )
 from dear.methods.declaration import MethodSettings
 from dear.methods.registry import AUTO, FIT_METHOD, METHODS, check_towers, known_method
 from dear.progress import OnStep, Progress, Steps, TrainingStep
-from dear.reading.files import expanded
+from dear.reading.files import ReadingError, expanded
+from dear.reading.tensors import read_tensors
 from dear.review.rows import REFUSED_SHARE, REVIEW_CSV
 from dear.review.unlabelled import add_unlabelled, read_unlabelled, require_taken
-from dear.roles.discover import DISCOVER, discover_at_hand
-from dear.roles.packaged import WITHOUT, find_role_table, known_by_name, role_table
-from dear.roles.table import RoleTable
+from dear.training.features import FeatureStore
 from dear.training.settings import TrainOptions
 from dear.training.trunks import TrunkCache
-from dear.writing import UNFINISHED
+from dear.writing import UNFINISHED, output_file
 
+FEATURES = "features.safetensors"
+"""The features of images beside a bundle, so that the next fit encodes only images that are new."""
 CURVE = ("epoch", "loss", "val")  # entries of each epoch in a bundle
 
 
@@ -110,7 +115,8 @@ def fit(
             backbone is the default. On a CPU the result is bit for bit that of a fit without it.
         overwrite: Replace a bundle in ``out``.
         progress: Called with (step, done, of); if None, a terminal shows bars with the remaining time.
-        verbose: Print `Bundle.verdict`.
+        verbose: Print `Bundle.verdict`. Notes on the data are UserWarnings, which filters of Python's own
+            `warnings` silence.
 
     Returns the bundle. Raises DearError, before training where possible.
     """
@@ -180,132 +186,6 @@ def fit(
     if verbose:
         print(bundle.verdict)
     return bundle
-
-
-@dataclass(frozen=True)
-class FitImages:
-    """A data set and the images of it that a bundle is fitted on.
-
-    Attributes:
-        dataset: The data set, without test images that the bundle is fitted on.
-        shots: How many images of each class are picked from it; if all are, the size of the largest class.
-        calibration: The images that the temperature is fitted on; None if it is not.
-        hashes: Those of all images that the bundle is fitted on, in one.
-        facts: What the bundle says of them (`Bundle.training`).
-        others: Images without labels to learn from too.
-    """
-
-    dataset: Dataset
-    shots: int
-    calibration: Images | None
-    hashes: bytes
-    facts: dict[str, Any]
-    others: Images | None = None
-
-
-def prepare_data(
-    dataset: Dataset,
-    setup: MethodSetup,
-    shots: int | None,
-    seed: int,
-    calibrate: bool | None,
-    select: Select,
-) -> FitImages:
-    """Pick the images to train and calibrate on, and leave them out of the test."""
-    declared, of_each = setup.declared, shots
-    if of_each is None:
-        dataset, of_each = replace(dataset, allow_fewer=True), int(dataset.train.labels.bincount().max())
-    picked = draw_few(dataset, of_each, seed)[0].indices if declared.trains else ()
-    labels = dataset.train.labels[[*picked]].tolist()
-    if shots is None and picked and (warning := uneven(labels, dataset.classnames)):
-        warn(f"{dataset.name}: {warning}")
-    trained_on = range(len(dataset.train)) if declared.unlabelled else picked
-    calibration = calibration_images(dataset, trained_on, calibrate)
-    trained = Subset(dataset.train, torch.tensor([*trained_on], dtype=torch.int64))
-    fitted_on = filter(None, (trained, calibration, dataset.val if select == "val" else None))
-    hashes = b"".join(sorted({digest for part in fitted_on for digest in image_hashes(part)}))
-    dataset, _ = unseen(dataset, "test", hashes)
-    facts = {
-        "data": dataset.name,
-        "data_identity": dataset.identity,
-        "shots": shots or "all",
-        "train_images": len(picked),
-        **({"unlabelled_images": len(trained_on)} if declared.unlabelled else {}),
-        "test_images": len(dataset.test),
-    }
-    return FitImages(dataset, of_each, calibration, hashes, facts)
-
-
-def read_data(data: Any, settings: DataSettings | None, shots: int | None) -> Dataset:
-    """Read the data set. Unreadable images are skipped, unless the settings say otherwise, and a split that
-    is made here leaves as many images to train on as there are shots.
-    """
-    if shots is not None and shots < 1:
-        raise SettingsError(f"shots is {shots}: it must be at least 1; omit it to use all images.")
-    settings = (settings or DataSettings()).skip_broken()
-    settings = replace(settings, least_train=max(settings.least_train, shots or 1))
-    dataset = data if isinstance(data, Dataset) else load_dataset(data, settings)
-    distinct(dataset.classnames, dataset.name)
-    if len(dataset.classnames) == 1:
-        warn(f"{dataset.name}: it has a single class, so every image will be {dataset.classnames[0]!r}")
-    if shots is None and not len(dataset.train):
-        raise DataError(f"{dataset.name} has no training images: it can only be tested on.")
-    return dataset
-
-
-def add_named(dataset: Dataset, names: Sequence[str]) -> Dataset:
-    """The data set with further classes, by their names alone. Raises DataError for one that it has."""
-    if not names:
-        return dataset
-    classes = distinct((*dataset.classnames, *map(with_spaces, names)), "the classes")
-    keys = (*dataset.keys, *names) if dataset.keys else ()
-    identity = fingerprint(dataset.identity, "added", *names)
-    return replace(dataset, classnames=classes, keys=keys, identity=identity)
-
-
-def resolve_backbone(
-    model: str | None, pretrained: str | None, device: str, dataset: Dataset, settings: DataSettings | None
-) -> tuple[BackboneName, Clip]:
-    """Load the named backbone, or the default one for the data."""
-    name = backbone_or_default(model, pretrained, world=dataset.world)
-    warn_of_toy(name.model, world=dataset.world)
-    clip = load_clip(*name, device=device)
-    (settings or DataSettings()).require_short_side(clip.image_size)
-    return name, clip
-
-
-def resolve_roles(
-    clip: Clip, roles: Path | str | None, dataset: Dataset, setup: MethodSetup, report: Progress
-) -> RoleTable | None:
-    """The requested role table, the packaged one, or one from the training images; None for a method that
-    needs none or can do without. Raises RoleTableError if there is none.
-    """
-    if not setup.declared.needs_roles:
-        return None
-    if str(roles) == DISCOVER:
-        return discover_at_hand(clip, dataset, report)
-    if roles is None and setup.can_lack_roles:
-        return find_role_table(clip)
-    try:
-        return role_table(clip, roles)
-    except RoleTableError as error:
-        if roles is not None:
-            raise
-        raise RoleTableError(
-            f"no role table is known for {clip.identity}{known_by_name(clip.identity)}: --roles {DISCOVER} "
-            f"finds one from the {len(dataset.train)} training images; --method {WITHOUT} needs none."
-        ) from error
-
-
-def resolve_run(context: RunContext, images: FitImages, setup: MethodSetup, seed: int) -> ResolvedRun:
-    """Resolve all settings of the training, and check that the class names and settings can be used."""
-    run = context.resolve(FewShot(), [images.dataset], setup, seed=seed, shots=images.shots)
-    names, templates = images.dataset.classnames, images.dataset.templates
-    check_prompts(context, run, names[find_longest_name(context.clip, names)], templates)
-    context.clip.check_prompts(names, [fill(template, names) for template in templates])
-    run.settings.check_classes(names, names)
-    run.settings.without_files()
-    return run
 
 
 def train_adapter(context: RunContext, run: ResolvedRun, out: Path | None, report: Progress) -> Trial:
@@ -392,6 +272,35 @@ def save(bundle: Bundle, out: Path) -> None:
         remove_checkpoints(state)
     with suppress(OSError):  # there is none, or one that was set aside
         (out / UNFINISHED).rmdir()
+
+
+def read_features(folder: Path | str | None) -> FeatureStore:
+    """The features that an earlier fit has left in its bundle's folder; none if they cannot be read."""
+    if folder is None:
+        return FeatureStore({})
+    try:
+        return FeatureStore(read_tensors(expanded(folder) / FEATURES))
+    except (ReadingError, KeyError, ValueError) as error:
+        warn(f"{folder}: its features cannot be read ({error}): all images are encoded")
+        return FeatureStore({})
+
+
+def save_features(folder: Path, store: FeatureStore) -> None:
+    """Write the features of the images that took part in a fit, if there are any. Raises OutputError."""
+    if tensors := store.tensors():
+        with output_file(folder / FEATURES, "the features") as file:
+            file.write(save_tensors(tensors))
+    else:
+        (folder / FEATURES).unlink(missing_ok=True)
+
+
+def tell_reused(folder: Path | str | None, store: FeatureStore) -> None:
+    """Say how many images the features of an earlier fit in a folder have spared."""
+    if folder is None:
+        return
+    images, known = len(store.images), len(store.images - store.encoded)
+    why = "" if known else ": they are others, or what encodes them is"
+    warn(f"{folder}: {known} of {plural(images, 'image')} are known from it{why}")
 
 
 def _method_of(settings: MethodSettings | None) -> str:

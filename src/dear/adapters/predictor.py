@@ -27,8 +27,8 @@ from dear.data.settings import DataSettings
 from dear.data.sources.objects import each_image
 from dear.errors import BundleError, DataError, SettingsError, plural, warn
 from dear.methods.base import Method
+from dear.review.alike import choose_next, margins
 from dear.review.known import Refusal
-from dear.review.suggest import choose_next, margins
 
 BATCH = 32
 UNOWNED = "rest"

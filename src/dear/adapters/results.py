@@ -6,10 +6,11 @@ import csv
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields
 from io import TextIOWrapper
 from pathlib import Path
-from typing import Any, Literal
+from typing import IO, Any, Literal
 
 from dear.data.sources.table import CHECKED, LABELS, NONE, PREDICTED, SUGGESTED, holds_labels
 from dear.errors import DataError, OutputError, SettingsError, listing, plural, printable
@@ -98,17 +99,13 @@ def write_predictions(out: Path | str, results: Iterable[Prediction | Unreadable
     out = expanded(out)
     check_table(out)
     images, unreadable = 0, list[Unreadable]()
-    with output_file(out) as file:
-        # File names keep their bytes; the mark at the beginning tells spreadsheets that it is UTF-8.
-        kind = "utf-8" if out.suffix.lower() == ".jsonl" else "utf-8-sig"
-        text = TextIOWrapper(file, kind, "surrogateescape", newline="")
-        rows = csv.writer(text, lineterminator="\n")
+    with output_file(out) as file, csv_rows(file) as rows:
         for result in results:
             if isinstance(result, Unreadable):
                 unreadable.append(result)
                 continue
             if out.suffix.lower() == ".jsonl":
-                text.write(json.dumps(asdict(result)) + "\n")
+                file.write(json.dumps(asdict(result)).encode() + b"\n")
             else:
                 if not images:
                     others = [f"{name}_{n + 1}" for n in range(1, len(result.top)) for name in RANKED]
@@ -120,8 +117,15 @@ def write_predictions(out: Path | str, results: Iterable[Prediction | Unreadable
         if not images:
             reason = f": {unreadable[0].reason}" if unreadable else "."
             raise DataError(f"none of {len(unreadable)} images can be read{reason}")
-        text.detach()
     return PredictionsFile(out, images, unreadable)
+
+
+@contextmanager
+def csv_rows(file: IO[bytes]) -> Iterator[Any]:
+    """A writer of CSV rows. Names of files keep their bytes; a mark at the start says that it is UTF-8."""
+    text = TextIOWrapper(file, "utf-8-sig", "surrogateescape", newline="")
+    yield csv.writer(text, lineterminator="\n")
+    text.detach()
 
 
 def keep_results(
@@ -164,14 +168,11 @@ def write_suggestions(out: Path | str, suggestions: Iterable[Suggestion]) -> Pat
     """
     out = expanded(out)
     check_table(out, (".csv",))
-    with output_file(out) as file:
-        text = TextIOWrapper(file, "utf-8-sig", "surrogateescape", newline="")
-        rows = csv.writer(text, lineterminator="\n")
+    with output_file(out) as file, csv_rows(file) as rows:
         rows.writerow(["file", LABELS[0], SUGGESTED, "margin", NONE])
         for one in suggestions:
             unlike, margin = "yes" if one.none_of_these else "", f"{one.margin:.4f}"
             rows.writerow([csv_path(one.image, out), "", csv_text(one.suggested), margin, unlike])
-        text.detach()
     return out
 
 
@@ -317,12 +318,16 @@ def describe_unlabelled(gain: Mapping[str, Any]) -> list[str]:
         return []
     images = plural(gain["images"], "image") + " without labels"
     if "weight" not in gain:
-        return [f"{images} not used: only {FIT_METHOD} takes them, with two labelled images of each class."]
-    share = f"{gain['accuracy_before']:.1%} to {gain['accuracy_after']:.1%} right"
-    share += f", log-loss {gain['before']:.2f} to {gain['after']:.2f}"
+        needed = "with two labelled images of each class, which a class by its name alone has not"
+        return [f"--unlabelled is without effect: only {FIT_METHOD} takes {images}, {needed}."]
+    before, after = (f"{gain[name]:.1%}" for name in ("accuracy_before", "accuracy_after"))
+    share = f"{before} to {after} right" if before != after else f"as many right ({before})"
+    share = (
+        f"labelled images that are left out, {share}, log-loss {gain['before']:.2f} to {gain['after']:.2f}"
+    )
     if not gain["weight"]:
-        return [f"{images} not used: labelled images that are left out do not gain ({share})."]
-    return [f"{images} used, at a weight of {gain['weight']:g}: labelled images that are left out, {share}."]
+        return [f"{images} not used, for they gain nothing: {share}."]
+    return [f"{images} used, at a weight of {gain['weight']:g}: {share}."]
 
 
 ExportForm = Literal["onnx", "torch-export"]

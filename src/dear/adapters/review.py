@@ -2,40 +2,48 @@
 the known classes look like.
 """
 
-import csv
 import os
 import shlex
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from io import StringIO
+from io import BytesIO
 from itertools import count
 from pathlib import Path
 from typing import Any
 
 import torch
 from jaxtyping import Float, Int
+from pandas import DataFrame
 from torch import Tensor
 
 from dear.adapters.bundle import Bundle
-from dear.adapters.calibration import best_temperature
-from dear.adapters.choose import Judge
-from dear.adapters.results import FEWEST, csv_path
+from dear.adapters.choose import Judge, choose_method
+from dear.adapters.prepare import prepare_data, read_data, resolve_backbone, resolve_roles, resolve_run
+from dear.adapters.results import FEWEST, csv_path, csv_rows, keep_labels
+from dear.adapters.scoring import best_temperature
 from dear.data.dataset import Dataset, Images
 from dear.data.fewshot import leave_subsets
 from dear.data.images.decode import as_image
 from dear.data.images.photos import PhotoImages, image_hashes
+from dear.data.loading import held_notes
+from dear.data.settings import DataSettings
 from dear.data.sources.table import CHECKED, PREDICTED
 from dear.errors import without_surrogates
+from dear.evaluation.resolve import MethodSetup
 from dear.evaluation.run_context import RunContext
 from dear.evaluation.trial import Trial
 from dear.methods.base import Method
-from dear.methods.registry import FIT_METHOD, method_class
+from dear.methods.registry import AUTO, FIT_METHOD, check_towers, known_method, method_class
+from dear.progress import Progress, Steps
+from dear.reading.files import expanded
 from dear.report.grid import csv_text
 from dear.report.render import THUMBNAIL, data_url, render_page, write_page
+from dear.review.alike import find_twins
 from dear.review.known import KnownClasses, fit_known_classes
 from dear.review.labels import LabelScores, score_labels
 from dear.review.rows import REVIEW_CSV, REVIEW_PAGE, Issue, describe_issues
-from dear.review.twins import find_twins
+from dear.training.settings import TrainOptions
 
 MOST_SHOWN = 200  # images on the page
 
@@ -205,15 +213,80 @@ def issues_csv(folder: Path, issues: Sequence[Issue]) -> bytes:
     """The rows of review.csv in a folder: path, label, suggested, probability, other; then predicted, the
     label as it was, and checked.
     """
-    text = StringIO()
-    rows = csv.writer(text, lineterminator="\n")
-    rows.writerow(["path", "label", "suggested", "probability", "other", PREDICTED, CHECKED])
-    for issue in issues:
-        label, probability = (
-            csv_text(issue.label),
-            "" if issue.probability is None else f"{issue.probability:.4f}",
-        )
-        path, other = (csv_path(image, folder / REVIEW_CSV) for image in (issue.image, issue.other))
-        other = other if issue.other else ""
-        rows.writerow([path, label, csv_text(issue.suggested), probability, other, label, ""])
-    return text.getvalue().encode("utf-8-sig", "surrogateescape")
+    content, table = BytesIO(), folder / REVIEW_CSV
+    with csv_rows(content) as rows:
+        rows.writerow(["path", "label", "suggested", "probability", "other", PREDICTED, CHECKED])
+        for issue in issues:
+            probability = "" if issue.probability is None else f"{issue.probability:.4f}"
+            label, other = csv_text(issue.label), csv_path(issue.other, table) if issue.other else ""
+            found = csv_text(issue.suggested), probability, other
+            rows.writerow([csv_path(issue.image, table), label, *found, label, ""])
+    return content.getvalue()
+
+
+def review_data(
+    data: Any,
+    out: Path | str | None = None,
+    *,
+    method: str = AUTO,
+    model: str | None = None,
+    pretrained: str | None = None,
+    roles: Path | str | None = None,
+    shots: int | None = None,
+    seed: int = 1,
+    dataset: DataSettings | None = None,
+    device: str = "auto",
+    progress: Progress | None = None,
+) -> tuple[Review, tuple[Issue, ...]]:
+    """Review all images of a data set but those of a test split of its own, and write review.html and
+    review.csv into ``out`` if that is not None. The arguments are those of `dear.fit`. Raises as `dear.fit`.
+    """
+    if out is not None:
+        keep_labels(expanded(out) / REVIEW_CSV)
+    settings = dataset or DataSettings()
+    if settings.test_share == DataSettings.test_share:  # not asked for
+        settings = replace(settings, test_share=0.0)
+    setup = MethodSetup(FIT_METHOD if method == AUTO else known_method(method))
+    with ExitStack() as stack:
+        report = progress if progress is not None else stack.enter_context(Steps())
+        with held_notes():
+            source = read_data(data, settings, shots)
+            images = prepare_data(source, setup, shots, seed, False, "last")
+            name, clip = resolve_backbone(model, pretrained, device, images.dataset, settings)
+            check_towers(setup.method, clip)
+            context = RunContext(
+                clip, resolve_roles(clip, roles, images.dataset, setup, report), TrainOptions()
+            )
+            context.cache.progress = report
+            resolve_run(context, images, setup, seed)
+        if method == AUTO:
+            method = choose_method(context, images.dataset, images.shots, seed, progress=report).method
+        review = review_images(context, images.dataset, images.shots, seed, method)
+        issues = (*review.wrong_labels(), *review.twins())
+    if out is not None:
+        write_review(expanded(out), review, issues, data, name.model)
+    return review, issues
+
+
+def find_label_issues(data: Any, **options: Any) -> DataFrame:
+    """Judge the label of each image of a data set by a classifier that was fitted without the image.
+
+    Like `cleanlab.filter.find_label_issues`, but of images: probabilities are computed here. ``data`` is what
+    `dear.fit` takes; ``options`` are its method, model, pretrained, roles, shots, seed, dataset, device and
+    progress. Returns a row for each image that could be left out, with the columns of Datalab:
+    ``is_label_issue``, ``label_score`` (how probable the label is beside the best other class, from 0 to 1),
+    ``given_label`` and ``predicted_label``, and the ``path`` of the image. Raises as `dear.fit`.
+    """
+    review, _ = review_data(data, **options)
+    names, labels = review.dataset.classnames, review.images.labels.cpu()[review.judged.cpu()]
+    wrong = review.scores.looks_wrong
+    best = review.scores.suggested.where(wrong, labels)
+    return DataFrame(
+        {
+            "path": [name_image(review.images, item) for item in review.judged.tolist()],
+            "is_label_issue": wrong.numpy(),
+            "label_score": 1 - review.scores.probability.numpy(),
+            "given_label": [names[label] for label in labels.tolist()],
+            "predicted_label": [names[label] for label in best.tolist()],
+        }
+    )

@@ -1,4 +1,6 @@
-"""Evaluate a bundle's classifier on a data set."""
+"""Evaluate a bundle's classifier on a data set, and calibrate it: the temperature by which its
+probabilities fit images that it was not trained on.
+"""
 
 import math
 from collections.abc import Sequence
@@ -8,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from jaxtyping import Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
+from dear.adapters.bundle import Bundle
 from dear.adapters.predictor import Predictor
 from dear.adapters.results import BundleScores
 from dear.backbone.choice import warn_of_toy
@@ -22,9 +25,12 @@ from dear.data.sources.listing import first_few, plain_name
 from dear.errors import DataError, SettingsError, warn
 from dear.evaluation.metrics import compute_scores
 from dear.evaluation.predictions import Predictions, predict
+from dear.evaluation.trial import Trial
 from dear.methods.registry import frozen_clip
 from dear.progress import Progress, silent
 from dear.training.trunks import TrunkCache
+
+COLDEST, HOTTEST, BISECTIONS = 1e-2, 1e2, 60  # of the temperature
 
 
 def evaluate_bundle(
@@ -91,6 +97,14 @@ def evaluate_images(
         like = vocabulary.text
         refused = refusal(predictions.frozen.to(like), predictions.predicted.to(like.device))
         facts["refused"] = float(refused.double().mean())
+        unknown = [
+            name for name, known in zip(vocabulary.classes, refusal.is_known, strict=True) if not known
+        ]
+        if unknown:
+            warn(
+                f'"none of these" hardly works with a class known by its name alone ({first_few(unknown)}): '
+                "what is taken for it, as most other things are, is never refused"
+            )
     scores = compute_scores(
         predictions, BundleScores, classes=len(vocabulary.classes), left_out=left_out, **facts
     )
@@ -150,3 +164,35 @@ def matched_classes(
     if renamed:
         warn(f"the names that the bundle has for these folders or labels are used: {first_few(renamed)}")
     return torch.tensor(numbers)
+
+
+def calibrate_bundle(bundle: Bundle, trial: Trial, images: Images | None) -> Bundle:
+    """The bundle with the best temperature for these images; as it is without any."""
+    if images is None:
+        return bundle
+    cache = TrunkCache(0, trial.context.cache.store)
+    held_out = predict(trial.method, images, precision=trial.run.training.precision, cache=cache)
+    temperature = best_temperature(held_out.logits.float(), held_out.labels)
+    return replace(
+        bundle, temperature=temperature, training={**bundle.training, "calibration_images": len(images)}
+    )
+
+
+def best_temperature(logits: Float[Tensor, "item class"], labels: Int[Tensor, "item"]) -> float:
+    """The temperature between 0.01 and 100 whose softmax(logits / T) has the lowest negative log-likelihood.
+
+    The loss is convex in b = 1 / T, and its slope is the mean over items of E_p[z] - z_y: bisection over log
+    b. If every item is classified correctly there is no best T, for none contradicts any confidence, and T is
+    1. Source: Guo et al., ICML 2017, section 4.2.
+    """
+    if bool((logits.argmax(dim=1) == labels).all()):
+        return 1.0
+    scores = logits.double()
+    of_labels = scores.gather(1, labels[:, None]).mean()
+    low, high = torch.tensor(1 / HOTTEST).double().log(), torch.tensor(1 / COLDEST).double().log()
+    for _ in range(BISECTIONS):
+        middle = (low + high) / 2
+        probabilities = (scores * middle.exp()).softmax(dim=1)
+        slope = (probabilities * scores).sum(dim=1).mean() - of_labels
+        low, high = (low, middle) if slope > 0 else (middle, high)
+    return float((-(low + high) / 2).exp())

@@ -233,5 +233,5 @@ def _require_same(model: nn.Module, state: Mapping[str, Tensor], path: Path) -> 
     if counts := [f"{len(names)} {kind} (first: {min(names)})" for kind, names in kinds.items() if names]:
         raise WeightsError(
             f"{path} holds weights of another architecture, or for another size of images or texts: "
-            f"tensors {', '.join(counts)}. `dear models` lists all; position embeddings are not interpolated."
+            f"tensors {', '.join(counts)}. docs/models.md has all; position embeddings are not interpolated."
         )

@@ -45,7 +45,7 @@ class Whole:
     def _refuse(self) -> NoReturn:
         """Raise WeightsError for what needs layers or heads."""
         raise WeightsError(
-            f"this backbone's {self.title} gives features only, no layers or attention heads: `dear models` "
+            f"this backbone's {self.title} gives features only, no layers or attention heads: docs/models.md "
             "lists those that give them, such as ViT-B-16."
         )
 

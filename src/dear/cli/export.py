@@ -4,7 +4,9 @@ from pathlib import Path
 
 from dear.adapters.results import Exported, ExportForm
 from dear.cli.output import PrintableConsole, progress_console
-from dear.errors import SettingsError, plural
+from dear.errors import plural
+
+CHECKED = 200  # images on which an export is compared with torch
 
 
 def command(
@@ -15,7 +17,6 @@ def command(
     with_classes: bool = False,
     classes: list[str] | None = None,
     images: list[str] | None = None,
-    most: int = 200,
     pretrained: str | None = None,
 ) -> Exported:
     """Write the adapted image tower, or the whole classifier, as one file, checked against torch.
@@ -30,29 +31,26 @@ def command(
         format: ONNX, or torch's own exported program (.pt2).
         with_classes: Include the classes: logits and probabilities instead of features.
         classes: Include these classes, by name, instead of the bundle's.
-        images: Images or folders of images to check it on, besides random ones.
-        most: How many of those images to check it on.
+        images: Images or folders of images to check it on, besides random ones; the first 200 of them.
         pretrained: Location of the backbone's weights, if they have moved.
     """
     from dear.adapters.bundle_config import check_bundle
     from dear.data.sources.folder import image_files
 
-    if most < 0:
-        raise SettingsError(f"most is {most}: it must be at least 0.")
     paths = [path for folder in images or () for path in image_files(Path(folder))]
     check_bundle(bundle)
     from dear.adapters.export import export  # loads torch: what can be refused without it is
     from dear.adapters.predictor import Predictor
 
     with progress_console().status("exporting"):
-        predictor = Predictor(bundle, pretrained=pretrained, precision="32-true")
+        predictor = Predictor(bundle, "cpu", pretrained=pretrained, precision="32-true")
         return export(
             predictor,
             out,
             form=format,
             with_classes=with_classes or classes is not None,
             classes=classes,
-            images=paths[:most],
+            images=paths[:CHECKED],
         )
 
 

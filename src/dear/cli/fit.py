@@ -2,23 +2,22 @@
 
 from pathlib import Path
 from shlex import quote
-from typing import Any, Literal
+from typing import Any
 
-from dear.adapters.results import FEWEST, describe_choice
-from dear.backbone.choice import check_model
+from dear.adapters.results import FEWEST
+from dear.cli.options import FitOptions
 from dear.cli.output import PrintableConsole
-from dear.cli.parsing import UsageError
+from dear.cli.parsing import Flat, UsageError
 from dear.cli.run import collect_settings
-from dear.data.settings import DataSettings
 from dear.errors import plural
 from dear.evaluation.resolve import Select
 from dear.methods.declaration import MethodSettings
 from dear.methods.registry import AUTO, known_method
 from dear.reading.files import expanded
-from dear.review.rows import REFUSED_SHARE, REVIEW_PAGE, describe_issues
+from dear.review.rows import REFUSED_SHARE, REVIEW_PAGE
 from dear.training.settings import TrainOptions
 
-COUNTS = ("test_images", "train_images", "calibration_images", "judged_labels")
+COUNTS = ("test_images", "train_images", "calibration_images")
 
 
 def command(
@@ -27,11 +26,7 @@ def command(
     *,
     out: Path | None = None,
     method: str = AUTO,
-    model: str | None = None,
-    pretrained: str | None = None,
-    roles: Path | None = None,
-    shots: int | None = None,
-    seed: int = 1,
+    options: Flat[FitOptions] = FitOptions(),  # noqa: B008 (frozen, and its fields become options)
     calibrate: bool | None = None,
     unlabelled: Path | None = None,
     add_classes: list[str] | None = None,
@@ -39,10 +34,8 @@ def command(
     refuse: float = REFUSED_SHARE,
     continue_: Path | None = None,
     overwrite: bool = False,
-    device: Literal["auto", "cpu", "cuda"] = "auto",
-    train: TrainOptions = TrainOptions(),  # noqa: B008 (frozen, and its fields become options)
+    train: TrainOptions = TrainOptions(),  # noqa: B008
     select: Select = "last",
-    dataset: DataSettings = DataSettings(),  # noqa: B008
     **settings: MethodSettings,
 ) -> dict[str, Any]:
     """Adapt a backbone to all classes of your images, and write the adapter as a folder: a bundle.
@@ -56,14 +49,6 @@ def command(
             last of them gives it.
         out: Folder of the bundle. With --continue by default that one, whose bundle is replaced.
         method: Method: `dear methods` lists them. auto tries some on the training images and takes the best.
-        model: Backbone: an open_clip architecture, lite or tiny. If not given, ViT-B-16 with
-            laion2b_s34b_b88k, which is fetched from the hub once (about 600 MB); for a task of the Attribute
-            World, tiny.
-        pretrained: Weights: an open_clip tag, a local file, or random:SEED.
-        roles: Role table of these weights: a file (JSON), discovered, ground-truth or published. discover
-            finds one from the training images first. By default the package's table, if it has one.
-        shots: Training images per class. By default all.
-        seed: Seed of the few-shot pick, the order, the views and the initial parameters.
         calibrate: Fit the temperature of probabilities on validation images or unused training images. By
             default where there are at least 20 of them, else on training images that are left out in turn.
         unlabelled: Folder of images without labels to learn from too, if labelled images that are left out
@@ -75,15 +60,13 @@ def command(
         continue_: Folder of an earlier bundle: images that it was made of are not encoded again, and its
             backbone is the default. On a CPU the result is that of a fit without it, bit for bit.
         overwrite: Replace the bundle in the folder.
-        device: Where to compute; auto uses the GPU if there is one.
         train: Settings of training; by default as published for the method.
         select: Keep the last epoch, or the best one on validation images.
-        dataset: How the data set is read.
         settings: Settings of the methods, such as --dear.beta or --coop.tokens.
     """
     from dear.adapters.bundle_config import ADAPTER, check_bundle
     from dear.cli.progress import StepProgress
-    from dear.data.names import check_name, require_folder
+    from dear.data.names import require_folder
 
     if (place := out or continue_) is None:
         raise UsageError("--out is missing: give the folder that the bundle is written to.")
@@ -91,27 +74,19 @@ def command(
         check_bundle(continue_)
     method = method if method == AUTO else known_method(method)
     settings_by_method = collect_settings([method], settings)
-    for source in (data, *more):
-        check_name(source, dataset)
+    options.check_all([data, *more])
     require_folder(unlabelled)
-    check_model(model)
     from dear.adapters.fit import fit  # loads torch: what can be refused without it is
-    from dear.review.known import describe_refusal
 
     with StepProgress() as progress:
         bundle = fit(
             [data, *more] if more else data,
             place,
             method=method,
-            model=model,
-            pretrained=pretrained,
-            roles=roles,
-            shots=shots,
-            seed=seed,
+            **vars(options),
             settings=settings_by_method.get(method),
             train=train,
             select=select,
-            dataset=dataset,
             calibrate=calibrate,
             unlabelled=unlabelled,
             add_classes=add_classes or (),
@@ -119,7 +94,6 @@ def command(
             refuse=refuse,
             continue_from=continue_,
             overwrite=overwrite or place == continue_,
-            device=device,
             progress=progress,
             verbose=False,
         )
@@ -133,18 +107,16 @@ def command(
         "bytes": (expanded(place) / ADAPTER).stat().st_size,
         "temperature": bundle.temperature,
         "metrics": bundle.metrics,
-        "verdict": bundle.findings,
-        "choice": describe_choice(bundle.method, facts),
+        "verdict": bundle.verdict.splitlines(),
         "candidates": bundle.candidates,
         "review": bundle.review,
-        "refusal": describe_refusal(bundle.known, bundle.refuse),
         **{name: facts.get(name, 0) for name in COUNTS},
     }
 
 
 def render(result: dict[str, Any], console: PrintableConsole) -> None:
     """Show what the measurements mean, where the bundle is, and what to do next."""
-    out, images, classes, verdict = (result[key] for key in ("out", "train_images", "classes", "verdict"))
+    out, images, classes = (result[key] for key in ("out", "train_images", "classes"))
     calibrated = "probabilities not calibrated"
     if count := result["calibration_images"]:
         calibrated = f"temperature {result['temperature']:.3g} from {plural(count, 'image')}"
@@ -153,20 +125,17 @@ def render(result: dict[str, Any], console: PrintableConsole) -> None:
         calibrated += f" (--shots {shots} keeps {spared} or more training images for that)"
     place = quote(str(out))
     steps = {f"dear predict {place} IMAGE...": "classify images"}
-    steps |= {f"dear eval {place} DATA --out page": "see the mistakes"} if verdict else {}
+    if result["test_images"]:
+        steps[f"dear eval {place} DATA --out page"] = "see the mistakes"
+    if result["review"]:
+        steps[f"open {quote(str(out / REVIEW_PAGE))}"] = "see what looks wrong"
     steps[f"dear serve {place}"] = "try it in a browser"
     console.say(
         f"{result['method']} on {result['backbone']}: {plural(classes, 'class')}, "
         f"{plural(images, 'training image')}, {plural(result['parameters'], 'trained parameter')} "
         f"({result['bytes'] / 1e6:.2f} MB), {calibrated}",
-        *result["choice"],
-        f"On {plural(result['test_images'], 'test image')}:"
-        if verdict
-        else "Not tested: no image was left for testing.",
-        *(f"  {line}" for line in verdict),
+        *result["verdict"],
         f"bundle: {out}",
-        *describe_issues(result["review"], result["judged_labels"], str(out / REVIEW_PAGE), of_fit=True),
-        *result["refusal"],
         "next:",
         *(f"  {words:{max(map(len, steps))}}  {purpose}" for words, purpose in steps.items()),
     )

@@ -1,16 +1,15 @@
 """`dear index`: build, search and export an index of images."""
 
 import os
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from rich.console import Console
-
-from dear.cli.output import table
-from dear.errors import BundleError, DataError, SettingsError, listing, plural, printable
+from dear.cli.options import Backbone, BundleOptions
+from dear.cli.output import PrintableConsole, table
+from dear.cli.parsing import Flat
+from dear.errors import BundleError, DataError, SettingsError, listing, plural
 from dear.reading.files import expanded
-from dear.retrieval.results import Built, Hit
+from dear.retrieval.results import Built
 
 if TYPE_CHECKING:
     from dear.retrieval.encoder import Encoder
@@ -20,12 +19,10 @@ def command_build(
     sources: list[str],
     *,
     features: Literal["bundle", "heads"] = "bundle",
-    model: str | None = None,
+    backbone: Flat[Backbone] = Backbone(),  # noqa: B008 (frozen, and its fields become options)
     roles: Path | None = None,
     out: Path = Path("index"),
     shard: str | None = None,
-    pretrained: str | None = None,
-    device: Literal["auto", "cpu", "cuda"] = "auto",
     batch: int = 64,
     workers: int = 0,
 ) -> Built:
@@ -33,7 +30,8 @@ def command_build(
 
     The features are those of the bundle: its class feature and its attribute features. With --features heads
     there is no bundle: the features are a CLIP's class feature and, for each core attribute of a role table,
-    the sum of what the attribute's heads add to the image embedding.
+    the sum of what the attribute's heads add to the image embedding. Only then --model and --roles count; of
+    a bundle --pretrained is where the backbone's weights are, if they have moved.
 
     Run it again to update the index: files are compared by size and time, and only new contents are encoded.
     An interrupted build resumes where it stopped. Unreadable files are reported and skipped, and the exit
@@ -43,26 +41,21 @@ def command_build(
         sources: Bundle (a folder, or OWNER/NAME on the hub) and folder of images, searched recursively; with
             --features heads the folder of images alone.
         features: Whose features: a bundle's, or those of a CLIP's core heads, which need no training.
-        model: Backbone, with --features heads: an open_clip architecture, or tiny. By default ViT-B-16 with
-            laion2b_s34b_b88k from the hub.
         roles: Role table, with --features heads: a file, discovered, ground-truth or published. By default
             the package's table for these weights.
         out: Folder of the index.
         shard: Index a part of the files, such as 3/8 for the third of eight, in a folder below --out. `dear
             index query` searches all shards together.
-        pretrained: Location of the backbone's weights, if they have moved; with --features heads the weights:
-            an open_clip tag, a local file, or random:SEED.
-        device: Where to compute; auto uses the GPU if there is one.
         batch: Images that go through the model at once.
         workers: Threads that decode images; 0 means one per processor, at most 8.
     """
     from dear.adapters.bundle_config import check_bundle
-    from dear.backbone.choice import backbone_or_default, check_model, is_local, warn_of_toy
+    from dear.backbone.choice import is_local
     from dear.cli.progress import StepProgress
     from dear.data.settings import DataSettings
 
     *bundles, folder = sources
-    if features == "bundle" and (model is not None or roles is not None):
+    if features == "bundle" and (backbone.model or roles):
         raise SettingsError("--model and --roles are for --features heads: a bundle has its own backbone.")
     if len(bundles) != (features == "bundle"):
         raise SettingsError(
@@ -72,27 +65,23 @@ def command_build(
     if bundles:
         check_bundle(bundles[0])
     else:
-        check_model(model)
+        backbone.check()
     from dear.retrieval.build import build_index  # loads torch: what can be refused without it is
 
     encoder: Encoder
     with StepProgress() as progress:
         if not bundles:
-            from dear.backbone.load import load_clip
             from dear.retrieval.encoder import encoder_for
             from dear.roles.packaged import role_table
 
-            backbone = backbone_or_default(model, pretrained, world=False)
-            warn_of_toy(backbone.model, world=False)
-            clip, weights = load_clip(*backbone, device=device), backbone.pretrained
-            if weights is not None and is_local(backbone.model, weights):  # a tag is no path
+            clip, (model, weights) = backbone.load(world=False), backbone.name(world=False)
+            if weights is not None and is_local(model, weights):  # a tag is no path
                 weights = _absolute(weights)
             encoder = encoder_for(clip, role_table(clip, roles), pretrained=weights)
         else:
             from dear.adapters.index_encoder import BundleEncoder
-            from dear.adapters.predictor import Predictor
 
-            encoder = BundleEncoder(Predictor(bundles[0], device, pretrained=pretrained))
+            encoder = BundleEncoder(BundleOptions(backbone.pretrained, backbone.device).load(bundles[0]))
         return build_index(
             encoder,
             Path(folder),
@@ -111,39 +100,18 @@ def _absolute(name: str) -> str:
     return str(path.resolve()) if path.exists() else name
 
 
-def render_build(result: Built, console: Console) -> None:
+def render_build(result: Built, console: PrintableConsole) -> None:
     """Show what was done."""
-    console.print(
+    lines = [
         f"{plural(result.files, 'image')} in {result.index}: {result.added} added, {result.changed} changed, "
         f"{result.removed} removed, {result.unchanged} unchanged; {result.encoded} encoded",
-        markup=False,
-    )
-    features = printable(", ".join(result.features))
-    console.print(f"features: {features}", markup=False)
+        f"features: {', '.join(result.features)}",
+    ]
     if result.left_out:
-        left_out = printable(listing(result.left_out, 20))
-        console.print(f"left out, for they own no head: {left_out}", markup=False)
+        lines.append(f"left out, for they own no head: {listing(result.left_out, 20)}")
     if result.broken:
-        console.print(f"skipped {plural(len(result.broken), 'file')}, not readable:", markup=False)
-        for reason in result.broken.values():
-            console.print(f"  {printable(reason)}", markup=False, soft_wrap=True)
-
-
-@dataclass(frozen=True)
-class Neighbours:
-    """Neighbours, best first.
-
-    Attributes:
-        folder: The folder that their paths are relative to.
-        weights: Weights of the features' cosines.
-        sheet: The contact sheet, if requested.
-    """
-
-    query: str
-    folder: Path
-    weights: dict[str, float]
-    hits: list[Hit]
-    sheet: Path | None = None
+        lines.append(f"skipped {plural(len(result.broken), 'file')}, not readable:")
+    console.say(*lines, *(f"  {reason}" for reason in result.broken.values()))
 
 
 def command_query(
@@ -158,9 +126,8 @@ def command_query(
     itself: bool = False,
     sheet: Path | None = None,
     bundle: str | None = None,
-    pretrained: str | None = None,
-    device: Literal["auto", "cpu", "cuda"] = "auto",
-) -> Neighbours:
+    options: Flat[BundleOptions] = BundleOptions(),  # noqa: B008
+) -> dict[str, Any]:
     """Find the images of an index that are nearest to an image, or to a text with --text.
 
     Args:
@@ -175,8 +142,6 @@ def command_query(
         sheet: PNG file for the pictures of the result, below the query.
         bundle: Folder of the bundle, if it has moved since the index was built. Not for an index of heads'
             features, which names its backbone.
-        pretrained: Location of the backbone's weights, if they have moved.
-        device: Where to compute; auto uses the GPU if there is one.
     """
     if not text and not os.path.exists(query):
         raise DataError(f"there is no image {query}: check the path, or give --text to search by a text.")
@@ -192,39 +157,31 @@ def command_query(
         raise SettingsError("give each feature of --words once, as NAME=TEXT, such as color=red.")
     if text and worded:
         raise SettingsError("--words are for an image query: a text query is compared with its text alone.")
-    encoder = _index_encoder(opened.metadata, bundle, pretrained, device)
+    encoder = _index_encoder(opened.metadata, bundle, options)
     if text:
         hits = opened.query_text(encoder, query, mixed, count=count)
     else:
         hits = opened.query_image(encoder, Path(query), mixed, count=count, itself=itself, words=worded)
     if sheet is not None:
         save_sheet(contact_sheet(None if text else Path(query), [hits], opened.folder), sheet)
-    return Neighbours(query, opened.folder, mixed, hits, sheet)
+    return {"query": query, "folder": opened.folder, "weights": mixed, "hits": hits, "sheet": sheet}
 
 
-def render_query(result: Neighbours, console: Console) -> None:
+def render_query(result: dict[str, Any], console: PrintableConsole) -> None:
     """Show the neighbours and, for several features, the cosine of each."""
-    names = list(result.weights)
+    names = list(result["weights"])
     rows = []
-    for rank, hit in enumerate(result.hits, start=1):
+    for rank, hit in enumerate(result["hits"], start=1):
         copies = len(hit.copies) + hit.more_copies
         file = f"{hit.path} (and {copies} {'copy' if copies == 1 else 'copies'})" if copies else hit.path
         rows.append((rank, f"{hit.score:.3f}", *(f"{hit.by[name]:.3f}" for name in names), file))
     headings = ["", "score", *(f"by {name}" for name in names), "file"]
-    console.print(table(f"in {result.folder}", headings, rows))
-    if result.sheet is not None:
-        console.print(f"contact sheet: {result.sheet}", markup=False)
+    console.print(table(f"in {result['folder']}", headings, rows))
+    if result["sheet"] is not None:
+        console.say(f"contact sheet: {result['sheet']}")
 
 
-@dataclass(frozen=True)
-class Exported:
-    """An index as Parquet."""
-
-    file: Path
-    files: int
-
-
-def command_export(index: Path, file: Path) -> Exported:
+def command_export(index: Path, file: Path) -> dict[str, Any]:
     """Write an index as a Parquet file, which DuckDB, LanceDB, Qdrant and other databases read.
 
     It has a row for each readable file: path, class (the name of its folder), size, mtime, sha256, and a
@@ -236,17 +193,15 @@ def command_export(index: Path, file: Path) -> Exported:
     """
     from dear.retrieval.index import open_index
 
-    return Exported(file, open_index(index).export_parquet(file))
+    return {"file": file, "files": open_index(index).export_parquet(file)}
 
 
-def render_export(result: Exported, console: Console) -> None:
+def render_export(result: dict[str, Any], console: PrintableConsole) -> None:
     """Show what was written."""
-    console.print(f"{plural(result.files, 'image')} in {result.file}", markup=False)
+    console.say(f"{plural(result['files'], 'image')} in {result['file']}")
 
 
-def _index_encoder(
-    metadata: dict[str, Any], bundle: str | None, pretrained: str | None, device: str
-) -> "Encoder":
+def _index_encoder(metadata: dict[str, Any], bundle: str | None, options: BundleOptions) -> "Encoder":
     """The encoder that an index was built with, loaded again. Raises SettingsError for a bundle where none
     belongs, BundleError if the index names none or one that is gone, and what loading raises.
     """
@@ -258,15 +213,16 @@ def _index_encoder(
         if bundle is not None:
             raise SettingsError("this index holds features of heads, not of a bundle: omit --bundle.")
         model, named_by = heads["model"], "the index"
-        weights = pretrained or named_weights(model, heads["pretrained"], named_by)
-        if may_be_folder(model) and (model := folder_for(model, pretrained, named_by)) != heads["model"]:
+        weights = options.pretrained or named_weights(model, heads["pretrained"], named_by)
+        if may_be_folder(model):
+            model = folder_for(model, options.pretrained, named_by)
+        if model != heads["model"]:  # the folder has moved, and --pretrained says where to
             weights = named_weights(model, heads["pretrained"], named_by)
-        return HeadEncoder(load_clip(model, weights, device=device, named_by=named_by), heads)
+        return HeadEncoder(load_clip(model, weights, device=options.device, named_by=named_by), heads)
     from dear.adapters.index_encoder import BundleEncoder
-    from dear.adapters.predictor import Predictor
 
     model = metadata["model"]
     if not (bundle or model) or (not bundle and Path(model).is_absolute() and not Path(model).exists()):
         fault = f"is no longer at {model}" if model else "is not named in it"
         raise BundleError(f"the bundle of the index {fault}: give its folder with --bundle.")
-    return BundleEncoder(Predictor(bundle or model, device, pretrained=pretrained))
+    return BundleEncoder(options.load(bundle or model))

@@ -1,7 +1,5 @@
 """`dear predict`: classify images, with probabilities and evidence."""
 
-import csv
-import io
 import json
 import os
 import sys
@@ -9,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from textwrap import wrap
-from typing import Literal
 
 from dear.adapters.results import (
     Prediction,
@@ -19,13 +16,12 @@ from dear.adapters.results import (
     keep_results,
     write_predictions,
 )
-from dear.cli.output import PrintableConsole, json_text
-from dear.data.sources.table import NONE
+from dear.cli.options import BundleOptions
+from dear.cli.output import PrintableConsole
+from dear.cli.parsing import Flat
 from dear.errors import DataError, SettingsError, plural, printable
 from dear.reading.files import read_lines
-from dear.report.grid import csv_text
 
-Form = Literal["table", "jsonl", "csv"]
 STDIN = "-"
 WIDTH = 80
 NAME = 48  # columns for a class's name, beyond which the numbers beside it move
@@ -40,7 +36,6 @@ class Predicted:
 
     predictions: list[Prediction]
     unreadable: list[Unreadable]
-    format: Form
 
     @property
     def partly(self) -> bool:
@@ -54,12 +49,10 @@ def command(
     *,
     out: Path | None = None,
     top: int = 5,
-    format: Form = "table",
     classes: list[str] | None = None,
     classes_file: Path | None = None,
     add_classes: list[str] | None = None,
-    pretrained: str | None = None,
-    device: Literal["auto", "cpu", "cuda"] = "auto",
+    options: Flat[BundleOptions] = BundleOptions(),  # noqa: B008 (frozen, and its fields become options)
     batch: int = 32,
     refuse: float | None = None,
 ) -> Predicted | PredictionsFile:
@@ -76,12 +69,9 @@ def command(
         out: File to write to instead of printing: .csv with one row for each image (file, class, probability,
             then class_2, probability_2 and so on), or .jsonl with the evidence too.
         top: How many classes to report for each image.
-        format: What is printed: a table, JSON lines, or CSV with one row for each image and class.
         classes: Choose among these classes, by name, instead of the bundle's own.
         classes_file: The same from a text file, one name per line.
         add_classes: Additional classes.
-        pretrained: Location of the backbone's weights, if they have moved.
-        device: Where to compute; auto uses the GPU if there is one.
         batch: Images at a time.
         refuse: Share of images of the bundle's classes that may be refused as none of these, if not as it was
             fitted with. 0 refuses nothing.
@@ -91,10 +81,6 @@ def command(
 
     if out is not None:
         check_table(out)
-        if format != "table":
-            raise SettingsError(
-                "--format is for what is printed: with --out, the suffix of the file decides."
-            )
     if batch < 1:
         raise SettingsError(f"batch is {batch}: it must be at least 1.")
     if classes and classes_file:
@@ -108,15 +94,11 @@ def command(
     check_bundle(bundle)
     if len(paths) == 1:
         read_image(Path(paths[0]))
-    from dear.adapters.bundle import Bundle  # loads torch: what can be refused without it is
-    from dear.adapters.predictor import Predictor
     from dear.cli.progress import StepProgress
-    from dear.data.dataset import fingerprint
 
-    loaded = Bundle.from_pretrained(bundle)
+    predictor = options.load(bundle, refuse=refuse)
     if add_classes:
-        names = [*(names or loaded.classes), *add_classes]
-    predictor = Predictor(loaded, device, pretrained=pretrained, refuse=refuse)
+        names = [*(names or predictor.classes), *add_classes]
     with StepProgress() as progress:
 
         def predict(done: int = 0) -> Iterator[Prediction | Unreadable]:
@@ -131,8 +113,10 @@ def command(
                 yield result
 
         if out is not None:
-            options = [read_config(Path(loaded.source))["sha256"], top, names, refuse]
-            key = fingerprint(json.dumps(options), *map(_stamp, paths))
+            from dear.data.dataset import fingerprint
+
+            given = [read_config(Path(predictor.bundle.source))["sha256"], top, names, refuse]
+            key = fingerprint(json.dumps(given), *map(_stamp, paths))
             return write_predictions(out, keep_results(out, key, predict))
         done = [*predict()]
     predictions = [result for result in done if isinstance(result, Prediction)]
@@ -140,27 +124,22 @@ def command(
     if not predictions:
         several = f"none of {len(paths)} images can be read; the first: " if len(paths) > 1 else ""
         raise DataError(several + unreadable[0].reason)
-    return Predicted(predictions, unreadable, format)
+    return Predicted(predictions, unreadable)
 
 
 def render(result: Predicted | PredictionsFile, console: PrintableConsole) -> None:
-    """Print the predictions in the requested format, or where they are."""
-    if not isinstance(result, Predicted):
+    """Print the predictions, or where they are."""
+    if isinstance(result, PredictionsFile):
         unread = f"; {len(result.unreadable)} could not be read" if result.unreadable else ""
         console.say(f"{plural(result.images, 'image')} in {result.out}{unread}")
-    elif result.format == "jsonl":
-        for line in [*result.predictions, *result.unreadable]:
-            console.out(json_text(line), highlight=False)
-    elif result.format == "csv":
-        console.out(_csv(result.predictions), highlight=False, end="")
-    else:
-        bad, total = len(result.unreadable), len(result.unreadable) + len(result.predictions)
-        for prediction in result.predictions:
-            console.say(*_list_lines(prediction))
-        if len(result.predictions[0].best.evidence) > 1:
-            console.say(*EXPLANATION.splitlines())
-        if bad:
-            console.say(f"{bad} of {total} images could not be read")
+        return
+    bad, total = len(result.unreadable), len(result.unreadable) + len(result.predictions)
+    for prediction in result.predictions:
+        console.say(*_list_lines(prediction))
+    if len(result.predictions[0].best.evidence) > 1:
+        console.say(*EXPLANATION.splitlines())
+    if bad:
+        console.say(f"{bad} of {total} images could not be read")
 
 
 def _stamp(path: str) -> str:
@@ -185,20 +164,6 @@ def _list_lines(prediction: Prediction) -> list[str]:
             wrapped = wrap(f"evidence: {parts}", WIDTH, initial_indent=" " * 7, subsequent_indent=" " * 7)
             lines += [line.replace("\xa0", " ") for line in wrapped]
     return [*lines, ""]
-
-
-def _csv(predictions: Sequence[Prediction]) -> str:
-    """A row for each image and class."""
-    text = io.StringIO()
-    rows = csv.writer(text, lineterminator="\n")
-    evidence = [f"evidence.{name}" for name in predictions[0].best.evidence]
-    rows.writerow(["file", "rank", "class", "probability", "logit", NONE, *evidence])
-    for prediction in predictions:
-        for rank, best in enumerate(prediction.top, start=1):
-            names = csv_text(prediction.image or ""), rank, csv_text(best.name)
-            none = "yes" if prediction.none_of_these else ""
-            rows.writerow([*names, best.probability, best.logit, none, *best.evidence.values()])
-    return text.getvalue()
 
 
 def _paths(images: Sequence[str]) -> Iterator[str]:

@@ -46,9 +46,9 @@ GROUPS: Mapping[str, Mapping[str, tuple[str, str]]] = {
     "use: adapt a CLIP to your images and use the result": {
         "fit": ("fit:command", "Adapt a backbone to your images and keep the adapter."),
         "eval": ("eval:command", "Measure an adapter on a data set."),
-        "review": ("review:command", "Find labels that look wrong."),
+        "review": ("labels:command_review", "Find labels that look wrong."),
         "predict": ("predict:command", "Classify images, with evidence."),
-        "suggest": ("suggest:command", "Suggest which images to label next."),
+        "suggest": ("labels:command_suggest", "Suggest which images to label next."),
         "export": ("export:command", "Export an adapted model to ONNX or torch.export."),
         "serve": ("serve:command", "Serve a bundle: a web page and an HTTP API."),
         "index build": ("index:command_build", "Index a folder of images by class and attributes."),
@@ -81,9 +81,8 @@ GROUPS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "demo": ("world:command_demo", "Adapt the tiny CLIP offline and write a report."),
         "tasks": ("world:command_tasks", "List the tasks of the Attribute World."),
     },
-    "model: backbones and this machine": {
-        "models": ("models:command_models", "Show which open_clip architectures work, or why not."),
-        "info": ("models:command_info", "Show versions, devices and threads."),
+    "this machine": {
+        "info": ("info:command", "Show versions, devices and threads."),
     },
 }
 """The commands by the headings of the overview: where each is and what it does."""

@@ -3,8 +3,10 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from dear.cli.options import Backbone
 from dear.cli.output import PrintableConsole
 from dear.cli.output import table as grid
+from dear.cli.parsing import Flat
 from dear.errors import SettingsError, plural
 from dear.roles.settings import check_table
 
@@ -170,37 +172,29 @@ def _pair(first: str | None, second: str | None) -> tuple[str, str]:
 def command_ablate(
     *,
     data: str = "travel-posters",
-    model: str | None = None,
-    pretrained: str | None = None,
+    backbone: Flat[Backbone] = Backbone(),  # noqa: B008 (frozen, and its fields become options)
     by: Literal["layer", "head", "role"] = "layer",
     layers: str | None = None,
     heads: str | None = None,
     roles: Path | None = None,
     images: int | None = None,
-    device: Literal["auto", "cpu", "cuda"] = "auto",
 ) -> dict[str, Any]:
     """Measure zero-shot accuracy with heads' contributions replaced by their means (mean ablation).
 
     Args:
         data: A folder of images, a CSV or JSONL file, a zip, a benchmark or a task by name; its test images
             are used.
-        model: Backbone: an open_clip architecture, or tiny. If not given, ViT-B-16 with laion2b_s34b_b88k
-            from the hub; for a task of the Attribute World, tiny.
-        pretrained: Weights: an open_clip tag, a local file, or random:SEED.
         by: What is ablated at a time: a layer, a head, or all heads of a role.
         layers: Layers to ablate in, counted from 1, such as 9-12. By default the last third of the tower.
         heads: A single set of heads to ablate together instead, as LAYER.HEAD, such as 9.0,10.3.
         roles: Role table, with --by role: a file, or discovered, ground-truth or published.
         images: How many test images to use, evenly spread. By default all.
-        device: Where to compute; auto uses the GPU if there is one.
     """
-    from dear.backbone import choice
     from dear.data.names import check_name
 
     check_name(data)
-    choice.check_model(model)
-    from dear.backbone.load import load_clip  # loads torch: what can be refused without it is
-    from dear.cli.progress import StepProgress
+    backbone.check()
+    from dear.cli.progress import StepProgress  # loads torch: what can be refused without it is
     from dear.data.fewshot import Subset
     from dear.data.loading import held_notes, load_dataset
     from dear.roles.ablation import head_set, head_sets, mean_ablation, sets_by_role
@@ -212,9 +206,7 @@ def command_ablate(
         raise SettingsError(f"images is {images}: it must be at least 1.")
     with held_notes():
         dataset = load_dataset(data)
-        backbone = choice.backbone_or_default(model, pretrained, world=dataset.world)
-        choice.warn_of_toy(backbone.model, world=dataset.world)
-        clip = load_clip(*backbone, device=device)
+        clip = backbone.load(world=dataset.world)
         layer_numbers = analysed_layers(clip, layer_range(layers) if layers else None)
         if heads:
             sets = head_set(heads.split(","))

@@ -3,8 +3,9 @@
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
+from dear.cli.options import Backbone
 from dear.cli.parsing import Flat
 from dear.cli.roles import render, write_table
 from dear.errors import SettingsError
@@ -53,8 +54,7 @@ class Naming:
 
 def command_discover(
     *,
-    model: str | None = None,
-    pretrained: str | None = None,
+    backbone: Flat[Backbone] = Backbone(),  # noqa: B008 (frozen, and its fields become options)
     data: str | None = None,
     images: int = 10_000,
     phrases: str | None = None,
@@ -62,7 +62,6 @@ def command_discover(
     rank: int = 80,
     phrases_a_head: int | None = None,
     naming: Flat[Naming] = Naming(),
-    device: Literal["auto", "cpu", "cuda"] = "auto",
     images_a_head: int = 10,
     contributions: Path | None = None,
     spans: Path | None = None,
@@ -75,32 +74,27 @@ def command_discover(
     respond to.
 
     Args:
-        model: Backbone: an open_clip architecture, or tiny. If not given, ViT-B-16 with laion2b_s34b_b88k
-            from the hub; for a task of the Attribute World, or without data, tiny.
-        pretrained: Weights: an open_clip tag, a local file, or random:SEED.
         data: Images: a folder (classes are optional), a CSV or JSONL file, a zip, a benchmark or a task by
-            name. Training images are used, labels are not. For the tiny CLIP the default is scenes of the
-            Attribute World.
+            name. Training images are used, labels are not. By default scenes of the Attribute World, for the
+            tiny CLIP alone, which is the default backbone then.
         images: How many images to use, evenly spread over the data set.
         phrases: Candidate phrases: general, world, or a file with one phrase per line. By default world for
             the tiny CLIP, else general.
         layers: Layers to analyse, counted from 1, such as 9-12. By default the last third of the tower.
         rank: Dimensions of a head's contributions that are kept (the published r); at most its width + 1.
         phrases_a_head: Phrases selected for each head. By default a third of its dimensions.
-        device: Where to compute; auto uses the GPU if there is one.
         images_a_head: How many of the images with the largest contribution along a head's first phrase the
             page shows, and as many with the smallest; 0 for none, at most 50. They are in the page only.
         contributions: File to write each image's contributions to (.npy, float32).
         spans: File to write the phrases of each head to, in TEXTSPAN's public text format.
     """
-    from dear.backbone import choice
+    from dear.backbone.choice import TINY
     from dear.data.names import check_name
 
-    choice.check_model(model)
+    backbone.check()
     if data is not None:
         check_name(data)
-    from dear.backbone.load import load_clip  # loads torch: what can be refused without it is
-    from dear.cli.progress import StepProgress
+    from dear.cli.progress import StepProgress  # loads torch: what can be refused without it is
     from dear.data.fewshot import Subset
     from dear.data.loading import held_notes, load_images, of_world
     from dear.data.world.render import WorldScenes
@@ -115,17 +109,15 @@ def command_discover(
         raise SettingsError(f"images is {images}: it must be at least 1.")
     check_count(images_a_head)
     out, page = naming.files(contributions, spans)
-    backbone = choice.backbone_or_default(model, pretrained, world=data is None or of_world([data]))
-    pool = load_pool(phrases or (WORLD if backbone.model == choice.TINY else GENERAL))
+    world = data is None or of_world([data])
+    model = backbone.name(world=world).model
+    pool = load_pool(phrases or (WORLD if model == TINY else GENERAL))
     layer_numbers = layer_range(layers) if layers else None
-    if data is None and backbone.model != choice.TINY:
-        raise SettingsError(
-            f"{backbone.model} needs images: give a folder or a data set by name with --data."
-        )
+    if data is None and model != TINY:
+        raise SettingsError(f"{model} needs images: give a folder or a data set by name with --data.")
     with held_notes():
         dataset = None if data is None else load_images(data)
-        choice.warn_of_toy(backbone.model, world=dataset is None or dataset.world)
-        clip = load_clip(*backbone, device=device)
+        clip = backbone.load(world=world)
     chosen: Images = WorldScenes(images, clip.image_size)
     names = [f"scene {number}" for number in range(images)]
     if dataset is not None:

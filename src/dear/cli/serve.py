@@ -1,26 +1,17 @@
 """`dear serve`: serve a bundle as a web page and an HTTP API."""
 
 import os
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any
 
-from rich.console import Console
-
+from dear.cli.options import BundleOptions
+from dear.cli.output import PrintableConsole, progress_console
+from dear.cli.parsing import Flat
 from dear.errors import SettingsError, installation, plural
 from dear.reading.files import expanded
 from dear.serving.limits import Limits
 
 TOKEN, DEFAULTS = "DEAR_TOKEN", Limits()
-
-
-@dataclass(frozen=True)
-class Served:
-    """What was served before it stopped: images that went through the model, and in how many batches."""
-
-    url: str
-    images: int
-    batches: int
 
 
 def command(
@@ -34,10 +25,9 @@ def command(
     page: bool = True,
     origin: str | None = None,
     access_log: bool = False,
-    pretrained: str | None = None,
-    device: Literal["auto", "cpu", "cuda"] = "auto",
+    options: Flat[BundleOptions] = BundleOptions(),  # noqa: B008 (frozen, and its fields become options)
     limits: Limits = DEFAULTS,
-) -> Served:
+) -> dict[str, Any]:
     """Serve a bundle until Ctrl-C: a page for people, and /api for programs (docs/use.md).
 
     Args:
@@ -51,16 +41,12 @@ def command(
         page: Serve the page. Without it only the API.
         origin: Public address if a proxy is in front of the server, such as https://clip.example.
         access_log: Write a line for each request to stderr: time, method, route, status, milliseconds.
-        pretrained: Location of the backbone's weights, if they have moved.
-        device: Where to compute; auto uses the GPU if there is one.
         limits: Limits of requests.
     """
     from dear.adapters.bundle_config import check_bundle
 
     check_bundle(bundle)
-    from dear.adapters.predictor import Predictor  # loads torch: what can be refused without it is
-    from dear.cli.output import progress_console
-    from dear.retrieval.index import open_index
+    from dear.retrieval.index import open_index  # loads torch: what can be refused without it is
     from dear.serving.server import listen, run, trusted_hosts
 
     try:
@@ -73,7 +59,7 @@ def command(
     hosts, socket = trusted_hosts(host, origin), listen(host, port, token)
     with socket:
         name = expanded(bundle).resolve().name if expanded(bundle).exists() else bundle
-        predictor = Predictor(bundle, device, pretrained=pretrained)
+        predictor = options.load(bundle)
         shown = load_examples(examples) if page and examples else {}
         service = Service(predictor, limits, open_index(index) if index else None, name, shown)
         app = create_app(service, token=token, hosts=hosts, origin=origin, page=page, access_log=access_log)
@@ -82,12 +68,11 @@ def command(
         text = f"serving {bundle} at {url}{hint} (press Ctrl-C to stop)"
         progress_console().print(text, markup=False, soft_wrap=True)
         run(app, socket)
-    return Served(url, service.batches.images, service.batches.batches)
+    # Images that went through the model, and in how many batches.
+    return {"url": url, "images": service.batches.images, "batches": service.batches.batches}
 
 
-def render(result: Served, console: Console) -> None:
+def render(result: dict[str, Any], console: PrintableConsole) -> None:
     """Show what was done."""
-    console.print(
-        f"served {plural(result.images, 'image')} in {plural(result.batches, 'batch')} at {result.url}",
-        markup=False,
-    )
+    images, batches = plural(result["images"], "image"), plural(result["batches"], "batch")
+    console.say(f"served {images} in {batches} at {result['url']}")

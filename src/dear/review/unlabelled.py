@@ -1,7 +1,7 @@
 """Images without labels beside those that a method was trained on."""
 
 import warnings
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import torch
 
@@ -13,7 +13,6 @@ from dear.data.settings import DataSettings
 from dear.data.sources.objects import each_image
 from dear.errors import DataError, SettingsError, warn
 from dear.evaluation.trial import Trial
-from dear.methods.base import TrainingImages
 from dear.methods.registry import FIT_METHOD, method_class
 from dear.training.batches import training_images
 
@@ -42,18 +41,6 @@ def read_unlabelled(images: Any, dataset: Dataset, settings: DataSettings) -> Im
     return Unlabelled(Subset(found, torch.tensor(is_new).nonzero().flatten()))
 
 
-@runtime_checkable
-class TakesUnlabelled(Protocol):
-    """A method that can also learn from images without labels."""
-
-    def add_unlabelled(self, images: TrainingImages, others: TrainingImages) -> dict[str, float]:
-        """After ``before_training`` with ``images``: learn from others too, without their labels, if labelled
-        images that are left out gain by it; `left_out_scores` are with them then. Returns the weight of one
-        beside a labelled image (0 if they are not used), and the mean loss and accuracy of left-out images
-        before and after; nothing if there are too few labelled images.
-        """
-
-
 def require_taken(method: str) -> None:
     """Raise SettingsError for a method that learns from labelled images alone."""
     if not hasattr(method_class(method), "add_unlabelled"):
@@ -62,14 +49,15 @@ def require_taken(method: str) -> None:
 
 def add_unlabelled(trial: Trial, others: Images) -> dict[str, Any]:
     """Let the method of a trial, which is trained, learn from other images too, if images that are left out
-    gain by it; what a bundle says of that.
+    gain by it; what a bundle says of that. Nothing happens if the method cannot (`DearPlus.add_unlabelled`).
     """
-    dataset, run = trial.source, trial.run
-    if not isinstance(method := trial.method, TakesUnlabelled):
+    dataset, run, method = trial.source, trial.run, trial.method
+    learn = getattr(method, "add_unlabelled", None)
+    if learn is None:
         return {"images": len(others)}
     picked = draw_few(dataset, run.shots, run.seed, range(len(dataset.classnames)))[1]
     labelled, unlabelled = (
         training_images(method, images, run.training, run.seed, trial.context.cache)
         for images in (picked, others)
     )
-    return {"images": len(others), **method.add_unlabelled(labelled, unlabelled)}
+    return {"images": len(others), **learn(labelled, unlabelled)}

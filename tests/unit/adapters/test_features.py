@@ -10,8 +10,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from dear.adapters.bundle import Bundle
-from dear.adapters.features import FEATURES
-from dear.adapters.fit import fit
+from dear.adapters.fit import FEATURES, fit
 from dear.backbone.load import load_clip
 from dear.data.images import photos as photos_module
 from dear.data.settings import DataSettings
@@ -145,6 +144,6 @@ def test_nothing_is_taken_from_another_backbone_or_a_damaged_file(
         assert fit_counted(photos, "again", monkeypatch, "damaged", review=False)[1] == all_views
     other = small_clip_of(seed=1)
     role_table(other).save(photos.parent / "roles.json")
-    monkeypatch.setattr("dear.adapters.fit.load_clip", lambda *_args, **_options: other)
+    monkeypatch.setattr("dear.adapters.prepare.load_clip", lambda *_args, **_options: other)
     with pytest.warns(UserWarning, match="first: 0 of 36 images are known"):
         assert fit_counted(photos, "other", monkeypatch, "first", review=False)[1] == all_views

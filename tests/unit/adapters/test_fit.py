@@ -12,10 +12,9 @@ from torch.nn.functional import cross_entropy
 
 from dear.adapters.bundle import Bundle
 from dear.adapters.bundle_config import model_card
-from dear.adapters.calibration import best_temperature
 from dear.adapters.fit import fit
 from dear.adapters.predictor import Predictor
-from dear.adapters.scoring import evaluate_bundle
+from dear.adapters.scoring import best_temperature, evaluate_bundle
 from dear.backbone.clip import Clip
 from dear.errors import BundleError, DataError, OutputError, RoleTableError, SettingsError, WeightsError
 from dear.methods.coop import CoOpSettings
@@ -173,7 +172,7 @@ def test_the_backbone_follows_the_data(monkeypatch: pytest.MonkeyPatch, small_cl
         asked.append((model, pretrained))
         return small_clip
 
-    for module in ("fit", "bundle"):
+    for module in ("prepare", "bundle"):
         monkeypatch.setattr(f"dear.adapters.{module}.load_clip", load)
     options: dict[str, Any] = {"method": "zero-shot", "settings": None}
     with warnings.catch_warnings():

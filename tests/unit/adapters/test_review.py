@@ -1,6 +1,7 @@
 """The review of a fit, and images of none of the classes: folders with a flipped label and strangers."""
 
 import csv
+import warnings
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from dear.adapters.export import export
 from dear.adapters.fit import fit
 from dear.adapters.predictor import Predictor
 from dear.adapters.results import write_predictions
-from dear.adapters.review_data import find_label_issues, review_data
+from dear.adapters.review import find_label_issues, review_data
 from dear.adapters.scoring import evaluate_bundle, measure_others
 from dear.backbone.clip import Clip
 from dear.data.loading import load_dataset
@@ -119,6 +120,27 @@ def test_images_of_other_kinds_are_none_of_these(
     assert not Predictor(bundle, refuse=0).none_of_these(others).any()
     strict = Predictor(bundle, refuse=0.5).none_of_these(tests).mean()
     assert strict > predictor.none_of_these(tests).mean()
+
+
+@pytest.mark.parametrize("named", [[], ["owl"]])
+def test_a_class_by_name_alone_is_said_to_let_other_images_through(named: list[str], photos: Path) -> None:
+    predictor = Predictor(fit(photos, method="dear+", review=False, add_classes=named), "cpu")
+    with warnings.catch_warnings(record=True) as notes:
+        warnings.simplefilter("always")
+        evaluate_bundle(predictor, load_dataset(photos))
+    told = [str(note.message) for note in notes if "none of these" in str(note.message)]
+    assert [("owl" in note, "green" in note) for note in told] == [(True, False)] * len(named)
+
+
+def test_notes_of_a_fit_are_warnings_that_filters_silence(photos: Path, capfd: pytest.CaptureFixture) -> None:
+    (photos / "train" / "owl").mkdir()
+    with pytest.warns(UserWarning, match="owl"):
+        fit(photos, method="zero-shot", verbose=False)
+    capfd.readouterr()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        fit(photos, method="zero-shot", verbose=False)
+    assert capfd.readouterr() == ("", "")
 
 
 def test_the_export_says_the_same(photos: Path, tmp_path: Path) -> None:

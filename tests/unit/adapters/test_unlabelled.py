@@ -8,7 +8,7 @@ import torch
 
 from dear.adapters.fit import fit
 from dear.adapters.predictor import Predictor
-from dear.adapters.results import describe_choice
+from dear.adapters.results import describe_choice, describe_unlabelled
 from dear.data.fewshot import Subset
 from dear.data.settings import DataSettings
 from dear.errors import DataError, SettingsError
@@ -38,7 +38,7 @@ def test_others_are_used_only_if_left_out_images_gain(
     assert gain["images"] == OTHERS
     assert gain["weight"] == 0  # noise
     assert all(torch.equal(bundle.tensors[name], values) for name, values in plain.tensors.items())
-    assert "7 images without labels not used: labelled images" in bundle.verdict
+    assert "7 images without labels not used" in bundle.verdict
     monkeypatch.setattr("dear.methods.dear_plus.unlabelled.is_gain", lambda *_losses: True)
     used = fit(noise_dataset(), roles=roles, method="dear+", unlabelled=others)
     assert not torch.equal(used.tensors["means"], plain.tensors["means"])
@@ -59,7 +59,14 @@ def test_who_does_not_take_them(roles: Path, others: Path) -> None:
         (sorted(others.rglob("[0-5].png")), ["a"] * 6), roles=roles, method="dear+", unlabelled=others
     )
     assert alone.training["unlabelled"] == {"images": 1}  # of a single class
-    assert "two labelled images of each class" in describe_choice("dear+", bundle.training)[-1]
+    assert "--unlabelled" in describe_choice("dear+", bundle.training)[-1]
+
+
+@pytest.mark.parametrize(("before", "after", "is_same"), [(1.0, 1.0, True), (0.5, 0.75, False)])
+def test_whether_more_are_right_is_said_plainly(before: float, after: float, is_same: bool) -> None:
+    gain = {"images": 3, "weight": 1.0, "before": 0.2, "after": 0.1}
+    [line] = describe_unlabelled(gain | {"accuracy_before": before, "accuracy_after": after})
+    assert ("as many right (100.0%)" in line, "50.0% to 75.0%" in line) == (is_same, not is_same)
 
 
 def test_copies_of_the_data_set_are_left_out(roles: Path, others: Path) -> None:

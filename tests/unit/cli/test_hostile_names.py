@@ -3,12 +3,15 @@
 import csv
 import io
 from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dear.adapters.bundle import distinct
 from dear.adapters.predictor import Predictor
+from dear.adapters.results import write_predictions
 from dear.cli.output import PrintableConsole
 from dear.cli.predict import Predicted, render
 from dear.data.settings import checked_templates
@@ -52,13 +55,15 @@ def test_a_class_name_is_refused_or_shown_as_text(names: list[str]) -> None:
     if refusal:
         return
     assert sorted(candidate.name for candidate in predictions[0].top) == sorted(classes)
-    text = printed(Predicted(predictions, [], "text"))
+    text = printed(Predicted(predictions, []))
     assert not CONTROL & {*text}
     assert len(text.splitlines()) <= 3 + 2 * len(classes) + 8  # no name makes a line of its own
-    rows = csv.DictReader(io.StringIO(printed(Predicted(predictions, [], "csv"))))
+    with TemporaryDirectory() as folder:
+        table = write_predictions(Path(folder) / "p.csv", predictions).out
+        rows = [*csv.DictReader(table.read_text(encoding="utf-8-sig").splitlines())]
     for row in rows:
         assert row["class"][:1] not in {*"=+-@\t"}
-        assert not CONTROL & {*row["class"]}
+        assert not CONTROL - {"\t"} & {*row["class"]}
 
 
 @settings(max_examples=30, deadline=None, derandomize=True)

@@ -128,6 +128,14 @@ def test_a_misspelt_path_suggests_what_lies_beside(
     assert "caltech" not in str(caught.value)
 
 
+def test_how_a_correction_is_split_is_not_told(tmp_path: Path, settings: DataSettings) -> None:
+    class_folders(tmp_path / "photos", {"ant": 4, "owl": 4})
+    (tmp_path / "list.csv").write_text("path,label\nphotos/ant/1.png,owl\n")
+    notes = load_dataset([str(tmp_path / "photos"), str(tmp_path / "list.csv")], settings).notes
+    assert sum("no split" in note for note in notes) == 1  # of the photos
+    assert any("changes the class of 1" in note for note in notes)
+
+
 def test_sources_that_are_added_to_the_first(tmp_path: Path, settings: DataSettings) -> None:
     """The class of an image is that of its last source; classes are the same by their names."""
     class_folders(tmp_path / "photos" / "train", {"ant": 2, "sea_horse": 2})

@@ -11,7 +11,7 @@ from dear.adapters.results import Suggestion, write_suggestions
 from dear.data.loading import load_dataset
 from dear.data.settings import DataSettings
 from dear.errors import DataError
-from dear.review.suggest import choose_next, find_limit, margins
+from dear.review.alike import choose_next, find_limit, margins
 
 
 def test_the_least_sure_come_first_and_no_two_are_alike() -> None:

@@ -23,6 +23,8 @@ from dear.reading.files import ReadingError, read_text
 from dear.reading.plain import QUOTES, parse_json
 
 PARTS = ("train", "val", "test")
+NO_SPLIT = "the data has no split"
+"""What notes on a split that was made here begin with."""
 FEW, MOST_NAMED = 3, 20  # files or classes that a note names, and classes with their names
 NUMBER = re.compile(r"[+-]?\d{1,15}(\.\d{1,15})?", re.ASCII)
 WHOLE = re.compile(r"\d{1,15}", re.ASCII)
@@ -116,8 +118,10 @@ def join_listings(listings: Sequence[Listing]) -> Listing:
                 changed += path in before and before[path][1] != label
                 placed[path] = part, label
         if listing is not first:
-            told = f"{listing.name} adds {plural(added, 'image')} and changes the class of {changed}"
-            notes += [told, *(f"{listing.name}: {note}" for note in listing.notes)]
+            notes.append(f"{listing.name} adds {plural(added, 'image')} and changes the class of {changed}")
+            # How a correction of labels was split is of no interest.
+            told = (note for note in listing.notes if added or not note.startswith(NO_SPLIT))
+            notes += [f"{listing.name}: {note}" for note in told]
             notes += _tell_new_classes(listing, first)
     splits = dict[str, tuple[Row, ...]]()
     for wanted in PARTS:

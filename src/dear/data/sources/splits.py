@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from dear.data.settings import DataSettings
 from dear.data.sources.listing import (
+    NO_SPLIT,
     PARTS,
     Listing,
     Report,
@@ -89,7 +90,7 @@ def make_split(rows: Sequence[Row], settings: DataSettings, classnames: Sequence
     share = settings.test_share
     if share in (0, 1):
         empty, verb = ("train", "test") if share else ("test", "train")
-        note = f"the data has no split: all its images are for {verb}ing"
+        note = f"{NO_SPLIT}: all its images are for {verb}ing"
         return Split({empty: (), verb: tuple(rows)}, f"all to {verb} on", (note,))
     splits = seeded_split(rows, share, settings.split_seed, len(classnames), settings.least_train)
     listed = {part: [[path, label, classnames[label]] for path, label in splits[part]] for part in splits}
@@ -106,11 +107,11 @@ def make_split(rows: Sequence[Row], settings: DataSettings, classnames: Sequence
     parts = f"{100 * (1 - share):.0f}% for training, {100 * share:.0f}% for testing"
     if settings.least_train > 1:
         parts += f", at least {settings.least_train} images for training"
-    notes = [f"the data has no split: of each class {parts} (seed {settings.split_seed}; {record})"]
+    notes = [f"{NO_SPLIT}: of each class {parts} (seed {settings.split_seed}; {record})"]
     images = Counter(row.label for row in rows)
     if lone := [name for label, name in enumerate(classnames) if images[label] == 1]:
         has = "has one image, which is" if len(lone) == 1 else "have one image each, which are"
-        notes.append(f"{first_few(lone)} {has} trained on: no image is left to test on")
+        notes.append(f"{NO_SPLIT}, and {first_few(lone)} {has} trained on: no image is left to test on")
     return Split(splits, f"dear, seed {settings.split_seed}", tuple(notes))
 
 

@@ -1,0 +1,189 @@
+"""What comes before a training: read the data, pick the images, load the backbone, find the roles, resolve
+the settings. `fit` and `review_data` begin with it.
+"""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from dear.adapters.bundle import distinct
+from dear.adapters.bundle_config import read_config
+from dear.adapters.results import FEWEST
+from dear.adapters.scoring import unseen
+from dear.backbone.choice import BackboneName, backbone_or_default, warn_of_toy
+from dear.backbone.clip import Clip, fill
+from dear.backbone.load import load_clip
+from dear.data.dataset import Dataset, Images, fingerprint
+from dear.data.fewshot import Subset, draw_few, uneven
+from dear.data.images.photos import image_hashes
+from dear.data.loading import load_dataset
+from dear.data.settings import DataSettings
+from dear.data.sources.listing import with_spaces
+from dear.errors import DataError, RoleTableError, SettingsError, warn
+from dear.evaluation.protocols.few_shot import FewShot
+from dear.evaluation.resolve import MethodSetup, ResolvedRun, Select
+from dear.evaluation.run_context import RunContext
+from dear.evaluation.trial import check_prompts, find_longest_name
+from dear.progress import Progress
+from dear.reading.files import expanded
+from dear.roles.discover import DISCOVER, discover_at_hand
+from dear.roles.packaged import WITHOUT, find_role_table, known_by_name, role_table
+from dear.roles.table import RoleTable
+
+
+@dataclass(frozen=True)
+class FitImages:
+    """A data set and the images of it that a bundle is fitted on.
+
+    Attributes:
+        dataset: The data set, without test images that the bundle is fitted on.
+        shots: How many images of each class are picked from it; if all are, the size of the largest class.
+        calibration: The images that the temperature is fitted on; None if it is not.
+        hashes: Those of all images that the bundle is fitted on, in one.
+        facts: What the bundle says of them (`Bundle.training`).
+        others: Images without labels to learn from too.
+    """
+
+    dataset: Dataset
+    shots: int
+    calibration: Images | None
+    hashes: bytes
+    facts: dict[str, Any]
+    others: Images | None = None
+
+
+def read_data(data: Any, settings: DataSettings | None, shots: int | None) -> Dataset:
+    """Read the data set. Unreadable images are skipped, unless the settings say otherwise, and a split that
+    is made here leaves as many images to train on as there are shots.
+    """
+    if shots is not None and shots < 1:
+        raise SettingsError(f"shots is {shots}: it must be at least 1; omit it to use all images.")
+    settings = (settings or DataSettings()).skip_broken()
+    settings = replace(settings, least_train=max(settings.least_train, shots or 1))
+    dataset = data if isinstance(data, Dataset) else load_dataset(data, settings)
+    distinct(dataset.classnames, dataset.name)
+    if len(dataset.classnames) == 1:
+        warn(f"{dataset.name}: it has a single class, so every image will be {dataset.classnames[0]!r}")
+    if shots is None and not len(dataset.train):
+        raise DataError(f"{dataset.name} has no training images: it can only be tested on.")
+    return dataset
+
+
+def add_named(dataset: Dataset, names: Sequence[str]) -> Dataset:
+    """The data set with further classes, by their names alone. Raises DataError for one that it has."""
+    if not names:
+        return dataset
+    classes = distinct((*dataset.classnames, *map(with_spaces, names)), "the classes")
+    keys = (*dataset.keys, *names) if dataset.keys else ()
+    identity = fingerprint(dataset.identity, "added", *names)
+    return replace(dataset, classnames=classes, keys=keys, identity=identity)
+
+
+def prepare_data(
+    dataset: Dataset,
+    setup: MethodSetup,
+    shots: int | None,
+    seed: int,
+    calibrate: bool | None,
+    select: Select,
+) -> FitImages:
+    """Pick the images to train and calibrate on, and leave them out of the test."""
+    declared, of_each = setup.declared, shots
+    if of_each is None:
+        dataset, of_each = replace(dataset, allow_fewer=True), int(dataset.train.labels.bincount().max())
+    picked = draw_few(dataset, of_each, seed)[0].indices if declared.trains else ()
+    labels = dataset.train.labels[[*picked]].tolist()
+    if shots is None and picked and (warning := uneven(labels, dataset.classnames)):
+        warn(f"{dataset.name}: {warning}")
+    trained_on = range(len(dataset.train)) if declared.unlabelled else picked
+    calibration = calibration_images(dataset, trained_on, calibrate)
+    trained = Subset(dataset.train, torch.tensor([*trained_on], dtype=torch.int64))
+    fitted_on = filter(None, (trained, calibration, dataset.val if select == "val" else None))
+    hashes = b"".join(sorted({digest for part in fitted_on for digest in image_hashes(part)}))
+    dataset, _ = unseen(dataset, "test", hashes)
+    facts = {
+        "data": dataset.name,
+        "data_identity": dataset.identity,
+        "shots": shots or "all",
+        "train_images": len(picked),
+        **({"unlabelled_images": len(trained_on)} if declared.unlabelled else {}),
+        "test_images": len(dataset.test),
+    }
+    return FitImages(dataset, of_each, calibration, hashes, facts)
+
+
+def calibration_images(dataset: Dataset, picked: Collection[int], calibrate: bool | None) -> Images | None:
+    """Images to calibrate on: validation images, else the unused training images; None if that is not asked
+    for, or without being asked if there are fewer than `FEWEST`.
+    """
+    if calibrate is False:
+        return None
+    held_out = dataset.val
+    if held_out is None or not len(held_out):
+        unused = sorted({*range(len(dataset.train))} - {*picked})
+        held_out = Subset(dataset.train, torch.tensor(unused)) if unused else None
+    if calibrate is None:
+        return None if held_out is None or len(held_out) < FEWEST else held_out
+    if held_out is None:
+        raise DataError(
+            f"{dataset.name} has no validation images, and all training images are used for training: "
+            "there is nothing to calibrate on. Add a val/ folder, or limit the training images with --shots."
+        )
+    return held_out
+
+
+def default_backbone(
+    model: str | None, pretrained: str | None, folder: Path | str | None
+) -> tuple[str | None, str | None]:
+    """The names of a backbone; without any, that of the bundle in a folder. Raises BundleError."""
+    backbone = {} if folder is None else read_config(expanded(folder))["backbone"]
+    given = model is not None or pretrained is not None
+    return (model, pretrained) if given else (backbone.get("model"), backbone.get("pretrained"))
+
+
+def resolve_backbone(
+    model: str | None, pretrained: str | None, device: str, dataset: Dataset, settings: DataSettings | None
+) -> tuple[BackboneName, Clip]:
+    """Load the named backbone, or the default one for the data."""
+    name = backbone_or_default(model, pretrained, world=dataset.world)
+    warn_of_toy(name.model, world=dataset.world)
+    clip = load_clip(*name, device=device)
+    (settings or DataSettings()).require_short_side(clip.image_size)
+    return name, clip
+
+
+def resolve_roles(
+    clip: Clip, roles: Path | str | None, dataset: Dataset, setup: MethodSetup, report: Progress
+) -> RoleTable | None:
+    """The requested role table, the packaged one, or one from the training images; None for a method that
+    needs none or can do without. Raises RoleTableError if there is none.
+    """
+    if not setup.declared.needs_roles:
+        return None
+    if str(roles) == DISCOVER:
+        return discover_at_hand(clip, dataset, report)
+    if roles is None and setup.can_lack_roles:
+        return find_role_table(clip)
+    try:
+        return role_table(clip, roles)
+    except RoleTableError as error:
+        if roles is not None:
+            raise
+        raise RoleTableError(
+            f"no role table is known for {clip.identity}{known_by_name(clip.identity)}: --roles {DISCOVER} "
+            f"finds one from the {len(dataset.train)} training images; --method {WITHOUT} needs none."
+        ) from error
+
+
+def resolve_run(context: RunContext, images: FitImages, setup: MethodSetup, seed: int) -> ResolvedRun:
+    """Resolve all settings of the training, and check that the class names and settings can be used."""
+    run = context.resolve(FewShot(), [images.dataset], setup, seed=seed, shots=images.shots)
+    names, templates = images.dataset.classnames, images.dataset.templates
+    check_prompts(context, run, names[find_longest_name(context.clip, names)], templates)
+    context.clip.check_prompts(names, [fill(template, names) for template in templates])
+    run.settings.check_classes(names, names)
+    run.settings.without_files()
+    return run

@@ -1,0 +1,94 @@
+"""`dear review` and `dear suggest`: which labels look wrong, and which images to label next."""
+
+from pathlib import Path
+from shlex import quote
+from typing import Any
+
+from dear.adapters.results import check_table, write_suggestions
+from dear.cli.options import BundleOptions, FitOptions
+from dear.cli.output import PrintableConsole
+from dear.cli.parsing import Flat
+from dear.errors import plural
+from dear.methods.registry import AUTO, known_method
+from dear.review.rows import REVIEW_PAGE, describe_issues
+
+SHOWN = 10  # suggestions that are printed
+
+
+def command_review(
+    data: str,
+    more: list[str] = [],  # noqa: B006 (never changed)
+    *,
+    out: Path,
+    method: str = AUTO,
+    options: Flat[FitOptions] = FitOptions(),  # noqa: B008 (frozen, and its fields become options)
+) -> dict[str, Any]:
+    """Find labels that look wrong, and pictures that are there twice, without writing a classifier.
+
+    Each image is judged by a classifier that was fitted without it. `dear fit` does the same for the images
+    that it is fitted on.
+
+    Args:
+        data: A folder of images, a CSV or JSONL file, a zip, a benchmark or a task by name.
+        more: Further ones, added to the first.
+        out: Folder of review.html, which shows them, and review.csv, which you correct.
+        method: What judges: as of `dear fit`. One that is trained in steps has dear+ judge.
+    """
+    from dear.cli.progress import StepProgress
+
+    method = method if method == AUTO else known_method(method)
+    options.check_all([data, *more])
+    from dear.adapters.review import review_data  # loads torch: what can be refused without it is
+
+    with StepProgress() as progress:
+        sources = [data, *more] if more else data
+        review, issues = review_data(sources, out, method=method, progress=progress, **vars(options))
+    return {"out": out, "method": review.method, "images": len(review.judged), "issues": issues}
+
+
+def render_review(result: dict[str, Any], console: PrintableConsole) -> None:
+    """Say how many there are, and where."""
+    console.say(*describe_issues(result["issues"], result["images"], str(result["out"] / REVIEW_PAGE)))
+
+
+def command_suggest(
+    bundle: str,
+    images: Path,
+    *,
+    count: int = 50,
+    out: Path = Path("next.csv"),
+    options: Flat[BundleOptions] = BundleOptions(),  # noqa: B008 (frozen, and its fields become options)
+) -> dict[str, Any]:
+    """Suggest images to label next: those that the classifier is least sure of, no two alike.
+
+    The CSV has a row for each, with an empty label beside the suggested class. Fill in labels and give it to
+    fit after the first data: `dear fit photos/ next.csv --out my-classifier`. Rows without a label are left
+    out. Images that the classifier was fitted on are not suggested; those that look like none of its classes
+    are marked.
+
+    Args:
+        bundle: Folder of the bundle, or OWNER/NAME on the hub.
+        images: Folder of images.
+        count: How many to suggest.
+        out: CSV file to write.
+    """
+    check_table(out, (".csv",))
+    suggestions = options.load(bundle).suggest(images, count)
+    return {"out": write_suggestions(out, suggestions), "suggestions": suggestions}
+
+
+def render_suggest(result: dict[str, Any], console: PrintableConsole) -> None:
+    """Show the first ones, and what to do with the file."""
+    out, suggestions = result["out"], result["suggestions"]
+    more = len(suggestions) - SHOWN
+    console.say(
+        "margin  suggested                 image",
+        *(
+            f"{one.margin:6.1%}  {one.suggested:24}  {one.image}{'  (none of these?)' * one.none_of_these}"
+            for one in suggestions[:SHOWN]
+        ),
+        *([f"... and {more} more"] if more > 0 else []),
+        f"{plural(len(suggestions), 'image')} to label: {out}",
+        f"next: fill in its column label, then dear fit DATA {quote(str(out))} --out DIR",
+        "with the options of the first fit",
+    )
