@@ -28,12 +28,14 @@ class Faults:
     Attributes:
         cut: bytes of a large file after which the connection is closed, once.
         corrupt: whether a byte in the middle of each large file is changed.
+        commit: what is stated as the commit of a repository.
         size: what is stated as the size of a small file.
         status: codes answered in place of a file, by a part of the path.
     """
 
     cut: int | None = None
     corrupt: bool = False
+    commit: str = COMMIT
     size: int | None = None
     status: dict[str, int] = field(default_factory=dict)
 
@@ -202,21 +204,21 @@ class _Handler(BaseHTTPRequestHandler):
             | ({"lfs": _lfs(content)} if name.endswith(LARGE) else {})
             for name, content in files.items()
         ]
-        return self._json({"id": repository, "sha": COMMIT, "siblings": siblings})
+        return self._json({"id": repository, "sha": self.standin.faults.commit, "siblings": siblings})
 
     def _resolve(self, repository: str, name: str, body: bool) -> None:
         content = self._file(repository, name)
         faults = self.standin.faults
         if content is None:
-            return self._send(404, {"X-Error-Code": "EntryNotFound", "X-Repo-Commit": COMMIT}, b"")
+            return self._send(404, {"X-Error-Code": "EntryNotFound", "X-Repo-Commit": faults.commit}, b"")
         if not name.endswith(LARGE):
-            headers = {"X-Repo-Commit": COMMIT, "ETag": f'"{git_hash(content)}"'}
+            headers = {"X-Repo-Commit": faults.commit, "ETag": f'"{git_hash(content)}"'}
             if body and (part := re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers.get("Range") or "")):
                 return self._send(206, headers, content[int(part[1]) : int(part[2]) + 1])
             length = len(content) if body or faults.size is None else faults.size
             return self._send(200, headers, content if body else b"", length=length)
         return self._send(302, {
-            "X-Repo-Commit": COMMIT, "X-Linked-Etag": f'"{sha256(content)}"',
+            "X-Repo-Commit": faults.commit, "X-Linked-Etag": f'"{sha256(content)}"',
             "X-Linked-Size": str(len(content)),
             "Location": f"{self.standin.cdn}/cdn/{repository}/{name}",
         }, b"")  # fmt: skip
