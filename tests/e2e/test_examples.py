@@ -42,6 +42,7 @@ def test_an_example_runs(
     path = FOLDER / name
     assert len(path.read_text(encoding="utf-8").splitlines()) < 75
     monkeypatch.setenv("DEAR_CACHE", str(tmp_path))
+    monkeypatch.setenv("RAY_ADDRESS", "local")  # another test's cluster may be up
     monkeypatch.chdir(tmp_path)  # one of them writes a picture where it is run
     monkeypatch.setattr(sys, "argv", [str(path)])
     monkeypatch.syspath_prepend(str(FOLDER))  # as for a script that is run
