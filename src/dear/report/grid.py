@@ -195,6 +195,11 @@ def marked(rows: Sequence[GridRow]) -> tuple[GridRow, ...]:
     return tuple(replace(row, cells=tuple(map(mark, row.cells, marks))) for row in rows)
 
 
+def spread_over(seeds: int) -> str:
+    """What the numbers of a table are over, for its note."""
+    return "1 seed" if seeds == 1 else f"mean ± standard deviation over {seeds} seeds"
+
+
 def _latex_cell(cell: Cell | None) -> str:
     if cell is None:
         return "--"

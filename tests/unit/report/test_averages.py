@@ -76,6 +76,13 @@ def test_seeds_give_mean_and_sample_deviation() -> None:
     assert (average.mean, average.spread) == (pytest.approx(77), pytest.approx(7**0.5))
 
 
+def test_a_note_tells_of_deviations_where_there_are_any() -> None:
+    runs = [record("tools", "dear", 0.7, 0.5, seed=seed) for seed in (1, 2)]
+    for some, told in ((runs, True), (runs[:1], False)):
+        (note,) = results_grid(Results(some)).notes
+        assert ("deviation" in note) is told
+
+
 def test_average_of_unequal_seeds_has_no_deviation() -> None:
     runs = [record("tools", "dear", 0.7, 0.5, seed=seed) for seed in (1, 2)]
     base = cells([*runs, record("toys", "dear", 0.8, 0.5)], "dear")[0]

@@ -11,7 +11,7 @@ from dear.errors import plural
 from dear.evaluation.ablations import METHOD, Ablation, ablations
 from dear.evaluation.protocols.base_to_novel import harmonic_mean
 from dear.report import published
-from dear.report.grid import INTERVAL, Cell, Grid, GridRow, marked
+from dear.report.grid import INTERVAL, Cell, Grid, GridRow, marked, spread_over
 from dear.report.intervals import FEWEST, LEVEL, half_width
 from dear.report.method_plots import gain_bars
 from dear.report.protocols import Figure, Summary
@@ -42,7 +42,7 @@ TITLES = ("Base", "Novel", "HM")
 Cells = tuple[Cell | None, ...]
 """Base, novel and HM in percent; all None if a data set lacks them."""
 LACKING: Cells = (None, None, None)
-SPREAD = "mean ± standard deviation over seeds"
+SPREAD = "± standard deviation where there are several seeds"
 COSTS = ("Trainable parameters", "Seconds per run", "Peak memory, MiB")
 JOINT_RULES = {
     "HM, class feature alone": "decoupled",
@@ -171,10 +171,9 @@ def results_grid(results: Results) -> Grid:
         rows += [GridRow(f"{name}: {CHANCE}", chance, group=name)] if chance[0] else []
         cells = {method: results.cells(method, titles) for method in results.methods}
         rows += marked([GridRow(f"{name}: {method}", c, group=name) for method, c in cells.items()])
-    seeds = plural(results.frame.seed.nunique(), "seed")
     note = (
-        f"Percent, {seeds}, mean ± standard deviation. HM is the harmonic mean of base and novel; the "
-        "average has that of the averages. Best and second by data set."
+        f"Percent, {spread_over(results.frame.seed.nunique())}. HM is the harmonic mean of base and novel; "
+        "the average has that of the averages. Best and second by data set."
     )
     return Grid(NAME, "Base-to-novel generalization", "Data set: method", TITLES, tuple(rows), (note,))
 

@@ -4,9 +4,8 @@ from collections.abc import Sequence
 from statistics import fmean
 from typing import TYPE_CHECKING
 
-from dear.errors import plural
 from dear.report import published
-from dear.report.grid import Cell, Grid, GridRow, marked
+from dear.report.grid import Cell, Grid, GridRow, marked, spread_over
 from dear.report.protocols import Summary
 from dear.report.records import (
     AVERAGE,
@@ -63,7 +62,7 @@ def summarize(records: Sequence[Record], reference: str | None) -> Summary:
             rows.append(GridRow(f"{row.label}, fused", other.cells))
     printed = _published(kind, str(source["name"]), [*targets])
     notes = (
-        f"Percent, {plural(frame.seed.nunique(), 'seed')}, mean ± standard deviation; class feature alone"
+        f"Percent, {spread_over(frame.seed.nunique())}; class feature alone"
         f"{RULE[kind] if printed else ''}; the average excludes the source.",
         *[FUSED_NOTE] * any(row.label.endswith(", fused") for row in rows),
         *[TUNED_NOTE] * bool(tuned),
