@@ -89,6 +89,6 @@ def main(result: Path, *themes: str) -> None:
 
 
 if __name__ == "__main__":
-    if not sys.argv[1:] or not {*sys.argv[2:]} <= {*TESTS}:
+    if not sys.argv[1:] or sys.argv[1].startswith("-") or not {*sys.argv[2:]} <= {*TESTS}:
         sys.exit(f"{__doc__}\nThemes: {', '.join(TESTS)}")
     main(Path(sys.argv[1]), *sys.argv[2:])

@@ -51,6 +51,13 @@ def test_the_pages_show_commands() -> None:
     assert len(MENTIONED) > 50
 
 
+def test_every_option_says_what_it_sets() -> None:
+    """A line that is indented too far in a docstring becomes part of the option before it."""
+    options = re.findall(r"^\* `-.+", (ROOT / "docs/cli.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert len(options) > 100
+    assert not [option for option in options if not re.search(r"`: +[^*\s]", option)]
+
+
 @pytest.mark.parametrize("one", DEAR, ids=str)
 def test_a_command_is_valid(one: Shown) -> None:
     """Options exist and values are of their types; files need not exist, and nothing is run."""

@@ -318,13 +318,12 @@ def describe_unlabelled(gain: Mapping[str, Any]) -> list[str]:
         return []
     images = plural(gain["images"], "image") + " without labels"
     if "weight" not in gain:
-        needed = "with two labelled images of each class, which a class by its name alone has not"
-        return [f"--unlabelled is without effect: only {FIT_METHOD} takes {images}, {needed}."]
+        needed = f"{FIT_METHOD}, and two labelled images of each class: one known by its name alone has none"
+        return [f"{images} not used: --unlabelled needs {needed}."]
     before, after = (f"{gain[name]:.1%}" for name in ("accuracy_before", "accuracy_after"))
-    share = f"{before} to {after} right" if before != after else f"as many right ({before})"
-    share = (
-        f"labelled images that are left out, {share}, log-loss {gain['before']:.2f} to {gain['after']:.2f}"
-    )
+    right = f"{before} to {after} right" if before != after else f"as many right ({before})"
+    loss = f"log-loss {gain['before']:.2f} to {gain['after']:.2f}"
+    share = f"labelled images that are left out, {right}, {loss}"
     if not gain["weight"]:
         return [f"{images} not used, for they gain nothing: {share}."]
     return [f"{images} used, at a weight of {gain['weight']:g}: {share}."]

@@ -121,7 +121,7 @@ def command_ablation(
         of: Ablations: mask, loss, inference, quantile, attributes, beta, first. By default all.
         without: Rows to leave out, by label, for example 'K = 7', which needs seven known concepts.
         dry_run: List the runs without making them.
-            settings: Settings of DeAR, such as --dear.tokens; not those that a chosen ablation varies.
+        settings: Settings of DeAR, such as --dear.tokens; not those that a chosen ablation varies.
     """
     setups = ablation_setups(ablations() if of is None else of, settings[METHOD], without=without or ())
     options = replace(options, out=options.out or Path("runs/ablation"))
