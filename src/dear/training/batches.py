@@ -12,7 +12,8 @@ from torch import Tensor
 
 from dear.backbone.precision import mixed
 from dear.data.dataset import Images, Picture
-from dear.data.fewshot import leave_subsets
+from dear.data.fewshot import Subset, leave_subsets
+from dear.data.images.photos import distinct_pictures
 from dear.data.images.transforms import (
     Move,
     ahead_on,
@@ -209,8 +210,11 @@ def training_images(
 
     Random views are drawn from the view seed if there is one, else from the seed, and differ from those of
     every epoch; where the cache has a store of features, they depend on the content of each image, not on
-    its place. If there are several processes, each computes all views.
+    its place. Copies are left out for a method that does not count them. If there are several processes, each
+    computes all views.
     """
+    if not method.counts_copies and len(first := distinct_pictures(images)) < len(images):
+        images = Subset(images, first)
     store = cache.store if cache.store is not None and cache.store.takes(method, images) else None
     preprocess, like = method.clip.preprocess, method.clip.image.projection
     stream = seed if settings.view_seed is None else settings.view_seed

@@ -94,6 +94,26 @@ def test_labels_in_the_form_of_cleanlab(photos: Path) -> None:
     assert (found.given_label == found.predicted_label)[~found.is_label_issue].all()
 
 
+@pytest.mark.usefixtures("only_clip")
+def test_images_in_memory_are_named_by_their_place_in_what_was_given() -> None:
+    """In a review and in find_label_issues, whichever part of them is trained on."""
+    draw = np.random.default_rng(1)
+    colors = [color for color in COLORS.values() for _ in range(EACH)]
+    images = [(np.array(color) + draw.integers(-25, 26, (24, 24, 3))).clip(0, 255) for color in colors]
+    images, labels = [image.astype(np.uint8) for image in images], [*np.repeat([*COLORS], EACH)]
+    wrong = [3, EACH + 7, 2 * EACH]
+    for item in wrong:
+        labels[item] = "green" if labels[item] == "red" else "red"
+    bundle = fit((images, labels), method="linear-probe", refuse=0, verbose=False)
+    assert bundle.review
+    for issue in bundle.review:
+        assert int(issue.image) in wrong
+        assert issue.label == labels[int(issue.image)]
+    found = find_label_issues((images, labels), method="linear-probe")
+    assert sorted(map(int, found.path[found.is_label_issue])) == wrong
+    assert found.given_label.tolist() == [labels[int(path)] for path in found.path]
+
+
 @pytest.mark.parametrize("method", ["linear-probe", "dear"])
 def test_images_of_other_kinds_are_none_of_these(
     method: str, photos: Path, roles: Path, tmp_path: Path

@@ -151,14 +151,15 @@ class HeldImages(LoadedImages):
         self.identity = fingerprint(str(short_side), *map(str, labels), *chain.from_iterable(pictures))
 
     def content(self, index: int) -> bytes:
-        """The bytes of an image's file, else its shape and pixels. Raises DataError if it cannot be read."""
-        image = self._read(self._names[index])
-        if isinstance(image, str | os.PathLike):
-            return read_image(local_path(image))
-        if isinstance(image, bytes | bytearray | memoryview):
-            return bytes(image)
-        (picture,) = self.load(torch.tensor([index]))
-        return b"".join((str(tuple(picture.shape)).encode(), picture.numpy().tobytes()))
+        """As `content_of`. Raises DataError if it cannot be read."""
+        return content_of(self._read(self._names[index]))
+
+    def place(self, index: int) -> str:
+        """Where an image is in the data that was given: its index from 0, after the name of its split if
+        there are several.
+        """
+        split, _, row = self._names[index].rpartition("/")
+        return "/".join([*([split] if split not in ("", "all") else []), row.lstrip("0") or "0"])
 
     def _picture(self, index: int) -> Picture:
         try:
@@ -185,9 +186,43 @@ def image_hashes(images: Images, indices: Iterable[int] | None = None) -> list[b
     return in_parallel(lambda index: _hash(content(index)), numbers.tolist(), images.threads)
 
 
-def file_hash(path: Path) -> bytes:
-    """The same of one image file."""
-    return _hash(read_image(path))
+def picture_names(images: Images) -> list[str]:
+    """A name for the picture of each item, the same for the same content (`image_hashes`), whatever its file
+    is called; where there is no content, for the same item. Raises as `image_hashes`.
+    """
+    base, items = leave_subsets(images, torch.arange(len(images)))
+    distinct, where = items.unique(return_inverse=True)
+    names = [digest.hex() for digest in image_hashes(base, distinct.tolist())]
+    names = names or [str(item) for item in distinct.tolist()]
+    return [names[at] for at in where.tolist()]
+
+
+def distinct_pictures(images: Images) -> Int[Tensor, "picture"]:
+    """The first item of each picture (`picture_names`) with each of its labels."""
+    first = dict[tuple[str, int], int]()
+    for item, key in enumerate(zip(picture_names(images), images.labels.tolist(), strict=True)):
+        first.setdefault(key, item)
+    return torch.tensor([*first.values()], dtype=torch.int64)
+
+
+def content_of(image: Any) -> bytes:
+    """The bytes of an image's file, else its shape and pixels. Raises DataError if it cannot be read."""
+    if isinstance(image, str | os.PathLike):
+        return read_image(local_path(image))
+    if isinstance(image, bytes | bytearray | memoryview):
+        return bytes(image)
+    return _pixels(picture_of(image))
+
+
+def hashes_of(image: Any) -> set[bytes]:
+    """The hashes that an image in any form may have among `image_hashes`: of its file, and of its pixels if a
+    fit had these. Raises DataError if it cannot be read.
+    """
+    return {_hash(content_of(image)), _hash(_pixels(picture_of(image)))}
+
+
+def _pixels(picture: Picture) -> bytes:
+    return b"".join((str(tuple(picture.shape)).encode(), picture.numpy().tobytes()))
 
 
 def split_hashes(hashes: bytes) -> set[bytes]:
