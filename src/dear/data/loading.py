@@ -38,7 +38,7 @@ from dear.data.sources.objects import ReadImage, read_object, read_pairs
 from dear.data.sources.splits import PREFIX, read_coop, split_file
 from dear.data.world.tasks import load_task, task_names
 from dear.errors import DataError, warn, without_surrogates
-from dear.reading.files import expanded
+from dear.reading.files import expanded, is_passed_over
 
 
 def load_dataset(name_or_path: Any, settings: DataSettings | None = None) -> Dataset:
@@ -252,7 +252,10 @@ def _read_zip(path: Path, settings: DataSettings, report: Report) -> Listing:
 
 def _tables(folder: Path) -> list[Path]:
     """The tables in a folder that list images: another table is no reason to leave its folders out."""
-    tables = [file for file in sorted(folder.iterdir()) if file.suffix.lower() in table.SUFFIXES]
+    tables = [
+        file for file in sorted(folder.iterdir())
+        if file.suffix.lower() in table.SUFFIXES and not is_passed_over(file.name)
+    ]  # fmt: skip
     return tables if len(tables) == 1 and not subfolders(folder) else [*filter(table.lists_images, tables)]
 
 

@@ -3,6 +3,7 @@
 import struct
 import warnings
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -31,10 +32,10 @@ def class_folders(root: Path, counts: dict[str, int]) -> Path:
     return root
 
 
-def load(path: Path, settings: DataSettings) -> Dataset:
+def load(source: Any, settings: DataSettings) -> Dataset:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return load_dataset(str(path), settings)
+        return load_dataset(str(source) if isinstance(source, Path) else source, settings)
 
 
 def refused(path: Path, settings: DataSettings, message: str) -> None:

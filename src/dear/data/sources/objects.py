@@ -16,12 +16,13 @@ from torch.utils.data import DataLoader
 from dear.data.images.decode import local_path
 from dear.data.images.photos import is_image, refused_image
 from dear.data.settings import DataSettings
-from dear.data.sources.folder import image_files
+from dear.data.sources.folder import ignored_note, image_files
 from dear.data.sources.huggingface import list_tables, undecoded
 from dear.data.sources.listing import Listing, sort_names
 from dear.data.sources.table import LABELS, PATHS, Entry, column, listing_of
 from dear.errors import DataError, compose, listing, plural
 
+from dear.reading.files import is_passed_over
 ReadImage = Callable[[str], Any]
 """Gives the image of a row's path, for images that are not files."""
 
@@ -39,12 +40,14 @@ def read_object(data: Any, settings: DataSettings) -> tuple[Listing, ReadImage |
     if datasets is not None and isinstance(data, datasets.Dataset | datasets.DatasetDict):
         return _read_tables(data if isinstance(data, datasets.DatasetDict) else {"all": data}, settings)
     if hasattr(data, "samples") and hasattr(data, "classes"):
-        labels = [data.classes[label] for _, label in data.samples]
-        keys = [*data.classes]
-        return read_pairs(
-            data.samples, labels, settings, keys=sort_names(keys) if keys == sorted(keys) else keys
+        samples, passed_over = _without_passed_over(data)
+        labels = [data.classes[label] for _, label in samples]
+        keys = [key for key in data.classes if not is_passed_over(key)]
+        listed, read = read_pairs(
+            samples, labels, settings, keys=sort_names(keys) if keys == sorted(keys) else keys
         )
     if isinstance(data, Mapping) or hasattr(data, "columns"):
+        return replace(listed, notes=(*listed.notes, *ignored_note(passed_over))), read
         names = [str(name) for name in (data if isinstance(data, Mapping) else data.columns)]
         labels = _column(data, [*filter(None, [settings.label]), *LABELS], names)
         splits = data["split"] if "split" in names else None
@@ -54,7 +57,20 @@ def read_object(data: Any, settings: DataSettings) -> tuple[Listing, ReadImage |
     raise DataError(f"{type(data).__name__} is not a data set: {FORMS}.")
 
 
-def each_image(images: Any) -> Iterator[Any]:
+def _without_passed_over(data: Any) -> tuple[list[Any], list[str]]:
+    """The samples of torchvision's ImageFolder, and the folders and images in it that are passed over."""
+    samples, passed_over = list[Any](), dict[str, None]()
+    for path, label in data.samples:
+        parts = os.path.relpath(path, data.root).split(os.sep)
+        outer = next((end for end, part in enumerate(parts, start=1) if is_passed_over(part)), None)
+        if outer is None:
+            samples.append((path, label))
+        else:
+            passed_over["/".join(parts[:outer]) + "/" * (outer < len(parts))] = None
+    return samples, [*passed_over]
+
+
+def each_image(images: Any, *, several: bool = False) -> Iterator[Any]:
     """The images below a folder, of a data frame, a list, a batch, a torch Dataset or a DataLoader, or the
     image itself. Labels that come with them, as (image, number), and other columns are left out.
 
