@@ -33,8 +33,9 @@ HASH_BYTES = 8  # among a million images against another million, one in 10^7 dr
 
 TAKEN = (
     "give a path, a Pillow image, an array (height x width x 3) or tensor (3 x height x width), a gray one "
-    "without the 3, or the bytes of an image file"
+    "with 1 for the 3 or without it, or the bytes of an image file"
 )
+STACK = "several gray images are N x 1 x height x width, or a list"
 _decoding = threading.Lock()  # an open image is not thread-safe
 
 View = Callable[[Picture, int], Any]
@@ -214,7 +215,9 @@ def in_parallel(work: Callable[[Item], Result], items: Sequence[Item], threads: 
 
 
 def is_image(value: Any) -> bool:
-    """Whether a value stands for a single image, not for several."""
+    """Whether a value stands for a single image, not for several. Of arrays and tensors the number of axes
+    decides, whatever their sizes: three are an image in color, or a gray one with an axis of 1.
+    """
     if isinstance(value, np.ndarray | Tensor):
         return value.ndim not in (1, 4)  # a row of paths, a batch
     if isinstance(value, str | os.PathLike):
@@ -232,17 +235,18 @@ def picture_of(image: Any, short_side: int | None = None) -> Picture:
     if isinstance(image, bytes | bytearray | memoryview):
         return decode(Path(f"of {len(image)} bytes"), short_side, bytes(image))
     if isinstance(image, np.ndarray):
-        channels_last = image.ndim == 3 and image.shape[2] == 3
-        if not (channels_last or image.ndim == 2 or image.shape[:-2] == (3,)) or image.dtype.kind not in "uf":
+        if image.ndim not in (2, 3) or image.dtype.kind not in "uf":
             raise refused_image(image)
         pixels = torch.from_numpy(np.array(image, np.uint8 if image.dtype == np.uint8 else float))
         image = pixels.permute(2, 0, 1) if channels_last else pixels
+        channels_last = image.ndim == 3 and image.shape[2] in (1, 3)
     if isinstance(image, Tensor):
-        image = image.expand(3, *image.shape) if image.ndim == 2 else image
-        if image.ndim != 3 or len(image) != 3 or not image.numel():
+        image = image[None] if image.ndim == 2 else image
+        if image.ndim != 3 or len(image) not in (1, 3) or not image.numel():
             raise refused_image(image)
         if image.dtype != torch.uint8:
             require_unit(image)
+        image = image.expand(3, -1, -1)
             image = image.detach().mul(255).round().to(torch.uint8)
         image = as_image(image.cpu())
     if not isinstance(image, Image.Image):
@@ -268,7 +272,8 @@ def require_unit(pixels: Tensor) -> None:
 
 def refused_image(value: Any) -> DataError:
     """The error for a value that is no image."""
-    kind = type(value).__name__
+    kind, stack = type(value).__name__, ""
     if isinstance(value, np.ndarray | Tensor):
         kind += f" of {str(value.dtype).removeprefix('torch.')} and shape {tuple(value.shape)}"
-    return DataError(f"{kind} is not an image: {TAKEN}.")
+        stack = f"; {STACK}" if value.ndim == 3 else ""
+    return DataError(f"{kind} is not an image: {TAKEN}{stack}.")

@@ -10,6 +10,7 @@ from numbers import Integral
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from torch import Tensor
 from torch.utils.data import DataLoader
 
@@ -21,8 +22,8 @@ from dear.data.sources.huggingface import list_tables, undecoded
 from dear.data.sources.listing import Listing, sort_names
 from dear.data.sources.table import LABELS, PATHS, Entry, column, listing_of
 from dear.errors import DataError, compose, listing, plural
-
 from dear.reading.files import is_passed_over
+
 ReadImage = Callable[[str], Any]
 """Gives the image of a row's path, for images that are not files."""
 
@@ -46,8 +47,8 @@ def read_object(data: Any, settings: DataSettings) -> tuple[Listing, ReadImage |
         listed, read = read_pairs(
             samples, labels, settings, keys=sort_names(keys) if keys == sorted(keys) else keys
         )
-    if isinstance(data, Mapping) or hasattr(data, "columns"):
         return replace(listed, notes=(*listed.notes, *ignored_note(passed_over))), read
+    if isinstance(data, Mapping) or hasattr(data, "columns"):
         names = [str(name) for name in (data if isinstance(data, Mapping) else data.columns)]
         labels = _column(data, [*filter(None, [settings.label]), *LABELS], names)
         splits = data["split"] if "split" in names else None
@@ -72,7 +73,8 @@ def _without_passed_over(data: Any) -> tuple[list[Any], list[str]]:
 
 def each_image(images: Any, *, several: bool = False) -> Iterator[Any]:
     """The images below a folder, of a data frame, a list, a batch, a torch Dataset or a DataLoader, or the
-    image itself. Labels that come with them, as (image, number), and other columns are left out.
+    image itself. Labels that come with them, as (image, number), and other columns are left out. If there
+    are ``several`` for certain, an array of three axes has gray ones.
 
     Raises DataError for what is neither an image nor several, and a folder or a data frame without images.
     """
