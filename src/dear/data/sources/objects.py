@@ -82,18 +82,31 @@ def each_image(images: Any, *, several: bool = False) -> Iterator[Any]:
         images = image_files(Path(images))
     elif hasattr(images, "columns"):
         images = _column(images, PATHS, [*map(str, images.columns)])
-    if is_image(images):
+    if several and isinstance(images, np.ndarray | Tensor) and images.ndim == 3:
+        yield from images
+    elif is_image(images):
         yield images
     elif isinstance(images, DataLoader):
         for batch in map(_image_of, images):
-            pairs = isinstance(batch, list | tuple) and batch and not is_image(_image_of(batch[0]))
-            yield from map(_image_of, batch[0] if pairs else batch)  # images, then their labels
+            yield from _images_of_batch(batch, several=images.batch_sampler is not None)
     elif isinstance(images, Mapping) or not (hasattr(images, "__iter__") or hasattr(images, "__getitem__")):
         raise refused_image(images)
     elif hasattr(images, "__iter__"):
         yield from map(_image_of, images)
     else:
         yield from (_image_of(images[index]) for index in range(len(images)))
+
+
+def _images_of_batch(batch: Any, *, several: bool) -> Iterator[Any]:
+    """The images of what a DataLoader gives: of a batch there are ``several``; without batches it is an
+    image, or what the data set has for a batch.
+    """
+    if isinstance(batch, list | tuple) and not all(is_image(_image_of(item)) for item in batch):
+        batch = batch[0]  # images, then their labels
+    if is_image(batch) and not (several and isinstance(batch, np.ndarray | Tensor)):
+        yield batch
+    else:
+        yield from map(_image_of, batch)
 
 
 def _image_of(item: Any) -> Any:
@@ -122,7 +135,7 @@ def read_pairs(
     Files are listed relative to the folder that holds all of them: those of a folder of classes are the same
     data set as the folder.
     """
-    images, labels = [*each_image(images)], _values(labels)
+    images, labels = [*each_image(images, several=True)], _values(labels)
     splits = [""] * len(images) if splits is None else _values(splits)
     if not images or not len(images) == len(labels) == len(splits):
         counts = f"{plural(len(images), 'image')} and {plural(len(labels), 'label')}"
