@@ -164,17 +164,17 @@ def fit(
         if images.others is not None:
             images.facts["unlabelled"] = trial.unlabelled or add_unlabelled(trial, images.others)
         bundle = replace(make_bundle(trial, images, name, choice), refuse=refuse)
-        left_out = LeftOut(context, images.dataset, images.shots, seed, images.others)
-        bundle, scores = calibrate_fit(bundle, trial, images, left_out, calibrate)
         reviewed = None
-        if review:
-            try:
+        try:
+            left_out = LeftOut(context, images.dataset, images.shots, seed, images.others)
+            bundle, scores = calibrate_fit(bundle, trial, images, left_out, calibrate)
+            if refuse:
+                features, labels = left_out.frozen_features(), left_out.labels
+                bundle = replace(bundle, known=fit_known_classes(features, labels, len(bundle.classes)))
+            if review:
                 reviewed = review_images(left_out, scores)
-            except DearError as error:
-                warn(f"the labels are not reviewed: {error}")
-        if refuse:
-            features, labels = left_out.frozen_features(), left_out.labels
-            bundle = replace(bundle, known=fit_known_classes(features, labels, len(bundle.classes)))
+        except DearError as error:  # of a method in place of the fitted one, or because there are no images
+            warn(f"training images cannot be left out: {error}")
         bundle, test = measure(bundle, clip, images.dataset, report, TrunkCache(0, store))
         if review and reviewed is not None:
             judge = {} if reviewed.method == bundle.method else {"judge": reviewed.method}
