@@ -214,8 +214,9 @@ def test_a_route_takes_the_fields_that_its_schema_has(serve: Serve) -> None:
         if "post" in parts:
             form = parts["post"]["requestBody"]["content"]["multipart/form-data"]["schema"]["properties"]
             assert ("classes" in form) == (route in ("/api/predict", "/api/batch"))
-            sent = {"files": {"image": ("a.png", PNG)}, "data": {"classes": "a, b"}}
-            answer = client.post(route, params={"layer": 1, "head": 0} if "attention" in route else {}, **sent)
+            place = {"layer": 1, "head": 0} if "attention" in route else {}
+            picture, names = {"image": ("a.png", PNG)}, {"classes": "a, b"}
+            answer = client.post(route, params=place, files=picture, data=names)
             assert answer.json().get("kind") == (None if "classes" in form else "form")
 
 
