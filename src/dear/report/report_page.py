@@ -14,7 +14,7 @@ from dear.evaluation.records import part_of
 from dear.methods.registry import FROZEN
 from dear.report.drawing import Drawing
 from dear.report.grid import Cell, Grid, GridRow
-from dear.report.method_plots import mean_curves, training_curves
+from dear.report.method_plots import fusion_map, mean_curves, training_curves
 from dear.report.protocols import base_to_novel, retrieval, summaries_of
 from dear.report.records import (
     Record,
@@ -89,6 +89,7 @@ def report_page(
         notes = [PUBLISHED, *notes]
     parts = mistakes_by_part(runs)
     mistakes = mistakes_page(parts, runs, main, reference, mistakes_of)
+    weights = fusion_map(fusion) if fusion else None
     losses, validated = (mean_curves(by_method[main], measure) for measure in ("loss", "val"))
     training = training_curves(losses, validated)
     roles = head_role_map(role_table) if role_table else None
@@ -106,6 +107,7 @@ def report_page(
         grids=grids,
         figures=grouped(figures, lambda figure: figure.grid),
         fusion=fusion,
+        fusion_map=weights,
         retrieval=retrieval.page(illustrations),
         training=training,
         validated=bool(validated),
@@ -127,7 +129,7 @@ def report_page(
         if method in (mistakes_of or [main])
         for _, section in methods[method]
     ]
-    drawings = (*(figure.drawing for figure in figures), *matrices, training, roles)
+    drawings = (*(figure.drawing for figure in figures), *matrices, weights, training, roles)
     tables_and_weights = (*grids, *([fusion] if fusion else []))
     return ReportPage(text, tuple(filter(None, drawings)), tables_and_weights, tuple(parts))
 
@@ -206,6 +208,7 @@ def fusion_grid(runs: Sequence[Record]) -> Grid | None:
     means = 100 * weights.groupby([data_set_title(run) for run in runs], sort=False).mean()
     rows = tuple(GridRow(str(title), tuple(map(Cell, row))) for title, *row in means.itertuples())
     note = f"Fusion weights of {method_label(runs[0])} in percent, mean over seeds."
+    note += " Each feature has one weight, that of its attribute's token; no heads are averaged."
     return Grid("fusion", "How features combine into the score", "Data set", tuple(means), rows, (note,))
 
 
