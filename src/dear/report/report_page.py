@@ -8,7 +8,7 @@ from typing import Any
 from pandas import DataFrame
 
 from dear.backbone.choice import TINY
-from dear.errors import DataError, plural
+from dear.errors import plural
 from dear.evaluation.protocols import protocol_class
 from dear.evaluation.records import part_of
 from dear.methods.registry import FROZEN
@@ -52,14 +52,12 @@ class ReportPage:
 
 
 def split_records(records: Iterable[Record]) -> tuple[list[Record], list[Record]]:
-    """The runs among some records, of which tables are made, and the retrievals, which only illustrate.
-    Raises DataError if there are no runs.
+    """The runs among some records, of which tables are made, and the retrievals, which only illustrate unless
+    there are no other runs.
     """
     everything = readable(records)
-    runs = [record for record in everything if protocol(record) != retrieval.NAME]
-    if not runs:
-        raise DataError("the records are only illustrations, from which no table can be made")
-    return runs, [record for record in everything if protocol(record) == retrieval.NAME]
+    retrievals = [record for record in everything if protocol(record) == retrieval.NAME]
+    return [record for record in everything if protocol(record) != retrieval.NAME] or retrievals, retrievals
 
 
 def report_page(
@@ -104,7 +102,7 @@ def report_page(
         ),
         title=title,
         main=main,
-        grids=grids,
+        grids=[grid for grid in grids if grid.name != retrieval.NAME],  # beside its pictures
         figures=grouped(figures, lambda figure: figure.grid),
         fusion=fusion,
         fusion_map=weights,
@@ -142,9 +140,11 @@ def _head(
     parts: Sequence[RunMistakes],
 ) -> dict[str, Any]:
     """What the page begins with: the verdict, tiles of the main method's measures, and what was tested."""
-    measure, cells = [*standing.items()][-1]
+    measure, cells = [*standing.items()][-1] if standing else ("", {})
     other = None if reference == main else reference
     verdict, tiles = f"Some runs of {main} are missing, so it has no average.", list[dict[str, str]]()
+    if not standing:
+        verdict = f"{main}: the images nearest to some images by each feature."
     if main in cells:
         tiles = [_tile(name, of[main], of.get(str(other))) for name, of in standing.items()]
         verdict = f"{main}: {measure} {tiles[-1]['value']}%"
