@@ -33,7 +33,7 @@ PAPERS = (
 RULE = {
     "cross-dataset": PAPERS.format(of="the paper does"),
     "domain-generalization": PAPERS.format(
-        of="the paper does in cross-dataset transfer, and does not say here"
+        of="the paper does in cross-dataset transfer (of this it does not say)"
     ),
 }
 EXTRA = {
