@@ -5,7 +5,7 @@ from statistics import fmean
 from textwrap import fill
 
 import numpy as np
-from matplotlib.colors import to_hex, to_rgb
+from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from pandas import DataFrame
@@ -74,7 +74,8 @@ def fusion_map(grid: Grid) -> Drawing | None:
         axes = figure.add_subplot()
         for y, row in enumerate(weights):
             for x, weight in enumerate(row):
-                axes.barh(y, 1, 1, left=x - 0.5, color=to_hex([1 - weight / most * (1 - c) for c in DARKEST]))
+                red, green, blue = (1 - weight / most * (1 - channel) for channel in DARKEST)
+                axes.barh(y, 1, 1, left=x - 0.5, color=(red, green, blue))
                 text = "#ffffff" if weight > 0.6 * most else "#000000"
                 axes.text(x, y, f"{weight:.1f}", ha="center", va="center", fontsize=8, color=text)
         axes.set_xticks(range(len(grid.columns)), grid.columns, fontsize=9)
