@@ -8,7 +8,15 @@ from dear.errors import plural
 from dear.evaluation.ablations import METHOD, Ablation, ablations
 from dear.report import published
 from dear.report.grid import Cell, Grid, GridRow, marked
-from dear.report.half_scores import LACKING, MEASURES, SPREAD, TITLES, cells_of, chance_of, scores_of
+from dear.report.protocols.half_scores import (
+    LACKING,
+    MEASURES,
+    SPREAD,
+    TITLES,
+    cells_of,
+    chance_of,
+    scores_of,
+)
 from dear.report.records import CHANCE, Record, checked, data_sets_of, is_benchmark, runs_frame
 
 if TYPE_CHECKING:

@@ -11,7 +11,10 @@ from dear.evaluation.protocols.base_to_novel import harmonic_mean
 from dear.report import published
 from dear.report.ablations import ablation_grids, is_varied
 from dear.report.grid import INTERVAL, Cell, Grid, GridRow, marked, spread_over
-from dear.report.half_scores import (
+from dear.report.intervals import FEWEST, LEVEL, half_width
+from dear.report.method_plots import gain_bars
+from dear.report.protocols import Figure, Summary
+from dear.report.protocols.half_scores import (
     HALVES,
     MEASURES,
     SPREAD,
@@ -23,9 +26,6 @@ from dear.report.half_scores import (
     scores_of,
     with_hm,
 )
-from dear.report.intervals import FEWEST, LEVEL, half_width
-from dear.report.method_plots import gain_bars
-from dear.report.protocols import Figure, Summary
 from dear.report.records import (
     AVERAGE,
     CHANCE,
