@@ -92,7 +92,8 @@ def create_app(
         check_parameters(request)
         return await read_upload(request, limits, with_classes=True)
 
-    Sent, SentWithClasses = Annotated[Upload, Depends(read)], Annotated[Upload, Depends(read_with_classes)]
+    Sent = Annotated[Upload, Depends(read)]
+    SentWithClasses = Annotated[Upload, Depends(read_with_classes)]
 
     @app.get("/health")
     async def health() -> dict[str, str]:
