@@ -22,15 +22,12 @@ from dear.data.loading import load_dataset
 from dear.data.settings import DataSettings
 from dear.errors import SettingsError
 from dear.evaluation.run_context import RunContext
-from dear.methods.gda import GdaSettings
-from dear.methods.linear_probe import LinearProbeSettings
 from dear.methods.registry import SIMPLEST_FIRST
-from dear.methods.tip_adapter import TipAdapterSettings
 from tests.unit.training.world import Noise, noise_dataset, role_table
 
-SETTINGS: list[Any] = [
-    LinearProbeSettings(c=0.001), LinearProbeSettings(c=40.0), TipAdapterSettings(alpha=7.0, views=2),
-    GdaSettings(alpha=3.0, views=3), None,
+SETTINGS: list[tuple[str, dict[str, Any]]] = [
+    ("linear-probe", {"c": 0.001}), ("linear-probe", {"c": 40.0}), ("tip-adapter", {"alpha": 7.0, "views": 2}),
+    ("gda", {"alpha": 3.0, "views": 3}), ("zero-shot", {}),
 ]  # fmt: skip
 
 
@@ -40,14 +37,21 @@ def pictures(count: int, seed: int) -> list[np.ndarray]:
     return [draw.integers(0, 90 + 40 * (item % 4), (23, 29, 3)).astype(np.uint8) for item in range(count)]
 
 
-@pytest.mark.parametrize("settings", SETTINGS, ids=["little c", "large c", "tip-adapter", "gda", "zero-shot"])
+@pytest.mark.parametrize(("method", "settings"), SETTINGS)
 @pytest.mark.usefixtures("only_clip")
-def test_what_a_bundle_says_of_left_out_images_is_of_its_own_settings(settings: Any) -> None:
+def test_what_a_bundle_says_of_left_out_images_is_of_its_own_settings(
+    method: str, settings: dict[str, Any]
+) -> None:
     """Temperature, accuracy and log-loss by fits to the other images, predictions, and a search by scipy."""
     labels = [f"class {item % 4}" if item % 7 else "class 1" for item in range(44)]
     data = load_dataset((pictures(44, 1), labels), DataSettings(test_share=0))
-    method = {"method": "zero-shot"} if settings is None else {"settings": settings}
-    options: dict[str, Any] = {"review": False, "refuse": 0, "verbose": False, **method}
+    options: dict[str, Any] = {
+        "method": method,
+        "settings": settings,
+        "review": False,
+        "refuse": 0,
+        "verbose": False,
+    }
     bundle = fit(data, **options)
     picked = draw_few(replace(data, allow_fewer=True), 44, 1)[1]
     fold_of = draw_folds(picked.labels, picture_names(picked), FOLDS, "1 0")
@@ -90,8 +94,8 @@ def test_what_is_trained_in_steps_says_that_it_is_not_calibrated(
 ) -> None:
     del only_clip
     data = replace(noise_dataset(), train=Noise([0, 1, 2, 3] * 6, 1))
-    settings = TipAdapterSettings(tuned=True, views=1)
-    bundle = fit(data, settings=settings, calibrate=calibrate, review=True, refuse=0, verbose=False)
+    options: dict[str, Any] = {"method": "tip-adapter", "settings": {"tuned": True, "views": 1}}
+    bundle = fit(data, calibrate=calibrate, refuse=0, verbose=False, **options)
     assert (bundle.temperature, "left_out" in bundle.training) == (1, False)
     assert ("not calibrated: tip-adapter is trained in steps" in bundle.verdict) == (calibrate is None)
     assert "24 training labels look wrong to dear+" in bundle.verdict.replace("looks", "look")
