@@ -26,8 +26,8 @@ from dear.methods.registry import SIMPLEST_FIRST
 from tests.unit.training.world import Noise, noise_dataset, role_table
 
 SETTINGS: list[tuple[str, dict[str, Any]]] = [
-    ("linear-probe", {"c": 0.001}), ("linear-probe", {"c": 40.0}), ("tip-adapter", {"alpha": 7.0, "views": 2}),
-    ("gda", {"alpha": 3.0, "views": 3}), ("zero-shot", {}),
+    ("linear-probe", {"c": 0.001}), ("linear-probe", {"c": 40.0}),
+    ("tip-adapter", {"alpha": 7.0, "views": 2}), ("gda", {"alpha": 3.0, "views": 3}), ("zero-shot", {}),
 ]  # fmt: skip
 
 
