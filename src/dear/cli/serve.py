@@ -25,7 +25,7 @@ def command(
     page: bool = True,
     origin: str | None = None,
     access_log: bool = False,
-    options: Flat[BundleOptions] = BundleOptions(),  # noqa: B008 (frozen, and its fields become options)
+    options: Flat[BundleOptions] = BundleOptions(),
     limits: Limits = DEFAULTS,
 ) -> dict[str, Any]:
     """Serve a bundle until Ctrl-C: a page for people, and /api for programs (docs/use.md).

@@ -22,13 +22,12 @@ class Retrieval(BaseToNovel):
 
     name: ClassVar[str] = "retrieval"
     summary: ClassVar[str] = "Retrieve by each attribute's feature on a world task."
-    position: ClassVar[int] = 6
     data: ClassVar[tuple[str, ...]] = ("travel-posters",)
     scored: ClassVar[tuple[str, ...]] = ()
 
     def run(self, trial: "Trial") -> dict[str, Any]:
         from dear.data.world.tasks import WorldImages
-        from dear.retrieval.world import world_retrieval
+        from dear.evaluation.protocols.world_retrieval import world_retrieval
 
         trial.train(self.training_classes(len(trial.source.classnames)))
         images = trial.source.test
