@@ -56,8 +56,7 @@ def read_folder(folder: Path) -> list[Record]:
 
 def _json_files(folder: Path) -> Iterator[Path]:
     """The JSON files in a folder and its subfolders, but the hidden ones."""
-    for parent, folders, names in walk_folders(folder):
-        folders[:] = [name for name in folders if not name.startswith(".")]
+    for parent, _, names in walk_folders(folder):
         yield from (path for path in (parent / name for name in names) if path.suffix == ".json")
 
 
@@ -112,6 +111,7 @@ def write_folder_report(
     """
     records = of_weights(read_folder(folder), weights)
     runs, _ = split_records(records)
+    frame = runs_frame(runs)  # empty for retrievals alone
     title = title or without_surrogates(folder.resolve().name)
     page = report_page(title=title, records=records, notes=(SELECTION,), mistakes_of=mistakes_of)
     tables = page.tables
@@ -122,7 +122,7 @@ def write_folder_report(
     }
     files = {
         **{f"{grid.name}.csv": grid.to_csv() for grid in tables},
-        "report.csv": csv_file(runs_frame(runs).drop(columns=["label", "title"])),
+        **({"report.csv": csv_file(frame.drop(columns=["label", "title"]))} if len(frame) else {}),
         **{name: text.encode() for name, text in texts.items()},
         **mistakes_files(page.mistakes),
     }
