@@ -333,7 +333,7 @@ def _start_runner(machines: Machines, experiments: Sequence[Experiment]) -> Runn
         return Runner("cpu", target=device)
     if machines.log is None:
         return Runner(str(device))
-    precisions: set[Precision] = {experiment.train.precision or "auto" for experiment in experiments}
+    precisions: set[Precision] = {experiment.train.get("precision", "auto") for experiment in experiments}
     if len(precisions) > 1:
         raise SettingsError(
             f"the experiments have different precisions ({', '.join(sorted(precisions))}): "

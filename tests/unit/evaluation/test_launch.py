@@ -26,12 +26,10 @@ from dear.evaluation.launch import (
 )
 from dear.evaluation.resolve import MethodSetup
 from dear.evaluation.workers import Worker
-from dear.methods.dear import DearSettings
-from dear.training.settings import TrainSettings
 from tests.unit.evaluation.children import experiment, launch_alone, launch_and_tell, server
 
-ENDLESS = TrainSettings(epochs=100_000)
-DIVERGING = TrainSettings(epochs=5, lr=1e9, weight_decay=1e9, warmup_epochs=0)
+ENDLESS = {"epochs": 100_000}
+DIVERGING = {"epochs": 5, "lr": 1e9, "weight_decay": 1e9, "warmup_epochs": 0}
 ZERO = (MethodSetup("zero-shot"),)
 
 
@@ -69,7 +67,7 @@ def test_commands_on_a_folder_share_its_runs(tmp_path: Path) -> None:
     """Two work at a time; one is killed in the middle of a run. Each run is made once, that one from its
     checkpoint.
     """
-    sweep = experiment(tmp_path / "out", seeds=(1, 2), train=TrainSettings(epochs=2))
+    sweep = experiment(tmp_path / "out", seeds=(1, 2), train={"epochs": 2})
     unfinished, context = sweep.out / "unfinished", server()
     made = context.SimpleQueue()
     killed, other = (
@@ -96,7 +94,7 @@ def test_a_run_that_fails_stops_no_other(jobs: int, tmp_path: Path, request: pyt
     """And its error is the same from a process; the next command tries it again."""
     if jobs > 1:
         request.getfixturevalue("fast_start")
-    apart = MethodSetup("dear", "all-mixed", DearSettings(first=12))
+    apart = MethodSetup("dear", {"first": 12}, "all-mixed")
     sweep = experiment(tmp_path / "out", methods=(apart, *ZERO), train=DIVERGING)
     with pytest.warns(UserWarning, match="dear-all-mixed-1shot-seed1.* failed: training diverged"):
         records, failed = make_runs([sweep], Machines("cpu", jobs=jobs))
@@ -110,7 +108,7 @@ def test_a_run_that_fails_stops_no_other(jobs: int, tmp_path: Path, request: pyt
 
 def test_a_precision_is_judged_where_it_is_computed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not by the process that only looks for records; what a cluster has is told there."""
-    half = experiment(tmp_path, train=TrainSettings(precision="16-mixed"))
+    half = experiment(tmp_path, train={"precision": "16-mixed"})
     with pytest.raises(SettingsError, match="16-mixed needs a GPU"):
         check_device(Machines("cpu", jobs=2), [half])
     check_device(Machines("cpu", cluster="auto"), [half])
@@ -138,7 +136,7 @@ def test_two_processes_give_the_records_of_one(
 def test_warnings_of_processes_are_shown_here_each_once(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    sweep = experiment(tmp_path / "out", seeds=(1, 2), train=TrainSettings(epochs=2))
+    sweep = experiment(tmp_path / "out", seeds=(1, 2), train={"epochs": 2})
     (tmp_path / "photos" / "train" / "a" / "odd.txt").write_text("")
     with warnings.catch_warnings(record=True) as shown:
         launch([sweep], Machines("cpu", jobs=2))
@@ -180,7 +178,7 @@ def test_a_killed_launch_leaves_no_worker(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("fast_start")
 def test_lost_workers_are_replaced(tmp_path: Path) -> None:
     """Their runs have failed; the others are made."""
-    endless, seen = MethodSetup("dear", "all-mixed", DearSettings(first=12)), set[str]()
+    endless, seen = MethodSetup("dear", {"first": 12}, "all-mixed"), set[str]()
     sweep = experiment(tmp_path / "out", methods=(endless, *ZERO), seeds=(1, 2), train=ENDLESS)
 
     def kill(name: str, step: Any) -> None:
