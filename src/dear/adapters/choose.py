@@ -141,7 +141,7 @@ def assess(left_out: LeftOut, trial: Trial) -> tuple[Candidate, Float[Tensor, "t
     """A candidate, and its share of correct scores on each tested picture; None if it cannot be fitted."""
     started, name = time.perf_counter(), trial.run.setup.method
     tested, named_only = left_out.tested, left_out.named_only
-    absent = absent_classes(len(left_out.dataset.classnames)) if named_only else []
+    absent = absent_classes(left_out.dataset.classnames) if named_only else []
     rounds = left_out.rounds(REPEATS) if trial.run.setup.declared.trains else [tested]
     # Rows: without images of the class, and with.
     correct = torch.zeros(2, len(tested), dtype=torch.float64)

@@ -23,6 +23,7 @@ from dear.evaluation.run_context import RunContext
 from dear.evaluation.trial import Trial
 from dear.methods.base import Method, TrainingImages
 from dear.methods.registry import FROZEN
+from dear.methods.shared import order_by_name
 from dear.review.unlabelled import add_unlabelled
 from dear.training.batches import training_images
 from dear.training.features import HasReadout, readout_key
@@ -228,9 +229,9 @@ def draw_folds(
     return fold_of
 
 
-def absent_classes(classes: int) -> list[Bool[Tensor, "class"]]:
-    """Every other class, then the others."""
-    odd = torch.arange(classes) % 2 == 1
+def absent_classes(classnames: Sequence[str]) -> list[Bool[Tensor, "class"]]:
+    """Every other class in `order_by_name`, then the others."""
+    odd = order_by_name(classnames) % 2 == 1
     return [~odd, odd]
 
 

@@ -159,8 +159,8 @@ def fit_known_classes(
     column = (known.long().cumsum(dim=0) - 1)[labels[used]]
     points = features.double()[used].unsqueeze(1)
     fitted = Gaussians(points, column, int(known.sum()))
-    even = fitted.means.new_full((1, len(fitted.means)), 1 / len(fitted.means))
-    largest = bayes_factors(fitted.left_out(even), 0, SPREAD).amax(dim=1).sort().values
+    every = torch.ones(1, len(fitted.means), dtype=torch.bool, device=labels.device)
+    largest = bayes_factors(fitted.left_out(every), 0, SPREAD).amax(dim=1).sort().values
     if len(largest) > QUANTILES:
         largest = largest.quantile(torch.linspace(0, 1, QUANTILES).to(largest))
     centre = fitted.means.mean(dim=0)
