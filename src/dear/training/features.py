@@ -16,7 +16,6 @@ from dear.data.images.photos import HASH_BYTES, LoadedImages, image_hashes
 from dear.data.images.transforms import load_test_views, to_unit
 from dear.methods.base import ImageFeatures, Method
 from dear.methods.registry import frozen_clip
-from dear.training.trunks import full_identity
 
 ITEMS = ".items"
 """End of the name of a tensor that says which images the rows of another are of."""
@@ -82,7 +81,7 @@ class FeatureStore:
         """The content of each image, and how many of the same are before it: their random views differ."""
         indices = torch.arange(len(images)) if indices is None else indices
         base, in_base = leave_subsets(images, indices)
-        hashes, numbers = self._hashes.setdefault(full_identity(base), {}), in_base.tolist()
+        hashes, numbers = self._hashes.setdefault(base.identity, {}), in_base.tolist()
         missing = [number for number in dict.fromkeys(numbers) if number not in hashes]
         hashes.update(zip(missing, image_hashes(base, missing), strict=True))
         before, items = Counter[bytes](), list[bytes]()

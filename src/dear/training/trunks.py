@@ -3,11 +3,8 @@
 from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING
 
-import torch
 from torch import Tensor
 
-from dear.data.dataset import Images
-from dear.data.fewshot import leave_subsets
 from dear.methods.base import Method
 from dear.progress import Progress, silent
 
@@ -70,14 +67,6 @@ class TrunkCache:
 
 def _bytes(tensor: Tensor) -> int:
     return tensor.numel() * tensor.element_size()
-
-
-def full_identity(images: Images) -> str:
-    """The identity of the full set that images belong to, and its location: another set may have files of the
-    same names and sizes.
-    """
-    images, _ = leave_subsets(images, torch.arange(0))
-    return f"{images.identity} {getattr(images, 'location', '')}".rstrip()
 
 
 def trunk_facts(
