@@ -21,12 +21,14 @@ METHOD = "dear"
 
 @dataclass(frozen=True)
 class AblationRow:
-    """A row: the variant whose runs it shows (None is DeAR itself) and which of their accuracies it shows."""
+    """A row: the variant whose runs it shows (None is DeAR itself) and which of their accuracies it shows:
+    with all features, by the class feature alone, or by it on the novel half alone.
+    """
 
     label: str | None
     shown: str
     setup: dict[str, Any]
-    read: Literal["accuracy", "decoupled"] = "accuracy"
+    read: Literal["accuracy", "decoupled", "novel-decoupled"] = "accuracy"
 
 
 @dataclass(frozen=True)

@@ -47,8 +47,8 @@ class RunOptions:
         model: Backbone: an open_clip architecture, or tiny. If not given, ViT-B-16 with laion2b_s34b_b88k,
             which is fetched from the hub once (about 600 MB); for tasks of the Attribute World alone, tiny.
         pretrained: Weights: an open_clip tag, a local file, or random:SEED.
-        roles: Role table of these weights: a file (JSON), discovered, ground-truth or published. By default
-            the package's table, if it has one.
+        roles: Role table of these weights: a file (JSON), or discovered, ground-truth, published or textspan.
+            By default the package's table, if it has one.
         seeds: Seeds of the few-shot pick, the order, the views and the initial parameters.
         shots: Training images per class; few-shot takes several numbers. By default the protocol's.
         train: Settings of training; by default as published for the method.

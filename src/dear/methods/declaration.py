@@ -129,9 +129,7 @@ class MethodSettings:
         return self.training
 
     def __post_init__(self) -> None:
-        """Raise SettingsError for the first value that is out of bounds or not among the choices, LimitError
-        for a number of tokens or another whole number that is too large.
-        """
+        """Raise SettingsError for the first value that is out of bounds or too large, or is no choice."""
         for setting in fields(self):
             value = getattr(self, setting.name)
             name = ".".join(filter(None, [self.folder(), setting.name]))

@@ -1,5 +1,6 @@
 """Few-shot, the transfer protocols and the choice of an epoch, on a few random pictures."""
 
+import base64
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -212,8 +213,23 @@ def test_the_record_of_a_world_task(small_clip: Clip) -> None:
     assert shape.mean == pytest.approx(100 * record["results"]["chance"]["shape"])
 
 
+def test_retrieval_among_photographs_knows_their_classes_alone(small_clip: Clip) -> None:
+    """Chance by hand: of n images an image has (images of its class - 1) / (n - 1) with its class."""
+    dataset = noise_dataset()
+    labels = dataset.test.labels.tolist()
+    record = made(context(small_clip), Retrieval(), [dataset])
+    check_record(record)
+    results = record["results"]
+    alike = [labels.count(label) - 1 for label in labels]
+    assert results["chance"]["class"] == pytest.approx(sum(alike) / len(alike) / (len(labels) - 1))
+    assert {name: [*of] for name, of in results["precision"].items()} == {
+        name: ["class"] for name in record["fusion_weights"]
+    }
+    for query in results["queries"]:
+        assert query["factors"]["class"] in dataset.classnames
+        assert base64.b64decode(query["image"]).startswith(b"\xff\xd8\xff")  # a JPEG
+
+
 def test_what_retrieval_cannot_run(small_clip: Clip) -> None:
-    with pytest.raises(DataError, match="noise is not a task of the Attribute World"):
-        made(context(small_clip), Retrieval(), [noise_dataset()])
     with pytest.raises(SettingsError, match="coop has no attribute features"):
         made(context(small_clip), Retrieval(), [noise_dataset()], MethodSetup("coop"))
