@@ -182,7 +182,7 @@ def fit(
         save(bundle, folder)
         save_features(folder, store)
         if reviewed is not None and bundle.review is not None:
-            names = dataset and dataset.classnames
+            names = dataset.classnames if dataset else None
             write_review(folder, reviewed, bundle.review, data, bundle.model, source.test, names)
     if verbose:
         print(bundle.verdict)

@@ -137,7 +137,7 @@ def test_spaces_around_the_name_of_a_class(tmp_path: Path, settings: DataSetting
     samples = [(str(path), "cd".index(path.parent.name[0])) for path in sorted(folder.rglob("*.png"))]
     classes = ["cat ", "dog"]
     forms = [
-        load_dataset(SimpleNamespace(samples=samples, classes=classes), settings),
+        load_dataset(SimpleNamespace(samples=samples, classes=classes, root=str(folder)), settings),
         load_for_training([path for path, _ in samples], ["cat ", "cat ", "dog", "dog"], classes, settings),
         load(folder, settings),
     ]  # fmt: skip
