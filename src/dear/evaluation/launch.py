@@ -168,7 +168,7 @@ def _start_runner(machines: Machines, experiments: Sequence[Experiment]) -> Runn
     """A runner in this process; it starts the other processes of data parallel training."""
     if machines.devices * machines.nodes == 1 and machines.log is None:
         return Runner(machines.device)
-    precisions: set[Precision] = {experiment.train.precision or "auto" for experiment in experiments}
+    precisions: set[Precision] = {experiment.train.get("precision", "auto") for experiment in experiments}
     if len(precisions) > 1:
         raise SettingsError(
             f"the experiments have different precisions ({', '.join(sorted(precisions))}): "
