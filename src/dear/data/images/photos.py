@@ -19,7 +19,7 @@ from torch import Tensor
 
 from dear.data.dataset import Images, Picture, fingerprint
 from dear.data.fewshot import leave_subsets
-from dear.data.images.decode import as_image, as_picture, decode, local_path
+from dear.data.images.decode import as_image, as_picture, decode, local_path, read_image
 from dear.errors import DataError
 from dear.reading.files import file_size
 
@@ -206,6 +206,11 @@ def distinct_pictures(images: Images) -> Int[Tensor, "picture"]:
     for item, key in enumerate(zip(picture_names(images), images.labels.tolist(), strict=True)):
         first.setdefault(key, item)
     return torch.tensor([*first.values()], dtype=torch.int64)
+
+
+def file_hash(path: Path) -> bytes:
+    """The hash of one image file."""
+    return _hash(read_image(path))
 
 
 def hash_image(image: Any) -> bytes:
