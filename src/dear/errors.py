@@ -10,6 +10,7 @@ import warnings
 from collections.abc import Iterable, Sequence
 from difflib import SequenceMatcher
 from pathlib import Path
+from typing import Any
 
 CLOSE_ENOUGH = 0.6
 NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO}
@@ -32,6 +33,16 @@ class DearError(Exception):
         """The message, printable and not longer than a screen."""
         message = printable(super().__str__())
         return message if len(message) <= LONGEST_MESSAGE else f"{message[:LONGEST_MESSAGE]} ..."
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """For pickle, between processes: its class may take other arguments than the message."""
+        return _restore, (type(self), self.args, self.__dict__)
+
+
+def _restore(kind: type[DearError], args: tuple[Any, ...], facts: dict[str, Any]) -> DearError:
+    error = kind.__new__(kind, *args)
+    error.__dict__.update(facts)
+    return error
 
 
 class UnknownNameError(DearError):
