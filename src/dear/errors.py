@@ -3,6 +3,7 @@
 The command line prints them without a traceback; any other exception is a bug and keeps its traceback.
 """
 
+import copyreg
 import errno
 import sys
 import unicodedata
@@ -35,14 +36,8 @@ class DearError(Exception):
         return message if len(message) <= LONGEST_MESSAGE else f"{message[:LONGEST_MESSAGE]} ..."
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """For pickle, between processes: its class may take other arguments than the message."""
-        return _restore, (type(self), self.args, self.__dict__)
-
-
-def _restore(kind: type[DearError], args: tuple[Any, ...], facts: dict[str, Any]) -> DearError:
-    error = kind.__new__(kind, *args)
-    error.__dict__.update(facts)
-    return error
+        """Pickled as it is: the constructors of subclasses take other arguments than the message."""
+        return copyreg.__newobj__, (type(self), *self.args), vars(self)  # type: ignore[attr-defined]
 
 
 class UnknownNameError(DearError):

@@ -4,6 +4,7 @@ fast (autograd does not survive a fork of a process that has used it).
 
 import multiprocessing
 import os
+import signal
 import socket
 import time
 from itertools import product
@@ -17,14 +18,14 @@ from PIL import Image
 
 import dear.adapters.fit
 import dear.report.folder  # noqa: F401 (for tests/e2e/test_kills.py: a process has one such server)
-from dear.evaluation import workers
+from dear.evaluation import runs, workers
 from dear.evaluation.experiment import Experiment, Machines
 from dear.evaluation.launch import launch
 from dear.evaluation.protocols.base_to_novel import BaseToNovel
 from dear.evaluation.resolve import MethodSetup
 from dear.evaluation.runs import run_all
+from dear.evaluation.trial import Trial
 from dear.methods.base import Method
-from dear.methods.dear import DearSettings
 from dear.methods.prograd import ProGradSettings
 from dear.methods.registry import build_method
 from dear.progress import TrainingStep
@@ -36,7 +37,7 @@ from tests.unit.training.world import CLASSES, few, noise_dataset, role_table, s
 
 TRAINING = TrainSettings(epochs=5, batch=3, lr=1e-2, optimizer="sgd")  # AdamW hides the scale of gradients
 SETTINGS = {"prograd": ProGradSettings(tokens=5)}
-DEAR = MethodSetup("dear", settings=DearSettings(first=8))
+DEAR = MethodSetup("dear", {"first": 8})
 
 
 def server(imported: str = __name__) -> ForkServerContext:
@@ -62,9 +63,9 @@ def experiment(out: Path, **changes: Any) -> Experiment:
     options: dict[str, Any] = {
         "protocol": BaseToNovel(),
         "data": (str(photos),),
-        "methods": (MethodSetup("zero-shot"), MethodSetup("dear", "all-mixed", DearSettings(first=12))),
+        "methods": (MethodSetup("zero-shot"), MethodSetup("dear", {"first": 12}, "all-mixed")),
         "shots": (1,),
-        "train": TrainSettings(epochs=1),
+        "train": {"epochs": 1, "warmup_epochs": 0},
         "model": "tiny",
     }
     return Experiment(out=out, **options | changes)
@@ -80,8 +81,26 @@ def run_into(out: Path, told: Any = None) -> list[dict[str, Any]]:
             told.put(step and step.epoch)
             time.sleep(0.02)
 
-    options: dict[str, Any] = {"training": TRAINING, "out": out, "progress": tell}
+    options: dict[str, Any] = {"training": vars(TRAINING), "out": out, "progress": tell}
     return run_all(clip, [noise_dataset()], [DEAR], shots=3, roles=role_table(clip), **options)
+
+
+def launch_alone(experiment: Experiment, told: Any, stops: bool) -> None:
+    """Launch in this process, which may stop after its first epoch; the name of each run made is told."""
+    torch.set_num_threads(1)
+    run_record = runs.run_record
+
+    def tell_made(trial: Trial, results: Any) -> dict[str, Any]:
+        told.put(trial.run.name)
+        return run_record(trial, results)
+
+    runs.run_record = tell_made
+
+    def stop(_name: str, step: TrainingStep | None) -> None:
+        if stops and step is not None and step.ends_epoch:
+            signal.pause()
+
+    launch([experiment], Machines("cpu"), stop)
 
 
 def launch_and_tell(experiment: Experiment, told: Any) -> None:
