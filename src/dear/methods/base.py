@@ -95,11 +95,9 @@ class Method(nn.Module):
         several_backwards: Whether its ``backward`` runs more than one backward pass per step.
         takes_steps: Whether it is trained in steps; if not, ``before_training`` does everything.
         text_chunk: Number of prompts in the text span at a time, to save memory; 0 for all.
-        counts_copies: Whether a training image that is repeated counts more; if not, ``before_training`` gets
-            each picture once.
-        cheap: Whether `fit` may choose it, and leave images out of it: ``before_training`` does everything
-            unless its settings say otherwise, takes seconds once the features are known, and can be called
-            again with other images.
+        counts_copies: Whether repeated images count more; if not, ``before_training`` gets each picture once.
+        cheap: Whether `fit` may choose it and leave images out of it: unless settings say otherwise,
+            ``before_training`` does everything, in seconds once features are known, again if called again.
     """
 
     name: ClassVar[str]
@@ -331,9 +329,8 @@ class Method(nn.Module):
         del teacher
 
     def before_training(self, images: TrainingImages) -> None:
-        """Called when training begins or resumes from a checkpoint, with the classes set and before the
-        optimizer takes the parameters: the place to compute parameters, or buffers to be saved, from the
-        training images. The same images must give the same results.
+        """Called when training begins or resumes, with the classes set and before the optimizer takes the
+        parameters: to compute parameters, or buffers to be saved. The same images must give the same results.
         """
         del images
 
