@@ -195,14 +195,9 @@ def begin(experiments: Sequence[Experiment]) -> "RunProgress":
 def summarize(
     experiments: Sequence[Experiment], records: Sequence[list[dict[str, Any]]], progress: "RunProgress"
 ) -> Summary:
-    """The tables of the records of some experiments. Ends all processes but the first of data parallel
-    training.
-    """
-    from dear.evaluation.launch import first_process
+    """The tables of the records of some experiments."""
     from dear.report.protocols import tables_of
 
-    if not first_process():
-        raise SystemExit(0)
     tables = [grid for part in records for grid in tables_of(part)]
     runs, written = sum(map(len, records)), len(_records_in(experiments) - progress.earlier)
     folders = [experiment.out for experiment in experiments]

@@ -1,5 +1,5 @@
-"""Make the runs of experiments: one after the other, on several processes or GPUs, on a Ray cluster, or data
-parallel; or list them in a dry run.
+"""Make the runs of experiments: one after the other, on several processes or GPUs, or on a Ray cluster; or
+list them in a dry run.
 """
 
 import os
@@ -10,20 +10,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import torch
 from filelock import FileLock, Timeout
 
-from dear.backbone.choice import Precision
 from dear.backbone.device import find_device
 from dear.backbone.precision import device_precision
 from dear.data.loading import held_notes
-from dear.errors import DearError, OutputError, SettingsError
+from dear.errors import DearError, OutputError
 from dear.evaluation.experiment import Experiment, Machines, Run
+from dear.evaluation.log import log_epochs
 from dear.evaluation.records import make_folder
 from dear.evaluation.runs import Runner, RunProgress, run_one, silent
 from dear.evaluation.workers import make_runs, open_cluster, open_processes
 from dear.reading.typed import shown
-from dear.training.devices import make_fabric
 from dear.writing import output_file
 
 MARK, LOCK = ".recipe", ".dear.lock"
@@ -42,16 +40,17 @@ def launch(
     check_folders(experiments)
     check_device(machines, experiments)
     uses_workers = machines.jobs > 1 or machines.cluster is not None
-    runner = Runner("cpu") if uses_workers else _start_runner(machines, experiments)
-    with held_notes() as notes:
-        for experiment in experiments:
-            if (error := runner.check(experiment)) is not None:
-                raise error
+    runner = Runner("cpu" if uses_workers else machines.device)
     tasks = [(experiment, run) for experiment in experiments for run in experiment.runs()]
     with ExitStack() as stack:
-        if runner.fabric is None or runner.fabric.is_global_zero:
+        if machines.log is not None:
+            progress = stack.enter_context(log_epochs(machines.log, progress))
+        with held_notes() as notes:
             for experiment in experiments:
-                stack.enter_context(lock_folder(experiment))
+                if (error := runner.check(experiment)) is not None:
+                    raise error
+        for experiment in experiments:
+            stack.enter_context(lock_folder(experiment))
         if uses_workers:
             records = _make_on_workers(tasks, runner, machines, progress, notes)
         else:
@@ -99,12 +98,6 @@ def list_runs(
                 }
             )
     return runs, reason
-
-
-def first_process() -> bool:
-    """True if this process writes and prints: the first process of data parallel training."""
-    distributed = torch.distributed
-    return not (distributed.is_available() and distributed.is_initialized()) or distributed.get_rank() == 0
 
 
 def check_device(machines: Machines, experiments: Sequence[Experiment]) -> None:
@@ -162,27 +155,6 @@ def lock_folder(experiment: Experiment) -> Iterator[None]:
         with suppress(OSError):
             (out / LOCK).unlink()  # still held: one who opened it before sees that it is gone
         lock.release()
-
-
-def _start_runner(machines: Machines, experiments: Sequence[Experiment]) -> Runner:
-    """A runner in this process; it starts the other processes of data parallel training."""
-    if machines.devices * machines.nodes == 1 and machines.log is None:
-        return Runner(machines.device)
-    precisions: set[Precision] = {experiment.train.precision or "auto" for experiment in experiments}
-    if len(precisions) > 1:
-        raise SettingsError(
-            f"the experiments have different precisions ({', '.join(sorted(precisions))}): "
-            "run them separately."
-        )
-    fabric = make_fabric(
-        find_device(machines.device),
-        precisions.pop(),
-        devices=machines.devices,
-        nodes=machines.nodes,
-        log=machines.log,
-    )
-    fabric.launch()
-    return Runner(str(fabric.device), fabric)
 
 
 def _make_on_workers(

@@ -7,7 +7,6 @@ from types import MappingProxyType
 from typing import Any, Self
 
 import torch
-from lightning_fabric import Fabric
 
 from dear.backbone.choice import HALF
 from dear.backbone.clip import Clip
@@ -34,7 +33,6 @@ class RunContext:
         roles: The role table of the weights, for the methods that need one.
         training: Training settings: complete ones, or overrides of those that each method is published with.
         select: Which epoch is tested: the last, or the best on validation images of the training classes.
-        fabric: Where to train; one process on the model's device if None.
         trained: The state and the epochs of trained methods that other runs use again, by `training_key`:
             teachers, and the source's methods of transfer protocols.
         records: The records made or read so far, and their files, by the key of their run.
@@ -49,18 +47,12 @@ class RunContext:
     training: Training = field(default_factory=TrainOptions)
     select: Select = "last"
     cache: TrunkCache = field(default_factory=lambda: TrunkCache(CACHE_BYTES))
-    fabric: Fabric | None = None
     trained: dict[str, tuple[dict[str, torch.Tensor], list[dict[str, Any]]]] = field(default_factory=dict)
     records: dict[str, tuple[dict[str, Any], Path | None]] = field(default_factory=dict)
     named_by: str = ""
     half_clips: dict[Clip, Clip] = field(default_factory=dict)
     teacher_clips: dict[tuple[str, str | None], Clip] = field(default_factory=dict)
     frozen_methods: dict[tuple[Any, ...], Method] = field(default_factory=dict)
-
-    @property
-    def is_main_process(self) -> bool:
-        """True if this process writes the files of a run, of which several may train together."""
-        return self.fabric is None or self.fabric.is_global_zero
 
     def clip_in(self, precision: str) -> Clip:
         """The model, with weights in float16 for the precision 16-true."""

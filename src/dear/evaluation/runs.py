@@ -6,8 +6,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from lightning_fabric import Fabric
-
 from dear.backbone.choice import BackboneName, warn_of_toy
 from dear.backbone.clip import Clip, fill
 from dear.backbone.device import set_threads
@@ -52,8 +50,8 @@ def silent(_run: str, _step: TrainingStep | None) -> None:
 class Runner:
     """Prepares runs, and keeps in memory what the next one may need: data sets, models and their caches."""
 
-    def __init__(self, device: str = "auto", fabric: Fabric | None = None) -> None:
-        self.device, self.fabric = device, fabric
+    def __init__(self, device: str = "auto") -> None:
+        self.device = device
         self._datasets: dict[tuple[str, str, DataSettings], Dataset] = {}
         self._models: dict[tuple[BackboneName, Path | None], RunContext] = {}
         # Of the last experiment: it may have thousands of runs.
@@ -127,7 +125,7 @@ class Runner:
             name, weights = experiment.backbone
             weights = named_weights(name, weights, named_by)
             clip = load_clip(name, weights, device=self.device, named_by=named_by)
-            self._models[model] = RunContext(clip, fabric=self.fabric, named_by=named_by)
+            self._models[model] = RunContext(clip, named_by=named_by)
         shared = self._models[model]
         experiment.dataset.require_short_side(shared.clip.image_size)
         for setup in experiment.methods:
@@ -226,7 +224,7 @@ def run_one(
     elif run.key in context.records:
         record, earlier = context.records[run.key]
         record = record | {"variant": run.setup.variant}
-        if path is not None and context.is_main_process:
+        if path is not None:
             if earlier is not None and earlier.with_suffix(".npz").exists():
                 with output_file(path.with_suffix(".npz")) as file:
                     file.write(earlier.with_suffix(".npz").read_bytes())
@@ -243,11 +241,11 @@ def run_one(
             shares_training=run.protocol.trained_on is not None,
         )
         record = run_record(trial, run.protocol.run(trial))
-        if path is not None and context.is_main_process:
+        if path is not None:
             if trial.predictions:
                 save_predictions(path.with_suffix(".npz"), trial.predictions)
             write_json(path, record)
-    if checkpoint is not None and context.is_main_process:  # also of a run that was killed after its record
+    if checkpoint is not None:  # also of a run that was killed after its record
         remove_checkpoints(checkpoint)
     context.records[run.key] = record, path
     progress(run.name, None)

@@ -110,9 +110,7 @@ class Trial:
                 seed=run.seed,
                 cache=self.context.cache,
                 checkpoint=self.checkpoint,
-                fabric=self.context.fabric,
                 validate=self._validation(classes),
-                label=run.name,
                 progress=self.progress,
             )
             if self.shares_training:
@@ -259,9 +257,7 @@ def _dataset(dataset: Dataset) -> dict[str, Any]:
 
 def _device(context: RunContext) -> str:
     device = context.clip.image.projection.device
-    name = torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
-    processes = 1 if context.fabric is None else context.fabric.world_size
-    return name if processes == 1 else f"{processes} x {name}"
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
 
 
 def remove_checkpoints(checkpoint: Path) -> None:

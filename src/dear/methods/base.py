@@ -92,7 +92,6 @@ class Method(nn.Module):
         views_per_image: Number of random views of each image in a step.
         text_depends_on_image: Whether its text features are computed for each image.
         cosine_scores: Whether its scores are weighted means of cosines of features, over a temperature.
-        several_backwards: Whether its ``backward`` runs more than one backward pass per step.
         takes_steps: Whether it is trained in steps; if not, ``before_training`` does everything.
         text_chunk: Number of prompts in the text span at a time, to save memory; 0 for all.
         cheap: Settings with which `fit` may try it, if ``before_training`` does everything, takes seconds
@@ -112,7 +111,6 @@ class Method(nn.Module):
     target: ClassVar[Literal["trunk", "view", "whole"]] = "trunk"
     views_per_image: int = 1
     text_depends_on_image: ClassVar[bool] = False
-    several_backwards: ClassVar[bool] = False
     cosine_scores: ClassVar[bool] = True
     takes_steps: bool = True
     text_chunk: int = 0
@@ -311,14 +309,13 @@ class Method(nn.Module):
         del frozen
         return {"loss": cross_entropy(self.scores(self.image_features(trunk), self.text_features()), labels)}
 
-    def backward(self, parts: Losses, run: Callable[[Tensor], None]) -> None:
-        """Leave a step's gradients in the parameters, which have none yet; ``parts`` is what ``loss`` gave.
+    def backward(self, losses: Losses, scale: Callable[[Tensor], Tensor]) -> None:
+        """Leave a step's gradients in the parameters, which have none yet; ``losses`` is what ``loss`` gave.
 
-        ``run`` adds a loss's gradients to them: those of the whole batch, if several processes share it. A
-        method that calls it more than once has ``several_backwards``. Gradients may be scaled by a common
-        factor (16-mixed precision), so anything computed from them must scale with them.
+        The gradients are those of scaled losses: ``scale`` multiplies by the factor of 16-mixed precision,
+        so anything computed from gradients must scale with them.
         """
-        run(parts["loss"])
+        scale(losses["loss"]).backward()
 
     def set_teacher(self, teacher: "Method") -> None:
         """Called before the classes are set and training begins, if the declaration names a teacher. It is

@@ -10,8 +10,10 @@ import pytest
 import torch
 from torch import Tensor
 
+from dear.backbone.choice import Precision
 from dear.backbone.clip import Clip
-from dear.errors import TrainingDiverged
+from dear.backbone.precision import device_precision, half
+from dear.errors import SettingsError, TrainingDiverged
 from dear.methods.dear.method import Dear
 from dear.progress import TrainingStep
 from dear.training import batches
@@ -48,7 +50,9 @@ class TestTraining:
     ) -> None:
         method = small_dear(small_clip)
         monkeypatch.setattr(
-            Dear, "loss", lambda self, _trunk, labels: {"loss": self.fusion.sum() * 0 + float(len(labels))}
+            Dear,
+            "loss",
+            lambda self, _trunk, labels, _frozen: {"loss": self.fusion.sum() * 0 + float(len(labels))},
         )
         history = train(method, few(), TrainSettings(epochs=1, batch=5), seed=1)
         assert history[0]["loss"] == pytest.approx((5 * 5 + 2 * 2) / 7)
@@ -58,7 +62,7 @@ class TestTraining:
     ) -> None:
         sizes: list[int] = []
 
-        def counted(self: Dear, _trunk: Tensor, labels: Tensor) -> dict[str, Tensor]:
+        def counted(self: Dear, _trunk: Tensor, labels: Tensor, _frozen: Tensor) -> dict[str, Tensor]:
             sizes.append(len(labels))
             return {"loss": self.fusion.sum() * 0 + float(len(labels))}
 
@@ -108,6 +112,24 @@ class TestTraining:
         first, second = ([i for chosen in half for i in chosen] for half in (seen[:3], seen[3:]))
         assert sorted(first) == sorted(second) == list(range(7))
         assert first != second
+
+
+class TestPrecision:
+    def test_half_precision_of_a_gpu_is_refused_on_a_cpu(self, small_clip: Clip) -> None:
+        with pytest.raises(SettingsError, match="precision 16-mixed needs a GPU"):
+            train(small_dear(small_clip), few(), replace(SETTINGS, precision="16-mixed"), seed=1)
+        names: list[Precision] = ["auto", "16-mixed"]
+        on_gpu = [device_precision(name, torch.device("cuda")) for name in names]
+        assert on_gpu == ["bf16-mixed", "16-mixed"]
+
+    def test_weights_in_float16_go_with_their_precision(self, small_clip: Clip) -> None:
+        settings = TrainSettings(epochs=1, batch=4, optimizer="sgd", precision="16-true")
+        with pytest.raises(SettingsError, match=r"precision is 16-true, but .* in torch.float32"):
+            train(small_dear(small_clip), few(), settings, seed=1)
+        rough = half(small_clip)
+        with pytest.raises(SettingsError, match=r"precision is auto, but .* in torch.float16"):
+            train(small_dear(rough), few(), replace(settings, precision="auto"), seed=1)
+        assert train(small_dear(rough), few(), settings, seed=1)
 
 
 class TestDivergence:

@@ -11,7 +11,6 @@ from dear.backbone.clip import Clip
 from dear.data.fewshot import Subset
 from dear.data.images.photos import PhotoImages
 from dear.training.batches import Batches
-from dear.training.devices import make_fabric
 from dear.training.settings import TrainSettings
 from dear.training.trunks import TrunkCache, full_identity
 from tests.unit.training.world import few, small_dear
@@ -66,9 +65,7 @@ SETTINGS = TrainSettings(epochs=3, batch=3, lr=1e-2, view_seed=11)
 def trunks(clip: Clip, seed: int, batch: int, epoch: int) -> dict[int, Tensor]:
     """The trunk output of each image's view."""
     settings = replace(SETTINGS, batch=batch)
-    made = Batches(
-        small_dear(clip), few(), settings, seed, make_fabric(torch.device("cpu"), "auto"), TrunkCache(0)
-    )
+    made = Batches(small_dear(clip), few(), settings, seed, TrunkCache(0))
     found = ((batch.indices.tolist(), batch.trunk) for batch in made.load_epoch(epoch))
     return {item: row for items, rows in found for item, row in zip(items, rows, strict=True)}
 

@@ -35,7 +35,6 @@ class ProGrad(Method):
 
     name = "prograd"
     settings: ProGradSettings
-    several_backwards = True
     context: nn.Parameter
     placed: TextTrunk
 
@@ -90,13 +89,10 @@ class ProGrad(Method):
         general = s.temperature**2 * cross_entropy(scores / s.temperature, teacher)
         return {"loss": cross_entropy(scores, labels), "general": general}
 
-    def backward(self, parts: Losses, run: Callable[[Tensor], None]) -> None:
+    def backward(self, losses: Losses, scale: Callable[[Tensor], Tensor]) -> None:
         """Leave the gradient of the loss without its part against the frozen CLIP."""
-        run(parts["general"])
-        general = self.context.grad
-        self.context.grad = None
-        run(parts["loss"])
-        assert general is not None
+        (general,) = torch.autograd.grad(scale(losses["general"]), self.context, retain_graph=True)
+        scale(losses["loss"]).backward()
         assert self.context.grad is not None
         self.context.grad = projected(self.context.grad, general, self.settings.strength)
 

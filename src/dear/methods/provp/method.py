@@ -69,8 +69,7 @@ class ProVP(Method):
 
     def loss(self, trunk: Trunk, labels: Labels, frozen: Target = None) -> Losses:
         """Cross-entropy of the scores, and the re-formation loss: the cross-entropy of finding an image's own
-        frozen feature among those of the batch by cosines. It depends on which images share a batch; where
-        several devices share one, each contrasts its own part [ours].
+        frozen feature among those of the batch by cosines. It depends on which images share a batch.
         """
         frozen = self.frozen_image(trunk) if frozen is None else frozen
         image = self.image_features(trunk)

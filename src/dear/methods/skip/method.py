@@ -90,9 +90,7 @@ class SkipTuning(Method):
         return normalize(torch.stack(features).mean(dim=0), dim=-1)
 
     def loss(self, trunk: Trunk, labels: Labels, frozen: Target = None) -> Losses:
-        """Cross-entropy among the classes that stay in the batch's loss. Where several devices share a batch,
-        each selects classes for its own part [ours].
-        """
+        """Cross-entropy among the classes that stay in the batch's loss."""
         del frozen
         image = self.image_features(trunk)
         classes = self.remaining_classes(image[0], labels)

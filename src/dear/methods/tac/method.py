@@ -63,8 +63,7 @@ class TAC(Method):
     The start of k-means is drawn from the run's generator, an empty cluster keeps its centre (NaN in the
     code), and fewer classes than clusters make as many clusters as classes (the code fails). The map to the
     text tower has the tower's width, where the code needs that to be the features'. Descriptions are not
-    included. Where several processes share a batch, each drops values of its part by the same draws, so that
-    the results are not those of one process [ours].
+    included.
     """
 
     name = "tac"
