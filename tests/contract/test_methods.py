@@ -105,10 +105,11 @@ def all_images(method: Method) -> TrainingImages:
     """The images of these tests, as training gives them."""
     like = method.clip.image.projection
 
-    def trunk(_number: int = 0) -> Tensor:
-        return method.image_trunk(images().to(like))
+    @torch.no_grad()
+    def view(_number: int | None) -> Tensor:
+        return method.read_out(method.image_trunk(images().to(like)))
 
-    return TrainingImages(LABELS, trunk, trunk)
+    return TrainingImages(LABELS, view)
 
 
 def images(dtype: torch.dtype = torch.float32) -> Tensor:
@@ -119,7 +120,7 @@ def target(method: Method) -> tuple[Tensor, ...]:
     """What the loss gets besides the trunk and the labels, if it always does."""
     return (
         ()
-        if method.target == "trunk"
+        if method.target in (None, "trunk")
         else (method.target_features(images(method.clip.image.projection.dtype)),)
     )
 

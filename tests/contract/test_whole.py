@@ -56,10 +56,10 @@ def make(name: str, clip: Clip) -> Method:
     method = build_method(name, clip, seeded(1), roles=roles, settings=SETTINGS.get(name))
     method.set_classes(CLASSES, TEMPLATE)
 
-    def trunk(_number: int = 0) -> torch.Tensor:
-        return method.image_trunk(images(clip))
+    def view(_number: int | None) -> torch.Tensor:
+        return method.read_out(method.image_trunk(images(clip)))
 
-    method.before_training(TrainingImages(LABELS, trunk, trunk))
+    method.before_training(TrainingImages(LABELS, view))
     return method
 
 

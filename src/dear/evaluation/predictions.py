@@ -23,7 +23,6 @@ from dear.data.images.transforms import load_test_views, prefetch_views, to_unit
 from dear.errors import DataError, without_surrogates
 from dear.methods.base import ImageFeatures, Method
 from dear.progress import Progress, silent
-from dear.training.features import HasReadout
 from dear.training.trunks import TrunkCache, trunk_facts
 from dear.writing import output_file
 
@@ -287,12 +286,11 @@ def _load_features(
                     plain = frozen.image_features(token).to(like)
             yield image, plain
         return
-    of_read = method.features_of if isinstance(method, HasReadout) else method.image_features
     for indices in torch.arange(len(images)).split(batch):
         read = store.read(method, images, indices, precision)
         token = store.read(frozen or method, images, indices, precision)
         with mixed(like.device, precision):
-            image = of_read(read).to(like)
+            image = method.features_of(read).to(like)
             plain = None if frozen is None else frozen.image_features(token).to(like)
         yield image, plain
 

@@ -6,7 +6,6 @@ its current classes.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, field
 from typing import Any, ClassVar, Literal, Self
 
@@ -28,6 +27,8 @@ from dear.roles.table import RoleTable
 
 Trunk = Float[Tensor, "batch token width"]
 """The input of a method's image span: the trunk's output."""
+Readout = Float[Tensor, "batch token width"]
+"""What a method reads of images, from which their features follow: trunk outputs, or fewer numbers."""
 ImageFeatures = Float[Tensor, "feature batch embed"]
 TextFeatures = Float[Tensor, "class embed"]
 Logits = Float[Tensor, "batch class"]
@@ -57,17 +58,12 @@ class TrainingImages:
 
     Attributes:
         labels: Their classes.
-        centre: Returns the method's trunk outputs for the test view of each, in the order of the labels.
-        random: The same for a random view of each; the number determines the views.
-        mixed: Returns the context in which test images are computed: the run's autocast, if it has one.
-        stored: The readout of the test view (None) or a random one, where that is kept (`FeatureStore`).
+        view: Returns what the method reads (`Method.read_out`) of the test view of each (None), or of a
+            random view by its number, in the order of the labels.
     """
 
     labels: Int[Tensor, "item"]
-    centre: Callable[[], Float[Tensor, "item token width"]]
-    random: Callable[[int], Float[Tensor, "item token width"]]
-    mixed: Callable[[], AbstractContextManager[Any]] = nullcontext
-    stored: Callable[[int | None], Tensor] | None = None
+    view: Callable[[int | None], Readout]
 
 
 class Method(nn.Module):
@@ -86,9 +82,10 @@ class Method(nn.Module):
         open_vocabulary: Whether it can score classes other than the first ones set; if not, they are
             refused. If no settings allow them, its declaration says so too.
         novel_decoupled: Whether its authors score novel classes and data sets by the class feature alone.
-        uses_frozen_image: Whether its loss uses the image features of a frozen model as a target.
-        target: The input of these features: the "trunk" outputs of the views (`frozen_image`), the pixels of
-            each "view", or the "whole" image, resized to a square (both `target_features`).
+        target: What features of a frozen model its loss compares with: those of the "trunk" outputs of the
+            views (`frozen_image`), of the pixels of each "view", or of the "whole" image, resized to a square
+            (both `target_features`); None if it compares with none.
+        readout_key: What `read_out` depends on beside the backbone; "" if it gives the trunk outputs.
         views_per_image: Number of random views of each image in a step.
         text_depends_on_image: Whether its text features are computed for each image.
         cosine_scores: Whether its scores are weighted means of cosines of features, over a temperature.
@@ -107,8 +104,8 @@ class Method(nn.Module):
     layout: TokenLayout = TokenLayout()
     open_vocabulary: bool = True
     novel_decoupled: ClassVar[bool] = False
-    uses_frozen_image: ClassVar[bool] = False
-    target: ClassVar[Literal["trunk", "view", "whole"]] = "trunk"
+    target: ClassVar[Literal["trunk", "view", "whole"] | None] = None
+    readout_key: str = ""
     views_per_image: int = 1
     text_depends_on_image: ClassVar[bool] = False
     cosine_scores: ClassVar[bool] = True
@@ -257,6 +254,16 @@ class Method(nn.Module):
         """Unit image features, one per name in ``features``; by default the frozen class feature."""
         return self.frozen_image(trunk).unsqueeze(0)
 
+    def read_out(self, trunk: Trunk) -> Readout:
+        """What the image features are made of, if that is less than the trunk outputs: it can be kept for
+        many images. It does not change in training.
+        """
+        return trunk
+
+    def features_of(self, readout: Readout) -> ImageFeatures:
+        """The image features of what `read_out` gave."""
+        return self.image_features(readout)
+
     def with_frozen(self, trunk: Trunk) -> ImageFeatures:
         """``image_features``, and after them the frozen CLIP's class feature."""
         return torch.cat([self.image_features(trunk), self.frozen_image(trunk)[None]])
@@ -302,12 +309,17 @@ class Method(nn.Module):
 
     def loss(self, trunk: Trunk, labels: Labels, frozen: Target = None) -> Losses:
         """The training loss as "loss" and its parts by name for the record; by default the cross-entropy of
-        the scores. If ``target`` is "trunk", ``frozen`` is the result of ``frozen_image`` for the trunk, or
-        None: a method that needs it then computes it. Else it is always the result of ``target_features``.
+        the scores. In training ``frozen`` is the result of ``frozen_image`` for the trunk if ``target`` is
+        "trunk", and that of ``target_features`` if it is "view" or "whole".
         With several views per image, the first views of all images precede the second ones.
         """
         del frozen
-        return {"loss": cross_entropy(self.scores(self.image_features(trunk), self.text_features()), labels)}
+        scores = self.scores(self.image_features(trunk), self.text_features())
+        return {"loss": self.label_loss(scores, labels)}
+
+    def label_loss(self, scores: Logits, labels: Labels) -> Float[Tensor, ""]:
+        """The part of the loss by the labels, the same for all methods: the cross-entropy of scores."""
+        return cross_entropy(scores, labels)
 
     def backward(self, losses: Losses, scale: Callable[[Tensor], Tensor]) -> None:
         """Leave a step's gradients in the parameters, which have none yet; ``losses`` is what ``loss`` gave.

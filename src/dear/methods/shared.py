@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional
-from torch.nn.functional import cross_entropy, normalize
+from torch.nn.functional import normalize
 
 from dear.backbone.clip import Clip, layer_share
 from dear.backbone.injection import ClassTokens, Injection
@@ -225,7 +225,7 @@ class Representation(Method, ABC):
     features = ("cls", "rep")
     layout = TokenLayout(before_patches=True)
     novel_decoupled = True
-    uses_frozen_image = True
+    target = "trunk"
     settings: RepresentationSettings
 
     def __init__(
@@ -283,7 +283,7 @@ class Representation(Method, ABC):
         """The mixture of both features' cross-entropies plus the distance from the frozen features."""
         frozen = self.frozen_image(trunk) if frozen is None else frozen
         image, text, s = self.image_features(trunk), self.text_features(), self.settings
-        ce_cls, ce_rep = (cross_entropy(self._of_feature(feature, text), labels) for feature in image)
+        ce_cls, ce_rep = (self.label_loss(self._of_feature(feature, text), labels) for feature in image)
         ce = s.alpha * ce_cls + (1 - s.alpha) * ce_rep
         reg = cosine_distance(image[0], frozen) + cosine_distance(text, self.frozen_text)
         return {"loss": ce + s.reg_weight * reg, "ce": ce, "reg": reg}

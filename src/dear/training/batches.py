@@ -9,6 +9,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from dear.backbone.choice import Precision
 from dear.backbone.precision import mixed
 from dear.data.dataset import Images, Picture
 from dear.data.fewshot import leave_subsets
@@ -22,8 +23,7 @@ from dear.data.images.transforms import (
     view_numbers,
     whole_view,
 )
-from dear.methods.base import Method, TrainingImages
-from dear.training.features import readout_key
+from dear.methods.base import Method, Readout, TrainingImages
 from dear.training.seeding import generator
 from dear.training.settings import TrainSettings
 from dear.training.trunks import TrunkCache, trunk_facts
@@ -151,7 +151,7 @@ class Batches:
         self, draw: _Draw, trunk: Float[Tensor, "view token width"], views: Pixels | None
     ) -> Float[Tensor, "view target"] | None:
         """Target features. Those made of trunk outputs are kept beside them."""
-        if not self.method.uses_frozen_image:
+        if self.method.target is None:
             return None
         if self.method.target == "whole":
             return self._whole_targets(draw.indices).repeat(self.method.views_per_image, 1)
@@ -199,7 +199,7 @@ class Batches:
 def training_images(
     method: Method, images: Images, settings: TrainSettings, seed: int, cache: TrunkCache
 ) -> TrainingImages:
-    """The argument of `Method.before_training`, whose trunk outputs are computed on demand.
+    """The argument of `Method.before_training`, whose views are computed on demand.
 
     Random views are drawn from the view seed if there is one, else from the seed, and differ from those of
     every epoch; where the cache has a store of features, they depend on the content of each image, not on
@@ -208,15 +208,9 @@ def training_images(
     store = cache.store if cache.store is not None and cache.store.takes(method, images) else None
     preprocess, like = method.clip.preprocess, method.clip.image.projection
     stream = seed if settings.view_seed is None else settings.view_seed
-    precision = partial(mixed, like.device, settings.precision)
 
-    def view_of(
-        number: int | None,
-    ) -> tuple[str, tuple[object, ...], Callable[[Int[Tensor, "item"]], Pixels]]:
-        """Of the test view (None), or a random one: its title, what it depends on, and what loads it."""
-        if number is None:
-            test_views = partial(load_test_views, images, preprocess=preprocess)
-            return "encoding images", (), lambda indices: to_unit(test_views(indices))
+    def loader(number: int) -> Callable[[Int[Tensor, "item"]], Pixels]:
+        """What loads random view ``number`` of images."""
         scale, draw = (settings.crop, 1.0), partial(generator, stream, "views before training", number)
         if store is None:
             numbers = view_numbers(len(images), draw()).tolist()
@@ -230,32 +224,38 @@ def training_images(
 
             return load_views(images, indices, view)
 
-        return f"encoding random view {number + 1}", ("random", stream, number, settings.crop), load
+        return load
 
-    def trunks(number: int | None = None) -> Float[Tensor, "item token width"]:
-        title, view, load = view_of(number)
+    def load_test(indices: Int[Tensor, "item"]) -> Pixels:
+        return to_unit(load_test_views(images, indices, preprocess))
 
-        @torch.no_grad()
-        def compute() -> Tensor:
-            parts, done = [], 0
-            for indices in torch.arange(len(images)).split(method.clip.image.images_at_once):
-                with precision():
-                    parts.append(method.image_trunk(load(indices).to(like.device)))
+    @torch.no_grad()
+    def view(number: int | None = None) -> Readout:
+        title, facts, load = "encoding images", tuple[object, ...](), load_test
+        if number is not None:
+            title, load = f"encoding random view {number + 1}", loader(number)
+            facts = "random", stream, number, settings.crop
+        everything = torch.arange(len(images))
+        if store is not None:
+            progress = partial(cache.progress, title)
+            return store.read(method, images, everything, settings.precision, facts, load, progress)
+        at_once = method.clip.image.images_at_once
+
+        def compute() -> Float[Tensor, "item token width"]:
+            trunks, done = [], 0
+            for indices in everything.split(at_once):
+                with mixed(like.device, settings.precision):
+                    trunks.append(method.image_trunk(load(indices).to(like.device)))
                 cache.progress(title, done := done + len(indices), len(images))
-            return torch.cat(parts).to(like)  # most methods continue in full precision
+            return torch.cat(trunks).to(like)  # most methods continue in full precision
 
-        facts = trunk_facts(method, settings.precision)
-        return cache.get((images.identity, *facts, *(view or ("centre",))), compute)
+        trunk = cache.get(view_key(method, images, settings.precision, *facts), compute)
+        with mixed(like.device, settings.precision):
+            return torch.cat([*map(method.read_out, trunk.split(at_once))]).to(like)
 
-    def stored(number: int | None = None) -> Float[Tensor, "item part size"]:
-        assert store is not None
-        title, view, load = view_of(number)
-        everything, progress = torch.arange(len(images)), partial(cache.progress, title)
-        return store.read(method, images, everything, settings.precision, view, load, progress)
+    return TrainingImages(images.labels.to(like.device), view)
 
-    labels = images.labels.to(like.device)
-    if store is None:
-        return TrainingImages(labels, trunks, trunks, precision)
-    if readout_key(method):
-        return TrainingImages(labels, trunks, trunks, precision, stored)
-    return TrainingImages(labels, stored, stored, precision, stored)
+
+def view_key(method: Method, images: Images, precision: Precision, *view: object) -> tuple[object, ...]:
+    """The cache key of the trunk outputs of all training images: in the test view, or in another ``view``."""
+    return (images.identity, *trunk_facts(method, precision), *(view or ("center",)))

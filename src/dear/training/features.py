@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float, Int
@@ -14,7 +13,7 @@ from dear.data.dataset import Images, fingerprint
 from dear.data.fewshot import leave_subsets
 from dear.data.images.photos import HASH_BYTES, LoadedImages, image_hashes
 from dear.data.images.transforms import load_test_views, to_unit
-from dear.methods.base import ImageFeatures, Method
+from dear.methods.base import Method
 from dear.methods.registry import frozen_clip
 from dear.training.trunks import full_identity
 
@@ -22,28 +21,8 @@ ITEMS = ".items"
 """End of the name of a tensor that says which images the rows of another are of."""
 
 
-@runtime_checkable
-class HasReadout(Protocol):
-    """A method whose image features are made of fewer numbers than its trunk outputs have: a readout.
-
-    Attributes:
-        readout_key: What `read_out` depends on beside the backbone; "" if it gives the trunk outputs.
-    """
-
-    readout_key: str
-
-    def read_out(self, trunk: Float[Tensor, "batch token width"]) -> Float[Tensor, "batch part size"]: ...
-
-    def features_of(self, readout: Float[Tensor, "batch part size"]) -> ImageFeatures: ...
-
-
-def readout_key(method: Method) -> str:
-    """`HasReadout.readout_key`; "" for a method that needs its trunk outputs."""
-    return method.readout_key if isinstance(method, HasReadout) else ""
-
-
 class FeatureStore:
-    """What methods read of each image, by its content: `HasReadout.read_out`, or the class token after the
+    """What methods read of each image, by its content: `Method.read_out`, or the class token after the
     last layer. So images that an earlier fit has read need not be decoded and encoded again.
 
     On a CPU each image goes through the tower alone, because the last digits depend on those beside it: what
@@ -75,7 +54,7 @@ class FeatureStore:
     def takes(self, method: Method, images: Images) -> bool:
         """True for images with a content (`image_hashes`) and a method that reads little of each."""
         base, _ = leave_subsets(images, torch.arange(0))
-        is_small = readout_key(method) or method.image_from > method.clip.image.depth
+        is_small = method.readout_key or method.image_from > method.clip.image.depth
         return isinstance(base, LoadedImages) and bool(is_small)
 
     def number(self, images: Images, indices: Int[Tensor, "item"] | None = None) -> list[bytes]:
@@ -140,8 +119,7 @@ class FeatureStore:
             for views in pixels.to(like.device).split(1 if like.device.type == "cpu" else len(pixels)):
                 trunk, of_methods = first.image_trunk(views).to(like), list[Tensor]()
                 for method in methods:
-                    out = method.continue_trunk(trunk, first.image_from)
-                    out = method.read_out(out) if isinstance(method, HasReadout) else out
+                    out = method.read_out(method.continue_trunk(trunk, first.image_from))
                     of_methods.append(out.to(like).cpu())
                 read += map(list, zip(*of_methods, strict=True))
         return read
@@ -151,4 +129,4 @@ def _group(method: Method, *facts: object) -> str:
     """The name of what a method reads, by what that depends on beside the images."""
     clip, like = method.clip, method.clip.image.projection
     backbone = clip.identity.sha256, clip.preprocess, like.dtype, like.device.type, torch.__version__
-    return fingerprint(*map(str, (*backbone, readout_key(method) or method.image_from, *facts)))
+    return fingerprint(*map(str, (*backbone, method.readout_key or method.image_from, *facts)))

@@ -63,15 +63,15 @@ class TestTipAdapter:
         assert train(method, data, settings, seed=4) == []
         assert method.trainable == []
         images = training_images(method, data, settings, 4, TrunkCache(0))
-        trunks = [images.random(number) for number in range(3)]
+        trunks = [images.view(number) for number in range(3)]
         assert not torch.equal(trunks[0], trunks[1])
         own = [small_clip.image.finish(trunk[:, 0]) for trunk in trunks]
         torch.testing.assert_close(
             method.stored_tensors()["keys"], normalize(own[0] + own[1] + own[2], dim=-1)
         )
         assert torch.equal(method.stored_tensors()["labels"], data.labels)
-        centre = method.image_trunk(eval_views(data.pictures, 20))
-        torch.testing.assert_close(images.centre(), centre)
+        center = method.image_trunk(eval_views(data.pictures, 20))
+        torch.testing.assert_close(images.view(None), center)
 
     @pytest.mark.usefixtures("only_clip")
     def test_a_tuned_bundle_is_what_was_trained(self) -> None:
@@ -91,7 +91,7 @@ class TestLinearProbe:
         assert train(method, data, TrainSettings(), seed=4) == []
         images = training_images(method, data, TrainSettings(), 4, TrunkCache(0))
         with torch.no_grad():
-            features = method.image_features(images.centre())
+            features = method.features_of(images.view(None))
             found = method.logits(features, method.text_features())
         assert torch.equal(found.argmax(dim=1), data.labels)  # seven images in 17 dimensions
 

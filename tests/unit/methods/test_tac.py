@@ -42,10 +42,10 @@ def make(clip: Clip, *, trained: bool = True, seed: int = 1, **options: Any) -> 
 
 
 def no_pixels() -> TrainingImages:
-    def none(_number: int = 0) -> Tensor:
+    def view(_number: int | None) -> Tensor:
         raise AssertionError("no images are needed")
 
-    return TrainingImages(torch.zeros(0).long(), none, none)
+    return TrainingImages(torch.zeros(0).long(), view)
 
 
 def described(folder: Path, names: list[str], file: str = "mine.json") -> Path:

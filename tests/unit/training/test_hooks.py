@@ -2,7 +2,7 @@
 
 import math
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import pytest
 import torch
@@ -27,7 +27,7 @@ SETTINGS = TrainSettings(epochs=2, batch=3, lr=1e-2)
 class Watched(CoOp):
     """CoOp that notes the inputs of its losses, without the one after the last step."""
 
-    uses_frozen_image: ClassVar[bool] = True
+    target: ClassVar[Literal["trunk", "view", "whole"] | None] = "trunk"
 
     def __init__(self, clip: Clip) -> None:
         super().__init__(clip, torch.Generator().manual_seed(1))

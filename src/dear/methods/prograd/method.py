@@ -87,7 +87,7 @@ class ProGrad(Method):
         scores = self.scores(image, self.text_features())
         teacher = self.scores(image, self.frozen_text).div(s.temperature).softmax(dim=-1)
         general = s.temperature**2 * cross_entropy(scores / s.temperature, teacher)
-        return {"loss": cross_entropy(scores, labels), "general": general}
+        return {"loss": self.label_loss(scores, labels), "general": general}
 
     def backward(self, losses: Losses, scale: Callable[[Tensor], Tensor]) -> None:
         """Leave the gradient of the loss without its part against the frozen CLIP."""

@@ -37,7 +37,6 @@ class PromptKD(Method):
 
     name = "promptkd"
     settings: PromptKdSettings
-    uses_frozen_image = True
     target = "view"
     teacher: Method | None
     running_mean: Tensor

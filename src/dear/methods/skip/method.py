@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
-from torch.nn.functional import cross_entropy, normalize
+from torch.nn.functional import normalize
 
 from dear.backbone.block import Block
 from dear.backbone.clip import Clip
@@ -95,7 +95,7 @@ class SkipTuning(Method):
         image = self.image_features(trunk)
         classes = self.remaining_classes(image[0], labels)
         logits = self.scores(image, self.text_features(classes))
-        return {"loss": cross_entropy(logits, torch.searchsorted(classes, labels))}
+        return {"loss": self.label_loss(logits, torch.searchsorted(classes, labels))}
 
     @torch.no_grad()
     def remaining_classes(

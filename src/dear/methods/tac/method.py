@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy, l1_loss, linear, normalize
+from torch.nn.functional import l1_loss, linear, normalize
 
 from dear.backbone.attention import ComputedBiases
 from dear.backbone.clip import Clip
@@ -68,7 +68,6 @@ class TAC(Method):
 
     name = "tac"
     settings: TacSettings
-    uses_frozen_image = True
     target = "whole"
     centres: Float[Tensor, "cluster embed"]
     start: Int[Tensor, "1"]
@@ -207,7 +206,7 @@ class TAC(Method):
         image, text = self.image_features(trunk)[0], self.text_features()
         if self._step_seed is not None:
             image, frozen = self._drop_values(image, frozen, self._step_seed)
-        ce = cross_entropy(self.scores(image.unsqueeze(0), text), labels)
+        ce = self.label_loss(self.scores(image.unsqueeze(0), text), labels)
         text_distance, image_distance = l1_loss(text, teacher), l1_loss(image, frozen)
         loss = ce + s.text_weight * text_distance + s.image_weight * image_distance
         return {"loss": loss, "ce": ce, "text": text_distance, "image": image_distance}

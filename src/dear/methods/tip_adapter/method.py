@@ -60,7 +60,7 @@ class TipAdapter(Method):
     @torch.no_grad()
     def before_training(self, images: TrainingImages) -> None:
         """Fill the cache, which replaces its content."""
-        views = [self.clip.image.finish(images.random(view)[:, 0]) for view in range(self.settings.views)]
+        views = [self.clip.image.finish(images.view(view)[:, 0]) for view in range(self.settings.views)]
         self._fill(normalize(torch.stack(views).mean(dim=0), dim=-1), images.labels.clone())
 
     def logits(self, image: ImageFeatures, text: TextFeatures, *, decoupled: bool = False) -> Logits:
