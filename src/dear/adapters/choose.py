@@ -246,9 +246,9 @@ class Judge:
                 trial.unlabelled = add_unlabelled(trial, self.others)
             if not method.cheap:  # {}: it has its default settings, so that its training can be used
                 self.trained[trial.run.setup.method] = trial
-            key, cache = view_key(method, self.images, trial.run.training.precision), self.context.cache
-            if key in cache:  # where others can go on
-                self._trunks.setdefault(method.image_from, cache[key])
+            key = view_key(method, self.images, trial.run.training.precision)
+            if (trunk := self.context.cache.find("trunk", key)) is not None:  # where others can go on
+                self._trunks.setdefault(method.image_from, trunk)
             settings = method.left_out_scores()
             settings = settings[:2] if len(self.absent) == 2 else settings[2:]
             for absent, scores in zip(self.absent, settings, strict=True):

@@ -7,6 +7,8 @@ from types import MappingProxyType
 from typing import Any, Self
 
 import torch
+from jaxtyping import Float
+from torch import Tensor
 
 from dear.backbone.choice import HALF
 from dear.backbone.clip import Clip
@@ -17,12 +19,10 @@ from dear.evaluation.protocols.base import Protocol
 from dear.evaluation.resolve import MethodSetup, ResolvedRun, Select, Training, resolve_settings
 from dear.methods.base import Method
 from dear.methods.declaration import Published
-from dear.methods.registry import METHODS, frozen_clip
+from dear.methods.registry import METHODS
 from dear.roles.table import RoleTable
+from dear.training.cache import Cache
 from dear.training.settings import TrainOptions, TrainSettings
-from dear.training.trunks import TrunkCache
-
-CACHE_BYTES = 2 * 2**30
 
 
 @dataclass
@@ -39,20 +39,18 @@ class RunContext:
         named_by: The recipe that names the models; "" if the user does.
         half_clips: The copy in float16 of a model.
         teacher_clips: The backbones of teachers, by name and weights.
-        frozen_methods: Frozen backbones as methods, by model, classes and templates.
     """
 
     clip: Clip
     roles: RoleTable | None = None
     training: Training = field(default_factory=TrainOptions)
     select: Select = "last"
-    cache: TrunkCache = field(default_factory=lambda: TrunkCache(CACHE_BYTES))
+    cache: Cache = field(default_factory=Cache)
     trained: dict[str, tuple[dict[str, torch.Tensor], list[dict[str, Any]]]] = field(default_factory=dict)
     records: dict[str, tuple[dict[str, Any], Path | None]] = field(default_factory=dict)
     named_by: str = ""
     half_clips: dict[Clip, Clip] = field(default_factory=dict)
     teacher_clips: dict[tuple[str, str | None], Clip] = field(default_factory=dict)
-    frozen_methods: dict[tuple[Any, ...], Method] = field(default_factory=dict)
 
     def clip_in(self, precision: str) -> Clip:
         """The model, with weights in float16 for the precision 16-true."""
@@ -62,14 +60,18 @@ class RunContext:
             self.half_clips[self.clip] = half(self.clip)
         return self.half_clips[self.clip]
 
-    def frozen(self, classnames: Sequence[str], templates: Sequence[str], precision: str) -> Method:
-        """The frozen backbone as a method, set to these classes."""
-        clip = self.clip_in(precision)
-        key = clip, tuple(classnames), tuple(templates)
-        if key not in self.frozen_methods:
-            self.frozen_methods[key] = frozen_clip(clip)
-            self.frozen_methods[key].set_classes(classnames, templates)
-        return self.frozen_methods[key]
+    def frozen_text(
+        self, frozen: Method, classnames: Sequence[str], templates: Sequence[str]
+    ) -> Float[Tensor, "class embed"]:
+        """The text features of classes by the frozen backbone."""
+        weights, like = frozen.clip.identity.sha256, frozen.clip.image.projection
+
+        def compute() -> Tensor:
+            frozen.set_classes(classnames, templates)
+            return frozen.frozen_text
+
+        key = weights, like.dtype, like.device, tuple(classnames), tuple(templates)
+        return self.cache.get("text", key, compute)
 
     def resolve(
         self,

@@ -35,8 +35,8 @@ from dear.methods.registry import check_towers, known_method
 from dear.progress import TrainingStep
 from dear.roles.packaged import find_role_table, role_table
 from dear.roles.table import RoleTable
+from dear.training.cache import full_identity
 from dear.training.settings import TrainOptions
-from dear.training.trunks import full_identity
 from dear.writing import UNFINISHED, output_file, write_json
 
 RunProgress = Callable[[str, TrainingStep | None], None]

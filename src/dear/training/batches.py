@@ -1,5 +1,6 @@
 """The batches of an epoch, and all training images at once for methods that use them before training."""
 
+import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -24,9 +25,9 @@ from dear.data.images.transforms import (
     whole_view,
 )
 from dear.methods.base import Method, Readout, TrainingImages
+from dear.training.cache import Cache, trunk_facts
 from dear.training.seeding import generator
 from dear.training.settings import TrainSettings
-from dear.training.trunks import TrunkCache, trunk_facts
 
 TARGETS_AT_ONCE = 32
 """How many whole images have their target features computed together."""
@@ -77,11 +78,11 @@ class Batches:
         images: Images,
         settings: TrainSettings,
         seed: int,
-        cache: TrunkCache,
+        cache: Cache,
     ) -> None:
         self.method, self.images, self.settings, self.seed = method, images, settings, seed
         self.cache, self.like = cache, method.clip.image.projection
-        self._whole: dict[int, Tensor] = {}
+        self._whole: Tensor | None = None
         first, self._composed = self._order(0)
         self.epoch_steps, self.sizes = len(first), [*map(len, first)]
 
@@ -90,11 +91,11 @@ class Batches:
         background.
         """
         draws = [self._draw(epoch, *batch) for batch in enumerate(self._order(epoch)[0][:steps])]
-        loads = ((draw, draw.key in self.cache) for draw in draws)
+        loads = ((draw, self.cache.find("trunk", draw.key) is not None) for draw in draws)
         with closing(ahead_on(self.like.device, partial(self._load, epoch), loads)) as loaded:
             for draw, views in zip(draws, loaded, strict=True):
                 labels = self.images.labels[draw.indices].repeat(self.method.views_per_image)
-                trunk = self.cache.get(draw.key, partial(self._trunk, epoch, draw, views))
+                trunk = self.cache.get("trunk", draw.key, partial(self._trunk, epoch, draw, views))
                 frozen = self._frozen(draw, trunk, views)
                 yield Batch(draw.indices, labels.to(self.like.device), trunk, frozen)
 
@@ -154,7 +155,7 @@ class Batches:
         if self.method.target is None:
             return None
         if self.method.target == "whole":
-            return self._whole_targets(draw.indices).repeat(self.method.views_per_image, 1)
+            return self._whole_targets()[draw.indices].repeat(self.method.views_per_image, 1)
         if self.method.target == "view":
             assert views is not None, "they are loaded for each step"
             return self._targets(views)
@@ -163,19 +164,26 @@ class Batches:
             with mixed(self.like.device, self.settings.precision):
                 return self.method.frozen_image(trunk)
 
-        return self.cache.get((*draw.key, "frozen"), compute)
+        return self.cache.get("target", draw.key, compute)
 
-    def _whole_targets(self, indices: Int[Tensor, "item"]) -> Float[Tensor, "item target"]:
-        """Target features of whole images, each computed once. The same images are always computed together,
-        in a resumed run too, because the last digits depend on it.
+    def _whole_targets(self) -> Float[Tensor, "item target"]:
+        """Target features of all whole images, computed once. The same ones are always computed together, in
+        a resumed run too, because the last digits depend on it.
         """
-        for item in indices.tolist():
-            if item not in self._whole:
-                start = item - item % TARGETS_AT_ONCE
-                together = torch.arange(start, min(start + TARGETS_AT_ONCE, len(self.images)))
-                views = load_views(self.images, together, self._whole_view)
-                self._whole.update(zip(together.tolist(), self._targets(views), strict=True))
-        return torch.stack([self._whole[item] for item in indices.tolist()])
+        if self._whole is None:
+            facts = trunk_facts(self.method, self.settings.precision)
+            key = (
+                self.images.identity,
+                *facts,
+                self.method.name,
+                json.dumps(self.method.fingerprint_fields()),
+            )
+            self._whole = self.cache.get("target", key, self._compute_whole_targets)
+        return self._whole
+
+    def _compute_whole_targets(self) -> Float[Tensor, "item target"]:
+        parts = torch.arange(len(self.images)).split(TARGETS_AT_ONCE)
+        return torch.cat([self._targets(load_views(self.images, part, self._whole_view)) for part in parts])
 
     def _whole_view(self, picture: Picture, _row: int) -> Tensor:
         preprocess = self.method.clip.preprocess
@@ -197,25 +205,24 @@ class Batches:
 
 
 def training_images(
-    method: Method, images: Images, settings: TrainSettings, seed: int, cache: TrunkCache
+    method: Method, images: Images, settings: TrainSettings, seed: int, cache: Cache
 ) -> TrainingImages:
     """The argument of `Method.before_training`, whose views are computed on demand.
 
     Random views are drawn from the view seed if there is one, else from the seed, and differ from those of
-    every epoch; where the cache has a store of features, they depend on the content of each image, not on
-    its place.
+    every epoch; where the cache keeps readouts by content, they depend on that, not on the image's place.
     """
-    store = cache.store if cache.store is not None and cache.store.takes(method, images) else None
+    reads_content = cache.keeps_readouts_of(method, images)
     preprocess, like = method.clip.preprocess, method.clip.image.projection
     stream = seed if settings.view_seed is None else settings.view_seed
 
     def loader(number: int) -> Callable[[Int[Tensor, "item"]], Pixels]:
         """What loads random view ``number`` of images."""
         scale, draw = (settings.crop, 1.0), partial(generator, stream, "views before training", number)
-        if store is None:
+        if not reads_content:
             numbers = view_numbers(len(images), draw()).tolist()
         else:
-            numbers = [view_numbers(1, draw(item.hex()))[0].tolist() for item in store.number(images)]
+            numbers = [view_numbers(1, draw(item.hex()))[0].tolist() for item in cache.number_images(images)]
 
         def load(indices: Tensor) -> Pixels:
             def view(picture: Picture, row: int) -> Tensor:
@@ -236,9 +243,9 @@ def training_images(
             title, load = f"encoding random view {number + 1}", loader(number)
             facts = "random", stream, number, settings.crop
         everything = torch.arange(len(images))
-        if store is not None:
+        if reads_content:
             progress = partial(cache.progress, title)
-            return store.read(method, images, everything, settings.precision, facts, load, progress)
+            return cache.read_images(method, images, everything, settings.precision, facts, load, progress)
         at_once = method.clip.image.images_at_once
 
         def compute() -> Float[Tensor, "item token width"]:
@@ -249,7 +256,7 @@ def training_images(
                 cache.progress(title, done := done + len(indices), len(images))
             return torch.cat(trunks).to(like)  # most methods continue in full precision
 
-        trunk = cache.get(view_key(method, images, settings.precision, *facts), compute)
+        trunk = cache.get("trunk", view_key(method, images, settings.precision, *facts), compute)
         with mixed(like.device, settings.precision):
             return torch.cat([*map(method.read_out, trunk.split(at_once))]).to(like)
 

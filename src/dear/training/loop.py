@@ -19,10 +19,10 @@ from dear.errors import SettingsError, TrainingDiverged, WeightsError, first_lin
 from dear.methods.base import Losses, Method, TrainingImages
 from dear.progress import OnStep, TrainingStep, unreported
 from dear.training.batches import Batch, Batches, training_images
+from dear.training.cache import Cache
 from dear.training.checkpoint import TrainingState
 from dear.training.seeding import generator
 from dear.training.settings import TrainSettings
-from dear.training.trunks import TrunkCache
 
 ADVICE = "Try a lower --train.lr or more --train.warmup-epochs; on a GPU also --train.precision 32-true."
 
@@ -33,7 +33,7 @@ def train(
     settings: TrainSettings,
     *,
     seed: int,
-    cache: TrunkCache | None = None,
+    cache: Cache | None = None,
     checkpoint: Path | None = None,
     validate: Callable[[], float] | None = None,
     progress: OnStep = unreported,
@@ -54,7 +54,7 @@ def train(
     at the first loss that is not finite, or at the end of an epoch that leaves parameters not finite (after
     the last epoch also if the loss is no longer finite).
     """
-    cache, device = cache or TrunkCache(0), method.clip.image.projection.device
+    cache, device = cache or Cache(0), method.clip.image.projection.device
     settings = _with_precision(method, settings)
     method.text_chunk = settings.text_chunk
     _prepare(method, training_images(method, images, settings, seed, cache))

@@ -17,11 +17,11 @@ from dear.errors import SettingsError, TrainingDiverged
 from dear.methods.dear.method import Dear
 from dear.progress import TrainingStep
 from dear.training import batches
+from dear.training.cache import Cache
 from dear.training.checkpoint import read_state
 from dear.training.loop import train
 from dear.training.seeding import generator
 from dear.training.settings import TrainSettings
-from dear.training.trunks import TrunkCache
 from tests.unit.training.world import Noise, few, numbers, small_dear
 
 SETTINGS = TrainSettings(epochs=5, batch=3, lr=1e-2)
@@ -84,7 +84,7 @@ class TestTraining:
             return view(*args, **keywords)
 
         monkeypatch.setattr(batches, "train_view", watched)
-        cache = TrunkCache(10**9)
+        cache = Cache(10**9)
         one = train(small_dear(small_clip), few(), replace(SETTINGS, epochs=2), seed=1, cache=cache)
         two = train(
             small_dear(small_clip), few(), replace(SETTINGS, epochs=2, crop=0.08), seed=1, cache=cache
@@ -172,9 +172,9 @@ class TestDivergence:
             assert all(torch.isfinite(value).all() for value in state["method"].values())
 
 
-class TestTrunkCache:
+class TestCache:
     def test_it_changes_nothing_and_saves_the_trunk(self, small_clip: Clip) -> None:
-        images, cache = few(), TrunkCache(10**7)
+        images, cache = few(), Cache(10**7)
         plain = train(small_dear(small_clip), few(), SETTINGS, seed=1)
         for variant in ({}, {"beta": 0.5}, {}):
             got = train(small_dear(small_clip, **variant), images, SETTINGS, seed=1, cache=cache)
@@ -186,7 +186,7 @@ class TestTrunkCache:
     def test_another_seed_or_span_has_its_own_views(
         self, seed: int, options: dict[str, Any], small_clip: Clip
     ) -> None:
-        images, cache = few(), TrunkCache(10**7)
+        images, cache = few(), Cache(10**7)
         train(small_dear(small_clip), images, SETTINGS, seed=1, cache=cache)
         got = train(small_dear(small_clip, **options), images, SETTINGS, seed=seed, cache=cache)
         assert numbers(got) == numbers(train(small_dear(small_clip, **options), few(), SETTINGS, seed=seed))
