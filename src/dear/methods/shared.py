@@ -64,7 +64,9 @@ def two_layers(
 
 
 def layers_with_prompts(depth: int, layers: int, *, share: bool) -> int:
-    """How many of a tower's layers have prompts of their own: with ``share``, ``layers`` are of 12."""
+    """How many of a tower's layers have prompts of their own: ``layers``, or with ``share`` the share of the
+    tower's depth that ``layers`` would be of 12.
+    """
     return layer_share(depth, layers) if share else min(layers, depth)
 
 
@@ -185,7 +187,8 @@ class CoupledPrompts(Method):
 
     def couple(self, depth: int, std: float, generator: torch.Generator, *, share: bool) -> None:
         """Make the prompts of layers 2 to ``depth``, and the linear maps for all layers. With ``share``,
-        ``depth`` is of 12 layers and scaled to each tower; ``std`` is the deviation of initial values.
+        ``depth`` is that of a tower of 12 layers, and scaled to each tower. ``std`` is the standard deviation
+        of initial values.
         """
         towers = (self.clip.image.depth, self.clip.text.depth)
         layers = [layers_with_prompts(tower, depth, share=share) for tower in towers]

@@ -130,10 +130,10 @@ class Dear(Method):
         self.attribute_tokens = nn.Parameter(tokens)  # token width
         tokens = normal(like, generator, s.text_tokens, clip.text.width, std=s.token_std)
         self.text_tokens = nn.Parameter(tokens)  # token text_width
-        start = like.detach().clone()
+        projection = like.detach().clone()
         if not s.copy_projection:
-            start = normal(like, generator, *like.shape, std=len(like) ** -0.5)
-        self.projection = nn.Parameter(start)  # width embed
+            projection = normal(like, generator, *like.shape, std=len(like) ** -0.5)
+        self.projection = nn.Parameter(projection)  # width embed
         scalars = initial_fusion(s.alpha_cls, attributes).to(like)
         self.fusion = nn.Parameter(scalars, requires_grad=s.learn_fusion)  # feature
 

@@ -59,10 +59,10 @@ class ProGrad(Method):
         super().set_classes(classnames, frozen)
         self.placed = self.clip.text.trunk(ids, 1)
         if first:
-            start = self.clip.text.token_embedding(self.clip.tokenize([padded]))[0]
-            start = start[self.clip.first_word :][: self.settings.tokens].clone()
-            start[: self.settings.tokens - len(words.split())] = 0
-            self.context = nn.Parameter(start)
+            context = self.clip.text.token_embedding(self.clip.tokenize([padded]))[0]
+            context = context[self.clip.first_word :][: self.settings.tokens].clone()
+            context[: self.settings.tokens - len(words.split())] = 0
+            self.context = nn.Parameter(context)
 
     def _padded(self, words: list[str]) -> str:
         """The words after as many placeholders as it takes to have one for each token."""
