@@ -20,8 +20,10 @@ def read_picture(path: str | Path) -> Image.Image:
     """An image file as an upright picture in 8-bit RGB."""
     with Image.open(path) as file:
         picture: Image.Image = ImageOps.exif_transpose(file)
+        white_is_zero = getattr(file, "tag_v2", {}).get(262) == 0  # which Pillow minds in 8 bits alone
     if picture.mode.startswith("I;16"):
-        levels = np.asarray(picture) / (65535 / 255)
+        levels = np.asarray(picture)
+        levels = (65535 - levels if white_is_zero else levels) / (65535 / 255)
         picture = Image.fromarray(levels.round().astype(np.uint8))
     if picture.has_transparency_data:
         picture = picture.convert("RGBA")

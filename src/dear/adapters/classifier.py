@@ -30,7 +30,8 @@ class DearClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     Of scikit-learn's `check_estimator` the checks of parameters hold: construction, get_params, set_params,
     clone, repr. The others do not apply: they fit on rows of random numbers, and an image is a path, a Pillow
-    image, an array, a tensor or bytes (`Predictor`).
+    image, an array, a tensor or bytes (`Predictor`). The first axis of an array or tensor of images counts
+    them: one of three axes has gray images.
 
     Args:
         classnames: The names of labels, for prompts; a label without one is its own name.
@@ -58,7 +59,9 @@ class DearClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.classes_, numbers = np.unique(np.asarray(y), return_inverse=True)
         names = [str((self.classnames or {}).get(label, label)) for label in self.classes_]
         labels = [names[number] for number in numbers]
-        images = load_for_training([*each_image(X)], labels, names, self.dataset or DataSettings())
+        images = load_for_training(
+            [*each_image(X, several=True)], labels, names, self.dataset or DataSettings()
+        )
         options = self.get_params(deep=False)
         del options["classnames"]
         self.bundle_ = fit(images, **options, review=False, verbose=False)
@@ -67,11 +70,11 @@ class DearClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """Probabilities of the classes, item x class. Raises DataError for an unreadable image."""
-        return self._loaded().predict_proba([*each_image(X)])
+        return self._loaded().predict_proba([*each_image(X, several=True)])
 
     def none_of_these(self, X: Any) -> np.ndarray:
         """Whether each image looks like none of the classes. Raises DataError for an unreadable image."""
-        return self._loaded().none_of_these([*each_image(X)])
+        return self._loaded().none_of_these([*each_image(X, several=True)])
 
     def _loaded(self) -> Predictor:
         check_is_fitted(self)

@@ -90,7 +90,7 @@ def check_dataset(
         listing = Listing(names[0], Path(names[0]), (), (), {}, "none", templates=())
     missing = [path for path in listing.paths if file_size(listing.folder / path) is None]
     broken = broken_images(listing, settings.threads, progress) if decode else None
-    duplicates = same_images(listing, settings.threads) if decode else None
+    duplicates = same_images(listing, settings) if decode else None
     benchmark = benchmarks()[listing.name] if listing.benchmark else None
     other_names = _compare_names(listing)
     warnings = [*_class_warnings(listing), *duplicate_warnings(listing, duplicates or [])]

@@ -2,10 +2,8 @@
 
 import os
 from collections import Counter
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterable
 from dataclasses import replace
-from hashlib import file_digest
 from itertools import chain
 
 import torch
@@ -13,7 +11,9 @@ import torch
 from dear.data.dataset import Dataset, Images
 from dear.data.fewshot import Subset, leave_subsets
 from dear.data.images.decode import decode
+from dear.data.images.hashes import hash_files
 from dear.data.images.photos import LoadedImages, image_hashes, in_parallel
+from dear.data.settings import DataSettings
 from dear.data.sources.listing import FEW, Listing
 from dear.errors import DataError, plural, warn
 from dear.reading.files import file_size
@@ -47,23 +47,23 @@ def broken_images(
     return reasons
 
 
-def same_images(listing: Listing, threads: int = 1) -> list[list[str]]:
+def same_images(listing: Listing, settings: DataSettings) -> list[list[str]]:
     """Groups of files with the same bytes, in the listing's order; only files of equal size are read. A
     picture that was saved again counts as another. [ours]
     """
-
-    def digest(path: str) -> str | None:
-        with suppress(OSError), (listing.folder / path).open("rb") as file:
-            return file_digest(file, "sha256").hexdigest()
-        return None  # `broken_images` reports it
-
     sizes = {path: file_size(listing.folder / path) for path in listing.paths}
     uses = Counter(sizes.values())
     alike = [path for path, size in sizes.items() if size is not None and uses[size] > 1]
-    groups = dict[str, list[str]]()
-    for path, content in zip(alike, in_parallel(digest, alike, threads), strict=True):
-        if content is not None:
-            groups.setdefault(content, []).append(path)
+    hashes = hash_files([listing.folder / path for path in alike], settings.threads, settings.cache_folder())
+    return group_same(zip(alike, hashes, strict=True))
+
+
+def group_same(hashes: Iterable[tuple[str, bytes]]) -> list[list[str]]:
+    """Groups of paths with the same hash, in their order; an empty one is of a file that cannot be read."""
+    groups = dict[bytes, list[str]]()
+    for path, digest in dict(hashes).items():
+        if digest:  # `broken_images` reports it
+            groups.setdefault(digest, []).append(path)
     return [group for group in groups.values() if len(group) > 1]
 
 

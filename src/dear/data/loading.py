@@ -4,6 +4,7 @@ import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,8 @@ import torch
 
 from dear.data.dataset import Dataset, Images, assemble
 from dear.data.fewshot import Subset
-from dear.data.image_check import broken_images, duplicate_warnings, same_images
+from dear.data.image_check import broken_images, duplicate_warnings, group_same
+from dear.data.images.hashes import hash_files
 from dear.data.images.photos import HeldImages, PhotoImages
 from dear.data.names import FILES, missing_error, path_of
 from dear.data.settings import DataSettings
@@ -38,7 +40,7 @@ from dear.data.sources.objects import ReadImage, read_object, read_pairs
 from dear.data.sources.splits import PREFIX, read_coop, split_file
 from dear.data.world.tasks import load_task, task_names
 from dear.errors import DataError, warn, without_surrogates
-from dear.reading.files import expanded
+from dear.reading.files import expanded, is_passed_over
 
 
 def load_dataset(name_or_path: Any, settings: DataSettings | None = None) -> Dataset:
@@ -98,7 +100,8 @@ def load_images(name_or_path: str, settings: DataSettings | None = None) -> Data
     if has_classes or name_or_path in task_names() or named_benchmark(name_or_path):
         return load_dataset(name_or_path, settings)
     rows = [Row(path.name, 0) for path in image_files(folder)]
-    photos = PhotoImages(folder, rows, threads=settings.threads)
+    hasher = partial(_hash_files, settings)
+    photos = PhotoImages(folder, rows, threads=settings.threads, hash_files=hasher)
     name, test = folder.resolve().name, Subset(photos, torch.empty(0, dtype=torch.int64))
     return assemble(name, name, (), (), photos, None, test)
 
@@ -150,16 +153,19 @@ def photographs(listing: Listing, settings: DataSettings, read: ReadImage | None
         warn(f"{listing.name}: {note}")
     if len(listing.keys) == 1:
         warn(f"{listing.name}: {single_class(listing)}")
-    if read is None and not listing.benchmark:
-        for repeated in duplicate_warnings(listing, same_images(listing, settings.threads)):
-            warn(f"{listing.name}: {repeated}")
-    photos = dict[str, Images]()
+    photos, hashes = dict[str, Images](), list[tuple[str, bytes]]()
+    # The files of benchmarks are known by their names and sizes: ImageNet has 140 GB to train on.
+    hasher = None if listing.benchmark else partial(_hash_files, settings)
     for part, rows in listing.splits.items():
         short_side = None if part == "test" else settings.short_side
         if read is None:
-            photos[part] = PhotoImages(listing.folder, rows, short_side, threads=settings.threads)
+            files = PhotoImages(listing.folder, rows, short_side, threads=settings.threads, hash_files=hasher)
+            hashes += zip(files.paths, files.hashes, strict=True)
+            photos[part] = files
         else:
             photos[part] = HeldImages(rows, read, short_side, settings.threads)
+    for repeated in duplicate_warnings(listing, group_same(hashes)):
+        warn(f"{listing.name}: {repeated}")
     return assemble(
         listing.name,
         benchmarks()[listing.name].title if listing.benchmark else listing.name,
@@ -173,6 +179,10 @@ def photographs(listing: Listing, settings: DataSettings, read: ReadImage | None
         keys=listing.keys,
         benchmark=listing.benchmark,
     )
+
+
+def _hash_files(settings: DataSettings, paths: list[Path]) -> list[bytes]:
+    return hash_files(paths, settings.threads, settings.cache_folder())
 
 
 @contextmanager
@@ -252,7 +262,10 @@ def _read_zip(path: Path, settings: DataSettings, report: Report) -> Listing:
 
 def _tables(folder: Path) -> list[Path]:
     """The tables in a folder that list images: another table is no reason to leave its folders out."""
-    tables = [file for file in sorted(folder.iterdir()) if file.suffix.lower() in table.SUFFIXES]
+    tables = [
+        file for file in sorted(folder.iterdir())
+        if file.suffix.lower() in table.SUFFIXES and not is_passed_over(file.name)
+    ]  # fmt: skip
     return tables if len(tables) == 1 and not subfolders(folder) else [*filter(table.lists_images, tables)]
 
 

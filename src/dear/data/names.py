@@ -10,7 +10,7 @@ from dear.data.sources.benchmarks import benchmarks, home_of, named_benchmark
 from dear.data.sources.huggingface import PREFIX
 from dear.data.world.names import task_names
 from dear.errors import DataError, DearError, UnknownNameError
-from dear.reading.files import ReadingError, expanded
+from dear.reading.files import ReadingError, expanded, is_passed_over
 
 FILES = (*table.SUFFIXES, *archive.SUFFIXES)
 """Suffixes of files that are data sets."""
@@ -73,7 +73,7 @@ def _nearest_beside(path: Path) -> Path | None:
         names = [
             entry.name
             for entry in path.parent.iterdir()
-            if not entry.name.startswith(".") and (entry.is_dir() or entry.suffix.lower() in FILES)
+            if not is_passed_over(entry.name) and (entry.is_dir() or entry.suffix.lower() in FILES)
         ]
     except OSError:
         return None

@@ -35,7 +35,6 @@ from dear.methods.registry import check_towers, known_method
 from dear.progress import TrainingStep
 from dear.roles.packaged import find_role_table, role_table
 from dear.roles.table import RoleTable
-from dear.training.cache import full_identity
 from dear.training.settings import TrainOptions
 from dear.writing import UNFINISHED, output_file, write_json
 
@@ -151,10 +150,9 @@ def check_data(experiment: Experiment, datasets: Mapping[str, Dataset]) -> None:
             f"{' and '.join(clash)} are both called {datasets[clash[0]].name}, by which reports tell data "
             "sets apart: rename one of them."
         )
-    if clash := _find_clash(trained_on, lambda data: (data.identity, full_identity(data.test))):
+    if clash := _find_clash(trained_on, lambda data: (data.identity, data.name)):
         raise DataError(
-            f"{' and '.join(clash)} have the same paths, labels, sizes of files and class names, by which "
-            "records tell data sets apart: run each by itself, with its own --out."
+            f"{' and '.join(clash)} are the same data set, image by image, under two names: give one of them."
         )
     targets = [] if source is None else [datasets[name] for name in experiment.data]
     for dataset in trained_on.values():

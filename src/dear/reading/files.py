@@ -10,6 +10,12 @@ from typing import BinaryIO
 from dear.errors import DataError
 from dear.limits import at_most
 
+PASSED_OVER = frozenset([
+    "#recycle", "#snapshot", "$recycle.bin", "@eadir", "@recycle", "@tmp", "__macosx", "__pycache__",
+    "desktop.ini", "lost+found", "system volume information", "thumbs.db",
+])  # fmt: skip
+"""Folders and files that systems leave beside data, such as a NAS its thumbnails; in lower case."""
+
 
 class ReadingError(DataError):
     """A file that is missing or malformed.
@@ -86,11 +92,23 @@ def expanded(path: str | Path) -> Path:
     return Path(text)
 
 
-def walk_folders(top: Path, *, follow: bool = False) -> Iterator[tuple[Path, list[str], list[str]]]:
-    """`os.walk`, into links too with ``follow``. Raises DataError for a folder that cannot be read."""
+def is_passed_over(name: str) -> bool:
+    """True for the name of a folder or file that is no data: hidden, or left by a system (`PASSED_OVER`)."""
+    return name.startswith(".") or name.casefold() in PASSED_OVER
+
+
+def walk_folders(
+    top: Path, *, follow: bool = False, passed_over: list[Path] | None = None
+) -> Iterator[tuple[Path, list[str], list[str]]]:
+    """`os.walk` without what `is_passed_over`, which is added to that list; into links too with ``follow``.
+    Raises DataError for a folder that cannot be read.
+    """
 
     def refuse(error: OSError) -> None:
         raise DataError(f"cannot read the folder {error.filename}: {error.strerror}.") from error
 
     for folder, folders, files in os.walk(top, onerror=refuse, followlinks=follow):
-        yield Path(folder), folders, files
+        if passed_over is not None:
+            passed_over += [Path(folder, name) for name in (*folders, *files) if is_passed_over(name)]
+        folders[:] = [name for name in folders if not is_passed_over(name)]
+        yield Path(folder), folders, [name for name in files if not is_passed_over(name)]

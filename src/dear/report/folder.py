@@ -56,8 +56,7 @@ def read_folder(folder: Path) -> list[Record]:
 
 def _json_files(folder: Path) -> Iterator[Path]:
     """The JSON files in a folder and its subfolders, but the hidden ones."""
-    for parent, folders, names in walk_folders(folder):
-        folders[:] = [name for name in folders if not name.startswith(".")]
+    for parent, _, names in walk_folders(folder):
         yield from (path for path in (parent / name for name in names) if path.suffix == ".json")
 
 

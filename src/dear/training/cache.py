@@ -119,7 +119,7 @@ class Cache:
         """The content of each image, and how many of the same are before it: their random views differ."""
         indices = torch.arange(len(images)) if indices is None else indices
         base, in_base = leave_subsets(images, indices)
-        hashes, numbers = self._hashes.setdefault(full_identity(base), {}), in_base.tolist()
+        hashes, numbers = self._hashes.setdefault(base.identity, {}), in_base.tolist()
         missing = [number for number in dict.fromkeys(numbers) if number not in hashes]
         hashes.update(zip(missing, image_hashes(base, missing), strict=True))
         before, items = Counter[bytes](), list[bytes]()
@@ -196,14 +196,6 @@ def _readout_name(method: Method, *facts: object) -> str:
     clip, like = method.clip, method.clip.image.projection
     backbone = clip.identity.sha256, clip.preprocess, like.dtype, like.device.type, torch.__version__
     return fingerprint(*map(str, (*backbone, method.readout_key or method.image_from, *facts)))
-
-
-def full_identity(images: Images) -> str:
-    """The identity of the full set that images belong to, and its location: another set may have files of the
-    same names and sizes.
-    """
-    images, _ = leave_subsets(images, torch.arange(0))
-    return f"{images.identity} {getattr(images, 'location', '')}".rstrip()
 
 
 def trunk_facts(

@@ -11,6 +11,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from PIL import Image
@@ -25,6 +26,7 @@ from dear.errors import ExportError, OutputError
 from tests.conftest import MakeClip
 from tests.contract.test_methods import CLASSES, OTHERS, images
 from tests.unit.adapters.test_bundle import fitted
+from tests.unit.data.photos import gray_tiff
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "classify_onnx.py"
 WITH_A_GRAPH = (
@@ -104,6 +106,11 @@ PICTURES = [
 )
 def test_the_examples_pixels_are_those_of_dear(view: Preprocess, tmp_path: Path) -> None:
     read, compute = example("read_picture"), example("compute_pixels")
+    levels = np.random.default_rng(3).integers(0, 65536, (33, 26)).astype(np.uint16)
+    (tmp_path / "negative.tif").write_bytes(gray_tiff(levels, white_is_zero=True))
+    pixels = compute(read(tmp_path / "negative.tif"), asdict(view))
+    wanted = to_unit(eval_view(decode(tmp_path / "negative.tif"), view))
+    assert torch.equal(torch.from_numpy(pixels)[0], wanted)
     for name, mode, size, turned in PICTURES:
         exif = Image.Exif()
         exif[0x112] = turned

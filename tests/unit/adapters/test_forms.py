@@ -13,6 +13,8 @@ from torch.utils.data import DataLoader, Dataset
 
 from dear.adapters.predictor import Predictor
 from dear.adapters.results import Prediction
+from dear.data.loading import load_dataset
+from dear.data.settings import DataSettings
 from dear.errors import DataError
 from tests.conftest import MakeClip
 from tests.contract.test_methods import CLASSES, OTHERS, images
@@ -107,6 +109,10 @@ def test_several_images_in_every_container(predictor: Predictor, paths: list[Pat
         "loader of columns": DataLoader(Pictures([{"image": t, "label": 0} for t in tensors]), batch_size=2),
         "loader of paths": DataLoader(Pictures([(str(path), 1) for path in paths]), batch_size=2),
         "loader of lists": DataLoader(Pictures(labelled), batch_size=2, collate_fn=list),
+        "loader without batches": DataLoader(Pictures(labelled), batch_size=None),
+        "loader of batches": DataLoader([(torch.stack(tensors), torch.arange(5))], batch_size=None),
+        "loader with one-hot labels": DataLoader([(t, torch.eye(3)[0]) for t in tensors], batch_size=None),
+        "loader of single paths": DataLoader([str(path) for path in paths], batch_size=None),
         "frame": DataFrame({"label": "x", "path": map(str, paths)}, index=range(7, 12)),
         "frame of arrays": DataFrame({"image": arrays}),
         "column": Series(paths, index=range(7, 12)),
@@ -133,8 +139,34 @@ def test_grey_has_no_axis_of_channels(predictor: Predictor, tmp_path: Path) -> N
     levels = np.random.default_rng(7).integers(0, 256, (31, 41), dtype=np.uint8)
     Image.fromarray(levels).save(tmp_path / "grey.png")
     expected = predictor.predict(tmp_path / "grey.png").top
-    for image in (levels, levels / 255, torch.tensor(levels), np.stack([levels] * 3)):
+    forms = [levels, levels / 255, levels[None], levels[..., None], np.stack([levels] * 3)]
+    for image in [*forms, torch.tensor(levels), torch.tensor(levels)[None]]:
         assert predictor.predict(image).top == expected
+
+
+@pytest.mark.parametrize("count", [2, 3, 5])
+def test_several_gray_images_have_an_axis_of_one(predictor: Predictor, count: int) -> None:
+    """Three axes are one image, whatever their sizes: of three gray images too. In batches of a loader, in a
+    data set and in scikit-learn's classifier the first axis counts them.
+    """
+    levels = np.random.default_rng(7).integers(0, 256, (count, 31, 41), dtype=np.uint8)
+    expected = [prediction.top for prediction in predictor.predict([*levels])]
+    tensors = torch.tensor(levels)
+    batches = DataLoader(Pictures([*tensors]), batch_size=3)
+    labelled = DataLoader(Pictures([(image, 1) for image in tensors]), batch_size=count)
+    for several in (levels[:, None], levels[..., None], tensors[:, None], batches, labelled):
+        assert [prediction.top for prediction in predictor.predict(several)] == expected
+    for listed in (levels, tensors):
+        data = load_dataset((listed, ["a"] * count), DataSettings(test_share=0))
+        assert [int(picture[0, 7, 11]) for picture in data.train.load(torch.arange(count))] == [
+            *levels[:, 7, 11]
+        ]
+    if count == 3:
+        assert isinstance(predictor.predict(levels), Prediction)
+    else:
+        for unclear in (levels, tensors, DataLoader([tensors], batch_size=None)):
+            with pytest.raises(DataError, match="several gray images are N x 1 x height x width, or a list"):
+                predictor.predict(unclear)
 
 
 def test_numbers_of_the_models_size_stay_as_they_are(predictor: Predictor) -> None:

@@ -1,8 +1,11 @@
 """Small image files for tests of readers, and data sets of them."""
 
+import struct
 import warnings
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 from PIL import Image
 
@@ -29,10 +32,10 @@ def class_folders(root: Path, counts: dict[str, int]) -> Path:
     return root
 
 
-def load(path: Path, settings: DataSettings) -> Dataset:
+def load(source: Any, settings: DataSettings) -> Dataset:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return load_dataset(str(path), settings)
+        return load_dataset(str(source) if isinstance(source, Path) else source, settings)
 
 
 def refused(path: Path, settings: DataSettings, message: str) -> None:
@@ -48,3 +51,22 @@ def refused(path: Path, settings: DataSettings, message: str) -> None:
 
 def paths(data: Dataset) -> dict[str, set[str]]:
     return {part: {*getattr(data, part).paths} for part in ("train", "test")}
+
+
+def gray_tiff(levels: np.ndarray, *, white_is_zero: bool, turned: int = 1) -> bytes:
+    """A TIFF of one strip, by its specification (TIFF 6.0, sections 2 and 4): Pillow writes no such one."""
+    (height, width), bits = levels.shape, 8 * levels.itemsize
+    strip = levels.astype(levels.dtype.newbyteorder("<")).tobytes()
+    tags = {
+        256: width, 257: height, 258: bits, 259: 1, 262: 0 if white_is_zero else 1, 273: 8, 274: turned,
+        277: 1, 278: height, 279: len(strip),
+    }  # fmt: skip
+    entries = b"".join(struct.pack("<HHII", tag, 4, 1, value) for tag, value in tags.items())
+    return (
+        b"II*\0"
+        + struct.pack("<I", 8 + len(strip))
+        + strip
+        + struct.pack("<H", len(tags))
+        + entries
+        + bytes(4)
+    )

@@ -54,6 +54,7 @@ def test_paths_and_labels_are_the_folder_that_they_come_from(tmp_path: Path, set
         "ImageFolder": SimpleNamespace(
             samples=[(path, numbers[label]) for path, label in zip(paths, labels, strict=True)],
             classes=[*numbers],
+            root=str(folder),
         ),
     }
     for name, form in forms.items():

@@ -8,11 +8,10 @@ from PIL import Image
 from torch import Tensor
 
 from dear.backbone.clip import Clip
-from dear.data.fewshot import Subset
 from dear.data.images.photos import PhotoImages
 from dear.methods.zero_shot.method import ZeroShot
 from dear.training.batches import Batches
-from dear.training.cache import Cache, full_identity
+from dear.training.cache import Cache
 from dear.training.settings import TrainSettings
 from tests.unit.training.world import few, small_dear
 
@@ -120,19 +119,6 @@ class TestSharedViews:
         for item in range(7):
             torch.testing.assert_close(one[item], other[item], rtol=0, atol=1e-5)
             assert not torch.allclose(one[item], later[item], rtol=0, atol=1e-2)
-
-    def test_pictures_of_another_folder_are_others(self, tmp_path: Path) -> None:
-        """With the same names and sizes: a stranger's would stand for the user's own."""
-        places = set()
-        for folder in ("mine", "others"):
-            (tmp_path / folder).mkdir()
-            Image.new("RGB", (8, 8)).save(tmp_path / folder / "a.bmp")
-            images = PhotoImages(tmp_path / folder, [("a.bmp", 0)])
-            places.add(full_identity(Subset(images, torch.tensor([0]))))
-        assert len(places) == 2
-        (tmp_path / "link").symlink_to(tmp_path / "mine")
-        images = PhotoImages(tmp_path / "link", [("a.bmp", 0)])
-        assert full_identity(images) in places
 
 
 def test_what_numbers_depend_on() -> None:

@@ -137,7 +137,7 @@ def decode(
 def as_picture(image: Image.Image, short_side: int | None = None) -> "Picture":
     """`decode` for an open image, loaded or not. Raises ValueError for pixels of 32 bits, and of 12 in 16."""
     image.load()  # which turns a TIFF upright, and removes its orientation
-    image = _convert_to_rgb(_make_upright(image))
+    image = _convert_to_rgb(_make_upright(image), white_is_zero=_is_white_zero(image))
     if short_side is not None:
         image = _reduce(image, short_side)
     import numpy as np
@@ -177,8 +177,14 @@ def _reduce(image: Image.Image, short_side: int) -> Image.Image:
     return image.resize(sides, Image.Resampling.BICUBIC)
 
 
-def _convert_to_rgb(image: Image.Image) -> Image.Image:
-    """The image in RGB: 16 bits reduced to 8, transparency on white."""
+def _is_white_zero(image: Image.Image) -> bool:
+    """True for a TIFF with 0 for white. Pillow inverts those of 8 bits or fewer, but not those of 16."""
+    tags = getattr(image, "tag_v2", {})
+    return bool(tags.get(TiffImagePlugin.PHOTOMETRIC_INTERPRETATION) == 0)
+
+
+def _convert_to_rgb(image: Image.Image, *, white_is_zero: bool) -> Image.Image:
+    """The image in RGB: 16 bits reduced to 8, with ``white_is_zero`` inverted; transparency on white."""
     if image.mode in ("F", "I"):
         numbers = "floating-point" if image.mode == "F" else "32-bit or signed"
         raise ValueError(f"{numbers} pixels have no agreed range; save it with 8 or 16 bits")
@@ -186,12 +192,18 @@ def _convert_to_rgb(image: Image.Image) -> Image.Image:
         import numpy as np
 
         levels: Any = np.asarray(image)
+        if white_is_zero and 0 < levels.max() < DARK:
+            raise ValueError(
+                "its 16-bit levels, of which 0 is white, are below 4096: they have 12 bits, or it is bright. "
+                "Save it with 8 bits, of which 0 is black"
+            )
         if 0 < levels.max() < DARK:
             raise ValueError(
                 "its 16-bit levels are below 4096: they have 12 bits, or it is dark. Save it with 8 bits: "
                 "`magick IN -evaluate multiply 16 -depth 8 OUT.png` for 12 bits, "
                 "`magick IN -depth 8 OUT.png` if dark"
             )
+        levels = 65535 - levels if white_is_zero else levels
         return Image.fromarray((levels / (65535 / 255)).round().astype(np.uint8)).convert("RGB")
     if image.has_transparency_data:
         image = image.convert("RGBA")

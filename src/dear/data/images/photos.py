@@ -33,8 +33,9 @@ HASH_BYTES = 8  # among a million images against another million, one in 10^7 dr
 
 TAKEN = (
     "give a path, a Pillow image, an array (height x width x 3) or tensor (3 x height x width), a gray one "
-    "without the 3, or the bytes of an image file"
+    "with 1 for the 3 or without it, or the bytes of an image file"
 )
+STACK = "several gray images are N x 1 x height x width, or a list"
 _decoding = threading.Lock()  # an open image is not thread-safe
 
 View = Callable[[Picture, int], Any]
@@ -73,8 +74,8 @@ class LoadedImages:
                     self._room -= picture.nbytes
         return picture if view is None else view(picture, position)
 
-    def content(self, index: int) -> bytes:
-        """The bytes of an image's file, else its pixels. Raises DataError if it cannot be read."""
+    def digest(self, index: int) -> bytes:
+        """The hash of an image (`image_hashes`). Raises DataError if it cannot be read."""
         raise NotImplementedError
 
     def _picture(self, index: int) -> Picture:
@@ -84,8 +85,8 @@ class LoadedImages:
 class PhotoImages(LoadedImages):
     """Image files of a folder, decoded when they are loaded; ``cache_bytes`` of pictures stay in memory.
 
-    The identity covers relative paths, labels, file sizes and the short side, not contents. The location is
-    the folder's path, links resolved.
+    The identity covers relative paths, labels, file sizes, the short side and, if given, the hashes of the
+    files' contents.
     """
 
     def __init__(
@@ -96,9 +97,10 @@ class PhotoImages(LoadedImages):
         cache_bytes: int = CACHE_BYTES,
         *,
         threads: int = 1,
+        hash_files: Callable[[list[Path]], list[bytes]] | None = None,
     ) -> None:
-        """Check the file of each row, a path and a label, without opening it. Raises DataError for a missing
-        or empty file.
+        """Check the file of each row, a path and a label; only ``hash_files`` opens it, which gives the hash
+        of each content, empty if it cannot be read. Raises DataError for a missing or empty file.
         """
         paths, labels = [path for path, _ in rows], [label for _, label in rows]
         super().__init__(torch.tensor(labels, dtype=torch.int64), cache_bytes, threads)
@@ -112,9 +114,11 @@ class PhotoImages(LoadedImages):
         if faults:
             raise DataError(f"{folder}: {'; '.join(faults)}. Is the data set unpacked completely? {SKIP}")
         self.folder, self.paths, self.short_side = folder, tuple(paths), short_side
-        self.location = str(Path(folder).resolve())
-        items = zip(paths, labels, self.sizes, strict=True)
-        self.identity = fingerprint(str(short_side), *(str(part) for item in items for part in item))
+        self.hashes = hash_files([folder / path for path in paths]) if hash_files else [b""] * len(paths)
+        items = zip(paths, labels, self.sizes, (digest.hex() for digest in self.hashes), strict=True)
+        self.identity = fingerprint(
+            str(short_side), *(str(part) for item in items for part in item if part != "")
+        )
 
     def load(self, indices: Int[Tensor, "batch"], view: View | None = None) -> list[Any]:
         """As `LoadedImages.load`. Raises DataError naming a file that cannot be decoded."""
@@ -123,9 +127,9 @@ class PhotoImages(LoadedImages):
         except DataError as error:
             raise DataError(f"{error} {SKIP}") from error
 
-    def content(self, index: int) -> bytes:
-        """The bytes of an image's file. Raises DataError if it cannot be read."""
-        return read_image(self.folder / self.paths[index])
+    def digest(self, index: int) -> bytes:
+        """The hash of an image's file. Raises DataError if it cannot be read."""
+        return self.hashes[index] or file_hash(self.folder / self.paths[index])
 
     def _picture(self, index: int) -> Picture:
         return decode(self.folder / self.paths[index], self.short_side)
@@ -150,15 +154,15 @@ class HeldImages(LoadedImages):
         pictures = self.load(torch.arange(len(rows)), _shape_and_hash)
         self.identity = fingerprint(str(short_side), *map(str, labels), *chain.from_iterable(pictures))
 
-    def content(self, index: int) -> bytes:
-        """The bytes of an image's file, else its shape and pixels. Raises DataError if it cannot be read."""
+    def digest(self, index: int) -> bytes:
+        """The hash of its file, else of its shape and pixels. Raises DataError if it cannot be read."""
         image = self._read(self._names[index])
         if isinstance(image, str | os.PathLike):
-            return read_image(local_path(image))
+            return file_hash(local_path(image))
         if isinstance(image, bytes | bytearray | memoryview):
-            return bytes(image)
+            return _hash(bytes(image))
         (picture,) = self.load(torch.tensor([index]))
-        return b"".join((str(tuple(picture.shape)).encode(), picture.numpy().tobytes()))
+        return _hash(b"".join((str(tuple(picture.shape)).encode(), picture.numpy().tobytes())))
 
     def _picture(self, index: int) -> Picture:
         try:
@@ -181,8 +185,7 @@ def image_hashes(images: Images, indices: Iterable[int] | None = None) -> list[b
     images, numbers = leave_subsets(images, numbers)
     if not isinstance(images, LoadedImages):
         return []
-    content = images.content
-    return in_parallel(lambda index: _hash(content(index)), numbers.tolist(), images.threads)
+    return in_parallel(images.digest, numbers.tolist(), images.threads)
 
 
 def file_hash(path: Path) -> bytes:
@@ -214,7 +217,9 @@ def in_parallel(work: Callable[[Item], Result], items: Sequence[Item], threads: 
 
 
 def is_image(value: Any) -> bool:
-    """Whether a value stands for a single image, not for several."""
+    """Whether a value stands for a single image, not for several. Of arrays and tensors the number of axes
+    decides, whatever their sizes: three are an image in color, or a gray one with an axis of 1.
+    """
     if isinstance(value, np.ndarray | Tensor):
         return value.ndim not in (1, 4)  # a row of paths, a batch
     if isinstance(value, str | os.PathLike):
@@ -232,15 +237,16 @@ def picture_of(image: Any, short_side: int | None = None) -> Picture:
     if isinstance(image, bytes | bytearray | memoryview):
         return decode(Path(f"of {len(image)} bytes"), short_side, bytes(image))
     if isinstance(image, np.ndarray):
-        channels_last = image.ndim == 3 and image.shape[2] == 3
-        if not (channels_last or image.ndim == 2 or image.shape[:-2] == (3,)) or image.dtype.kind not in "uf":
+        if image.ndim not in (2, 3) or image.dtype.kind not in "uf":
             raise refused_image(image)
+        channels_last = image.ndim == 3 and image.shape[2] in (1, 3)
         pixels = torch.from_numpy(np.array(image, np.uint8 if image.dtype == np.uint8 else float))
         image = pixels.permute(2, 0, 1) if channels_last else pixels
     if isinstance(image, Tensor):
-        image = image.expand(3, *image.shape) if image.ndim == 2 else image
-        if image.ndim != 3 or len(image) != 3 or not image.numel():
+        image = image[None] if image.ndim == 2 else image
+        if image.ndim != 3 or len(image) not in (1, 3) or not image.numel():
             raise refused_image(image)
+        image = image.expand(3, -1, -1)
         if image.dtype != torch.uint8:
             require_unit(image)
             image = image.detach().mul(255).round().to(torch.uint8)
@@ -268,7 +274,8 @@ def require_unit(pixels: Tensor) -> None:
 
 def refused_image(value: Any) -> DataError:
     """The error for a value that is no image."""
-    kind = type(value).__name__
+    kind, stack = type(value).__name__, ""
     if isinstance(value, np.ndarray | Tensor):
         kind += f" of {str(value.dtype).removeprefix('torch.')} and shape {tuple(value.shape)}"
-    return DataError(f"{kind} is not an image: {TAKEN}.")
+        stack = f"; {STACK}" if value.ndim == 3 else ""
+    return DataError(f"{kind} is not an image: {TAKEN}{stack}.")

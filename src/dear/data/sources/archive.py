@@ -17,6 +17,7 @@ from dear.data.sources.folder import enter_wrappers
 from dear.data.sources.listing import require_inside
 from dear.errors import DataError, OutputError
 from dear.limits import at_most
+from dear.reading.files import is_passed_over
 from dear.writing import temporary_folder
 
 SUFFIXES = (".zip",)
@@ -37,7 +38,7 @@ Members = Mapping[Path, zipfile.ZipInfo]
 
 def unpack(archive: Path, cache: Path) -> tuple[Path, list[str]]:
     """Unpack the images and lists of a zip, unless it was done already; all its folders are made. Returns the
-    folder, and the paths of the files that stay in the zip.
+    folder, and the paths of the files that stay in the zip; of what is passed over, folders and images.
 
     Raises DataError for a zip that is damaged or encrypted, or has a link or a member outside its folder, and
     for a folder in the cache that lacks files of it; LimitError for a zip that unpacks to many times its
@@ -48,7 +49,7 @@ def unpack(archive: Path, cache: Path) -> tuple[Path, list[str]]:
     suffixes = (*decode.SUFFIXES, *LISTS)
     try:
         with zipfile.ZipFile(archive) as file:
-            members = _members(archive, file.infolist())
+            members, passed_over = _members(archive, file.infolist())
             files = {path: info for path, info in members.items() if not info.is_dir()}
             data = {path: info for path, info in files.items() if path.suffix.lower() in suffixes}
             if not data:
@@ -65,16 +66,18 @@ def unpack(archive: Path, cache: Path) -> tuple[Path, list[str]]:
                 raise DataError(f"{target} lacks files of {archive}: remove it, and it is made again.")
     except (*DAMAGED, OSError) as error:
         raise DataError(f"{archive} is damaged or not a zip ({error}): copy or create it again.") from error
-    return enter_wrappers(target), [path.as_posix() for path in files if path not in data]
+    return enter_wrappers(target), [*passed_over, *(path.as_posix() for path in files if path not in data)]
 
 
-def _members(archive: Path, infos: Sequence[zipfile.ZipInfo]) -> dict[Path, zipfile.ZipInfo]:
-    """The members of a zip by the paths that they had, without hidden ones.
+def _members(
+    archive: Path, infos: Sequence[zipfile.ZipInfo]
+) -> tuple[dict[Path, zipfile.ZipInfo], list[str]]:
+    """The members of a zip by the paths that they had, and the folders and images that are passed over.
 
     Before it had a flag for UTF-8 a zip said nothing of its names: Info-ZIP and macOS write UTF-8 without the
     flag, which zipfile reads in the encoding of MS-DOS.
     """
-    members = dict[Path, zipfile.ZipInfo]()
+    members, passed_over = dict[Path, zipfile.ZipInfo](), dict[str, None]()
     for info in infos:
         if not info.flag_bits & UTF_8:
             with suppress(UnicodeError):
@@ -89,9 +92,14 @@ def _members(archive: Path, infos: Sequence[zipfile.ZipInfo]) -> dict[Path, zipf
         }
         if fault := next(filter(faults.get, faults), None):
             raise DataError(f"{where} {fault}.")
-        if not any(part.startswith((".", "__MACOSX")) for part in path.parts):
+        outer = next((end for end, part in enumerate(path.parts, start=1) if is_passed_over(part)), None)
+        if outer is None:
             members[path] = info
-    return members
+        elif outer < len(path.parts) or info.is_dir():
+            passed_over["/".join(path.parts[:outer]) + "/"] = None
+        elif path.suffix.lower() in decode.SUFFIXES:
+            passed_over[path.as_posix()] = None
+    return members, [*passed_over]
 
 
 def _unpack_into(target: Path, file: zipfile.ZipFile, members: Members, data: Members) -> None:

@@ -26,7 +26,7 @@ from dear.data.sources.listing import (
 )
 from dear.data.sources.splits import PREFIX, read_coop, split_file
 from dear.errors import DataError, OutputError, first_line, of_the_disk
-from dear.reading.files import ReadingError, read_lines
+from dear.reading.files import ReadingError, is_passed_over, read_lines
 from dear.writing import temporary_folder
 
 CLASSNAMES = "classnames.txt"
@@ -250,7 +250,7 @@ def _read_class_folders(benchmark: Benchmark, home: Path, parts: Mapping[str, st
             )
         rows, files = class_images(images, part, keys)
         splits[split] = tuple(rows)
-        ignored += [file for file in files if file != "README.txt"]
+        ignored += [file for file in files if file != "README.txt" and not is_passed_over(Path(file).name)]
     origin = ", ".join(f"{part}/" for part in parts.values() if part) or "all to test on"
     notes = ignored_note(ignored)
     return Listing(benchmark.name, images, keys, names, splits, origin, notes=notes, numbered=True)

@@ -14,10 +14,8 @@ from dear.data.sources.splits import PREFIX, make_split, names_of_splits, split_
 from dear.data.sources.table import SUFFIXES as TABLES
 from dear.data.sources.table import lists_images
 from dear.errors import DataError, compose, plural, warn
-from dear.reading.files import walk_folders
+from dear.reading.files import is_passed_over, walk_folders
 
-NOT_DATA = frozenset(["__MACOSX", "__pycache__"])
-"""Folders that programs leave behind."""
 SAVED = ("dataset_dict.json", "state.json", "dataset_info.json")
 """Files of a Hugging Face data set that save_to_disk of its library wrote."""
 SHARED = 0.5  # a domain has more than this share of all classes
@@ -79,8 +77,10 @@ def domains_of(folder: Path) -> tuple[str, ...]:
 
 
 def subfolders(folder: Path) -> list[str]:
-    """Sorted names of the folders in a folder, without hidden ones. Raises DataError if it cannot be read."""
-    return sort_names(path.name for path in _visible(folder) if path.is_dir() and path.name not in NOT_DATA)
+    """Sorted names of the folders in a folder, but those that are passed over. Raises DataError if it cannot
+    be read.
+    """
+    return sort_names(path.name for path in _visible(folder) if path.is_dir())
 
 
 def _list_classes(folder: Path, report: Report = refuse) -> list[str]:
@@ -120,14 +120,16 @@ def class_images(
 ) -> tuple[list[Row], list[str]]:
     """The images of `folder/parent/class/...` in the order of classes and paths, and the files that are none.
 
-    A class with files but without images is reported; an empty folder is a class by name alone.
+    A class with files but without images is reported; an empty folder, or one of files that are passed over,
+    is a class by name alone.
     """
     rows, ignored = list[Row](), list[str]()
     stored = {compose(name): name for name in subfolders(folder / parent)}
     for label, name in enumerate(classes):
         class_folder = folder / parent / stored.get(name, name)
         images, others = _files(class_folder, folder) if class_folder.is_dir() else ([], [])
-        if not images and (others or not class_folder.is_dir()):
+        is_empty = all(is_passed_over(Path(file).name) for file in others)
+        if not images and not (is_empty and class_folder.is_dir()):
             unread = "".join(f" {note}." for note in _heic_note(others))
             report(DataError(f"the class {name!r} has no images in {class_folder}.{unread}"))
         rows += [Row(image, label) for image in images]
@@ -151,9 +153,17 @@ def image_files(path: Path) -> list[Path]:
 
 
 def ignored_note(files: Sequence[str]) -> tuple[str, ...]:
-    """Notes on files that are not read: photos in HEIC, and files without an image suffix."""
+    """Notes on files that are not read: photos in HEIC, files without an image suffix, and folders and images
+    with names that are passed over.
+    """
+    passed_over = [file for file in files if is_passed_over(Path(file).name)]
+    files = [file for file in files if not is_passed_over(Path(file).name)]
     others = [file for file in files if not file.lower().endswith(tuple(HEIC))]
-    return (*_heic_note(files), *_note(others, "file has|files have", "no image suffix and", "left out"))
+    return (
+        *_heic_note(files),
+        *_note(others, "file has|files have", "no image suffix and", "left out"),
+        *_note(passed_over, "entry is|entries are", "hidden or left by a system and", "passed over"),
+    )
 
 
 def _heic_note(files: Sequence[str]) -> tuple[str, ...]:
@@ -161,11 +171,23 @@ def _heic_note(files: Sequence[str]) -> tuple[str, ...]:
     return _note(photos, "photo|photos", "in HEIC", f"not read without a library ({remedy})")
 
 
-def _loose_note(folder: Path, parents: Sequence[str]) -> tuple[str, ...]:
-    """A note on images beside folders of classes, which lie in the folders ``parents`` within ``folder``."""
-    images = [path for parent in parents for path in _visible(folder / parent) if _is_image(path)]
+def _left_out_notes(folder: Path, parents: Sequence[str], ignored: Sequence[str]) -> tuple[str, ...]:
+    """`ignored_note`, and one on images beside the folders of classes, which lie in the folders ``parents``
+    within ``folder``.
+    """
+    passed_over = list[Path]()
+    images = [
+        path for parent in parents for path in _visible(folder / parent, passed_over) if _is_image(path)
+    ]
     names = sorted(path.relative_to(folder).as_posix() for path in images)
-    return _note(names, "image lies|images lie", "beside the folders of classes and", "left out")
+    notes = ignored_note([*_describe(passed_over, folder), *ignored])
+    return (*notes, *_note(names, "image lies|images lie", "beside the folders of classes and", "left out"))
+
+
+def _describe(passed_over: Sequence[Path], top: Path) -> list[str]:
+    """Folders and images that are passed over, as paths relative to ``top``: other files are no loss."""
+    paths = [path for path in passed_over if path.is_dir() or path.suffix.lower() in SUFFIXES]
+    return sorted(path.relative_to(top).as_posix() + "/" * path.is_dir() for path in paths)
 
 
 def _note(files: Sequence[str], subjects: str, what: str, left: str) -> tuple[str, ...]:
@@ -203,7 +225,7 @@ def _read_classes(folder: Path, domains: Sequence[str], settings: DataSettings, 
         )
     name, keys = folder.resolve().name, tuple(classes)
     split = make_split(rows, settings, keys, name)
-    notes += [*split.notes, *ignored_note(ignored), *_loose_note(folder, parents)]
+    notes += [*split.notes, *_left_out_notes(folder, ["", *domains], ignored)]
     return Listing(name, folder, keys, keys, split.splits, split.origin, notes=tuple(notes))
 
 
@@ -251,7 +273,7 @@ def _read_splits(folder: Path, parts: Mapping[str, str], settings: DataSettings,
             notes.append(f"{Path(part).name}/ has no images of {first_few(classes[i] for i in absent)}")
         splits[split] = tuple(rows)
         ignored += files
-    notes += [*ignored_note(ignored), *_loose_note(folder, ["", *labelled.values()])]
+    notes += _left_out_notes(folder, ["", *labelled.values()], ignored)
     origin, keys = ", ".join(f"{part}/" for part in labelled.values()), tuple(classes)
     return Listing(name, folder, keys, keys, splits, origin, notes=tuple(notes))
 
@@ -260,28 +282,29 @@ def _is_image(path: Path) -> bool:
     return path.suffix.lower() in SUFFIXES and path.is_file()
 
 
-def _visible(folder: Path) -> list[Path]:
-    """What is in a folder, without hidden entries."""
-    _, folders, files = next(walk_folders(folder))
-    return [folder / name for name in (*folders, *files) if not name.startswith(".")]
+def _visible(folder: Path, passed_over: list[Path] | None = None) -> list[Path]:
+    """What is in a folder, but what is passed over."""
+    _, folders, files = next(walk_folders(folder, passed_over=passed_over))
+    return [folder / name for name in (*folders, *files)]
 
 
 def _files(folder: Path, top: Path) -> tuple[list[str], list[str]]:
-    """The images and the other files below a folder, sorted, as paths relative to ``top``, without hidden
-    ones. A link to a folder is followed, unless it leads to what is read anyway.
+    """The images and the other files below a folder, sorted, as paths relative to ``top``; folders and images
+    that are passed over are among the others. A link to a folder is followed, unless it leads to what is read
+    anyway.
     """
-    images, others = list[str](), list[str]()
+    images, others, passed_over = list[str](), list[str](), list[Path]()
     whole, entered = os.path.join(os.path.realpath(folder), ""), set[str]()
-    for parent, folders, names in walk_folders(folder, follow=True):
+    for parent, folders, names in walk_folders(folder, follow=True, passed_over=passed_over):
         for name in [name for name in folders if os.path.islink(os.path.join(parent, name))]:
             target = os.path.join(os.path.realpath(os.path.join(parent, name)), "")
             if target in entered or target.startswith(whole) or whole.startswith(target):
                 folders.remove(name)
             entered.add(target)
-        folders[:] = [name for name in folders if not name.startswith(".")]
-        for path in [Path(parent, name) for name in names if not name.startswith(".")]:
+        for path in [Path(parent, name) for name in names]:
             is_image = path.suffix.lower() in SUFFIXES
             (images if is_image else others).append(path.relative_to(top).as_posix())
+    others += _describe(passed_over, top)
     # By folder: a/0.png is before a-b/0.png.
     return sorted(images, key=_order), sorted(others, key=_order)
 

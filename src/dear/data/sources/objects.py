@@ -10,17 +10,19 @@ from numbers import Integral
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from torch import Tensor
 from torch.utils.data import DataLoader
 
 from dear.data.images.decode import local_path
 from dear.data.images.photos import is_image, refused_image
 from dear.data.settings import DataSettings
-from dear.data.sources.folder import image_files
+from dear.data.sources.folder import ignored_note, image_files
 from dear.data.sources.huggingface import list_tables, undecoded
 from dear.data.sources.listing import Listing, sort_names
 from dear.data.sources.table import LABELS, PATHS, Entry, column, listing_of
 from dear.errors import DataError, compose, listing, plural
+from dear.reading.files import is_passed_over
 
 ReadImage = Callable[[str], Any]
 """Gives the image of a row's path, for images that are not files."""
@@ -39,11 +41,13 @@ def read_object(data: Any, settings: DataSettings) -> tuple[Listing, ReadImage |
     if datasets is not None and isinstance(data, datasets.Dataset | datasets.DatasetDict):
         return _read_tables(data if isinstance(data, datasets.DatasetDict) else {"all": data}, settings)
     if hasattr(data, "samples") and hasattr(data, "classes"):
-        labels = [data.classes[label] for _, label in data.samples]
-        keys = [*data.classes]
-        return read_pairs(
-            data.samples, labels, settings, keys=sort_names(keys) if keys == sorted(keys) else keys
+        samples, passed_over = _without_passed_over(data)
+        labels = [data.classes[label] for _, label in samples]
+        keys = [key for key in data.classes if not is_passed_over(key)]
+        listed, read = read_pairs(
+            samples, labels, settings, keys=sort_names(keys) if keys == sorted(keys) else keys
         )
+        return replace(listed, notes=(*listed.notes, *ignored_note(passed_over))), read
     if isinstance(data, Mapping) or hasattr(data, "columns"):
         names = [str(name) for name in (data if isinstance(data, Mapping) else data.columns)]
         labels = _column(data, [*filter(None, [settings.label]), *LABELS], names)
@@ -54,9 +58,23 @@ def read_object(data: Any, settings: DataSettings) -> tuple[Listing, ReadImage |
     raise DataError(f"{type(data).__name__} is not a data set: {FORMS}.")
 
 
-def each_image(images: Any) -> Iterator[Any]:
+def _without_passed_over(data: Any) -> tuple[list[Any], list[str]]:
+    """The samples of torchvision's ImageFolder, and the folders and images in it that are passed over."""
+    samples, passed_over = list[Any](), dict[str, None]()
+    for path, label in data.samples:
+        parts = os.path.relpath(path, data.root).split(os.sep)
+        outer = next((end for end, part in enumerate(parts, start=1) if is_passed_over(part)), None)
+        if outer is None:
+            samples.append((path, label))
+        else:
+            passed_over["/".join(parts[:outer]) + "/" * (outer < len(parts))] = None
+    return samples, [*passed_over]
+
+
+def each_image(images: Any, *, several: bool = False) -> Iterator[Any]:
     """The images below a folder, of a data frame, a list, a batch, a torch Dataset or a DataLoader, or the
-    image itself. Labels that come with them, as (image, number), and other columns are left out.
+    image itself. Labels that come with them, as (image, number), and other columns are left out. If there
+    are ``several`` for certain, an array of three axes has gray ones.
 
     Raises DataError for what is neither an image nor several, and a folder or a data frame without images.
     """
@@ -64,18 +82,31 @@ def each_image(images: Any) -> Iterator[Any]:
         images = image_files(Path(images))
     elif hasattr(images, "columns"):
         images = _column(images, PATHS, [*map(str, images.columns)])
-    if is_image(images):
+    if several and isinstance(images, np.ndarray | Tensor) and images.ndim == 3:
+        yield from images
+    elif is_image(images):
         yield images
     elif isinstance(images, DataLoader):
         for batch in map(_image_of, images):
-            pairs = isinstance(batch, list | tuple) and batch and not is_image(_image_of(batch[0]))
-            yield from map(_image_of, batch[0] if pairs else batch)  # images, then their labels
+            yield from _images_of_batch(batch, several=images.batch_sampler is not None)
     elif isinstance(images, Mapping) or not (hasattr(images, "__iter__") or hasattr(images, "__getitem__")):
         raise refused_image(images)
     elif hasattr(images, "__iter__"):
         yield from map(_image_of, images)
     else:
         yield from (_image_of(images[index]) for index in range(len(images)))
+
+
+def _images_of_batch(batch: Any, *, several: bool) -> Iterator[Any]:
+    """The images of what a DataLoader gives: of a batch there are ``several``; without batches it is an
+    image, or what the data set has for a batch.
+    """
+    if isinstance(batch, list | tuple) and not all(is_image(_image_of(item)) for item in batch):
+        batch = batch[0]  # images, then their labels
+    if is_image(batch) and not (several and isinstance(batch, np.ndarray | Tensor)):
+        yield batch
+    else:
+        yield from map(_image_of, batch)
 
 
 def _image_of(item: Any) -> Any:
@@ -104,7 +135,7 @@ def read_pairs(
     Files are listed relative to the folder that holds all of them: those of a folder of classes are the same
     data set as the folder.
     """
-    images, labels = [*each_image(images)], _values(labels)
+    images, labels = [*each_image(images, several=True)], _values(labels)
     splits = [""] * len(images) if splits is None else _values(splits)
     if not images or not len(images) == len(labels) == len(splits):
         counts = f"{plural(len(images), 'image')} and {plural(len(labels), 'label')}"

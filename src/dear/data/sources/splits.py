@@ -27,6 +27,7 @@ from dear.data.sources.listing import (
     require_inside,
 )
 from dear.errors import DataError, compose
+from dear.reading.files import is_passed_over
 from dear.reading.plain import read_json
 from dear.writing import atomic_write
 
@@ -204,7 +205,7 @@ def _image_folder(folder: Path, file: Path, listed: Sequence[str]) -> Path:
     """
     paths = [*dict.fromkeys(listed)]
     sample = paths[:: -(-len(paths) // SAMPLE)]
-    beside = sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
+    beside = sorted(path for path in folder.iterdir() if path.is_dir() and not is_passed_over(path.name))
     found = [
         top
         for top in (folder, *beside)

@@ -159,6 +159,10 @@ export class PictureTable {
 // Text that lines break after / _ - or before a dot, if they must.
 export const breakable = (text) => text.split(/(?<=[/_-])|(?=\.)/u).flatMap((part) => [part, document.createElement("wbr")]).slice(0, -1);
 
+// Names of folders and files that systems leave beside photographs, as PASSED_OVER of dear/reading/files.py has them.
+const PASSED_OVER = ["#recycle", "#snapshot", "$recycle.bin", "@eadir", "@recycle", "@tmp", "__macosx", "__pycache__", "desktop.ini", "lost+found", "system volume information", "thumbs.db"];
+const isPassedOver = ({ name }) => name.startsWith(".") || PASSED_OVER.includes(name.toLowerCase());
+
 // The files of what was dropped; of folders those that are pictures, each with its path.
 export async function dropped(transfer) {
   const entries = [...transfer.items].map((item) => item.webkitGetAsEntry?.());
@@ -180,7 +184,7 @@ async function children(reader) {
   const all = [];
   for (;;) {
     const some = await new Promise((resolve) => reader.readEntries(resolve, () => resolve([])));
-    if (!some.length) return all.sort((a, b) => a.name.localeCompare(b.name, "en", { numeric: true }));
+    if (!some.length) return all.filter((entry) => !isPassedOver(entry)).sort((a, b) => a.name.localeCompare(b.name, "en", { numeric: true }));
     all.push(...some);
   }
 }

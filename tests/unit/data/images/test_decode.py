@@ -17,6 +17,7 @@ from dear.data.images.decode import HAS_HEIC, decode, open_image, read_image
 from dear.data.images.photos import picture_of
 from dear.errors import DataError
 from dear.limits import LimitError
+from tests.unit.data.photos import gray_tiff
 
 FORMS = ["JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF"]
 REFUSED = ["ICO", "ICNS", "EPS", "PDF", "PPM", "TGA", "PCX", "SGI", "DDS", "JPEG2000", "IM", "MSP", "XBM"]
@@ -140,6 +141,17 @@ class TestPixels:
         Image.fromarray(levels).save(tmp_path / "x", form)
         expected = np.rint(levels / 257).astype(np.uint8)
         assert all(np.array_equal(channel, expected) for channel in decode(tmp_path / "x").numpy())
+
+    @pytest.mark.parametrize("kind", ["uint8", "uint16"])
+    @pytest.mark.parametrize("turned", [1, 6])
+    def test_a_tiff_with_zero_for_white(self, kind: str, turned: int, tmp_path: Path) -> None:
+        levels = self.levels(np.iinfo(kind).max + 1, kind)
+        content = gray_tiff(levels, white_is_zero=True, turned=turned)
+        (tmp_path / "x.tif").write_bytes(content)
+        brightness = 255 - np.rint(levels / (np.iinfo(kind).max / 255))
+        expected = np.rot90(brightness, -1) if turned == 6 else brightness
+        for image in (tmp_path / "x.tif", content, Image.open(tmp_path / "x.tif")):
+            assert all(np.array_equal(channel, expected) for channel in picture_of(image).numpy())
 
     @pytest.mark.parametrize("kind", ["int32", "float32"])
     def test_32_bits_are_refused(self, kind: str, tmp_path: Path) -> None:

@@ -3,19 +3,22 @@
 import json
 from collections import Counter
 from dataclasses import replace
+from itertools import chain, product
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
+from torchvision.datasets import ImageFolder
 
 from dear.data.dataset import fingerprint
 from dear.data.loading import load_dataset, load_images
 from dear.data.settings import DataSettings
-from dear.data.sources.folder import domains_of
+from dear.data.sources.folder import domains_of, image_files
 from dear.errors import DataError
 from dear.evaluation.protocols.transfer import DomainGeneralization
 from tests.unit.data.photos import COUNTS, class_folders, load, paths, picture, refused
+from tests.unit.data.sources.test_archive import pack
 
 Tree = dict[str, int]
 """The number of images in each folder; a folder that is called "" is the data set's own."""
@@ -154,7 +157,35 @@ class TestFiles:
         picture(tmp_path / "d/ant/deeper/9.PNG")
         data = load(tmp_path / "d", settings)
         assert len(data.train) + len(data.test) == 19
-        assert data.notes[-1] == "1 file has no image suffix and is left out: ant/readme.txt"
+        assert "1 file has no image suffix and is left out: ant/readme.txt" in data.notes
+
+    @pytest.mark.parametrize("form", ["classes", "splits", "domains", "ImageFolder", "zip"])
+    def test_what_systems_leave_is_passed_over(
+        self, form: str, tmp_path: Path, settings: DataSettings
+    ) -> None:
+        """At every depth: thumbnails, recycled images and resource forks are no photographs."""
+        clean, littered = tmp_path / "clean/d", tmp_path / "littered/d"
+        tops = {"splits": ("train", "test"), "domains": ("art", "photo")}.get(form, ("",))
+        for folder, top in product((clean, littered), tops):
+            class_folders(folder / top, COUNTS)
+        for name in ("@eaDir", ".thumbnails", "__MACOSX", ".AppleDouble", "$RECYCLE.BIN", "lost+found"):
+            picture(littered / name / "0.png/SYNO_THUMB_M.jpg", 99)
+            picture(littered / tops[-1] / "ant" / name / "1.png", 98)
+        picture(littered / tops[-1] / "sea_horse/._0.png", 97)
+        (littered / tops[-1] / "ant/Thumbs.db").write_bytes(b"x")
+        expected, source = load(clean, settings), cast(Any, littered)
+        if form == "ImageFolder":
+            source = ImageFolder(str(littered))
+        elif form == "zip":
+            source = pack(tmp_path / "d.zip", littered)
+        data = load(source, settings)
+        assert (data.classnames, paths(data)) == (expected.classnames, paths(expected))
+        assert data.identity == expected.identity
+        (note,) = [note for note in data.notes if "passed over" in note]
+        assert note.startswith("13 entries are hidden or left by a system")
+        with pytest.warns(UserWarning, match="13 entries are hidden"):
+            found = image_files(littered)
+        assert {*found} == {littered / path for path in chain(*paths(expected).values())}
 
     def test_a_plain_folder_where_no_labels_are_needed(self, tmp_path: Path, settings: DataSettings) -> None:
         """Only its own files, all of them; any other place is as `load_dataset` reads it."""

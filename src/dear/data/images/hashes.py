@@ -1,0 +1,76 @@
+"""Hashes of the contents of image files, remembered in the cache folder: unchanged files are read once."""
+
+import hashlib
+import os
+import sqlite3
+import time
+from collections.abc import Sequence
+from contextlib import closing, suppress
+from pathlib import Path
+
+from dear.data.images.photos import HASH_BYTES, in_parallel
+
+FILE = "image-hashes.sqlite"
+SETTLED = 2 * 10**9
+"""Nanoseconds after which a file that changes again has another time; that of FAT is the coarsest."""
+AT_ONCE = 500  # of SQLite's variables
+
+Stamp = bytes
+"""What says that a file is the same as before: a hash of its path, size, times and inode."""
+
+
+def hash_files(paths: Sequence[Path], threads: int, cache: Path) -> list[bytes]:
+    """BLAKE2b of the bytes of each file; empty for one that cannot be read.
+
+    Hashes are remembered in a file of the folder ``cache``, if that can be written. A file that was changed
+    within the last two seconds is read again: the time of its next change may be the same.
+    """
+    stamps = [*map(_stamp, paths)]
+    known = _recall(cache / FILE, [stamp for stamp in stamps if stamp])
+    new = [number for number, stamp in enumerate(stamps) if stamp not in known]
+    hashes = dict(zip(new, in_parallel(lambda number: _hash_file(paths[number]), new, threads), strict=True))
+    remembered = {stamp: hashes[number] for number in new if (stamp := stamps[number]) and hashes[number]}
+    if remembered:
+        _remember(cache / FILE, remembered)
+    return [hashes[number] if number in hashes else known[stamp] for number, stamp in enumerate(stamps)]
+
+
+def _hash_file(path: Path) -> bytes:
+    with suppress(OSError), path.open("rb") as file:
+        return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=HASH_BYTES)).digest()
+    return b""
+
+
+def _stamp(path: Path) -> Stamp:
+    """The stamp of a file; empty if it was changed just now, or is missing."""
+    try:
+        status = path.stat()
+    except (OSError, ValueError):
+        return b""
+    if time.time_ns() - max(status.st_mtime_ns, status.st_ctime_ns) < SETTLED:
+        return b""
+    numbers = status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino
+    facts = os.fsencode(os.path.abspath(path)), *(str(number).encode() for number in numbers)
+    return hashlib.blake2b(b"\0".join(facts), digest_size=16).digest()
+
+
+def _recall(file: Path, stamps: Sequence[Stamp]) -> dict[Stamp, bytes]:
+    """The remembered hashes of these stamps."""
+    known = dict[Stamp, bytes]()
+    if file.is_file():
+        with suppress(sqlite3.Error), closing(sqlite3.connect(file)) as database:
+            for start in range(0, len(stamps), AT_ONCE):
+                part = stamps[start : start + AT_ONCE]
+                marks = ",".join("?" * len(part))
+                known |= database.execute(f"SELECT * FROM hashes WHERE stamp IN ({marks})", part).fetchall()
+    return known
+
+
+def _remember(file: Path, hashes: dict[Stamp, bytes]) -> None:
+    with suppress(OSError, sqlite3.Error):  # without a cache they are computed again
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with closing(sqlite3.connect(file)) as database, database:
+            database.execute(
+                "CREATE TABLE IF NOT EXISTS hashes (stamp BLOB PRIMARY KEY, hash BLOB) WITHOUT ROWID"
+            )
+            database.executemany("INSERT OR REPLACE INTO hashes VALUES (?, ?)", hashes.items())

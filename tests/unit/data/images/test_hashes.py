@@ -1,0 +1,87 @@
+"""Contents of files: known again without reading, and never mistaken for those of other files."""
+
+import hashlib
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from dear.data.dataset import Dataset
+from dear.data.images import hashes
+from dear.data.images.hashes import hash_files
+from dear.data.settings import DataSettings
+from tests.unit.data.photos import class_folders, load, picture
+
+YEAR = 365 * 86400 * 10**9
+
+
+@pytest.fixture
+def read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of files that are read, as they are."""
+    names, hash_file = list[str](), hashes._hash_file
+
+    def counted(path: Path) -> bytes:
+        names.append(path.name)
+        return hash_file(path)
+
+    monkeypatch.setattr(hashes, "_hash_file", counted)
+    monkeypatch.setattr(hashes, "SETTLED", 0)
+    return names
+
+
+def test_unchanged_files_are_read_once(tmp_path: Path, read: list[str]) -> None:
+    """By the BLAKE2b of their bytes; others of the same name, size and date are read."""
+    paths = [tmp_path / name for name in "abc"]
+    for path in paths:
+        path.write_bytes(path.name.encode() * 7)
+    expected = [hashlib.blake2b(letter * 7, digest_size=8).digest() for letter in (b"a", b"b", b"c")]
+    cache, other_cache = tmp_path / "cache", tmp_path / "file"
+    assert hash_files(paths, 2, cache) == expected
+    assert sorted(read) == ["a", "b", "c"]
+    read.clear()
+    assert hash_files(paths[::-1], 1, cache) == expected[::-1]
+    assert read == []
+    before = paths[1].stat()
+    (tmp_path / "x").write_bytes(b"x" * 7)
+    shutil.move(tmp_path / "x", paths[1])
+    os.utime(paths[1], ns=(before.st_atime_ns, before.st_mtime_ns))
+    expected[1] = hashlib.blake2b(b"x" * 7, digest_size=8).digest()
+    paths[2].unlink()
+    assert hash_files(paths, 1, cache) == [*expected[:2], b""]
+    assert read == ["b", "c"]
+    other_cache.write_bytes(b"no folder")
+    assert hash_files(paths[:2], 1, other_cache) == expected[:2]
+    (cache / hashes.FILE).write_bytes(b"damaged")
+    assert hash_files(paths[:2], 1, cache) == expected[:2]
+
+
+def test_files_that_have_just_changed_are_read_again(
+    tmp_path: Path, read: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next change may come within the same tick of the clock."""
+    monkeypatch.setattr(hashes, "SETTLED", YEAR)
+    picture(tmp_path / "a.png")
+    for _ in range(2):
+        hash_files([tmp_path / "a.png"], 1, tmp_path)
+    assert read == ["a.png", "a.png"]
+
+
+def test_pictures_of_the_same_names_and_sizes_are_another_data_set(
+    tmp_path: Path, settings: DataSettings
+) -> None:
+    """A copy is the same one."""
+
+    def photos(name: str, level: int) -> Dataset:
+        for label in ("ant", "bee"):
+            for number in range(5):
+                picture(tmp_path / name / "photos" / label / f"{number}.bmp", level + number)
+        return load(tmp_path / name / "photos", settings)
+
+    first, copied, replaced = photos("first", 0), photos("copied", 0), photos("first", 1)
+    assert first.train.sizes == replaced.train.sizes  # type: ignore[attr-defined]
+    assert first.identity == copied.identity != replaced.identity
+    for part in ("train", "test"):
+        assert getattr(first, part).identity != getattr(replaced, part).identity
+    (one := class_folders(tmp_path / "b", {"ant": 3, "bee": 3})).touch()
+    assert load(one, settings).identity == load(one, settings).identity
