@@ -238,10 +238,10 @@ def training_images(
 
     @torch.no_grad()
     def view(number: int | None = None) -> Readout:
-        title, facts, load = "encoding images", tuple[object, ...](), load_test
+        title, facts = "encoding images", tuple[object, ...]()
         if number is not None:
-            title, load = f"encoding random view {number + 1}", loader(number)
-            facts = "random", stream, number, settings.crop
+            title, facts = f"encoding random view {number + 1}", ("random", stream, number, settings.crop)
+        load = load_test if number is None else loader(number)
         everything = torch.arange(len(images))
         if reads_content:
             progress = partial(cache.progress, title)
