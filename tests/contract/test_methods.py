@@ -141,7 +141,7 @@ def train(method: Method, steps: int) -> list[float]:
     for step in range(steps):
         optimizer.zero_grad()
         parts = method.loss(trunk, LABELS, *target(method))
-        method.backward(parts, small.run_backward)
+        method.backward(parts, small.unscaled)
         optimizer.step()
         method.after_step((step + 1) / steps)
         method.after_epoch(step + 1, steps)
@@ -364,7 +364,7 @@ def test_prompts_in_chunks_give_the_same_gradients(name: str, make_small_clip: M
         method.text_chunk = chunk
         method.zero_grad()
         parts = method.loss(trunk, LABELS, *given)
-        method.backward(parts, small.run_backward)
+        method.backward(parts, small.unscaled)
         found.append((parts["loss"].detach(), [parameter.grad for parameter in method.trainable]))
     for other in found[1:]:
         torch.testing.assert_close(other, found[0], rtol=1e-8, atol=1e-11)
