@@ -80,7 +80,7 @@ def main() -> None:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     command = [sys.executable, "-m", "dear.cli.main", "serve", options.bundle, "--port", str(port)]
-    server = subprocess.Popen([*command, "--limits.rate", "0", "--no-page"])
+    server = subprocess.Popen([*command, "--no-page"])
     url = f"http://127.0.0.1:{port}"
     try:
         while server.poll() is None:

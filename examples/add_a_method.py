@@ -57,7 +57,7 @@ class Adapter(dear.Method):
 def main() -> None:
     clip, data = dear.load_clip("tiny"), dear.load_dataset("street-signs")
     setups = [dear.MethodSetup("zero-shot"), dear.MethodSetup(dear.register("add_a_method:Adapter").name)]
-    training = dear.TrainOptions(epochs=5, lr=0.01)
+    training = {"epochs": 5, "lr": 0.01}
     for record in dear.run_all(clip, [data], setups, shots=2, training=training):
         print(f"{record['method']}: base {record['results']['base']['accuracy']:.3f}")
 

@@ -28,7 +28,7 @@ def world_folder(place: Path, images: int = 8) -> Path:
 
 def main(data: Path, work: Path, model: str | None = None) -> None:
     # 30% of each class is held out for testing, unless the folder has `train/` and `test/`.
-    short = dear.TrainOptions(epochs=3)
+    short = {"epochs": 3}
     bundle = dear.fit(data, work / "bundle", shots=4, train=short, calibrate=True, model=model)
     found = bundle.metrics
     print(f"accuracy on test images: {found['accuracy']:.3f}", end=" ")

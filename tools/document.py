@@ -26,7 +26,7 @@ A list is typed with commas, `--seeds 1,2,3`. What two commands have in common s
 The settings of methods are those of [`dear fit`](#dear-fit); `dear fit --method NAME --help` explains them.
 
 """
-SETTINGS = "--[KEYWORD] METHODSETTINGS"
+SETTINGS = "--[KEYWORD] MAPPING[STR, ANY]"
 """How cyclopts shows the settings of all methods where they are not listed."""
 GROUP_OF_OPTIONS = re.compile(r"^(\*\*[^*]+\*\*):\n\n((?:[* ] .*\n)+)", re.M)
 LIMITS_TABLE = re.compile(r"(?<=<!-- limits: begin -->\n).*(?=<!-- limits: end -->)", re.S)

@@ -22,6 +22,5 @@ from .retrieval.index import open_index as open_index
 from .roles.discover import discover as discover
 from .roles.packaged import role_table as role_table
 from .roles.table import RoleTable as RoleTable
-from .training.settings import TrainOptions as TrainOptions
 
 __version__: str

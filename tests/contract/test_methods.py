@@ -34,7 +34,7 @@ from dear.methods.tip_adapter import TipAdapterSettings
 from dear.progress import TrainingStep
 from dear.roles.table import HeadRole, RoleTable
 from dear.training import loop
-from dear.training.settings import TrainOptions, TrainSettings
+from dear.training.settings import TrainSettings
 from tests.parity import small
 from tests.unit.training.world import Noise, noise_dataset
 
@@ -373,8 +373,8 @@ def test_prompts_in_chunks_give_the_same_gradients(name: str, make_small_clip: M
 @pytest.mark.parametrize("name", METHODS)
 def test_a_run_says_what_it_ran_with(name: str, clip: Clip) -> None:
     """Two epochs of it on noise, with the settings that it is published with."""
-    setup = MethodSetup(name, settings=SETTINGS.get(name))
-    context = RunContext(clip, roles=table(clip), training=TrainOptions(epochs=2))
+    setup = MethodSetup(name, vars(SETTINGS[name]) if name in SETTINGS else {})
+    context = RunContext(clip, roles=table(clip), training={"epochs": 2})
     run = context.resolve(FewShot(), [noise_dataset()], setup, seed=1, shots=2)
     record, method = run_one(context, run), make(name, clip)
     declared = METHODS[name].settings.training

@@ -21,7 +21,6 @@ from dear.evaluation.runs import run_one
 from dear.methods.atprompt import AtPromptSettings
 from dear.methods.base import Method, TrainingImages
 from dear.methods.registry import METHODS, build_method, methods_on
-from dear.training.settings import TrainOptions
 from tests.conftest import CONTEXT, MEAN, STD, WORDS
 from tests.contract.test_methods import CLASSES, LABELS, SETTINGS, TEMPLATE, seeded, state, table
 from tests.parity import small
@@ -110,9 +109,14 @@ def test_settings_that_need_more() -> None:
 @pytest.mark.parametrize("name", ["coop", "clip-adapter"])
 def test_a_run_and_its_bundle(name: str, tmp_path: Path) -> None:
     clip = clip_of("resnet")
-    context = RunContext(clip, training=TrainOptions(epochs=2, batch=4))
+    settings = SETTINGS.get(name, METHODS[name].settings())
+    context = RunContext(clip, training={"epochs": 2, "batch": 4})
     run = context.resolve(
-        FewShot(), [noise_dataset()], MethodSetup(name, settings=SETTINGS.get(name)), seed=1, shots=2
+        FewShot(),
+        [noise_dataset()],
+        MethodSetup(name, vars(settings)),
+        seed=1,
+        shots=2,
     )
     record = run_one(context, run, out=tmp_path / "runs")
     assert [len(record["train"]["epochs"]), record["weights"]["sha256"]] == [2, clip.identity.sha256]

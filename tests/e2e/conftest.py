@@ -112,7 +112,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Path:
         Image.fromarray(pixels.permute(1, 2, 0).numpy()).save(place / f"photos/{number}.png")
     for number, name in enumerate(("cup.jpg", "tree.jpg")):
         shutil.copy(place / f"photos/{number}.png", place / name)  # told by its content, not by its name
-    options = dear.TrainOptions(epochs=1, warmup_epochs=0)
+    options = {"epochs": 1, "warmup_epochs": 0}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         dear.fit("mixed-paints", place / "DIR", shots=2, train=options)

@@ -84,7 +84,7 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (place / "list.csv").write_text("\n".join(rows))
     shutil.make_archive(str(place / "photos"), "zip", place / "photos")
     (place / "names.json").write_text(json.dumps({name: f"sign {name}" for name in task.classnames[:4]}))
-    options = dear.TrainOptions(epochs=1, warmup_epochs=0)
+    options = {"epochs": 1, "warmup_epochs": 0}
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("DEAR_CACHE", str(place / "cache"))
         dear.fit(place / "photos", place / "DIR", model="tiny", train=options)
@@ -142,7 +142,7 @@ def test_the_python_of_a_page_runs(
     block = blocks(page, "python")[number]
     if "dear.fit(" in block:
         shutil.rmtree(work / "my-classifier")
-    options: dict[str, Any] = {"model": "tiny", "train": dear.TrainOptions(epochs=1, warmup_epochs=0)}
+    options: dict[str, Any] = {"model": "tiny", "train": {"epochs": 1, "warmup_epochs": 0}}
     monkeypatch.setattr(dear, "fit", partial(dear.fit, **options))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -27,7 +27,7 @@ STATIC = Path(dear.__file__).parent / "serving" / "static"
 @pytest.fixture(scope="module")
 def client(start_server: Start) -> Iterator[Any]:
     """A client of a server with low limits and without a token."""
-    limits = ("--limits.upload", "1", "--limits.megapixels", "2", "--limits.rate", "0")
+    limits = ("--limits.upload", "1", "--limits.megapixels", "2")
     address = start_server(*limits, "--examples", "photos")[1]
     with httpx.Client(base_url=address, trust_env=False, timeout=60) as client:
         yield client
@@ -57,7 +57,7 @@ def test_health_and_info(client: Any, predictor: dear.Predictor) -> None:
     assert (info["layers"], info["heads"]) == (predictor.clip.image.depth, predictor.clip.image.heads)
     assert info["index"] == {"rows": 3, "features": [*predictor.features]}
     assert info["roles"] is True
-    limits = {"upload": 1, "megapixels": 2, "rate": 0, "images": 64, "batch": 16}
+    limits = {"upload": 1, "megapixels": 2, "images": 64, "batch": 16}
     assert limits.items() <= info["limits"].items()
     assert {*info["batches"]} == {"images", "batches", "largest"}
     assert info["tested"]["images"] == predictor.bundle.training["test_images"]
@@ -177,10 +177,10 @@ def test_metrics_and_schema(client: Any, cup: bytes) -> None:
     metrics = client.get("/metrics")
     assert metrics.headers["content-type"].startswith("text/plain; version=")
     values = dict(re.findall(r"^(dear_\S+) (\S+)$", metrics.text, flags=re.MULTILINE))
-    labels = 'dear_requests_total{{method="POST",route="/api/predict",status="{}"}}'
+    labels = 'dear_http_requests_total{{handler="/api/predict",status="{}"}}'
     assert float(values[labels.format(200)]) >= 1
     assert float(values[labels.format(400)]) >= 1
-    assert float(values['dear_request_seconds_count{route="/api/predict"}']) >= 2
+    assert float(values['dear_http_request_duration_seconds_count{handler="/api/predict"}']) >= 2
     assert float(values["dear_images_total"]) >= float(values["dear_batches_total"]) >= 1
     schema = client.get("/openapi.json").json()
     assert schema["openapi"].startswith("3.1")

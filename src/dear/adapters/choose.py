@@ -232,7 +232,7 @@ class Judge:
 
     def untrained(self, name: str) -> Trial:
         """A method with the settings that it is tried with."""
-        setup = MethodSetup(name, settings=METHODS[name].settings(**(method_class(name).cheap or {})))
+        setup = MethodSetup(name, method_class(name).cheap or {})
         run = self.context.resolve(FewShot(), [self.dataset], setup, seed=self.seed, shots=self.shots)
         return Trial(self.context, run)
 

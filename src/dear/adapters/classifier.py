@@ -12,9 +12,7 @@ from dear.adapters.predictor import Predictor
 from dear.data.loading import load_for_training
 from dear.data.settings import DataSettings
 from dear.data.sources.objects import each_image
-from dear.methods.declaration import MethodSettings
 from dear.methods.registry import AUTO
-from dear.training.settings import TrainOptions
 
 try:
     from sklearn.base import BaseEstimator, ClassifierMixin
@@ -49,8 +47,8 @@ class DearClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     roles: Path | str | None = None
     shots: int | None = None
     seed: int = 1
-    settings: MethodSettings | None = None
-    train: TrainOptions | None = None
+    settings: Mapping[str, Any] | None = None
+    train: Mapping[str, Any] | None = None
     dataset: DataSettings | None = None
     device: str = "auto"
 

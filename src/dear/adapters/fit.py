@@ -1,6 +1,6 @@
 """Fit an adapter to a data set, and make its bundle, in one call: `fit` is the steps below it, in order."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -45,15 +45,14 @@ from dear.evaluation.trial import (
     remove_checkpoints,
     teacher_facts,
 )
-from dear.methods.declaration import MethodSettings
-from dear.methods.registry import AUTO, FIT_METHOD, METHODS, check_towers, known_method
+from dear.methods.registry import AUTO, FIT_METHOD, check_towers
 from dear.progress import OnStep, Progress, Steps, TrainingStep
 from dear.reading.files import ReadingError, expanded
 from dear.reading.tensors import read_tensors
 from dear.review.rows import REFUSED_SHARE, REVIEW_CSV
 from dear.review.unlabelled import add_unlabelled, read_unlabelled, require_taken
 from dear.training.cache import Cache
-from dear.training.settings import TrainOptions
+from dear.training.settings import check_training
 from dear.writing import UNFINISHED, output_file
 
 FEATURES = "features.safetensors"
@@ -71,8 +70,8 @@ def fit(
     roles: Path | str | None = None,
     shots: int | None = None,
     seed: int = 1,
-    settings: MethodSettings | None = None,
-    train: TrainOptions | None = None,
+    settings: Mapping[str, Any] | None = None,
+    train: Mapping[str, Any] | None = None,
     select: Select = "last",
     dataset: DataSettings | None = None,
     calibrate: bool | None = None,
@@ -93,14 +92,15 @@ def fit(
     Args:
         data: A data set, or what `load_dataset` takes: a folder, a file, (images, labels), a data frame, ...
         out: Folder of the bundle.
-        method: Name of the method; by default that of ``settings``. Without either, or "auto", it is chosen
-            by the training images (`choose_method`).
+        method: Name of the method; without one, or with "auto", it is chosen by the training images
+            (`choose_method`).
         model, pretrained: The backbone; by default ViT-B-16 with the weights laion2b_s34b_b88k, which the
             hub's client fetches once, and for a task of the Attribute World the tiny CLIP.
         roles: A role table, the name of a packaged one, or "discover" to compute one from the training
             images; if None, the packaged one for the backbone.
         shots: Training images per class; all if None.
-        settings, train: Settings of the method and of training; by default the method's published ones.
+        settings, train: Settings of the method, which must then be named, and of training, by name, as in
+            ``{"tokens": 4}`` and ``{"epochs": 5}``; the others are the method's published ones.
         select: The epoch that is tested: the last, or the best on validation images.
         dataset: How the data is read.
         calibrate: Fit the temperature on validation images or, without any, on the unused training images; if
@@ -130,8 +130,12 @@ def fit(
         if review:
             keep_labels(folder / REVIEW_CSV)
     model, pretrained = default_backbone(model, pretrained, continue_from)
-    method = method or _method_of(settings)
-    setup = MethodSetup(FIT_METHOD if method == AUTO else known_method(method), settings=settings)
+    method, train = method or AUTO, check_training(train or {})
+    if method == AUTO and settings:
+        raise SettingsError(
+            "settings are those of one method, which is not named: give method too, or omit the settings."
+        )
+    setup = MethodSetup(FIT_METHOD if method == AUTO else method, settings or {})
     sources = [data] if isinstance(data, str | Path) else data if is_several(data) else ()
     if sources:  # fails before the images are read
         find_weights(*backbone_or_default(model, pretrained, world=of_world(map(str, sources))))
@@ -148,7 +152,7 @@ def fit(
             check_towers(setup.method, clip)
             table = resolve_roles(clip, roles, images.dataset, setup, report)
             cache = open_cache(continue_from)
-            context = RunContext(clip, table, train or TrainOptions(), select, cache)
+            context = RunContext(clip, table, train, select, cache)
             cache.progress = report
             run = resolve_run(context, images, setup, seed)
         choice = None
@@ -242,7 +246,7 @@ def make_bundle(trial: Trial, images: FitImages, name: BackboneName, choice: Cho
             "seconds": sum(epoch["seconds"] for epoch in trial.all_epochs),
             "epochs": [{key: epoch[key] for key in CURVE if key in epoch} for epoch in trial.epochs],
             "train": asdict(run.training),
-            "set_by_user": trial.context.set_by_user(run.setup),
+            "overrides": trial.context.overrides(run.setup),
             **({} if run.teacher is None else {"teacher": teacher_facts(run.teacher)}),
             **({} if choice is None else choice.facts()),
             "environment": environment(),
@@ -302,9 +306,3 @@ def tell_reused(folder: Path | str | None, cache: Cache) -> None:
     images, known = len(cache.images), len(cache.images - cache.encoded)
     why = "" if known else ": they are others, or what encodes them is"
     warn(f"{folder}: {known} of {plural(images, 'image')} are known from it{why}")
-
-
-def _method_of(settings: MethodSettings | None) -> str:
-    """The method that takes settings of this type; without any it is to be chosen."""
-    takers = (name for name, declared in METHODS.items() if declared.settings is type(settings))
-    return AUTO if settings is None else next(takers, FIT_METHOD)

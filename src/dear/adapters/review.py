@@ -43,7 +43,6 @@ from dear.review.alike import find_twins
 from dear.review.known import KnownClasses, fit_known_classes
 from dear.review.labels import LabelScores, score_labels
 from dear.review.rows import REVIEW_CSV, REVIEW_PAGE, Issue, describe_issues
-from dear.training.settings import TrainOptions
 
 MOST_SHOWN = 200  # images on the page
 
@@ -254,9 +253,7 @@ def review_data(
             images = prepare_data(source, setup, shots, seed, False, "last")
             name, clip = resolve_backbone(model, pretrained, device, images.dataset, settings)
             check_towers(setup.method, clip)
-            context = RunContext(
-                clip, resolve_roles(clip, roles, images.dataset, setup, report), TrainOptions()
-            )
+            context = RunContext(clip, resolve_roles(clip, roles, images.dataset, setup, report))
             context.cache.progress = report
             resolve_run(context, images, setup, seed)
         if method == AUTO:

@@ -1,5 +1,6 @@
 """`dear fit`: adapt a backbone to your images and save the adapter as a folder."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from shlex import quote
 from typing import Any
@@ -10,12 +11,11 @@ from dear.cli.output import PrintableConsole
 from dear.cli.parsing import Flat, UsageError
 from dear.cli.run import collect_settings
 from dear.errors import plural
+from dear.evaluation.experiment import TrainOverrides
 from dear.evaluation.resolve import Select
-from dear.methods.declaration import MethodSettings
 from dear.methods.registry import AUTO, known_method
 from dear.reading.files import expanded
 from dear.review.rows import REFUSED_SHARE, REVIEW_PAGE
-from dear.training.settings import TrainOptions
 
 COUNTS = ("test_images", "train_images", "calibration_images")
 
@@ -34,9 +34,9 @@ def command(
     refuse: float = REFUSED_SHARE,
     continue_: Path | None = None,
     overwrite: bool = False,
-    train: TrainOptions = TrainOptions(),  # noqa: B008
+    train: TrainOverrides = {},  # noqa: B006 (never changed)
     select: Select = "last",
-    **settings: MethodSettings,
+    **settings: Mapping[str, Any],
 ) -> dict[str, Any]:
     """Adapt a backbone to all classes of your images, and write the adapter as a folder: a bundle.
 

@@ -41,8 +41,8 @@ def command_build(
         sources: Bundle (a folder, or OWNER/NAME on the hub) and folder of images, searched recursively; with
             --features heads the folder of images alone.
         features: Whose features: a bundle's, or those of a CLIP's core heads, which need no training.
-        roles: Role table, with --features heads: a file, discovered, ground-truth or published. By default
-            the package's table for these weights.
+        roles: Role table, with --features heads: a file, discovered, ground-truth, published or textspan.
+            By default the package's table for these weights.
         out: Folder of the index.
         shard: Index a part of the files, such as 3/8 for the third of eight, in a folder below --out. `dear
             index query` searches all shards together.

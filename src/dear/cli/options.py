@@ -56,8 +56,8 @@ class FitOptions(Backbone):
     """What a classifier is fitted to, as arguments of `dear.fit`.
 
     Attributes:
-        roles: Role table of these weights: a file (JSON), discovered, ground-truth or published. discover
-            finds one from the training images first. By default the package's table, if it has one.
+        roles: Role table of these weights: a file (JSON), discovered, ground-truth, published or textspan.
+            discover finds one from the training images first. By default the package's table, if it has one.
         shots: Training images per class. By default all.
         seed: Seed of the few-shot pick, of what is left out together, of order, views and initial parameters.
         dataset: How the data set is read.

@@ -2,7 +2,8 @@
 
 - lists with commas, `--tasks a,b`, and finite numbers;
 - "-", which stands for standard input;
-- the settings of methods, `--coop.tokens 4`, for a command that takes `**settings: MethodSettings`;
+- the settings of methods, `--coop.tokens 4`, for a command that takes `**settings`: by method, a mapping of
+  those that are given;
 - `Flat`, for a dataclass whose fields are options of their own, shared by several commands.
 """
 
@@ -18,11 +19,12 @@ from cyclopts import CycloptsError, Group, Parameter, Token, convert
 
 from dear.data.settings import DataSettings
 from dear.errors import DearError
+from dear.evaluation.experiment import TrainOverrides
 from dear.evaluation.protocols import PROTOCOLS
 from dear.methods.declaration import MethodSettings, read_published_rows
 from dear.methods.registry import METHODS, PATH, known_method, option_groups, register
+from dear.reading.overrides import overrides_class
 from dear.reading.plain import split_list
-from dear.training.settings import TrainOptions
 
 T = TypeVar("T")
 Flat = Annotated[T, Parameter(name="*")]
@@ -84,7 +86,7 @@ OPTIONS = Parameter(
 )
 """What holds for the options of all commands."""
 
-Parameter(group=Group("Training", sort_key=100))(TrainOptions)
+Parameter(group=Group("Training", sort_key=100), show_default=False)(TrainOverrides)
 Parameter(group=Group("Reading a data set", sort_key=100))(DataSettings)
 
 
@@ -118,9 +120,9 @@ def with_method_settings(command: Callable[..., Any], methods: Collection[str]) 
         kind = METHODS[method].settings
         names = tuple(dict.fromkeys([f"--{prefix.replace('_', '-')}", f"--{method}"]))
         group = Group(f"Settings of {method}", help=_other_defaults(kind), sort_key=200)
-        hint = Annotated[kind, Parameter(name=names, group=group)]  # type: ignore[valid-type]
+        hint = Annotated[overrides_class(kind), Parameter(name=names, group=group)]  # type: ignore[valid-type, arg-type]
         parameters.append(
-            inspect.Parameter(prefix, inspect.Parameter.KEYWORD_ONLY, default=kind(), annotation=hint)
+            inspect.Parameter(prefix, inspect.Parameter.KEYWORD_ONLY, default={}, annotation=hint)
         )
 
     copy = update_wrapper(partial(command), command)
@@ -161,11 +163,10 @@ def options_as_yaml(bound: inspect.BoundArguments) -> str:
     values: dict[str, Any] = {}
     for name, value in bound.arguments.items():
         hint = bound.signature.parameters[name].annotation
-        if isinstance(value, MethodSettings):  # other values would be taken for the user's
-            value = {key: part for key, part in vars(value).items() if key in value.set_by_user}
+        if isinstance(value, dict):  # settings: others would be taken for the user's
             values |= {name: value} if value else {}
         elif get_origin(hint) is Annotated:  # flattened
-            values |= vars(value)
+            values |= {key: part for key, part in vars(value).items() if part != {}}
         else:
             values[name.removesuffix("_")] = value  # a keyword of Python has one
     return yaml.safe_dump(to_jsonable(values), sort_keys=False, allow_unicode=True)

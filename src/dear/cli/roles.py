@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from dear.roles.pictures import Pictures
     from dear.roles.table import RoleTable
 
-PHRASES = 6  # of a head that are shown
+PHRASES = 8  # of a head that are shown: all that the paper prints
 SHORT = {"core": "core", "other-specialized": "other", "mixed": "mixed", "generalization": "general"}
 
 
@@ -55,27 +55,34 @@ def write_table(
 def command_show(
     table: str,
     *,
-    variant: Literal["as-is", "shuffled", "random"] = "as-is",
+    variant: Literal["as-is", "shuffled", "random", "concept"] = "as-is",
     seed: int = 1,
     out: Path | None = None,
     html: Path | None = None,
 ) -> dict[str, Any]:
-    """Show a role table, or a shuffled or random one made from it.
+    """Show a role table, or another one made from it.
 
     Args:
-        table: A file, or a table in the package: discovered or ground-truth (of the tiny CLIP), published.
+        table: A file, or a table in the package: discovered or ground-truth (of the tiny CLIP), published
+            or textspan (of ViT-B/16).
         variant: Shuffled permutes the same roles over the heads at random; random draws each head's role
-            anew.
+            anew; concept assigns the roles by the dominant concepts alone, as the paper's table has them.
         seed: Seed of the variant.
         out: File to write the shown table to.
         html: File to write its page to.
     """
     check_table(table)
     from dear.roles.packaged import named_table  # loads torch: what can be refused without it is
+    from dear.roles.variants import by_concept
 
     roles = named_table(table)
-    if variant != "as-is":
-        roles = roles.shuffled(seed) if variant == "shuffled" else roles.random(seed)
+    match variant:
+        case "shuffled":
+            roles = roles.shuffled(seed)
+        case "random":
+            roles = roles.random(seed)
+        case "concept":
+            roles = by_concept(roles)
     return write_table(roles, out, html)
 
 
@@ -98,8 +105,12 @@ def render(result: dict[str, Any], console: PrintableConsole) -> None:
             share = share_mark(HeadRole(h["layer"], h["head"], h["role"], share=h["share"]))
             phrases = " · ".join(h["phrases"][:PHRASES])
             rows.append([h["layer"], h["head"], SHORT[h["role"]], h["concept"], share, h["entropy"], phrases])
-        columns = ["layer", "head", "role", "concept", "share", "entropy", "first phrases"]
+        columns = ["layer", "head", "role", "concept", "share", "entropy", "phrases"]
         console.print(grid(f"Heads (entropy in {UNIT})", columns, rows))
+    if examples := roles["evidence"].get("examples"):
+        rows = [[e["layer"], e["head"], e["concept"], " · ".join(e["phrases"])] for e in examples]
+        columns = ["layer", "head", "concept", "phrases"]
+        console.print(grid("Examples of the paper's main text (Table 1)", columns, rows))
     if clusters := roles["evidence"].get("clusters"):
         rows = [[c["concept"], c["size"], " · ".join(c["exemplars"][:3])] for c in clusters]
         title = f"{len(clusters)} clusters (DBCV {roles['evidence']['dbcv']:.2f})"
@@ -127,7 +138,8 @@ def command_compare(first: str, second: str, *, heads: bool = False) -> Any:
     Concepts are compared on the heads for which both tables name one, roles on all heads of shared layers.
 
     Args:
-        first: A file, or a table in the package: discovered or ground-truth (of the tiny CLIP), published.
+        first: A file, or a table in the package: discovered or ground-truth (of the tiny CLIP), published
+            or textspan (of ViT-B/16).
         second: The table to compare it with, named in the same way.
         heads: Show each head's concept and role in both tables.
     """
@@ -187,7 +199,8 @@ def command_ablate(
         by: What is ablated at a time: a layer, a head, or all heads of a role.
         layers: Layers to ablate in, counted from 1, such as 9-12. By default the last third of the tower.
         heads: A single set of heads to ablate together instead, as LAYER.HEAD, such as 9.0,10.3.
-        roles: Role table, with --by role: a file, or discovered, ground-truth or published.
+        roles: Role table, with --by role: a file, or discovered, ground-truth, published or
+            textspan.
         images: How many test images to use, evenly spread. By default all.
     """
     from dear.data.names import check_name

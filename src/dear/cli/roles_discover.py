@@ -9,7 +9,7 @@ from dear.cli.options import Backbone
 from dear.cli.parsing import Flat
 from dear.cli.roles import render, write_table
 from dear.errors import SettingsError
-from dear.roles.settings import RoleSettings
+from dear.roles.settings import Preset, RoleSettings, with_preset
 
 if TYPE_CHECKING:
     from dear.data.dataset import Images
@@ -25,6 +25,8 @@ class Naming:
     Attributes:
         attributes: Core attributes by name, such as color,shape,texture,object,location. By default
             --settings.k of them are chosen.
+        preset: Settings by name: default, or paper, the paper's words taken literally: sentence embeddings as
+            they are, the heads' phrases clustered alone, entropy over the core attributes.
         settings: Settings of the step from phrases to roles.
         sentence_model: Folder or hub name of a model of sentence-transformers. By default all-MiniLM-L6-v2.
         out: File of the role table. By default roles.json in the current folder.
@@ -32,6 +34,7 @@ class Naming:
     """
 
     attributes: tuple[str, ...] = ()
+    preset: Preset = "default"
     settings: RoleSettings = field(default_factory=RoleSettings)
     sentence_model: str | None = None
     out: Path = Path("roles.json")
@@ -39,7 +42,8 @@ class Naming:
 
     def options(self) -> dict[str, Any]:
         """The arguments of a discovery."""
-        settings = replace(self.settings, attributes=self.attributes or self.settings.attributes)
+        settings = with_preset(self.settings, self.preset)
+        settings = replace(settings, attributes=self.attributes or settings.attributes)
         return {"settings": settings, "sentence_model": self.sentence_model}
 
     def files(self, *others: Path | None) -> tuple[Path, Path]:

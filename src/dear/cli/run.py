@@ -18,7 +18,6 @@ from dear.evaluation.protocols import protocol_class
 from dear.evaluation.protocols.base_to_novel import BaseToNovel
 from dear.evaluation.recipe import expand_all, load_recipes, restrict
 from dear.evaluation.resolve import MethodSetup, RoleVariant
-from dear.methods.declaration import MethodSettings
 from dear.methods.registry import METHODS, USUAL, known_method, methods_with_roles, option_groups
 from dear.report.grid import Grid
 
@@ -76,7 +75,7 @@ def protocol_command(name: str) -> Callable[..., Summary]:
         options: Flat[RunOptions] = RunOptions(),  # noqa: B008 (frozen)
         dry_run: bool = False,
         machines: Flat[Machines] = Machines(),  # noqa: B008
-        **settings: MethodSettings,
+        **settings: Mapping[str, Any],
     ) -> Summary:
         suitable = protocol.methods()
         named = (
@@ -110,7 +109,7 @@ def command_ablation(
     options: Flat[RunOptions] = RunOptions(),  # noqa: B008 (frozen)
     dry_run: bool = False,
     machines: Flat[Machines] = Machines(),  # noqa: B008
-    **settings: MethodSettings,
+    **settings: Mapping[str, Any],
 ) -> Summary:
     """Run DeAR's ablations in base-to-novel. Each varies one setting.
 
@@ -123,7 +122,9 @@ def command_ablation(
         dry_run: List the runs without making them.
         settings: Settings of DeAR, such as --dear.tokens; not those that a chosen ablation varies.
     """
-    setups = ablation_setups(ablations() if of is None else of, settings[METHOD], without=without or ())
+    setups = ablation_setups(
+        ablations() if of is None else of, settings.get(METHOD, {}), without=without or ()
+    )
     options = replace(options, out=options.out or Path("runs/ablation"))
     experiments = [Experiment(protocol=BaseToNovel(), methods=setups, **vars(options))]
     if dry_run:
@@ -210,12 +211,12 @@ def _records_in(experiments: Sequence[Experiment]) -> set[Path]:
 
 def make_setups(
     methods: Sequence[str],
-    settings: Mapping[str, MethodSettings],
+    settings: Mapping[str, Mapping[str, Any]],
     role_variants: Sequence[RoleVariant] | None = None,
 ) -> tuple[MethodSetup, ...]:
     """A setup for each method, and for one with head roles a setup for each of the given variants of its role
-    table. ``settings`` are the methods' settings by option group. Raises UnknownNameError for an unknown
-    method, SettingsError for settings of a method that is not run.
+    table. ``settings`` are what the user sets of methods, by option group. Raises UnknownNameError for an
+    unknown method, SettingsError for settings of a method that is not run.
     """
     names = [known_method(name) for name in methods]
     if role_variants is not None and not {*methods_with_roles()} & {*names}:
@@ -225,23 +226,23 @@ def make_setups(
         )
     by_method = collect_settings(names, settings)
     return tuple(
-        MethodSetup(name, variant, by_method.get(name))
+        MethodSetup(name, by_method.get(name, {}), variant)
         for name in names
         for variant in (role_variants if role_variants and METHODS[name].needs_roles else ("roles",))
     )
 
 
 def collect_settings(
-    methods: Sequence[str], settings: Mapping[str, MethodSettings]
-) -> dict[str, MethodSettings]:
-    """Settings by method. Raises SettingsError for settings of a method that is not among ``methods``."""
+    methods: Sequence[str], settings: Mapping[str, Mapping[str, Any]]
+) -> dict[str, Mapping[str, Any]]:
+    """What the user sets, by method. Raises SettingsError for a method that is not among ``methods``."""
     by_method = {}
-    for group, name in option_groups().items():
-        values = settings[group]
-        if name in methods:
+    groups = option_groups()
+    for group, values in settings.items():
+        if (name := groups[group]) in methods:
             by_method[name] = values
-        elif changes := [setting.name for setting in fields(values) if setting.name in values.set_by_user]:
-            option = f"--{group}.{changes[0].replace('_', '-')}"
+        elif values:
+            option = f"--{group}.{next(iter(values)).replace('_', '-')}"
             raise SettingsError(f"{option} applies to {name}, which is not run: {', '.join(methods)}.")
     return by_method
 

@@ -24,7 +24,6 @@ def command(
     token: str | None = None,
     page: bool = True,
     origin: str | None = None,
-    access_log: bool = False,
     options: Flat[BundleOptions] = BundleOptions(),  # noqa: B008 (frozen, and its fields become options)
     limits: Limits = DEFAULTS,
 ) -> dict[str, Any]:
@@ -40,7 +39,6 @@ def command(
             of this machine cannot see.
         page: Serve the page. Without it only the API.
         origin: Public address if a proxy is in front of the server, such as https://clip.example.
-        access_log: Write a line for each request to stderr: time, method, route, status, milliseconds.
         limits: Limits of requests.
     """
     from dear.adapters.bundle_config import check_bundle
@@ -62,7 +60,7 @@ def command(
         predictor = options.load(bundle)
         shown = load_examples(examples) if page and examples else {}
         service = Service(predictor, limits, open_index(index) if index else None, name, shown)
-        app = create_app(service, token=token, hosts=hosts, origin=origin, page=page, access_log=access_log)
+        app = create_app(service, token=token, hosts=hosts, origin=origin, page=page)
         name = f"[{host}]" if ":" in host else host
         url, hint = f"http://{name}:{socket.getsockname()[1]}/", "?token=..." if token else ""
         text = f"serving {bundle} at {url}{hint} (press Ctrl-C to stop)"

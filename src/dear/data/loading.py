@@ -37,7 +37,7 @@ from dear.data.sources.listing import (
     with_spaces,
 )
 from dear.data.sources.objects import ReadImage, read_object, read_pairs
-from dear.data.sources.splits import PREFIX, read_coop, split_file
+from dear.data.sources.splits import PREFIX, names_of_splits, read_coop, split_file
 from dear.data.world.tasks import load_task, task_names
 from dear.errors import DataError, warn, without_surrogates
 from dear.reading.files import expanded, is_passed_over
@@ -234,39 +234,78 @@ def _read_folder(folder: Path, settings: DataSettings, report: Report) -> Listin
         )
     if huggingface.is_saved(folder):
         return huggingface.read_huggingface(str(folder), settings)
-    tables = _tables(folder)
-    if len(tables) == 1 and not subfolders(folder):
-        return replace(table.read_table(tables[0], settings, report=report), name=name)
     if split := split_file(folder):
         listed = find_benchmark(split.stem.removeprefix(PREFIX))
         return read_benchmark(listed, folder, report) if listed else read_coop(folder, report)
-    return read_folder(folder, settings, report)
+    tables, left_out = _find_tables(folder, settings)
+    if not tables:
+        listing = read_folder(folder, settings, report)
+    elif (whole := tables.get("")) is None:
+        listing = table.read_tables(folder, tables, settings, report=report)
+    else:
+        listing = replace(table.read_table(whole, settings, report=report), name=name)
+        folders = subfolders(folder)
+        if any(subfolders(folder / inside) for inside in folders) or len(folders) > 1:
+            note = f"its table {whole.name} says what its classes are, not its folders"
+            hint = "--dataset.layout classes, or domains, reads these"
+            listing = replace(listing, notes=(*listing.notes, f"{note}; {hint}"))
+    if left_out:
+        listing = replace(listing, notes=(*listing.notes, f"left out: {first_few(left_out)}"))
+    return listing
 
 
 def _read_zip(path: Path, settings: DataSettings, report: Report) -> Listing:
-    """A zip: its table if it has one, else its folder."""
+    """A zip: as its folder."""
     folder, ignored = archive.unpack(path, settings.cache_folder())
-    tables, folders, notes = _tables(folder), subfolders(folder), ignored_note(ignored)
-    if len(tables) > 1:
-        names = first_few(file.name for file in tables)
-        raise DataError(f"{path} has {len(tables)} tables: {names}. Leave one.")
-    if tables:
-        listing = table.read_table(tables[0], settings, report=report)
-        if any(subfolders(folder / name) for name in folders) or len(folders) > 1:
-            notes = (*notes, f"its table {tables[0].name} says what its classes are, not its folders")
-    else:
-        listing = _read_folder(folder, settings, report)
+    listing = _read_folder(folder, settings, report)
     name = listing.name if listing.benchmark else path.stem
-    return replace(listing, name=name, notes=(*listing.notes, *notes))
+    return replace(listing, name=name, notes=(*listing.notes, *ignored_note(ignored)))
 
 
-def _tables(folder: Path) -> list[Path]:
-    """The tables in a folder that list images: another table is no reason to leave its folders out."""
-    tables = [
+def _find_tables(folder: Path, settings: DataSettings) -> tuple[dict[str, Path], list[str]]:
+    """The tables that say what the classes of a folder are, by their splits, "" for one of all images; and
+    what is left out: other tables of images, and folders of splits without one.
+
+    It is the table that lists images of the folder, whatever folders are beside it, unless the layout says
+    that these are meant. Of several each is called like a split, or lies in the folder of one. Raises
+    DataError for others.
+    """
+    files, folders = _table_files(folder), subfolders(folder)
+    if not folders and len(files) == 1:
+        return {"": files[0]}, []
+    may_be_classes = len(folders) > 1 or any(subfolders(folder / name) for name in folders)
+    lists = table.lists_files if may_be_classes else table.lists_images
+    tables, left_out = [*filter(lists, files)], [file.name for file in files if table.lists_images(file)]
+    if not tables and settings.layout == "auto":
+        tables_by_split, unlabelled = dict[str, Path](), list[str]()
+        for split, part in names_of_splits(folders, folder).items():
+            inside = [*filter(table.lists_files, _table_files(folder / part))]
+            if len(inside) == 1:
+                tables_by_split[split] = inside[0]
+            elif subfolders(folder / part):
+                return {}, left_out
+            else:
+                unlabelled.append(f"{part}/")
+        return tables_by_split, left_out + unlabelled * bool(tables_by_split)
+    if not tables or (folders and settings.layout != "auto"):
+        return {}, left_out
+    left_out = [name for name in left_out if name not in {file.name for file in tables}]
+    if len(tables) == 1:
+        return {"": tables[0]}, left_out
+    stems = names_of_splits([file.stem for file in tables], folder)
+    if len(stems) < len(tables):
+        raise DataError(
+            f"{folder} has {len(tables)} tables of its images: {first_few(file.name for file in tables)}. "
+            "Leave one, or call them train, val and test."
+        )
+    return {split: file for split, stem in stems.items() for file in tables if file.stem == stem}, left_out
+
+
+def _table_files(folder: Path) -> list[Path]:
+    return [
         file for file in sorted(folder.iterdir())
         if file.suffix.lower() in table.SUFFIXES and not is_passed_over(file.name)
     ]  # fmt: skip
-    return tables if len(tables) == 1 and not subfolders(folder) else [*filter(table.lists_images, tables)]
 
 
 def _without_broken(listing: Listing, settings: DataSettings) -> Listing:

@@ -7,15 +7,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from dear.backbone.choice import BackboneName, Precision, backbone_or_default
 from dear.data.settings import DataSettings
 from dear.errors import DataError, SettingsError
 from dear.evaluation.protocols.base import Protocol
-from dear.evaluation.resolve import MethodSetup, Select, Training, file_part, resolve_settings
+from dear.evaluation.resolve import MethodSetup, Select, file_part, resolve
+from dear.reading.overrides import overrides_class
 from dear.reading.typed import shown
-from dear.training.settings import TrainOptions, TrainSettings
+from dear.training.settings import TrainSettings, check_training
 
 WORLD, WORLD_LARGE = "world", "world-large"
 """Names in a list of data sets for the twelve small tasks of the Attribute World, and for its tasks with many
@@ -23,6 +24,12 @@ classes."""
 MOST_JOBS = 1000  # processes
 MOST_SEED = 2**63 - 1
 """Records hold no larger number."""
+
+if TYPE_CHECKING:
+    TrainOverrides = Mapping[str, Any]
+    """The training settings that the user sets, by field; commands make their options of it."""
+else:
+    TrainOverrides = overrides_class(TrainSettings)
 
 
 @dataclass(frozen=True)
@@ -47,8 +54,8 @@ class RunOptions:
         model: Backbone: an open_clip architecture, or tiny. If not given, ViT-B-16 with laion2b_s34b_b88k,
             which is fetched from the hub once (about 600 MB); for tasks of the Attribute World alone, tiny.
         pretrained: Weights: an open_clip tag, a local file, or random:SEED.
-        roles: Role table of these weights: a file (JSON), discovered, ground-truth or published. By default
-            the package's table, if it has one.
+        roles: Role table of these weights: a file (JSON), or discovered, ground-truth, published or textspan.
+            By default the package's table, if it has one.
         seeds: Seeds of the few-shot pick, the order, the views and the initial parameters.
         shots: Training images per class; few-shot takes several numbers. By default the protocol's.
         train: Settings of training; by default as published for the method.
@@ -63,7 +70,7 @@ class RunOptions:
     roles: Path | None = None
     seeds: tuple[int, ...] = (1,)
     shots: tuple[int, ...] | None = None
-    train: TrainOptions = field(default_factory=TrainOptions)
+    train: TrainOverrides = field(default_factory=dict)
     select: Select = "last"
     dataset: DataSettings = field(default_factory=DataSettings)
     out: Path | None = None
@@ -77,7 +84,6 @@ class Experiment(RunOptions):
     Attributes:
         data: Data sets: for training and test, or for test alone where the protocol trains on one.
         out: Folder of the records.
-        train: Training settings: complete ones, or overrides of those that each method is published with.
         about: A recipe's description of itself: the table or figure, source, hardware, time.
     """
 
@@ -86,7 +92,6 @@ class Experiment(RunOptions):
     data: tuple[str, ...] = None  # type: ignore[assignment]  # filled in, as are shots and out
     shots: tuple[int, ...] = None  # type: ignore[assignment]
     out: Path = None  # type: ignore[assignment]
-    train: Training = field(default_factory=TrainOptions)  # type: ignore[assignment]
     about: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -96,7 +101,9 @@ class Experiment(RunOptions):
         protocol, data = self.protocol.arrange(names)
         shots = protocol.shots if self.shots is None else self.shots
         out = self.out or Path(f"runs/{protocol.name}")
-        for name, value in {"protocol": protocol, "data": data, "shots": shots, "out": out}.items():
+        train = check_training(self.train)
+        filled = {"protocol": protocol, "data": data, "shots": shots, "out": out, "train": train}
+        for name, value in filled.items():
             object.__setattr__(self, name, value)
         self._check()
 
@@ -127,7 +134,7 @@ class Experiment(RunOptions):
         """The training settings of a setup's runs, each once. Raises SettingsError."""
         trained_on = self.protocol.trained_on
         settings = [
-            resolve_settings(self.protocol, setup, name, shots, self.train)[1]
+            resolve(self.protocol, setup, name, shots, self.train).training
             for name in (self.data if trained_on is None else [trained_on])
             for shots in self.shots
         ]

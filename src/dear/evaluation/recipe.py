@@ -33,8 +33,7 @@ from dear.evaluation.protocols import PROTOCOLS
 from dear.evaluation.protocols.base import Protocol
 from dear.evaluation.protocols.base_to_novel import BaseToNovel
 from dear.evaluation.resolve import MethodSetup
-from dear.methods.declaration import MethodSettings
-from dear.methods.registry import METHODS, USUAL, known_method
+from dear.methods.registry import METHODS, USUAL
 from dear.reading.files import ReadingError, expanded
 from dear.reading.plain import read_yaml
 from dear.reading.typed import typed
@@ -58,6 +57,7 @@ class Recipe(RunOptions):
 
     protocol: str
     out: Path = field()  # needed, unlike the option
+    train: dict[str, Any] = field(default_factory=dict)
     about: dict[str, Any] = field(default_factory=dict)
     methods: tuple[Any, ...] = USUAL
     of: tuple[str, ...] | None = None
@@ -122,12 +122,13 @@ def _experiment(content: dict[str, Any], path: Path, out: Path | None) -> Experi
 def _setup(item: Any, path: Path) -> MethodSetup:
     """The setup that an item of ``methods`` describes, a name or keys."""
     keys = {"method": item} if isinstance(item, str) else typed(item, dict[str, Any], path, "methods")
-    setup = typed({**keys, "settings": None}, MethodSetup, path, "methods")
-    name, settings = known_method(setup.method), None
-    if values := keys.get("settings"):
-        settings = typed(values, METHODS[name].settings, path, f"methods: {name}.settings")
-        settings = _with_files(settings, path.parent)
-    return replace(setup, method=name, settings=settings)
+    setup = typed(keys, MethodSetup, path, "methods")
+    files = {
+        name: _file(value, path.parent)
+        for name, value in setup.settings.items()
+        if name in (kind := setup.declared.settings).paths and value != getattr(kind, name)
+    }
+    return replace(setup, settings={**setup.settings, **files})
 
 
 def expand_all(items: Sequence[Any], methods: Iterable[str] = METHODS) -> list[Any]:
@@ -191,12 +192,7 @@ def _with_paths(settings: DataSettings, folder: Path) -> DataSettings:
     return settings
 
 
-def _with_files(settings: MethodSettings, folder: Path) -> MethodSettings:
-    """Settings of a method, whose files are relative to the recipe's folder."""
-    files = dict[str, str]()
-    for setting in fields(settings):
-        value = getattr(settings, setting.name)
-        if setting.name in settings.paths and value != setting.default:
-            file = str(folder / expanded(value))
-            files[setting.name] = file if os.sep in file else os.path.join(".", file)  # no word: "templates"
-    return settings.with_values(**files)
+def _file(value: str, folder: Path) -> str:
+    """A file that a setting of a method names, relative to the recipe's folder."""
+    file = str(folder / expanded(value))
+    return file if os.sep in file else os.path.join(".", file)  # no word: "templates"

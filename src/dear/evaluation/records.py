@@ -42,7 +42,7 @@ class Record(TypedDict):
     method: str
     variant: NotRequired[str | None]
     settings: NotRequired[dict[str, Any]]
-    set_by_user: NotRequired[dict[str, list[str]]]
+    overrides: NotRequired[dict[str, dict[str, Any]]]
     published: NotRequired[list[str]]
     tuned_on_targets: NotRequired[dict[str, Any]]
     dataset: DatasetSummary

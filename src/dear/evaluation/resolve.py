@@ -6,7 +6,7 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from dear.errors import SettingsError
 from dear.evaluation.protocols.base import Protocol
-from dear.methods.declaration import AsPublished, Declaration, MethodSettings, Published, apply_published
-from dear.methods.registry import METHODS, check_settings, known_method, methods_with_roles
-from dear.training.settings import TrainOptions, TrainSettings
+from dear.methods.declaration import Declaration, MethodSettings, Published, published_values
+from dear.methods.registry import METHODS, known_method, methods_with_roles
+from dear.reading.overrides import check_overrides
+from dear.training.settings import TrainSettings, resolve_training
 
 if TYPE_CHECKING:
     from dear.data.dataset import Dataset
@@ -25,8 +26,6 @@ if TYPE_CHECKING:
 RoleVariant = Literal["roles", "all-isolated", "all-mixed", "shuffled"]
 """The role table unchanged, or one of the paper's ablations of it."""
 Select = Literal["last", "val"]
-Training = TrainSettings | TrainOptions
-"""Training settings: complete ones, or overrides of what each method is published with."""
 LONGEST_PART = 100
 """Most letters of a data set's name in a file name, which has at most 255 bytes."""
 
@@ -37,8 +36,9 @@ class MethodSetup:
 
     Attributes:
         method: The method's name.
+        settings: The method's settings that the user sets, by field, as in ``{"tokens": 4}``; the others are
+            those of the method's authors, or the defaults (`resolve`).
         role_variant: For methods with head roles, which variant of the role table the mask is built from.
-        settings: The method's settings (its dataclass); its defaults if None.
         quantile: For methods with head roles, assign the roles anew, with this percentage of the heads at
             each end of concept entropy.
         attributes: For methods with head roles, K: the number of core attributes.
@@ -46,18 +46,19 @@ class MethodSetup:
     """
 
     method: str
+    settings: Mapping[str, Any] = field(default_factory=dict, hash=False)
     role_variant: RoleVariant = "roles"
-    settings: Any = None
     quantile: float | None = None
     attributes: int | None = None
     label: str | None = None
 
     def __post_init__(self) -> None:
-        """Raise SettingsError for settings that are not of the method's dataclass, or of head roles that the
-        method does not have.
+        """Raise UnknownNameError for the method, SettingsError for settings that it does not have or whose
+        values it does not take, and for options of head roles that it does not have.
         """
-        if self.settings is not None:
-            check_settings(self.method, self.settings)
+        object.__setattr__(self, "method", known_method(self.method))
+        settings = check_overrides(self.settings, self.declared.settings, f"the settings of {self.method}")
+        object.__setattr__(self, "settings", settings)
         if not (self.declared.needs_roles or self._takes_roles_unchanged):
             raise SettingsError(
                 f"{self.method} has no head roles: role_variant, quantile and attributes apply to "
@@ -79,7 +80,7 @@ class MethodSetup:
     @property
     def declared(self) -> Declaration:
         """The properties of the method."""
-        return METHODS[known_method(self.method)]
+        return METHODS[self.method]
 
     @property
     def can_lack_roles(self) -> bool:
@@ -157,9 +158,7 @@ class ResolvedRun:
 
     @cached_property
     def key(self) -> str:
-        """16 hexadecimal digits that change with everything the run's results depend on, except the code.
-        Settings at their defaults are left out, so that a new setting does not invalidate old records.
-        """
+        """16 hexadecimal digits that change with everything the run's results depend on, except the code."""
         return self._key(self.protocol.fingerprint, self.datasets)
 
     @cached_property
@@ -186,21 +185,13 @@ class ResolvedRun:
             self.weights,
             [dataset.identity for dataset in datasets],
             self.training.fingerprint_fields(),
-            changed_settings(self.settings),
+            asdict(self.settings),
         ]
         texts = [json.dumps(field, sort_keys=True) for field in fields]
         texts.append("null" if self.roles is None else self.roles.text)
         if self.teacher is not None:
             texts.append(f'"{self.teacher._key("teacher", self.teacher.datasets)}"')
         return hashlib.sha256(f"[{', '.join(texts)}]".encode()).hexdigest()[:16]
-
-
-def changed_settings(settings: MethodSettings) -> dict[str, Any]:
-    """The fields of a method's settings that differ from their defaults."""
-    if settings == (defaults := type(settings)()):  # of most runs, of which there may be thousands
-        return {}
-    plain = asdict(defaults)
-    return {name: value for name, value in asdict(settings).items() if value != plain[name]}
 
 
 def run_name(protocol: Protocol, dataset: str, setup: MethodSetup, seed: int, shots: int, key: str) -> str:
@@ -219,20 +210,34 @@ def file_part(text: str) -> str:
     return re.sub(r"[^A-Za-z0-9.]+", "-", text).strip("-")[:LONGEST_PART]
 
 
-def resolve_settings(
+@dataclass(frozen=True)
+class ResolvedSettings:
+    """All settings of a run.
+
+    Attributes:
+        rows: Names of the rows of published settings that apply, beside those of base-to-novel.
+    """
+
+    method: MethodSettings
+    training: TrainSettings
+    rows: tuple[str, ...]
+
+
+def resolve(
     protocol: Protocol,
     setup: MethodSetup,
     dataset: str,
     shots: int,
-    training: Training,
+    train: Mapping[str, Any] = MappingProxyType({}),
     published: Published = MappingProxyType({}),
-) -> tuple[AsPublished, TrainSettings]:
-    """A setup's method settings as published for a protocol, and its training settings: complete ones
-    unchanged, otherwise the method's published ones, then ``published``, then the overrides in ``training``.
-    Raises SettingsError.
+) -> ResolvedSettings:
+    """All settings of a run that trains on a data set: the defaults, what the method's authors set there, for
+    training ``published`` too, and over them what the user sets (``setup.settings``, ``train``). No file is
+    read. Raises SettingsError.
     """
-    settings = setup.settings or METHODS[known_method(setup.method)].settings()
-    as_authors = apply_published(settings, protocol.name, dataset, shots)
-    return as_authors, training if isinstance(training, TrainSettings) else training.over(
-        {**as_authors.training, **published}
+    kind = setup.declared.settings
+    authors = published_values(kind, setup.settings, protocol.name, dataset, shots)
+    settings = kind(**{**authors.settings, **setup.settings})
+    return ResolvedSettings(
+        settings, resolve_training({**authors.training, **published}, train), authors.rows
     )

@@ -1,6 +1,6 @@
 """What the runs of an experiment share: the model, its roles, training settings and caches."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -16,13 +16,12 @@ from dear.backbone.load import load_clip, named_weights
 from dear.backbone.precision import half, precision_for
 from dear.data.dataset import Dataset
 from dear.evaluation.protocols.base import Protocol
-from dear.evaluation.resolve import MethodSetup, ResolvedRun, Select, Training, resolve_settings
+from dear.evaluation.resolve import MethodSetup, ResolvedRun, Select, resolve
 from dear.methods.base import Method
 from dear.methods.declaration import Published
-from dear.methods.registry import METHODS
 from dear.roles.table import RoleTable
 from dear.training.cache import Cache
-from dear.training.settings import TrainOptions, TrainSettings
+from dear.training.settings import check_training
 
 
 @dataclass
@@ -31,7 +30,7 @@ class RunContext:
 
     Attributes:
         roles: The role table of the weights, for the methods that need one.
-        training: Training settings: complete ones, or overrides of those that each method is published with.
+        training: The training settings that the user sets, over those that each method is published with.
         select: Which epoch is tested: the last, or the best on validation images of the training classes.
         trained: The state and the epochs of trained methods that other runs use again, by `training_key`:
             teachers, and the source's methods of transfer protocols.
@@ -43,7 +42,7 @@ class RunContext:
 
     clip: Clip
     roles: RoleTable | None = None
-    training: Training = field(default_factory=TrainOptions)
+    training: Mapping[str, Any] = field(default_factory=dict)
     select: Select = "last"
     cache: Cache = field(default_factory=Cache)
     trained: dict[str, tuple[dict[str, torch.Tensor], list[dict[str, Any]]]] = field(default_factory=dict)
@@ -88,21 +87,21 @@ class RunContext:
         method, SettingsError, and the errors of `load_clip` for a teacher's backbone.
         """
         source = datasets[0].name
-        method, training = resolve_settings(protocol, setup, source, shots, self.training, published)
+        settings = resolve(protocol, setup, source, shots, self.training, published)
         run = ResolvedRun(
             protocol,
             setup,
             seed,
             shots,
             tuple(datasets),
-            method.settings.for_data(source),
-            replace(training, precision=precision_for(self.clip, training.precision)),
+            settings.method.for_data(source),
+            replace(settings.training, precision=precision_for(self.clip, settings.training.precision)),
             self.select,
             setup.table(self.roles, seed),
             asdict(self.clip.identity),
-            method.rows,
+            settings.rows,
         )
-        if (name := METHODS[setup.method].teacher) is None:
+        if (name := setup.declared.teacher) is None:
             return run
         context, published = self.teacher_context(run), run.settings.teacher_training
         teacher = context.resolve(
@@ -110,14 +109,9 @@ class RunContext:
         )
         return replace(run, teacher=teacher)
 
-    def set_by_user(self, setup: MethodSetup) -> dict[str, list[str]]:
-        """The names of the settings of a setup's method, and of its training, that the user set."""
-        training = vars(self.training).items()
-        is_complete = isinstance(self.training, TrainSettings)
-        return {
-            "method": sorted(setup.settings.set_by_user) if setup.settings else [],
-            "train": sorted(name for name, value in training if is_complete or value is not None),
-        }
+    def overrides(self, setup: MethodSetup) -> dict[str, dict[str, Any]]:
+        """The settings of a setup's method, and of its training, that the user set."""
+        return {"method": dict(setup.settings), "train": check_training(self.training)}
 
     def teacher_context(self, run: ResolvedRun) -> Self:
         """This context with the backbone of the teacher of a run's method. Raises as `load_clip` does."""

@@ -21,7 +21,7 @@ from dear.evaluation.predictions import save_predictions
 from dear.evaluation.protocols.base import Protocol
 from dear.evaluation.protocols.base_to_novel import BaseToNovel
 from dear.evaluation.records import make_folder, read_record
-from dear.evaluation.resolve import MethodSetup, ResolvedRun, Training
+from dear.evaluation.resolve import MethodSetup, ResolvedRun
 from dear.evaluation.run_context import RunContext
 from dear.evaluation.trial import (
     Trial,
@@ -35,7 +35,6 @@ from dear.methods.registry import check_towers, known_method
 from dear.progress import TrainingStep
 from dear.roles.packaged import find_role_table, role_table
 from dear.roles.table import RoleTable
-from dear.training.settings import TrainOptions
 from dear.writing import UNFINISHED, output_file, write_json
 
 RunProgress = Callable[[str, TrainingStep | None], None]
@@ -259,7 +258,7 @@ def run_all(
     seeds: Sequence[int] = (1,),
     shots: int = 16,
     roles: RoleTable | None = None,
-    training: Training | None = None,
+    training: Mapping[str, Any] | None = None,
     out: Path | None = None,
     progress: RunProgress = silent,
 ) -> list[dict[str, Any]]:
@@ -267,12 +266,12 @@ def run_all(
     order.
 
     With ``out`` each record is written there at once, and a run whose record already exists is read instead
-    of repeated. Warns of the tiny CLIP on photographs. Where ``training`` has no value, the published one of
-    each method is used.
+    of repeated. Warns of the tiny CLIP on photographs. ``training`` overrides what each method is published
+    with.
     """
     if out is not None:
         make_folder(out)
-    context = RunContext(clip, roles, training or TrainOptions())
+    context = RunContext(clip, roles, training or {})
     protocol, datasets = protocol or BaseToNovel(), [leave_out_copies(data, data) for data in datasets]
     warn_of_toy(clip.identity.model, world=all(dataset.world for dataset in datasets))
     return [

@@ -220,7 +220,7 @@ def run_record(trial: Trial, results: Mapping[str, Any]) -> dict[str, Any]:
         "method": run.setup.method,
         "variant": run.setup.variant,
         "settings": {"method": asdict(run.settings), "train": asdict(run.training)},
-        "set_by_user": context.set_by_user(run.setup),
+        "overrides": context.overrides(run.setup),
         "published": [*run.published],
         "tuned_on_targets": run.tuned_on_targets,
         "dataset": _dataset(run.source) | {"classes": [*run.source.classnames]},

@@ -37,11 +37,10 @@ SCALE: Bounds = ("above 0, or none", lambda value: value is None or 0 < value < 
 
 @dataclass(frozen=True)
 class MethodSettings:
-    """Settings of a method; this base class is for methods without settings.
+    """Settings of a method, complete; this base class is for methods without settings.
 
-    A field that is passed when settings are made counts as set by the user (`set_by_user`), even if it equals
-    its default, and is used as it is; the others take what the method's authors set for a protocol and a data
-    set. ``dataclasses.replace`` would pass every field: use `with_values`, which keeps what counts as set.
+    What a user sets is a mapping of some fields (`check_overrides`); in a run the others have what the
+    method's authors set for its protocol and data set (`published_values`).
 
     Attributes:
         training: The authors' base-to-novel training settings that differ from the defaults of
@@ -57,33 +56,6 @@ class MethodSettings:
     teacher_training: ClassVar[Published] = MappingProxyType({})
     bounds: ClassVar[Mapping[str, Bounds]] = MappingProxyType({})
     paths: ClassVar[tuple[str, ...]] = ()
-
-    def __new__(cls, *args: Any, **values: Any) -> Self:
-        settings = super().__new__(cls)
-        positional = [item.name for item in fields(cls) if item.init and not item.kw_only]
-        settings._remember(frozenset([*positional[: len(args)], *values]))
-        return settings
-
-    def _remember(self, set_by_user: frozenset[str]) -> None:
-        object.__setattr__(self, "_set_by_user", set_by_user)
-
-    @property
-    def set_by_user(self) -> frozenset[str]:
-        """Names of the fields that were given when the settings were made."""
-        field_names: frozenset[str] = self.__dict__["_set_by_user"]
-        return field_names
-
-    def with_values(self, **values: Any) -> Self:
-        """The settings with other values. The same fields count as set by the user."""
-        settings = replace(self, **values)
-        settings._remember(self.set_by_user)
-        return settings
-
-    def fill_unset(self, values: Mapping[str, Any]) -> Self:
-        """The settings with these values in the fields that the user did not set."""
-        return self.with_values(
-            **{name: value for name, value in values.items() if name not in self.set_by_user}
-        )
 
     @classmethod
     def folder(cls) -> str:
@@ -101,9 +73,7 @@ class MethodSettings:
         """The settings without paths, as the bundle of a trained method holds them. Raises SettingsError if
         the method would need one of the files for other classes.
         """
-        return self.with_values(
-            **{item.name: item.default for item in fields(self) if item.name in self.paths}
-        )
+        return replace(self, **{item.name: item.default for item in fields(self) if item.name in self.paths})
 
     def check_classes(self, trained_on: Sequence[str], tested_on: Sequence[str]) -> None:
         """Raise SettingsError for class names that the settings do not suit. Called before the first run,
@@ -124,14 +94,8 @@ class MethodSettings:
         """
         return "", None
 
-    def trained_with(self) -> Published:
-        """The authors' training settings for these settings; ``training``, unless overridden."""
-        return self.training
-
     def __post_init__(self) -> None:
-        """Raise SettingsError for the first value that is out of bounds or not among the choices, LimitError
-        for a number of tokens or another whole number that is too large.
-        """
+        """Raise SettingsError for the first value that is out of bounds or too large, or is no choice."""
         for setting in fields(self):
             value = getattr(self, setting.name)
             name = ".".join(filter(None, [self.folder(), setting.name]))
@@ -219,9 +183,12 @@ class PublishedRow:
         protocols: Names of the protocols that it applies to; all if empty.
         data: Names of the training data sets that it applies to; all if empty.
         shots: The range of training images per class.
-        when: Values that fields of the method's settings must have for it to apply.
+        when: Values that fields of the method's settings must have for it to apply, after earlier rows and
+            what the user sets.
         settings: Fields of the method's settings.
         training: Fields of the settings of training.
+        by_data: Further fields of the method's settings by the name of a data set, in place of a row for
+            each; the row applies to these data sets only.
     """
 
     name: str
@@ -232,14 +199,15 @@ class PublishedRow:
     when: Mapping[str, Any] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
     training: Mapping[str, Any] = field(default_factory=dict)
+    by_data: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
-    def applies(self, settings: MethodSettings, protocol: str, dataset: str, shots: int) -> bool:
-        """True if the row applies to a run."""
+    def applies(self, values: Mapping[str, Any], protocol: str, dataset: str, shots: int) -> bool:
+        """True if the row applies to a run whose settings have these values."""
         low, high = self.shots
         return (
             protocol in (self.protocols or (protocol,))
-            and dataset in (self.data or (dataset,))
-            and all(getattr(settings, name) == value for name, value in self.when.items())
+            and dataset in (self.data or self.by_data or (dataset,))
+            and all(values[name] == value for name, value in self.when.items())
             and low <= shots
             and (high is None or shots <= high)
         )
@@ -263,15 +231,16 @@ class PublishedRow:
 
 
 @dataclass(frozen=True)
-class AsPublished:
-    """The settings of a method for a run, and the training settings of its authors there.
+class PublishedValues:
+    """What a method's authors set for a run.
 
     Attributes:
+        settings: Fields of the method's settings, where they differ from the defaults.
         training: Fields of the training settings.
         rows: Names of the published rows that apply; empty where the settings of base-to-novel hold.
     """
 
-    settings: MethodSettings
+    settings: Mapping[str, Any]
     training: Mapping[str, Any]
     rows: tuple[str, ...]
 
@@ -287,18 +256,17 @@ def read_published_rows(folder: str) -> tuple[PublishedRow, ...]:
     return tuple(typed({"source": content["source"], **row}, PublishedRow, file) for row in rows)
 
 
-def apply_published(settings: MethodSettings, protocol: str, dataset: str, shots: int) -> AsPublished:
-    """Settings with what the method's authors set for a protocol, a data set and a number of shots.
-
-    A later row overrules earlier ones. Fields that the user set stay.
+def published_values(
+    kind: type[MethodSettings], overrides: Mapping[str, Any], protocol: str, dataset: str, shots: int
+) -> PublishedValues:
+    """What a method's authors set for a protocol, a data set and a number of shots, if the user sets
+    ``overrides``. A later row overrules earlier ones.
     """
-    kind = type(settings)
-    rows = [
-        row for row in read_published_rows(kind.folder()) if row.applies(settings, protocol, dataset, shots)
-    ]
-    changed: dict[str, Any] = {}
-    training: dict[str, Any] = {**settings.trained_with()}
-    for row in rows:
-        changed |= row.settings
-        training |= row.training
-    return AsPublished(settings.fill_unset(changed), training, tuple(row.name for row in rows))
+    defaults = {item.name: item.default for item in fields(kind)}
+    settings, training, names = dict[str, Any](), dict[str, Any](kind.training), list[str]()
+    for row in read_published_rows(kind.folder()):
+        if row.applies({**defaults, **settings, **overrides}, protocol, dataset, shots):
+            settings |= {**row.settings, **row.by_data.get(dataset, {})}
+            training |= row.training
+            names.append(row.name)
+    return PublishedValues(settings, training, tuple(names))

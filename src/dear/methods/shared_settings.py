@@ -2,11 +2,11 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
 from types import MappingProxyType
-from typing import Literal, Self
+from typing import Self
 
 from dear.methods.declaration import AT_LEAST_0, COUNT, LAYER, SCALE, SHARE, Bounds, MethodSettings
 
@@ -20,8 +20,6 @@ class RepresentationSettings(MethodSettings):
         tokens: Number of tokens in the representation space.
         space: Width of the representation space.
         alpha: Weight of the class feature in the loss and in the fused score.
-        regularisation: "per-dataset" uses the authors' values on each of their data sets, for settings that
-            are not given; "uniform" uses the same values on all.
         reg_weight: Weight of the distance from the frozen features.
         scale: Factor on cosines in the scores: the authors' constant; none uses the backbone's own.
         share: Scale layers of 12 to towers of other depths [ours]; if not, use their numbers as they are.
@@ -38,21 +36,10 @@ class RepresentationSettings(MethodSettings):
     tokens: int = 5
     space: int = 512
     alpha: float = 0.7
-    regularisation: Literal["per-dataset", "uniform"] = "per-dataset"
     reg_weight: float = 1.0
     scale: float | None = 100.0
     share: bool = True
     token_std: float = 0.02
-
-    def for_data(self, dataset: str) -> Self:
-        """The settings with the data set's values in ``per_dataset.json`` of the method's folder, where the
-        user set none.
-        """
-        if self.regularisation == "uniform":
-            return self
-        file = files(f"{__package__}.{self.folder()}").joinpath("per_dataset.json")
-        published = json.loads(file.read_text(encoding="utf-8"))["settings"]
-        return self.fill_unset(published.get(dataset, {}))
 
 
 PUBLISHED, FROM_DATASET = "per-dataset", "dataset"
@@ -91,9 +78,7 @@ class TemplateSettings(MethodSettings):
         """The settings with the data set's name for "per-dataset", if the authors have templates for it."""
         if self.templates != PUBLISHED:
             return self
-        return self.with_values(
-            templates=dataset if dataset in hand_templates(self.folder()) else FROM_DATASET
-        )
+        return replace(self, templates=dataset if dataset in hand_templates(self.folder()) else FROM_DATASET)
 
     def templates_for(self, of_dataset: Sequence[str]) -> tuple[tuple[str, ...], str]:
         """The templates of the frozen features and that of the prompts, for classes of a data set with these

@@ -111,6 +111,7 @@ def write_folder_report(
     """
     records = of_weights(read_folder(folder), weights)
     runs, _ = split_records(records)
+    frame = runs_frame(runs)  # empty for retrievals alone
     title = title or without_surrogates(folder.resolve().name)
     page = report_page(title=title, records=records, notes=(SELECTION,), mistakes_of=mistakes_of)
     tables = page.tables
@@ -121,7 +122,7 @@ def write_folder_report(
     }
     files = {
         **{f"{grid.name}.csv": grid.to_csv() for grid in tables},
-        "report.csv": csv_file(runs_frame(runs).drop(columns=["label", "title"])),
+        **({"report.csv": csv_file(frame.drop(columns=["label", "title"]))} if len(frame) else {}),
         **{name: text.encode() for name, text in texts.items()},
         **mistakes_files(page.mistakes),
     }

@@ -1,10 +1,11 @@
-"""Figures of methods: the gain over zero-shot by data set, few-shot curves, training."""
+"""Figures of methods: the gain over zero-shot by data set, fusion weights, few-shot curves, training."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean
 from textwrap import fill
 
 import numpy as np
+from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from pandas import DataFrame
@@ -18,11 +19,12 @@ from dear.report.drawing import (
     line_style,
     plain_axes,
 )
-from dear.report.grid import Cell
+from dear.report.grid import Cell, Grid
 from dear.report.records import AVERAGE, Record, data_set_title, grouped
 
 ACROSS = 2  # panels beside each other, so that they fit on a phone
 GAIN, LOSS = PALETTE[0], PALETTE[4]
+DARKEST = to_rgb(PALETTE[0])
 Curves = Mapping[str, Sequence[float]]
 """Data set title -> a number of each epoch."""
 
@@ -57,6 +59,40 @@ def gain_bars(gains: DataFrame, reference: str) -> Drawing | None:
     longest = max(map(len, gains.index))
     size = (0.075 * longest + 1.75 * across + 0.3, down * (0.17 * len(gains) + 0.42) + 0.5)
     return Drawing("gains", f"Gain in HM over {reference} by data set, in points. {words}", size, paint)
+
+
+def fusion_map(grid: Grid) -> Drawing | None:
+    """The heat map of a table of fusion weights in percent: data sets down, features across, darker for more;
+    None for a single data set. As in the supplement's Figure 2.
+    """
+    weights = [[0.0 if cell is None else cell.mean for cell in row.cells] for row in grid.rows]
+    if len(weights) < 2:
+        return None
+    most = max(max(row) for row in weights)
+
+    def paint(figure: Figure) -> None:
+        axes = figure.add_subplot()
+        for y, row in enumerate(weights):
+            for x, weight in enumerate(row):
+                red, green, blue = (1 - weight / most * (1 - channel) for channel in DARKEST)
+                axes.barh(y, 1, 1, left=x - 0.5, color=(red, green, blue))
+                text = "#ffffff" if weight > 0.6 * most else "#000000"
+                axes.text(x, y, f"{weight:.1f}", ha="center", va="center", fontsize=8, color=text)
+        axes.set_xticks(range(len(grid.columns)), grid.columns, fontsize=9)
+        axes.set_yticks(range(len(weights)), [row.label for row in grid.rows], fontsize=8)
+        axes.set_xlim(-0.5, len(grid.columns) - 0.5)
+        axes.set_ylim(len(weights) - 0.5, -0.5)
+        axes.tick_params(length=0)
+        axes.spines[:].set_visible(False)
+
+    heaviest = "; ".join(
+        f"{row.label}: {grid.columns[int(np.argmax(of_row))]} {max(of_row):.1f}"
+        for row, of_row in zip(grid.rows, weights, strict=True)
+    )
+    longest = max(len(row.label) for row in grid.rows)
+    size = (0.075 * longest + 0.75 * len(grid.columns) + 0.3, 0.24 * len(weights) + 0.5)
+    words = f"Fusion weights in percent by data set and feature; the largest of each: {heaviest}."
+    return Drawing("fusion", words, size, paint)
 
 
 def few_shot_plot(name: str, curves: Mapping[str, Mapping[str, Mapping[int, Cell]]]) -> Drawing:

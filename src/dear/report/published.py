@@ -5,9 +5,11 @@ import json
 from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib.resources import files
-from typing import Any
+from typing import Any, Literal
 
 MEASURES = ("base", "novel", "hm")
+Numbers = Mapping[str, tuple[float, float | None]]
+"""Base, novel and HM in percent, where printed, with the printed standard deviation."""
 FOLDER = files("dear.report").joinpath("published")
 
 
@@ -28,10 +30,13 @@ def slips() -> list[dict[str, str]]:
 
 
 @cache
-def base_to_novel() -> dict[tuple[str, str], dict[str, float]]:
-    """(Method, data set), by the paper's names -> base, novel, hm in percent."""
-    rows = _rows("base_to_novel")
-    return {(row["method"], row["dataset"]): {m: float(row[m]) for m in MEASURES} for row in rows}
+def base_to_novel(
+    table: Literal["base_to_novel", "seeds"] = "base_to_novel",
+) -> dict[tuple[str, str], Numbers]:
+    """(Method, data set or "Average"), by the paper's names -> its numbers, in Table 2 or in the supplement's
+    Table 3 (``seeds``).
+    """
+    return {(row["method"], row["dataset"]): _numbers(row) for row in _rows(table)}
 
 
 @cache
@@ -42,13 +47,12 @@ def transfer(protocol: str) -> dict[str, dict[str, float]]:
 
 
 @cache
-def ablation(name: str) -> dict[str, dict[str, dict[str, float]]]:
-    """Data of an ablation ("average of 11", "ImageNet") -> row -> base, novel, hm, where printed."""
-    by_data: dict[str, dict[str, dict[str, float]]] = {}
+def ablation(name: str) -> dict[str, dict[str, Numbers]]:
+    """Data of an ablation ("average of 11", "ImageNet") -> row -> its numbers."""
+    by_data: dict[str, dict[str, Numbers]] = {}
     for row in _rows("ablations"):
         if row["ablation"] == name:
-            numbers = {measure: float(row[measure]) for measure in MEASURES if row[measure]}
-            by_data.setdefault(row["data"], {})[row["row"]] = numbers
+            by_data.setdefault(row["data"], {})[row["row"]] = _numbers(row)
     return by_data
 
 
@@ -94,6 +98,14 @@ def comparable(paper: str, record: Mapping[str, Any]) -> bool:
 def paper_data_set(name: str) -> str:
     """The paper's name for a data set; the name itself if they agree."""
     return str(sources()["data_sets"].get(name, name))
+
+
+def _numbers(row: Mapping[str, str]) -> Numbers:
+    return {
+        measure: (float(row[measure]), float(deviation) if (deviation := row.get(f"{measure}_sd")) else None)
+        for measure in MEASURES
+        if row[measure]
+    }
 
 
 def _rows(name: str) -> list[dict[str, str]]:

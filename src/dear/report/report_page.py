@@ -8,13 +8,13 @@ from typing import Any
 from pandas import DataFrame
 
 from dear.backbone.choice import TINY
-from dear.errors import DataError, plural
+from dear.errors import plural
 from dear.evaluation.protocols import protocol_class
 from dear.evaluation.records import part_of
 from dear.methods.registry import FROZEN
 from dear.report.drawing import Drawing
 from dear.report.grid import Cell, Grid, GridRow
-from dear.report.method_plots import mean_curves, training_curves
+from dear.report.method_plots import fusion_map, mean_curves, training_curves
 from dear.report.protocols import base_to_novel, retrieval, summaries_of
 from dear.report.records import (
     Record,
@@ -52,14 +52,12 @@ class ReportPage:
 
 
 def split_records(records: Iterable[Record]) -> tuple[list[Record], list[Record]]:
-    """The runs among some records, of which tables are made, and the retrievals, which only illustrate.
-    Raises DataError if there are no runs.
+    """The runs among some records, of which tables are made, and the retrievals, which only illustrate unless
+    there are no other runs.
     """
     everything = readable(records)
-    runs = [record for record in everything if protocol(record) != retrieval.NAME]
-    if not runs:
-        raise DataError("the records are only illustrations, from which no table can be made")
-    return runs, [record for record in everything if protocol(record) == retrieval.NAME]
+    retrievals = [record for record in everything if protocol(record) == retrieval.NAME]
+    return [record for record in everything if protocol(record) != retrieval.NAME] or retrievals, retrievals
 
 
 def report_page(
@@ -89,6 +87,7 @@ def report_page(
         notes = [PUBLISHED, *notes]
     parts = mistakes_by_part(runs)
     mistakes = mistakes_page(parts, runs, main, reference, mistakes_of)
+    weights = fusion_map(fusion) if fusion else None
     losses, validated = (mean_curves(by_method[main], measure) for measure in ("loss", "val"))
     training = training_curves(losses, validated)
     roles = head_role_map(role_table) if role_table else None
@@ -103,9 +102,10 @@ def report_page(
         ),
         title=title,
         main=main,
-        grids=grids,
+        grids=[grid for grid in grids if grid.name != retrieval.NAME],  # beside its pictures
         figures=grouped(figures, lambda figure: figure.grid),
         fusion=fusion,
+        fusion_map=weights,
         retrieval=retrieval.page(illustrations),
         training=training,
         validated=bool(validated),
@@ -127,7 +127,7 @@ def report_page(
         if method in (mistakes_of or [main])
         for _, section in methods[method]
     ]
-    drawings = (*(figure.drawing for figure in figures), *matrices, training, roles)
+    drawings = (*(figure.drawing for figure in figures), *matrices, weights, training, roles)
     tables_and_weights = (*grids, *([fusion] if fusion else []))
     return ReportPage(text, tuple(filter(None, drawings)), tables_and_weights, tuple(parts))
 
@@ -140,9 +140,11 @@ def _head(
     parts: Sequence[RunMistakes],
 ) -> dict[str, Any]:
     """What the page begins with: the verdict, tiles of the main method's measures, and what was tested."""
-    measure, cells = [*standing.items()][-1]
+    measure, cells = [*standing.items()][-1] if standing else ("", {})
     other = None if reference == main else reference
     verdict, tiles = f"Some runs of {main} are missing, so it has no average.", list[dict[str, str]]()
+    if not standing:
+        verdict = f"{main}: the images nearest to some images by each feature."
     if main in cells:
         tiles = [_tile(name, of[main], of.get(str(other))) for name, of in standing.items()]
         verdict = f"{main}: {measure} {tiles[-1]['value']}%"
@@ -206,6 +208,7 @@ def fusion_grid(runs: Sequence[Record]) -> Grid | None:
     means = 100 * weights.groupby([data_set_title(run) for run in runs], sort=False).mean()
     rows = tuple(GridRow(str(title), tuple(map(Cell, row))) for title, *row in means.itertuples())
     note = f"Fusion weights of {method_label(runs[0])} in percent, mean over seeds."
+    note += " Each feature has one weight, that of its attribute's token; no heads are averaged."
     return Grid("fusion", "How features combine into the score", "Data set", tuple(means), rows, (note,))
 
 

@@ -1,9 +1,11 @@
-"""Retrieval on the Attribute World, where all factors are known: which feature finds which factor?
+"""Retrieval among the test images of a data set: which feature finds which factor? On the Attribute World all
+factors are known, of photographs the class alone.
 
-Neighbours are those by cosine among all images of a task; no index is made.
+Neighbours are those by cosine among all images; no index is made.
 """
 
 import base64
+import io
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,7 +13,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from dear.data.dataset import Images
+from dear.data.dataset import Dataset, Images, Picture
 from dear.data.images.decode import as_image, encode_png
 from dear.data.images.transforms import load_test_views, to_unit
 from dear.data.world.factors import FACTORS
@@ -20,24 +22,32 @@ from dear.methods.base import Method
 
 QUERIES, VISIBLE, K = (3, 170, 431), 6, 10
 """Numbers of images, modulo that of a task's; how many neighbors are shown; of how many is the precision."""
+SIDE = 112  # pixels of the longer side of a photograph in the report
+ROWS = 1000  # images whose similarities are in memory at once
 
 
-def world_retrieval(method: Method, images: WorldImages) -> dict[str, Any]:
-    """Retrieve among a task's images with each feature of an adapted method, as data for the report: the
-    first neighbours of some images, pictures as base64 PNG; and the precision of every feature for every
-    factor over all images, with that of randomly drawn neighbours ("chance").
+def retrieve(method: Method, dataset: Dataset) -> dict[str, Any]:
+    """Retrieve among the test images with each feature of an adapted method, as data for the report: the
+    first neighbours of some images, pictures as base64 PNG or JPEG; and the precision of every feature for
+    every factor over all images, with that of randomly drawn neighbours ("chance").
     """
-    names = list(FACTORS)
+    images, values = dataset.test, {"class": dataset.classnames}
+    factors = images.labels[:, None]
+    if isinstance(images, WorldImages):
+        factors, values = images.factors, {name: factor.values for name, factor in FACTORS.items()}
+    names, k = [*values], min(K, len(images) - 1)
     ranked = {
-        name: nearest(features, K)
+        name: nearest(features, k)
         for name, features in zip(method.features, all_features(method, images), strict=True)
     }
 
     def card(item: int) -> dict[str, Any]:
-        picture = encode_png(as_image(images.load(torch.tensor([item]))[0]))
-        values = zip(names, images.factors[item].tolist(), strict=True)
-        labels = {name: FACTORS[name].values[value] for name, value in values}
-        return {"image": base64.b64encode(picture).decode(), "factors": labels}
+        picture = images.load(torch.tensor([item]))[0]
+        content = encode_png(as_image(picture)) if dataset.world else thumbnail(picture)
+        labels = {
+            name: values[name][value] for name, value in zip(names, factors[item].tolist(), strict=True)
+        }
+        return {"image": base64.b64encode(content).decode(), "factors": labels}
 
     def panel(item: int) -> dict[str, Any]:
         query = card(item)
@@ -45,12 +55,18 @@ def world_retrieval(method: Method, images: WorldImages) -> dict[str, Any]:
         return query | {"title": ", ".join(query["factors"].values()), "neighbours": near}
 
     return {
-        "queries": [panel(number % len(images)) for number in QUERIES],
-        "precision": {
-            name: precision_by_factor(rows, images.factors, names) for name, rows in ranked.items()
-        },
-        "chance": chance_by_factor(images.factors, names),
+        "queries": [panel(number) for number in dict.fromkeys(number % len(images) for number in QUERIES)],
+        "precision": {name: precision_by_factor(rows, factors, names) for name, rows in ranked.items()},
+        "chance": chance_by_factor(factors, names),
     }
+
+
+def thumbnail(picture: Picture) -> bytes:
+    """A photograph as a small JPEG."""
+    image, file = as_image(picture), io.BytesIO()
+    image.thumbnail((SIDE, SIDE))
+    image.save(file, "JPEG", quality=80)
+    return file.getvalue()
 
 
 @torch.no_grad()
@@ -65,9 +81,12 @@ def all_features(method: Method, images: Images) -> Float[Tensor, "feature item 
 
 def nearest(features: Float[Tensor, "item embed"], k: int) -> Int[Tensor, "item k"]:
     """The k most similar other items of each item, nearest first."""
-    similarity = features @ features.T
-    similarity.fill_diagonal_(float("-inf"))
-    return similarity.topk(k, dim=1).indices
+    found = []
+    for rows in torch.arange(len(features)).split(ROWS):
+        similarity = features[rows] @ features.T
+        similarity[torch.arange(len(rows)), rows] = float("-inf")
+        found.append(similarity.topk(k, dim=1).indices)
+    return torch.cat(found)
 
 
 def precision_by_factor(
@@ -80,5 +99,5 @@ def precision_by_factor(
 
 def chance_by_factor(factors: Int[Tensor, "item factor"], names: Sequence[str]) -> dict[str, float]:
     """The precision of randomly drawn neighbours: the share of the other items with an item's value."""
-    same = (factors[:, None] == factors[None]).double().sum(dim=1) - 1
+    same = torch.stack([torch.bincount(of)[of] for of in factors.T], dim=1).double() - 1
     return dict(zip(names, (same / (len(factors) - 1)).mean(dim=0).tolist(), strict=True))

@@ -6,7 +6,7 @@ import json
 import math
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
 from typing import Any
 
@@ -187,16 +187,21 @@ def build_table(
     texts = list(dict.fromkeys(text for phrases in heads.values() for text in phrases))
     embedded = embed_phrases(texts, sentence_model)
     clusters = find_clusters(texts, embedded, embed_phrases(pool.phrases, sentence_model), pool.concepts, s)
-    # Differs from the paper: cosines are those of the clustered space, not of sentence embeddings.
-    nearest = (torch.from_numpy(clusters.reduced[: len(texts)]) @ clusters.centres.T).argmax(dim=1).tolist()
-    concept = {text: clusters.names[number] for text, number in zip(texts, nearest, strict=True)}
+    concept = _nearest(texts, clusters)
     by_head = head_concepts({h: [concept[text] for text in phrases] for h, phrases in heads.items()})
     centres = _concept_centres(clusters)
     low, high = thresholds([concepts.entropy for concepts in by_head.values()], s.quantile)
-    limits = (low, high) if s.rule == "quantile" else None
-    owners = {c.concept for c in by_head.values() if limits is None or c.entropy <= low}  # specialised heads'
+    owners = {c.concept for c in by_head.values() if s.rule == "concept" or c.entropy <= low}
+    if s.entropy_over == "attributes":
+        owners = set()  # the entropies that tell specialised heads follow from the attributes
     by_k = _dbcv_by_k(clusters, by_head, centres, s, owners)
     attributes = s.attributes or core_attributes(by_head, centres, s.k or _best_k(by_k), s.general, owners)
+    if s.entropy_over == "attributes":
+        nearest = _nearest(texts, clusters, attributes)
+        own = head_concepts({h: [nearest[text] for text in phrases] for h, phrases in heads.items()})
+        by_head = {head: replace(of, entropy=own[head].entropy) for head, of in by_head.items()}
+        low, high = thresholds([concepts.entropy for concepts in by_head.values()], s.quantile)
+    limits = (low, high) if s.rule == "quantile" else None
     evidence = {
         "clusters": [
             {"concept": name, "size": size, "exemplars": list(exemplars)}
@@ -218,6 +223,24 @@ def build_table(
         settings=json.loads(json.dumps({**(facts or {}), "concepts_from": pool.name, **asdict(s)})),
         evidence=evidence,
     )
+
+
+def _nearest(
+    texts: Sequence[str], clusters: Clusters, concepts: Collection[str] | None = None
+) -> dict[str, str]:
+    """The concept of the cluster with the nearest centre to each of the heads' phrases; with ``concepts``
+    only their clusters count (equation 2). By default cosines are those of the discriminants [ours].
+    """
+    names = clusters.names
+    kept = [i for i, name in enumerate(names) if concepts is None or name in concepts]
+    if not kept:
+        raise SettingsError(
+            f"no cluster has one of the core attributes, {', '.join(concepts or ())}: the clusters are "
+            f"{', '.join(names)}. Give others with --attributes, or --settings.entropy-over concepts."
+        )
+    similarity = torch.from_numpy(clusters.reduced[: len(texts)]) @ clusters.centres[kept].T
+    numbers = similarity.argmax(dim=1).tolist()
+    return {text: names[kept[number]] for text, number in zip(texts, numbers, strict=True)}
 
 
 def require_phrases(heads: Mapping[Head, Sequence[str]]) -> None:

@@ -1,9 +1,9 @@
 """Concept clusters: HDBSCAN over phrases, its settings chosen by DBCV, clusters named by the nearest concept.
 
-[ours] The paper clusters the sentence embeddings of the heads' phrases and names the clusters by hand. Here
-the phrases are clustered together with those of a pool with known concepts, which name the clusters, in the
-space that separates these concepts best (linear discriminants). A phrase belongs to the cluster with the
-nearest centre by cosine in the same space.
+The paper clusters the sentence embeddings of the heads' phrases. By default [ours] the phrases are clustered
+together with those of a pool with known concepts, in the space that separates these concepts best (linear
+discriminants); `RoleSettings.space` and ``clustered`` give the paper's way. The pool's concepts name the
+clusters [ours]. A phrase belongs to the cluster with the nearest centre by cosine in the same space.
 """
 
 import math
@@ -36,12 +36,13 @@ class Clusters:
         names: The concept of each cluster; two clusters may share one.
         centres: Mean of each cluster's members in the clustered space, of unit length.
         centroids: Mean sentence embedding of each cluster's members, of unit length.
-        sizes: Members of each cluster among all phrases, including the pool's.
+        sizes: Members of each cluster among all phrases that were clustered.
         exemplars: For each cluster, the phrases of the heads nearest to its centre.
         dbcv: Density-based clustering validation of the chosen setting (Moulavi et al., 2014), -1 to 1.
         tried: Each setting tried: min_size, selection, clusters, left out (share), dbcv.
         reduced: The heads' phrases, then the pool's, in the clustered space.
-        labels: The cluster of each row of ``reduced``; -1 if HDBSCAN leaves it unassigned.
+        labels: The cluster of each row of ``reduced``; -1 if HDBSCAN leaves it unassigned, or it was not
+            clustered.
     """
 
     names: tuple[str, ...]
@@ -93,8 +94,8 @@ def find_clusters(
     concepts: Sequence[str],
     settings: RoleSettings,
 ) -> Clusters:
-    """Cluster the heads' phrases together with phrases of known concepts, in the space of the discriminants;
-    deterministic.
+    """Cluster the heads' phrases, together with phrases of known concepts or alone, in the space of the
+    settings; deterministic.
 
     HDBSCAN's setting of the highest DBCV is used (ties: the first). Raises DataError if none gives two
     clusters, or the embeddings are not finite or all the same, SettingsError if hdbscan is not installed.
@@ -107,12 +108,16 @@ def find_clusters(
         )
     distinct = sorted(set(concepts))
     numbers = torch.tensor([distinct.index(concept) for concept in concepts])
-    centre, directions = discriminants(pool, numbers, len(distinct), settings.shrinkage)
-    rows = normalize((embeddings.double() - centre) @ directions, dim=1).numpy()
+    rows = embeddings.double().numpy()
+    if settings.space == "discriminants":
+        centre, directions = discriminants(pool, numbers, len(distinct), settings.shrinkage)
+        rows = normalize((embeddings.double() - centre) @ directions, dim=1).numpy()
     points = torch.from_numpy(rows)
     prototypes = normalize(_means(points[len(texts) :], numbers, len(distinct)), dim=1)
-    best, dbcv, tried = _best_clustering(rows, settings)
-    labels = torch.from_numpy(best)
+    best, dbcv, tried = _best_clustering(
+        rows if settings.clustered == "with-pool" else rows[: len(texts)], settings
+    )
+    labels = torch.from_numpy(np.pad(best, (0, len(rows) - len(best)), constant_values=-1))
     centres = normalize(_means(points, labels, int(labels.max()) + 1), dim=1)
     names = tuple(distinct[int(i)] for i in (centres @ prototypes.T).argmax(dim=1))
     count, of_heads = len(centres), labels[: len(texts)]

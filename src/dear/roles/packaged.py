@@ -36,8 +36,8 @@ def known_by_name(weights: Identity) -> str:
 def role_table(clip: Clip, path: Path | str | None = None) -> RoleTable:
     """Load the table from a file, or the package's table for these weights if ``path`` is a kind or None.
 
-    Kinds: discovered, ground-truth, published; None selects the first available one. "published" may also
-    return a table of other weights, which `RoleTable.check` refuses later. Raises RoleTableError if there is
+    Kinds: `KINDS`; None selects the first available one. "published" may also return a table of other
+    weights, which `RoleTable.check` refuses later. Raises RoleTableError if there is
     none, the file is invalid, or the CLIP has no heads.
     """
     weights, kind = clip.identity, None if path is None else str(path)
@@ -74,7 +74,7 @@ def find_role_table(clip: Clip) -> RoleTable | None:
 
 
 def named_table(name_or_path: str) -> RoleTable:
-    """A table for display: a file, or "discovered", "ground-truth" (of the tiny CLIP) or "published".
+    """A table for display: a file, or one of `KINDS` ("discovered" and "ground-truth" are the tiny CLIP's).
 
     Raises RoleTableError if there is none or the file is invalid.
     """

@@ -2,7 +2,7 @@
 or by a kind of table in the package.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -12,7 +12,7 @@ from dear.reading.plain import read_json
 
 CoreMask = Literal["exclusive", "eq9"]
 """Two interpretations of a core head's mask: equation 9 with supplement B, or equation 9 alone."""
-KINDS = ("discovered", "ground-truth", "published")
+KINDS = ("discovered", "ground-truth", "published", "textspan")
 """Kinds of packaged tables (the first words of their sources), in order of preference."""
 
 
@@ -31,6 +31,13 @@ class RoleSettings:
         k: Number of core attributes, which are chosen automatically; 0 for the K from 3 to 7 of highest DBCV.
         attributes: Core attributes by name instead, such as color,shape,texture,object,location.
         general: Concepts whose specialised heads are generalization heads (the paper: style, composition).
+        space: Space of the clusters and their centres: the linear discriminants of the pool's concepts
+            [ours], or the sentence embeddings as they are, as in the paper.
+        clustered: Phrases that are clustered: the heads' phrases with the pool's [ours], or the heads' alone,
+            as in the paper. Clusters are named after the nearest concept of the pool in both.
+        entropy_over: Concepts that the entropy is over: all, each phrase with the nearest of all clusters; or
+            the core attributes, each phrase with the nearest of their clusters. Equation 3 says the second,
+            the roles "text" and "style" of the paper's table need the first.
         shrinkage: Shrinkage of the discriminants' within-concept covariance towards a sphere [ours].
         min_sizes: HDBSCAN's min_cluster_size; of several, the one with the highest DBCV is used.
         min_samples: HDBSCAN's min_samples.
@@ -43,6 +50,9 @@ class RoleSettings:
     k: int = 5
     attributes: tuple[str, ...] = ()
     general: tuple[str, ...] = ("style",)
+    space: Literal["discriminants", "embeddings"] = "discriminants"
+    clustered: Literal["with-pool", "heads"] = "with-pool"
+    entropy_over: Literal["concepts", "attributes"] = "concepts"
     shrinkage: float = 0.3
     min_sizes: tuple[int, ...] = (15, 25, 40, 60)
     min_samples: int = 5
@@ -61,6 +71,34 @@ class RoleSettings:
         for name, (valid, requirement) in checks.items():
             if not valid:
                 raise SettingsError(f"{name} is {getattr(self, name)}: it must be {requirement}.")
+
+
+Preset = Literal["default", "paper"]
+PRESETS: dict[Preset, RoleSettings] = {
+    "default": RoleSettings(),
+    "paper": RoleSettings(
+        space="embeddings", clustered="heads", entropy_over="attributes", min_sizes=(5,), min_samples=5
+    ),
+}
+"""Settings by name: ours, and the paper's words taken literally. HDBSCAN has its own defaults there, as the
+paper states none.
+"""
+
+
+def with_preset(settings: RoleSettings, name: Preset) -> RoleSettings:
+    """The settings with those of a preset. Raises SettingsError for one that is set otherwise already."""
+    default, preset = RoleSettings(), PRESETS[name]
+    of_preset = {
+        field.name: getattr(preset, field.name)
+        for field in fields(RoleSettings)
+        if getattr(preset, field.name) != getattr(default, field.name)
+    }
+    for key, value in of_preset.items():
+        if getattr(settings, key) not in (getattr(default, key), value):
+            raise SettingsError(
+                f"{key} is {getattr(settings, key)!r}, but the preset {name} sets it to {value!r}: omit one."
+            )
+    return replace(settings, **of_preset)
 
 
 def check_table(name_or_path: str) -> None:

@@ -37,7 +37,7 @@ class HeadRole:
         attribute: The core attribute of a core head, else None.
         concept: The head's dominant concept, whatever its role.
         entropy: Concept entropy in nats.
-        share: The distribution over concepts from which the entropy was computed.
+        share: The distribution over concepts, of which the entropy is, unless it is over the attributes.
         phrases: The phrases that span the head, in order, if it was discovered from phrases.
     """
 

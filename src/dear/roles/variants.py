@@ -43,13 +43,27 @@ def _entropies(table: RoleTable) -> dict[Head, float]:
     table; as it is in the table if a head's phrases are not known.
     """
     entropies = {(head.layer, head.head): head.entropy or 0.0 for head in table.heads}
-    if not all(head.phrases for head in table.heads):
+    over_attributes = table.settings.get("entropy_over") == "attributes"
+    if over_attributes or not all(head.phrases for head in table.heads):
         return entropies
     for head in table.heads:
         count = len(head.phrases)
         shares = [round(part * count) / count for part in head.share.values()]
         entropies[head.layer, head.head] = concept_entropy(shares)
     return entropies
+
+
+def by_concept(table: RoleTable) -> RoleTable:
+    """Reassign roles by the dominant concepts alone, as the paper's table of roles follows from its concepts;
+    a head without a concept is mixed.
+    """
+    general = table.settings.get("general", (STYLE, STYLE.capitalize()))
+
+    def assigned(head: HeadRole) -> HeadRole:
+        role = role_of(0.0, head.concept, None, table.attributes, general)
+        return replace(head, role=role, attribute=head.concept if role == "core" else None)
+
+    return replace(table, source=f"{table.source}, by concept", heads=tuple(map(assigned, table.heads)))
 
 
 def with_attributes(table: RoleTable, count: int) -> RoleTable:

@@ -11,7 +11,8 @@ from fastapi import Depends, FastAPI, Query, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import FileResponse, JSONResponse, Response
 from fastapi_offline import FastAPIOffline
-from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client import CollectorRegistry
+from prometheus_fastapi_instrumentator import Instrumentator, metrics
 from starlette.datastructures import UploadFile
 from starlette.exceptions import HTTPException
 from starlette.middleware.trustedhost import TrustedHostMiddleware
@@ -26,7 +27,7 @@ from dear.errors import DearError, UnknownNameError, without_surrogates
 from dear.limits import LimitError, at_most
 from dear.reading.plain import split_list
 from dear.serving.limits import Limits, Refused
-from dear.serving.middleware import Guard, Rate, client_of, respond
+from dear.serving.middleware import Guard, respond
 from dear.serving.service import Service
 
 STATIC = Path(__file__).with_name("static")
@@ -37,7 +38,8 @@ ABOUT = (
 )
 BUG = "internal server error, see the server's log; other requests may succeed."
 AT_ONCE = 4  # images of a request that are under way at a time, so that others wait little
-IMAGE = {"type": "string", "format": "binary"}
+IMAGE: dict[str, Any] = {"type": "string", "format": "binary"}
+IMAGES: dict[str, Any] = {"type": "array", "items": IMAGE}
 
 Number = Annotated[int, Query(ge=1, le=100)]
 
@@ -64,17 +66,15 @@ def create_app(
     hosts: tuple[str, ...] | None = None,
     origin: str | None = None,
     page: bool = False,
-    access_log: bool = False,
 ) -> FastAPI:
     """The API of a service, with ``page`` also its page. ``hosts`` are the host names that it answers to,
     None for any. ``origin`` is the address of a proxy in front of it.
     """
     app: FastAPI = FastAPIOffline(redoc_url=None, title="dear", version=__version__, description=ABOUT)
-    limits, rate, examples = service.limits, Rate(service.limits.rate), [*service.examples.values()]
-    guard = Guard(limits, rate, token, origin, access_log)
-    guard.registry.register(service.batches)
+    limits, examples = service.limits, [*service.examples.values()]
     app.add_middleware(TrustedHostMiddleware, allowed_hosts=hosts, www_redirect=False)
-    app.middleware("http")(guard)
+    app.middleware("http")(Guard(limits, token, origin))
+    count_requests(app, service)
 
     async def refuse(_: Request, error: Exception) -> JSONResponse:
         return respond(as_refused(error))
@@ -86,20 +86,19 @@ def create_app(
 
     async def read(request: Request) -> Upload:
         check_parameters(request)
-        rate.take(client_of(request))
         return await read_upload(request, limits)
 
+    async def read_with_classes(request: Request) -> Upload:
+        check_parameters(request)
+        return await read_upload(request, limits, with_classes=True)
+
     Sent = Annotated[Upload, Depends(read)]
+    SentWithClasses = Annotated[Upload, Depends(read_with_classes)]
 
     @app.get("/health")
     async def health() -> dict[str, str]:
         """A sign that the server answers, for monitoring; needs no token."""
         return {"status": "ok"}
-
-    @app.get("/metrics", response_class=Response)
-    async def prometheus() -> Response:
-        """Requests, durations, and images through the model, in Prometheus' text format."""
-        return Response(generate_latest(guard.registry), media_type=CONTENT_TYPE_LATEST)
 
     @app.get("/api/info")
     async def info() -> dict[str, Any]:
@@ -120,20 +119,17 @@ def create_app(
             raise Refused(404, "not-found", "this bundle has no head roles.")
         return table.to_json()
 
-    image_body = describe_body(IMAGE, {"image/*": {"schema": IMAGE}})
-    images_body = describe_body({"type": "array", "items": IMAGE})
-
-    @app.post("/api/predict", openapi_extra=image_body)
-    async def predict(sent: Sent, top: Number = 5, classes: str | None = None) -> dict[str, Any]:
+    @app.post("/api/predict", openapi_extra=describe_body(IMAGE, with_classes=True))
+    async def predict(sent: SentWithClasses, top: Number = 5, classes: str | None = None) -> dict[str, Any]:
         """The best classes with probability, logit and evidence; among the classes in the query or a form,
         comma-separated, if there are any; * stands for the bundle's own.
         """
         vocabulary = await service.vocabulary(split_words(classes or sent.classes))
         return await service.predict(sent.image, vocabulary, top)
 
-    @app.post("/api/batch", openapi_extra=images_body)
+    @app.post("/api/batch", openapi_extra=describe_body(IMAGES, with_classes=True))
     async def batch(
-        request: Request, sent: Sent, top: Number = 5, classes: str | None = None
+        sent: SentWithClasses, top: Number = 5, classes: str | None = None
     ) -> dict[str, list[dict[str, Any]]]:
         """The same for several images, the files named image of a form: results in their order, each with
         top, or with error, kind and status (and retry_after, in seconds).
@@ -145,20 +141,18 @@ def create_app(
         vocabulary = await service.vocabulary(split_words(classes or sent.classes))
         lanes = asyncio.Semaphore(AT_ONCE)
 
-        async def answer(number: int, image: bytes) -> dict[str, Any]:
+        async def answer(image: bytes) -> dict[str, Any]:
             async with lanes:
                 try:
-                    if number:  # the request itself has been counted
-                        rate.take(client_of(request))
                     return await service.predict(image, vocabulary, top)
                 except DearError as error:
                     refused = as_refused(error)
             wait = {"retry_after": refused.retry_after} if refused.retry_after else {}
             return {"error": str(refused), "kind": refused.kind, "status": refused.status} | wait
 
-        return {"results": await asyncio.gather(*map(answer, range(len(sent.images)), sent.images))}
+        return {"results": await asyncio.gather(*map(answer, sent.images))}
 
-    @app.post("/api/neighbours", openapi_extra=image_body)
+    @app.post("/api/neighbours", openapi_extra=describe_body(IMAGE))
     async def neighbours(
         sent: Sent, by: str = "class", weights: str | None = None, count: Number = 8, thumbnails: bool = False
     ) -> dict[str, list[dict[str, Any]]]:
@@ -174,7 +168,7 @@ def create_app(
             rows.append(asdict(hit) | names | (shown if thumbnails else {}))
         return {"neighbours": rows}
 
-    @app.post("/api/attention", openapi_extra=image_body, response_class=Response)
+    @app.post("/api/attention", openapi_extra=describe_body(IMAGE), response_class=Response)
     async def attention(
         sent: Sent, layer: int, head: int, token: str = "class", png: bool = False
     ) -> Response:
@@ -192,6 +186,22 @@ def create_app(
         return Response(encode_png(overlay(pixels, maps[token])), media_type="image/png", headers=share)
 
     return app
+
+
+def count_requests(app: FastAPI, service: Service) -> None:
+    """Add /metrics: requests by route and status, their durations, and images through the model, in
+    Prometheus' text format. No label is chosen by a client, as a method's name would be.
+    """
+    registry = CollectorRegistry()
+    registry.register(service.batches)
+    labels: dict[str, Any] = {"should_include_method": False, "registry": registry}
+    (
+        Instrumentator(should_group_status_codes=False, registry=registry)
+        .add(metrics.requests(metric_namespace="dear", **labels))
+        .add(metrics.latency(metric_namespace="dear", should_include_status=False, **labels))
+        .instrument(app)
+        .expose(app)
+    )
 
 
 async def send_file(file: Path, _: Request) -> FileResponse:
@@ -226,11 +236,14 @@ def describe(service: Service) -> dict[str, Any]:
     }
 
 
-def describe_body(image: dict[str, Any], whole: dict[str, Any] | None = None) -> dict[str, Any]:
+def describe_body(image: dict[str, Any], *, with_classes: bool = False) -> dict[str, Any]:
     """The body of a route in the OpenAPI schema: a form and, unless there may be several, an image."""
-    fields = {"image": image, "classes": {"type": "string", "description": "comma-separated names"}}
+    fields = {"image": image}
+    if with_classes:
+        fields["classes"] = {"type": "string", "description": "comma-separated names"}
     form = {"schema": {"type": "object", "required": ["image"], "properties": fields}}
-    return {"requestBody": {"required": True, "content": {**(whole or {}), "multipart/form-data": form}}}
+    whole = {"image/*": {"schema": IMAGE}} if image is IMAGE else {}
+    return {"requestBody": {"required": True, "content": {**whole, "multipart/form-data": form}}}
 
 
 def check_parameters(request: Request) -> None:
@@ -241,8 +254,10 @@ def check_parameters(request: Request) -> None:
             raise UnknownNameError("parameter", name, known)
 
 
-async def read_upload(request: Request, limits: Limits) -> Upload:
-    """The body, or the files "image" of a form; its size need not be told before. Raises Refused."""
+async def read_upload(request: Request, limits: Limits, *, with_classes: bool = False) -> Upload:
+    """The body, or the files "image" of a form and with ``with_classes`` its field "classes"; the size need
+    not be told before. Raises Refused.
+    """
     size = 0
 
     async def receive() -> Message:
@@ -263,8 +278,9 @@ async def read_upload(request: Request, limits: Limits) -> Upload:
     images = [await file.read() for file in form.getlist("image") if isinstance(file, UploadFile)]
     classes = form.get("classes")
     await form.close()
-    if not images or {*form} - {"image", "classes"}:
-        raise Refused(400, "form", "a form has files named image, and may have a field classes.")
+    if not images or {*form} - {"image", *(["classes"] if with_classes else [])}:
+        also = ", and may have a field classes" if with_classes else " and no other field"
+        raise Refused(400, "form", f"a form for {request.url.path} has files named image{also}.")
     return Upload(images, True, classes if isinstance(classes, str) else None)
 
 

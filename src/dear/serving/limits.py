@@ -17,7 +17,6 @@ class Limits:
         upload: Size of an uploaded file, or of all files of a form, in MiB.
         megapixels: Size of a picture, read from its header before its pixels are unpacked. A larger JPEG is
             decoded at a half, a quarter or an eighth of its size.
-        rate: Images that one client (address) may send per minute; 0 for no limit.
         images: Images in a request.
         connections: Requests at a time.
         batch: Images that go through the model together.
@@ -25,14 +24,13 @@ class Limits:
 
     upload: float = 24.0
     megapixels: float = 40.0
-    rate: int = 600
     images: int = 64
     connections: int = 256
     batch: int = 16
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
-            if not (0 < value < math.inf or (name == "rate" and value == 0)):
+            if not 0 < value < math.inf:
                 raise SettingsError(f"limits.{name} is {value}: it must be above 0, and finite.")
 
     def check_size(self, size: int, room: int = FORM_ROOM) -> None:

@@ -77,7 +77,7 @@ def server_of(app: "FastAPI") -> "uvicorn.Server":
         log_level="error",
         access_log=False,
         server_header=False,
-        proxy_headers=False,  # rates are per address, so clients must not name themselves by a header
+        proxy_headers=False,
         timeout_keep_alive=KEEP_ALIVE,
         timeout_graceful_shutdown=GRACE,
         h11_max_incomplete_event_size=HEAD_BYTES,

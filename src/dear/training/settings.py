@@ -2,11 +2,12 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, make_dataclass
-from typing import Any, Literal, get_type_hints
+from dataclasses import dataclass
+from typing import Any, Literal
 
 from dear.backbone.choice import Precision
 from dear.errors import SettingsError
+from dear.reading.overrides import check_overrides
 from dear.reading.typed import shown
 
 Optimizer = Literal["adamw", "sgd", "adam"]
@@ -73,15 +74,8 @@ class TrainSettings:
             raise SettingsError(f"momentum is {self.momentum}: it must be at least 0, and below 1.")
 
     def fingerprint_fields(self) -> dict[str, Any]:
-        """The fields that differ from their defaults and change results: all but ``text_chunk``, which only
-        saves memory.
-        """
-        defaults = type(self)()
-        return {
-            name: value
-            for name, value in vars(self).items()
-            if name != "text_chunk" and value != getattr(defaults, name)
-        }
+        """The fields that change results: all but ``text_chunk``, which only saves memory."""
+        return {name: value for name, value in vars(self).items() if name != "text_chunk"}
 
     def epoch_steps(self, images: int) -> int:
         """Number of steps in an epoch of this many images."""
@@ -131,38 +125,26 @@ class TrainSettings:
         return self.lr_end + (self.lr - self.lr_end) * 0.5 * (1 + math.cos(angle))
 
 
-def _optional(settings: type) -> Any:
-    """A dataclass with the fields of another, each None by default."""
-    types = get_type_hints(settings)
-    optional = [(field.name, types[field.name] | None, None) for field in fields(settings)]
-    return make_dataclass(f"Optional{settings.__name__}", optional, frozen=True)
+def check_training(train: Mapping[str, Any]) -> dict[str, Any]:
+    """What a user sets of the training settings, checked. Raises SettingsError."""
+    return check_overrides(train, TrainSettings, "the settings of training")
 
 
-class TrainOptions(_optional(TrainSettings)):  # type: ignore[misc]
-    """Overrides of `TrainSettings` for all methods. None leaves the published value of each method.
-
-    Epochs that are set without steps_per_shot replace a published number of steps.
+def resolve_training(published: Mapping[str, Any], train: Mapping[str, Any]) -> TrainSettings:
+    """The defaults, under the ``published`` training settings of a method, under what the user sets. Epochs
+    that are set without steps_per_shot replace a published number of steps. Raises SettingsError, also if the
+    warm-up takes all epochs.
     """
-
-    def over(self, published: Mapping[str, Any]) -> TrainSettings:
-        """The published settings of a method with these overrides. Raises SettingsError, also if the warm-up
-        takes all epochs.
-        """
-        overrides = {name: value for name, value in asdict(self).items() if value is not None}
-        if "epochs" in overrides:
-            overrides = {"steps_per_shot": 0} | overrides
-        settings = TrainSettings(**{**published, **overrides})
-        if not settings.steps_per_shot and settings.warmup_epochs >= settings.epochs:
-            raise SettingsError(
-                f"warmup_epochs is {settings.warmup_epochs} of {settings.epochs} epochs: all would train at "
-                "the warm-up rate. Give more --train.epochs or fewer --train.warmup-epochs."
-            )
-        return settings
-
-
-# Help texts describe the fields from here.
-_, _, _fields = (TrainSettings.__doc__ or "").partition("\n\n")
-TrainOptions.__doc__ = f"{TrainOptions.__doc__}\n\n{_fields}"
+    train = check_training(train)
+    if "epochs" in train:
+        train = {"steps_per_shot": 0} | train
+    settings = TrainSettings(**{**published, **train})
+    if not settings.steps_per_shot and settings.warmup_epochs >= settings.epochs:
+        raise SettingsError(
+            f"warmup_epochs is {settings.warmup_epochs} of {settings.epochs} epochs: all would train at the "
+            "warm-up rate. Give more --train.epochs or fewer --train.warmup-epochs."
+        )
+    return settings
 
 
 def require_range(

@@ -12,9 +12,7 @@ from dear.adapters.fit import fit
 from dear.adapters.predictor import Predictor
 from dear.backbone.clip import Clip
 from dear.data.settings import DataSettings
-from dear.methods.coop import CoOpSettings
 from dear.methods.registry import AUTO
-from dear.training.settings import TrainOptions
 
 pytest.importorskip("sklearn", reason="scikit-learn comes with the extra roles")
 
@@ -27,7 +25,7 @@ from sklearn.utils import estimator_checks
 
 from dear.adapters.classifier import DearClassifier
 
-ONCE = TrainOptions(epochs=1, warmup_epochs=0)
+ONCE = {"epochs": 1, "warmup_epochs": 0}
 
 
 @pytest.fixture
@@ -46,7 +44,7 @@ LABELS = ["house", "tree", "sea"] * 4
 def test_it_computes_what_fit_and_predictor_compute(classifier: DearClassifier, tmp_path: Path) -> None:
     """On all images: the tensors of a fit on a table whose images are the same, all to train on."""
     images = noise()
-    classifier.set_params(method="coop", settings=CoOpSettings(tokens=3), train=ONCE, seed=3)
+    classifier.set_params(method="coop", settings={"tokens": 3}, train=ONCE, seed=3)
     assert classifier.fit(images, LABELS) is classifier
     for number, (image, _) in enumerate(zip(images, LABELS, strict=True)):
         Image.fromarray(image).save(tmp_path / f"{number}.png")

@@ -18,7 +18,6 @@ from dear.methods.base import Method
 from dear.methods.registry import build_method
 from dear.roles.packaged import find_role_table
 from dear.training.cache import Cache
-from dear.training.settings import TrainOptions
 from tests.conftest import small_clip_of
 from tests.unit.serving.small import picture
 from tests.unit.training.world import role_table
@@ -114,7 +113,7 @@ def test_other_methods_are_trained_anew_on_what_is_known(
     """A calibrated fit with its review; DeAR trains its span, and only the review reads what is kept."""
     few = DataSettings(allow_fewer=True)
     options: dict[str, Any] = {"method": method, "shots": 5, "calibrate": True, "dataset": few}
-    options |= {"train": TrainOptions(epochs=2)} if method == "dear" else {}
+    options |= {"train": {"epochs": 2}} if method == "dear" else {}
     fit_counted(photos, "first", monkeypatch, **options)
     change(photos)
     whole, all_views, _ = fit_counted(photos, "whole", monkeypatch, **options)

@@ -17,21 +17,18 @@ from dear.adapters.predictor import Predictor
 from dear.adapters.scoring import best_temperature, evaluate_bundle
 from dear.backbone.clip import Clip
 from dear.errors import BundleError, DataError, OutputError, RoleTableError, SettingsError, WeightsError
-from dear.methods.coop import CoOpSettings
-from dear.methods.dear import DearSettings
 from dear.methods.registry import FIT_METHOD
 from dear.roles.phrases import Pool
 from dear.roles.table import RoleTable
-from dear.training.settings import TrainOptions
 from dear.writing import UNFINISHED
 from tests.unit.training.world import Noise, noise_dataset, role_table
 
-SHORT: dict[str, Any] = {"settings": DearSettings(first=8), "train": TrainOptions(epochs=2)}
+SHORT: dict[str, Any] = {"method": "dear", "settings": {"first": 8}, "train": {"epochs": 2}}
 """A fit of DeAR of two epochs, besides its data and roles."""
 
 
 def test_what_is_trained_in_float16_is_kept_in_float32(roles: Path, tmp_path: Path) -> None:
-    half = TrainOptions(epochs=2, precision="16-true", optimizer="sgd")
+    half = {"epochs": 2, "precision": "16-true", "optimizer": "sgd"}
     bundle = fit(noise_dataset(), tmp_path / "bundle", roles=roles, **SHORT | {"train": half})
     assert {one.dtype for one in bundle.tensors.values()} == {torch.float32}
     assert all(torch.equal(one, one.half().float()) for one in bundle.tensors.values())
@@ -134,9 +131,7 @@ def same_tensors(one: Bundle, other: Bundle) -> bool:
     )
 
 
-def test_the_method_follows_the_settings(roles: Path) -> None:
-    once = TrainOptions(epochs=1, warmup_epochs=0)
-    assert fit(noise_dataset(), settings=CoOpSettings(tokens=3, words=""), train=once).method == "coop"
+def test_a_few_images_leave_no_choice(roles: Path) -> None:
     bundle = fit(noise_dataset(), roles=roles)
     assert bundle.method == FIT_METHOD == "dear+"  # with 12 images there is no choice
 
@@ -146,7 +141,15 @@ def test_the_method_follows_the_settings(roles: Path) -> None:
     [
         ({"shots": 0}, SettingsError, "shots is 0"),
         ({"shots": 4}, DataError, "fewer than 4 shots"),
-        ({"method": "dear", "settings": CoOpSettings()}, SettingsError, "dear takes DearSettings"),
+        ({"method": "dear", "settings": {"token": 3}}, SettingsError, "did you mean 'tokens'"),
+        ({"method": "dear", "settings": {"tokens": 0}}, SettingsError, "dear.tokens is 0"),
+        ({"train": {"epoch": 3}}, SettingsError, "did you mean 'epochs'"),
+        (
+            {"method": "auto", "settings": {"tokens": 3}},
+            SettingsError,
+            "settings are those of one method, which is not named",
+        ),
+        ({"settings": {"tokens": 3}}, SettingsError, "settings are those of one method, which is not named"),
         ({"train": None}, DataError, "only be tested on"),
         ({"out": "thesis/a.tex/bundle"}, OutputError, "a.tex"),
         ({"seed": 2**64}, SettingsError, "seed"),

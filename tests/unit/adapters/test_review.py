@@ -21,8 +21,6 @@ from dear.adapters.scoring import evaluate_bundle, measure_others
 from dear.backbone.clip import Clip
 from dear.data.loading import load_dataset
 from dear.errors import BundleError, OutputError, SettingsError
-from dear.methods.coop import CoOpSettings
-from dear.training.settings import TrainOptions
 
 COLORS = {"red": (220, 30, 30), "green": (30, 200, 30), "blue": (30, 30, 220)}
 EACH = 14
@@ -45,11 +43,11 @@ def photos(tmp_path: Path, only_clip: Clip) -> Path:  # noqa: ARG001
     return tmp_path / "photos"
 
 
-@pytest.mark.parametrize(("method", "settings"), [("dear+", None), ("coop", CoOpSettings(tokens=4))])
+@pytest.mark.parametrize(("method", "settings"), [("dear+", None), ("coop", {"tokens": 4})])
 def test_a_flipped_label_is_found_and_its_correction_goes_into_the_next_fit(
-    method: str, settings: CoOpSettings | None, photos: Path, tmp_path: Path
+    method: str, settings: dict[str, int] | None, photos: Path, tmp_path: Path
 ) -> None:
-    options: dict[str, Any] = {"method": method, "settings": settings, "train": TrainOptions(epochs=2)}
+    options: dict[str, Any] = {"method": method, "settings": settings, "train": {"epochs": 2}}
     copied = photos / "test/blue/copy.png"  # of the same bytes: it is not tested on
     copied.write_bytes((photos / "train/green/0.png").read_bytes())
     bundle = fit(photos, tmp_path / "bundle", **options)

@@ -11,8 +11,6 @@ from dear.adapters.predictor import Predictor
 from dear.adapters.scoring import evaluate_bundle
 from dear.data.dataset import assemble
 from dear.errors import DataError
-from dear.methods.dear import DearSettings
-from dear.training.settings import TrainOptions
 from tests.unit.training.world import Noise, noise_dataset
 
 KEYS = ("n1", "n2", "n3", "n4")
@@ -22,7 +20,7 @@ KEYS = ("n1", "n2", "n3", "n4")
 def bundle(roles: Path, tmp_path: Path) -> Path:
     """Fitted to classes whose folders are called n1 to n4."""
     data = replace(noise_dataset(), keys=KEYS)
-    options = {"roles": roles, "settings": DearSettings(first=8), "train": TrainOptions(epochs=2)}
+    options = {"roles": roles, "method": "dear", "settings": {"first": 8}, "train": {"epochs": 2}}
     fit(data, tmp_path / "bundle", **options)  # type: ignore[arg-type]
     return tmp_path / "bundle"
 

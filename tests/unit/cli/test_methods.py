@@ -4,13 +4,13 @@ import json
 import re
 from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from dear.cli.main import main
 from dear.cli.run import make_setups
 from dear.evaluation.resolve import MethodSetup
-from dear.methods.coop import CoOpSettings
 from dear.methods.registry import FIT_METHOD, METHODS, option_groups
 
 ROOT = Path(__file__).parents[3]
@@ -66,10 +66,9 @@ def test_the_list_ends_with_what_to_choose(capsys: pytest.CaptureFixture[str]) -
 
 
 def test_all_methods_each_with_its_settings() -> None:
-    settings = {group: METHODS[name].settings() for group, name in option_groups().items()}
-    settings["coop"] = CoOpSettings(tokens=7)
+    settings = dict[str, Any].fromkeys(option_groups(), {}) | {"coop": {"tokens": 7}}
     setups = make_setups(list(METHODS), settings, ["roles", "shuffled"])
     assert list(dict.fromkeys(setup.method for setup in setups)) == list(METHODS)
-    assert MethodSetup("coop", settings=CoOpSettings(tokens=7)) in setups
+    assert MethodSetup("coop", {"tokens": 7}) in setups
     assert [setup.role_variant for setup in setups if setup.method == "dear"] == ["roles", "shuffled"]
-    assert make_setups(["coop"], settings) == (MethodSetup("coop", settings=CoOpSettings(tokens=7)),)
+    assert make_setups(["coop"], settings) == (MethodSetup("coop", {"tokens": 7}),)

@@ -21,14 +21,13 @@ from dear.evaluation.launch import launch
 from dear.evaluation.protocols.base_to_novel import BaseToNovel
 from dear.evaluation.resolve import MethodSetup
 from dear.evaluation.runs import run_all
-from dear.methods.dear import DearSettings
 from dear.progress import TrainingStep
 from dear.training.settings import TrainSettings
 from tests.conftest import small_clip_of
 from tests.unit.training.world import noise_dataset, role_table
 
 TRAINING = TrainSettings(epochs=5, batch=3, lr=1e-2, optimizer="sgd")
-DEAR = MethodSetup("dear", settings=DearSettings(first=8))
+DEAR = MethodSetup("dear", {"first": 8})
 
 
 def server(imported: str = __name__) -> ForkServerContext:
@@ -54,9 +53,9 @@ def experiment(out: Path, **changes: Any) -> Experiment:
     options: dict[str, Any] = {
         "protocol": BaseToNovel(),
         "data": (str(photos),),
-        "methods": (MethodSetup("zero-shot"), MethodSetup("dear", "all-mixed", DearSettings(first=12))),
+        "methods": (MethodSetup("zero-shot"), MethodSetup("dear", {"first": 12}, "all-mixed")),
         "shots": (1,),
-        "train": TrainSettings(epochs=1),
+        "train": {"epochs": 1, "warmup_epochs": 0},
         "model": "tiny",
     }
     return Experiment(out=out, **options | changes)
@@ -72,7 +71,7 @@ def run_into(out: Path, told: Any = None) -> list[dict[str, Any]]:
             told.put(step and step.epoch)
             time.sleep(0.02)
 
-    options: dict[str, Any] = {"training": TRAINING, "out": out, "progress": tell}
+    options: dict[str, Any] = {"training": vars(TRAINING), "out": out, "progress": tell}
     return run_all(clip, [noise_dataset()], [DEAR], shots=3, roles=role_table(clip), **options)
 
 

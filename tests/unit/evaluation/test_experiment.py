@@ -23,8 +23,6 @@ from dear.evaluation.protocols.transfer import CrossDataset
 from dear.evaluation.recipe import load_recipe
 from dear.evaluation.resolve import MethodSetup
 from dear.evaluation.runs import check_data
-from dear.methods.coop import CoOpSettings
-from dear.training.settings import TrainOptions
 
 GOOD = Experiment(protocol=CrossDataset(), out=Path("out"), data=("tags",), methods=(MethodSetup("dear"),))
 
@@ -41,7 +39,7 @@ GOOD = Experiment(protocol=CrossDataset(), out=Path("out"), data=("tags",), meth
         ({"shots": (1, 2)}, "single number of shots"),
         ({"shots": (0,)}, "shots are"),
         ({"protocol": Retrieval(), "methods": (MethodSetup("coop"),)}, "coop has no attribute features"),
-        ({"train": TrainOptions(epochs=0)}, "epochs is 0"),
+        ({"train": {"epochs": 0}}, "epochs is 0"),
     ],
 )
 def test_an_experiment_that_cannot_be(changes: dict[str, Any], message: str) -> None:
@@ -96,13 +94,13 @@ def test_three_ways_to_the_same_experiment(tmp_path: Path, monkeypatch: pytest.M
 
     from_python = dear.Experiment(
         protocol=protocol_class("cross-dataset")(source="badges"),  # type: ignore[call-arg]
-        methods=(dear.MethodSetup("coop", settings=CoOpSettings(tokens=7)),),
+        methods=(dear.MethodSetup("coop", {"tokens": 7}),),
         data=("tags", "mixed-paints"),
         seeds=(3, 5),
         shots=(4,),
         model="tiny",
         roles=Path("ground-truth"),
-        train=dear.TrainOptions(epochs=7, lr=0.01, optimizer="sgd"),
+        train={"epochs": 7, "lr": 0.01, "optimizer": "sgd"},
         select="val",
         dataset=dear.DataSettings(template="a {}.", workers=2),
         out=Path("runs/x"),

@@ -19,10 +19,9 @@ from dear.evaluation.experiment import Machines
 from dear.evaluation.launch import LOCK, check_device, check_folders, launch, list_runs, lock_folder
 from dear.evaluation.resolve import MethodSetup
 from dear.evaluation.workers import LostWorkerError, Worker, choose_run, make_runs, open_processes
-from dear.training.settings import TrainSettings
 from tests.unit.evaluation.children import experiment, launch_and_tell, server
 
-ENDLESS = TrainSettings(epochs=100_000)
+ENDLESS = {"epochs": 100_000}
 ZERO = (MethodSetup("zero-shot"),)
 
 
@@ -71,7 +70,7 @@ def test_a_lock_ends_with_its_process(tmp_path: Path) -> None:
 
 def test_a_precision_is_judged_where_it_is_computed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not by the process that only looks for records; what a cluster has is told there."""
-    half = experiment(tmp_path, train=TrainSettings(precision="16-mixed"))
+    half = experiment(tmp_path, train={"precision": "16-mixed"})
     with pytest.raises(SettingsError, match="16-mixed needs a GPU"):
         check_device(Machines("cpu", jobs=2), [half])
     check_device(Machines("cpu", cluster="auto"), [half])

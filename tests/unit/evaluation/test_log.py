@@ -10,18 +10,17 @@ from dear.errors import OutputError
 from dear.evaluation.log import log_epochs
 from dear.evaluation.resolve import MethodSetup
 from dear.evaluation.runs import run_all, silent
-from dear.training.settings import TrainSettings
 from tests.unit.training.world import noise_dataset
 
 tensorboard = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
-SETTINGS = TrainSettings(epochs=2, batch=3, lr=1e-2)
+TRAINING = {"epochs": 2, "batch": 3, "lr": 1e-2}
 
 
 def test_epochs_are_logged_as_recorded(small_clip: Clip, tmp_path: Path) -> None:
     setups, calls = [MethodSetup("coop"), MethodSetup("promptkd")], list[Any]()
     with log_epochs(tmp_path / "new" / "log", lambda *call: calls.append(call)) as progress:
         records = run_all(
-            small_clip, [noise_dataset()], setups, shots=2, training=SETTINGS, progress=progress
+            small_clip, [noise_dataset()], setups, shots=2, training=TRAINING, progress=progress
         )
     (file,) = (tmp_path / "new" / "log").glob("events*")
     events = tensorboard.EventAccumulator(str(file)).Reload()

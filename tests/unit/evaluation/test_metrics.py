@@ -1,6 +1,7 @@
 """Accuracies against a plain loop over the images."""
 
 import math
+from dataclasses import asdict
 from typing import Any
 
 import pytest
@@ -25,7 +26,7 @@ from dear.evaluation.run_context import RunContext
 from dear.evaluation.trial import Trial
 from dear.methods.base import Method
 from dear.methods.dear.method import Dear
-from dear.methods.registry import METHODS, build_method
+from dear.methods.registry import build_method
 from dear.report.protocols.base_to_novel import Results, joint_grid
 from dear.training.cache import Cache
 from dear.training.settings import TrainSettings
@@ -160,7 +161,7 @@ def test_a_frozen_backbone_goes_on_from_the_trunk(small_clip: Clip) -> None:
 
 TEMPLATES = ["a photo of a {}"]
 SETUPS = [
-    MethodSetup("mmrl", settings=METHODS["mmrl"].settings(space=19, alpha=0.1, token_std=1.0)),
+    MethodSetup("mmrl", {"space": 19, "alpha": 0.1, "token_std": 1.0}),
     MethodSetup("cocoop"),
     MethodSetup("gda"),
     MethodSetup("zero-shot"),
@@ -171,7 +172,9 @@ SETUPS = [
 def test_all_classes_at_once_against_a_plain_loop(setup: MethodSetup, small_clip: Clip) -> None:
     """Each test image among all four classes, encoded alone; MMRL's new classes by the class feature."""
     dataset = noise_dataset()
-    context = RunContext(small_clip, role_table(small_clip), TrainSettings(epochs=2, batch=3, lr=1e-2))
+    context = RunContext(
+        small_clip, role_table(small_clip), asdict(TrainSettings(epochs=2, batch=3, lr=1e-2))
+    )
     trial = Trial(context, context.resolve(BaseToNovel(), [dataset], setup, seed=1, shots=2))
     results = trial.run.protocol.run(trial)
     images: Any = dataset.test

@@ -1,6 +1,7 @@
 """Few-shot, the transfer protocols and the choice of an epoch, on a few random pictures."""
 
-from dataclasses import replace
+import base64
+from dataclasses import asdict, replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -23,17 +24,15 @@ from dear.evaluation.records import check_record
 from dear.evaluation.resolve import MethodSetup
 from dear.evaluation.run_context import RunContext
 from dear.evaluation.runs import run_one
-from dear.methods.dear import DearSettings
 from dear.methods.dear.method import Dear
 from dear.methods.mmrlpp.method import MMRLPlus
-from dear.methods.registry import METHODS
 from dear.report.protocols import tables_of
 from dear.roles.table import RoleTable
 from dear.training.settings import TrainSettings
 from tests.unit.training.world import CLASSES, Noise, noise_dataset, role_table
 
-TRAINING = TrainSettings(epochs=3, batch=3, lr=1e-2)
-DEAR = MethodSetup("dear", settings=DearSettings(first=8))
+TRAINING = asdict(TrainSettings(epochs=3, batch=3, lr=1e-2))
+DEAR = MethodSetup("dear", {"first": 8})
 
 
 def context(clip: Clip, **options: Any) -> RunContext:
@@ -95,7 +94,7 @@ def test_mmrl_scores_other_data_sets_by_the_class_feature(
 ) -> None:
     """Their authors' code fuses the two features on the source alone, in both protocols."""
     shifted = other("shifted", [0, 1, 1, 0, 0, 1, 0, 1, 1, 0, 1])
-    setup = MethodSetup(name, settings=METHODS[name].settings(space=19, alpha=0.1, token_std=1.0))
+    setup = MethodSetup(name, {"space": 19, "alpha": 0.1, "token_std": 1.0})
     record = made(context(small_clip), protocol, [noise_dataset(), shifted], setup)
     source, target = record["results"]["source"], record["results"]["targets"]["shifted"]
     assert source["accuracy"] != source["decoupled"]
@@ -106,24 +105,24 @@ def test_mmrl_scores_other_data_sets_by_the_class_feature(
 
 
 def test_a_run_in_float16(small_clip: Clip) -> None:
-    settings = replace(TRAINING, precision="16-true", optimizer="sgd")
+    settings = TRAINING | {"precision": "16-true", "optimizer": "sgd"}
     shared = replace(context(small_clip), training=settings)
     record = made(shared, BaseToNovel(), [noise_dataset()], MethodSetup("coop"))
-    exact = made(replace(shared, training=replace(settings, precision="auto")), BaseToNovel(),
+    exact = made(replace(shared, training=settings | {"precision": "auto"}), BaseToNovel(),
                  [noise_dataset()], MethodSetup("coop"))  # fmt: skip
     losses = [[epoch["loss"] for epoch in one["train"]["epochs"]] for one in (record, exact)]
     assert losses[0] == pytest.approx(losses[1], rel=0.02)
     assert losses[0] != losses[1]
     assert len(shared.half_clips) == 1  # made once
     assert small_clip.image.projection.dtype == torch.float32
-    adamw = replace(shared, training=replace(settings, optimizer="adamw"))
+    adamw = replace(shared, training=settings | {"optimizer": "adamw"})
     with pytest.raises(SettingsError, match=r"coop is trained with adamw, .* use --train.optimizer sgd"):
         made(adamw, BaseToNovel(), [noise_dataset()], MethodSetup("coop"))
     made(adamw, BaseToNovel(), [noise_dataset()], MethodSetup("zero-shot"))  # trains nothing
 
 
 def test_a_run_tuned_on_targets_says_on_which(small_clip: Clip, monkeypatch: pytest.MonkeyPatch) -> None:
-    kind, seen = METHODS["mmrl++"].settings, []
+    seen = []
     tested = MMRLPlus.text_features
 
     def watched(self: MMRLPlus) -> torch.Tensor:
@@ -132,18 +131,18 @@ def test_a_run_tuned_on_targets_says_on_which(small_clip: Clip, monkeypatch: pyt
 
     data = [noise_dataset(), other("EuroSAT", [0, 1]), other("toys", [0, 1]), other("Food101", [0, 1])]
     shared = context(small_clip)
-    off = made(shared, CrossDataset(), data, MethodSetup("mmrl++", settings=kind(space=19)))
+    off = made(shared, CrossDataset(), data, MethodSetup("mmrl++", {"space": 19}))
     assert off["tuned_on_targets"] == {}
     monkeypatch.setattr(MMRLPlus, "text_features", watched)
-    settings = kind(space=19, beta_per_target="published")
-    on = made(shared, CrossDataset(), data, MethodSetup("mmrl++", settings=settings))
+    settings = {"space": 19, "beta_per_target": "published"}
+    on = made(shared, CrossDataset(), data, MethodSetup("mmrl++", settings))
     assert on["tuned_on_targets"] == {"EuroSAT": {"beta": 0.3}, "Food101": {"beta": 0.3}}
     assert seen[-4:] == [0.9, 0.3, 0.9, 0.3]  # the source, the targets in order
     assert set(seen[:-4]) == {0.9}
     assert on["train"]["epochs"][-1]["loss"] == off["train"]["epochs"][-1]["loss"]
     assert on["results"]["source"] == off["results"]["source"]
     assert on["results"]["targets"]["toys"] == off["results"]["targets"]["toys"]
-    alone = MethodSetup("mmrl++", settings=settings)
+    alone = MethodSetup("mmrl++", settings)
     assert made(shared, BaseToNovel(), data[:1], alone)["tuned_on_targets"] == {}
 
 
@@ -198,7 +197,7 @@ def test_fewer_images_by_choice(small_clip: Clip) -> None:
 def test_the_record_of_a_world_task(small_clip: Clip) -> None:
     """It has the fewest test images, 320. The small CLIP has no room for more than the names."""
     task = load_dataset("worn-fabrics", DataSettings(template="{}"))
-    shared = replace(context(small_clip), training=TrainSettings(epochs=1))
+    shared = replace(context(small_clip), training={"epochs": 1, "warmup_epochs": 0})
     record = made(shared, Retrieval(), [task], shots=1)
     check_record(record)
     assert record["settings"]["method"]["first"] == 8
@@ -212,8 +211,23 @@ def test_the_record_of_a_world_task(small_clip: Clip) -> None:
     assert shape.mean == pytest.approx(100 * record["results"]["chance"]["shape"])
 
 
+def test_retrieval_among_photographs_knows_their_classes_alone(small_clip: Clip) -> None:
+    """Chance by hand: of n images an image has (images of its class - 1) / (n - 1) with its class."""
+    dataset = noise_dataset()
+    labels = dataset.test.labels.tolist()
+    record = made(context(small_clip), Retrieval(), [dataset])
+    check_record(record)
+    results = record["results"]
+    alike = [labels.count(label) - 1 for label in labels]
+    assert results["chance"]["class"] == pytest.approx(sum(alike) / len(alike) / (len(labels) - 1))
+    assert {name: [*of] for name, of in results["precision"].items()} == {
+        name: ["class"] for name in record["fusion_weights"]
+    }
+    for query in results["queries"]:
+        assert query["factors"]["class"] in dataset.classnames
+        assert base64.b64decode(query["image"]).startswith(b"\xff\xd8\xff")  # a JPEG
+
+
 def test_what_retrieval_cannot_run(small_clip: Clip) -> None:
-    with pytest.raises(DataError, match="noise is not a task of the Attribute World"):
-        made(context(small_clip), Retrieval(), [noise_dataset()])
     with pytest.raises(SettingsError, match="coop has no attribute features"):
         made(context(small_clip), Retrieval(), [noise_dataset()], MethodSetup("coop"))

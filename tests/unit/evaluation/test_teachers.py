@@ -1,6 +1,6 @@
 """A method that learns from a teacher on unlabelled images: what each sees, what is recorded, who refuses."""
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,19 +20,18 @@ from dear.evaluation.resolve import MethodSetup
 from dear.evaluation.run_context import RunContext
 from dear.evaluation.runs import run_all
 from dear.evaluation.trial import Trial
-from dear.methods.promptkd import PromptKdSettings
 from dear.methods.promptsrc import PromptSrcSettings
 from dear.progress import TrainingStep
 from dear.training import loop
-from dear.training.settings import TrainOptions, TrainSettings
+from dear.training.settings import TrainSettings
 from dear.writing import UNFINISHED
 from tests.unit.evaluation.test_runs import numbers
 from tests.unit.training.world import CLASSES, Noise, noise_dataset
 
-TRAINING = TrainSettings(epochs=2, batch=3, lr=1e-2)
+TRAINING = asdict(TrainSettings(epochs=2, batch=3, lr=1e-2))
 EVERY = (*CLASSES, "blue square")
 SETUP = MethodSetup("promptkd")
-LARGER = PromptKdSettings(teacher="tiny", teacher_pretrained="random:3")  # of 48 pixels
+LARGER = {"teacher": "tiny", "teacher_pretrained": "random:3"}  # of 48 pixels
 
 
 def run(
@@ -81,7 +80,7 @@ def test_labels_of_novel_classes_change_nothing(small_clip: Clip) -> None:
 
 
 def test_students_share_a_teacher(small_clip: Clip, trained: list[tuple[Any, ...]]) -> None:
-    two = MethodSetup("promptkd", settings=PromptKdSettings(temperature=2.0), label="T = 2")
+    two = MethodSetup("promptkd", {"temperature": 2.0}, label="T = 2")
     records = run(small_clip, [SETUP, two])
     assert [name for name, *_ in trained] == ["promptsrc", "promptkd", "promptkd"]
     assert records[0]["key"] != records[1]["key"]
@@ -92,10 +91,8 @@ def test_students_share_a_teacher(small_clip: Clip, trained: list[tuple[Any, ...
 def test_a_teacher_of_another_backbone(small_clip: Clip) -> None:
     context = RunContext(small_clip, training=TRAINING)
     own, other = (
-        context.resolve(
-            FewShot(), [noise_dataset()], MethodSetup("promptkd", settings=settings), seed=1, shots=2
-        )
-        for settings in (None, LARGER)
+        context.resolve(FewShot(), [noise_dataset()], MethodSetup("promptkd", settings), seed=1, shots=2)
+        for settings in ({}, LARGER)
     )
     assert own.teacher.weights["sha256"] != other.teacher.weights["sha256"]
     trial = Trial(context, other)
@@ -110,7 +107,7 @@ def test_a_teacher_trains_as_its_authors_do() -> None:
     from dear.backbone.load import load_clip
 
     clip = load_clip("tiny")
-    for given, want in ((TrainOptions(), (0.005, 8, 20)), (TrainOptions(epochs=7), (0.005, 8, 7))):
+    for given, want in (({}, (0.005, 8, 20)), ({"epochs": 7}, (0.005, 8, 7))):
         context = RunContext(clip, training=given)
         run = context.resolve(PROTOCOLS["base-to-novel"](), [noise_dataset()], SETUP, seed=1)
         training = run.teacher.training
@@ -139,7 +136,7 @@ def test_an_interrupted_run_goes_on(stopped: int, small_clip: Clip, tmp_path: Pa
 
 
 def test_a_bundle_holds_the_teachers_features(tmp_path: Path) -> None:
-    options = TrainOptions(epochs=2)
+    options = {"epochs": 2}
     data = noise_dataset()
     given: dict[str, Any] = {"model": "tiny", "method": "promptkd", "shots": 1, "train": options}
     bundle = fit(data, tmp_path / "b", settings=LARGER, **given)

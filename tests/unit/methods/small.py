@@ -39,6 +39,6 @@ def pixels(count: int = 4, dtype: torch.dtype = torch.float32) -> Tensor:
 
 def check_before_runs(clip: Clip, name: str, settings: Any, protocol: Protocol | None = None) -> None:
     """What is told before the first run on the data sets "first" and "second"."""
-    setups = (MethodSetup(name, settings=settings),)
+    setups = (MethodSetup(name, vars(settings)),)
     experiment = Experiment(protocol=protocol or BaseToNovel(), data=("first", "second"), methods=setups)
     check_methods(experiment, RunContext(clip), [noise_dataset("first"), noise_dataset("second")])

@@ -14,11 +14,10 @@ from dear.evaluation.protocols import PROTOCOLS
 from dear.evaluation.protocols.base_to_novel import BaseToNovel
 from dear.evaluation.resolve import MethodSetup
 from dear.methods.registry import METHODS
-from dear.methods.tip_adapter import TipAdapterSettings
 from dear.training.batches import training_images
 from dear.training.cache import Cache
 from dear.training.loop import train
-from dear.training.settings import TrainOptions, TrainSettings
+from dear.training.settings import TrainSettings
 from tests.unit.methods.small import build
 from tests.unit.training.world import few, noise_dataset
 from tests.views import eval_views
@@ -75,12 +74,12 @@ class TestTipAdapter:
 
     @pytest.mark.usefixtures("only_clip")
     def test_a_tuned_bundle_is_what_was_trained(self) -> None:
-        settings = TipAdapterSettings(tuned=True, views=2)
-        options = TrainOptions(epochs=2, lr=0.1)
+        settings = {"tuned": True, "views": 2}
+        options = {"epochs": 2, "lr": 0.1}
         made = fit(noise_dataset(), method="tip-adapter", settings=settings, train=options, select="last")
         assert made.tensors["keys"].shape == (12, 17)
         assert made.training["epoch"] == 2
-        plain = fit(noise_dataset(), method="tip-adapter", settings=TipAdapterSettings(views=2), shots=2)
+        plain = fit(noise_dataset(), method="tip-adapter", settings={"views": 2}, shots=2)
         assert plain.tensors["keys"].shape == (8, 17)
         assert plain.training["epoch"] is None
 

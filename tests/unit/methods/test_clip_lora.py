@@ -16,7 +16,7 @@ from dear.evaluation.run_context import RunContext
 from dear.evaluation.runs import run_one
 from dear.methods.registry import frozen_clip
 from dear.training.loop import train
-from dear.training.settings import TrainOptions, TrainSettings
+from dear.training.settings import TrainSettings
 from tests.conftest import MakeClip
 from tests.unit.methods.small import build, pixels, seeded
 from tests.unit.training.world import few, noise_dataset
@@ -94,7 +94,7 @@ def test_a_trained_method_is_seen_in_its_export_and_in_attention(small_clip: Cli
 
 def test_a_run_as_published_but_for_its_length(small_clip: Clip, tmp_path: Path) -> None:
     """With 2 shots of 4 classes and 5 steps a shot: 10 steps of 8 images, each an epoch; then 3 epochs."""
-    context = RunContext(small_clip, training=TrainOptions(steps_per_shot=5))
+    context = RunContext(small_clip, training={"steps_per_shot": 5})
     run = context.resolve(FewShot(), [noise_dataset()], MethodSetup("clip-lora"), seed=1, shots=2)
     assert (run.training.batch, run.training.lr, run.training.crop) == (32, 2e-4, 0.08)
     record = run_one(context, run, out=tmp_path)
@@ -103,6 +103,6 @@ def test_a_run_as_published_but_for_its_length(small_clip: Clip, tmp_path: Path)
     assert rates[0] == 2e-4
     assert rates[5] == pytest.approx(1e-6 + (2e-4 - 1e-6) / 2)
     assert rates[-1] > 1e-6
-    short = RunContext(small_clip, training=TrainOptions(epochs=3))
+    short = RunContext(small_clip, training={"epochs": 3})
     run = short.resolve(FewShot(), [noise_dataset()], MethodSetup("clip-lora"), seed=1, shots=2)
     assert len(run_one(short, run)["train"]["epochs"]) == 3

@@ -1,12 +1,12 @@
 """What authors set in other protocols: the rows by hand, and that a choice of the user stays."""
 
-import copy
 import pickle
 from collections.abc import Iterator
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import yaml
 from cyclopts import App
@@ -15,32 +15,32 @@ from dear.cli.parsing import OPTIONS, with_method_settings
 from dear.cli.run import few_shot
 from dear.data.sources.benchmarks import benchmarks
 from dear.errors import SettingsError
+from dear.evaluation.experiment import Experiment
 from dear.evaluation.protocols import PROTOCOLS
 from dear.evaluation.protocols.base import Protocol
 from dear.evaluation.protocols.base_to_novel import BaseToNovel
 from dear.evaluation.protocols.few_shot import FewShot
 from dear.evaluation.protocols.transfer import CrossDataset
 from dear.evaluation.recipe import load_recipe
-from dear.evaluation.resolve import MethodSetup, resolve_settings
+from dear.evaluation.resolve import MethodSetup, ResolvedSettings, resolve
 from dear.methods.coop import CoOpSettings
 from dear.methods.declaration import MethodSettings, read_published_rows
-from dear.methods.mmrl import MmrlSettings
 from dear.methods.registry import METHODS
 from dear.methods.shared_settings import hand_templates
-from dear.training.settings import TrainOptions, TrainSettings
+from dear.training.settings import TrainSettings
 
 
 def settled(
     protocol: Protocol, setup: MethodSetup, dataset: str = "stamped-tiles", shots: int = 16, **given: object
-):  # type: ignore[no-untyped-def]
-    return resolve_settings(protocol, setup, dataset, shots, TrainOptions(**given))
+) -> ResolvedSettings:
+    return resolve(protocol, setup, dataset, shots, given)
 
 
 def test_base_to_novel_is_as_declared() -> None:
     for name, method in METHODS.items():
-        found, training = settled(BaseToNovel(), MethodSetup(name))
-        assert (found.settings, found.rows) == (method.settings(), ())
-        assert training == TrainOptions().over(method.settings.training)
+        found = settled(BaseToNovel(), MethodSetup(name))
+        assert (found.method, found.rows) == (method.settings(), ())
+        assert found.training == TrainSettings(**method.settings.training)
 
 
 @pytest.mark.parametrize("folder", sorted(one.folder for one in METHODS.values()))
@@ -50,32 +50,31 @@ def test_rows_name_what_there_is(folder: str) -> None:
         assert row.source
         assert {*row.protocols} <= {*PROTOCOLS}
         TrainSettings(**row.training)
-        fields(**row.settings)
+        for of_dataset in ({}, *row.by_data.values()):
+            fields(**{**row.settings, **of_dataset})
+        assert {*row.data, *row.by_data} <= {*benchmarks()}
 
 
 ASKS_FOR_THE_AUTHORS = {
-    (name, field)
-    for name, names in {
-        "prograd": ["templates"],
-        "tcp": ["templates"],
-        "skip": ["templates"],
-        "clip-lora": ["templates"],
-        "atprompt": ["tokens", "by_position", "attributes"],
-    }.items()
-    for field in names
+    ("prograd", "templates"),
+    ("tcp", "templates"),
+    ("skip", "templates"),
+    ("clip-lora", "templates"),
+    ("atprompt", "tokens"),
+    ("atprompt", "by_position"),
+    ("atprompt", "attributes"),
 }
 """Fields whose default is no value but asks for what the authors have for the data set."""
 
 
-def resolved_everywhere(name: str, settings: MethodSettings) -> Iterator[MethodSettings]:
+def resolved_everywhere(name: str, settings: dict[str, Any]) -> Iterator[MethodSettings]:
     """The settings in each protocol, on each data set and with each number of shots that a row names."""
     rows = read_published_rows(METHODS[name].folder)
     shots = {1, 16, *(number for row in rows for number in row.shots if number)}
-    for dataset in {"photos", "EuroSAT", *(dataset for row in rows for dataset in row.data)}:
+    for dataset in {"photos", "EuroSAT", *(dataset for row in rows for dataset in (*row.data, *row.by_data))}:
         for kind in PROTOCOLS.values():
             for number in shots:
-                found, _ = settled(kind(), MethodSetup(name, settings=settings), dataset, number)
-                yield found.settings.for_data(dataset)
+                yield settled(kind(), MethodSetup(name, settings), dataset, number).method.for_data(dataset)
 
 
 @pytest.mark.parametrize("name", [name for name, method in METHODS.items() if fields(method.settings)])
@@ -92,16 +91,13 @@ def test_a_field_set_to_its_default_runs(name: str, tmp_path: Path) -> None:
         field: default for field, default in defaults.items() if default is not None
     }  # no option for it
     words = [option_of(declared.folder, field, default) for field, default in stated.items()]
-    by_option = app.parse_args(words)[1].arguments[declared.folder]
-    assert (by_option, by_option.set_by_user) == (declared.settings(), {*stated})
+    assert app.parse_args(words)[1].arguments[declared.folder] == stated
     for field, default in defaults.items():
-        settings = declared.settings(**{field: default})
-        assert settings == by_recipe[field]
-        assert settings.set_by_user == by_recipe[field].set_by_user == {field}
+        settings = MethodSetup(name, {field: default}).settings
+        assert settings == by_recipe[field] == {field: default}
         if (name, field) not in ASKS_FOR_THE_AUTHORS:
             for resolved in resolved_everywhere(name, settings):
                 assert getattr(resolved, field) == default, (field, resolved)
-                assert resolved.set_by_user == {field}
 
 
 def option_of(folder: str, field: str, value: Any) -> str:
@@ -111,18 +107,40 @@ def option_of(folder: str, field: str, value: Any) -> str:
     return f"--{prefix}.{option}={value}"
 
 
-@pytest.mark.parametrize("settings", [{"tokens": 4}, MmrlSettings()])
-def test_a_plan_takes_the_settings_of_its_method(settings: object) -> None:
-    with pytest.raises(SettingsError, match=f"coop takes CoOpSettings, not {type(settings).__name__}"):
-        MethodSetup("coop", settings=settings)
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"token": 4}, r"settings of coop: .*'token' \(did you mean 'tokens'\?\)"),
+        ({"tokens": "four"}, "its tokens is 'four': it must be a whole number"),
+        ({"tokens": 0}, "coop.tokens is 0: it must be at least 1"),
+        (CoOpSettings(), "settings of coop are a CoOpSettings: give a mapping"),
+    ],
+)
+def test_settings_are_checked_when_they_are_set(settings: Any, message: str) -> None:
+    with pytest.raises(SettingsError, match=message):
+        MethodSetup("coop", settings)
 
 
-def test_copies_know_what_was_set() -> None:
-    settings = CoOpSettings(4, position="middle")
-    assert settings.set_by_user == {"tokens", "position"}
-    copies = [copy.deepcopy(settings), pickle.loads(pickle.dumps(settings)), settings.with_values(words="x")]
-    assert [part.set_by_user for part in copies] == [settings.set_by_user] * 3
-    assert CoOpSettings().with_values(tokens=16).set_by_user == set()
+def test_what_is_set_is_a_value() -> None:
+    """Setups are equal if the same is set, whatever else they resolve to, and copies are equal."""
+    words, tokens, nothing = (
+        MethodSetup("coop", set_) for set_ in ({"words": "a photo of a"}, {"tokens": np.int64(4)}, {})
+    )
+    assert len({words, tokens, nothing}) == 3
+    assert tokens == MethodSetup("coop", {"tokens": 4}) == pickle.loads(pickle.dumps(tokens))
+    assert type(tokens.settings["tokens"]) is int
+    assert replace(tokens, label="x").settings == {"tokens": 4}
+    assert MethodSetup("dear.methods.coop.method:CoOp") == nothing
+    assert CoOpSettings(tokens=4) == CoOpSettings() == replace(CoOpSettings(tokens=7), tokens=4)
+    runs = Experiment(
+        protocol=FewShot(),
+        data=("a",),
+        shots=(2,),
+        methods=(replace(words, label="words"), replace(tokens, label="tokens"), nothing),
+    )
+    assert len(runs.runs()) == 3
+    with pytest.raises(SettingsError, match="label each differently"):
+        Experiment(protocol=FewShot(), data=("a",), methods=(words, tokens))
 
 
 @pytest.mark.parametrize(
@@ -137,9 +155,16 @@ def test_copies_know_what_was_set() -> None:
         ("provp", FewShot(), "Food101", 16, {"ref_weight": 1}, {"epochs": 200}),
         ("tac", FewShot(), "ImageNet", 16, {"image_tokens": 5}, {"epochs": 20, "crop": 0.4}),
         ("tac", CrossDataset(), "ImageNet", 16, {"image_tokens": 10}, {"epochs": 5, "crop": 0.8}),
-        ("mmrl", CrossDataset(), "source", 16, {"regularisation": "uniform", "reg_weight": 0.2}, {
+        ("mmrl", CrossDataset(), "source", 16, {"space": 512, "reg_weight": 0.2}, {
             "epochs": 1, "warmup_epochs": 0, "batch": 32,
         }),
+        ("mmrl", CrossDataset(), "EuroSAT", 16, {"space": 512, "reg_weight": 0.2}, {}),
+        ("mmrl", BaseToNovel(), "EuroSAT", 16, {"space": 2048, "reg_weight": 0.01}, {"batch": 4}),
+        ("mmrl", FewShot(), "StanfordCars", 1, {"space": 512, "reg_weight": 7}, {"epochs": 50}),
+        ("mmrl++", BaseToNovel(), "Food101", 16, {"beta": 0.1, "reg_weight": 1}, {}),
+        ("promptkd", BaseToNovel(), "OxfordFlowers", 16, {"kd_weight": 200}, {}),
+        ("skip", BaseToNovel(), "Food101", 16, {}, {"epochs": 5}),
+        ("coop", BaseToNovel(), "ImageNet", 16, {"tokens": 4}, {"epochs": 50}),
         ("maple", CrossDataset(), "ImageNet", 16, {"depth": 3}, {"lr": 0.0026, "epochs": 2}),
         ("promptsrc", FewShot(), "SUN397", 16, {"average_mean": 30.0, "average_std": 30.0}, {}),
         ("skip", BaseToNovel(), "EuroSAT", 16, {}, {"lr": 2e-5, "warmup_lr": 1e-6, "epochs": 20}),
@@ -154,9 +179,9 @@ def test_rows_by_hand(
     settings: dict[str, Any],
     training: dict[str, Any],
 ) -> None:
-    found, trains = settled(protocol, MethodSetup(name), dataset, shots)
-    assert {key: getattr(found.settings, key) for key in settings} == settings
-    assert {key: getattr(trains, key) for key in training} == training
+    found = settled(protocol, MethodSetup(name), dataset, shots)
+    assert {key: getattr(found.method, key) for key in settings} == settings
+    assert {key: getattr(found.training, key) for key in training} == training
 
 
 @pytest.mark.parametrize("folder", ["tcp", "skip", "clip_lora"])

@@ -24,7 +24,6 @@ from dear.methods.base import TrainingImages
 from dear.methods.shared_settings import imagenet_templates
 from dear.methods.tac import TacSettings
 from dear.methods.tac.method import TAC, draw_starts, kmeans
-from dear.training.settings import TrainOptions
 from tests.unit.methods.small import CLASSES, check_before_runs, pixels, seeded
 from tests.unit.training.world import noise_dataset
 
@@ -204,8 +203,8 @@ def test_a_bundle_needs_no_descriptions(tmp_path: Path) -> None:
     data = noise_dataset()
     file = described(tmp_path, [*data.classnames])
     settings = TacSettings(**SMALL | {"descriptions": str(file)})
-    train = TrainOptions(epochs=2)
-    bundle = fit(data, tmp_path / "bundle", method="tac", settings=settings, train=train)
+    train = {"epochs": 2}
+    bundle = fit(data, tmp_path / "bundle", method="tac", settings=vars(settings), train=train)
     assert bundle.tensors["centers"].shape == (2, 17)
     assert bundle.settings == replace(
         settings, descriptions="templates", descriptions_sha256=sha256(file.read_bytes()).hexdigest()
@@ -222,8 +221,8 @@ def test_a_bundle_reads_no_file(tmp_path: Path) -> None:
     """A stranger's bundle could print what a file of the user's has, whose keys a message lists."""
     data, file = noise_dataset(), tmp_path / "mine.json"
     own = TacSettings(**SMALL | {"centres": "own", "text_tokens": 2, "words": "the"})
-    train = TrainOptions(epochs=2)
-    fit(data, tmp_path / "bundle", method="tac", settings=own, train=train)
+    train = {"epochs": 2}
+    fit(data, tmp_path / "bundle", method="tac", settings=vars(own), train=train)
     described(tmp_path, [*data.classnames])
     config = tmp_path / "bundle" / "config.json"
     content = json.loads(config.read_text())
@@ -233,5 +232,5 @@ def test_a_bundle_reads_no_file(tmp_path: Path) -> None:
         with pytest.raises(BundleError, match=r"tac\.centres|descriptions"):
             Bundle.from_pretrained(tmp_path / "bundle")
     with pytest.raises(SettingsError, match="which a bundle does not hold"):
-        fit(data, tmp_path / "b", method="tac", settings=replace(own, descriptions=str(file)), train=train)
+        fit(data, tmp_path / "b", method="tac", settings=vars(own) | {"descriptions": file}, train=train)
     assert not (tmp_path / "b").exists()

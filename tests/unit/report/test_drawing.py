@@ -11,8 +11,8 @@ from matplotlib.patches import Rectangle
 from dear.evaluation.metrics import Bin
 from dear.report.drawing import INK, Drawing, concept_styles
 from dear.report.evaluation_plots import reliability_diagram
-from dear.report.grid import Cell
-from dear.report.method_plots import few_shot_plot, gain_bars, mean_curves, training_curves
+from dear.report.grid import Cell, Grid, GridRow
+from dear.report.method_plots import few_shot_plot, fusion_map, gain_bars, mean_curves, training_curves
 from dear.report.protocols.base_to_novel import Results, gains
 from dear.report.report_page import role_table_of
 from dear.report.roles_page import head_role_map
@@ -27,8 +27,15 @@ def draw_roles() -> Drawing:
     return head_role_map(table)
 
 
+def draw_weights() -> Drawing | None:
+    rows = [("Tools", 62.5, 37.5), ("Toys", 100.0, 0.0)]
+    cells = tuple(GridRow(name, (Cell(cls), Cell(color))) for name, cls, color in rows)
+    return fusion_map(Grid("fusion", "Weights", "Data set", ("cls", "color"), cells))
+
+
 FIGURES: dict[str, tuple[Callable[[], Drawing | None], set[str]]] = {
     "roles": (draw_roles, {"color", "shape", "70%", "30%", "mixed", "general", "number", "9", "10"}),
+    "fusion": (draw_weights, {"Tools", "Toys", "cls", "color", "62.5", "37.5"}),
     "training": (lambda: training_curves(LOSSES, {}), {"Tools", "Toys"}),
 }
 

@@ -60,7 +60,7 @@ def full() -> str:
 
 def test_full_report_parses_and_is_accessible(full: str) -> None:
     page = Page(full)
-    assert [len(page.all(tag)) for tag in ("h1", "svg")] == [1, 3]
+    assert [len(page.all(tag)) for tag in ("h1", "svg")] == [1, 4]
     assert all(image.get("alt") for image in page.all("img"))
     assert all(svg["role"] == "img" and svg["aria-label"] for svg in page.all("svg"))
     assert all(header.get("scope") for header in page.all("th"))
@@ -86,6 +86,14 @@ def test_shared_attributes_are_marked_by_more_than_color(full: str) -> None:
     assert full.count("✓") == full.count(" (shared)") == 2
     assert full.count("1 of 2") == 4
     assert "<strong>90.00</strong>" in full
+
+
+def test_a_page_of_retrievals_alone() -> None:
+    results = neighbours()
+    page = Page(report_html(title="A", records=[retrieval(results)]))
+    assert "dear: the images nearest to some images by each feature." in page.text
+    assert len(page.all("img")) == 1 + 3 * 2  # a query, and two neighbors by three features
+    assert page.text.count("How often neighbours share a factor") == 1
 
 
 def test_the_page_shows_deviations_over_seeds() -> None:

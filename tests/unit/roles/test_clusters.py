@@ -1,6 +1,7 @@
 """Discriminants and clusters on points whose groups are known."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -66,6 +67,23 @@ def test_clusters_of_known_groups() -> None:
     again = find_clusters(texts, phrases, named, concepts, SMALL)
     assert np.array_equal(found.labels, again.labels)
     assert torch.equal(found.centroids, again.centroids)
+
+
+def test_the_papers_way_clusters_the_heads_phrases_alone_by_their_embeddings() -> None:
+    named, concepts = blobs(31, 1)
+    phrases, truth = blobs(23, 2)
+    settings = replace(SMALL, min_sizes=(7,), space="embeddings", clustered="heads")
+    texts = [f"phrase {i}" for i in range(69)]
+    found = find_clusters(texts, phrases, named, concepts, settings)
+    np.testing.assert_array_equal(found.reduced, torch.cat([phrases, named]).double().numpy())
+    assert sorted(found.names) == sorted(CONCEPTS)
+    assert (found.labels[69:] == -1).all()
+    assert sum(found.sizes) == (found.labels[:69] >= 0).sum() > 20
+    assert all(found.names[label] == truth[i] for i, label in enumerate(found.labels[:69]) if label >= 0)
+    # Whatever the pool, the clusters are the same: it names them alone.
+    others = find_clusters(texts, phrases, named[:31], concepts[:31], settings)
+    assert np.array_equal(others.labels[:69], found.labels[:69])
+    assert {*others.names} == {CONCEPTS[0]}
 
 
 def test_the_setting_with_the_highest_dbcv_is_taken() -> None:

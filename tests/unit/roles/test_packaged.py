@@ -9,8 +9,10 @@ import pytest
 from dear.backbone import tiny
 from dear.backbone.clip import Clip, Identity
 from dear.errors import RoleTableError
+from dear.roles.compare import compare
 from dear.roles.packaged import FOLDER, kind_of, named_table, role_table
 from dear.roles.table import HeadRole, RoleTable
+from dear.roles.variants import by_concept, with_quantile
 from tests.unit.backbone.test_whole import RESNET, clip_of, network_of
 
 PUBLISHED = FOLDER / "vit_b16_published.json"
@@ -51,6 +53,37 @@ def test_published_table_equals_the_papers() -> None:
         head = table[row["layer"], row["head"]]
         assert head.role.split("-")[0] == row["role"].lower().split()[0]
         assert head.concept == (row["concept"].lower() if row["concept"] else None)
+
+
+def test_the_papers_phrases_belong_to_its_table() -> None:
+    phrases = SHARED.with_name("head_phrases_vit_b16.json")
+    if not phrases.is_file():
+        pytest.skip(f"the paper's phrases are not at {phrases}")
+    printed = json.loads(phrases.read_text(encoding="utf-8"))
+    heads = {f"{head.layer}.{head.head}": ", ".join(head.phrases) for head in RoleTable.load(PUBLISHED).heads}
+    assert heads == {head: row["phrases"] for head, row in printed.items()}
+
+
+def test_the_published_roles_follow_from_their_concepts() -> None:
+    """Supplement B: the five attributes are core, style is generalization, no concept is mixed."""
+    published = named_table("published")
+    assert by_concept(published).heads == published.heads
+
+
+def test_the_second_table_has_roles_by_any_quantile_and_by_concept() -> None:
+    """Against the published roles as docs/roles.md has it: 28 of 43 concepts, 18 and 35 of 48 roles."""
+    table, published = named_table("textspan"), named_table("published")
+    assert (table.weights, table.attributes) == (published.weights, published.attributes)
+    assert {len(head.phrases) for head in table.heads} == {10}
+    assert with_quantile(table, 20).heads == table.heads
+    compared = compare(table, published)
+    assert (compared.concepts.agree, compared.concepts.heads, compared.roles.agree) == (28, 43, 18)
+    assert compare(by_concept(table), published).roles.agree == 35
+    # 48 heads: the lowest tenth ends between the fifth and the sixth; the tables nest.
+    core = [
+        {(h.layer, h.head) for h in with_quantile(table, q).heads if h.role == "core"} for q in (10, 20, 40)
+    ]
+    assert core[0] < core[1] < core[2]
 
 
 def test_kinds_are_named_in_place_of_a_file(small_clip: Clip, tmp_path: Path) -> None:

@@ -53,7 +53,7 @@ def test_the_names_that_it_answers_to() -> None:
             trusted_hosts("localhost", wrong)
 
 
-@pytest.mark.parametrize("wrong", [{"rate": -1}, {"upload": 0}, {"batch": 0}, {"megapixels": math.inf}])
+@pytest.mark.parametrize("wrong", [{"images": -1}, {"upload": 0}, {"batch": 0}, {"megapixels": math.inf}])
 def test_limits_that_make_no_sense(wrong: dict[str, float]) -> None:
     with pytest.raises(SettingsError, match=next(iter(wrong))):
         Limits(**wrong)  # type: ignore[arg-type]

@@ -10,7 +10,7 @@ from dear.methods.base import Method
 from dear.methods.registry import build_method
 from dear.training.loop import train
 from dear.training.seeding import generator
-from dear.training.settings import TrainOptions, TrainSettings
+from dear.training.settings import TrainSettings, resolve_training
 from tests.unit.training.world import CLASSES, few
 from tests.views import train_views
 
@@ -23,15 +23,15 @@ def coop(clip: Clip) -> Method:
 
 def test_what_is_given_goes_over_what_is_published() -> None:
     published = {"optimizer": "sgd", "lr": 0.5, "epochs": 7}
-    assert TrainOptions().over({}) == TrainSettings()
-    assert TrainOptions().over(published) == TrainSettings(optimizer="sgd", lr=0.5, epochs=7)
+    assert resolve_training({}, {}) == TrainSettings()
+    assert resolve_training(published, {}) == TrainSettings(optimizer="sgd", lr=0.5, epochs=7)
     want = TrainSettings(optimizer="sgd", lr=0.25, epochs=7, warmup_epochs=0)
-    assert TrainOptions(lr=0.25, warmup_epochs=0).over(published) == want
+    assert resolve_training(published, {"lr": 0.25, "warmup_epochs": 0}) == want
     with pytest.raises(SettingsError, match="warmup_epochs is 1 of 1 epochs: all would train at the warm-up"):
-        TrainOptions(epochs=1).over(published)
-    assert TrainOptions(epochs=1, warmup_epochs=0).over(published).lr_at(0) == 0.5
+        resolve_training(published, {"epochs": 1})
+    assert resolve_training(published, {"epochs": 1, "warmup_epochs": 0}).lr_at(0) == 0.5
     with pytest.raises(SettingsError, match="batch is 0"):
-        TrainOptions(batch=0).over(published)
+        resolve_training(published, {"batch": 0})
 
 
 def loss_by_hand(method: Method, epoch: int) -> None:

@@ -10,7 +10,7 @@ from dear.backbone.clip import Clip
 from dear.errors import SettingsError
 from dear.methods.dear.method import Dear
 from dear.training.loop import train
-from dear.training.settings import TrainOptions, TrainSettings
+from dear.training.settings import TrainSettings, resolve_training
 from tests.unit.training.world import few, small_dear
 from tools.pretraining import PretrainSettings
 
@@ -110,9 +110,9 @@ def test_the_last_epoch_is_cut_short(small_clip: Clip, monkeypatch: pytest.Monke
 
 def test_epochs_that_are_given_replace_published_steps() -> None:
     published = {"steps_per_shot": 500, "warmup_epochs": 0}
-    assert TrainOptions().over(published).steps_per_shot == 500
-    assert TrainOptions(epochs=4).over(published) == TrainSettings(epochs=4, warmup_epochs=0)
-    assert TrainOptions(epochs=4, steps_per_shot=7).over(published).steps_per_shot == 7
+    assert resolve_training(published, {}).steps_per_shot == 500
+    assert resolve_training(published, {"epochs": 4}) == TrainSettings(epochs=4, warmup_epochs=0)
+    assert resolve_training(published, {"epochs": 4, "steps_per_shot": 7}).steps_per_shot == 7
 
 
 def test_steps_by_hand() -> None:

@@ -12,7 +12,7 @@ from dear.data.settings import DataSettings
 from dear.data.sources.listing import Listing, Report, Row, first_few, refuse, sort_names
 from dear.data.sources.splits import PREFIX, make_split, names_of_splits, split_of
 from dear.data.sources.table import SUFFIXES as TABLES
-from dear.data.sources.table import lists_images
+from dear.data.sources.table import lists_files
 from dear.errors import DataError, compose, plural, warn
 from dear.reading.files import is_passed_over, walk_folders
 
@@ -111,7 +111,7 @@ def enter_wrappers(folder: Path) -> Path:
 def _is_list(path: Path) -> bool:
     """True for a table or a split list, and for the lists of a saved Hugging Face data set."""
     if path.suffix.lower() in TABLES:
-        return path.is_file() and lists_images(path)
+        return path.is_file() and lists_files(path)
     return path.name.startswith(PREFIX) or path.name in SAVED
 
 

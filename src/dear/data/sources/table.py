@@ -5,9 +5,10 @@ import io
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -44,6 +45,7 @@ NONE = "none_of_these"
 """A column of both; as a label there it is no class."""
 SUGGESTED = "suggested"
 """The column that `dear suggest` writes beside an empty label: rows that nobody labelled are left out."""
+SAMPLE = 100  # rows of a table whose files are looked for
 WHOLE = re.compile(r"(\d{1,15})(?:\.0+)?", re.ASCII)
 NEGATIVE = re.compile(r"-+\d+", re.ASCII)
 
@@ -63,8 +65,34 @@ def read_table(table: Path, settings: DataSettings, *, report: Report = refuse) 
     DataError naming the line.
     """
     entries, notes = _read_entries(table, report)
+    splits = [split_of(entry.path.partition("/")[0]) for entry in entries]
+    by_folder = not any(entry.split for entry in entries) and {"train", "test"} <= {*splits} and all(splits)
+    if by_folder:
+        entries = [entry._replace(split=split or "") for entry, split in zip(entries, splits, strict=True)]
     listing = listing_of(table, table.parent, entries, settings, report=report)
-    return replace(listing, notes=(*listing.notes, *notes))
+    origin = f"the folders in {table.name}" if by_folder else listing.origin
+    return replace(listing, origin=origin, notes=(*listing.notes, *notes))
+
+
+def read_tables(
+    folder: Path, tables: Mapping[str, Path], settings: DataSettings, *, report: Report = refuse
+) -> Listing:
+    """Read a table for each split, in a folder or in folders of it. Raises DataError naming the line."""
+    names = ", ".join(table.relative_to(folder).as_posix() for table in tables.values())
+    entries, notes, tables = list[Entry](), [f"its classes are those of {names}"], dict(tables)
+    if tables.keys() == {"train", "val"}:
+        tables["test"] = tables.pop("val")
+        notes.append(f"it has no labelled test images: those of {tables['test'].name} are used for testing")
+    for split, table in tables.items():
+        rows, told = _read_entries(table, report)
+        within = table.parent.relative_to(folder)
+        for row in rows:  # a split that is not given is made
+            path = row.path if os.path.isabs(row.path) else (within / row.path).as_posix()
+            entries.append(row._replace(path=path, split="" if tables.keys() == {"train"} else split))
+        notes += told
+    listing = listing_of(folder, folder, entries, settings, report=report)
+    origin = names if tables.keys() != {"train"} else listing.origin
+    return replace(listing, name=folder.resolve().name, origin=origin, notes=(*notes, *listing.notes))
 
 
 def listing_of(
@@ -225,6 +253,24 @@ def lists_images(table: Path) -> bool:
             first = parse_json(text.lstrip().partition("\n")[0], table)
             return isinstance(first, dict) and _has_columns(first)
         return _has_columns(_read_csv(table, text).fieldnames or ())
+    return False
+
+
+def lists_files(table: Path) -> bool:
+    """True for a table that `lists_images` of which one is there, of the first rows, and that `dear` did not
+    write: predictions and suggestions beside the folders that they are of say nothing of these.
+    """
+    if not lists_images(table):
+        return False
+    find = find_files(table.parent)
+    with suppress(DearError):
+        for _, row in islice(_rows(table), SAMPLE):
+            row = parse_json(row, table, file_names=True) if isinstance(row, str) else row
+            if not isinstance(row, dict) or {PROBABILITY, PREDICTED, SUGGESTED} & row.keys():
+                return False
+            path = row.get(column(PATHS, row))
+            if isinstance(path, str) and path and os.path.isfile(table.parent / find(path)):
+                return True
     return False
 
 

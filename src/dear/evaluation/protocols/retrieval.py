@@ -1,5 +1,5 @@
-"""Attribute-conditioned retrieval: train on the base classes of a task of the Attribute World, where all
-factors of every image are known, then retrieve among its test images with each feature.
+"""Attribute-conditioned retrieval: train on the base classes of a data set, then retrieve among its test
+images with each feature. Source: the paper, Figure 3.
 """
 
 from collections.abc import Sequence
@@ -18,22 +18,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Retrieval(BaseToNovel):
-    """Train on the base classes of world tasks, then retrieve among their test images with each feature."""
+    """Train on the base classes, then retrieve among the test images of all classes with each feature."""
 
     name: ClassVar[str] = "retrieval"
-    summary: ClassVar[str] = "Retrieve by each attribute's feature on a world task."
+    summary: ClassVar[str] = "Retrieve images by each attribute's feature."
     position: ClassVar[int] = 6
     data: ClassVar[tuple[str, ...]] = ("travel-posters",)
     scored: ClassVar[tuple[str, ...]] = ()
 
     def run(self, trial: "Trial") -> dict[str, Any]:
-        from dear.data.world.tasks import WorldImages
-        from dear.retrieval.world import world_retrieval
+        from dear.retrieval.world import retrieve
 
         trial.train(self.training_classes(len(trial.source.classnames)))
-        images = trial.source.test
-        assert isinstance(images, WorldImages)  # ensured by check_data
-        return world_retrieval(trial.method, images)
+        return retrieve(trial.method, trial.source)
 
     def check_method(self, method: Declaration) -> None:
         super().check_method(method)
@@ -44,11 +41,6 @@ class Retrieval(BaseToNovel):
             )
 
     def check_data(self, trained_on: "Dataset", targets: Sequence["Dataset"]) -> None:
-        from dear.data.world.tasks import WorldImages
-
         del targets
-        if not isinstance(trained_on.test, WorldImages):
-            raise DataError(
-                f"{trained_on.name} is not a task of the Attribute World, where the factors of every image "
-                "are known. To search your own images: dear index build."
-            )
+        if len(trained_on.test) < 2:
+            raise DataError(f"{trained_on.name} has fewer than two test images, among which to retrieve.")

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class Transfer(Protocol):
     """Train on a source, test on targets. Both the fused accuracy and that of the class feature alone
-    ("decoupled") are recorded; the paper reports the latter for cross-dataset transfer and does not specify
-    it for domain generalization.
+    ("decoupled") are recorded; the paper scores DeAR by the latter on the targets of cross-dataset transfer
+    (section 4.1) and does not say how in domain generalization.
 
     Attributes:
         source: Data set to train on.

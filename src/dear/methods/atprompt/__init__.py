@@ -2,14 +2,14 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.resources import files
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal, Self
 
 from dear.errors import SettingsError, listing
-from dear.methods.declaration import AT_LEAST_0, LAYER, Declaration, MethodSettings, Published
+from dear.methods.declaration import AT_LEAST_0, LAYER, Declaration, MethodSettings
 from dear.reading.files import expanded
 from dear.reading.plain import read_json
 from dear.reading.typed import typed
@@ -74,12 +74,6 @@ class AtPromptSettings(MethodSettings):
         """The attribute words, in order; none before a data set is known."""
         return tuple(_split(self.attributes)) if self.attributes else ()
 
-    def trained_with(self) -> Published:
-        """The authors' training settings of the base; MaPLe's 5 epochs are 10 on four of their data sets."""
-        if self.base == "coop":
-            return self.training
-        return MappingProxyType({"optimizer": "sgd", "lr": 0.0035, "epochs": 5, "batch": 4})
-
     def for_data(self, dataset: str) -> Self:
         """The settings with the words and the number of tokens of the data set, instead of the file's name.
         Raises SettingsError for a file that lacks the data set, ReadingError for one that cannot be read.
@@ -94,7 +88,7 @@ class AtPromptSettings(MethodSettings):
             changes["attributes"] = ", ".join(words.get(dataset, words[FALLBACK]))
             if self.by_position is None:
                 changes["by_position"] = dataset in published["by_position"]
-        return self.with_values(**changes)
+        return replace(self, **changes)
 
 
 def _split(attributes: str) -> list[str]:

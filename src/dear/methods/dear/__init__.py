@@ -18,7 +18,8 @@ class DearSettings(MethodSettings):
         first: J, the first layer of the span in a tower of 12; in other towers the span keeps its share.
         beta: Anchoring: 1 re-injects the raw tokens at each layer, 0 lets them evolve. Between the two, how
             much of the raw tokens is left depends on token_std.
-        tokens: Tokens per attribute.
+        tokens: Tokens per attribute. The paper's "token length of K = 5" is read as one for each of five
+            attributes, and as five text tokens [ours].
         text_tokens: Learnable text tokens.
         token_std: Standard deviation of the tokens' initial values [ours].
         alpha_cls: Initial fusion weight of the class feature; the others share the rest evenly [ours].

@@ -40,8 +40,9 @@ class Dear(Method):
     Only the span is changed: layers J to L of both towers. O are the original image tokens (class token and
     patches), A the attribute tokens, I_a those of attribute a (n each), R_a those of all other attributes.
 
-    Anchored tokens (eq. 5, 6). The raw tokens enter at layer J; before each later layer, their current values
-    are pulled back towards them. Text tokens P follow the same rule, after the start token of the text:
+    Anchored tokens (eq. 5, 6; beta on the raw tokens is [ours]: our copy lacks the formulas). The raw
+    tokens enter at layer J; before each later layer, their current values are pulled back towards them. Text
+    tokens P follow the same rule, after the start token of the text:
 
         input of layer J        [O ; T]
         input of layer l > J    [O_(l-1) ; beta T + (1 - beta) A_(l-1)]     of the outputs of layer l - 1
@@ -65,7 +66,7 @@ class Dear(Method):
 
         f_cls = LN(class token) W_0      f_a = LN(mean_n(I_a)) W      f_t = CLIP's text feature, with P
 
-    Loss (eq. 12 to 16), where f0 are the frozen CLIP's features:
+    Loss (eq. 12 to 16), where f0 are the frozen CLIP's features; the sum of 1 - cos in L_reg is [ours]:
 
         L        = CE(logits, y) + lambda_reg L_reg + lambda_fusion L_fusion
         L_reg    = mean over images of (1 - cos(f_cls, f0_cls)) + mean over classes of (1 - cos(f_t, f0_t))

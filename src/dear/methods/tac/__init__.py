@@ -3,7 +3,7 @@
 import hashlib
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Literal, Self
@@ -86,7 +86,7 @@ class TacSettings(MethodSettings):
         if os.path.isdir(folder):
             path = folder / f"{dataset}.json"
         _, sha256 = self._read(path)
-        return self.with_values(descriptions=str(path), descriptions_sha256=sha256)
+        return replace(self, descriptions=str(path), descriptions_sha256=sha256)
 
     def without_files(self) -> Self:
         if self.centres == "own" and self.descriptions != TEMPLATES:

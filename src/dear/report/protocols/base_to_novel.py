@@ -2,19 +2,30 @@
 paired over data sets, beside published numbers, and DeAR's ablations.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from statistics import fmean
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
-from dear.errors import plural
-from dear.evaluation.ablations import METHOD, Ablation, ablations
 from dear.evaluation.protocols.base_to_novel import harmonic_mean
 from dear.report import published
+from dear.report.ablations import ablation_grids, is_varied
 from dear.report.grid import INTERVAL, Cell, Grid, GridRow, marked, spread_over
 from dear.report.intervals import FEWEST, LEVEL, half_width
 from dear.report.method_plots import gain_bars
 from dear.report.protocols import Figure, Summary
+from dear.report.protocols.half_scores import (
+    HALVES,
+    MEASURES,
+    SPREAD,
+    TITLES,
+    Cells,
+    cells_of,
+    chance_of,
+    means_of,
+    scores_of,
+    with_hm,
+)
 from dear.report.records import (
     AVERAGE,
     CHANCE,
@@ -23,9 +34,7 @@ from dear.report.records import (
     checked,
     data_set,
     data_set_title,
-    data_sets_of,
     grouped,
-    is_benchmark,
     method_label,
     runs_frame,
     settings_of,
@@ -36,13 +45,6 @@ if TYPE_CHECKING:
 
 
 NAME = "base-to-novel"
-HALVES = ["base", "novel"]
-MEASURES = [*HALVES, "hm"]
-TITLES = ("Base", "Novel", "HM")
-Cells = tuple[Cell | None, ...]
-"""Base, novel and HM in percent; all None if a data set lacks them."""
-LACKING: Cells = (None, None, None)
-SPREAD = "± standard deviation where there are several seeds"
 COSTS = ("Trainable parameters", "Seconds per run", "Peak memory, MiB")
 JOINT_RULES = {
     "HM, class feature alone": "decoupled",
@@ -60,7 +62,12 @@ TOO_FEW = (
     f"No interval over fewer than {FEWEST} data sets: that of two is 12.7 standard errors wide to each side, "
     "and says nothing."
 )
-PUBLISHED_DATA = {"average of 11": "11 data sets", "ImageNet": "ImageNet"}
+SUPPLEMENT = "supplement, Table 3"
+PRINTED_IN: Mapping[Literal["base_to_novel", "seeds"], str] = {
+    "base_to_novel": "",
+    "seeds": f" ({SUPPLEMENT})",
+}
+"""Tables that print base-to-novel numbers, and what is added to the labels of rows beside them."""
 
 
 class Results:
@@ -82,55 +89,11 @@ class Results:
         return cells_of(self.runs[self.runs.label == method], titles or self.titles)
 
 
-def scores_of(frame: "DataFrame", prefix: str = "", metric: str = "accuracy") -> "DataFrame":
-    """Base, novel and HM of each run in percent, by label, title and seed."""
-    parts = {f"{prefix}{half}": half for half in HALVES}
-    rows = frame[frame.part.isin([*parts]) & (frame.metric == metric)]
-    rows = rows.assign(part=rows.part.map(parts), value=100 * rows.value)
-    pairs = rows.pivot_table("value", ["label", "title", "seed"], "part", aggfunc="first", sort=False)
-    return _with_hm(pairs.reindex(columns=HALVES).dropna().reset_index())
-
-
-def chance_of(frame: "DataFrame") -> "DataFrame":
-    """The same of guessing among the base classes of each data set, the first ceil(n / 2), and among the
-    novel ones.
-    """
-    known = frame[frame.classes > 1].drop_duplicates("title")
-    base = (known.classes + 1) // 2
-    return _with_hm(known.assign(seed=0, base=100 / base, novel=100 / (known.classes - base)))
-
-
-def _with_hm(pairs: "DataFrame") -> "DataFrame":
-    return pairs.assign(hm=[harmonic_mean(*pair) for pair in pairs[HALVES].to_numpy()])
-
-
-def cells_of(runs: "DataFrame", titles: Sequence[str]) -> Cells:
-    """The average of one method's runs over data sets."""
-    runs = runs[runs.title.isin(titles)]
-    by_title = runs.groupby("title", sort=False)
-    if len(by_title) < len(titles):
-        return LACKING
-    same_seeds = by_title.seed.agg(frozenset).nunique() == 1
-    means = _with_hm(runs.groupby("seed" if same_seeds else "title", sort=False)[HALVES].agg(fmean))
-    base, novel, hm = (Cell.of([*means[measure]]) for measure in MEASURES)
-    cells = base, novel, replace(hm, mean=harmonic_mean(base.mean, novel.mean))
-    if same_seeds:
-        return cells
-    # Seeds differ between data sets: only the average of the means is defined.
-    return tuple(Cell(cell.mean, None, int(by_title.size().min())) for cell in cells)
-
-
 def main_runs(records: Sequence[Record]) -> list[Record]:
     """The runs of the main table. Rows of the ablations have their own tables, unless there are no other
     runs.
     """
     return [record for record in records if not is_varied(record)] or list(records)
-
-
-def is_varied(record: Record) -> bool:
-    """True if its variant is a row of an ablation."""
-    variant = record.get("variant")
-    return bool(variant) and any(row.label == variant for of in ablations().values() for row in of.rows)
 
 
 def summarize(records: Sequence[Record], reference: str | None) -> Summary:
@@ -155,7 +118,7 @@ def summarize(records: Sequence[Record], reference: str | None) -> Summary:
 def gains(results: Results, reference: str | None) -> "DataFrame":
     """HM minus that of the reference in points: a row a data set and a column a method, NaN without a run."""
     hms = results.runs.groupby(["title", "label"], sort=False)[HALVES].agg(fmean)
-    table = _with_hm(hms).hm.unstack().reindex(index=results.titles, columns=results.methods)
+    table = with_hm(hms).hm.unstack().reindex(index=results.titles, columns=results.methods)
     gained = table.sub(table[reference], axis=0).drop(columns=reference)
     return gained.dropna(how="all", axis=1).dropna(how="all")
 
@@ -253,28 +216,47 @@ def paired_grid(results: Results) -> Grid:
 
 def published_grid(results: Results) -> Grid:
     """Our numbers minus the published ones, for the methods and data sets that the paper prints and runs with
-    the backbone and shots of its numbers; with at least three seeds also half the width of the t interval.
+    the backbone and shots of its numbers, and for the average of its eleven data sets where all are there;
+    with at least three seeds also half the width of the t interval.
     """
-    runs, printed = results.runs.set_index(["label", "title"]).sort_index(), published.base_to_novel()
-    rows, compared = [], []
+    runs = results.runs.set_index(["label", "title"]).sort_index()
+    rows, compared, printed_spreads = list[GridRow](), list[tuple[str, str]](), list[str]()
+    by_method = dict[tuple[str, str], dict[str, str]]()  # (label, the paper's name) -> data sets' titles
     groups = grouped(results.records, lambda record: (method_label(record), data_set(record)))
+
+    def compare(label: str, number: tuple[str, str], ours: "DataFrame") -> None:
+        for table, suffix in PRINTED_IN.items():
+            if theirs := published.base_to_novel(table).get(number):
+                rows.append(GridRow(f"{label}{suffix}", _difference(ours, theirs)))
+                compared.append(number)
+                if any(spread for _, spread in theirs.values()):
+                    spreads = ", ".join(f"± {spread:.2f}" for _, spread in theirs.values())
+                    printed_spreads.append(f"{', '.join(number)} {spreads}")
+
     for (method, name), (run, *_) in groups.items():
         # The paper's name for the method of the column, if it prints it.
         bare = method.removesuffix(f" ({UNLABELLED})")
-        paper = published.paper_method(bare, settings_of(run, "method"))
+        paper = str(published.paper_method(bare, settings_of(run, "method")))
         number = paper, published.paper_data_set(name)
-        if number[1] == AVERAGE or number not in printed or not published.comparable(str(paper), run):
-            continue
-        title, cells = data_set_title(run), list[Cell]()
-        for measure, values in runs.loc[[(method, title)], MEASURES].items():
-            mean, theirs = fmean(values), printed[number][str(measure)]
-            difference = Cell(mean - theirs, half_width([*values]), len(values))
-            cells += [Cell(mean, None, len(values)), Cell(theirs), difference]
-        rows.append(GridRow(f"{title}: {method}", tuple(cells)))
-        compared.append(number)
+        if number[1] != AVERAGE and published.comparable(paper, run):
+            title = data_set_title(run)
+            by_method.setdefault((method, paper), {})[number[1]] = title
+            compare(f"{title}: {method}", number, runs.loc[[(method, title)]])
+    eleven = {dataset for _, dataset in published.base_to_novel()} - {AVERAGE}
+    for (method, paper), titles in by_method.items():
+        if eleven <= {*titles}:
+            wanted = results.runs.label.eq(method) & results.runs.title.isin(
+                [titles[name] for name in eleven]
+            )
+            means, same_seeds = means_of(results.runs[wanted])
+            if not same_seeds:  # only the average is defined
+                means = means.mean().to_frame().T
+            compare(f"{AVERAGE}: {method}", (paper, AVERAGE), means)
     notes = (
         f"Points; ± half-width of the {LEVEL:.0%} t interval over seeds, where there are at least {FEWEST}.",
         f"Published: {published.sources()['base_to_novel']}.",
+        *[f"{SUPPLEMENT}: {published.sources()['seeds']}."] * any(SUPPLEMENT in row.label for row in rows),
+        *[f"Published deviations: {'; '.join(printed_spreads)}."] * bool(printed_spreads),
         *published.slip_notes("base_to_novel", compared),
     )
     columns = tuple(f"{title}{part}" for title in TITLES for part in ("", " (published)", " difference"))
@@ -282,57 +264,15 @@ def published_grid(results: Results) -> Grid:
     return Grid(f"{NAME}-published", title, "Data set: method", columns, tuple(rows), notes, INTERVAL)
 
 
-def ablation_grids(records: Sequence[Record]) -> list[Grid]:
-    """A table for each ablation of DeAR that has at least two rows. Both rows of the inference ablation are
-    in every run of DeAR: it has a table for benchmarks, beside which published numbers stand, and where
-    another ablation was run.
+def _difference(ours: "DataFrame", theirs: published.Numbers) -> tuple[Cell, ...]:
+    """By measure: our mean, the published number, and the difference with its interval; HM is that of the
+    means of base and novel.
     """
-    runs = [record for record in records if record.get("method") == METHOD]
-    if not runs:
-        return []
-    with_published = all(is_benchmark(dataset) for run in runs for dataset in data_sets_of(run))
-    asked = [
-        ablation
-        for ablation in ablations().values()
-        if ablation.name != "inference" or with_published or any(map(is_varied, runs))
-    ]
-    frame = runs_frame(checked(runs))
-    return [ablation_grid(ablation, frame, with_published=with_published) for ablation in asked]
-
-
-def ablation_grid(ablation: Ablation, frame: "DataFrame", *, with_published: bool) -> Grid:
-    """The table of an ablation, over the data sets that all its rows have; without rows if nothing was
-    varied.
-    """
-    empty = Grid(f"ablation-{ablation.name}", f"Ablation: {ablation.title}", "Variant", TITLES, ())
-    variants = frame.variant.astype(object).where(frame.variant.notna(), "")
-    frames = {row.shown: frame[variants == (row.label or "")] for row in ablation.rows}
-    has_runs = [row for row in ablation.rows if len(frames[row.shown])]
-    if len(has_runs) < 2 or not (ablation.name == "inference" or any(row.label for row in has_runs)):
-        return empty
-    runs = {row.shown: scores_of(frames[row.shown], metric=row.read) for row in has_runs}
-    first = frames[has_runs[0].shown]
-    titles = [title for title in first.title.unique() if all((r.title == title).any() for r in runs.values())]
-    if not titles:
-        return empty
-    cells = {name: cells_of(runs[name], titles) if name in runs else LACKING for name in frames}
-    rows = [*marked([GridRow(name, of_row) for name, of_row in cells.items()])]
-    if (chance := cells_of(chance_of(first), titles))[0]:
-        rows.insert(0, GridRow(CHANCE, chance))
-    # By data and measure, the published number of each row; not all are printed.
-    printed = published.ablation(ablation.name) if with_published else {}
-    columns = {
-        f"{title}, published ({PUBLISHED_DATA[data]})": by_measure
-        for data, by_row in printed.items()
-        for measure, title in zip(MEASURES, TITLES, strict=True)
-        if (by_measure := {name: Cell(row[measure]) for name, row in by_row.items() if measure in row})
-    }
-    rows = [replace(r, cells=(*r.cells, *(of.get(r.label) for of in columns.values()))) for r in rows]
-    notes = [f"Ours: percent, average of {plural(len(titles), 'data set')} ({', '.join(titles)}), {SPREAD}."]
-    if printed:
-        notes.append(
-            "Published: DeAR (CVPR 2026); data and weights may be others than ours: compare the order alone."
-        )
-        paper = str(published.paper_method(METHOD))
-        notes += published.slip_notes("ablations", [(paper, data) for data in printed])
-    return replace(empty, columns=(*TITLES, *columns), rows=tuple(rows), notes=tuple(notes))
+    means = {half: fmean(ours[half]) for half in HALVES}
+    means["hm"] = harmonic_mean(means["base"], means["novel"])
+    cells = list[Cell]()
+    for measure in MEASURES:
+        mean, (printed, _) = means[measure], theirs[measure]
+        difference = Cell(mean - printed, half_width([*ours[measure]]), len(ours))
+        cells += [Cell(mean, None, len(ours)), Cell(printed), difference]
+    return tuple(cells)

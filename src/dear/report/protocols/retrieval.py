@@ -59,11 +59,13 @@ def _panel(query: Mapping[str, Any]) -> dict[str, Any]:
     factors, rows = query["factors"], []
     for feature, neighbors in query["neighbours"].items():
         shared = feature if feature in factors else FACTOR_OF.get(feature, feature)
+        if len(factors) == 1:  # of photographs the class alone is known
+            shared = next(iter(factors))
         shown = [_neighbor(n, shared, factors, rank) for rank, n in enumerate(neighbors, start=1)]
         matches = [neighbor["match"] for neighbor in shown if neighbor["match"] is not None]
         rows.append((feature, f"{sum(matches)} of {len(matches)}" if matches else "factors shared", shown))
     title = query.get("title") or ", ".join(factors.values())
-    return {"title": title, "image": _png(query["image"]), "factors": factors, "rows": rows}
+    return {"title": title, "image": _picture(query["image"]), "factors": factors, "rows": rows}
 
 
 def _neighbor(
@@ -76,8 +78,9 @@ def _neighbor(
     if factor in query:
         caption, match = factors[factor], factors[factor] == query[factor]
     alt = f"neighbor {rank}: {', '.join(factors.values())}"
-    return {"image": _png(neighbor["image"]), "alt": alt, "caption": caption, "match": match}
+    return {"image": _picture(neighbor["image"]), "alt": alt, "caption": caption, "match": match}
 
 
-def _png(image: str) -> str:
-    return f"data:image/png;base64,{image}"
+def _picture(image: str) -> str:
+    """The URL of a picture in base64: a JPEG begins with the bytes ff d8 ff."""
+    return f"data:image/{'jpeg' if image.startswith('/9j/') else 'png'};base64,{image}"

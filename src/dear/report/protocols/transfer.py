@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from statistics import fmean
 from typing import TYPE_CHECKING
 
+from dear.evaluation.ablations import METHOD
 from dear.report import published
 from dear.report.grid import Cell, Grid, GridRow, marked, spread_over
 from dear.report.protocols import Summary
@@ -25,14 +26,21 @@ TITLES = {
     "cross-dataset": "Cross-dataset transfer",
     "domain-generalization": "Domain generalization",
 }
-RULE = {
-    "cross-dataset": ", as in the paper",
-    "domain-generalization": ", our choice: the paper specifies it for cross-dataset only",
-}
-FUSED_NOTE = (
-    "Fused: scored with all features instead; on targets, methods whose authors fuse on the source only "
-    "are scored by the class feature alone."
+PAPERS = (
+    "dear on the targets by the class feature alone, on the source by all features, as {of}; other methods "
+    "as their authors score"
 )
+RULE = {
+    "cross-dataset": PAPERS.format(of="the paper does"),
+    "domain-generalization": PAPERS.format(
+        of="the paper does in cross-dataset transfer (of this it does not say)"
+    ),
+}
+EXTRA = {
+    "class feature alone": "Class feature alone: on the source too.",
+    "fused": "Fused: dear by all features on the targets too.",
+}
+"""Other ways of scoring: what is added to the label of their rows, and their note."""
 TUNED_NOTE = (
     "Tuned on targets: with settings that the method's authors chose for each target; such rows are never "
     "marked as best."
@@ -42,29 +50,35 @@ TUNED_NOTE = (
 def summarize(records: Sequence[Record], reference: str | None) -> Summary:
     """The table of one of the two protocols, with published rows if the targets are the paper's.
 
-    Accuracies are those of the class feature alone: the paper's rule for cross-dataset transfer, our choice
-    for domain generalization, for which it gives none. A method that fuses features has a second row with the
-    fused accuracy, never marked as best; nor are methods that were tuned on the targets. A method has an
-    average if it has every target.
+    DeAR is scored with all features on the source and by the class feature alone on the targets: the paper's
+    rule for cross-dataset transfer (section 4.1), our choice for domain generalization, for which it gives
+    none. Other methods are scored as their authors do. Other ways of scoring have rows of their own where
+    they differ, never marked as best; nor are methods that were tuned on the targets. A method has an average
+    if it has every target.
     """
     del reference
     records = checked(records)
     kind, frame = protocol(records[0]), runs_frame(records)
     source, *_ = data_sets_of(records[0])
     targets = {str(t["name"]): str(t["title"]) for run in records for t in data_sets_of(run)[1:]}
-    alone, fused = (_rows(frame, [*targets], metric) for metric in ("decoupled", "accuracy"))
-    tuned = {row.label for row in alone if TUNED in row.label}
-    ranked = {row.label: row for row in marked([row for row in alone if row.label not in tuned])}
-    rows = _chance(records[0], [*targets])
-    for row, other in zip(alone, fused, strict=True):
+    own = frame.metric.eq("accuracy") & ~((frame.method == METHOD) & (frame.part != "source"))
+    own |= frame.metric.eq("decoupled") & (frame.method == METHOD) & (frame.part != "source")
+    scored = _rows(frame[own], [*targets])
+    alone, fused = (_rows(frame[frame.metric == m], [*targets]) for m in ("decoupled", "accuracy"))
+    tuned = {row.label for row in scored if TUNED in row.label}
+    ranked = {row.label: row for row in marked([row for row in scored if row.label not in tuned])}
+    rows, extra = _chance(records[0], [*targets]), set[str]()
+    for row, *others in zip(scored, alone, fused, strict=True):
         rows.append(ranked.get(row.label, row))
-        if [cell and cell.mean for cell in row.cells] != [cell and cell.mean for cell in other.cells]:
-            rows.append(GridRow(f"{row.label}, fused", other.cells))
+        for name, other in zip(EXTRA, others, strict=True):
+            if [cell and cell.mean for cell in row.cells] != [cell and cell.mean for cell in other.cells]:
+                rows.append(GridRow(f"{row.label}, {name}", other.cells))
+                extra.add(name)
     printed = _published(kind, str(source["name"]), [*targets])
     notes = (
-        f"Percent, {spread_over(frame.seed.nunique())}; class feature alone"
-        f"{RULE[kind] if printed else ''}; the average excludes the source.",
-        *[FUSED_NOTE] * any(row.label.endswith(", fused") for row in rows),
+        f"Percent, {spread_over(frame.seed.nunique())}; the average excludes the source.",
+        *[f"Scores: {RULE[kind]}."] * bool(extra or printed),
+        *(note for name, note in EXTRA.items() if name in extra),
         *[TUNED_NOTE] * bool(tuned),
         *([f"Published: {published.sources()[kind.replace('-', '_')]}."] if printed else ()),
     )
@@ -72,15 +86,15 @@ def summarize(records: Sequence[Record], reference: str | None) -> Summary:
     grid = Grid(kind, TITLES[kind], "Method", columns, (*rows, *printed), notes)
     names = "accuracy on the source", "average accuracy on the targets"
     standing = {
-        name: {row.label: c for row in alone if (c := row.cells[at])} for at, name in enumerate(names)
+        name: {row.label: c for row in scored if (c := row.cells[at])} for at, name in enumerate(names)
     }
     return Summary([grid], [], standing)
 
 
-def _rows(frame: "DataFrame", targets: Sequence[str], metric: str) -> list[GridRow]:
+def _rows(frame: "DataFrame", targets: Sequence[str]) -> list[GridRow]:
     """Source, average and targets of each method."""
     parts = ["source", *(f"targets {name}" for name in targets)]
-    runs = frame[frame.metric == metric].assign(value=100 * frame.value)
+    runs = frame.assign(value=100 * frame.value)
     runs = runs.pivot_table("value", ["label", "seed"], "part", sort=False).reindex(columns=parts)
     runs.insert(1, AVERAGE, runs[parts[1:]].apply(fmean, axis=1))
     rows = []

@@ -70,6 +70,7 @@ function asked() {
 
 function classify() {
   const others = asked();
+  if (!image) return;
   ask("result", "predict", { top: $("top").value }, others ? { classes: others } : {}, async (response) => {
     const { top, none_of_these: none } = await response.json();
     const longest = Math.max(1e-9, ...top.flatMap((one) => Object.values(one.evidence).map(Math.abs)));
@@ -230,8 +231,9 @@ function later(what, work) {
 function takeAll(files) {
   if (files.length > 1) {
     document.querySelector("main").classList.add("busy");
-    for (const id of ["classes", "look", "near"]) $(id).hidden = true;
-    $("preview").hidden = true;
+    for (const id of ["look", "near", "said", "preview"]) $(id).hidden = true;
+    asking.result?.abort();
+    $("result").replaceChildren();
     image = null;
     table.show(files, asked());
   } else if (files.length) {
@@ -247,7 +249,7 @@ function take(file) {
   $("preview").src = URL.createObjectURL(file);
   document.querySelector("main").classList.add("busy");
   for (const one of document.querySelectorAll("#examples button")) one.setAttribute("aria-pressed", "false");
-  for (const id of ["classes", ...(info.layers ? ["look"] : []), ...(info.index ? ["near"] : [])]) $(id).hidden = false;
+  for (const id of [...(info.layers ? ["look"] : []), ...(info.index ? ["near"] : [])]) $(id).hidden = false;
   classify();
   look();
   if (info.index) neighbours();

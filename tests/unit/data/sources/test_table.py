@@ -2,12 +2,14 @@
 
 import json
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
 import pytest
 
 from dear.data.settings import DataSettings
 from tests.unit.data.photos import class_folders, load, paths, picture, refused
+from tests.unit.data.sources.test_archive import pack
 
 
 class TestTable:
@@ -150,3 +152,88 @@ class TestPredictions:
 def test_a_table_of_windows(two: Path, settings: DataSettings) -> None:
     (two / "list.csv").write_bytes("path,label\na/0.png,M\u00f6we\nb/0.png,bee\n".encode("cp1252"))
     refused(two / "list.csv", settings, "not in UTF-8")
+
+
+class TestBesideFolders:
+    """By the path of its folder, by its own and in a zip a table is one data set."""
+
+    LABELS = ("black", "blue", "green", "red")
+
+    def grow(self, root: Path) -> str:
+        """Seven images of each label, in two folders that say nothing of it; returns the table's rows."""
+        rows = []
+        for label, number in product(self.LABELS, range(7)):
+            path = f"part_{number % 2}/{label[:3]}{number}.png"
+            picture(root / path, 10 * self.LABELS.index(label) + number)
+            rows.append(f"{path},{label}")
+        return "\n".join(rows)
+
+    @pytest.mark.parametrize("columns", ["path,label", "file_name,labels"])
+    def test_it_says_what_the_classes_are(self, columns: str, tmp_path: Path, settings: DataSettings) -> None:
+        rows = self.grow(folder := tmp_path / "d")
+        (folder / "labels.csv").write_text(f"{columns}\n{rows}\n")
+        (folder / "predictions.csv").write_text("file,class,probability\npart_0/bla0.png,x,0.5\n")
+        (folder / "other.csv").write_text("path,label\nelsewhere/0.png,x\n")
+        found = [
+            load(source, settings)
+            for source in (folder, folder / "labels.csv", pack(tmp_path / "d.zip", folder))
+        ]
+        for data in found:
+            assert (data.classnames, data.identity) == (self.LABELS, found[0].identity)
+            assert len(data.train) + len(data.test) == 28
+        for data in found[::2]:
+            assert any("labels.csv says what its classes are, not its folders" in note for note in data.notes)
+            assert "left out: other.csv, predictions.csv" in data.notes
+        by_folder = load(folder, replace(settings, layout="classes"))
+        assert by_folder.classnames == ("part 0", "part 1")
+        assert "left out: labels.csv, other.csv, predictions.csv" in by_folder.notes
+
+    @pytest.mark.parametrize("packed", [False, True])
+    @pytest.mark.parametrize(
+        "tables",
+        [
+            {"train/metadata.csv": "train", "test/metadata.csv": "test"},  # as the library datasets has it
+            {"train/metadata.jsonl": "train", "validation/metadata.jsonl": "test"},
+            {"train.csv": "train", "test.csv": "test"},
+            {"metadata.csv": "both"},
+        ],
+    )
+    def test_of_splits(
+        self, tables: dict[str, str], packed: bool, tmp_path: Path, settings: DataSettings
+    ) -> None:
+        folder, expected = tmp_path / "d", dict[str, set[str]](train=set(), test=set())
+        parts = ("train", "validation" if "validation/metadata.jsonl" in tables else "test")
+        lines = dict[str, list[str]]()
+        for part, (label, number) in product(parts, product(("ant", "bee"), range(3))):
+            path = f"{part}/{label}{number}.png"
+            picture(folder / path, number)
+            expected["train" if part == "train" else "test"].add(path)
+            (table,) = [
+                name for name in tables if tables[name] in ("both", "train" if part == "train" else "test")
+            ]
+            name = Path(path).name if "/" in table else path
+            is_csv = table.endswith(".csv")
+            row = f"{name},{label}" if is_csv else json.dumps({"file_name": name, "label": label})
+            lines.setdefault(table, ["file_name,label"] * is_csv).append(row)
+        for table, rows in lines.items():
+            (folder / table).write_text("\n".join(rows))
+        data = load(pack(tmp_path / "d.zip", folder) if packed else folder, settings)
+        assert (data.name, data.classnames, paths(data)) == ("d", ("ant", "bee"), expected)
+
+    def test_images_to_test_on_may_lack_labels(self, tmp_path: Path, settings: DataSettings) -> None:
+        for number in range(5):
+            picture(tmp_path / f"d/train/{number}.png", number)
+        picture(tmp_path / "d/test/9.png")
+        rows = "".join(f"{number}.png,{'ant' if number < 3 else 'bee'}\n" for number in range(5))
+        (tmp_path / "d/train/metadata.csv").write_text(f"file_name,label\n{rows}")
+        (tmp_path / "d/test/metadata.csv").write_text("file_name\n9.png\n")
+        data = load(tmp_path / "d", settings)
+        assert (len(data.train), len(data.test)) == (3, 2)  # of 3 and of 2, at least one is to test on
+        assert "left out: test/" in data.notes
+
+    def test_two_are_refused(self, tmp_path: Path, settings: DataSettings) -> None:
+        rows = self.grow(tmp_path / "d")
+        for name in ("a.csv", "b.csv"):
+            (tmp_path / "d" / name).write_text(f"path,label\n{rows}\n")
+        refused(tmp_path / "d", settings, "has 2 tables of its images: a.csv, b.csv. Leave one")
+        refused(tmp_path / "d", settings, "call them train, val and test")
