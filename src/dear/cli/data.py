@@ -95,7 +95,7 @@ def command_check(
     *,
     root: Path | None = None,
     decode: bool = True,
-    dataset: DataSettings = DataSettings(),  # noqa: B008 (frozen, and its fields become options)
+    dataset: DataSettings = DataSettings(),
 ) -> Any:
     """Report counts, missing, broken and repeated files, class names, and whether the split is standard.
 

@@ -98,7 +98,7 @@ def assemble(
     train: Images,
     val: Images | None,
     test: Images,
-    settings: DataSettings = DataSettings(),  # noqa: B008 (frozen)
+    settings: DataSettings = DataSettings(),
     **facts: Any,
 ) -> Dataset:
     """A data set with the few-shot settings and other ``facts``; its identity is derived from its parts'."""

@@ -38,6 +38,7 @@ class RunContext:
         named_by: The recipe that names the models; "" if the user does.
         half_clips: The copy in float16 of a model.
         teacher_clips: The backbones of teachers, by name and weights.
+        device: The device that runs are resolved for, where it is not that of the model.
     """
 
     clip: Clip
@@ -50,6 +51,7 @@ class RunContext:
     named_by: str = ""
     half_clips: dict[Clip, Clip] = field(default_factory=dict)
     teacher_clips: dict[tuple[str, str | None], Clip] = field(default_factory=dict)
+    device: torch.device | None = None
 
     def clip_in(self, precision: str) -> Clip:
         """The model, with weights in float16 for the precision 16-true."""
@@ -95,7 +97,10 @@ class RunContext:
             shots,
             tuple(datasets),
             settings.method.for_data(source),
-            replace(settings.training, precision=precision_for(self.clip, settings.training.precision)),
+            replace(
+                settings.training,
+                precision=precision_for(self.clip, settings.training.precision, self.device),
+            ),
             self.select,
             setup.table(self.roles, seed),
             asdict(self.clip.identity),

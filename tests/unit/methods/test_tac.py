@@ -144,7 +144,7 @@ class TestOtherClasses:
         loaded.load_state_dict(trained.state_dict())
         for method in (trained, loaded):
             method.set_classes(OTHERS, ["a photo of a {}"])
-        assert torch.equal(trained.centres, loaded.centres)
+        assert torch.equal(trained.centers, loaded.centers)
 
 
 class TestDescriptions:
