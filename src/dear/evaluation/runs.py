@@ -147,7 +147,8 @@ class Runner:
         """
         settings = experiment.dataset
         if (name, source, settings) not in self._datasets:
-            loaded = load_dataset(name, settings if name == source else replace(settings, test_share=1.0))
+            used = settings if name == source else replace(settings, test_share=1.0)
+            loaded = load_dataset(name, used).require_names()
             trained_on = loaded if name == source else self.load(experiment, source, source)
             self._datasets[name, source, settings] = leave_out_copies(loaded, trained_on)
         return self._datasets[name, source, settings]
