@@ -34,7 +34,7 @@ TextFeatures = Float[Tensor, "class embed"]
 Logits = Float[Tensor, "batch class"]
 Labels = Int[Tensor, "batch"]
 Target = Float[Tensor, "batch target"] | None
-"""Features of a frozen model that a loss may compare with, or None if it is to compute them."""
+"""Features of a frozen model that a loss may compare with; None if it is to compute them."""
 Losses = dict[str, Tensor]
 """A training loss as "loss", and its parts by name."""
 
@@ -57,9 +57,8 @@ class TrainingImages:
     """All training images at once, for methods that compute something from them before training.
 
     Attributes:
-        labels: Their classes.
-        view: Returns what the method reads (`Method.read_out`) of the test view of each (None), or of a
-            random view by its number, in the order of the labels.
+        labels: Their classes; views are in their order.
+        view: Returns the readouts of the test view of each (None), or of a random one by its number.
     """
 
     labels: Int[Tensor, "item"]
@@ -82,9 +81,8 @@ class Method(nn.Module):
         open_vocabulary: Whether it can score classes other than the first ones set; if not, they are
             refused. If no settings allow them, its declaration says so too.
         novel_decoupled: Whether its authors score novel classes and data sets by the class feature alone.
-        target: What features of a frozen model its loss compares with: those of the "trunk" outputs of the
-            views (`frozen_image`), of the pixels of each "view", or of the "whole" image, resized to a square
-            (both `target_features`); None if it compares with none.
+        target: The frozen features that its loss compares with, if any: of "trunk" outputs (`frozen_image`),
+            of each "view", or of the "whole" image, resized to a square (both `target_features`).
         readout_key: What `read_out` depends on beside the backbone; "" if it gives the trunk outputs.
         views_per_image: Number of random views of each image in a step.
         text_depends_on_image: Whether its text features are computed for each image.
@@ -223,8 +221,8 @@ class Method(nn.Module):
         return self.class_feature(trunk)
 
     def target_features(self, views: Float[Tensor, "batch 3 height width"]) -> Float[Tensor, "batch target"]:
-        """The features that ``loss`` gets as ``frozen`` if ``target`` is "view" or "whole". Images are in
-        [0, 1] and of the backbone's size. The features must not change during training.
+        """What ``loss`` gets as ``frozen`` if ``target`` is "view" or "whole", the same in all of training.
+        Images are in [0, 1] and of the backbone's size.
         """
         raise NotImplementedError(f"{type(self).__name__} has no features of {self.target} images")
 
@@ -255,9 +253,7 @@ class Method(nn.Module):
         return self.frozen_image(trunk).unsqueeze(0)
 
     def read_out(self, trunk: Trunk) -> Readout:
-        """What the image features are made of, if that is less than the trunk outputs: it can be kept for
-        many images. It does not change in training.
-        """
+        """What the image features are made of: it does not change in training, and can be kept."""
         return trunk
 
     def features_of(self, readout: Readout) -> ImageFeatures:
@@ -283,9 +279,7 @@ class Method(nn.Module):
         return self.clip.scale if constant is None else constant
 
     def logits(self, image: ImageFeatures, text: TextFeatures, *, decoupled: bool = False) -> Logits:
-        """Scores of the classes from the results of ``image_features`` and ``text_features``; ``decoupled``
-        uses the class feature alone.
-        """
+        """Scores of the classes from unit features; ``decoupled`` uses the class feature alone."""
         del decoupled  # methods with one feature have nothing to decouple
         return self.scale * image[0] @ text.T
 
@@ -309,13 +303,12 @@ class Method(nn.Module):
 
     def loss(self, trunk: Trunk, labels: Labels, frozen: Target = None) -> Losses:
         """The training loss as "loss" and its parts by name for the record; by default the cross-entropy of
-        the scores. In training ``frozen`` is the result of ``frozen_image`` for the trunk if ``target`` is
-        "trunk", and that of ``target_features`` if it is "view" or "whole".
-        With several views per image, the first views of all images precede the second ones.
+        the scores. In training ``frozen`` is what ``target`` names. With several views per image, the first
+        views of all images precede the second ones.
         """
         del frozen
-        scores = self.scores(self.image_features(trunk), self.text_features())
-        return {"loss": self.label_loss(scores, labels)}
+        image, text = self.image_features(trunk), self.text_features()
+        return {"loss": self.label_loss(self.scores(image, text), labels)}
 
     def label_loss(self, scores: Logits, labels: Labels) -> Float[Tensor, ""]:
         """The part of the loss by the labels, the same for all methods: the cross-entropy of scores."""
@@ -323,9 +316,8 @@ class Method(nn.Module):
 
     def backward(self, losses: Losses, scale: Callable[[Tensor], Tensor]) -> None:
         """Leave a step's gradients in the parameters, which have none yet; ``losses`` is what ``loss`` gave.
-
-        The gradients are those of scaled losses: ``scale`` multiplies by the factor of 16-mixed precision,
-        so anything computed from gradients must scale with them.
+        They are of losses that ``scale`` multiplied, for 16-mixed precision: what is computed from gradients
+        must scale with them.
         """
         scale(losses["loss"]).backward()
 
@@ -336,9 +328,8 @@ class Method(nn.Module):
         del teacher
 
     def before_training(self, images: TrainingImages) -> None:
-        """Called when training begins or resumes from a checkpoint, with the classes set and before the
-        optimizer takes the parameters: the place to compute parameters, or buffers to be saved, from the
-        training images. The same images must give the same results.
+        """Called when training begins or resumes, with the classes set and before the optimizer takes the
+        parameters: computes parameters or saved buffers, the same from the same images.
         """
         del images
 
