@@ -25,9 +25,7 @@ from dear.methods.base import Method, TrainingImages
 from dear.methods.registry import FROZEN
 from dear.methods.shared import order_by_name
 from dear.review.unlabelled import add_unlabelled
-from dear.training.batches import training_images
-from dear.training.features import HasReadout, readout_key
-from dear.training.trunks import trunk_facts
+from dear.training.batches import training_images, view_key
 
 FOLDS, REPEATS = 5, 3
 """Parts of each class that are left out in turn, where classes have so many pictures, and the times that they
@@ -172,9 +170,9 @@ class LeftOut:
             trial.train(range(len(self.dataset.classnames)))
             if self.others is not None:
                 trial.unlabelled = add_unlabelled(trial, self.others)
-        facts = trunk_facts(trial.method, trial.run.training.precision)
-        if (self.images.identity, *facts, "centre") in self.context.cache:  # others go on from it
-            self._trunk(trial)
+        key = view_key(trial.method, self.images, trial.run.training.precision)
+        if (trunk := self.context.cache.find("trunk", key)) is not None:  # where others can go on
+            self._trunks.setdefault(trial.method.image_from, trunk)
         settings = trial.method.left_out_scores()
         for without, scores in zip(absent, settings[:2] if len(absent) == 2 else settings[2:], strict=True):
             yield without, self.tested, scores[self.tested.to(scores.device)]
@@ -195,7 +193,7 @@ class LeftOut:
         if not one_view and trial.run.setup.declared.trains:
             return images
         trunk = self._trunk(trial)
-        return TrainingImages(images.labels, lambda: trunk, lambda _: trunk, images.mixed)
+        return TrainingImages(images.labels, lambda _: trunk)
 
     @torch.no_grad()
     def _trunk(self, trial: Trial) -> Float[Tensor, "item token width"]:
@@ -206,7 +204,7 @@ class LeftOut:
         layer = method.image_from
         earlier = max((known for known in self._trunks if known <= layer), default=None)
         if earlier is None:
-            self._trunks[layer] = self._read(trial, self.images).centre()
+            self._trunks[layer] = self._read(trial, self.images).view(None)
         elif earlier < layer:
             parts = self._trunks[earlier].split(method.clip.image.images_at_once)
             with mixed(parts[0].device, precision):
@@ -237,14 +235,8 @@ def absent_classes(classnames: Sequence[str]) -> list[Bool[Tensor, "class"]]:
 
 def _select(images: TrainingImages, rows: Int[Tensor, "row"]) -> TrainingImages:
     """Some of the training images, in the same views."""
-    rows, stored = rows.to(images.labels.device), images.stored
-    return TrainingImages(
-        images.labels[rows],
-        lambda: images.centre()[rows],
-        lambda view: images.random(view)[rows],
-        images.mixed,
-        None if stored is None else lambda view: stored(view)[rows],
-    )
+    rows = rows.to(images.labels.device)
+    return TrainingImages(images.labels[rows], lambda view: images.view(view)[rows])
 
 
 @torch.no_grad()
@@ -252,10 +244,7 @@ def _compute_scores(
     method: Method, images: TrainingImages, rows: Int[Tensor, "row"]
 ) -> Float[Tensor, "row class"]:
     """The scores of the test view of some images among the method's classes."""
-    if images.stored is not None and isinstance(method, HasReadout) and readout_key(method):
-        features = method.features_of(images.stored(None)[rows])
-    else:
-        trunk = images.centre()
-        parts = trunk[rows.to(trunk.device)].split(method.clip.image.images_at_once)
-        features = torch.cat([method.image_features(part) for part in parts], dim=1)
+    readouts = images.view(None)
+    parts = readouts[rows.to(readouts.device)].split(method.clip.image.images_at_once)
+    features = torch.cat([*map(method.features_of, parts)], dim=1)
     return method.logits(features, method.text_features())

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy, normalize, pad
+from torch.nn.functional import normalize, pad
 
 from dear.backbone.clip import Clip
 from dear.methods.base import (
@@ -71,7 +71,7 @@ class LinearProbe(Method):
     def before_training(self, images: TrainingImages) -> None:
         """Solve the regression, in float64 and from zero."""
         with torch.no_grad():
-            features = self.clip.image.finish(images.centre()[:, 0]).double()
+            features = self.clip.image.finish(images.view(None)[:, 0]).double()
             self.length = float(features.norm(dim=-1).mean())
             unit = normalize(features, dim=-1)
             basis = self._solver_basis(unit)
@@ -122,7 +122,7 @@ class LinearProbe(Method):
     ) -> Float[Tensor, ""]:
         """The objective, divided by c and the number of images."""
         penalty = (weight / self.length).square().sum() / (2 * self.settings.c * len(labels))
-        return cross_entropy(unit @ weight.T + bias, labels) + penalty
+        return self.label_loss(unit @ weight.T + bias, labels) + penalty
 
     def logits(self, image: ImageFeatures, text: TextFeatures, *, decoupled: bool = False) -> Logits:
         """Scores of the regression."""
