@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy, normalize
+from torch.nn.functional import normalize
 from torch.utils.checkpoint import checkpoint
 
 from dear.backbone.clip import Clip
@@ -75,7 +75,8 @@ class CoCoOp(Method):
     def loss(self, trunk: Trunk, labels: Labels, frozen: Target = None) -> Losses:
         """Cross-entropy of the scores."""
         del frozen
-        return {"loss": cross_entropy(self.logits(self.image_features(trunk), self.frozen_text), labels)}
+        scores = self.logits(self.image_features(trunk), self.frozen_text)
+        return {"loss": self.label_loss(scores, labels)}
 
     def fingerprint_fields(self) -> dict[str, Any]:
         return {"settings": asdict(self.settings) | {"chunk": None}}  # only affects memory
