@@ -137,7 +137,7 @@ class PhotoImages(LoadedImages):
 
 class HeldImages(LoadedImages):
     """Labelled images in memory, or read by a function. Each is read once to check it and to identify it by
-    its pixels.
+    its pixels, of which it keeps ``hashes``.
     """
 
     def __init__(
@@ -153,6 +153,7 @@ class HeldImages(LoadedImages):
         self.short_side, self._names, self._read = short_side, [name for name, _ in rows], read
         pictures = self.load(torch.arange(len(rows)), _shape_and_hash)
         self.identity = fingerprint(str(short_side), *map(str, labels), *chain.from_iterable(pictures))
+        self.hashes = ["".join(picture).encode() for picture in pictures]
 
     def digest(self, index: int) -> bytes:
         """As `hash_image`. Raises DataError if it cannot be read."""
