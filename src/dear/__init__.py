@@ -7,9 +7,12 @@ from importlib.metadata import PackageNotFoundError, version
 
 import lazy_loader
 
+from dear.threads import prepare_process as _prepare_process
+
 try:
     __version__ = version("dear-vlm")
 except PackageNotFoundError:  # run from a source tree that is not installed
     __version__ = "0+unknown"
 
+_prepare_process()
 __getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

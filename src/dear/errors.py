@@ -3,6 +3,7 @@
 The command line prints them without a traceback; any other exception is a bug and keeps its traceback.
 """
 
+import copyreg
 import errno
 import sys
 import unicodedata
@@ -10,6 +11,7 @@ import warnings
 from collections.abc import Iterable, Sequence
 from difflib import SequenceMatcher
 from pathlib import Path
+from typing import Any
 
 CLOSE_ENOUGH = 0.6
 NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO}
@@ -32,6 +34,10 @@ class DearError(Exception):
         """The message, printable and not longer than a screen."""
         message = printable(super().__str__())
         return message if len(message) <= LONGEST_MESSAGE else f"{message[:LONGEST_MESSAGE]} ..."
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickled as it is: the constructors of subclasses take other arguments than the message."""
+        return copyreg.__newobj__, (type(self), *self.args), vars(self)  # type: ignore[attr-defined]
 
 
 class UnknownNameError(DearError):

@@ -21,7 +21,7 @@ TARGETS = {*re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="u
 EXTRAS = {
     *tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
 }
-ELSEWHERE = {"curl", "docker", "git", "cd", "hf", "pre-commit"}
+ELSEWHERE = {"source", "curl", "docker", "git", "cd", "hf", "pre-commit"}
 """Programs whose arguments are not ours to check."""
 
 

@@ -203,6 +203,25 @@ def test_ctrl_c(
     assert len([*out.glob("*.json")]) == 1
 
 
+def test_a_run_that_fails_among_others(
+    small: Path, photos: Path, out: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The others are made and shown, the exit code says so, and the same command tries it again."""
+    words = [*RUN, "--data", str(photos), "--methods", "dear,zero-shot", "--roles", str(small), *SHORT]
+    words += ["--out", str(out), "--json"]
+    with monkeypatch.context() as patch:
+        patch.setattr(Dear, "loss", lambda *_: {"loss": torch.tensor(float("nan"), requires_grad=True)})
+        assert main(words) == 2
+    said = capsys.readouterr()
+    found = json.loads(said.out)
+    assert [(run["method"], run["kind"]) for run in found["failed"]] == [("dear", "TrainingDiverged")]
+    assert found["tables"]
+    assert "1 of 2 runs failed" in said.err.splitlines()[-1]
+    assert main(words) == 0
+    again = json.loads(capsys.readouterr().out)
+    assert (again["earlier"], again["failed"]) == (1, [])
+
+
 def test_nan_in_training(refuse: Refuse, monkeypatch: pytest.MonkeyPatch) -> None:
     loss, nan = Dear.loss, float("nan")
     monkeypatch.setattr(Dear, "loss", lambda *args: {name: nan * v for name, v in loss(*args).items()})

@@ -29,6 +29,7 @@ from dear.evaluation.run_context import RunContext
 from dear.evaluation.trial import Trial
 from dear.methods.base import Method, TrainingImages
 from dear.methods.registry import FIT_METHOD, FROZEN, METHODS, SIMPLEST_FIRST, check_towers, method_class
+from dear.methods.shared import order_by_name
 from dear.progress import Progress, silent
 from dear.report.intervals import share_interval
 from dear.review.unlabelled import add_unlabelled
@@ -172,7 +173,7 @@ class Judge:
     Attributes:
         named_only: The share of classes without images.
         absent: The classes treated as if they had no images, in each setting: none in the only one, or
-            those of even number in the first and of odd number in the second.
+            those of even place in `order_by_name` in the first and of odd place in the second.
         rounds: The images that are left out together.
         tested: The images that are left out at least once.
         trained: The candidates that were trained on all images.
@@ -195,7 +196,7 @@ class Judge:
         self.images: Images = draw_few(dataset, shots, seed, range(classes))[1]
         self.labels = self.images.labels
         self.named_only = 1 - len(self.labels.unique()) / classes
-        odd = torch.arange(classes) % 2 == 1
+        odd = order_by_name(dataset.classnames) % 2 == 1
         self.absent = [~odd, odd] if self.named_only and not once else [torch.zeros_like(odd)]
         several = [count for count in self.labels.bincount().tolist() if count > 1]
         folds = min(FOLDS, int(median(several))) if several else 0  # so that all classes lose as much

@@ -186,7 +186,8 @@ def fit(
         save(bundle, folder)
         save_features(folder, store)
         if reviewed is not None and bundle.review is not None:
-            write_review(folder, reviewed, bundle.review, data, bundle.model, source.test)
+            names = dataset.classnames if dataset else None
+            write_review(folder, reviewed, bundle.review, data, bundle.model, source.test, names)
     if verbose:
         print(bundle.verdict)
     return bundle

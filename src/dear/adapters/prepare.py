@@ -63,7 +63,7 @@ def read_data(data: Any, settings: DataSettings | None, shots: int | None) -> Da
         raise SettingsError(f"shots is {shots}: it must be at least 1; omit it to use all images.")
     settings = (settings or DataSettings()).skip_broken()
     settings = replace(settings, least_train=max(settings.least_train, shots or 1))
-    dataset = data if isinstance(data, Dataset) else load_dataset(data, settings)
+    dataset = (data if isinstance(data, Dataset) else load_dataset(data, settings)).require_names()
     distinct(dataset.classnames, dataset.name)
     if len(dataset.classnames) == 1:
         warn(f"{dataset.name}: it has a single class, so every image will be {dataset.classnames[0]!r}")

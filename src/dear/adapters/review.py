@@ -169,6 +169,7 @@ def write_review(
     data: Any,
     model: str,
     test: Images | None = None,
+    classnames: Path | None = None,
 ) -> None:
     """Write review.html and review.csv into a folder; ``test`` are images that a fit did not judge. A row of
     the table whose label is corrected, or whose cell checked is filled in, is a label for `dear fit`; the
@@ -187,12 +188,13 @@ def write_review(
 
     shown, source = issues[:MOST_SHOWN], shlex.quote(data) if isinstance(data, str) else "DATA"
     table = shlex.quote(str(folder / REVIEW_CSV))
+    naming = f" --dataset.classnames {shlex.quote(str(classnames))}" if classnames else ""
     page = render_page(
         "review.html.j2",
         data=review.dataset.title,
         verdict=describe_issues(issues, len(review.judged), of_fit=test is not None)[0],
         subject=review.method,
-        command=f"dear fit {source} {table} --model {shlex.quote(model)} --out NEW",
+        command=f"dear fit {source} {table} --model {shlex.quote(model)}{naming} --out NEW",
         sections={
             "Labels that look wrong": [card(issue) for issue in shown if not issue.other],
             "Pictures that are there twice": [card(issue) for issue in shown if issue.other],
@@ -261,7 +263,7 @@ def review_data(
         review = review_images(context, images.dataset, images.shots, seed, method)
         issues = (*review.wrong_labels(), *review.twins())
     if out is not None:
-        write_review(expanded(out), review, issues, data, name.model)
+        write_review(expanded(out), review, issues, data, name.model, classnames=settings.classnames)
     return review, issues
 
 

@@ -21,7 +21,7 @@ from dear.data.dataset import Dataset, Images
 from dear.data.fewshot import Subset
 from dear.data.images.photos import image_hashes, split_hashes
 from dear.data.sources.folder import image_files
-from dear.data.sources.listing import first_few, plain_name
+from dear.data.sources.listing import first_few, plain_name, with_spaces, without_zeros
 from dear.errors import DataError, SettingsError, warn
 from dear.evaluation.metrics import compute_scores
 from dear.evaluation.predictions import Predictions, predict
@@ -76,12 +76,13 @@ def evaluate_images(
     if images is None or not len(images):
         raise DataError(f"{dataset.name} has no {split} images.")
     vocabulary = predictor.vocabulary(None if own_classes else dataset.classnames)
+    keys = bundle.keys if own_classes else ()
     frozen = frozen_clip(predictor.clip)
     frozen.set_classes(vocabulary.classes, bundle.templates)
     predictions = predict(
         vocabulary.method,
         images,
-        labels=matched_classes(vocabulary.classes, dataset, bundle.keys)[images.labels.cpu()],
+        labels=matched_classes(vocabulary.classes, dataset, keys)[images.labels.cpu()],
         vocabulary=(vocabulary.classes, vocabulary.text),
         frozen=frozen,
         novel=vocabulary.decoupled,
@@ -146,20 +147,24 @@ def matched_classes(
 ) -> Int[Tensor, "class"]:
     """The number of each of the data set's classes among the candidate classes; ``bundle_keys`` are the
     folders or labels of the bundle's classes. Warns of those that are matched by folder or label alone;
-    raises DataError for a class that is not among them.
+    raises DataError for a class that is not among them. A name that is only the folder or label counts last.
     """
     by_name = {plain_name(name): number for number, name in enumerate(classes)}
-    by_key = dict(zip(bundle_keys, range(len(classes)), strict=False))
+    pairs = zip(bundle_keys, range(len(classes)), strict=False)
+    by_key = {without_zeros(key): number for key, number in pairs}
     numbers, renamed = list[int](), list[str]()
     for name, key in zip_longest(dataset.classnames, dataset.keys):
-        number = by_name.get(plain_name(name))
-        if number is None and (number := by_key.get(key)) is not None:
-            renamed.append(f"{key} is {classes[number]}")
+        of_name, of_key = by_name.get(plain_name(name)), by_key.get(without_zeros(key or ""))
+        is_named = name != with_spaces(key or "")
+        number = of_key if of_name is None or (of_key is not None and not is_named) else of_name
         if number is None:
             raise DataError(
                 f"the data set's class {name!r} is not among the bundle's {len(classes)} classes: "
                 "score among the data set's own with --classes data, or rename it with --dataset.classnames."
+                f"{dataset.unnamed and ' '}{dataset.unnamed}"
             )
+        if number != of_name:
+            renamed.append(f"{key} is {classes[number]}")
         numbers.append(number)
     if renamed:
         warn(f"the names that the bundle has for these folders or labels are used: {first_few(renamed)}")

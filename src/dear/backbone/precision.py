@@ -18,15 +18,17 @@ WIDE = 384
 and the embedded CLIP gives the same numbers on every processor."""
 
 
-def precision_for(clip: Clip, precision: Precision = "auto") -> Precision:
+def precision_for(clip: Clip, precision: Precision = "auto", device: torch.device | None = None) -> Precision:
     """The precision that a CLIP is computed in. "auto" is bf16-mixed on a GPU, and on a CPU that is fast in
-    bfloat16 if the image tower is wide enough; otherwise 32-true. Any other is returned unchanged.
+    bfloat16 if the image tower is wide enough; otherwise 32-true. Any other is returned unchanged. The
+    device is by default the CLIP's.
 
     Raises SettingsError for 16-mixed on a CPU. "auto" is never 16-true, which has to be asked for.
     """
     like = clip.image.projection
-    resolved = device_precision(precision, like.device)
-    wide = precision == "auto" and like.device.type == "cpu" and clip.image.width >= WIDE
+    device = device or like.device
+    resolved = device_precision(precision, device)
+    wide = precision == "auto" and device.type == "cpu" and clip.image.width >= WIDE
     return "bf16-mixed" if wide and like.dtype == torch.float32 and fast_in_bfloat16() else resolved
 
 

@@ -95,7 +95,7 @@ def command_check(
     more: list[str] = [],  # noqa: B006 (never changed)
     *,
     decode: bool = True,
-    dataset: DataSettings = DataSettings(),  # noqa: B008 (frozen, and its fields become options)
+    dataset: DataSettings = DataSettings(),
 ) -> Any:
     """Report counts, missing, broken and repeated files, class names, and whether the split is standard.
 

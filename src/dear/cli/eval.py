@@ -20,8 +20,8 @@ def command(
     others: Path | None = None,
     split: Literal["test", "val", "train"] = "test",
     classes: Literal["bundle", "data"] = "bundle",
-    options: Flat[BundleOptions] = BundleOptions(),  # noqa: B008 (frozen, and its fields become options)
-    dataset: DataSettings = DataSettings(),  # noqa: B008
+    options: Flat[BundleOptions] = BundleOptions(),
+    dataset: DataSettings = DataSettings(),
 ) -> dict[str, Any]:
     """Measure a bundle on a data set: accuracy beside zero-shot and chance, log-loss, calibration error,
     accuracy per class. Without a split all images are for testing; those that the bundle was fitted on are

@@ -26,7 +26,7 @@ def command(
     *,
     out: Path | None = None,
     method: str = AUTO,
-    options: Flat[FitOptions] = FitOptions(),  # noqa: B008 (frozen, and its fields become options)
+    options: Flat[FitOptions] = FitOptions(),
     calibrate: bool | None = None,
     unlabelled: Path | None = None,
     add_classes: list[str] | None = None,

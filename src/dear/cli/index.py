@@ -19,7 +19,7 @@ def command_build(
     sources: list[str],
     *,
     features: Literal["bundle", "heads"] = "bundle",
-    backbone: Flat[Backbone] = Backbone(),  # noqa: B008 (frozen, and its fields become options)
+    backbone: Flat[Backbone] = Backbone(),
     roles: Path | None = None,
     out: Path = Path("index"),
     shard: str | None = None,
@@ -126,7 +126,7 @@ def command_query(
     itself: bool = False,
     sheet: Path | None = None,
     bundle: str | None = None,
-    options: Flat[BundleOptions] = BundleOptions(),  # noqa: B008
+    options: Flat[BundleOptions] = BundleOptions(),
 ) -> dict[str, Any]:
     """Find the images of an index that are nearest to an image, or to a text with --text.
 

@@ -21,7 +21,7 @@ def command_review(
     *,
     out: Path,
     method: str = AUTO,
-    options: Flat[FitOptions] = FitOptions(),  # noqa: B008 (frozen, and its fields become options)
+    options: Flat[FitOptions] = FitOptions(),
 ) -> dict[str, Any]:
     """Find labels that look wrong, and pictures that are there twice, without writing a classifier.
 
@@ -57,7 +57,7 @@ def command_suggest(
     *,
     count: int = 50,
     out: Path = Path("next.csv"),
-    options: Flat[BundleOptions] = BundleOptions(),  # noqa: B008 (frozen, and its fields become options)
+    options: Flat[BundleOptions] = BundleOptions(),
 ) -> dict[str, Any]:
     """Suggest images to label next: those that the classifier is least sure of, no two alike.
 

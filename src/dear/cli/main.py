@@ -15,7 +15,7 @@ import signal
 import sys
 import threading
 import warnings
-from collections.abc import Callable, Iterator, MutableMapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -59,18 +59,8 @@ COMMON = Parameter(group=OF_EVERY_COMMAND, negative=())
 PIPED_WIDTH = 160
 OF_THE_FRAME = ("--config", "--print-config", "--json", "--threads")
 LESS_MEMORY = "End other programs, or take a smaller model or batch, or fewer classes and templates."
-WAITING = {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "0", "KMP_BLOCKTIME": "0"}
-"""Threads that wait for others sleep, with GNU's OpenMP, which torch has on Linux, and with LLVM's and
-Intel's. By default they keep asking, at full load: where the others wait for a core that another process
-uses, that takes the core from them for even longer.
-"""
-PAGES = {"THP_MEM_ALLOC_ENABLE": "1"}
-"""Large pages for large tensors: the system clears the memory of each new one, which in small pages takes a
-third of the processor time of a fit without gradients.
-"""
-SAFE_PATH = {"PYTHONSAFEPATH": "1"}
+SAFE_PATH = ("PYTHONSAFEPATH", "1")
 """A worker begins as `python -c ...`, which would import multiprocessing from the current folder."""
-COUNTS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "DEAR_THREADS")
 
 
 class Terminated(BaseException):
@@ -81,7 +71,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run `dear` with the given words, by default the process's own; return the exit code."""
     words = list(sys.argv[1:] if argv is None else argv)
     if argv is None:  # a program that calls this function has its own environment
-        prepare(os.environ)
+        os.environ.setdefault(*SAFE_PATH)
     _take_any_names()
     try:
         with _terminable(), warnings.catch_warnings():
@@ -127,19 +117,6 @@ def _explain(error: BaseException) -> tuple[int, str, str] | None:
         case _:
             return None
     return USER_ERROR, kind, f"error: {message}"
-
-
-def prepare(environment: MutableMapping[str, str]) -> None:
-    """Let waiting threads sleep, large tensors have large pages, and the model's size decide how many threads
-    there are; let processes import nothing from the current folder. It is set before torch is loaded, for
-    worker processes too; what the user has set stays.
-    """
-    if not any(name in environment for name in WAITING):
-        environment.update(WAITING)
-    for name, value in (PAGES | SAFE_PATH).items():
-        environment.setdefault(name, value)
-    if not any(name in environment for name in COUNTS):
-        environment["DEAR_THREADS"] = "auto"
 
 
 @contextmanager

@@ -52,7 +52,7 @@ def command(
     classes: list[str] | None = None,
     classes_file: Path | None = None,
     add_classes: list[str] | None = None,
-    options: Flat[BundleOptions] = BundleOptions(),  # noqa: B008 (frozen, and its fields become options)
+    options: Flat[BundleOptions] = BundleOptions(),
     batch: int = 32,
     refuse: float | None = None,
 ) -> Predicted | PredictionsFile:

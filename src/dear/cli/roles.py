@@ -184,7 +184,7 @@ def _pair(first: str | None, second: str | None) -> tuple[str, str]:
 def command_ablate(
     *,
     data: str = "travel-posters",
-    backbone: Flat[Backbone] = Backbone(),  # noqa: B008 (frozen, and its fields become options)
+    backbone: Flat[Backbone] = Backbone(),
     by: Literal["layer", "head", "role"] = "layer",
     layers: str | None = None,
     heads: str | None = None,

@@ -53,7 +53,7 @@ class Naming:
 
 def command_discover(
     *,
-    backbone: Flat[Backbone] = Backbone(),  # noqa: B008 (frozen, and its fields become options)
+    backbone: Flat[Backbone] = Backbone(),
     data: str | None = None,
     images: int = 10_000,
     phrases: str | None = None,

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from inspect import cleandoc
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from cyclopts import Parameter
 
@@ -14,21 +14,19 @@ from dear.cli.parsing import Flat
 from dear.errors import SettingsError, plural
 from dear.evaluation.ablations import METHOD, ablation_setups, ablations
 from dear.evaluation.experiment import Experiment, Machines, RunOptions
-from dear.evaluation.protocols import protocol_class
+from dear.evaluation.protocols import PROTOCOLS
+from dear.evaluation.protocols.base import Protocol
 from dear.evaluation.protocols.base_to_novel import BaseToNovel
 from dear.evaluation.recipe import expand_all, load_recipes, restrict
 from dear.evaluation.resolve import MethodSetup, RoleVariant
-from dear.methods.registry import METHODS, USUAL, known_method, methods_with_roles, option_groups
+from dear.methods.registry import METHODS, known_method, methods_with_roles, option_groups
 from dear.report.grid import Grid
-
-if TYPE_CHECKING:
-    from dear.cli.progress import RunProgress
 
 MAX_ROWS = 300
 """Runs that a dry run prints; a table of more takes longer than finding them."""
 OF_A_PROTOCOL = """
 Each run leaves one record in the output folder. A run with a record is not repeated; an interrupted run
-resumes where it stopped.
+resumes where it stopped. Several commands on one folder share the work.
 
 Args:
     methods: Methods to compare, or all; `dear methods` lists them. By default zero-shot and dear, where they
@@ -46,6 +44,7 @@ class Summary:
 
     Attributes:
         earlier: How many of the runs had a record before, which was read instead.
+        failed: The runs that failed, with the "error" and the "kind" of it.
         why: In a dry run, why runs cannot begin yet: the error that the runs themselves would raise.
     """
 
@@ -54,61 +53,53 @@ class Summary:
     runs: int
     planned: list[dict[str, Any]] = field(default_factory=list)
     earlier: int = 0
+    failed: list[dict[str, Any]] = field(default_factory=list)
     why: str | None = None
 
     @property
     def refusal(self) -> str | None:
         """The error of the exit code, raised after everything else has been shown."""
+        if self.failed:
+            count, first = f"{len(self.failed)} of {plural(self.runs, 'run')}", self.failed[0]["error"]
+            return f"{count} failed, and the same command tries again: {first}"
         return self.why
 
 
-def protocol_command(name: str) -> Callable[..., Summary]:
+def protocol_command(kind: type[Protocol]) -> Callable[..., Summary]:
     """The command of a protocol, built from its class: the docstring is the help, the fields are options."""
-    kind = protocol_class(name)
+    default = kind()
     hint: Any = Annotated[kind, Parameter(name="*") if fields(kind) else Parameter(parse=False)]
 
     def command(
         *,
-        protocol: hint = kind(),  # noqa: B008
+        protocol: hint = default,
         methods: list[str] | None = None,
         role_variant: list[RoleVariant] | None = None,
-        options: Flat[RunOptions] = RunOptions(),  # noqa: B008 (frozen)
+        options: Flat[RunOptions] = RunOptions(),
         dry_run: bool = False,
-        machines: Flat[Machines] = Machines(),  # noqa: B008
+        machines: Flat[Machines] = Machines(),
         **settings: Mapping[str, Any],
     ) -> Summary:
-        suitable = protocol.methods()
-        named = (
-            [name for name in USUAL if name in suitable] if methods is None else expand_all(methods, suitable)
-        )
+        named = protocol.usual() if methods is None else expand_all(methods, protocol.methods())
         setups = make_setups(named, settings, role_variant)
         experiments = [Experiment(protocol=protocol, methods=setups, **vars(options))]
-        if dry_run:
-            return plan(experiments, machines)
-        with begin(experiments) as progress:
-            from dear.evaluation.launch import launch
-
-            records = launch(experiments, machines, progress)
-        return summarize(experiments, records, progress)
+        return execute(experiments, machines, dry_run=dry_run)
 
     about = cleandoc(kind.__doc__ or "").partition("\n\nAttributes:")[0]
     command.__doc__ = f"{about}\n{OF_A_PROTOCOL}"
     return command
 
 
-base_to_novel, cross_dataset, domain_generalization, few_shot, retrieval = map(
-    protocol_command,
-    ("base-to-novel", "cross-dataset", "domain-generalization", "few-shot", "retrieval"),
-)
+globals().update({name.replace("-", "_"): protocol_command(kind) for name, kind in PROTOCOLS.items()})
 
 
 def command_ablation(
     *,
     of: list[str] | None = None,
     without: list[str] | None = None,
-    options: Flat[RunOptions] = RunOptions(),  # noqa: B008 (frozen)
+    options: Flat[RunOptions] = RunOptions(),
     dry_run: bool = False,
-    machines: Flat[Machines] = Machines(),  # noqa: B008
+    machines: Flat[Machines] = Machines(),
     **settings: Mapping[str, Any],
 ) -> Summary:
     """Run DeAR's ablations in base-to-novel. Each varies one setting.
@@ -117,7 +108,7 @@ def command_ablation(
     resumes where it stopped.
 
     Args:
-        of: Ablations: mask, loss, inference, quantile, attributes, beta, first. By default all.
+        of: Ablations: mask, mask-form, loss, inference, quantile, attributes, beta, first. By default all.
         without: Rows to leave out, by label, for example 'K = 7', which needs seven known concepts.
         dry_run: List the runs without making them.
         settings: Settings of DeAR, such as --dear.tokens; not those that a chosen ablation varies.
@@ -127,13 +118,7 @@ def command_ablation(
     )
     options = replace(options, out=options.out or Path("runs/ablation"))
     experiments = [Experiment(protocol=BaseToNovel(), methods=setups, **vars(options))]
-    if dry_run:
-        return plan(experiments, machines)
-    with begin(experiments) as progress:
-        from dear.evaluation.launch import launch
-
-        records = launch(experiments, machines, progress)
-    return summarize(experiments, records, progress)
+    return execute(experiments, machines, dry_run=dry_run)
 
 
 def command_recipe(
@@ -144,7 +129,7 @@ def command_recipe(
     seeds: list[int] | None = None,
     out: Path | None = None,
     dry_run: bool = False,
-    machines: Flat[Machines] = Machines(),  # noqa: B008
+    machines: Flat[Machines] = Machines(),
 ) -> Summary:
     """Run a recipe (YAML), or all recipes of a folder; what they share is computed once.
 
@@ -160,27 +145,40 @@ def command_recipe(
         dry_run: List the runs without making them.
     """
     experiments = restrict(load_recipes(path, out), data=data, methods=methods, seeds=seeds)
-    if dry_run:
-        return plan(experiments, machines)
-    with begin(experiments) as progress:
-        from dear.evaluation.launch import launch
-
-        records = launch(experiments, machines, progress)
-    return summarize(experiments, records, progress)
+    return execute(experiments, machines, dry_run=dry_run)
 
 
-def plan(experiments: Sequence[Experiment], machines: Machines) -> Summary:
-    """List the runs of some experiments without making them. Raises DearError."""
-    from dear.evaluation.launch import list_runs
-
-    planned, why = list_runs(experiments, machines)
-    return Summary([], [experiment.out for experiment in experiments], len(planned), planned, why=why)
-
-
-def begin(experiments: Sequence[Experiment]) -> "RunProgress":
-    """Check the names of models and data sets, before torch is loaded; returns the progress of all runs.
-    Raises DearError.
+def execute(experiments: Sequence[Experiment], machines: Machines, *, dry_run: bool) -> Summary:
+    """Make the runs of some experiments, or list them in a dry run. Raises DearError, that of a run if no run
+    has a record.
     """
+    folders = [experiment.out for experiment in experiments]
+    if dry_run:
+        from dear.evaluation.launch import list_runs
+
+        planned, why = list_runs(experiments, machines)
+        return Summary([], folders, len(planned), planned, why=why)
+    check_names(experiments)  # before torch is loaded
+    from dear.cli.progress import RunProgress
+    from dear.evaluation.launch import make_runs
+    from dear.report.protocols import tables_of
+
+    runs, before = sum(len(experiment.runs()) for experiment in experiments), _records_in(experiments)
+    with RunProgress(runs, before) as progress:
+        records, failed = make_runs(experiments, machines, progress)
+    if failed and not any(records):
+        raise failed[0][1]
+    return Summary(
+        [grid for part in records for grid in tables_of(part)],
+        folders,
+        runs,
+        earlier=max(0, sum(map(len, records)) - len(_records_in(experiments) - before)),
+        failed=[{**run.facts(), "error": str(error), "kind": type(error).__name__} for run, error in failed],
+    )
+
+
+def check_names(experiments: Sequence[Experiment]) -> None:
+    """Raise DearError for unknown names of models and data sets."""
     from dear.backbone.choice import check_model
     from dear.data.names import check_name
 
@@ -188,26 +186,6 @@ def begin(experiments: Sequence[Experiment]) -> "RunProgress":
         check_model(experiment.model)
         for name in filter(None, (*experiment.data, experiment.protocol.trained_on)):
             check_name(name, experiment.dataset)
-    from dear.cli.progress import RunProgress
-
-    return RunProgress(sum(len(experiment.runs()) for experiment in experiments), _records_in(experiments))
-
-
-def summarize(
-    experiments: Sequence[Experiment], records: Sequence[list[dict[str, Any]]], progress: "RunProgress"
-) -> Summary:
-    """The tables of the records of some experiments. Ends all processes but the first of data parallel
-    training.
-    """
-    from dear.evaluation.launch import first_process
-    from dear.report.protocols import tables_of
-
-    if not first_process():
-        raise SystemExit(0)
-    tables = [grid for part in records for grid in tables_of(part)]
-    runs, written = sum(map(len, records)), len(_records_in(experiments) - progress.earlier)
-    folders = [experiment.out for experiment in experiments]
-    return Summary(tables, folders, runs, earlier=max(0, runs - written))
 
 
 def _records_in(experiments: Sequence[Experiment]) -> set[Path]:

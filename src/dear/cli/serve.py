@@ -24,7 +24,7 @@ def command(
     token: str | None = None,
     page: bool = True,
     origin: str | None = None,
-    options: Flat[BundleOptions] = BundleOptions(),  # noqa: B008 (frozen, and its fields become options)
+    options: Flat[BundleOptions] = BundleOptions(),
     limits: Limits = DEFAULTS,
 ) -> dict[str, Any]:
     """Serve a bundle until Ctrl-C: a page for people, and /api for programs (docs/use.md).

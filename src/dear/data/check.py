@@ -11,7 +11,7 @@ from dear.data.image_check import broken_images, duplicate_warnings, same_images
 from dear.data.loading import read_listing
 from dear.data.settings import DataSettings
 from dear.data.sources.benchmarks import benchmarks, published_names
-from dear.data.sources.listing import Listing, join_listings, named_only, single_class, with_spaces
+from dear.data.sources.listing import Listing, named_only, single_class, with_spaces
 from dear.errors import DataError, SettingsError
 from dear.reading.files import file_size
 
@@ -81,13 +81,14 @@ def check_dataset(
 
     names, stop = [names] if isinstance(names, str) else names, replace(settings, broken="stop")
     try:
-        listings = [read_listing(name, stop, report=report) for name in names]
-        listing = listings[0] if len(names) == 1 else join_listings(listings)
+        listing = read_listing(names, stop, report=report)
     except DataError as last:
         if not faults:
             raise
         report(last)
         listing = Listing(names[0], Path(names[0]), (), (), {}, "none", templates=())
+    if listing.unnamed:
+        report(DataError(listing.unnamed))
     missing = [path for path in listing.paths if file_size(listing.folder / path) is None]
     broken = broken_images(listing, settings.threads, progress) if decode else None
     duplicates = same_images(listing, settings) if decode else None

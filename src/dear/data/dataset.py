@@ -3,13 +3,13 @@
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, Self, runtime_checkable
 
 from jaxtyping import Int, UInt8
 from torch import Tensor
 
 from dear.data.settings import DataSettings, Sampling
-from dear.errors import compose
+from dear.errors import DataError, compose
 
 Picture = UInt8[Tensor, "3 height width"]
 """An 8-bit RGB picture."""
@@ -59,6 +59,7 @@ class Dataset:
         world: whether the images are of the Attribute World, which the tiny CLIP was trained for.
         keys: the folders or labels of the classes in the files, in label order, which are also their names
             unless the user names them; empty for images without files.
+        unnamed: why the user's list of names could not be given to them; "" if it was.
     """
 
     name: str
@@ -77,6 +78,13 @@ class Dataset:
     balance: bool = False
     benchmark: bool = False
     left_out: int = 0
+    unnamed: str = ""
+
+    def require_names(self) -> Self:
+        """This data set. Raises DataError if its classes lack the names that the user has given."""
+        if self.unnamed:
+            raise DataError(f"{self.name}: {self.unnamed}")
+        return self
 
 
 def fingerprint(*parts: str) -> str:
@@ -98,7 +106,7 @@ def assemble(
     train: Images,
     val: Images | None,
     test: Images,
-    settings: DataSettings = DataSettings(),  # noqa: B008 (frozen)
+    settings: DataSettings = DataSettings(),
     **facts: Any,
 ) -> Dataset:
     """A data set with the few-shot settings and other ``facts``; its identity is derived from its parts'."""

@@ -19,6 +19,7 @@ from dear.data.names import FILES, missing_error, path_of
 from dear.data.settings import DataSettings
 from dear.data.sources import archive, huggingface, table
 from dear.data.sources.benchmarks import benchmarks, find_benchmark, home_of, named_benchmark, read_benchmark
+from dear.data.sources.class_names import name_classes
 from dear.data.sources.folder import enter_wrappers, ignored_note, image_files, read_folder, subfolders
 from dear.data.sources.listing import (
     Listing,
@@ -26,13 +27,9 @@ from dear.data.sources.listing import (
     Row,
     first_few,
     join_listings,
-    name_wordnet_ids,
     named_only,
     refuse,
-    rename,
-    reporting,
     require_apart,
-    require_distinct,
     single_class,
     with_spaces,
 )
@@ -55,11 +52,10 @@ def load_dataset(name_or_path: Any, settings: DataSettings | None = None) -> Dat
     """
     settings, tasks = settings or DataSettings(), task_names()
     if is_several(name_or_path):
-        sources = [read_listing(str(source), settings) for source in name_or_path]
-        return photographs(join_listings(sources), settings)
+        return photographs(read_listing([*map(str, name_or_path)], settings), settings)
     if not isinstance(name_or_path, str | Path):
         listing, read = read_object(name_or_path, settings)
-        return photographs(_named(listing, settings), settings, read)
+        return photographs(_named([listing], settings), settings, read)
     name_or_path = str(name_or_path)
     if name_or_path in tasks:
         task = load_task(name_or_path)
@@ -83,7 +79,7 @@ def load_for_training(
     """The data set of images with the names of their classes: all are to train on, none to test on."""
     listing, read = read_pairs(images, labels, replace(settings, test_share=1.0), keys=classnames)
     listing = replace(listing, splits={"train": listing.splits["test"], "test": ()}, notes=())
-    return photographs(_named(listing, settings), settings, read)
+    return photographs(_named([listing], settings), settings, read)
 
 
 def of_world(names: Iterable[str]) -> bool:
@@ -107,34 +103,32 @@ def load_images(name_or_path: str, settings: DataSettings | None = None) -> Data
 
 
 def read_listing(
-    name_or_path: str, settings: DataSettings, *, other_names: Iterable[str] = (), report: Report = refuse
+    names: str | Sequence[str],
+    settings: DataSettings,
+    *,
+    other_names: Iterable[str] = (),
+    report: Report = refuse,
 ) -> Listing:
     """Read the lists of a benchmark (by name), a folder, a CSV or JSONL file, or a zip; no image is opened.
+    Of several the later ones are added to the first.
 
     Raises UnknownNameError for any other name (its message lists `other_names` too), DataError for invalid
     content. Faults passed to ``report`` are skipped if it returns.
     """
-    listing = _read(name_or_path, settings, other_names, report)
-    return _named(listing, settings, report=report)
+    names = [names] if isinstance(names, str) else names
+    return _named([_read(name, settings, other_names, report) for name in names], settings, report=report)
 
 
-def _named(listing: Listing, settings: DataSettings, *, report: Report = refuse) -> Listing:
-    """The listing with the names and templates of the settings, its splits and class names checked."""
-    require_apart(listing.origin, listing.splits, report)
-    if settings.classnames is None:
-        listing = name_wordnet_ids(listing)
-        if all(key.isascii() and key.isdigit() for key in listing.classnames):
-            note = "its classes are numbers: name them with --dataset.classnames FILE"
-            listing = replace(listing, notes=(*listing.notes, note))
-        if not listing.benchmark:  # ImageNet has two classes "missile"
-            with reporting(report):
-                require_distinct(str(listing.folder), listing.keys, listing.classnames)
-    else:
-        listing = rename(listing, expanded(settings.classnames))
-    listing = replace(listing, name=without_surrogates(listing.name))  # of a folder: it is written into files
-    # A benchmark's settings and results are not for other data that bears its name.
-    if not listing.benchmark and find_benchmark(listing.name):
-        listing = replace(listing, name=f"own-{listing.name}")
+def _named(listings: Sequence[Listing], settings: DataSettings, *, report: Report = refuse) -> Listing:
+    """One listing with the names and templates of the settings, its splits and class names checked."""
+    for number, listing in enumerate(listings := [*listings]):
+        require_apart(listing, report)
+        name = without_surrogates(listing.name)  # of a folder: it is written into files
+        # A benchmark's settings and results are not for other data that bears its name.
+        own = "own-" if not listing.benchmark and find_benchmark(name) else ""
+        listings[number] = replace(listing, name=f"{own}{name}")
+    listings = name_classes(listings, settings.classnames and expanded(settings.classnames), report)
+    listing = listings[0] if len(listings) == 1 else join_listings(listings)
     templates = settings.templates()
     return listing if templates is None else replace(listing, templates=templates)
 
@@ -178,6 +172,7 @@ def photographs(listing: Listing, settings: DataSettings, read: ReadImage | None
         notes=listing.notes,
         keys=listing.keys,
         benchmark=listing.benchmark,
+        unnamed=listing.unnamed,
     )
 
 

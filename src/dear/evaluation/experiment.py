@@ -42,6 +42,16 @@ class Run:
     shots: int
     targets: tuple[str, ...] = ()
 
+    def facts(self) -> dict[str, Any]:
+        """What tells it from other runs, for lists of runs."""
+        return {
+            "dataset": self.dataset,
+            "method": self.setup.method,
+            "variant": self.setup.variant,
+            "seed": self.seed,
+            "shots": self.shots,
+        }
+
 
 @dataclass(frozen=True, kw_only=True)
 class RunOptions:

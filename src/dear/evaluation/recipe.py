@@ -33,7 +33,7 @@ from dear.evaluation.protocols import PROTOCOLS
 from dear.evaluation.protocols.base import Protocol
 from dear.evaluation.protocols.base_to_novel import BaseToNovel
 from dear.evaluation.resolve import MethodSetup
-from dear.methods.registry import METHODS, USUAL
+from dear.methods.registry import METHODS
 from dear.reading.files import ReadingError, expanded
 from dear.reading.plain import read_yaml
 from dear.reading.typed import typed
@@ -59,7 +59,7 @@ class Recipe(RunOptions):
     out: Path = field()  # needed, unlike the option
     train: dict[str, Any] = field(default_factory=dict)
     about: dict[str, Any] = field(default_factory=dict)
-    methods: tuple[Any, ...] = USUAL
+    methods: tuple[Any, ...] | None = None
     of: tuple[str, ...] | None = None
     without: tuple[str, ...] = ()
 
@@ -109,7 +109,10 @@ def _experiment(content: dict[str, Any], path: Path, out: Path | None) -> Experi
     if name == ABLATION:
         setups = ablation_setups(recipe.of or ablations(), without=recipe.without)
     else:
-        setups = tuple(_setup(item, path) for item in expand_all(recipe.methods, protocol.methods()))
+        methods = protocol.usual()
+        if recipe.methods is not None:
+            methods = expand_all(recipe.methods, protocol.methods())
+        setups = tuple(_setup(item, path) for item in methods)
     run_options = {option.name: getattr(recipe, option.name) for option in fields(RunOptions)} | {
         "out": expanded(recipe.out) if out is None else out / recipe.out.name,
         "roles": recipe.roles and _roles(recipe.roles, folder),

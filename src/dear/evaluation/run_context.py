@@ -42,6 +42,7 @@ class RunContext:
         half_clips: The copy in float16 of a model.
         teacher_clips: The backbones of teachers, by name and weights.
         frozen_methods: Frozen backbones as methods, by model, classes and templates.
+        device: The device that runs are resolved for, where it is not that of the model.
     """
 
     clip: Clip
@@ -56,6 +57,7 @@ class RunContext:
     half_clips: dict[Clip, Clip] = field(default_factory=dict)
     teacher_clips: dict[tuple[str, str | None], Clip] = field(default_factory=dict)
     frozen_methods: dict[tuple[Any, ...], Method] = field(default_factory=dict)
+    device: torch.device | None = None
 
     @property
     def is_main_process(self) -> bool:
@@ -102,7 +104,10 @@ class RunContext:
             shots,
             tuple(datasets),
             settings.method.with_files(source),
-            replace(settings.training, precision=precision_for(self.clip, settings.training.precision)),
+            replace(
+                settings.training,
+                precision=precision_for(self.clip, settings.training.precision, self.device),
+            ),
             self.select,
             setup.table(self.roles, seed),
             asdict(self.clip.identity),

@@ -1,11 +1,13 @@
 """Runs, one after the other: each leaves a record, none is repeated, and an interrupted one resumes."""
 
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import torch
 from lightning_fabric import Fabric
 
 from dear.backbone.choice import BackboneName, warn_of_toy
@@ -17,7 +19,7 @@ from dear.data.fewshot import draw_few
 from dear.data.image_check import leave_out_copies
 from dear.data.loading import load_dataset
 from dear.data.settings import DataSettings
-from dear.errors import DataError, DearError, UnknownNameError
+from dear.errors import DataError, DearError, SettingsError, UnknownNameError, first_line, of_memory
 from dear.evaluation.experiment import Experiment, Run
 from dear.evaluation.predictions import save_predictions
 from dear.evaluation.protocols.base import Protocol
@@ -47,11 +49,27 @@ def silent(_run: str, _step: TrainingStep | None) -> None:
     """Ignore progress."""
 
 
-class Runner:
-    """Prepares runs, and keeps in memory what the next one may need: data sets, models and their caches."""
+@dataclass(frozen=True)
+class RunResult:
+    """What a run leaves: its record and the file of it, its predictions (.npz), and warnings."""
 
-    def __init__(self, device: str = "auto", fabric: Fabric | None = None) -> None:
-        self.device, self.fabric = device, fabric
+    record: dict[str, Any]
+    path: Path
+    predictions: bytes | None
+    notes: list[tuple[Any, ...]]
+
+
+class Runner:
+    """Makes runs, and keeps in memory what the next one may need: data sets, models and their caches.
+
+    Attributes:
+        target: The device that runs are resolved for, where other processes make them.
+    """
+
+    def __init__(
+        self, device: str = "auto", fabric: Fabric | None = None, target: torch.device | None = None
+    ) -> None:
+        self.device, self.fabric, self.target = device, fabric, target
         self._datasets: dict[tuple[str, str, DataSettings], Dataset] = {}
         self._models: dict[tuple[BackboneName, Path | None], RunContext] = {}
         # Of the last experiment: it may have thousands of runs.
@@ -76,25 +94,55 @@ class Runner:
         check_methods(experiment, context, [*datasets.values()])
         return None
 
+    def resolve(self, experiment: Experiment, run: Run) -> tuple[RunContext, ResolvedRun]:
+        """A run of an experiment with all its settings, and what it shares with others. Raises DearError."""
+        datasets = [self.load(experiment, name, run.dataset) for name in (run.dataset, *run.targets)]
+        context = self.context(experiment)
+        resolved = context.resolve(experiment.protocol, datasets, run.setup, seed=run.seed, shots=run.shots)
+        return context, resolved
+
     def prepare(self, experiment: Experiment, run: Run) -> tuple[RunContext, ResolvedRun]:
         """The arguments of `run_one` for a run of an experiment. Sets the number of threads of this process
         for it.
         """
-        names = (run.dataset, *run.targets)
-        datasets = [self.load(experiment, name, run.dataset) for name in names]
+        context, resolved = self.resolve(experiment, run)
         # A data set keeps pictures in memory: those of other runs are loaded again when their turn comes.
+        names = (run.dataset, *run.targets)
         self._datasets = {key: dataset for key, dataset in self._datasets.items() if key[0] in names}
-        context = self.context(experiment)
-        resolved = context.resolve(experiment.protocol, datasets, run.setup, seed=run.seed, shots=run.shots)
         if context.clip.image.projection.device.type == "cpu":
             set_threads(context.clip, context.teacher_context(resolved).clip)
         return context, resolved
 
-    def find_record(self, experiment: Experiment, run: Run) -> dict[str, Any] | None:
-        """The record of a run that has been made; None if there is none."""
-        _, resolved = self.prepare(experiment, run)
+    def make(
+        self, experiment: Experiment, run: Run, progress: RunProgress = silent
+    ) -> "RunResult | DearError":
+        """Make a run, or return the error that it fails with. Only the steps of its training are told."""
+
+        def tell(name: str, step: TrainingStep | None) -> None:
+            if step is not None:
+                progress(name, step)
+
+        try:
+            with warnings.catch_warnings(record=True) as notes:
+                context, resolved = self.prepare(experiment, run)
+                record = run_one(context, resolved, out=experiment.out, progress=tell)
+        except DearError as error:
+            return error
+        except (MemoryError, RuntimeError) as error:
+            if not of_memory(error):
+                raise
+            return SettingsError(
+                f"there is not enough memory ({first_line(error)}): take a smaller model or batch, or fewer "
+                "classes."
+            )
         path = resolved.file(experiment.out)
-        return read_record(path, key=resolved.key, variant=run.setup.variant) if path.exists() else None
+        predictions = path.with_suffix(".npz")
+        return RunResult(
+            record,
+            path,
+            predictions.read_bytes() if predictions.exists() else None,
+            [(str(note.message), note.category, note.filename, note.lineno) for note in notes],
+        )
 
     def load(self, experiment: Experiment, name: str, source: str) -> Dataset:
         """A data set by name, without copies of the images of the source, which is trained on. One that is
@@ -102,7 +150,8 @@ class Runner:
         """
         settings = experiment.dataset
         if (name, source, settings) not in self._datasets:
-            loaded = load_dataset(name, settings if name == source else replace(settings, test_share=1.0))
+            used = settings if name == source else replace(settings, test_share=1.0)
+            loaded = load_dataset(name, used).require_names()
             trained_on = loaded if name == source else self.load(experiment, source, source)
             self._datasets[name, source, settings] = leave_out_copies(loaded, trained_on)
         return self._datasets[name, source, settings]
@@ -135,7 +184,7 @@ class Runner:
             optional = experiment.roles is None and all(setup.can_lack_roles for setup in with_roles)
             clip = shared.clip
             shared.roles = find_role_table(clip) if optional else role_table(clip, experiment.roles)
-        context = replace(shared, training=experiment.train, select=experiment.select)
+        context = replace(shared, training=experiment.train, select=experiment.select, device=self.target)
         self._context = experiment, context
         return context
 

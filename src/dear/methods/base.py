@@ -335,8 +335,8 @@ class Method(nn.Module):
 
     def left_out_scores(self) -> Sequence[Float[Tensor, "item class"]]:
         """The scores of the training images as if each were new, for methods that have them in closed form
-        after ``before_training``. There are three sets: as if classes of even number had no images, as if
-        those of odd number had none, and with the images of all classes.
+        after ``before_training``. There are three sets: as if classes of even place in `order_by_name` had no
+        images, as if those of odd place had none, and with the images of all classes.
         """
         raise NotImplementedError(f"{type(self).__name__} is fitted again to leave images out")
 

@@ -137,6 +137,13 @@ def name_hashes(classnames: Sequence[str]) -> Int[Tensor, "class"]:
     return torch.tensor([int.from_bytes(digest, "big", signed=True) for digest in digests])
 
 
+def order_by_name(classnames: Sequence[str]) -> Int[Tensor, "class"]:
+    """The place of each class in an order that does not depend on how they are numbered: that of
+    `name_hashes`.
+    """
+    return name_hashes(classnames).argsort().argsort()
+
+
 def rows_by_name(trained: Int[Tensor, "trained"], classnames: Sequence[str]) -> Int[Tensor, "class"]:
     """The row of each class among those of a trained method, known by its `name_hashes`; -1 for a class that
     it was not trained on.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from dear.data.sources.benchmarks import benchmarks
 from dear.errors import DataError
-from dear.evaluation.protocols import protocol_class
+from dear.evaluation.protocols import PROTOCOLS
 from dear.evaluation.records import SCHEMA, part_of
 from dear.methods.registry import METHODS
 from dear.training.settings import TrainSettings
@@ -175,7 +175,7 @@ def checked(records: Iterable[Record]) -> list[Record]:
         return str((run.get("roles") or {}).get("source"))
 
     check("protocols", protocol)
-    kind = protocol_class(protocol(records[0]))()
+    kind = PROTOCOLS[protocol(records[0])]()
     for record in records:
         for part in kind.scored:
             if not 0 <= (share := part_of(record, "results", part, "accuracy")) <= 1:

@@ -9,7 +9,7 @@ from pandas import DataFrame
 
 from dear.backbone.choice import TINY
 from dear.errors import plural
-from dear.evaluation.protocols import protocol_class
+from dear.evaluation.protocols import PROTOCOLS
 from dear.evaluation.records import part_of
 from dear.methods.registry import FROZEN
 from dear.report.drawing import Drawing
@@ -165,7 +165,7 @@ def _head(
         "reference": other,
         "verdict": verdict,
         "tiles": tiles,
-        "about": protocol_class(protocol(runs[0])).summary,
+        "about": PROTOCOLS[protocol(runs[0])].summary,
         "setting": ", ".join(counts),
         "tests": describe_tests(parts, main) if len(titles) == 1 else [],
         "toy": TOY if part_of(runs[0], "weights").get("model") == TINY else "",

@@ -11,7 +11,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from dear.errors import DataError, plural
-from dear.methods.dear_plus.fitting import LEAST_IMAGES, left_out_evidence
+from dear.methods.dear_plus.fitting import LEAST_IMAGES, bayes_factors
 from dear.methods.dear_plus.gaussian import Gaussians
 
 KNOWN = "known."
@@ -139,8 +139,8 @@ def fit_known_classes(
     column = (known.long().cumsum(dim=0) - 1)[labels[used]]
     points = features.double()[used].unsqueeze(1)
     fitted = Gaussians(points, column, int(known.sum()))
-    every = torch.ones(len(fitted.means), dtype=torch.bool, device=labels.device)
-    largest = left_out_evidence(fitted, points, column, every, SPREAD)[-1].max(dim=1).values.sort().values
+    every = torch.ones(1, len(fitted.means), dtype=torch.bool, device=labels.device)
+    largest = bayes_factors(fitted.left_out(every), 0, SPREAD).amax(dim=1).sort().values
     if len(largest) > QUANTILES:
         largest = largest.quantile(torch.linspace(0, 1, QUANTILES).to(largest))
     centre = fitted.means.mean(dim=0)

@@ -1,6 +1,7 @@
 """Role tables with other roles, for the paper's ablations of the quantile q and of K core attributes."""
 
 from collections import Counter
+from collections.abc import Collection
 from dataclasses import replace
 
 from dear.errors import RoleTableError
@@ -28,7 +29,7 @@ def with_quantile(table: RoleTable, percent: float) -> RoleTable:
         )
     entropies = _entropies(table)
     limits = thresholds([*entropies.values()], percent / 100)
-    general = table.settings.get("general", (STYLE, STYLE.capitalize()))
+    general = _general_concepts(table)
 
     def assigned(head: HeadRole) -> HeadRole:
         role = role_of(entropies[head.layer, head.head], head.concept, limits, table.attributes, general)
@@ -36,6 +37,14 @@ def with_quantile(table: RoleTable, percent: float) -> RoleTable:
 
     heads = tuple(assigned(head) for head in table.heads)
     return replace(table, source=f"{table.source}, q = {percent:g}%", heads=heads)
+
+
+def _general_concepts(table: RoleTable) -> Collection[str]:
+    """The concepts whose specialized heads are generalization heads: those that a discovered table states. In
+    the settings of a ground-truth table, "general" is a share of heads.
+    """
+    stated = table.settings.get("general")
+    return stated if isinstance(stated, list | tuple) else (STYLE, STYLE.capitalize())
 
 
 def _entropies(table: RoleTable) -> dict[Head, float]:
@@ -91,18 +100,18 @@ def with_attributes(table: RoleTable, count: int) -> RoleTable:
                 f"{len(added)} other concepts, too few for {count} attributes."
             )
         attributes = (*table.attributes, *added[:missing])
+    general = _general_concepts(table)
     heads = tuple(
-        _specialised(head, attributes) if head.role in ("core", "other-specialized") else head
+        _specialised(head, attributes, general) if head.role in ("core", "other-specialized") else head
         for head in table.heads
     )
     return replace(table, source=f"{table.source}, K = {count}", attributes=attributes, heads=heads)
 
 
-def _specialised(head: HeadRole, attributes: tuple[str, ...]) -> HeadRole:
-    """The role of a specialised head by its concept (of a core head without one: its attribute)."""
+def _specialised(head: HeadRole, attributes: tuple[str, ...], general: Collection[str]) -> HeadRole:
+    """The role of a specialized head by its concept (of a core head without one: its attribute)."""
     concept = head.concept if head.concept is not None else head.attribute
     attribute = head.attribute if head.role == "core" else concept
     if attribute in attributes:
         return replace(head, role="core", attribute=attribute)
-    is_style = (concept or "").lower() == STYLE
-    return replace(head, role="generalization" if is_style else "other-specialized", attribute=None)
+    return replace(head, role="generalization" if concept in general else "other-specialized", attribute=None)

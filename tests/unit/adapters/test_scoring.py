@@ -8,7 +8,7 @@ import torch
 
 from dear.adapters.fit import fit
 from dear.adapters.predictor import Predictor
-from dear.adapters.scoring import evaluate_bundle
+from dear.adapters.scoring import evaluate_bundle, matched_classes
 from dear.data.dataset import assemble
 from dear.errors import DataError
 from tests.unit.training.world import Noise, noise_dataset
@@ -37,6 +37,21 @@ def test_folders_have_the_names_that_they_were_fitted_with(bundle: Path) -> None
     strange = replace(unnamed, classnames=("n0", *KEYS[1:]), keys=("n0", *KEYS[1:]))
     with pytest.raises(DataError, match="class 'n0' is not among the bundle's 4 classes"):
         evaluate_bundle(predictor, strange)
+
+
+def test_labels_that_nobody_named_are_keys_before_they_are_names(bundle: Path) -> None:
+    """The first class is called as the third one's folder; a name that was given counts before the key."""
+    data = replace(noise_dataset(), classnames=KEYS[2:], keys=KEYS[2:])
+    classes = ("n3", "red", "blue", "green")
+    with pytest.warns(UserWarning, match="n3 is blue, n4 is green"):
+        assert matched_classes(classes, data, KEYS).tolist() == [2, 3]
+    named = replace(data, classnames=("red", "n3"))
+    assert matched_classes(classes, named, KEYS).tolist() == [1, 0]
+    unnamed = replace(data, unnamed="numbers from 0 or 1")
+    scores = evaluate_bundle(Predictor(bundle), replace(unnamed, classnames=KEYS, keys=KEYS))
+    assert scores == evaluate_bundle(Predictor(bundle), noise_dataset())
+    with pytest.raises(DataError, match="numbers from 0 or 1"):
+        fit(unnamed)
 
 
 def test_scores_count_each_image_once_among_the_data_sets_classes(bundle: Path) -> None:

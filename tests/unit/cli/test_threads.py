@@ -11,7 +11,8 @@ import pytest
 import torch
 
 import dear
-from dear.cli.main import main, prepare
+from dear.cli.main import main
+from dear.threads import prepare
 from tests.unit.serving.small import picture
 
 QUIET = {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "0", "KMP_BLOCKTIME": "0"}
@@ -34,7 +35,7 @@ QUIET = {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "0", "KMP_BLOCKTIME": "
 def test_what_the_user_has_set_stays(before: dict[str, str], after: dict[str, str]) -> None:
     environment = dict(before)
     prepare(environment)
-    assert environment == {"THP_MEM_ALLOC_ENABLE": "1", "PYTHONSAFEPATH": "1"} | after
+    assert environment == {"THP_MEM_ALLOC_ENABLE": "1"} | after
 
 
 def test_a_program_that_calls_a_command_keeps_its_environment(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -43,6 +44,26 @@ def test_a_program_that_calls_a_command_keeps_its_environment(monkeypatch: pytes
     before = dict(os.environ)
     assert main(["--version"]) == 0
     assert dict(os.environ) == before
+
+
+def in_python(program: str, **environment: str) -> str:
+    """What a program prints in a fresh process without variables of threads."""
+    names = (*QUIET, "DEAR_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
+    clean = {name: value for name, value in os.environ.items() if name not in names} | environment
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, env=clean, check=True
+    )
+    return done.stdout + done.stderr
+
+
+def test_an_import_prepares_a_process_before_torch_is_loaded() -> None:
+    show = "import os, sys, dear; print(os.environ.get('OMP_WAIT_POLICY'), os.environ.get('DEAR_THREADS'))"
+    assert in_python(show).split() == ["PASSIVE", "auto"]
+    assert in_python(show, OMP_WAIT_POLICY="ACTIVE", OMP_NUM_THREADS="2").split() == ["ACTIVE", "None"]
+    loaded = f"import sys; sys.modules['torch'] = sys; {show}"
+    assert "None None" in in_python(loaded)
+    assert "import dear first" in in_python(loaded)
+    assert "import dear first" not in in_python(loaded, OMP_WAIT_POLICY="ACTIVE")
 
 
 @pytest.mark.long

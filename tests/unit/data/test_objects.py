@@ -131,6 +131,22 @@ def test_tables_of_the_library_datasets(tmp_path: Path, settings: DataSettings) 
         load_dataset(parts, settings)
 
 
+def test_spaces_around_the_name_of_a_class(tmp_path: Path, settings: DataSettings) -> None:
+    """They ended in a KeyError for ImageFolder and DearClassifier."""
+    folder = class_folders(tmp_path / "mine", {"cat ": 2, "dog": 2})
+    samples = [(str(path), "cd".index(path.parent.name[0])) for path in sorted(folder.rglob("*.png"))]
+    classes = ["cat ", "dog"]
+    forms = [
+        load_dataset(SimpleNamespace(samples=samples, classes=classes, root=str(folder)), settings),
+        load_for_training([path for path, _ in samples], ["cat ", "cat ", "dog", "dog"], classes, settings),
+        load(folder, settings),
+    ]  # fmt: skip
+    assert {data.classnames for data in forms} == {("cat", "dog")}
+    assert {data.keys for data in forms[:2]} == {("cat", "dog")}
+    with pytest.raises(DataError, match="'cat' is listed twice"):
+        load_for_training(["a.png", "b.png"], ["cat ", "cat"], ["cat", "cat "], settings)
+
+
 def test_all_to_train_on(settings: DataSettings) -> None:
     arrays = list(np.zeros((3, 5, 7, 3), np.uint8))
     data = load_for_training(arrays, ["b", "a", "b"], ["b", "a"], settings)

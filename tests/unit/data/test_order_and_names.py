@@ -2,6 +2,7 @@
 
 import json
 import unicodedata
+import warnings
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
@@ -11,7 +12,7 @@ import pytest
 from dear.data.loading import load_dataset
 from dear.data.settings import DataSettings
 from dear.errors import DataError
-from tests.unit.data.photos import class_folders, load, paths, picture
+from tests.unit.data.photos import class_folders, load, paths, picture, refused
 
 NAMES = ("bee", "ant", "cat", "dog", "elk", "fox", "gnu", "hen", "ibis", "jay", "koi", "lynx")
 """In the order of their numbers, 0 to 11, and not of the alphabet."""
@@ -95,6 +96,113 @@ def test_labels_that_do_not_run_from_0(
     )
     for image, label in zip(data.train.paths, data.train.labels, strict=True):  # type: ignore[attr-defined]
         assert float(image.partition("-")[0]) == float(data.keys[label])
+
+
+COLORS = ("black", "blue", "green", "red")
+
+
+def table(folder: Path, name: str, labels: list[str], header: str = "path,label", more: str = "") -> Path:
+    """A table of an image for each label, which says it: black-1.png."""
+    lines = [f"{name}-{number}.png,{label}{more}" for number, label in enumerate(labels)]
+    for number in range(len(labels)):
+        picture(folder / f"{name}-{number}.png", number)
+    (folder / f"{name}.csv").write_text("\n".join([header, *lines]))
+    return folder / f"{name}.csv"
+
+
+def classes_of(sources: list[Path], settings: DataSettings, names: Any) -> tuple[dict[str, str], list[str]]:
+    """The name of each image that is trained on, and the keys and names of the classes."""
+    (sources[0].parent / "names.json").write_text(json.dumps(names))
+    chosen = replace(settings, test_share=0.0, classnames=sources[0].parent / "names.json" if names else None)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        data = load_dataset(sources, chosen).require_names()
+    named = [data.classnames[label] for label in data.train.labels]
+    pairs = [f"{key}={name}" for key, name in zip(data.keys, data.classnames, strict=True)]
+    return dict(zip(data.train.paths, named, strict=True)), pairs  # type: ignore[attr-defined]
+
+
+def test_a_list_of_names_is_matched_once_to_the_labels_of_all_sources(
+    tmp_path: Path, settings: DataSettings
+) -> None:
+    """Labels 1 to 4, and 1 to 3 in the second table: those of 2 and 3 were given the names of 3 and 4."""
+    first = table(tmp_path, "first", ["1", "2", "3", "4"])
+    second = table(tmp_path, "second", ["3", "01", "2"])
+    found, pairs = classes_of([first, second], settings, COLORS)
+    assert pairs == ["1=black", "2=blue", "3=green", "4=red"]
+    assert [found[f"second-{number}.png"] for number in range(3)] == ["green", "black", "blue"]
+
+
+def test_a_list_that_fits_numbers_in_two_ways_is_not_used(tmp_path: Path, settings: DataSettings) -> None:
+    """1 to 3 of four names may count from 0 or from 1; 0 or 4 among them decides it."""
+    part = table(tmp_path, "part", ["1", "2", "3"])
+    with pytest.raises(DataError, match=r"from 1 to 3 may count from 0 or from 1: give an object"):
+        classes_of([part], settings, COLORS)
+    (tmp_path / "names.json").write_text(json.dumps(COLORS))
+    assert load(part, replace(settings, classnames=tmp_path / "names.json")).classnames == ("1", "2", "3")
+    for name, labels, wanted in (
+        ("low", ["0", "2"], ["0=black", "2=green"]),
+        ("high", ["2", "4"], ["2=blue", "4=red"]),
+        ("gaps", ["10", "20", "30", "40"], ["10=black", "20=blue", "30=green", "40=red"]),
+    ):
+        assert classes_of([table(tmp_path, name, labels)], settings, COLORS)[1] == wanted
+
+
+@pytest.mark.parametrize("names", [[*COLORS], dict(zip("0123", COLORS, strict=True))])
+def test_corrections_are_read_with_the_names_of_the_classifier(
+    names: Any, tmp_path: Path, settings: DataSettings
+) -> None:
+    """Refused with the file of names, and without it four classes became eight."""
+    photos = table(tmp_path, "photos", ["0", "1", "2", "3"])
+    header, more = "file,class,probability,predicted,checked", ",0.5,red,"
+    corrected = table(tmp_path, "corrected", ["red", "blue", "Black"], header, more)
+    labelled = table(tmp_path, "labelled", ["green", ""], "file,label,suggested", ",red")
+    found, pairs = classes_of([photos, corrected, labelled], settings, names)
+    assert pairs == ["0=black", "1=blue", "2=green", "3=red"]
+    assert found["corrected-1.png"] == "blue"
+    assert found["corrected-2.png"] == "black"
+    assert found["labelled-0.png"] == "green"
+    with pytest.raises(DataError, match=r"corrected was written with names .* give the --dataset.classnames"):
+        classes_of([photos, corrected], settings, None)
+
+
+def test_a_name_that_is_the_number_of_another_class(tmp_path: Path, settings: DataSettings) -> None:
+    """In a table that dear wrote a label is a name, in another one a key."""
+    photos, plain = table(tmp_path, "photos", ["0", "1"]), table(tmp_path, "plain", ["0"])
+    ours = table(tmp_path, "ours", ["0"], "file,label,suggested", ",1")
+    found, _ = classes_of([photos, plain, ours], settings, {"0": "1", "1": "0"})
+    assert (found["plain-0.png"], found["ours-0.png"]) == ("1", "0")
+
+
+def test_wordnet_ids_of_all_sources_are_named_together(tmp_path: Path, settings: DataSettings) -> None:
+    """The second alone would be sunglasses, a third class."""
+    both = table(tmp_path, "both", ["n04355933", "n04356056"])
+    found, pairs = classes_of([both, table(tmp_path, "one", ["n04355933"])], settings, None)
+    assert len(pairs) == 2
+    assert found["one-0.png"] == "sunglasses (n04355933)"
+
+
+def test_numbers_of_one_value_are_one_class(tmp_path: Path, settings: DataSettings) -> None:
+    """01 and 1, which a spreadsheet makes of it: refused in one source, as A and a are; the same in two."""
+    message = "the classes '01' and '1' have the same name"
+    refused(class_folders(tmp_path / "d", {"01": 2, "1": 2}), settings, message)
+    refused(table(tmp_path, "both", ["01", "1"]), settings, message)
+    with pytest.raises(DataError, match=message):
+        load_dataset(([str(tmp_path / f"both-{n}.png") for n in range(2)], ["01", "1"]), settings)
+    found, pairs = classes_of([class_folders(tmp_path / "e", {"01": 1, "2": 1}), table(tmp_path, "f", ["1"])],
+                              settings, None)  # fmt: skip
+    assert (found["f-0.png"], pairs) == ("01", ["01=01", "2=2"])
+
+
+def test_names_in_camel_case_are_words(tmp_path: Path, settings: DataSettings) -> None:
+    folders = dict.fromkeys(("AnnualCrop", "McDonald", "iPhone", "Leaf_BlackSpot", "Sea Lake", "SeaLake"), 2)
+    del folders["Sea Lake"]
+    data = load(class_folders(tmp_path / "d", folders), settings)
+    assert data.classnames == ("Annual Crop", "Leaf Black Spot", "McDonald", "Sea Lake", "iPhone")
+    assert data.keys == ("AnnualCrop", "Leaf_BlackSpot", "McDonald", "SeaLake", "iPhone")
+    assert any("AnnualCrop is Annual Crop, Leaf_BlackSpot is Leaf_Black Spot" in note for note in data.notes)
+    apart = load(class_folders(tmp_path / "e", {"Sea Lake": 2, "SeaLake": 2}), settings)
+    assert apart.classnames == ("Sea Lake", "SeaLake")
 
 
 FORMS: tuple[Literal["NFC", "NFD"], ...] = ("NFC", "NFD")

@@ -4,6 +4,7 @@ fast (autograd does not survive a fork of a process that has used it).
 
 import multiprocessing
 import os
+import signal
 import socket
 import time
 from itertools import product
@@ -17,12 +18,13 @@ from PIL import Image
 
 import dear.adapters.fit
 import dear.report.folder  # noqa: F401 (for tests/e2e/test_kills.py: a process has one such server)
-from dear.evaluation import workers
+from dear.evaluation import runs, workers
 from dear.evaluation.experiment import Experiment, Machines
 from dear.evaluation.launch import launch
 from dear.evaluation.protocols.base_to_novel import BaseToNovel
 from dear.evaluation.resolve import MethodSetup
 from dear.evaluation.runs import run_all
+from dear.evaluation.trial import Trial
 from dear.methods.base import Method
 from dear.methods.prograd import ProGradSettings
 from dear.methods.registry import build_method
@@ -81,6 +83,24 @@ def run_into(out: Path, told: Any = None) -> list[dict[str, Any]]:
 
     options: dict[str, Any] = {"training": vars(TRAINING), "out": out, "progress": tell}
     return run_all(clip, [noise_dataset()], [DEAR], shots=3, roles=role_table(clip), **options)
+
+
+def launch_alone(experiment: Experiment, told: Any, stops: bool) -> None:
+    """Launch in this process, which may stop after its first epoch; the name of each run made is told."""
+    torch.set_num_threads(1)
+    run_record = runs.run_record
+
+    def tell_made(trial: Trial, results: Any) -> dict[str, Any]:
+        told.put(trial.run.name)
+        return run_record(trial, results)
+
+    runs.run_record = tell_made
+
+    def stop(_name: str, step: TrainingStep | None) -> None:
+        if stops and step is not None and step.ends_epoch:
+            signal.pause()
+
+    launch([experiment], Machines("cpu"), stop)
 
 
 def launch_and_tell(experiment: Experiment, told: Any) -> None:

@@ -16,7 +16,7 @@ from dear.data.loading import load_dataset
 from dear.data.settings import DataSettings
 from dear.errors import DataError, DearError, SettingsError
 from dear.evaluation.experiment import Experiment, Machines, RunOptions
-from dear.evaluation.protocols import protocol_class
+from dear.evaluation.protocols import PROTOCOLS
 from dear.evaluation.protocols.few_shot import FewShot
 from dear.evaluation.protocols.retrieval import Retrieval
 from dear.evaluation.protocols.transfer import CrossDataset
@@ -89,11 +89,11 @@ def test_three_ways_to_the_same_experiment(tmp_path: Path, monkeypatch: pytest.M
     from_recipe = load_recipe(path)
 
     from_options = list[dear.Experiment]()
-    monkeypatch.setattr(run, "plan", lambda made, *_: from_options.extend(made))
+    monkeypatch.setattr(run, "execute", lambda made, *_, **__: from_options.extend(made))
     main(["run", "cross-dataset", "--dry-run", *OPTIONS.split(), "a {}."])
 
     from_python = dear.Experiment(
-        protocol=protocol_class("cross-dataset")(source="badges"),  # type: ignore[call-arg]
+        protocol=PROTOCOLS["cross-dataset"](source="badges"),  # type: ignore[call-arg]
         methods=(dear.MethodSetup("coop", {"tokens": 7}),),
         data=("tags", "mixed-paints"),
         seeds=(3, 5),
@@ -112,7 +112,7 @@ def test_three_ways_to_the_same_experiment(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_what_is_not_given_comes_from_the_protocol() -> None:
-    few_shot = dear.Experiment(protocol=protocol_class("few-shot")(), methods=(dear.MethodSetup("dear"),))
+    few_shot = dear.Experiment(protocol=PROTOCOLS["few-shot"](), methods=(dear.MethodSetup("dear"),))
     assert (few_shot.shots, few_shot.seeds, few_shot.out) == ((1, 2, 4, 8, 16), (1,), Path("runs/few-shot"))
     assert len(few_shot.data) == 12
     assert {field.name for field in fields(RunOptions)} <= {field.name for field in fields(few_shot)}

@@ -1,11 +1,10 @@
-"""Folders have one owner and one writer; runs on two processes are those of one, and end together."""
+"""Commands share the runs of a folder; runs on two processes are those of one, and end together."""
 
 import multiprocessing
 import os
 import signal
 import time
 import warnings
-from collections.abc import Callable
 from multiprocessing.context import ForkServerContext
 from pathlib import Path
 from typing import Any
@@ -13,15 +12,24 @@ from typing import Any
 import pytest
 import torch
 
-from dear.errors import DearError, OutputError, SettingsError
+from dear.errors import OutputError, SettingsError, TrainingDiverged
 from dear.evaluation import runs, workers
 from dear.evaluation.experiment import Machines
-from dear.evaluation.launch import LOCK, check_device, check_folders, launch, list_runs, lock_folder
+from dear.evaluation.launch import (
+    LostWorkerError,
+    check_device,
+    check_folders,
+    launch,
+    list_runs,
+    make_runs,
+    mark_folder,
+)
 from dear.evaluation.resolve import MethodSetup
-from dear.evaluation.workers import LostWorkerError, Worker, choose_run, make_runs, open_processes
-from tests.unit.evaluation.children import experiment, launch_and_tell, server
+from dear.evaluation.workers import Worker
+from tests.unit.evaluation.children import experiment, launch_alone, launch_and_tell, server
 
 ENDLESS = {"epochs": 100_000}
+DIVERGING = {"epochs": 5, "lr": 1e9, "weight_decay": 1e9, "warmup_epochs": 0}
 ZERO = (MethodSetup("zero-shot"),)
 
 
@@ -37,35 +45,65 @@ def numbers(record: dict[str, Any]) -> Any:
     return record["key"], record["results"], [epoch["loss"] for epoch in record["train"]["epochs"]]
 
 
-def test_a_folder_has_one_owner_and_one_writer(tmp_path: Path) -> None:
+def test_a_folder_has_one_owner(tmp_path: Path) -> None:
     one, two = (experiment(tmp_path / "x", about={"recipe": name}) for name in "ab")
     with pytest.raises(OutputError, match="a and b both write to"):
         check_folders([one, two])
-    with lock_folder(one), pytest.raises(OutputError, match="another process is writing"), lock_folder(one):
-        pass
+    mark_folder(one)
     check_folders([one])  # the same recipe goes on
-    with pytest.raises(OutputError, match="the recipe 'a', not of b"):
-        check_folders([two])
-    assert not (tmp_path / "x" / LOCK).exists()
+    for check in (mark_folder, lambda two: check_folders([two])):
+        with pytest.raises(OutputError, match="the recipe 'a', not of b"):
+            check(two)
 
 
-def hold(folder: Path, ready: Any) -> None:
-    with lock_folder(experiment(folder)):
-        ready.send(True)
-        signal.pause()
+def wait_for(is_so: Any) -> None:
+    until = time.monotonic() + 120
+    while not is_so():
+        assert time.monotonic() < until
+        time.sleep(0.02)
 
 
-def test_a_lock_ends_with_its_process(tmp_path: Path) -> None:
-    listener, ready = multiprocessing.Pipe(duplex=False)
-    process = multiprocessing.get_context("fork").Process(target=hold, args=(tmp_path, ready))
-    process.start()
-    assert listener.recv()
-    with pytest.raises(OutputError), lock_folder(experiment(tmp_path)):
-        pass
-    process.kill()
-    process.join()
-    with lock_folder(experiment(tmp_path)):
-        pass
+def test_commands_on_a_folder_share_its_runs(tmp_path: Path) -> None:
+    """Two work at a time; one is killed in the middle of a run. Each run is made once, that one from its
+    checkpoint.
+    """
+    sweep = experiment(tmp_path / "out", seeds=(1, 2), train={"epochs": 2})
+    unfinished, context = sweep.out / "unfinished", server()
+    made = context.SimpleQueue()
+    killed, other = (
+        context.Process(target=launch_alone, args=(sweep, made, stops)) for stops in (True, False)
+    )
+    killed.start()
+    wait_for(lambda: [*unfinished.glob("*.pt")])  # DeAR has been trained for an epoch
+    other.start()
+    wait_for(lambda: len([*unfinished.glob("*.lock")]) == 2)
+    killed.kill()
+    other.join(timeout=120)
+    assert other.exitcode == 0
+    names = sorted(made.get() for _ in range(4))
+    assert made.empty()
+    assert names == sorted(path.stem for path in sweep.out.glob("*.json"))
+    assert not unfinished.exists()
+    (alone,) = launch([experiment(tmp_path / "alone", seeds=(1, 2), train=sweep.train)], Machines("cpu"))
+    (found,) = launch([sweep], Machines("cpu"))
+    assert [*map(numbers, found)] == [*map(numbers, alone)]
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_a_run_that_fails_stops_no_other(jobs: int, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    """And its error is the same from a process; the next command tries it again."""
+    if jobs > 1:
+        request.getfixturevalue("fast_start")
+    apart = MethodSetup("dear", {"first": 12}, "all-mixed")
+    sweep = experiment(tmp_path / "out", methods=(apart, *ZERO), train=DIVERGING)
+    with pytest.warns(UserWarning, match="dear-all-mixed-1shot-seed1.* failed: training diverged"):
+        records, failed = make_runs([sweep], Machines("cpu", jobs=jobs))
+    assert [record["method"] for record in records[0]] == ["zero-shot"]
+    ((run, error),) = failed
+    assert (run.setup, type(error)) == (apart, TrainingDiverged)
+    assert error.step > 0  # type: ignore[attr-defined]
+    with pytest.warns(UserWarning, match="diverged"), pytest.raises(TrainingDiverged):
+        launch([sweep], Machines("cpu", jobs=jobs))
 
 
 def test_a_precision_is_judged_where_it_is_computed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -94,40 +132,18 @@ def test_two_processes_give_the_records_of_one(
     assert files == [{*names}] * 2
 
 
-@pytest.mark.parametrize(
-    ("groups", "slots", "chosen"),
-    [
-        # It stays with what it has begun; nobody works on c, while a is begun; at last nothing else is left.
-        ("aaabbbccc", [0, 1, 1, 1, 1, 1, 1, 1, 0], [0, 3, 4, 5, 6, 7, 8, 1, 2]),
-        ("aaaa", [0, 1, 2, 0], [0, 1, 2, 3]),  # a single data set is divided among all
-        ("aabbb", [0, 1, 2], [0, 2, 3]),  # one without a group helps with the longest
-    ],
-)
-def test_runs_that_share_stay_together(groups: str, slots: list[int], chosen: list[int]) -> None:
-    """Runs of one data set and seed share views and trunk outputs, which only their own worker holds."""
-    left, begun, found = [*range(len(groups))], dict[int, Any](), list[int]()
-    for slot in slots:
-        found.append(choose_run(slot, left, groups, begun))
-        left.remove(found[-1])
-    assert found == chosen
-
-
 @pytest.mark.usefixtures("fast_start")
 def test_warnings_of_processes_are_shown_here_each_once(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    def make(out: str, notes: Any = ()) -> None:
-        made = experiment(tmp_path / out, methods=ZERO, seeds=(1, 2))
-        (tmp_path / "photos" / "train" / "a" / "odd.txt").write_text("")
-        with open_processes(2, "cpu") as pool:
-            make_runs([(made, run) for run in made.runs()], pool, notes=notes)
-
-    with pytest.warns(UserWarning, match="no image suffix") as shown:
-        make("out")
-    (note,) = (str(one.message) for one in shown)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        make("again", {note})
+    sweep = experiment(tmp_path / "out", seeds=(1, 2), train={"epochs": 2})
+    (tmp_path / "photos" / "train" / "a" / "odd.txt").write_text("")
+    with warnings.catch_warnings(record=True) as shown:
+        launch([sweep], Machines("cpu", jobs=2))
+    messages = [str(note.message) for note in shown]
+    assert any("no image suffix" in message for message in messages)
+    assert sum("may hardly change" in message for message in messages) == 1  # of a process
+    assert len({*messages}) == len(messages)
     assert "Warning" not in capfd.readouterr().err
 
 
@@ -136,15 +152,13 @@ def interrupt(*_: object) -> None:
 
 
 @pytest.mark.usefixtures("fast_start")
-@pytest.mark.parametrize(("shots", "tell"), [(3, lambda *_: None), (1, interrupt)])
-def test_an_error_or_a_signal_ends_all_workers(tmp_path: Path, shots: int, tell: Callable[..., None]) -> None:
-    """There are two images a class."""
-    endless = experiment(tmp_path / "out", train=ENDLESS, shots=(shots,))
+def test_a_signal_ends_all_workers(tmp_path: Path) -> None:
+    endless = experiment(tmp_path / "out", train=ENDLESS, seeds=(1, 2))
     before = {child.pid for child in multiprocessing.active_children()}
-    with pytest.raises((DearError, KeyboardInterrupt)), open_processes(2, "cpu") as pool:
-        make_runs([(endless, endless.runs()[1])] * 9, pool, tell)
+    with pytest.raises(KeyboardInterrupt):
+        launch([endless], Machines("cpu", jobs=2), interrupt)
     assert {child.pid for child in multiprocessing.active_children()} <= before
-    assert not [*(tmp_path / "out").glob("*.json")]
+    assert not [*(tmp_path / "out").rglob("*.lock")]
 
 
 def test_a_killed_launch_leaves_no_worker(tmp_path: Path) -> None:
@@ -162,13 +176,21 @@ def test_a_killed_launch_leaves_no_worker(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("fast_start")
-def test_a_lost_worker_is_told(tmp_path: Path) -> None:
-    def kill(*_: object) -> None:
-        for child in multiprocessing.active_children():
-            child.kill()
+def test_lost_workers_are_replaced(tmp_path: Path) -> None:
+    """Their runs have failed; the others are made."""
+    endless, seen = MethodSetup("dear", {"first": 12}, "all-mixed"), set[str]()
+    sweep = experiment(tmp_path / "out", methods=(endless, *ZERO), seeds=(1, 2), train=ENDLESS)
 
-    with pytest.raises(LostWorkerError, match="enough memory"):
-        launch([experiment(tmp_path / "out", seeds=(1, 2), train=ENDLESS)], Machines("cpu", jobs=2), kill)
+    def kill(name: str, step: Any) -> None:
+        if step is not None and len(seen) < 2 and len(seen | {name}) == 2:  # both are under way
+            for child in multiprocessing.active_children():
+                child.kill()
+        seen.add(name)
+
+    with pytest.warns(UserWarning, match="enough memory"):
+        (records,), failed = make_runs([sweep], Machines("cpu", jobs=2), kill)
+    assert [record["method"] for record in records] == ["zero-shot"] * 2
+    assert [(run.setup, type(error)) for run, error in failed] == [(endless, LostWorkerError)] * 2
 
 
 def test_a_process_loads_the_model_and_the_data_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -185,7 +207,7 @@ def test_a_process_loads_the_model_and_the_data_once(tmp_path: Path, monkeypatch
         monkeypatch.setattr(runs, load.__name__, counted(load))
     sweep = experiment(tmp_path / "out", methods=ZERO, seeds=(1, 2, 3, 4))
     worker = Worker("cpu", 1)
-    assert [worker.make(sweep, run)[0]["seed"] for run in sweep.runs()] == [1, 2, 3, 4]  # type: ignore[index]
+    assert [worker.make(sweep, run).record["seed"] for run in sweep.runs()] == [1, 2, 3, 4]  # type: ignore[union-attr]
     assert sorted(loads) == ["load_clip", "load_dataset"]
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from dear.cli.methods import descriptions
+from dear.cli.run import command_ablation
 from dear.errors import DataError, SettingsError
 from dear.evaluation.ablations import ablation_setups, ablations
 from dear.evaluation.experiment import expand_data
@@ -50,6 +51,20 @@ def test_what_it_says_is_what_is_run(tmp_path: Path) -> None:
     assert len(runs) == 2 * 2 * 3
     assert [(r.setup.method, r.shots) for r in runs[:3]] == [("zero-shot", 0), ("dear", 1), ("dear", 2)]
     assert [r.dataset for r in runs] == ["mixed-paints"] * 6 + ["stamped-tiles"] * 6
+
+
+@pytest.mark.parametrize(
+    ("protocol", "methods"), [("few-shot", ["zero-shot", "dear"]), ("retrieval", ["dear"])]
+)
+def test_methods_by_default_are_those_that_suit_the_protocol(
+    protocol: str, methods: list[str], tmp_path: Path
+) -> None:
+    experiment = load_recipe(written(tmp_path, f"protocol: {protocol}\nout: x\n"))
+    assert [setup.method for setup in experiment.methods] == methods
+
+
+def test_the_help_names_all_ablations() -> None:
+    assert f"Ablations: {', '.join(ablations())}." in (command_ablation.__doc__ or "")
 
 
 ABLATION = "protocol: ablation\nout: x\n"

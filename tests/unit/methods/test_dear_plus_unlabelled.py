@@ -3,24 +3,26 @@
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
-from torch.nn.functional import normalize
+from torch.nn.functional import cross_entropy, normalize
 
 from dear.methods.dear_plus import DearPlusSettings
-from dear.methods.dear_plus.fitting import Examples, Fit, fit
+from dear.methods.dear_plus.fitting import Examples, Fit, fit, fit_on
+from dear.methods.dear_plus.gaussian import Gaussians
+from dear.methods.dear_plus.solvers import fit_strengths
 from dear.methods.dear_plus.unlabelled import (
     ALONE,
     FOLDS,
-    Gain,
+    WEIGHTS,
     Mixture,
     Readouts,
+    fit_weights,
     fit_with_others,
-    left_out_evidence,
+    prepare,
     share_out,
 )
 
@@ -51,12 +53,11 @@ def covariance(mixture: Mixture, attribute: int) -> Tensor:
 
 def test_a_mixture_by_loops() -> None:
     readouts, shares = build_readouts(), draw(OTHERS, CLASSES, seed=6).softmax(dim=1)
-    kept = torch.tensor([1.0, 1, 0, 1, 1, 0, 1, 1], dtype=torch.float64)
-    mixture = Mixture.of(readouts, kept, shares)
+    mixture = Mixture.of(readouts, shares)
     for attribute in range(ATTRIBUTES):
         points = [  # each with its class and weight
-            (view, label, weight / VIEWS)
-            for item, label, weight in zip(readouts.labelled[attribute], LABELS, kept, strict=True)
+            (view, label, 1 / VIEWS)
+            for item, label in zip(readouts.labelled[attribute], LABELS, strict=True)
             for view in item
         ]
         for other, of_other in zip(readouts.others[attribute], shares, strict=True):
@@ -84,7 +85,7 @@ def test_one_round_in_one_dimension_by_hand() -> None:
     others, labels = torch.tensor([[[0.25]]], dtype=torch.float64), torch.tensor([0, 0, 1, 1])
     numbers = (torch.tensor([value], dtype=torch.float64) for value in (0.25, 1.0))
     readouts = Readouts(labelled, labels, others, torch.zeros(1, 2, dtype=torch.float64), *numbers)
-    mixture = share_out(readouts, torch.ones(4, dtype=torch.float64), 1.0, rounds=1)
+    mixture = share_out(readouts, 1.0, rounds=1)
     gap = (1.25**2 - 0.75**2) / 0.25 / 2  # of log densities; the surplus of both classes is the same
     share = 1 / (1 + math.exp(-ALONE / math.sqrt(4 / 5) * gap))  # of the class at 1
     expected = [(-2 + (1 - share) * 0.25) / (3 - share), (2 + share * 0.25) / (2 + share)]
@@ -95,10 +96,10 @@ def test_one_round_in_one_dimension_by_hand() -> None:
 def test_rounds_raise_the_likelihood() -> None:
     """Of features and labels, with each attribute's density to the power alpha, and the prior's."""
     readouts, alpha = build_readouts(), 0.4
-    kept, shares = torch.ones(len(LABELS), dtype=torch.float64), torch.zeros(OTHERS, CLASSES).double()
+    shares = torch.zeros(OTHERS, CLASSES).double()
     reached = []
     for _ in range(12):
-        mixture = Mixture.of(readouts, kept, shares)
+        mixture = Mixture.of(readouts, shares)
         scores, objective = readouts.prior.clone(), 0.0
         for attribute in range(ATTRIBUTES):
             spread = covariance(mixture, attribute)
@@ -118,38 +119,6 @@ def test_rounds_raise_the_likelihood() -> None:
     assert reached[-1] > reached[1] + 0.01  # the first has no shares yet
 
 
-@pytest.mark.parametrize("anew", [True, False])
-def test_images_are_left_out(anew: bool) -> None:
-    readouts, weight, spread = build_readouts(), 0.5, 1.5
-    whole = share_out(readouts, torch.ones(len(LABELS), dtype=torch.float64), weight)
-    found = left_out_evidence(readouts, weight, spread, None if anew else whole)
-    seen = [0, 0, 0]
-    fold = []
-    for label in LABELS.tolist():
-        fold.append((seen[label] + label) % FOLDS)
-        seen[label] += 1
-    for item, label in enumerate(LABELS.tolist()):
-        rest = torch.tensor([other for other in range(len(LABELS)) if fold[other] != fold[item]])
-        without = share_out(
-            replace(readouts, labelled=readouts.labelled[:, rest], labels=LABELS[rest]),
-            torch.ones(len(rest), dtype=torch.float64),
-            weight,
-            None if anew else whole,
-        )
-        for attribute in range(ATTRIBUTES):
-            inverse = without.whitening[attribute] @ without.whitening[attribute].T
-            point, means = readouts.labelled[attribute, item, 0], without.means[attribute]
-            for setting, known in enumerate(([1], [0, 2], [0, 1, 2])):
-                gap = point - means[known].mean(dim=0)
-                freedom = without.freedom[attribute]
-                background = gap @ inverse @ gap / (1 + spread) + freedom * math.log1p(spread)
-                for label in range(CLASSES):
-                    gap = point - means[label]
-                    lost = freedom / without.counts[label] - whole.freedom[attribute] / whole.counts[label]
-                    expected = (background - gap @ inverse @ gap + lost) / 2 if label in known else 0
-                    assert float(found[setting][item, label, attribute]) == pytest.approx(float(expected))
-
-
 def build_clusters(apart: float, labelled: Sequence[int] = (0, 1, 2, 0, 1, 2, 0, 1, 2)) -> tuple[Any, ...]:
     """A fit of labelled unit features, with many others around the same centres, and the arguments of the
     fit with these.
@@ -158,40 +127,116 @@ def build_clusters(apart: float, labelled: Sequence[int] = (0, 1, 2, 0, 1, 2, 0,
     points = normalize(apart * centres[labels][:, None] + draw(len(labels), VIEWS, EMBED, seed=8), dim=-1)
     of_others = torch.arange(120) % CLASSES
     others = normalize(apart * centres[of_others] + draw(120, EMBED, seed=9), dim=-1)
-    examples = Examples(points, labels, 2 * normalize(centres + draw(CLASSES, EMBED, seed=10), dim=-1))
+    examples = Examples(
+        points,
+        labels,
+        2 * normalize(centres + draw(CLASSES, EMBED, seed=10), dim=-1),
+        torch.tensor([1, 2, 0]),
+    )
     settings = DearPlusSettings(views=1)
     plain = fit(examples, points.unsqueeze(2), [True], settings)
     return plain, examples, points.unsqueeze(2), (others, others.unsqueeze(1)), [True], settings
 
 
-def differing(result: Fit, plain: Fit) -> list[str]:
-    tensors = ("correction", "rest", "means", "centre", "whitening", "freedom", "strengths", "parts")
-    return [name for name in tensors if not torch.equal(getattr(result, name), getattr(plain, name))]
+def test_scores_are_of_fits_that_know_nothing_of_the_images() -> None:
+    """M, variance, shrinkage, means and shares of others from the images without a part of them; and
+    strengths of these very scores.
+    """
+    plain, examples, groups, others, _, settings = build_clusters(0.8)
+    features = normalize(groups + plain.rest, dim=-1).movedim(2, 0)
+    of_others, labels = normalize(others[1] + plain.rest, dim=-1).movedim(1, 0), examples.labels
+    fits = fit_weights(plain, examples, features, others, [0], settings)
+    first = examples.frozen[:, 0, 0].tolist()
+    rank = [
+        sum(first[other] < first[item] for other in range(len(labels)) if labels[other] == labels[item])
+        for item in range(len(labels))
+    ]
+    fold = [(rank[item] + int(examples.order[label])) % FOLDS for item, label in enumerate(labels)]
+    for weight, found in zip((0.0, *WEIGHTS), fits, strict=True):
+        terms = torch.zeros(len(labels), CLASSES, 2, dtype=torch.float64)
+        for item in range(len(labels)):
+            rest = torch.tensor([other for other in range(len(labels)) if fold[other] != fold[item]])
+            few = Examples(examples.frozen[rest], labels[rest], examples.text, examples.order)
+            change = fit_on(few, torch.ones(len(rest), dtype=torch.bool), settings.penalty)
+            feature = normalize(examples.frozen[item, 0] + examples.frozen[item, 0] @ change, dim=-1)
+            terms[item, :, 0] = examples.text @ feature
+            within = [features[0, rest][labels[rest] == label].flatten(0, 1) for label in range(CLASSES)]
+            squares = sum((part - part.mean(dim=0)).square().sum() for part in within)
+            shrinkage = Gaussians(features[0, rest], labels[rest], CLASSES).shrinkage
+            readouts = Readouts(
+                features[:, rest],
+                labels[rest],
+                of_others,
+                normalize(others[0] + others[0] @ change, dim=-1) @ examples.text.T,
+                (squares / (len(rest) * VIEWS * EMBED)).unsqueeze(0),
+                torch.tensor([len(rest) / (1 / shrinkage - 1)], dtype=torch.float64),
+            )
+            without = share_out(readouts, weight)
+            whole = found.evidence[0]
+            gaps = features[0, item, 0] - torch.cat([without.means[0], without.means[0].mean(dim=0)[None]])
+            *own, background = (gaps @ without.whitening[0]).square().sum(dim=1)
+            for label in range(CLASSES):
+                everywhere = counts_of(plain, examples, features, others, settings, weight)
+                lost = without.freedom[0] / without.counts[label] - whole.freedom / everywhere[label]
+                gain = background / 2 + without.freedom[0] * math.log(2) - own[label] + lost
+                terms[item, label, 1] = gain / 2
+        least = torch.tensor([0.01, 0.0], dtype=torch.float64)
+        strengths = fit_strengths([terms], labels, least)
+        torch.testing.assert_close(found.strengths[0], strengths, rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(found.left_out[2], terms @ strengths, rtol=1e-4, atol=1e-4)
+
+
+def counts_of(
+    plain: Fit, examples: Examples, features: Tensor, others: Any, settings: DearPlusSettings, weight: float
+) -> Tensor:
+    """How many images each class has in the mixture of all."""
+    every = torch.ones(len(examples.labels), dtype=torch.bool)
+    readouts = prepare(examples, features, others, plain, [0], every, settings.shrinkage)
+    return share_out(readouts, weight).counts
 
 
 def test_others_are_used_where_left_out_images_gain(monkeypatch: pytest.MonkeyPatch) -> None:
-    arguments = build_clusters(1.5)
+    """What is said of the gain is of the fit that comes back."""
+    arguments = build_clusters(1.0)
     result, gain = fit_with_others(*arguments)
     assert gain.weight > 0
     assert gain.after < gain.before
-    assert differing(result, arguments[0]) == [
-        "means",
-        "centre",
-        "whitening",
-        "freedom",
-        "strengths",
-        "parts",
-    ]
-    monkeypatch.setattr("dear.methods.dear_plus.unlabelled.WEIGHTS", (0.0,))
-    plain, none = fit_with_others(*arguments)
-    assert none.weight == 0
-    assert differing(plain, arguments[0]) == []
+    labels = arguments[1].labels
+    assert gain.after == pytest.approx(float(cross_entropy(result.left_out[2], labels)))
+    assert gain.accuracy_after == float((result.left_out[2].argmax(dim=1) == labels).double().mean())
+    assert torch.equal(result.correction, arguments[0].correction)
+    monkeypatch.setattr("dear.methods.dear_plus.unlabelled.SURE", 1e9)
+    assert fit_with_others(*arguments)[0] is arguments[0]
 
 
-def test_others_without_a_gain_change_nothing() -> None:
-    plain, examples, groups, (frozen, _), *rest = build_clusters(1.5)
-    noise = normalize(draw(*frozen.shape, seed=20), dim=-1)
-    result, gain = fit_with_others(plain, examples, groups, (noise, noise.unsqueeze(1)), *rest)
-    assert isinstance(gain, Gain)
-    assert gain.weight == 0
-    assert result is plain
+@pytest.mark.parametrize("labelled", [(0, 1, 2) * 2, (0, 1, 2) * 3])
+def test_noise_is_refused(labelled: tuple[int, ...]) -> None:
+    """In 19 of 20 drawings at least."""
+    used = 0
+    for seed in range(20):
+        plain, examples, groups, (frozen, _), *rest = build_clusters(0.5, labelled)
+        noise = normalize(draw(*frozen.shape, seed=20 + seed), dim=-1)
+        result, gain = fit_with_others(plain, examples, groups, (noise, noise.unsqueeze(1)), *rest)
+        assert (result is plain) == (gain.weight == 0)
+        used += result is not plain
+    assert used <= 1
+
+
+def test_orders_change_nothing() -> None:
+    """Of labelled images, of the others, and of the numbers of classes."""
+    plain, examples, groups, (frozen, _), carried, settings = build_clusters(1.0)
+    expected, gain = fit_with_others(
+        plain, examples, groups, (frozen, frozen.unsqueeze(1)), carried, settings
+    )
+    items, numbers = torch.tensor([4, 8, 0, 2, 7, 1, 3, 6, 5]), torch.tensor([2, 0, 1])
+    back = numbers.argsort()
+    text, order = examples.text[back], examples.order[back]
+    other = Examples(examples.frozen[items], numbers[examples.labels[items]], text, order)
+    again = fit(other, groups[items], carried, settings)
+    others = frozen.flip(0), frozen.flip(0).unsqueeze(1)
+    found, same_gain = fit_with_others(again, other, groups[items], others, carried, settings)
+    assert gain.weight == same_gain.weight > 0
+    assert same_gain.after == pytest.approx(gain.after, abs=1e-6)
+    torch.testing.assert_close(found.strengths, expected.strengths, rtol=1e-5, atol=1e-6)
+    for one, same in zip(found.left_out, expected.left_out, strict=True):
+        torch.testing.assert_close(one, same[items][:, back], rtol=1e-5, atol=1e-5)

@@ -1,6 +1,7 @@
 """Role tables by another quantile and with another number of core attributes, worked out by hand."""
 
 import random
+from dataclasses import replace
 from math import prod
 
 import pytest
@@ -73,6 +74,25 @@ def test_quantiles_by_hand() -> None:
     assert [h.entropy for h in found.heads] == ENTROPY
     found = roles(with_quantile(computed(), 10))
     assert found == ["mixed", "generalization", *["mixed"] * 7, "generalization"]
+
+
+def test_what_general_means_in_a_tables_settings() -> None:
+    """A list of concepts in a discovered table, a share of heads in a ground-truth one."""
+    assert roles(with_quantile(replace(computed(), settings={"general": 0.2}), 30)) == roles(
+        with_quantile(computed(), 30)
+    )
+    listed = replace(computed(), settings={"general": ["number"]})
+    changed = with_quantile(listed, 30)
+    assert [changed.heads[place].role for place in (1, 2)] == ["other-specialized", "generalization"]
+    assert with_attributes(changed, 1).heads[2].role == "generalization"
+    truth = next(one for one in packaged_tables() if kind_of(one) == "ground-truth")
+    fewer = with_quantile(with_attributes(truth, 3), 20)
+    specialized = sorted(fewer.heads, key=lambda head: head.entropy or 0.0)[:7]  # ceil(0.2 * 32)
+    for head in specialized:
+        is_core = head.concept in fewer.attributes
+        assert (head.role, head.attribute) == (
+            ("core", head.concept) if is_core else ("other-specialized", None)
+        )
 
 
 def test_the_quantile_of_a_discovered_table_gives_that_table() -> None:

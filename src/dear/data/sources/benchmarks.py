@@ -13,15 +13,13 @@ from typing import Any
 from uuid import uuid4
 
 from dear.data.settings import DataSettings
+from dear.data.sources.class_names import match_names, packaged_names, read_names
 from dear.data.sources.folder import class_images, ignored_note
 from dear.data.sources.listing import (
     PARTS,
     Listing,
     Report,
     Row,
-    match_names,
-    packaged_names,
-    read_names,
     refuse,
 )
 from dear.data.sources.splits import PREFIX, read_coop, split_file
@@ -240,7 +238,8 @@ def _read_class_folders(benchmark: Benchmark, home: Path, parts: Mapping[str, st
         listed = read_names(file)
         if wnids is None and isinstance(listed, dict):  # in label order
             listed = [*listed.values()]
-        names = tuple(match_names(keys, listed, CLASSNAMES, numbered=wnids is not None))
+        by_key = match_names(keys, listed, CLASSNAMES, () if wnids is None else (keys,))
+        names = tuple(by_key[key] for key in keys)
     splits, ignored = dict[str, tuple[Row, ...]](train=()), list[str]()
     for split, part in parts.items():
         if missing := [key for key in keys if not (images / part / key).is_dir()]:

@@ -1,8 +1,5 @@
-"""The result of reading a data set (image files by split, their labels, the class names), the paths in lists,
-and class names from a file of the user or, for WordNet ids, from ImageNet.
-"""
+"""The result of reading a data set: image files by split, labels and class names; the paths in lists."""
 
-import csv
 import os
 import posixpath
 import re
@@ -12,25 +9,18 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import cache
-from importlib.resources import files
-from itertools import product
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import NamedTuple, NoReturn
 
 from dear.errors import DataError, compose, plural, without_surrogates
 from dear.limits import at_most
-from dear.reading.files import ReadingError, read_text
-from dear.reading.plain import QUOTES, parse_json
 
 PARTS = ("train", "val", "test")
 NO_SPLIT = "the data has no split"
 """What notes on a split that was made here begin with."""
-FEW, MOST_NAMED = 3, 20  # files or classes that a note names, and classes with their names
+FEW = 3  # files or classes that a note names
 NUMBER = re.compile(r"[+-]?\d{1,15}(\.\d{1,15})?", re.ASCII)
 WHOLE = re.compile(r"\d{1,15}", re.ASCII)
-WORDNET_ID = re.compile(r"n\d{8}")
-HEADERS = {*product(("folder", "label", "class", "id", "key"), ("name", "classname", "class_name"))}
-"""Rows of a CSV file of class names that name its columns."""
 
 Report = Callable[[DataError], None]
 """Called with an error in a data set's lists; if it returns, reading continues without the faulty entry."""
@@ -73,6 +63,8 @@ class Listing:
         notes: remarks for the user, such as files left out or a split made here.
         templates: the data set's own prompts.
         numbered: whether the data set numbers its classes itself, so that a list of names in that order fits.
+        by_name: whether its labels are names that a classifier has, as in the tables that dear writes.
+        unnamed: why the user's names of the classes could not be given to them; "" if they were.
     """
 
     name: str
@@ -86,6 +78,8 @@ class Listing:
     notes: tuple[str, ...] = ()
     templates: tuple[str, ...] = ("a photo of a {}.",)
     numbered: bool = False
+    by_name: bool = False
+    unnamed: str = ""
 
     @property
     def paths(self) -> list[str]:
@@ -132,7 +126,7 @@ def join_listings(listings: Sequence[Listing]) -> Listing:
     return replace(
         first, folder=folder, keys=keys, classnames=names, splits=splits, notes=tuple(notes),
         origin="; ".join(dict.fromkeys(listing.origin for listing in listings)),
-        benchmark=False, standard=False, numbered=False,
+        benchmark=False, standard=False, numbered=False, by_name=False,
     )  # fmt: skip
 
 
@@ -164,8 +158,20 @@ def with_spaces(name: str) -> str:
 
 
 def plain_name(name: str) -> str:
-    """A key for comparing class names, ignoring case, underscores and the form of accents (NFC or NFD)."""
-    return compose(with_spaces(name).casefold())
+    """A key for comparing class names, ignoring case, underscores, the form of accents (NFC or NFD), and
+    zeros before a whole number.
+    """
+    return without_zeros(compose(with_spaces(name).casefold()))
+
+
+def plain_label(label: str) -> str:
+    """A label without spaces around it, its accents in one form."""
+    return compose(label.strip())
+
+
+def without_zeros(key: str) -> str:
+    """A whole number without leading zeros; any other key as it is."""
+    return str(int(key)) if WHOLE.fullmatch(key) else key
 
 
 def sort_names(names: Iterable[str]) -> list[str]:
@@ -207,7 +213,8 @@ def require_distinct(source: str, keys: Sequence[str], names: Sequence[str]) -> 
         if (other := seen.setdefault(plain_name(name), key)) != key:
             raise DataError(
                 f"{source}: the classes {other!r} and {key!r} have the same name, {with_spaces(name)!r}. "
-                "Give each class a name of its own, by its folder or label or with --dataset.classnames."
+                "Merge them, or give each a name of its own, by its folder or label or with "
+                "--dataset.classnames."
             )
 
 
@@ -221,13 +228,18 @@ def require_inside(where: str, path: str) -> None:
         )
 
 
-def require_apart(where: object, splits: Mapping[str, Sequence[Row]], report: Report = refuse) -> None:
-    """Report images that are in two splits, where training and test data would overlap."""
-    part_of: dict[str, str] = {}
-    for part, rows in splits.items():
-        for path in dict.fromkeys(posixpath.normpath(row.path) for row in rows):
-            if (first := part_of.setdefault(path, part)) != part:
-                report(DataError(f"{where}: the image {path} is in both {first} and {part}. Keep one."))
+def require_apart(listing: Listing, report: Report = refuse) -> None:
+    """Report images that are in two splits, where training and test data would overlap, or in two classes."""
+    places: dict[str, tuple[str, int]] = {}
+    for part, rows in listing.splits.items():
+        for path, label in dict.fromkeys((posixpath.normpath(row.path), row.label) for row in rows):
+            first, other = places.setdefault(path, (part, label))
+            image = f"{listing.origin}: the image {path}"
+            if other != label:
+                keys = f"{listing.keys[other]!r} and {listing.keys[label]!r}"
+                report(DataError(f"{image} has two labels, {keys}. Keep one."))
+            elif first != part:
+                report(DataError(f"{image} is in both {first} and {part}. Keep one."))
 
 
 def find_files(folder: Path) -> Callable[[str], str]:
@@ -259,130 +271,3 @@ def find_files(folder: Path) -> Callable[[str], str]:
         return next((candidate for candidate in candidates if os.path.isfile(folder / candidate)), path)
 
     return find
-
-
-def read_names(path: Path) -> dict[str, str] | list[str]:
-    """Read a mapping of folders or labels to names, or names in label order. Raises DataError.
-
-    The suffix .json or .csv determines the format; any other file has lines of a folder, a space and a name.
-    """
-    try:
-        text = read_text(path)
-    except ReadingError as error:
-        raise DataError(f"cannot read the class names {path}: {error.reason}.") from error
-    if path.suffix.lower() == ".json":
-        content = parse_json(text, path)
-        values = content.values() if isinstance(content, dict) else content
-        if not isinstance(content, dict | list) or not all(isinstance(v, str) and v.strip() for v in values):
-            raise DataError(f"{path} needs a list of class names, or an object of folder and class name.")
-        return content
-    lines = text.splitlines(keepends=True)
-    rows: Iterable[list[str]] = (line.strip().split(maxsplit=1) for line in lines)
-    if path.suffix.lower() == ".csv":
-        signs = [sign for sign in re.sub(r'"[^"]*"', "", lines[0] if lines else "") if sign in ",;"]
-        rows = csv.reader(lines, delimiter=signs[0] if signs else ",", strict=True)
-    names = dict[str, str]()
-    try:
-        for number, row in enumerate(rows):
-            pair = [cell.strip() for cell in row]
-            if not any(pair) or (number == 0 and tuple(map(str.lower, pair)) in HEADERS):
-                continue
-            if len(pair) != 2 or not all(pair):
-                raise DataError(f"{path}: {' '.join(pair)!r:.80} is not a folder and a class name.")
-            if names.setdefault(*pair) != pair[1]:
-                raise DataError(f"{path} names a folder twice: {pair[0]!r:.80}.")
-    except csv.Error as error:
-        raise DataError(f"{path}: {error}. {QUOTES}") from error
-    return names
-
-
-def rename(listing: Listing, path: Path) -> Listing:
-    """The listing with class names from a file, and a note that says which class has which name. Raises
-    DataError for a missing or duplicate name.
-    """
-    names = match_names(listing.keys, read_names(path), str(path), numbered=listing.numbered)
-    require_distinct(str(path), listing.keys, names)
-    note = f"its classes are named by {path}: {_describe_names(listing.keys, names)}"
-    return replace(listing, classnames=tuple(names), notes=(*listing.notes, note))
-
-
-def _describe_names(keys: Sequence[str], names: Sequence[str]) -> str:
-    """Which folder or label has which name, for a note."""
-    pairs = zip(keys, names, strict=True)
-    return first_few((f"{key} is {name}" for key, name in pairs), MOST_NAMED)
-
-
-def match_names(
-    keys: Sequence[str], names: Mapping[str, str] | Sequence[str], source: str, *, numbered: bool = False
-) -> list[str]:
-    """The names of classes in the order of their keys, which are folders or labels.
-
-    A list has the names of keys that are whole numbers: that of key 3 at place 3 or, if the numbers go beyond
-    the list, in their order. Beside other keys it must name each of them, or the data set numbers its classes
-    itself (``numbered``). Raises DataError for a missing name, and for a list that does not fit.
-    """
-    if isinstance(names, Mapping):
-        spelled = {compose(key): name for key, name in names.items()}
-        by_key = {_without_zeros(key): name for key, name in spelled.items()} | spelled
-        if missing := [key for key in keys if key not in spelled and _without_zeros(key) not in by_key]:
-            raise DataError(
-                f"{source} has no name for {plural(len(missing), 'class')}; the first is {missing[0]!r}."
-            )
-        return [compose(by_key[key if key in spelled else _without_zeros(key)]) for key in keys]
-    names = [*map(compose, names)]
-    whole = not numbered and all(map(WHOLE.fullmatch, keys))
-    if whole and max(map(int, keys), default=0) < len(names):
-        return [names[int(key)] for key in keys]
-    if len(names) != len(keys):
-        raise DataError(f"{source} has {plural(len(names), 'name')} for {plural(len(keys), 'class')}.")
-    if whole or numbered:
-        return names
-    by_name = {plain_name(name): name for name in names}
-    if other := [key for key in keys if plain_name(key) not in by_name]:
-        raise DataError(
-            f"{source} is a list of names, which says nothing of the class {other[0]!r}: give an object that "
-            f'names each class, {{"{other[0]}": "name", ...}}.'
-        )
-    return [by_name[plain_name(key)] for key in keys]
-
-
-def _without_zeros(key: str) -> str:
-    """A whole number without leading zeros; any other key as it is."""
-    return str(int(key)) if WHOLE.fullmatch(key) else key
-
-
-def name_wordnet_ids(listing: Listing) -> Listing:
-    """The listing with CoOp's names of ImageNet's classes in place of WordNet ids, and a note about them.
-
-    Ids of one name (sunglasses, missile), or of that of another class, keep the id in brackets. Ids that are
-    not ImageNet's stay. Source: CoOp's classnames.txt.
-    """
-    ids = [key for key in listing.keys if WORDNET_ID.fullmatch(key)]
-    if not ids or listing.keys != listing.classnames:
-        return listing
-    imagenet = dict(zip(packaged_names("ImageNet.wnids.txt"), packaged_names("ImageNet.txt"), strict=True))
-    named = {key: imagenet.get(key, key) for key in listing.keys}
-    uses = Counter(map(plain_name, named.values()))
-    for key, name in named.items():
-        named[key] = f"{name} ({key})" if name != key and uses[plain_name(name)] > 1 else name
-    renamed = [key for key, name in named.items() if name != key]
-    notes = [*listing.notes]
-    if renamed:
-        notes.append(
-            f"{len(renamed)} of its {len(named)} classes are WordNet ids and take the names that CoOp has "
-            f"for ImageNet: {_describe_names(renamed, [named[key] for key in renamed])}; "
-            "--dataset.classnames FILE gives others"
-        )
-    if unknown := [key for key in ids if key not in imagenet]:
-        notes.append(
-            "WordNet ids that are not among ImageNet's 1000 stay as they are: "
-            f"{first_few(unknown)}; name them with --dataset.classnames FILE"
-        )
-    return replace(listing, classnames=tuple(named.values()), notes=tuple(notes))
-
-
-@cache
-def packaged_names(file: str) -> tuple[str, ...]:
-    """The lines of a file of class names in this package."""
-    text = files(__package__).joinpath("classnames", file).read_text(encoding="utf-8")
-    return tuple(text.splitlines())

@@ -19,9 +19,9 @@ from dear.data.images.photos import is_image, refused_image
 from dear.data.settings import DataSettings
 from dear.data.sources.folder import ignored_note, image_files
 from dear.data.sources.huggingface import list_tables, undecoded
-from dear.data.sources.listing import Listing, sort_names
+from dear.data.sources.listing import Listing, plain_label, sort_names
 from dear.data.sources.table import LABELS, PATHS, Entry, column, listing_of
-from dear.errors import DataError, compose, listing, plural
+from dear.errors import DataError, listing, plural
 from dear.reading.files import is_passed_over
 
 ReadImage = Callable[[str], Any]
@@ -145,8 +145,8 @@ def read_pairs(
     if not numbered and (odd := [label for label in labels if not isinstance(label, str)]):
         kind = type(odd[0]).__name__
         raise DataError(f"{odd[0]!r:.100} ({kind}) is not a label: give names, or whole numbers from 0.")
-    if not numbered and keys is None:
-        keys = sort_names({compose(label.strip()) for label in labels})
+    if not numbered:
+        keys = [plain_label(key) for key in keys or sort_names({*map(plain_label, labels)})]
     in_files = all(isinstance(image, str | os.PathLike) for image in images)
     folder, names = Path(NAME), [f"{number:06}" for number in range(len(images))]
     if in_files:
@@ -155,9 +155,9 @@ def read_pairs(
         names = [Path(file).relative_to(folder).as_posix() for file in files]
     rows = enumerate(zip(names, map(str, labels), map(str, splits), strict=True))
     entries = [
-        Entry(f"row {row}", name, compose(label.strip()), split.strip()) for row, (name, label, split) in rows
+        Entry(f"row {row}", name, plain_label(label), split.strip()) for row, (name, label, split) in rows
     ]
-    listed = listing_of(folder, folder, entries, settings, keys=keys and [*map(compose, keys)])
+    listed = listing_of(folder, folder, entries, settings, keys=keys)
     listed = replace(listed, name=folder.name or NAME)
     return listed, None if in_files else dict(zip(names, images, strict=True)).__getitem__
 

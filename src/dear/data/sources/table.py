@@ -19,13 +19,14 @@ from dear.data.sources.listing import (
     Row,
     find_files,
     label_note,
+    plain_label,
     refuse,
     reporting,
     require_inside,
     sort_names,
 )
 from dear.data.sources.splits import Split, make_split, split_of
-from dear.errors import DataError, DearError, compose, plural
+from dear.errors import DataError, DearError, plural
 from dear.reading.files import read_text
 from dear.reading.plain import QUOTES, parse_json
 
@@ -64,14 +65,14 @@ def read_table(table: Path, settings: DataSettings, *, report: Report = refuse) 
     whole numbers. Of predictions only the rows that somebody corrected or confirmed are read. Raises
     DataError naming the line.
     """
-    entries, notes = _read_entries(table, report)
+    entries, notes, is_ours = _read_entries(table, report)
     splits = [split_of(entry.path.partition("/")[0]) for entry in entries]
     by_folder = not any(entry.split for entry in entries) and {"train", "test"} <= {*splits} and all(splits)
     if by_folder:
         entries = [entry._replace(split=split or "") for entry, split in zip(entries, splits, strict=True)]
     listing = listing_of(table, table.parent, entries, settings, report=report)
     origin = f"the folders in {table.name}" if by_folder else listing.origin
-    return replace(listing, origin=origin, notes=(*listing.notes, *notes))
+    return replace(listing, origin=origin, notes=(*listing.notes, *notes), by_name=is_ours)
 
 
 def read_tables(
@@ -84,7 +85,7 @@ def read_tables(
         tables["test"] = tables.pop("val")
         notes.append(f"it has no labelled test images: those of {tables['test'].name} are used for testing")
     for split, table in tables.items():
-        rows, told = _read_entries(table, report)
+        rows, told, _ = _read_entries(table, report)
         within = table.parent.relative_to(folder)
         for row in rows:  # a split that is not given is made
             path = row.path if os.path.isabs(row.path) else (within / row.path).as_posix()
@@ -126,8 +127,6 @@ def _order_labels(
     """The entries with valid labels, their labels in order, and a note on numbers that do not run from 0."""
     whole = {entry.label: match[1] for entry in entries if (match := WHOLE.fullmatch(entry.label))}
     if all(entry.label in whole for entry in entries):
-        if len({*map(int, whole.values())}) < len({*whole.values()}):  # 1 and 01
-            whole = {label: str(int(key)) for label, key in whole.items()}
         in_order = sort_names({*whole.values()})
         entries = [entry._replace(label=whole[entry.label]) for entry in entries]
         return entries, in_order, label_note([*map(int, in_order)])
@@ -155,13 +154,16 @@ def _by_split(table: Path, entries: list[Entry], rows: list[Row]) -> Split:
     return Split(rows_by_part, f"the column split of {table.name}", tuple(notes))
 
 
-def _read_entries(table: Path, report: Report) -> tuple[list[Entry], list[str]]:
-    """The valid lines of a table, in order, and notes on what was left out. An image is listed once."""
+def _read_entries(table: Path, report: Report) -> tuple[list[Entry], list[str], bool]:
+    """The valid lines of a table, in order, notes on what was left out, and whether dear wrote the table. An
+    image is listed once.
+    """
     entries, notes, find = dict[str, Entry](), list[str](), find_files(table.parent)
     folder, real = (os.path.join(form(table.parent), "") for form in (os.path.abspath, os.path.realpath))
-    uses = Counter[str]()
+    uses, is_ours = Counter[str](), False
     for number, row in _rows(table):
         with reporting(report):
+            is_ours = is_ours or bool({PREDICTED, SUGGESTED} & {*row})
             uses[use := _use_of(row)] += 1
             if use in (UNCHECKED, NONE):
                 continue
@@ -187,7 +189,7 @@ def _read_entries(table: Path, report: Report) -> tuple[list[Entry], list[str]]:
         )
     if not entries:
         raise DataError(f"{table} lists no images. It needs lines with {COLUMNS}.")
-    return [*entries.values()], notes
+    return [*entries.values()], notes, is_ours
 
 
 UNCHECKED = "unchecked"
@@ -237,7 +239,7 @@ def _entry(where: str, row: Any, find: Callable[[str], str]) -> Entry:
         require_inside(where, path)
     if not isinstance(split, str) or (split.strip() and not split_of(split)):
         raise DataError(f"{where}: the split {split!r:.80} is not train, val or test.")
-    return Entry(where, find(path), ESCAPED.sub("", compose(label.strip())), split.strip())
+    return Entry(where, find(path), ESCAPED.sub("", plain_label(label)), split.strip())
 
 
 def column(names: Sequence[str], columns: Collection[str]) -> str:

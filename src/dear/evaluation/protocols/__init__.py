@@ -1,32 +1,16 @@
-"""The protocols by name, discovered from the files of this folder. Each file defines what is trained on, what
+"""The protocols by name, in the order of their commands and tables. A file defines what is trained on, what
 is tested, and what the results contain.
 """
 
 from collections.abc import Mapping
-from importlib import import_module
-from pkgutil import iter_modules
-from types import MappingProxyType
 
-from dear.errors import UnknownNameError
 from dear.evaluation.protocols.base import Protocol
+from dear.evaluation.protocols.base_to_novel import BaseToNovel
+from dear.evaluation.protocols.few_shot import FewShot
+from dear.evaluation.protocols.retrieval import Retrieval
+from dear.evaluation.protocols.transfer import CrossDataset, DomainGeneralization
 
-
-def _discover() -> Mapping[str, type[Protocol]]:
-    """The classes that have a name, by name, sorted by their position."""
-    classes = [
-        value
-        for module in iter_modules(__path__)
-        for value in vars(import_module(f"{__name__}.{module.name}")).values()
-        if isinstance(value, type) and issubclass(value, Protocol) and "name" in vars(value)
-    ]
-    return MappingProxyType({kind.name: kind for kind in sorted(classes, key=lambda kind: kind.position)})
-
-
-PROTOCOLS: Mapping[str, type[Protocol]] = _discover()
-
-
-def protocol_class(name: str) -> type[Protocol]:
-    """The class of a protocol. Raises UnknownNameError for an unknown name."""
-    if name not in PROTOCOLS:
-        raise UnknownNameError("protocol", name, PROTOCOLS)
-    return PROTOCOLS[name]
+PROTOCOLS: Mapping[str, type[Protocol]] = {
+    kind.name: kind for kind in (BaseToNovel, CrossDataset, DomainGeneralization, FewShot, Retrieval)
+}
+"""The class of each protocol by its name in commands, recipes and records."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from dear.errors import DataError, SettingsError
 from dear.methods.declaration import Declaration
-from dear.methods.registry import METHODS
+from dear.methods.registry import METHODS, USUAL
 from dear.reading.typed import shown
 
 if TYPE_CHECKING:
@@ -27,7 +27,6 @@ class Protocol(ABC):
     Attributes:
         name: Its name in commands, recipes and records.
         summary: Its line in the list of commands.
-        position: Position of its command and tables among those of the other protocols.
         trains_as: Other commands that train with the settings published for this protocol.
         data: The data sets that it runs on if none is named.
         shots: The numbers of training images per class that it runs with by default.
@@ -40,7 +39,6 @@ class Protocol(ABC):
 
     name: ClassVar[str]
     summary: ClassVar[str]
-    position: ClassVar[int]
     trains_as: ClassVar[tuple[str, ...]] = ()
     data: ClassVar[tuple[str, ...]] = ("world",)
     shots: ClassVar[tuple[int, ...]] = (16,)
@@ -99,6 +97,11 @@ class Protocol(ABC):
                 self.check_method(method)
                 suitable.append(name)
         return suitable
+
+    def usual(self) -> list[str]:
+        """The methods that it runs if none is named."""
+        suitable = self.methods()
+        return [name for name in USUAL if name in suitable]
 
     def check_data(self, trained_on: "Dataset", targets: Sequence["Dataset"]) -> None:
         """Raise DataError for data sets that the protocol cannot run on."""

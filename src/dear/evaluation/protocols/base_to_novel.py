@@ -21,7 +21,6 @@ class BaseToNovel(Protocol):
 
     name: ClassVar[str] = "base-to-novel"
     summary: ClassVar[str] = "Train on half of the classes, test on both halves."
-    position: ClassVar[int] = 1
     unlabelled: ClassVar[bool] = True
     scored: ClassVar[tuple[str, ...]] = ("base", "novel")
 

@@ -18,7 +18,6 @@ class FewShot(Protocol):
 
     name: ClassVar[str] = "few-shot"
     summary: ClassVar[str] = "Train on a few images of every class, test among all."
-    position: ClassVar[int] = 4
     trains_as: ClassVar[tuple[str, ...]] = ("fit",)
     shots: ClassVar[tuple[int, ...]] = (1, 2, 4, 8, 16)
     several_shots: ClassVar[bool] = True

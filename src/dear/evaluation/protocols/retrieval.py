@@ -22,12 +22,11 @@ class Retrieval(BaseToNovel):
 
     name: ClassVar[str] = "retrieval"
     summary: ClassVar[str] = "Retrieve images by each attribute's feature."
-    position: ClassVar[int] = 6
     data: ClassVar[tuple[str, ...]] = ("travel-posters",)
     scored: ClassVar[tuple[str, ...]] = ()
 
     def run(self, trial: "Trial") -> dict[str, Any]:
-        from dear.retrieval.world import retrieve
+        from dear.evaluation.protocols.retrieve import retrieve
 
         trial.train(self.training_classes(len(trial.source.classnames)))
         return retrieve(trial.method, trial.source)

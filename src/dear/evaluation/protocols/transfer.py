@@ -76,7 +76,6 @@ class CrossDataset(Transfer):
 
     name: ClassVar[str] = "cross-dataset"
     summary: ClassVar[str] = "Train on a source, test on other data sets."
-    position: ClassVar[int] = 2
 
 
 @dataclass(frozen=True)
@@ -92,7 +91,6 @@ class DomainGeneralization(Transfer):
 
     name: ClassVar[str] = "domain-generalization"
     summary: ClassVar[str] = "Train on a source, test on shifted variants of it."
-    position: ClassVar[int] = 3
     data: ClassVar[tuple[str, ...]] = (
         "source-resampled", "source-sketch", "source-rendition", "source-adversarial",
     )  # fmt: skip

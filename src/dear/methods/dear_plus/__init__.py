@@ -18,8 +18,7 @@ class DearPlusSettings(MethodSettings):
         shrinkage: Share of the mean variance in each attribute's covariance within classes; if None, the one
             of eight from 0.02 to 0.8 at which left-out images are likeliest.
         spread: Variance of the means of all classes, known or not, over that of images within a class.
-        penalty: Weight of the squared correction of the class feature; it is raised if classes left out of
-            the training images show that the correction hurts others.
+        penalty: Weight of the squared correction of the class feature.
         roles_from_other_weights: Accept a role table computed from other weights.
     """
 

@@ -7,7 +7,7 @@ import math
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 AT_ONCE = 256
@@ -22,19 +22,17 @@ NEGLIGIBLE = 1e-12
 
 @dataclass(frozen=True)
 class Distances:
-    """Squared Mahalanobis distances of each image's first view, from Gaussians fitted without the image.
+    """Squared Mahalanobis distances of images.
 
     Attributes:
         to_classes: To the mean of each class.
-        to_centres: To weighted means of the classes' means.
+        to_centers: To the mean of the means of some classes, in each setting.
         freedom: The degrees of freedom of the covariance.
-        log_determinant: That of the covariance.
     """
 
     to_classes: Float[Tensor, "item class"]
-    to_centres: Float[Tensor, "item centre"]
+    to_centers: Float[Tensor, "item setting"]
     freedom: Float[Tensor, "item"]
-    log_determinant: Float[Tensor, "item"]
 
 
 class Gaussians:
@@ -48,6 +46,7 @@ class Gaussians:
         whitening: W with C^-1 = W W'; zero if the views of a class do not differ.
         freedom: Its effective degrees of freedom, (1 - shrinkage) tr(C^-1 S / N): d if nothing is shrunk and
             nothing is missing, less where few directions vary.
+        variance: The mean square of what varies within classes.
     """
 
     means: Float[Tensor, "class embed"]
@@ -62,41 +61,53 @@ class Gaussians:
         shrinkage: float | None = None,
         spread: float | None = None,
     ) -> None:
-        """Fit them. Each class needs an image, and two if neither shrinkage nor ``spread`` is given.
+        """Fit them. Each class needs an image, and one of them two if neither shrinkage nor ``spread`` is
+        given.
 
         With ``spread``, for classes of about one image, within which nothing varies but views: images of all
-        classes vary by (1 + spread) C, so C comes from all around one mean, and no image can be left out.
+        classes vary by (1 + spread) C, so C comes from all around one mean.
         """
-        self.views, self.labels = views.double(), labels if spread is None else torch.zeros_like(labels)
-        self.means, self.counts = self._average(self.labels, classes if spread is None else 1)
-        centred = (self.views - self.means[self.labels][:, None]).flatten(0, 1)
-        values, self._basis = torch.linalg.eigh(centred.T @ centred)
+        self.views, self.labels = views.double(), labels
+        self.means, self.counts = self._average(labels, classes)
+        # What varies within groups of images: classes, or all of them.
+        pooled = spread is not None
+        self._groups = torch.zeros_like(labels) if pooled else labels
+        self._group_means, self._group_counts = self._average(self._groups, 1 if pooled else classes)
+        self._precision_factor = 1.0 if spread is None else 1 + spread
+        centered = (self.views - self._group_means[self._groups][:, None]).flatten(0, 1)
+        values, self._basis = torch.linalg.eigh(centered.T @ centered)
         self._scatter = values.clamp(min=0)  # S in its own basis
+        self.variance = float(self._scatter.sum() / centered.numel())
         self.shrinkage = max(SHRINKAGES, key=self.left_out_likelihood) if shrinkage is None else shrinkage
-        precision = self._precision(self._scatter.sum(), len(centred))
-        self.whitening = self._basis * precision.sqrt()
-        self.freedom = (precision * self._scatter).sum() * (1 - self.shrinkage) / len(centred)
-        if spread is not None:
-            self.means, self.counts = self._average(labels, classes)
-            self.whitening = self.whitening * (1 + spread) ** 0.5
+        precision = self._precision(self._scatter.sum(), len(centered))
+        self.whitening = self._basis * (self._precision_factor * precision).sqrt()
+        self.freedom = (precision * self._scatter).sum() * (1 - self.shrinkage) / len(centered)
 
     def _average(
         self, labels: Int[Tensor, "item"], classes: int
     ) -> tuple[Float[Tensor, "class embed"], Int[Tensor, "class"]]:
         """The mean and the number of the images of each class."""
         counts, images = torch.bincount(labels, minlength=classes), self.views.mean(dim=1)
-        return images.new_zeros(classes, images.shape[1]).index_add_(0, labels, images) / counts[
-            :, None
-        ], counts
+        sums = images.new_zeros(classes, images.shape[1]).index_add_(0, labels, images)
+        return sums / counts[:, None], counts
 
     def left_out_likelihood(self, shrinkage: float) -> float:
-        """The mean log-likelihood of images in their classes, each left out, up to a constant. The mean of
+        """The mean log-likelihood of images in their groups, each left out, up to a constant. The mean of
         n - 1 images is off by a share of C: the covariance is n / (n - 1) s C, with the best s.
         """
-        self.shrinkage, items = shrinkage, self._items()[:: math.ceil(len(self.labels) / ENOUGH_IMAGES)]
-        left_out, images = self.left_out(None, items), self.counts[self.labels[items]]
-        squares = left_out.to_classes[:, 0] * (images - 1) / images
-        twice = self.views.shape[2] * squares.mean().log() + left_out.log_determinant.mean()
+        self.shrinkage = shrinkage
+        can_leave = (self._group_counts[self._groups] > 1).nonzero().flatten()
+        if not len(can_leave):
+            return shrinkage  # the largest
+        in_order = can_leave[self.views[can_leave, 0, 0].argsort(stable=True)]  # whatever their order was
+        squares, determinants = list[Tensor](), list[Tensor]()
+        for items in in_order[:: math.ceil(len(in_order) / ENOUGH_IMAGES)].split(AT_ONCE):
+            rest = self._leave_out(items)
+            images, means = self._group_counts[self._groups[items]], self._group_means[self._groups[items]]
+            without = _take_out(means @ self._basis, images, rest.views.mean(dim=1))
+            squares.append(rest.distances(without[:, None])[:, 0] * (images - 1) / images)
+            determinants.append(rest.log_determinant)
+        twice = self.views.shape[2] * torch.cat(squares).mean().log() + torch.cat(determinants).mean()
         return float((-twice / 2).nan_to_num(nan=-math.inf))
 
     def _precision(self, trace: Float[Tensor, "*item"], views: int) -> Float[Tensor, "*item embed"]:
@@ -106,46 +117,39 @@ class Gaussians:
         shrunk = self.shrinkage / (views * len(variance)) * trace + variance
         return torch.where(trace > NEGLIGIBLE * views, 1 / shrunk, 0)
 
-    def left_out(
-        self, centres: Float[Tensor, "centre class"] | None, items: Int[Tensor, "item"] | None = None
-    ) -> Distances:
-        """The distances of each image, or of some, after its class's mean and the covariance were fitted
-        without it: to all classes and to ``centres``, weights of the classes' means; without these, to its
-        own class alone. Each class needs two images.
-
-        An image of n - 1 others in its class, of V views x_v with mean g, leaves the class's mean m at
-        (n m - g) / (n - 1), and takes from S the V + 1 products r r' with r = x_v - g and
-        sqrt(V n / (n - 1)) (g - m): C changes by its trace and these alone (Woodbury, and
-        the determinant lemma).
+    def left_out(self, known: Bool[Tensor, "setting class"]) -> Distances:
+        """The distances of each image's first view after the means and the covariance were fitted without the
+        image: to all classes, and to the mean of the classes that are ``known`` in each setting. A class that
+        has no other image is not among these, and the distance to it means nothing.
         """
-        items = self._items() if items is None else items
-        parts = [vars(self._left_out(some, centres)) for some in items.split(AT_ONCE)]
-        return Distances(**{name: torch.cat([part[name] for part in parts]) for name in parts[0]})
+        parts = [
+            self._left_out(items, known)
+            for items in torch.arange(len(self.labels), device=self.labels.device).split(AT_ONCE)
+        ]
+        return Distances(*map(torch.cat, zip(*parts, strict=True)))
 
     def distances(
-        self, points: Float[Tensor, "item embed"], centres: Float[Tensor, "centre class"]
+        self, points: Float[Tensor, "item embed"], known: Bool[Tensor, "setting class"]
     ) -> Distances:
         """The distances of other points."""
         whitened, means = points.double() @ self.whitening, self.means @ self.whitening
-        to_classes = torch.cdist(whitened, means).square()
-        to_centres = torch.cdist(whitened, centres.double() @ means).square()
-        determinant = -self.whitening.square().sum(dim=0).log().sum()
-        of_all = (part.expand(len(points)) for part in (self.freedom, determinant))
-        return Distances(to_classes, to_centres, *of_all)
+        centers = average_known(means, known)
+        to_classes, to_centers = (torch.cdist(whitened, to).square() for to in (means, centers))
+        return Distances(to_classes, to_centers, self.freedom.expand(len(points)))
 
-    def _items(self) -> Int[Tensor, "item"]:
-        return torch.arange(len(self.labels), device=self.labels.device)
+    def _leave_out(self, items: Int[Tensor, "item"]) -> "_Covariances":
+        """What varies within groups without each of some images.
 
-    def _left_out(
-        self, items: Int[Tensor, "item"], centres: Float[Tensor, "centre class"] | None
-    ) -> Distances:
-        count, width = self.views.shape[1], self.views.shape[2]
-        views, means = self.views[items] @ self._basis, self.means @ self._basis
-        label = self.labels[items]
-        images = self.counts[label].double().unsqueeze(1)
-        centre, mean = views.mean(dim=1), means[label]
-        offset = (count * images / (images - 1)).sqrt() * (centre - mean)
-        taken = torch.cat([views - centre[:, None], offset[:, None]], dim=1)  # item row embed
+        An image of n - 1 others in its group, of V views x_v with mean g, leaves the group's mean m at
+        (n m - g) / (n - 1), and takes from S the V + 1 products r r' with r = x_v - g and
+        sqrt(V n / (n - 1)) (g - m): C changes by its trace and these alone (Woodbury, and the determinant
+        lemma). An image that is alone in its group takes only the first V.
+        """
+        count, views = self.views.shape[1], self.views[items] @ self._basis
+        images = self._group_counts[self._groups[items]].double().unsqueeze(1)
+        center, mean = views.mean(dim=1), (self._group_means @ self._basis)[self._groups[items]]
+        offset = (count * images / (images - 1).clamp(min=1)).sqrt() * (center - mean)
+        taken = torch.cat([views - center[:, None], offset[:, None]], dim=1)  # item row embed
         remaining = (len(self.labels) - 1) * count
         trace = (self._scatter.sum() - taken.square().sum(dim=(1, 2))).clamp(min=0)
         precision = self._precision(trace, remaining)  # item embed
@@ -154,30 +158,72 @@ class Gaussians:
         rows = torch.eye(count + 1, dtype=views.dtype, device=views.device)
         inner = rows - weight * taken @ scaled.mT
         update = weight * torch.linalg.inv(inner)  # item row row
-
-        def distances(points: Float[Tensor, "*item point embed"]) -> Float[Tensor, "item point"]:
-            """Of the first view to points in the basis."""
-            first = views[:, 0]
-            plain = (first.square() * precision).sum(dim=1, keepdim=True)
-            if points.ndim == 2:  # the same for all images: no tensor over items, points and embed
-                cross, norms = (first * precision) @ points.T, precision @ points.square().T
-                along = (scaled @ first.unsqueeze(2)) - scaled @ points.T
-            else:
-                cross = ((first * precision)[:, None] * points).sum(dim=2)
-                norms = (precision[:, None] * points.square()).sum(dim=2)
-                along = (scaled @ first.unsqueeze(2)) - scaled @ points.mT
-            squared: Tensor = plain - 2 * cross + norms + (along * (update @ along)).sum(dim=1)
-            return squared
-
-        without = (images * mean - centre) / (images - 1)
-        own = distances(without[:, None])
         inverse_trace = precision.sum(dim=1) + ((scaled @ scaled.mT) * update).sum(dim=(1, 2))  # of C^-1
+        width = self.views.shape[2]
         freedom = width - self.shrinkage / (remaining * width) * trace * inverse_trace
         log_determinant = torch.linalg.slogdet(inner)[1] - precision.log().sum(dim=1)
-        if centres is None:
-            return Distances(own, own[:, :0], freedom, log_determinant)
-        to_classes = distances(means)
-        to_classes[torch.arange(len(items)), label] = own[:, 0]
-        weights = centres.to(means)
-        moved = weights.T[label].unsqueeze(2) * (without - mean)[:, None]  # item centre embed
-        return Distances(to_classes, distances(weights @ means + moved), freedom, log_determinant)
+        return _Covariances(views, precision, scaled, update, freedom, log_determinant)
+
+    def _left_out(
+        self, items: Int[Tensor, "item"], known: Bool[Tensor, "setting class"]
+    ) -> tuple[Float[Tensor, "item class"], Float[Tensor, "item setting"], Float[Tensor, "item"]]:
+        """The fields of `Distances`."""
+        rest, means, label = self._leave_out(items), self.means @ self._basis, self.labels[items]
+        images = self.counts[label]
+        without = _take_out(means[label], images, rest.views.mean(dim=1))
+        to_classes = rest.distances(means)
+        to_classes[torch.arange(len(items)), label] = rest.distances(without[:, None])[:, 0]
+        is_known = known.to(means)
+        own = is_known[:, label].T.unsqueeze(2)  # item setting 1
+        sums = is_known @ means + own * (without - means[label])[:, None]
+        counts = is_known.sum(dim=1)[:, None] - own * (images == 1)[:, None, None]
+        to_centers = rest.distances(sums / counts.clamp(min=1))
+        factor = self._precision_factor
+        return factor * to_classes, factor * to_centers, rest.freedom
+
+
+@dataclass(frozen=True)
+class _Covariances:
+    """The covariance without each of some images, in the basis of S: C^-1 is the diagonal ``precision``, plus
+    ``scaled``' ``update`` ``scaled``.
+
+    Attributes:
+        views: All views of the images that are left out.
+    """
+
+    views: Float[Tensor, "item view embed"]
+    precision: Float[Tensor, "item embed"]
+    scaled: Float[Tensor, "item row embed"]
+    update: Float[Tensor, "item row row"]
+    freedom: Float[Tensor, "item"]
+    log_determinant: Float[Tensor, "item"]
+
+    def distances(self, points: Float[Tensor, "*item point embed"]) -> Float[Tensor, "item point"]:
+        """Of each image's first view to points, the same for all images or its own."""
+        first, precision, scaled = self.views[:, 0], self.precision, self.scaled
+        plain = (first.square() * precision).sum(dim=1, keepdim=True)
+        if points.ndim == 2:  # the same for all: no tensor over items, points and embed
+            cross, norms = (first * precision) @ points.T, precision @ points.square().T
+            along = (scaled @ first.unsqueeze(2)) - scaled @ points.T
+        else:
+            cross = ((first * precision)[:, None] * points).sum(dim=2)
+            norms = (precision[:, None] * points.square()).sum(dim=2)
+            along = (scaled @ first.unsqueeze(2)) - scaled @ points.mT
+        squared: Tensor = plain - 2 * cross + norms + (along * (self.update @ along)).sum(dim=1)
+        return squared
+
+
+def average_known(
+    means: Float[Tensor, "class embed"], known: Bool[Tensor, "setting class"]
+) -> Float[Tensor, "setting embed"]:
+    """The mean of the means of the classes that are known in each setting."""
+    weights = known.to(means)
+    return weights / weights.sum(dim=1, keepdim=True).clamp(min=1) @ means
+
+
+def _take_out(
+    means: Float[Tensor, "item embed"], images: Int[Tensor, "item"], image: Float[Tensor, "item embed"]
+) -> Float[Tensor, "item embed"]:
+    """The mean of n images without one of them; zero if there is no other."""
+    counts = images[:, None].to(means)
+    return (counts * means - image) / (counts - 1).clamp(min=1)

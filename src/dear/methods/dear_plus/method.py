@@ -21,7 +21,13 @@ from dear.methods.dear_plus import DearPlusSettings
 from dear.methods.dear_plus.fitting import LEAST_IMAGES, Examples, Fit, by_attribute, corrected, fit
 from dear.methods.dear_plus.unlabelled import fit_with_others
 from dear.methods.declaration import MethodSettings
-from dear.methods.shared import name_hashes, require_current_text, require_distinct, rows_by_name
+from dear.methods.shared import (
+    name_hashes,
+    order_by_name,
+    require_current_text,
+    require_distinct,
+    rows_by_name,
+)
 from dear.roles.table import HeadRole, RoleTable
 
 WHOLE = "image"
@@ -57,10 +63,9 @@ class DearPlus(Method):
 
     in the d_a dimensions that vary, with f~ = W_a' (f_a - mu_a), w_ka = W_a' (mu_ka - mu_a) and
     W_a W_a' = C_a^-1. It is 0 for a class without images: known classes have an advantage only where the
-    image looks like theirs. C is shrunk so that left-out images are likeliest (`Gaussians`). If most classes
-    have one image, all with images get evidence, and (1 + rho) C is the covariance of all images.
+    image looks like theirs. C is shrunk so that left-out images are likeliest (`Gaussians`).
 
-    Class feature, for all classes. M minimises the cross-entropy of f_0 = u(e) plus a penalty:
+    Class feature, for all classes. M minimizes the cross-entropy of f_0 = u(e) plus a penalty:
 
         f_cls = u(f_0 + M' f_0)      M = argmin mean CE(t (f_0 + M' f_0) / tau, y) + penalty / 2 |M|^2
 
@@ -68,15 +73,26 @@ class DearPlus(Method):
 
         s_k = beta f_cls t_k / tau + sum over a of alpha_a E_ka
 
-    beta and alpha minimise the cross-entropy of the training images, each in its test view and scored as if
-    it were new: mu and C without the image (all its views, in closed form), M from the other half of the
-    images. There are two sets of them. The first is fitted with all classes known and scores classes that
-    all have evidence; the second, fitted twice with every other class taken for one without images, scores
-    classes of which some have none. If a share q of the classes has no images to begin with, up to half of
-    them, the cross-entropy with all classes known counts for 1 - 2q in the second. Evidence that does not
-    help gets alpha_a = 0; where classes have one image, alpha is beta / (2 sqrt(sum of d_a)) in the first
-    and 0 in the second. The penalty is raised, and M dropped in the end, if the class feature classifies
-    the left-out classes worse than the frozen CLIP by two standard errors over classes.
+    Strengths. beta and alpha minimize the cross-entropy of the training images in their test views, each
+    scored as if it were new: mu and C without the image (all its views, in closed form), M from the other
+    half of the images. Evidence that does not help gets alpha_a = 0. There are two sets of strengths:
+
+    - The first is fitted with all classes known. It scores classes that all have evidence.
+    - The second is fitted twice over, with one half of the classes taken for ones without images and with the
+      other. It scores classes of which some have no evidence. If a share q of the classes of the training
+      set has no images, the two count for 2 q together and the first cross-entropy for 1 - 2 q (for nothing
+      from q = 1/2 on), so that a share q of the classes counts as absent on average. If all have images, the
+      two count alone.
+
+    Where most classes have one image, every class with an image gets evidence, C_a is the covariance of all
+    images over 1 + rho, and alpha, which few left-out images could tell, is beta / (2 sqrt(sum of d_a)) in
+    the first set and 0 in the second: without its only image, a class is one by name alone.
+
+    A class of n images loses by one that is left out: half of what E then lacks on average is made up for in
+    the first fit of strengths, and in no left-out score. m_a, the strengths and the shrinkage are those of
+    all images: a few numbers, and m_a knows no labels. Halves are drawn by content, so that neither the order
+    of classes nor that of images matters: classes by the hashes of their names, the images of a class by the
+    first number of f_0.
     """
 
     name = "dear+"
@@ -279,16 +295,21 @@ class DearPlus(Method):
     ) -> tuple[Examples, Float[Tensor, "item view attribute embed"]]:
         views = [self._read(images, number) for number in (None, *range(self.settings.views))]
         frozen, groups = (torch.stack(parts, dim=1).double() for parts in zip(*views, strict=True))
-        return Examples(frozen, images.labels, float(self.clip.scale) * self.frozen_text.double()), groups
+        order = order_by_name(self.classnames).to(frozen.device)
+        return Examples(
+            frozen, images.labels, float(self.clip.scale) * self.frozen_text.double(), order
+        ), groups
 
     def _take(self, result: Fit) -> None:
         self.fitted = result
         self._resize(int(result.with_evidence.sum()))
         self.trained.copy_(name_hashes(self.classnames)[result.with_evidence.cpu()])
-        for name in ("correction", "means", "strengths", *SAVED):
+        for name in ("rest", "parts", "correction", "strengths"):
             getattr(self, name).copy_(getattr(result, name))
+        for name, axis in (("means", 1), ("centre", 0), ("whitening", 0), ("freedom", 0)):
+            getattr(self, name).copy_(torch.stack([getattr(of, name) for of in result.evidence], dim=axis))
 
-    def left_out_scores(self) -> list[Float[Tensor, "item class"]]:
+    def left_out_scores(self) -> Sequence[Float[Tensor, "item class"]]:
         return self.fitted.left_out
 
     def _read(

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 
-from dear.evaluation.protocols import PROTOCOLS, protocol_class
+from dear.evaluation.protocols import PROTOCOLS
 from dear.report.drawing import Drawing
 from dear.report.grid import Cell, Grid
 from dear.report.records import Record, grouped, protocol, readable
@@ -43,7 +43,7 @@ def summaries_of(records: Sequence[Record], reference: str | None = None) -> lis
     """
     groups, summaries = grouped(records, protocol), list[Summary]()
     for name in sorted(groups, key=[*PROTOCOLS].index):
-        module = import_module(f"{__name__}.{protocol_class(name).__module__.rpartition('.')[2]}")
+        module = import_module(f"{__name__}.{PROTOCOLS[name].__module__.rpartition('.')[2]}")
         summaries.append(module.summarize(groups[name], reference))
     return summaries
 

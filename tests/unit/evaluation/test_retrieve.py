@@ -5,7 +5,12 @@ import torch
 
 from dear.backbone import vision
 from dear.backbone.clip import Clip
-from dear.retrieval.world import all_features, chance_by_factor, nearest, precision_by_factor
+from dear.evaluation.protocols.retrieve import (
+    all_features,
+    chance_by_factor,
+    nearest,
+    precision_by_factor,
+)
 from tests.unit.training.world import Noise, small_dear
 from tests.views import eval_views
 

@@ -1,0 +1,258 @@
+"""What the classes of a data set are called: decided once over all its sources, from a file of the user, from
+ImageNet for WordNet ids, or from the folders and labels themselves.
+"""
+
+import csv
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import cache
+from importlib.resources import files
+from itertools import product
+from pathlib import Path
+
+from dear.data.sources.listing import (
+    WHOLE,
+    Listing,
+    Report,
+    first_few,
+    plain_name,
+    refuse,
+    reporting,
+    require_distinct,
+    without_zeros,
+)
+from dear.errors import DataError, compose, plural
+from dear.reading.files import ReadingError, read_text
+from dear.reading.plain import QUOTES, parse_json
+
+MOST_NAMED = 20  # classes that a note has with their names
+WORDNET_ID = re.compile(r"n\d{8}")
+CAMEL_CASE = re.compile(r"(?:[A-Z][a-z]{2,}){2,}")
+HUMP = re.compile(r"(?<=[a-z])(?=[A-Z])")
+HEADERS = {*product(("folder", "label", "class", "id", "key"), ("name", "classname", "class_name"))}
+"""Rows of a CSV file of class names that name its columns."""
+
+
+class UnclearNumbersError(DataError):
+    """A list of names fits numbered labels in two ways."""
+
+
+def name_classes(
+    listings: Sequence[Listing], file: Path | None, report: Report = refuse
+) -> tuple[Listing, ...]:
+    """The sources of a data set with the names of their classes, decided once over the classes of all, with
+    notes at the first.
+
+    A label has the name that the file, CoOp's list of ImageNet or its own spelling gives it; a label that is
+    itself such a name, as in tables that dear wrote, is that class. Raises DataError for a class that the
+    file does not name.
+    """
+    first, *others = listings
+    keys = [*dict.fromkeys(key for part in listings if not part.by_name for key in part.keys)]
+    notes, unnamed, names = [*first.notes], "", dict[str, str]()
+    if file is None:
+        unnamed_parts = [part for part in listings if part.keys == part.classnames and not part.benchmark]
+        own = {key for part in unnamed_parts for key in part.keys}
+        names, remarks = _usual_names([key for key in keys if key in own])
+        notes += remarks
+        _require_named(listings)
+    else:
+        try:
+            numbered = [part.keys for part in listings if part.numbered]
+            names = match_names(keys, read_names(file), str(file), numbered)
+            told = [(key, names[key]) for key in keys if key in names]
+            notes.append(f"its classes are named by {file}: {_describe_names(told)}")
+        except UnclearNumbersError as error:
+            unnamed = str(error)
+            notes.append(f"its classes are not named: {error}")
+    first = replace(first, notes=tuple(notes), unnamed=unnamed)
+    named = tuple(_renamed(part, names) for part in (first, *others))
+    for part in named:
+        if file is not None or not part.benchmark:  # ImageNet has two classes "missile"
+            with reporting(report):
+                require_distinct(str(file or part.folder), part.keys, part.classnames)
+    return named
+
+
+def _renamed(listing: Listing, names: Mapping[str, str]) -> Listing:
+    """A source with the names of its keys. In a table that dear wrote, labels are names rather than keys."""
+    by_value = {without_zeros(key): (key, name) for key, name in names.items()}
+    by_name = {plain_name(name): (key, name) for key, name in names.items()}
+    pairs = list[tuple[str, str]]()
+    for key, own_name in zip(listing.keys, listing.classnames, strict=True):
+        of_key = (key, names[key]) if key in names else by_value.get(without_zeros(key))
+        of_name = by_name.get(plain_name(key))
+        found = of_name or of_key if listing.by_name else of_key or of_name
+        pairs.append(found if found and listing.by_name else (key, found[1] if found else own_name))
+    keys, classnames = zip(*pairs, strict=True) if pairs else ((), ())
+    return replace(listing, keys=keys, classnames=classnames)
+
+
+def _require_named(listings: Sequence[Listing]) -> None:
+    """Raise DataError for a table of dear's beside nothing but numbers, which had names when it was made."""
+    keys = [key for part in listings if not part.by_name for key in part.keys]
+    for part in listings:
+        odd = [key for key in part.keys if part.by_name and not WHOLE.fullmatch(key)]
+        if odd and keys and all(map(WHOLE.fullmatch, keys)):
+            raise DataError(
+                f"{part.name} was written with names of classes, such as {odd[0]!r}, but the classes of the "
+                "data are numbers: give the --dataset.classnames of the classifier that it is from."
+            )
+
+
+def _usual_names(keys: Sequence[str]) -> tuple[dict[str, str], list[str]]:
+    """The names of classes that nobody named, where they are not their keys, and notes about them."""
+    names, notes = _wordnet_names(keys)
+    spelled = {key: words for key in keys if key not in names and (words := split_words(key)) != key}
+    taken = Counter(map(plain_name, (spelled.get(key, names.get(key, key)) for key in keys)))
+    spelled = {key: words for key, words in spelled.items() if taken[plain_name(words)] == 1}
+    if spelled:
+        told = _describe_names(spelled.items())
+        notes.append(f"names in CamelCase are read as words: {told}; --dataset.classnames FILE gives others")
+    if keys and all(key.isascii() and key.isdigit() for key in keys):
+        notes.append("its classes are numbers: name them with --dataset.classnames FILE")
+    return names | spelled, notes
+
+
+def split_words(name: str) -> str:
+    """A name whose words in CamelCase stand apart: AnnualCrop is Annual Crop. McDonald and iPhone stay: each
+    part needs a capital and two small letters. [ours]
+    """
+    words = re.split(r"([ _-])", name)
+    return "".join(HUMP.sub(" ", word) if CAMEL_CASE.fullmatch(word) else word for word in words)
+
+
+def _wordnet_names(keys: Sequence[str]) -> tuple[dict[str, str], list[str]]:
+    """CoOp's names of ImageNet's classes for WordNet ids, and notes about them.
+
+    Ids of one name (sunglasses, missile), or of that of another class, keep the id in brackets. Ids that are
+    not ImageNet's stay. Source: CoOp's classnames.txt.
+    """
+    ids = [key for key in keys if WORDNET_ID.fullmatch(key)]
+    if not ids:
+        return {}, []
+    imagenet = dict(zip(packaged_names("ImageNet.wnids.txt"), packaged_names("ImageNet.txt"), strict=True))
+    uses = Counter(plain_name(imagenet.get(key, key)) for key in keys)
+    named = {key: imagenet[key] for key in ids if key in imagenet}
+    named = {key: f"{name} ({key})" if uses[plain_name(name)] > 1 else name for key, name in named.items()}
+    notes = list[str]()
+    if named:
+        notes.append(
+            f"{len(named)} of its {len(keys)} classes are WordNet ids and take the names that CoOp has "
+            f"for ImageNet: {_describe_names(named.items())}; --dataset.classnames FILE gives others"
+        )
+    if unknown := [key for key in ids if key not in imagenet]:
+        notes.append(
+            "WordNet ids that are not among ImageNet's 1000 stay as they are: "
+            f"{first_few(unknown)}; name them with --dataset.classnames FILE"
+        )
+    return named, notes
+
+
+def read_names(path: Path) -> dict[str, str] | list[str]:
+    """Read a mapping of folders or labels to names, or names in label order. Raises DataError.
+
+    The suffix .json or .csv determines the format; any other file has lines of a folder, a space and a name.
+    """
+    try:
+        text = read_text(path)
+    except ReadingError as error:
+        raise DataError(f"cannot read the class names {path}: {error.reason}.") from error
+    if path.suffix.lower() == ".json":
+        content = parse_json(text, path)
+        values = content.values() if isinstance(content, dict) else content
+        if not isinstance(content, dict | list) or not all(isinstance(v, str) and v.strip() for v in values):
+            raise DataError(f"{path} needs a list of class names, or an object of folder and class name.")
+        return content
+    lines = text.splitlines(keepends=True)
+    rows: Iterable[list[str]] = (line.strip().split(maxsplit=1) for line in lines)
+    if path.suffix.lower() == ".csv":
+        signs = [sign for sign in re.sub(r'"[^"]*"', "", lines[0] if lines else "") if sign in ",;"]
+        rows = csv.reader(lines, delimiter=signs[0] if signs else ",", strict=True)
+    names = dict[str, str]()
+    try:
+        for number, row in enumerate(rows):
+            pair = [cell.strip() for cell in row]
+            if not any(pair) or (number == 0 and tuple(map(str.lower, pair)) in HEADERS):
+                continue
+            if len(pair) != 2 or not all(pair):
+                raise DataError(f"{path}: {' '.join(pair)!r:.80} is not a folder and a class name.")
+            if names.setdefault(*pair) != pair[1]:
+                raise DataError(f"{path} names a folder twice: {pair[0]!r:.80}.")
+    except csv.Error as error:
+        raise DataError(f"{path}: {error}. {QUOTES}") from error
+    return names
+
+
+def _describe_names(pairs: Iterable[tuple[str, str]]) -> str:
+    """Which folder or label has which name, for a note."""
+    return first_few((f"{key} is {name}" for key, name in pairs), MOST_NAMED)
+
+
+def match_names(
+    keys: Sequence[str],
+    names: Mapping[str, str] | Sequence[str],
+    source: str,
+    numbered: Sequence[Sequence[str]] = (),
+) -> dict[str, str]:
+    """The name of each class by its key, a folder or label; other keys may be there too.
+
+    Of a list, the keys of data sets that number their classes (``numbered``) take as many names in order. Of
+    other keys those that are whole numbers have a place in it: counted from 0 if one is 0, from 1 if the last
+    is the number of names, else in their order if there are as many; the others must be among the names.
+    Raises DataError for a key without a name, UnclearNumbersError for numbers that could count from 0 or 1.
+    """
+    if isinstance(names, Mapping):
+        spelled = {compose(key): compose(name) for key, name in names.items()}
+        by_value = {without_zeros(key): name for key, name in spelled.items()}
+        known = {*map(plain_name, spelled.values())}
+        found = {key: name for key in keys if (name := spelled.get(key, by_value.get(without_zeros(key))))}
+        if missing := [key for key in keys if key not in found and plain_name(key) not in known]:
+            raise DataError(
+                f"{source} has no name for {plural(len(missing), 'class')}; the first is {missing[0]!r}."
+            )
+        return spelled | found
+    names, matched = [*map(compose, names)], dict[str, str]()
+    for in_order in numbered:
+        _require_as_many(in_order, names, source)
+        matched |= zip(in_order, names, strict=True)
+    keys = [key for key in keys if key not in matched]
+    numbers = sorted({int(key) for key in keys if WHOLE.fullmatch(key)})
+    if numbers:
+        last = numbers[-1]
+        if numbers[0] > 0 and last < len(names):
+            raise UnclearNumbersError(
+                f"{source} is a list of {plural(len(names), 'name')}, in which labels from {numbers[0]} to "
+                f'{last} may count from 0 or from 1: give an object, {{"{last}": "name", ...}}.'
+            )
+        if last < len(names):
+            numbers = [*range(len(names))]
+        elif last == len(names) and numbers[0] > 0:
+            numbers = [*range(1, len(names) + 1)]
+        _require_as_many(numbers, names, source)
+        matched |= zip(map(str, numbers), names, strict=True)
+    by_name = {plain_name(name): name for name in names}
+    matched |= {key: matched[without_zeros(key)] for key in keys if WHOLE.fullmatch(key)}
+    keys = [key for key in keys if key not in matched]
+    if len(names) < len(keys):
+        _require_as_many(keys, names, source)
+    if other := [key for key in keys if plain_name(key) not in by_name]:
+        raise DataError(
+            f"{source} is a list of names, which says nothing of the class {other[0]!r}: give an object that "
+            f'names each class, {{"{other[0]}": "name", ...}}.'
+        )
+    return matched | {key: by_name[plain_name(key)] for key in keys}
+
+
+def _require_as_many(keys: Sequence[object], names: Sequence[str], source: str) -> None:
+    if len(names) != len(keys):
+        raise DataError(f"{source} has {plural(len(names), 'name')} for {plural(len(keys), 'class')}.")
+
+
+@cache
+def packaged_names(file: str) -> tuple[str, ...]:
+    """The lines of a file of class names in this package."""
+    text = files(__package__).joinpath("classnames", file).read_text(encoding="utf-8")
+    return tuple(text.splitlines())
