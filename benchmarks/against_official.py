@@ -147,7 +147,7 @@ class Sides:
                 parts = method.loss(trunk, self.labels)
             value = float(parts["loss"].detach())
             optimizer.zero_grad()
-            method.backward(parts, lambda loss: loss.backward(retain_graph=method.several_backwards))
+            method.backward(parts, lambda loss: loss)
             optimizer.step()
             method.after_step(0.5)
             return value

@@ -100,7 +100,7 @@ def loss(method: Method, image: Tensor, label: Tensor) -> dict[str, Tensor]:
     """The loss of a step as the training loop asks for it."""
     seen, number = torch.cat(views(image, method.views_per_image)), method.views_per_image
     frozen = None
-    if method.target != "trunk":
+    if method.target in ("view", "whole"):
         of = seen if method.target == "view" else whole(image)
         frozen = method.target_features(of)
         frozen = frozen if method.target == "view" else frozen.repeat(number, 1)
@@ -110,10 +110,10 @@ def loss(method: Method, image: Tensor, label: Tensor) -> dict[str, Tensor]:
 def all_images(method: Method) -> TrainingImages:
     """The images of all steps as those that are trained on; a random view is that of another seed."""
 
-    def trunk(seed: int = 0) -> Tensor:
-        return method.image_trunk(images(seed).flatten(0, 1))
+    def view(seed: int | None) -> Tensor:
+        return method.read_out(method.image_trunk(images(seed or 0).flatten(0, 1)))
 
-    return TrainingImages(LABELS.flatten(), trunk, trunk)
+    return TrainingImages(LABELS.flatten(), view)
 
 
 def references() -> dict[str, dict[str, Any]]:
@@ -168,9 +168,9 @@ def teacher_of(case: dict[str, Any]) -> Method:
     return method_of(above, small_openai_clip(1, TEACHER_EMBED), 1)
 
 
-def run_backward(loss: Tensor) -> None:
-    """What a method's ``backward`` is given."""
-    loss.backward(retain_graph=True)
+def unscaled(loss: Tensor) -> Tensor:
+    """What a method's ``backward`` is given, but in 16-mixed."""
+    return loss
 
 
 def optimizer_of(case: dict[str, Any], parameters: Any) -> torch.optim.Optimizer:

@@ -1,8 +1,18 @@
 """Messages: what is wrong, the nearest known name, what to do."""
 
+import pickle
 from pathlib import Path
 
-from dear.errors import DataError, TrainingDiverged, UnknownNameError, nearest_first, plural, printable
+from dear.errors import (
+    DataError,
+    DearError,
+    TrainingDiverged,
+    UnknownNameError,
+    nearest_first,
+    plural,
+    printable,
+)
+from dear.reading.files import ReadingError
 
 
 def test_unknown_name_lists_the_known_ones_nearest_first() -> None:
@@ -24,6 +34,17 @@ def test_divergence_says_the_step_the_advice_and_the_checkpoint() -> None:
     assert "last.ckpt" in str(error)
     assert str(error).endswith("Lower the learning rate.")
     assert "checkpoint" not in str(TrainingDiverged(1, "Lower it."))
+
+
+def test_errors_come_whole_from_other_processes() -> None:
+    """Whatever their classes take: one that cannot be unpickled breaks a pool of processes."""
+    errors: list[DearError] = [
+        UnknownNameError("task", "x", ["y", "z"]), TrainingDiverged(7, "Lower it.", Path("a.pt")),
+        ReadingError("a.json", "it is cut", missing=True), DataError("no image"),
+    ]  # fmt: skip
+    for error in errors:
+        other = pickle.loads(pickle.dumps(error))
+        assert (type(other), str(other), vars(other)) == (type(error), str(error), vars(error))
 
 
 def test_a_message_steers_no_terminal_and_ends_no_line() -> None:

@@ -9,7 +9,6 @@ import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from functools import partial
 from itertools import product
 from statistics import median
 from typing import Any
@@ -18,7 +17,6 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from dear.backbone.choice import Precision
 from dear.backbone.precision import mixed
 from dear.data.dataset import Dataset, Images
 from dear.data.fewshot import draw_few, items_by_class
@@ -33,9 +31,8 @@ from dear.methods.shared import order_by_name
 from dear.progress import Progress, silent
 from dear.report.intervals import share_interval
 from dear.review.unlabelled import add_unlabelled
-from dear.training.batches import training_images
+from dear.training.batches import training_images, view_key
 from dear.training.seeding import generator
-from dear.training.trunks import trunk_facts
 
 FOLDS, REPEATS = 5, 3
 """Parts of each class that are left out in turn, where classes have so many images, and the times that it is
@@ -250,8 +247,9 @@ class Judge:
                 trial.unlabelled = add_unlabelled(trial, self.others)
             if not method.cheap:  # {}: it has its default settings, so that its training can be used
                 self.trained[trial.run.setup.method] = trial
-            if self._is_cached(trial):
-                self._trunk(trial)
+            key = view_key(method, self.images, trial.run.training.precision)
+            if (trunk := self.context.cache.find("trunk", key)) is not None:  # where others can go on
+                self._trunks.setdefault(method.image_from, trunk)
             settings = method.left_out_scores()
             settings = settings[:2] if len(self.absent) == 2 else settings[2:]
             for absent, scores in zip(self.absent, settings, strict=True):
@@ -263,9 +261,7 @@ class Judge:
         for absent, left_out in product(self.absent, self.rounds if declared.trains else [self.tested]):
             if declared.trains:
                 rows = (~left_out & ~absent[self.labels]).nonzero().flatten().to(trunk.device)
-                method.before_training(
-                    _with_one_view(trunk[rows], labels[rows], trial.run.training.precision)
-                )
+                method.before_training(_with_one_view(trunk[rows], labels[rows]))
             yield absent, left_out, _compute_scores(method, trunk[left_out.to(trunk.device)])
 
     @torch.no_grad()
@@ -274,11 +270,6 @@ class Judge:
         trial = self.untrained(FROZEN)
         parts = self._trunk(trial).split(trial.method.clip.image.images_at_once)
         return torch.cat([trial.method.frozen_image(part) for part in parts])
-
-    def _is_cached(self, trial: Trial) -> bool:
-        """True if a trial's training left the trunk outputs of the test view in the cache."""
-        facts = trunk_facts(trial.method, trial.run.training.precision)
-        return (self.images.identity, *facts, "centre") in self.context.cache
 
     @torch.no_grad()
     def _trunk(self, trial: Trial) -> Float[Tensor, "item token width"]:
@@ -290,7 +281,7 @@ class Judge:
         earlier = max((known for known in self._trunks if known <= layer), default=None)
         if earlier is None:
             images = training_images(method, self.images, training, self.seed, cache)
-            self._trunks[layer] = images.centre()
+            self._trunks[layer] = images.view(None)
         elif earlier < layer:
             parts = self._trunks[earlier].split(method.clip.image.images_at_once)
             with mixed(parts[0].device, training.precision):
@@ -299,11 +290,9 @@ class Judge:
         return self._trunks[layer]
 
 
-def _with_one_view(
-    trunk: Float[Tensor, "item token width"], labels: Int[Tensor, "item"], precision: Precision
-) -> TrainingImages:
+def _with_one_view(trunk: Float[Tensor, "item token width"], labels: Int[Tensor, "item"]) -> TrainingImages:
     """Training images of which the test view stands for all views."""
-    return TrainingImages(labels, lambda: trunk, lambda _: trunk, partial(mixed, trunk.device, precision))
+    return TrainingImages(labels, lambda _: trunk)
 
 
 @torch.no_grad()

@@ -51,9 +51,8 @@ from dear.reading.files import ReadingError, expanded
 from dear.reading.tensors import read_tensors
 from dear.review.rows import REFUSED_SHARE, REVIEW_CSV
 from dear.review.unlabelled import add_unlabelled, read_unlabelled, require_taken
-from dear.training.features import FeatureStore
+from dear.training.cache import Cache
 from dear.training.settings import check_training
-from dear.training.trunks import TrunkCache
 from dear.writing import UNFINISHED, output_file
 
 FEATURES = "features.safetensors"
@@ -152,9 +151,9 @@ def fit(
             name, clip = resolve_backbone(model, pretrained, device, images.dataset, dataset)
             check_towers(setup.method, clip)
             table = resolve_roles(clip, roles, images.dataset, setup, report)
-            store = read_features(continue_from)
-            context = RunContext(clip, table, train, select)
-            context.cache.store, context.cache.progress = store, report
+            cache = open_cache(continue_from)
+            context = RunContext(clip, table, train, select, cache)
+            cache.progress = report
             run = resolve_run(context, images, setup, seed)
         choice = None
         if method == AUTO:
@@ -176,15 +175,15 @@ def fit(
                     bundle = reviewed.calibrate(bundle)
             except DearError as error:  # of another method than the fitted one
                 warn(f"the labels are not reviewed: {error}")
-        bundle, test = measure(bundle, clip, images.dataset, report, TrunkCache(0, store))
+        bundle, test = measure(bundle, clip, images.dataset, report, cache)
         if review and reviewed is not None:
             facts = {**bundle.training, "judged_labels": len(reviewed.judged)}
             issues = (*reviewed.wrong_labels(), *reviewed.twins(test), *reviewed.copies(source.test))
             bundle = replace(bundle, review=issues, training=facts)
-    tell_reused(continue_from, store)
+    tell_reused(continue_from, cache)
     if folder is not None:
         save(bundle, folder)
-        save_features(folder, store)
+        save_readouts(folder, cache)
         if reviewed is not None and bundle.review is not None:
             names = dataset.classnames if dataset else None
             write_review(folder, reviewed, bundle.review, data, bundle.model, source.test, names)
@@ -258,7 +257,7 @@ def make_bundle(trial: Trial, images: FitImages, name: BackboneName, choice: Cho
 
 
 def measure(
-    bundle: Bundle, clip: Clip, dataset: Dataset, report: Progress, cache: TrunkCache
+    bundle: Bundle, clip: Clip, dataset: Dataset, report: Progress, cache: Cache
 ) -> tuple[Bundle, Float[Tensor, "test embed"] | None]:
     """The bundle with its metrics on the test images, if there are any, and their frozen features."""
     if not len(dataset.test):
@@ -279,30 +278,32 @@ def save(bundle: Bundle, out: Path) -> None:
         (out / UNFINISHED).rmdir()
 
 
-def read_features(folder: Path | str | None) -> FeatureStore:
-    """The features that an earlier fit has left in its bundle's folder; none if they cannot be read."""
+def open_cache(folder: Path | str | None) -> Cache:
+    """A cache with the readouts that an earlier fit has left in its bundle's folder; without any if they
+    cannot be read.
+    """
     if folder is None:
-        return FeatureStore({})
+        return Cache(readouts={})
     try:
-        return FeatureStore(read_tensors(expanded(folder) / FEATURES))
+        return Cache(readouts=read_tensors(expanded(folder) / FEATURES))
     except (ReadingError, KeyError, ValueError) as error:
         warn(f"{folder}: its features cannot be read ({error}): all images are encoded")
-        return FeatureStore({})
+        return Cache(readouts={})
 
 
-def save_features(folder: Path, store: FeatureStore) -> None:
-    """Write the features of the images that took part in a fit, if there are any. Raises OutputError."""
-    if tensors := store.tensors():
+def save_readouts(folder: Path, cache: Cache) -> None:
+    """Write the readouts of the images that took part in a fit, if there are any. Raises OutputError."""
+    if tensors := cache.saved_readouts():
         with output_file(folder / FEATURES, "the features") as file:
             file.write(save_tensors(tensors))
     else:
         (folder / FEATURES).unlink(missing_ok=True)
 
 
-def tell_reused(folder: Path | str | None, store: FeatureStore) -> None:
+def tell_reused(folder: Path | str | None, cache: Cache) -> None:
     """Say how many images the features of an earlier fit in a folder have spared."""
     if folder is None:
         return
-    images, known = len(store.images), len(store.images - store.encoded)
+    images, known = len(cache.images), len(cache.images - cache.encoded)
     why = "" if known else ": they are others, or what encodes them is"
     warn(f"{folder}: {known} of {plural(images, 'image')} are known from it{why}")

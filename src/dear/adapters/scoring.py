@@ -28,7 +28,7 @@ from dear.evaluation.predictions import Predictions, predict
 from dear.evaluation.trial import Trial
 from dear.methods.registry import frozen_clip
 from dear.progress import Progress, silent
-from dear.training.trunks import TrunkCache
+from dear.training.cache import Cache
 
 COLDEST, HOTTEST, BISECTIONS = 1e-2, 1e2, 60  # of the temperature
 
@@ -61,7 +61,7 @@ def evaluate_images(
     own_classes: bool = True,
     is_unseen: bool = False,
     keep_features: bool = False,
-    cache: TrunkCache | None = None,
+    cache: Cache | None = None,
     progress: Progress = silent,
 ) -> tuple[BundleScores, Predictions, Images]:
     """The scores of `evaluate_bundle`, the predictions that they are computed from, with those of the frozen
@@ -175,8 +175,8 @@ def calibrate_bundle(bundle: Bundle, trial: Trial, images: Images | None) -> Bun
     """The bundle with the best temperature for these images; as it is without any."""
     if images is None:
         return bundle
-    cache = TrunkCache(0, trial.context.cache.store)
-    held_out = predict(trial.method, images, precision=trial.run.training.precision, cache=cache)
+    precision, cache = trial.run.training.precision, trial.context.cache
+    held_out = predict(trial.method, images, precision=precision, cache=cache)
     temperature = best_temperature(held_out.logits.float(), held_out.labels)
     return replace(
         bundle, temperature=temperature, training={**bundle.training, "calibration_images": len(images)}

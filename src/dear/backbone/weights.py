@@ -2,6 +2,8 @@
 
 import math
 import os
+import pickle
+import re
 import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -14,6 +16,7 @@ from torch import Tensor, nn
 from dear.backbone import hub
 from dear.backbone import openclip as open_clip
 from dear.backbone.choice import LICENSE, MAX_LISTED, REAL, SIZE, BackboneName
+from dear.backbone.torchscript import find_archive, read_archive
 from dear.errors import WeightsError, first_line, listing, nearest_first, of_memory, warn
 from dear.limits import LimitError, at_most
 from dear.reading.files import ReadingError, expanded
@@ -27,6 +30,8 @@ SUFFIXES = (".pt", ".pth", ".bin", ".safetensors", INDEX)
 COMMITS = {REAL: "7288da5a0d6f0b51c4a2b27c624837a9236d0112"}
 """Commits of the weights that a role table in the package belongs to."""
 OPENAI_NOTES = ("input_resolution", "context_length", "vocab_size")  # besides the weights in OpenAI's files
+PICKLED = re.compile(r"global|class|instance", re.IGNORECASE)
+"""In torch's words for a file that is whole, but names what may run code."""
 Rename = Callable[[dict[str, Tensor]], dict[str, Tensor]]
 
 
@@ -134,9 +139,21 @@ def list_shards(index: Path) -> list[str]:
 
 
 def _read_pickled(path: Path) -> dict[str, Tensor]:
-    """The state dict in a file of torch.save. Its code is not run."""
+    """The state dict in a file of torch.save or torch.jit.save. Its code is not run."""
     is_zip = zipfile.is_zipfile(path)  # as torch writes since 1.6; it can be mapped
-    content = torch.load(path, map_location="cpu", weights_only=True, mmap=is_zip)
+    if is_zip:
+        with zipfile.ZipFile(path) as file:
+            if top := find_archive(file):
+                return read_archive(file, top)
+    try:
+        content = torch.load(path, map_location="cpu", weights_only=True, mmap=is_zip)
+    except pickle.UnpicklingError as error:
+        if not PICKLED.search(str(error)):
+            raise
+        raise WeightsError(
+            f"{path} holds a whole model, or other Python objects beside its tensors, whose code is not run: "
+            "save model.state_dict() alone."
+        ) from error
     if isinstance(content, dict):
         content = content.get("state_dict", content)  # a training checkpoint
     if not isinstance(content, dict) or not all(isinstance(value, Tensor) for value in content.values()):

@@ -12,7 +12,7 @@ from dear.backbone.text import DeferredTokens, TextTower, TextTrunk, common_pref
 from dear.errors import SettingsError
 from dear.methods.shared import normal
 
-AT_ONCE = 1024
+PROMPTS_AT_ONCE = 1024
 """Prompts that are compared at a time."""
 
 PLACEHOLDER = "X"
@@ -136,7 +136,7 @@ def _placed(clip: Clip, ids: Int[Tensor, "class token"], positions: Sequence[int
     if clip.text.causal:
         shared = min(
             common_prefix(_same_as_first(ids, order, rows), end[rows])
-            for rows in torch.arange(len(ids), device=ids.device).split(AT_ONCE)
+            for rows in torch.arange(len(ids), device=ids.device).split(PROMPTS_AT_ONCE)
         )
     return ContextPrompts(clip.text, ids.int(), end, order, shared)
 

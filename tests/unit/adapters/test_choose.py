@@ -111,7 +111,8 @@ def test_names_without_images_have_their_place_taken(task: Dataset, context: Run
     probe, of_images = judge.assess("linear-probe")
     assert of_images is None
     assert "without images" in probe.reason
-    frozen = context.frozen(task.classnames, task.templates, "auto")
+    frozen = registry.frozen_clip(context.clip)
+    frozen.set_classes(task.classnames, task.templates)
     pixels = load_test_views(judge.images, torch.arange(len(judge.labels)), context.clip.preprocess)
     with torch.no_grad():
         image = frozen.image_features(frozen.image_trunk(to_unit(pixels)))

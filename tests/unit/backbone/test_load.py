@@ -16,7 +16,7 @@ from dear.backbone import hub
 from dear.backbone import plain as plain_clip
 from dear.backbone.choice import backbone_or_default
 from dear.backbone.clip import tensors_hash
-from dear.backbone.load import _preprocess, build, load_clip
+from dear.backbone.load import _preprocess, build, build_random, load_clip
 from dear.backbone.preprocess import Preprocess
 from dear.backbone.weights import list_shards
 from dear.errors import WeightsError
@@ -30,14 +30,27 @@ pytestmark = pytest.mark.usefixtures("prime_architecture")
 NOTES = {name: torch.tensor(7) for name in ("input_resolution", "context_length", "vocab_size")}
 
 
+def save_torchscript(path: Path) -> None:
+    """As OpenAI published its models: traced, with its notes as buffers."""
+    network = build_random(NAME, 3).eval()
+    for name, value in NOTES.items():
+        vars(network).pop(name, None)
+        network.register_buffer(name, value)
+    views, tokens = torch.zeros(1, 3, 20, 20), torch.zeros(1, 13, dtype=torch.int64)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.jit.save(torch.jit.trace(network, (views, tokens), check_trace=False), path)
+
+
 def test_every_form_of_file_gives_the_same_model(tmp_path: Path, state: dict[str, Tensor]) -> None:
     wrapped = {f"module._orig_mod.{name}": value for name, value in state.items()}
     torch.save({"epoch": 3, "state_dict": wrapped}, tmp_path / "open_clip.pt")
     torch.save(state | {"logit_scale": state["logit_scale"].reshape(1)}, tmp_path / "other.bin")
     torch.save(state | NOTES, tmp_path / "openai.pth")
     save_file(state, tmp_path / "model.safetensors")
+    save_torchscript(tmp_path / "ViT-B-16.pt")
     source = load_clip(NAME, "random:3")
-    for file in ("open_clip.pt", "other.bin", "openai.pth", "model.safetensors"):
+    for file in ("open_clip.pt", "other.bin", "openai.pth", "model.safetensors", "ViT-B-16.pt"):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             clip = load_clip(NAME, str(tmp_path / file))

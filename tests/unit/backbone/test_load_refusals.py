@@ -1,6 +1,8 @@
 """Loading by name: names, seeds, paths and files that are refused, and what the message says."""
 
+import argparse
 import pickle
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -61,7 +63,27 @@ class Exploit:
         return print, ("code of the file ran",)
 
 
-@pytest.mark.parametrize("write", [torch.save, lambda value, path: path.write_bytes(pickle.dumps(value))])
+def write_torchscript(value: object, path: Path) -> None:
+    """An archive with a pickle of its own."""
+    with zipfile.ZipFile(path, "w") as file:
+        file.writestr("a/constants.pkl", b"")
+        file.writestr("a/data.pkl", pickle.dumps(value))
+
+
+@pytest.mark.parametrize(
+    "model", [torch.nn.Linear(3, 5), {"state_dict": {}, "args": argparse.Namespace(lr=3)}]
+)
+def test_a_whole_model_is_no_state_dict(tmp_path: Path, model: object) -> None:
+    """It was called damaged: nothing is wrong with the file."""
+    torch.save(model, tmp_path / "model.pt")
+    with pytest.raises(WeightsError, match=r"save model\.state_dict\(\) alone") as caught:
+        load_clip(NAME, str(tmp_path / "model.pt"))
+    assert "damaged" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "write", [torch.save, write_torchscript, lambda value, path: path.write_bytes(pickle.dumps(value))]
+)
 @pytest.mark.parametrize(
     "saved",
     [{"a": Exploit()}, torch.zeros(3), [torch.zeros(3)], {"a": 3}, {}, {"state_dict": {"a": 3}}, "hello"],

@@ -36,7 +36,7 @@ TAKEN = (
     "with 1 for the 3 or without it, or the bytes of an image file"
 )
 STACK = "several gray images are N x 1 x height x width, or a list"
-_decoding = threading.Lock()  # an open image is not thread-safe
+_decoding = threading.Lock()  # an image that the user opened is not thread-safe
 
 View = Callable[[Picture, int], Any]
 """What is made of a picture, given its position among those that are loaded together."""
@@ -137,7 +137,7 @@ class PhotoImages(LoadedImages):
 
 class HeldImages(LoadedImages):
     """Labelled images in memory, or read by a function. Each is read once to check it and to identify it by
-    its pixels.
+    its pixels, of which it keeps ``hashes``.
     """
 
     def __init__(
@@ -153,6 +153,7 @@ class HeldImages(LoadedImages):
         self.short_side, self._names, self._read = short_side, [name for name, _ in rows], read
         pictures = self.load(torch.arange(len(rows)), _shape_and_hash)
         self.identity = fingerprint(str(short_side), *map(str, labels), *chain.from_iterable(pictures))
+        self.hashes = ["".join(picture).encode() for picture in pictures]
 
     def digest(self, index: int) -> bytes:
         """The hash of its file, else of its shape and pixels. Raises DataError if it cannot be read."""
@@ -250,7 +251,7 @@ def picture_of(image: Any, short_side: int | None = None) -> Picture:
         if image.dtype != torch.uint8:
             require_unit(image)
             image = image.detach().mul(255).round().to(torch.uint8)
-        image = as_image(image.cpu())
+        return as_picture(as_image(image.cpu()), short_side)
     if not isinstance(image, Image.Image):
         raise refused_image(image)
     try:

@@ -29,8 +29,7 @@ class ClipLora(Method):
     by 100; the template is "a photo of a {}." for all data sets.
 
     Differs from the code: dropout is drawn from our generator; B A x is computed as B (A x) where values are
-    dropped; no part is cast to half precision. Where several processes share a batch, each drops values of
-    its part by the same draws [ours].
+    dropped; no part is cast to half precision.
     """
 
     name = "clip-lora"

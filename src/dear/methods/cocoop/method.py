@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy, normalize
+from torch.nn.functional import normalize
 from torch.utils.checkpoint import checkpoint
 
 from dear.backbone.clip import Clip
@@ -76,4 +76,5 @@ class CoCoOp(Method):
     def loss(self, trunk: Trunk, labels: Labels, frozen: Target = None) -> Losses:
         """Cross-entropy of the scores."""
         del frozen
-        return {"loss": cross_entropy(self.logits(self.image_features(trunk), self.frozen_text), labels)}
+        scores = self.logits(self.image_features(trunk), self.frozen_text)
+        return {"loss": self.label_loss(scores, labels)}

@@ -6,7 +6,7 @@ from types import MappingProxyType
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy, normalize
+from torch.nn.functional import normalize
 
 from dear.backbone.clip import Clip
 from dear.methods.base import (
@@ -71,7 +71,7 @@ class LinearProbe(Method):
     def before_training(self, images: TrainingImages) -> None:
         """Solve the regression, in float64 and from zero."""
         with torch.no_grad():
-            features = self.clip.image.finish(images.centre()[:, 0]).double()
+            features = self.clip.image.finish(images.view(None)[:, 0]).double()
             self.length = float(features.norm(dim=-1).mean())
         weight = torch.zeros_like(self.weight, dtype=torch.float64, requires_grad=True)
         bias = torch.zeros_like(self.bias, dtype=torch.float64, requires_grad=True)
@@ -106,7 +106,7 @@ class LinearProbe(Method):
     ) -> Float[Tensor, ""]:
         """The objective, divided by c and the number of images."""
         penalty = (weight / self.length).square().sum() / (2 * self.settings.c * len(labels))
-        return cross_entropy(unit @ weight.T + bias, labels) + penalty
+        return self.label_loss(unit @ weight.T + bias, labels) + penalty
 
     def logits(self, image: ImageFeatures, text: TextFeatures, *, decoupled: bool = False) -> Logits:
         """Scores of the regression."""

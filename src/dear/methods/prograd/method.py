@@ -36,7 +36,6 @@ class ProGrad(Method):
 
     name = "prograd"
     settings: ProGradSettings
-    several_backwards = True
     context: nn.Parameter
     placed: TextTrunk
 
@@ -62,10 +61,10 @@ class ProGrad(Method):
         super().set_classes(classnames, frozen)
         self.placed = self.clip.text.trunk(ids, 1)
         if first:
-            start = self.clip.text.token_embedding(self.clip.tokenize([padded]))[0]
-            start = start[self.clip.first_word :][: self.settings.tokens].clone()
-            start[: self.settings.tokens - len(words.split())] = 0
-            self.context = nn.Parameter(start)
+            context = self.clip.text.token_embedding(self.clip.tokenize([padded]))[0]
+            context = context[self.clip.first_word :][: self.settings.tokens].clone()
+            context[: self.settings.tokens - len(words.split())] = 0
+            self.context = nn.Parameter(context)
 
     def _padded(self, words: list[str]) -> str:
         """The words after as many placeholders as it takes to have one for each token."""
@@ -90,15 +89,12 @@ class ProGrad(Method):
         scores = self.scores(image, self.text_features())
         teacher = self.scores(image, self.frozen_text).div(s.temperature).softmax(dim=-1)
         general = s.temperature**2 * cross_entropy(scores / s.temperature, teacher)
-        return {"loss": cross_entropy(scores, labels), "general": general}
+        return {"loss": self.label_loss(scores, labels), "general": general}
 
-    def backward(self, parts: Losses, run: Callable[[Tensor], None]) -> None:
+    def backward(self, losses: Losses, scale: Callable[[Tensor], Tensor]) -> None:
         """Leave the gradient of the loss without its part against the frozen CLIP."""
-        run(parts["general"])
-        general = self.context.grad
-        self.context.grad = None
-        run(parts["loss"])
-        assert general is not None
+        (general,) = torch.autograd.grad(scale(losses["general"]), self.context, retain_graph=True)
+        scale(losses["loss"]).backward()
         assert self.context.grad is not None
         self.context.grad = projected(self.context.grad, general, self.settings.strength)
 

@@ -38,7 +38,7 @@ class ProVP(Method):
     name = "provp"
     settings: ProVpSettings
     layout = TokenLayout(before_patches=True)
-    uses_frozen_image = True
+    target = "trunk"
 
     def __init__(self, clip: Clip, generator: torch.Generator, settings: ProVpSettings | None = None) -> None:
         super().__init__(clip, s := settings or ProVpSettings())
@@ -59,12 +59,11 @@ class ProVP(Method):
 
     def loss(self, trunk: Trunk, labels: Labels, frozen: Target = None) -> Losses:
         """Cross-entropy of the scores, and the re-formation loss: the cross-entropy of finding an image's own
-        frozen feature among those of the batch by cosines. It depends on which images share a batch; where
-        several devices share one, each contrasts its own part [ours].
+        frozen feature among those of the batch by cosines. It depends on which images share a batch.
         """
         frozen = self.frozen_image(trunk) if frozen is None else frozen
         image = self.image_features(trunk)
-        ce = cross_entropy(self.scores(image, self.text_features()), labels)
+        ce = self.label_loss(self.scores(image, self.text_features()), labels)
         own_feature = torch.arange(len(labels), device=labels.device)
         with outside_autocast(image.device):
             cosines = image[0] @ frozen.to(image.dtype).T

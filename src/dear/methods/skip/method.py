@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
-from torch.nn.functional import cross_entropy, normalize
+from torch.nn.functional import normalize
 
 from dear.backbone.block import Block
 from dear.backbone.clip import Clip
@@ -91,14 +91,12 @@ class SkipTuning(Method):
         return normalize(torch.stack(features).mean(dim=0), dim=-1)
 
     def loss(self, trunk: Trunk, labels: Labels, frozen: Target = None) -> Losses:
-        """Cross-entropy among the classes that stay in the batch's loss. Where several devices share a batch,
-        each selects classes for its own part [ours].
-        """
+        """Cross-entropy among the classes that stay in the batch's loss."""
         del frozen
         image = self.image_features(trunk)
         classes = self.remaining_classes(image[0], labels)
         logits = self.scores(image, self.text_features(classes))
-        return {"loss": cross_entropy(logits, torch.searchsorted(classes, labels))}
+        return {"loss": self.label_loss(logits, torch.searchsorted(classes, labels))}
 
     @torch.no_grad()
     def remaining_classes(

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy, normalize
+from torch.nn.functional import normalize
 
 from dear.backbone.clip import Clip, span_start
 from dear.backbone.injection import ClassTokens
@@ -89,7 +89,7 @@ class TCP(Method):
         """Cross-entropy, and the distance of text features from the frozen ones, over all classes."""
         del frozen  # the image features are frozen themselves
         text = self.text_features()
-        ce = cross_entropy(self.scores(self.image_features(trunk), text), labels)
+        ce = self.label_loss(self.scores(self.image_features(trunk), text), labels)
         distance = cosine_distance(text, self.frozen_text)
         return {"loss": ce + self.settings.text_weight * distance, "ce": ce, "text": distance}
 
