@@ -63,11 +63,11 @@ def time_batch(options: argparse.Namespace, model: Any, clip: Clip, names: list[
     plus = build_method("dear+", clip, torch.Generator().manual_seed(0), roles=measure.role_table(clip))
     plus.to(options.device).set_classes(names, [measure.TEMPLATE])
 
-    def trunk(_number: int = 0) -> Tensor:
-        return plus.image_trunk(pixels)
+    def view(_number: int | None) -> Tensor:
+        return plus.read_out(plus.image_trunk(pixels))
 
     with torch.no_grad():
-        plus.before_training(TrainingImages(torch.arange(options.batch).to(pixels.device) // 2, trunk, trunk))
+        plus.before_training(TrainingImages(torch.arange(options.batch).to(pixels.device) // 2, view))
     with torch.no_grad(), mixed(pixels.device, "bf16-mixed" if options.bf16 else "32-true"):
         text, text_plus = method.text_features(), plus.text_features()
 

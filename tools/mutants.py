@@ -25,7 +25,7 @@ TESTS = {
     "parity/test_public",
     "injection": "unit/backbone/test_towers parity/test_public parity/test_naive",
     "training loop": "unit/training/test_loop unit/training/test_steps unit/training/test_options "
-    "unit/training/test_trunks unit/training/test_hooks unit/training/test_devices",
+    "unit/training/test_cache unit/training/test_hooks unit/training/test_checkpoint",
     "splits": "unit/data/test_fewshot unit/data/test_own unit/data/sources/test_folders",
     "metrics": "unit/evaluation/test_metrics unit/report/test_run_mistakes unit/adapters/test_scoring",
     "TEXTSPAN": "unit/roles/test_textspan unit/roles/test_assign unit/roles/test_variants",

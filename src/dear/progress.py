@@ -22,17 +22,25 @@ class TrainingStep:
     Attributes:
         done, of: Steps that it has taken, those before an interruption too, and takes in all.
         epoch, epochs: The epoch of the last step, counted from 1, and how many there are.
-        ends_epoch: Whether that step ended its epoch, whose state has then been saved.
+        method: Name of the method that is trained: that of a run, or its teacher.
         losses: The loss as "loss" and its parts by name: means over the images of the epoch so far; empty
             before the first step.
+        record: What is recorded of the epoch that this step ended, whose state has then been saved; empty
+            within an epoch.
     """
 
     done: int
     of: int
     epoch: int
     epochs: int
-    ends_epoch: bool = False
+    method: str = ""
     losses: Mapping[str, float] = field(default_factory=dict)
+    record: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def ends_epoch(self) -> bool:
+        """True for the last step of an epoch."""
+        return bool(self.record)
 
     def __str__(self) -> str:
         loss = f", loss {self.losses['loss']:.3g}" if self.losses else ""

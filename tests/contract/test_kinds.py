@@ -90,7 +90,7 @@ def test_it_learns_and_leaves_the_frozen_weights_alone(kind: str, name: str) -> 
     torch.testing.assert_close(features.norm(dim=-1), torch.ones(features.shape[:-1]))
     if method.trainable:
         parts = method.loss(method.image_trunk(images()), LABELS, *target(method))
-        method.backward(parts, small.run_backward)
+        method.backward(parts, small.unscaled)
         assert all(one.grad is not None for one in method.trainable)
         reached = [_reached(one) for one in method.trainable]
         losses = train(method, 5)

@@ -60,7 +60,7 @@ SETTINGS: dict[str, MethodSettings] = {
     "atprompt": AtPromptSettings(attributes="sea, tree", tokens=1),  # words that are one token
     "promptsrc": PromptSrcSettings(teacher="dataset"),  # of one template, not 60
     "prograd": ProGradSettings(tokens=5),  # 13 places in all
-    "cocoop": CoCoOpSettings(tokens=3, words="", reduction=4, chunk=5),  # a hidden layer of more than one
+    "cocoop": CoCoOpSettings(tokens=3, words="", reduction=4),  # a hidden layer of more than one
     "tac": TacSettings(clusters=2, text_tokens=1, words=""),  # 13 places in all
     "tip-adapter": TipAdapterSettings(tuned=True),  # as published nothing is trained
 }
@@ -105,10 +105,11 @@ def all_images(method: Method) -> TrainingImages:
     """The images of these tests, as training gives them."""
     like = method.clip.image.projection
 
-    def trunk(_number: int = 0) -> Tensor:
-        return method.image_trunk(images().to(like))
+    @torch.no_grad()
+    def view(_number: int | None) -> Tensor:
+        return method.read_out(method.image_trunk(images().to(like)))
 
-    return TrainingImages(LABELS, trunk, trunk)
+    return TrainingImages(LABELS, view)
 
 
 def images(dtype: torch.dtype = torch.float32) -> Tensor:
@@ -119,7 +120,7 @@ def target(method: Method) -> tuple[Tensor, ...]:
     """What the loss gets besides the trunk and the labels, if it always does."""
     return (
         ()
-        if method.target == "trunk"
+        if method.target in (None, "trunk")
         else (method.target_features(images(method.clip.image.projection.dtype)),)
     )
 
@@ -140,7 +141,7 @@ def train(method: Method, steps: int) -> list[float]:
     for step in range(steps):
         optimizer.zero_grad()
         parts = method.loss(trunk, LABELS, *target(method))
-        method.backward(parts, small.run_backward)
+        method.backward(parts, small.unscaled)
         optimizer.step()
         method.after_step((step + 1) / steps)
         method.after_epoch(step + 1, steps)
@@ -363,7 +364,7 @@ def test_prompts_in_chunks_give_the_same_gradients(name: str, make_small_clip: M
         method.text_chunk = chunk
         method.zero_grad()
         parts = method.loss(trunk, LABELS, *given)
-        method.backward(parts, small.run_backward)
+        method.backward(parts, small.unscaled)
         found.append((parts["loss"].detach(), [parameter.grad for parameter in method.trainable]))
     for other in found[1:]:
         torch.testing.assert_close(other, found[0], rtol=1e-8, atol=1e-11)

@@ -59,7 +59,7 @@ def step(method: Method, trunk: Tensor, labels: Tensor, given: tuple[Tensor, ...
     """The part of a step before its losses are read, and that after the optimizer's."""
     method.train()
     parts = method.loss(trunk, labels, *given)
-    method.backward(parts, lambda loss: loss.backward(retain_graph=method.several_backwards))
+    method.backward(parts, lambda loss: loss)
     assert any(parameter.grad is not None for parameter in method.trainable)
     method.after_step(0.5)
 

@@ -55,10 +55,10 @@ def make(name: str, clip: Clip) -> Method:
     method = build_method(name, clip, seeded(1), roles=roles, settings=SETTINGS.get(name))
     method.set_classes(CLASSES, TEMPLATE)
 
-    def trunk(_number: int = 0) -> torch.Tensor:
-        return method.image_trunk(images(clip))
+    def view(_number: int | None) -> torch.Tensor:
+        return method.read_out(method.image_trunk(images(clip)))
 
-    method.before_training(TrainingImages(LABELS, trunk, trunk))
+    method.before_training(TrainingImages(LABELS, view))
     return method
 
 
@@ -77,7 +77,7 @@ def test_what_needs_no_more_learns(kind: str, name: str) -> None:
         for _ in range(12):
             optimizer.zero_grad()
             parts = method.loss(trunk, LABELS)
-            method.backward(parts, small.run_backward)
+            method.backward(parts, small.unscaled)
             optimizer.step()
             losses.append(float(parts["loss"].detach()))
         assert losses[-1] < losses[0]

@@ -40,7 +40,7 @@ for words in json.load(sys.stdin):
 json.dump(ends, sys.stdout)
 """
 HEAVY = {
-    "cv2", "fastapi", "httpx", "lightning_fabric", "matplotlib", "open_clip", "pandas", "ray", "scipy",
+    "cv2", "fastapi", "httpx", "matplotlib", "open_clip", "pandas", "ray", "scipy",
     "sklearn", "sympy", "timm", "torch._dynamo", "torch.onnx", "torchvision", "transformers",
 }  # fmt: skip
 

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from dear.backbone.clip import Clip
 from dear.methods.base import Method, TrainingImages
+from dear.methods.declaration import published_values
 from dear.methods.registry import METHODS, build_method
 from tests.views import usual_view
 
@@ -99,7 +100,7 @@ def loss(method: Method, image: Tensor, label: Tensor) -> dict[str, Tensor]:
     """The loss of a step as the training loop asks for it."""
     seen, number = torch.cat(views(image, method.views_per_image)), method.views_per_image
     frozen = None
-    if method.target != "trunk":
+    if method.target in ("view", "whole"):
         of = seen if method.target == "view" else whole(image)
         frozen = method.target_features(of)
         frozen = frozen if method.target == "view" else frozen.repeat(number, 1)
@@ -109,10 +110,10 @@ def loss(method: Method, image: Tensor, label: Tensor) -> dict[str, Tensor]:
 def all_images(method: Method) -> TrainingImages:
     """The images of all steps as those that are trained on; a random view is that of another seed."""
 
-    def trunk(seed: int = 0) -> Tensor:
-        return method.image_trunk(images(seed).flatten(0, 1))
+    def view(seed: int | None) -> Tensor:
+        return method.read_out(method.image_trunk(images(seed or 0).flatten(0, 1)))
 
-    return TrainingImages(LABELS.flatten(), trunk, trunk)
+    return TrainingImages(LABELS.flatten(), view)
 
 
 def references() -> dict[str, dict[str, Any]]:
@@ -135,9 +136,9 @@ def method_of(case: dict[str, Any], clip: Clip, seed: int = 0, *, drawn: bool = 
     its own.
     """
     name: str = case["method"]
-    settings = METHODS[name].settings(**case["settings"])
-    if "dataset" in case:
-        settings = settings.for_data(case["dataset"])
+    kind, given = METHODS[name].settings, case["settings"]
+    published = published_values(kind, given, "base-to-novel", case.get("dataset", ""), 16)
+    settings = kind(**{**published.settings, **given})
     method = build_method(name, clip, torch.Generator().manual_seed(0), settings=settings)
     if METHODS[name].teacher is not None:
         method.set_teacher(teacher_of(case))
@@ -167,9 +168,9 @@ def teacher_of(case: dict[str, Any]) -> Method:
     return method_of(above, small_openai_clip(1, TEACHER_EMBED), 1)
 
 
-def run_backward(loss: Tensor) -> None:
-    """What a method's ``backward`` is given."""
-    loss.backward(retain_graph=True)
+def unscaled(loss: Tensor) -> Tensor:
+    """What a method's ``backward`` is given, but in 16-mixed."""
+    return loss
 
 
 def optimizer_of(case: dict[str, Any], parameters: Any) -> torch.optim.Optimizer:

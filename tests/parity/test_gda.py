@@ -90,6 +90,6 @@ def test_one_view_of_a_class_has_no_covariance(clip: Clip) -> None:
     method = build_method("gda", clip, torch.Generator(), settings=GdaSettings())
     method.set_classes(small.CLASSES, [small.TEMPLATE])
     few = small.all_images(method)
-    first = TrainingImages(few.labels[:5], few.centre, lambda seed: few.random(seed)[:5])
+    first = TrainingImages(few.labels[:5], lambda seed: few.view(seed)[:5])
     with pytest.raises(SettingsError, match=r"gda\.covariance is mean: it needs two"):
         method.before_training(first)

@@ -32,7 +32,7 @@ def solved(request: pytest.FixtureRequest) -> Solved:
     method = build_method("linear-probe", clip, torch.Generator(), settings=settings)
     method.set_classes(small.CLASSES, [small.TEMPLATE])
     trunk = method.image_trunk(small.images().flatten(0, 1).double())
-    method.before_training(TrainingImages(small.LABELS.flatten(), lambda: trunk, lambda _: trunk))
+    method.before_training(TrainingImages(small.LABELS.flatten(), lambda _: trunk))
     with torch.no_grad():
         own = clip.image.finish(trunk[:, 0])
     length = own.norm(dim=-1).mean()

@@ -44,7 +44,7 @@ def test_same_scores_losses_and_parameters_as_the_public_code(case: dict[str, An
     for step, (image, label) in enumerate(zip(images, small.LABELS, strict=True), start=1):
         parts = small.loss(method, image, label)
         optimizer.zero_grad()
-        method.backward(parts, small.run_backward)
+        method.backward(parts, small.unscaled)
         optimizer.step()
         method.after_step(step / small.STEPS)
         method.after_epoch(step, small.STEPS)

@@ -34,7 +34,7 @@ def precision_for(clip: Clip, precision: Precision = "auto", device: torch.devic
 
 def device_precision(precision: Precision, device: torch.device) -> Precision:
     """Resolve the precision for a device alone: "auto" is float32 on a CPU and bf16-mixed on a GPU. Raises
-    SettingsError for 16-mixed on a CPU, which Fabric would silently turn into bf16-mixed.
+    SettingsError for 16-mixed on a CPU.
     """
     if precision == "16-mixed" and device.type == "cpu":
         raise SettingsError("precision 16-mixed needs a GPU: on a CPU use bf16-mixed or 32-true.")
@@ -53,10 +53,17 @@ def fast_in_bfloat16() -> bool:
 
 
 def mixed(device: torch.device, precision: Precision) -> AbstractContextManager[Any]:
-    """Autocast context of a precision, for code that Fabric does not wrap: trunks and inference."""
+    """The autocast context of a precision."""
     dtypes: dict[Precision, torch.dtype] = {"bf16-mixed": torch.bfloat16, "16-mixed": torch.float16}
     dtype = dtypes.get(device_precision(precision, device))
     return nullcontext() if dtype is None else torch.autocast(device.type, dtype)
+
+
+def gradient_scaler(device: torch.device, precision: Precision) -> torch.amp.GradScaler:
+    """What keeps small gradients of 16-mixed from rounding to zero: it scales losses, unscales gradients
+    before a step, and skips a step whose gradients overflow. It does nothing in any other precision.
+    """
+    return torch.amp.GradScaler(device.type, enabled=device_precision(precision, device) == "16-mixed")
 
 
 class Float32Norm(nn.Module):

@@ -7,7 +7,7 @@ from typing import Any
 from dear import __version__
 from dear.cli.output import PrintableConsole, table
 
-PACKAGES = ("torch", "torchvision", "open_clip_torch", "lightning-fabric", "numpy")
+PACKAGES = ("torch", "torchvision", "open_clip_torch", "numpy")
 
 
 def command() -> dict[str, Any]:

@@ -204,31 +204,22 @@ class Machines:
         jobs: Runs at a time, each in its own process; on several GPUs they are assigned in turn.
         cluster: Make the runs on a Ray cluster: auto, local, or ray://HOST:PORT.
         gpus: GPUs per run on the cluster, for example 0.5. By default one if there are any.
-        devices: Processes that share each batch of a run (data parallel).
-        nodes: Machines that share each batch of a run.
-        log: Folder for TensorBoard.
+        log: Folder for TensorBoard: losses, learning rate and validation score of each epoch.
     """
 
     device: Literal["auto", "cpu", "cuda"] = "auto"
     jobs: int = 1
     cluster: str | None = None
     gpus: float | None = None
-    devices: int = 1
-    nodes: int = 1
     log: Path | None = None
 
     def __post_init__(self) -> None:
         if not 1 <= self.jobs <= MOST_JOBS:
             raise SettingsError(f"jobs is {shown(self.jobs)}: it must be from 1 to {MOST_JOBS:,}.")
-        ways = {
-            "--jobs": self.jobs > 1,
-            "--cluster": self.cluster is not None,
-            "--devices and --nodes": self.devices * self.nodes > 1,
-        }
-        if sum(ways.values()) > 1:
-            raise SettingsError(f"{' and '.join(way for way, used in ways.items() if used)}: choose one.")
-        if self.log is not None and (self.jobs > 1 or self.cluster is not None):
-            raise SettingsError("--log is for sequential runs: omit it, or --jobs and --cluster.")
+        if self.jobs > 1 and self.cluster is not None:
+            raise SettingsError("--jobs and --cluster: choose one.")
+        if self.log is not None and self.cluster is not None:
+            raise SettingsError("--log is for runs on this machine: omit it, or --cluster.")
         if self.gpus is not None and not self.gpus >= 0:
             raise SettingsError(f"gpus is {self.gpus}: it must be at least 0.")
         if self.gpus is not None and self.cluster is None:

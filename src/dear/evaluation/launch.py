@@ -9,7 +9,7 @@ import time
 import warnings
 from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -17,17 +17,16 @@ from typing import Any
 import torch
 from filelock import FileLock, Timeout
 
-from dear.backbone.choice import Precision
 from dear.backbone.device import find_device
 from dear.backbone.precision import device_precision
 from dear.data.loading import held_notes
-from dear.errors import DearError, OutputError, SettingsError, first_line, plural, warn
+from dear.errors import DearError, OutputError, first_line, plural, warn
 from dear.evaluation.experiment import Experiment, Machines, Run
+from dear.evaluation.log import log_epochs
 from dear.evaluation.records import make_folder, read_record
 from dear.evaluation.runs import Runner, RunProgress, RunResult, silent
 from dear.evaluation.workers import Pool, open_cluster, open_processes
 from dear.reading.typed import shown
-from dear.training.devices import make_fabric
 from dear.writing import UNFINISHED, output_file, write_json
 
 MARK = ".recipe"
@@ -65,7 +64,16 @@ def make_runs(
     machines = machines or Machines()
     check_folders(experiments)
     check_device(machines, experiments)
-    runner = _start_runner(machines, experiments)
+    runner = _start_runner(machines)
+    with ExitStack() as stack:
+        if machines.log is not None:
+            progress = stack.enter_context(log_epochs(machines.log, progress))
+        return _make_runs(experiments, machines, runner, progress)
+
+
+def _make_runs(
+    experiments: Sequence[Experiment], machines: Machines, runner: Runner, progress: RunProgress
+) -> tuple[list[list[dict[str, Any]]], list[tuple[Run, DearError]]]:
     with held_notes() as notes:
         for experiment in experiments:
             if (error := runner.check(experiment)) is not None:
@@ -324,22 +332,14 @@ class Sweep:
                 path.parent.rmdir()
 
 
-def _start_runner(machines: Machines, experiments: Sequence[Experiment]) -> Runner:
+def _start_runner(machines: Machines) -> Runner:
     """The runner of this process, which only resolves the runs where others make them."""
     if machines.cluster is not None:  # whose machines are not known yet
         return Runner("cpu", target=torch.device("cpu" if machines.device == "cpu" else "cuda"))
     device = find_device(machines.device)
     if machines.jobs > 1:
         return Runner("cpu", target=device)
-    if machines.log is None:
-        return Runner(str(device))
-    precisions: set[Precision] = {experiment.train.get("precision", "auto") for experiment in experiments}
-    if len(precisions) > 1:
-        raise SettingsError(
-            f"the experiments have different precisions ({', '.join(sorted(precisions))}): "
-            "run them separately."
-        )
-    return Runner(str(device), make_fabric(device, precisions.pop(), log=machines.log))
+    return Runner(str(device))
 
 
 @contextmanager

@@ -23,8 +23,7 @@ from dear.data.images.transforms import load_test_views, prefetch_views, to_unit
 from dear.errors import DataError, without_surrogates
 from dear.methods.base import ImageFeatures, Method
 from dear.progress import Progress, silent
-from dear.training.features import HasReadout
-from dear.training.trunks import TrunkCache, trunk_facts
+from dear.training.cache import Cache, trunk_facts
 from dear.writing import output_file
 
 MOST_LOGITS, FEWEST_LOGITS = 1_000_000, 10
@@ -172,7 +171,7 @@ def predict(
     vocabulary: tuple[tuple[str, ...], Float[Tensor, "class embed"]] | None = None,
     frozen: Method | None = None,
     batch: int | None = None,
-    cache: TrunkCache | None = None,
+    cache: Cache | None = None,
     novel: bool = False,
     precision: Precision = "auto",
     temperature: float = 1.0,
@@ -197,7 +196,7 @@ def predict(
     fused, decoupled, zero_shot, features, unadapted = (list[Tensor]() for _ in range(5))
     done = 0
     batch = batch or method.clip.image.images_at_once
-    for image, plain in _load_features(method, images, batch, cache or TrunkCache(0), precision, frozen):
+    for image, plain in _load_features(method, images, batch, cache or Cache(0), precision, frozen):
         by_all, by_class_feature = _classify(method, image, text)
         fused.append(by_all)
         decoupled.append(by_class_feature)
@@ -269,15 +268,15 @@ def _load_features(
     method: Method,
     images: Images,
     batch: int,
-    cache: TrunkCache,
+    cache: Cache,
     precision: Precision,
     frozen: Method | None,
 ) -> Iterator[tuple[ImageFeatures, ImageFeatures | None]]:
     """Image features in batches, of the method and of the frozen backbone, which continues the method's trunk
-    outputs. They come from the cache's store of features if that takes the images.
+    outputs. They come from the cache's readouts by content if it keeps those.
     """
-    like, store = method.clip.image.projection, cache.store
-    if store is None or not store.takes(method, images):
+    like = method.clip.image.projection
+    if not cache.keeps_readouts_of(method, images):
         for trunk in load_trunks(method, images, batch, cache, precision):
             with mixed(like.device, precision):
                 image = method.image_features(trunk).to(like)
@@ -287,18 +286,17 @@ def _load_features(
                     plain = frozen.image_features(token).to(like)
             yield image, plain
         return
-    of_read = method.features_of if isinstance(method, HasReadout) else method.image_features
     for indices in torch.arange(len(images)).split(batch):
-        read = store.read(method, images, indices, precision)
-        token = store.read(frozen or method, images, indices, precision)
+        read = cache.read_images(method, images, indices, precision)
+        token = cache.read_images(frozen or method, images, indices, precision)
         with mixed(like.device, precision):
-            image = of_read(read).to(like)
+            image = method.features_of(read).to(like)
             plain = None if frozen is None else frozen.image_features(token).to(like)
         yield image, plain
 
 
 def load_trunks(
-    method: Method, images: Images, batch: int, cache: TrunkCache, precision: Precision
+    method: Method, images: Images, batch: int, cache: Cache, precision: Precision
 ) -> Iterator[Float[Tensor, "item token width"]]:
     """Trunk outputs of all images in the test view, in batches; the next ones are loaded in the background.
     An output that is cached for a method whose span begins earlier is continued from there.
@@ -310,7 +308,7 @@ def load_trunks(
 
     def cached_layer(start: int) -> int | None:
         layers = range(method.image_from, 0, -1)
-        return next((layer for layer in layers if key(start, layer) in cache), None)
+        return next((layer for layer in layers if cache.find("trunk", key(start, layer)) is not None), None)
 
     batches = torch.arange(len(images)).split(batch)
     cached = [cached_layer(int(indices[0])) is not None for indices in batches]
@@ -321,8 +319,8 @@ def load_trunks(
         start = int(indices[0])
         layer = cached_layer(start)
         with mixed(device, precision):
-            if layer is not None:
-                return method.continue_trunk(cache[key(start, layer)], layer)
+            if layer is not None and (trunk := cache.find("trunk", key(start, layer))) is not None:
+                return method.continue_trunk(trunk, layer)
             if views is None:  # evicted from the cache since
                 views = load_test_views(images, indices, preprocess)
             return method.image_trunk(to_unit(views.to(device)))
@@ -330,4 +328,5 @@ def load_trunks(
     with closing(prefetch_views(images, missing, preprocess, device)) as loaded:
         for indices, is_cached in zip(batches, cached, strict=True):
             views = None if is_cached else next(loaded)
-            yield cache.get(key(int(indices[0]), method.image_from), partial(compute, indices, views))
+            trunk_key = key(int(indices[0]), method.image_from)
+            yield cache.get("trunk", trunk_key, partial(compute, indices, views))

@@ -7,7 +7,8 @@ from types import MappingProxyType
 from typing import Any, Self
 
 import torch
-from lightning_fabric import Fabric
+from jaxtyping import Float
+from torch import Tensor
 
 from dear.backbone.choice import HALF
 from dear.backbone.clip import Clip
@@ -18,12 +19,9 @@ from dear.evaluation.protocols.base import Protocol
 from dear.evaluation.resolve import MethodSetup, ResolvedRun, Select, resolve
 from dear.methods.base import Method
 from dear.methods.declaration import Published
-from dear.methods.registry import frozen_clip
 from dear.roles.table import RoleTable
+from dear.training.cache import Cache
 from dear.training.settings import check_training
-from dear.training.trunks import TrunkCache
-
-CACHE_BYTES = 2 * 2**30
 
 
 @dataclass
@@ -34,14 +32,12 @@ class RunContext:
         roles: The role table of the weights, for the methods that need one.
         training: The training settings that the user sets, over those that each method is published with.
         select: Which epoch is tested: the last, or the best on validation images of the training classes.
-        fabric: Where to train; one process on the model's device if None.
         trained: The state and the epochs of trained methods that other runs use again, by `training_key`:
             teachers, and the source's methods of transfer protocols.
         records: The records made or read so far, and their files, by the key of their run.
         named_by: The recipe that names the models; "" if the user does.
         half_clips: The copy in float16 of a model.
         teacher_clips: The backbones of teachers, by name and weights.
-        frozen_methods: Frozen backbones as methods, by model, classes and templates.
         device: The device that runs are resolved for, where it is not that of the model.
     """
 
@@ -49,20 +45,13 @@ class RunContext:
     roles: RoleTable | None = None
     training: Mapping[str, Any] = field(default_factory=dict)
     select: Select = "last"
-    cache: TrunkCache = field(default_factory=lambda: TrunkCache(CACHE_BYTES))
-    fabric: Fabric | None = None
+    cache: Cache = field(default_factory=Cache)
     trained: dict[str, tuple[dict[str, torch.Tensor], list[dict[str, Any]]]] = field(default_factory=dict)
     records: dict[str, tuple[dict[str, Any], Path | None]] = field(default_factory=dict)
     named_by: str = ""
     half_clips: dict[Clip, Clip] = field(default_factory=dict)
     teacher_clips: dict[tuple[str, str | None], Clip] = field(default_factory=dict)
-    frozen_methods: dict[tuple[Any, ...], Method] = field(default_factory=dict)
     device: torch.device | None = None
-
-    @property
-    def is_main_process(self) -> bool:
-        """True if this process writes the files of a run, of which several may train together."""
-        return self.fabric is None or self.fabric.is_global_zero
 
     def clip_in(self, precision: str) -> Clip:
         """The model, with weights in float16 for the precision 16-true."""
@@ -72,14 +61,18 @@ class RunContext:
             self.half_clips[self.clip] = half(self.clip)
         return self.half_clips[self.clip]
 
-    def frozen(self, classnames: Sequence[str], templates: Sequence[str], precision: str) -> Method:
-        """The frozen backbone as a method, set to these classes."""
-        clip = self.clip_in(precision)
-        key = clip, tuple(classnames), tuple(templates)
-        if key not in self.frozen_methods:
-            self.frozen_methods[key] = frozen_clip(clip)
-            self.frozen_methods[key].set_classes(classnames, templates)
-        return self.frozen_methods[key]
+    def frozen_text(
+        self, frozen: Method, classnames: Sequence[str], templates: Sequence[str]
+    ) -> Float[Tensor, "class embed"]:
+        """The text features of classes by the frozen backbone."""
+        weights, like = frozen.clip.identity.sha256, frozen.clip.image.projection
+
+        def compute() -> Tensor:
+            frozen.set_classes(classnames, templates)
+            return frozen.frozen_text
+
+        key = weights, like.dtype, like.device, tuple(classnames), tuple(templates)
+        return self.cache.get("text", key, compute)
 
     def resolve(
         self,
@@ -96,14 +89,14 @@ class RunContext:
         method, SettingsError, and the errors of `load_clip` for a teacher's backbone.
         """
         source = datasets[0].name
-        settings = resolve(protocol, setup, source, shots, self.training, published)
+        settings = resolve(protocol, setup, source, shots, self.training, published, datasets[0].templates)
         run = ResolvedRun(
             protocol,
             setup,
             seed,
             shots,
             tuple(datasets),
-            settings.method.for_data(source),
+            settings.method.with_files(source),
             replace(
                 settings.training,
                 precision=precision_for(self.clip, settings.training.precision, self.device),

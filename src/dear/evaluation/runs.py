@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from lightning_fabric import Fabric
 
 from dear.backbone.choice import BackboneName, warn_of_toy
 from dear.backbone.clip import Clip, fill
@@ -66,10 +65,8 @@ class Runner:
         target: The device that runs are resolved for, where other processes make them.
     """
 
-    def __init__(
-        self, device: str = "auto", fabric: Fabric | None = None, target: torch.device | None = None
-    ) -> None:
-        self.device, self.fabric, self.target = device, fabric, target
+    def __init__(self, device: str = "auto", target: torch.device | None = None) -> None:
+        self.device, self.target = device, target
         self._datasets: dict[tuple[str, str, DataSettings], Dataset] = {}
         self._models: dict[tuple[BackboneName, Path | None], RunContext] = {}
         # Of the last experiment: it may have thousands of runs.
@@ -174,7 +171,7 @@ class Runner:
             name, weights = experiment.backbone
             weights = named_weights(name, weights, named_by)
             clip = load_clip(name, weights, device=self.device, named_by=named_by)
-            self._models[model] = RunContext(clip, fabric=self.fabric, named_by=named_by)
+            self._models[model] = RunContext(clip, named_by=named_by)
         shared = self._models[model]
         experiment.dataset.require_short_side(shared.clip.image_size)
         for setup in experiment.methods:
@@ -272,7 +269,7 @@ def run_one(
     elif run.key in context.records:
         record, earlier = context.records[run.key]
         record = record | {"variant": run.setup.variant}
-        if path is not None and context.is_main_process:
+        if path is not None:
             if earlier is not None and earlier.with_suffix(".npz").exists():
                 with output_file(path.with_suffix(".npz")) as file:
                     file.write(earlier.with_suffix(".npz").read_bytes())
@@ -289,11 +286,11 @@ def run_one(
             shares_training=run.protocol.trained_on is not None,
         )
         record = run_record(trial, run.protocol.run(trial))
-        if path is not None and context.is_main_process:
+        if path is not None:
             if trial.predictions:
                 save_predictions(path.with_suffix(".npz"), trial.predictions)
             write_json(path, record)
-    if checkpoint is not None and context.is_main_process:  # also of a run that was killed after its record
+    if checkpoint is not None:  # also of a run that was killed after its record
         remove_checkpoints(checkpoint)
     context.records[run.key] = record, path
     progress(run.name, None)

@@ -20,7 +20,7 @@ from dear.evaluation.records import SCHEMA
 from dear.evaluation.resolve import ResolvedRun
 from dear.evaluation.run_context import RunContext
 from dear.methods.base import Method
-from dear.methods.registry import build_method
+from dear.methods.registry import build_method, frozen_clip
 from dear.progress import OnStep, unreported
 from dear.training.loop import train
 from dear.training.seeding import generator
@@ -110,9 +110,7 @@ class Trial:
                 seed=run.seed,
                 cache=self.context.cache,
                 checkpoint=self.checkpoint,
-                fabric=self.context.fabric,
                 validate=self._validation(classes),
-                label=run.name,
                 progress=self.progress,
             )
             if self.shares_training:
@@ -138,7 +136,6 @@ class Trial:
         """
         started = time.perf_counter()
         self.context.cache.begin(dataset.identity)
-        self.method.for_target(None if dataset is self.source else dataset.name)
         self._set_classes(dataset, classes)
         all_classes = len(classes) == len(dataset.classnames)
         images = dataset.test if all_classes else ClassSubset(dataset.test, classes)
@@ -166,12 +163,14 @@ class Trial:
         dataset, precision, scores, first = self.source, self.run.training.precision, [], 0
         classes = [label for part in parts for label in part]
         self._set_classes(dataset, classes)
-        frozen = self.context.frozen(
-            [dataset.classnames[label] for label in classes], dataset.templates, precision
-        )
+        frozen = frozen_clip(self.context.clip_in(precision))
+        classnames = tuple(dataset.classnames[label] for label in classes)
+        vocabulary = classnames, self.context.frozen_text(frozen, classnames, dataset.templates)
         for part in parts:
             predictions, images = self._with_features.pop(tuple(part)), ClassSubset(dataset.test, part)
-            zero_shot = predict(frozen, images, cache=self.context.cache, precision=precision).logits
+            zero_shot = predict(
+                frozen, images, vocabulary=vocabulary, cache=self.context.cache, precision=precision
+            ).logits
             joint = predict_jointly(
                 self.method,
                 predictions,
@@ -222,7 +221,6 @@ def run_record(trial: Trial, results: Mapping[str, Any]) -> dict[str, Any]:
         "settings": {"method": asdict(run.settings), "train": asdict(run.training)},
         "overrides": context.overrides(run.setup),
         "published": [*run.published],
-        "tuned_on_targets": run.tuned_on_targets,
         "dataset": _dataset(run.source) | {"classes": [*run.source.classnames]},
         "targets": [_dataset(dataset) for dataset in run.targets],
         "weights": dict(run.weights),
@@ -259,9 +257,7 @@ def _dataset(dataset: Dataset) -> dict[str, Any]:
 
 def _device(context: RunContext) -> str:
     device = context.clip.image.projection.device
-    name = torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
-    processes = 1 if context.fabric is None else context.fabric.world_size
-    return name if processes == 1 else f"{processes} x {name}"
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
 
 
 def remove_checkpoints(checkpoint: Path) -> None:

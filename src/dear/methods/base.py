@@ -6,7 +6,6 @@ its current classes.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, field
 from typing import Any, ClassVar, Literal, Self
 
@@ -28,12 +27,14 @@ from dear.roles.table import RoleTable
 
 Trunk = Float[Tensor, "batch token width"]
 """The input of a method's image span: the trunk's output."""
+Readout = Float[Tensor, "batch token width"]
+"""What a method reads of images, from which their features follow: trunk outputs, or fewer numbers."""
 ImageFeatures = Float[Tensor, "feature batch embed"]
 TextFeatures = Float[Tensor, "class embed"]
 Logits = Float[Tensor, "batch class"]
 Labels = Int[Tensor, "batch"]
 Target = Float[Tensor, "batch target"] | None
-"""Features of a frozen model that a loss may compare with, or None if it is to compute them."""
+"""Features of a frozen model that a loss may compare with; None if it is to compute them."""
 Losses = dict[str, Tensor]
 """A training loss as "loss", and its parts by name."""
 
@@ -56,18 +57,12 @@ class TrainingImages:
     """All training images at once, for methods that compute something from them before training.
 
     Attributes:
-        labels: Their classes.
-        centre: Returns the method's trunk outputs for the test view of each, in the order of the labels.
-        random: The same for a random view of each; the number determines the views.
-        mixed: Returns the context in which test images are computed: the run's autocast, if it has one.
-        stored: The readout of the test view (None) or a random one, where that is kept (`FeatureStore`).
+        labels: Their classes; views are in their order.
+        view: Returns the readouts of the test view of each (None), or of a random one by its number.
     """
 
     labels: Int[Tensor, "item"]
-    centre: Callable[[], Float[Tensor, "item token width"]]
-    random: Callable[[int], Float[Tensor, "item token width"]]
-    mixed: Callable[[], AbstractContextManager[Any]] = nullcontext
-    stored: Callable[[int | None], Tensor] | None = None
+    view: Callable[[int | None], Readout]
 
 
 class Method(nn.Module):
@@ -86,17 +81,17 @@ class Method(nn.Module):
         open_vocabulary: Whether it can score classes other than the first ones set; if not, they are
             refused. If no settings allow them, its declaration says so too.
         novel_decoupled: Whether its authors score novel classes and data sets by the class feature alone.
-        uses_frozen_image: Whether its loss uses the image features of a frozen model as a target.
-        target: The input of these features: the "trunk" outputs of the views (`frozen_image`), the pixels of
-            each "view", or the "whole" image, resized to a square (both `target_features`).
+        target: The frozen features that its loss compares with, if any: of "trunk" outputs (`frozen_image`),
+            of each "view", or of the "whole" image, resized to a square (both `target_features`).
+        readout_key: What `read_out` depends on beside the backbone; "" if it gives the trunk outputs.
         views_per_image: Number of random views of each image in a step.
         text_depends_on_image: Whether its text features are computed for each image.
         cosine_scores: Whether its scores are weighted means of cosines of features, over a temperature.
-        several_backwards: Whether its ``backward`` runs more than one backward pass per step.
         takes_steps: Whether it is trained in steps; if not, ``before_training`` does everything.
         text_chunk: Number of prompts in the text span at a time, to save memory; 0 for all.
-        cheap: Settings with which `fit` may try it, if ``before_training`` does everything, takes seconds
-            once the features are known, and can be called again with other images; else None.
+        counts_copies: Whether repeated images count more; if not, ``before_training`` gets each picture once.
+        cheap: Whether `fit` may choose it and leave images out of it: unless settings say otherwise,
+            ``before_training`` does everything, in seconds once features are known, again if called again.
     """
 
     name: ClassVar[str]
@@ -108,15 +103,15 @@ class Method(nn.Module):
     layout: TokenLayout = TokenLayout()
     open_vocabulary: bool = True
     novel_decoupled: ClassVar[bool] = False
-    uses_frozen_image: ClassVar[bool] = False
-    target: ClassVar[Literal["trunk", "view", "whole"]] = "trunk"
+    target: ClassVar[Literal["trunk", "view", "whole"] | None] = None
+    readout_key: str = ""
     views_per_image: int = 1
     text_depends_on_image: ClassVar[bool] = False
-    several_backwards: ClassVar[bool] = False
     cosine_scores: ClassVar[bool] = True
     takes_steps: bool = True
     text_chunk: int = 0
-    cheap: ClassVar[Mapping[str, Any] | None] = None
+    counts_copies: ClassVar[bool] = True
+    cheap: ClassVar[bool] = False
 
     clip: Clip
     frozen_text: TextFeatures
@@ -228,8 +223,8 @@ class Method(nn.Module):
         return self.class_feature(trunk)
 
     def target_features(self, views: Float[Tensor, "batch 3 height width"]) -> Float[Tensor, "batch target"]:
-        """The features that ``loss`` gets as ``frozen`` if ``target`` is "view" or "whole". Images are in
-        [0, 1] and of the backbone's size. The features must not change during training.
+        """What ``loss`` gets as ``frozen`` if ``target`` is "view" or "whole", the same in all of training.
+        Images are in [0, 1] and of the backbone's size.
         """
         raise NotImplementedError(f"{type(self).__name__} has no features of {self.target} images")
 
@@ -259,6 +254,14 @@ class Method(nn.Module):
         """Unit image features, one per name in ``features``; by default the frozen class feature."""
         return self.frozen_image(trunk).unsqueeze(0)
 
+    def read_out(self, trunk: Trunk) -> Readout:
+        """What the image features are made of: it does not change in training, and can be kept."""
+        return trunk
+
+    def features_of(self, readout: Readout) -> ImageFeatures:
+        """The image features of what `read_out` gave."""
+        return self.image_features(readout)
+
     def with_frozen(self, trunk: Trunk) -> ImageFeatures:
         """``image_features``, and after them the frozen CLIP's class feature."""
         return torch.cat([self.image_features(trunk), self.frozen_image(trunk)[None]])
@@ -278,9 +281,7 @@ class Method(nn.Module):
         return self.clip.scale if constant is None else constant
 
     def logits(self, image: ImageFeatures, text: TextFeatures, *, decoupled: bool = False) -> Logits:
-        """Scores of the classes from the results of ``image_features`` and ``text_features``; ``decoupled``
-        uses the class feature alone.
-        """
+        """Scores of the classes from unit features; ``decoupled`` uses the class feature alone."""
         del decoupled  # methods with one feature have nothing to decouple
         return self.scale * image[0] @ text.T
 
@@ -304,21 +305,23 @@ class Method(nn.Module):
 
     def loss(self, trunk: Trunk, labels: Labels, frozen: Target = None) -> Losses:
         """The training loss as "loss" and its parts by name for the record; by default the cross-entropy of
-        the scores. If ``target`` is "trunk", ``frozen`` is the result of ``frozen_image`` for the trunk, or
-        None: a method that needs it then computes it. Else it is always the result of ``target_features``.
-        With several views per image, the first views of all images precede the second ones.
+        the scores. In training ``frozen`` is what ``target`` names. With several views per image, the first
+        views of all images precede the second ones.
         """
         del frozen
-        return {"loss": cross_entropy(self.scores(self.image_features(trunk), self.text_features()), labels)}
+        image, text = self.image_features(trunk), self.text_features()
+        return {"loss": self.label_loss(self.scores(image, text), labels)}
 
-    def backward(self, parts: Losses, run: Callable[[Tensor], None]) -> None:
-        """Leave a step's gradients in the parameters, which have none yet; ``parts`` is what ``loss`` gave.
+    def label_loss(self, scores: Logits, labels: Labels) -> Float[Tensor, ""]:
+        """The part of the loss by the labels, the same for all methods: the cross-entropy of scores."""
+        return cross_entropy(scores, labels)
 
-        ``run`` adds a loss's gradients to them: those of the whole batch, if several processes share it. A
-        method that calls it more than once has ``several_backwards``. Gradients may be scaled by a common
-        factor (16-mixed precision), so anything computed from them must scale with them.
+    def backward(self, losses: Losses, scale: Callable[[Tensor], Tensor]) -> None:
+        """Leave a step's gradients in the parameters, which have none yet; ``losses`` is what ``loss`` gave.
+        They are of losses that ``scale`` multiplied, for 16-mixed precision: what is computed from gradients
+        must scale with them.
         """
-        run(parts["loss"])
+        scale(losses["loss"]).backward()
 
     def set_teacher(self, teacher: "Method") -> None:
         """Called before the classes are set and training begins, if the declaration names a teacher. It is
@@ -327,16 +330,14 @@ class Method(nn.Module):
         del teacher
 
     def before_training(self, images: TrainingImages) -> None:
-        """Called when training begins or resumes from a checkpoint, with the classes set and before the
-        optimizer takes the parameters: the place to compute parameters, or buffers to be saved, from the
-        training images. The same images must give the same results.
+        """Called when training begins or resumes, with the classes set and before the optimizer takes the
+        parameters: computes parameters or saved buffers, the same from the same images.
         """
         del images
 
     def left_out_scores(self) -> Sequence[Float[Tensor, "item class"]]:
-        """The scores of the training images as if each were new, for methods that have them in closed form
-        after ``before_training``. There are three sets: as if classes of even place in `order_by_name` had no
-        images, as if those of odd place had none, and with the images of all classes.
+        """The scores of the images of ``before_training`` as if each were new, in closed form: as if classes
+        of even place in `order_by_name` had no images, as if those of odd place had none, and with all.
         """
         raise NotImplementedError(f"{type(self).__name__} is fitted again to leave images out")
 
@@ -359,12 +360,6 @@ class Method(nn.Module):
 
     def after_epoch(self, epoch: int, epochs: int) -> None:
         """Called after each of ``epochs`` epochs, counted from 1; its changes are saved with the epoch."""
-
-    def for_target(self, target: str | None) -> None:
-        """Called before each test: with the name of a target, or None for the data set that was trained on.
-        Takes the values of ``settings.tuned_for``; None must restore the state of training.
-        """
-        del target
 
     def fingerprint_fields(self) -> dict[str, Any]:
         """What the method was built from, as plain values. A checkpoint only fits a method with the same."""

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional
-from torch.nn.functional import cross_entropy, normalize
+from torch.nn.functional import normalize
 
 from dear.backbone.clip import Clip, layer_share
 from dear.backbone.injection import ClassTokens, Injection
@@ -64,7 +64,9 @@ def two_layers(
 
 
 def layers_with_prompts(depth: int, layers: int, *, share: bool) -> int:
-    """How many of a tower's layers have prompts of their own: with ``share``, ``layers`` are of 12."""
+    """How many of a tower's layers have prompts of their own: ``layers``, or with ``share`` the share of the
+    tower's depth that ``layers`` would be of 12.
+    """
     return layer_share(depth, layers) if share else min(layers, depth)
 
 
@@ -192,7 +194,8 @@ class CoupledPrompts(Method):
 
     def couple(self, depth: int, std: float, generator: torch.Generator, *, share: bool) -> None:
         """Make the prompts of layers 2 to ``depth``, and the linear maps for all layers. With ``share``,
-        ``depth`` is of 12 layers and scaled to each tower; ``std`` is the deviation of initial values.
+        ``depth`` is that of a tower of 12 layers, and scaled to each tower. ``std`` is the standard deviation
+        of initial values.
         """
         towers = (self.clip.image.depth, self.clip.text.depth)
         layers = [layers_with_prompts(tower, depth, share=share) for tower in towers]
@@ -232,7 +235,7 @@ class Representation(Method, ABC):
     features = ("cls", "rep")
     layout = TokenLayout(before_patches=True)
     novel_decoupled = True
-    uses_frozen_image = True
+    target = "trunk"
     settings: RepresentationSettings
 
     def __init__(
@@ -290,7 +293,7 @@ class Representation(Method, ABC):
         """The mixture of both features' cross-entropies plus the distance from the frozen features."""
         frozen = self.frozen_image(trunk) if frozen is None else frozen
         image, text, s = self.image_features(trunk), self.text_features(), self.settings
-        ce_cls, ce_rep = (cross_entropy(self._of_feature(feature, text), labels) for feature in image)
+        ce_cls, ce_rep = (self.label_loss(self._of_feature(feature, text), labels) for feature in image)
         ce = s.alpha * ce_cls + (1 - s.alpha) * ce_rep
         reg = cosine_distance(image[0], frozen) + cosine_distance(text, self.frozen_text)
         return {"loss": ce + s.reg_weight * reg, "ce": ce, "reg": reg}

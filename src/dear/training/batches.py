@@ -1,5 +1,6 @@
 """The batches of an epoch, and all training images at once for methods that use them before training."""
 
+import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -7,12 +8,13 @@ from functools import partial
 
 import torch
 from jaxtyping import Float, Int
-from lightning_fabric import Fabric
 from torch import Tensor
 
+from dear.backbone.choice import Precision
 from dear.backbone.precision import mixed
 from dear.data.dataset import Images, Picture
-from dear.data.fewshot import leave_subsets
+from dear.data.fewshot import Subset, leave_subsets
+from dear.data.images.photos import distinct_pictures
 from dear.data.images.transforms import (
     Move,
     ahead_on,
@@ -23,12 +25,10 @@ from dear.data.images.transforms import (
     view_numbers,
     whole_view,
 )
-from dear.methods.base import Method, TrainingImages
-from dear.training.devices import share
-from dear.training.features import readout_key
+from dear.methods.base import Method, Readout, TrainingImages
+from dear.training.cache import Cache, trunk_facts
 from dear.training.seeding import generator
 from dear.training.settings import TrainSettings
-from dear.training.trunks import TrunkCache, trunk_facts
 
 TARGETS_AT_ONCE = 32
 """How many whole images have their target features computed together."""
@@ -39,30 +39,28 @@ Pixels = Float[Tensor, "item 3 size size"]
 
 @dataclass(frozen=True)
 class Batch:
-    """This process's part of a step.
+    """The images of a step, in random views: the first view of each, then the second ones, if there are
+    several.
 
     Attributes:
-        indices: Indices of its images.
-        weight: Weight of its mean loss in the loss of the step.
-        trunk: Trunk outputs of the first view of each image, then of the second views, if there are several.
-        frozen: Target features of the views; None if they would be made of trunk outputs and no cache keeps
-            them.
+        indices: Indices of the images.
+        labels: Classes of the views.
+        trunk: Trunk outputs of the views.
+        frozen: Target features of the views; None for a method without.
     """
 
     indices: Int[Tensor, "item"]
-    weight: float
-    trunk: Float[Tensor, "item token width"]
-    frozen: Float[Tensor, "item target"] | None
+    labels: Int[Tensor, "view"]
+    trunk: Float[Tensor, "view token width"]
+    frozen: Float[Tensor, "view target"] | None
 
 
 @dataclass(frozen=True)
-class _Part:
-    """This process's part of a step, before its views are computed: its offset in the step, its cache key."""
+class _Draw:
+    """The images of a step before their views are computed, and the cache key of these."""
 
     step: int
-    start: int
     indices: Int[Tensor, "item"]
-    weight: float
     key: tuple[object, ...]
 
 
@@ -81,12 +79,11 @@ class Batches:
         images: Images,
         settings: TrainSettings,
         seed: int,
-        fabric: Fabric,
-        cache: TrunkCache,
+        cache: Cache,
     ) -> None:
         self.method, self.images, self.settings, self.seed = method, images, settings, seed
-        self.fabric, self.cache, self.like = fabric, cache, method.clip.image.projection
-        self._whole: dict[int, Tensor] = {}
+        self.cache, self.like = cache, method.clip.image.projection
+        self._whole: Tensor | None = None
         first, self._composed = self._order(0)
         self.epoch_steps, self.sizes = len(first), [*map(len, first)]
 
@@ -94,12 +91,14 @@ class Batches:
         """The batches of an epoch, counted from 0, or the first ``steps``; the next batches are loaded in the
         background.
         """
-        parts = [self._part(epoch, *batch) for batch in enumerate(self._order(epoch)[0][:steps])]
-        loads = ((part, part.key in self.cache) for part in parts)
+        draws = [self._draw(epoch, *batch) for batch in enumerate(self._order(epoch)[0][:steps])]
+        loads = ((draw, self.cache.find("trunk", draw.key) is not None) for draw in draws)
         with closing(ahead_on(self.like.device, partial(self._load, epoch), loads)) as loaded:
-            for part, views in zip(parts, loaded, strict=True):
-                trunk = self.cache.get(part.key, partial(self._trunk, epoch, part, views))
-                yield Batch(part.indices, part.weight, trunk, self._frozen(part, trunk, views))
+            for draw, views in zip(draws, loaded, strict=True):
+                labels = self.images.labels[draw.indices].repeat(self.method.views_per_image)
+                trunk = self.cache.get("trunk", draw.key, partial(self._trunk, epoch, draw, views))
+                frozen = self._frozen(draw, trunk, views)
+                yield Batch(draw.indices, labels.to(self.like.device), trunk, frozen)
 
     def _order(self, epoch: int) -> tuple[Sequence[Int[Tensor, "item"]], bool]:
         """The images of each batch, and whether the method composed them."""
@@ -110,30 +109,29 @@ class Batches:
         order = torch.randperm(len(self.images), generator=draw)
         return order.split(self.settings.batch)[: self.settings.epoch_steps(len(order))], False
 
-    def _part(self, epoch: int, step: int, batch: Int[Tensor, "item"]) -> _Part:
-        part, weight = share(len(batch), self.fabric.global_rank, self.fabric.world_size)
+    def _draw(self, epoch: int, step: int, batch: Int[Tensor, "item"]) -> _Draw:
         key = (
             self.images.identity,
             *trunk_facts(self.method, self.settings.precision),
-            *(self.seed, epoch, step, self.settings.batch, part.start, part.stop, self.settings.view_seed),
+            *(self.seed, epoch, step, self.settings.batch, len(batch), self.settings.view_seed),
             *(self.settings.crop, self.method.views_per_image),
             tuple(batch.tolist()) if self._composed else None,
         )
-        return _Part(step, part.start, batch[part], weight, key)
+        return _Draw(step, batch, key)
 
-    def _load(self, epoch: int, load: tuple[_Part, bool], move: Move) -> Pixels | None:
-        """Load the views of a part, in a thread; None if its trunk outputs are cached and targets need no
+    def _load(self, epoch: int, load: tuple[_Draw, bool], move: Move) -> Pixels | None:
+        """Load the views of a step, in a thread; None if their trunk outputs are cached and targets need no
         views.
         """
-        part, in_memory = load
-        return None if in_memory and self.method.target != "view" else move(self._views(epoch, part))
+        draw, in_memory = load
+        return None if in_memory and self.method.target != "view" else move(self._views(epoch, draw))
 
-    def _views(self, epoch: int, part: _Part) -> Pixels:
-        """The random views of a part: the first of each image, then the second of each, if there are
+    def _views(self, epoch: int, draw: _Draw) -> Pixels:
+        """The random views of a step: the first of each image, then the second of each, if there are
         several.
         """
         preprocess, scale = self.method.clip.preprocess, (self.settings.crop, 1.0)
-        draws = [self._draws(epoch, part, n).tolist() for n in range(self.method.views_per_image)]
+        draws = [self._numbers(epoch, draw, n).tolist() for n in range(self.method.views_per_image)]
 
         def views(picture: Picture, row: int) -> Tensor:
             view = partial(train_view, picture, preprocess.size, scale=scale)
@@ -141,47 +139,52 @@ class Batches:
                 [view(numbers[row], interpolation=preprocess.interpolation) for numbers in draws]
             )
 
-        return load_views(self.images, part.indices, views).transpose(0, 1).flatten(0, 1)
+        return load_views(self.images, draw.indices, views).transpose(0, 1).flatten(0, 1)
 
     @torch.no_grad()
-    def _trunk(self, epoch: int, part: _Part, views: Pixels | None) -> Float[Tensor, "item token width"]:
+    def _trunk(self, epoch: int, draw: _Draw, views: Pixels | None) -> Float[Tensor, "view token width"]:
         """Trunk outputs of views, which are loaded again if the outputs have left the cache meanwhile."""
-        views = (self._views(epoch, part) if views is None else views).to(self.like.device)
+        views = (self._views(epoch, draw) if views is None else views).to(self.like.device)
         with mixed(self.like.device, self.settings.precision):
             return self.method.image_trunk(views)
 
     @torch.no_grad()
     def _frozen(
-        self, part: _Part, trunk: Float[Tensor, "item token width"], views: Pixels | None
-    ) -> Float[Tensor, "item target"] | None:
+        self, draw: _Draw, trunk: Float[Tensor, "view token width"], views: Pixels | None
+    ) -> Float[Tensor, "view target"] | None:
         """Target features. Those made of trunk outputs are kept beside them."""
-        if not self.method.uses_frozen_image:
+        if self.method.target is None:
             return None
         if self.method.target == "whole":
-            return self._whole_targets(part.indices).repeat(self.method.views_per_image, 1)
+            return self._whole_targets()[draw.indices].repeat(self.method.views_per_image, 1)
         if self.method.target == "view":
-            assert views is not None, "they are loaded for each part"
+            assert views is not None, "they are loaded for each step"
             return self._targets(views)
-        if self.cache.limit == 0:
-            return None
 
         def compute() -> Tensor:
             with mixed(self.like.device, self.settings.precision):
                 return self.method.frozen_image(trunk)
 
-        return self.cache.get((*part.key, "frozen"), compute)
+        return self.cache.get("target", draw.key, compute)
 
-    def _whole_targets(self, indices: Int[Tensor, "item"]) -> Float[Tensor, "item target"]:
-        """Target features of whole images, each computed once. The same images are always computed together,
-        in a resumed run too, because the last digits depend on it.
+    def _whole_targets(self) -> Float[Tensor, "item target"]:
+        """Target features of all whole images, computed once. The same ones are always computed together, in
+        a resumed run too, because the last digits depend on it.
         """
-        for item in indices.tolist():
-            if item not in self._whole:
-                start = item - item % TARGETS_AT_ONCE
-                together = torch.arange(start, min(start + TARGETS_AT_ONCE, len(self.images)))
-                views = load_views(self.images, together, self._whole_view)
-                self._whole.update(zip(together.tolist(), self._targets(views), strict=True))
-        return torch.stack([self._whole[item] for item in indices.tolist()])
+        if self._whole is None:
+            facts = trunk_facts(self.method, self.settings.precision)
+            key = (
+                self.images.identity,
+                *facts,
+                self.method.name,
+                json.dumps(self.method.fingerprint_fields()),
+            )
+            self._whole = self.cache.get("target", key, self._compute_whole_targets)
+        return self._whole
+
+    def _compute_whole_targets(self) -> Float[Tensor, "item target"]:
+        parts = torch.arange(len(self.images)).split(TARGETS_AT_ONCE)
+        return torch.cat([self._targets(load_views(self.images, part, self._whole_view)) for part in parts])
 
     def _whole_view(self, picture: Picture, _row: int) -> Tensor:
         preprocess = self.method.clip.preprocess
@@ -191,43 +194,39 @@ class Batches:
         with mixed(self.like.device, self.settings.precision):
             return self.method.target_features(views.to(self.like.device))
 
-    def _draws(self, epoch: int, part: _Part, number: int) -> Float[Tensor, "item draw"]:
-        """The random numbers that define view ``number`` of each image of a part."""
+    def _numbers(self, epoch: int, draw: _Draw, number: int) -> Float[Tensor, "item draw"]:
+        """The random numbers that define view ``number`` of each image of a step."""
         purpose = [number] if number else []
-        if self.settings.view_seed is None:  # drawn after those of the images before this part
-            stream = generator(self.seed, "views", epoch, part.step, *purpose)
-            return view_numbers(part.start + len(part.indices), stream)[part.start :]
-        items = leave_subsets(self.images, part.indices)[1].tolist()
+        if self.settings.view_seed is None:
+            stream = generator(self.seed, "views", epoch, draw.step, *purpose)
+            return view_numbers(len(draw.indices), stream)
+        items = leave_subsets(self.images, draw.indices)[1].tolist()
         streams = (generator(self.settings.view_seed, "view", epoch, item, *purpose) for item in items)
         return torch.cat([view_numbers(1, stream) for stream in streams])
 
 
 def training_images(
-    method: Method, images: Images, settings: TrainSettings, seed: int, cache: TrunkCache
+    method: Method, images: Images, settings: TrainSettings, seed: int, cache: Cache
 ) -> TrainingImages:
-    """The argument of `Method.before_training`, whose trunk outputs are computed on demand.
+    """The argument of `Method.before_training`, whose views are computed on demand.
 
     Random views are drawn from the view seed if there is one, else from the seed, and differ from those of
-    every epoch; where the cache has a store of features, they depend on the content of each image, not on
-    its place. If there are several processes, each computes all views.
+    every epoch; where the cache keeps readouts by content, they depend on that, not on the image's place.
+    Copies are left out for a method that does not count them.
     """
-    store = cache.store if cache.store is not None and cache.store.takes(method, images) else None
+    if not method.counts_copies and len(first := distinct_pictures(images)) < len(images):
+        images = Subset(images, first)
+    reads_content = cache.keeps_readouts_of(method, images)
     preprocess, like = method.clip.preprocess, method.clip.image.projection
     stream = seed if settings.view_seed is None else settings.view_seed
-    precision = partial(mixed, like.device, settings.precision)
 
-    def view_of(
-        number: int | None,
-    ) -> tuple[str, tuple[object, ...], Callable[[Int[Tensor, "item"]], Pixels]]:
-        """Of the test view (None), or a random one: its title, what it depends on, and what loads it."""
-        if number is None:
-            test_views = partial(load_test_views, images, preprocess=preprocess)
-            return "encoding images", (), lambda indices: to_unit(test_views(indices))
+    def loader(number: int) -> Callable[[Int[Tensor, "item"]], Pixels]:
+        """What loads random view ``number`` of images."""
         scale, draw = (settings.crop, 1.0), partial(generator, stream, "views before training", number)
-        if store is None:
+        if not reads_content:
             numbers = view_numbers(len(images), draw()).tolist()
         else:
-            numbers = [view_numbers(1, draw(item.hex()))[0].tolist() for item in store.number(images)]
+            numbers = [view_numbers(1, draw(item.hex()))[0].tolist() for item in cache.number_images(images)]
 
         def load(indices: Tensor) -> Pixels:
             def view(picture: Picture, row: int) -> Tensor:
@@ -236,32 +235,38 @@ def training_images(
 
             return load_views(images, indices, view)
 
-        return f"encoding random view {number + 1}", ("random", stream, number, settings.crop), load
+        return load
 
-    def trunks(number: int | None = None) -> Float[Tensor, "item token width"]:
-        title, view, load = view_of(number)
+    def load_test(indices: Int[Tensor, "item"]) -> Pixels:
+        return to_unit(load_test_views(images, indices, preprocess))
 
-        @torch.no_grad()
-        def compute() -> Tensor:
-            parts, done = [], 0
-            for indices in torch.arange(len(images)).split(method.clip.image.images_at_once):
-                with precision():
-                    parts.append(method.image_trunk(load(indices).to(like.device)))
+    @torch.no_grad()
+    def view(number: int | None = None) -> Readout:
+        title, facts = "encoding images", tuple[object, ...]()
+        if number is not None:
+            title, facts = f"encoding random view {number + 1}", ("random", stream, number, settings.crop)
+        load = load_test if number is None else loader(number)
+        everything = torch.arange(len(images))
+        if reads_content:
+            progress = partial(cache.progress, title)
+            return cache.read_images(method, images, everything, settings.precision, facts, load, progress)
+        at_once = method.clip.image.images_at_once
+
+        def compute() -> Float[Tensor, "item token width"]:
+            trunks, done = [], 0
+            for indices in everything.split(at_once):
+                with mixed(like.device, settings.precision):
+                    trunks.append(method.image_trunk(load(indices).to(like.device)))
                 cache.progress(title, done := done + len(indices), len(images))
-            return torch.cat(parts).to(like)  # most methods continue in full precision
+            return torch.cat(trunks).to(like)  # most methods continue in full precision
 
-        facts = trunk_facts(method, settings.precision)
-        return cache.get((images.identity, *facts, *(view or ("centre",))), compute)
+        trunk = cache.get("trunk", view_key(method, images, settings.precision, *facts), compute)
+        with mixed(like.device, settings.precision):
+            return torch.cat([*map(method.read_out, trunk.split(at_once))]).to(like)
 
-    def stored(number: int | None = None) -> Float[Tensor, "item part size"]:
-        assert store is not None
-        title, view, load = view_of(number)
-        everything, progress = torch.arange(len(images)), partial(cache.progress, title)
-        return store.read(method, images, everything, settings.precision, view, load, progress)
+    return TrainingImages(images.labels.to(like.device), view)
 
-    labels = images.labels.to(like.device)
-    if store is None:
-        return TrainingImages(labels, trunks, trunks, precision)
-    if readout_key(method):
-        return TrainingImages(labels, trunks, trunks, precision, stored)
-    return TrainingImages(labels, stored, stored, precision, stored)
+
+def view_key(method: Method, images: Images, precision: Precision, *view: object) -> tuple[object, ...]:
+    """The cache key of the trunk outputs of all training images: in the test view, or in another ``view``."""
+    return (images.identity, *trunk_facts(method, precision), *(view or ("center",)))

@@ -33,7 +33,7 @@ class TrainSettings:
         schedule: Whether the cosine after the warm-up falls with each epoch or with each step.
         lr_end: Learning rate at the cosine's end.
         weight_decay: Not stated in the paper; the default of the CoOp lineage.
-        precision: Fabric's precision; "auto" is bf16-mixed on a GPU and on a CPU that is fast in bfloat16
+        precision: Format of numbers; "auto" is bf16-mixed on a GPU and on a CPU that is fast in bfloat16
             (except for towers narrower than 384), else 32-true; records say which. "16-true" has weights
             and trained parameters in float16, as the code of CoOp to PromptSRC does, with SGD only.
         optimizer: "adamw"; "sgd" with momentum, as in the methods up to PromptSRC; or "adam", whose weight

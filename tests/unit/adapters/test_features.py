@@ -17,7 +17,7 @@ from dear.data.settings import DataSettings
 from dear.methods.base import Method
 from dear.methods.registry import build_method
 from dear.roles.packaged import find_role_table
-from dear.training.features import FeatureStore
+from dear.training.cache import Cache
 from tests.conftest import small_clip_of
 from tests.unit.serving.small import picture
 from tests.unit.training.world import role_table
@@ -128,8 +128,9 @@ def test_what_is_read_of_an_image_does_not_depend_on_those_beside_it(tmp_path: P
         paint(tmp_path / f"{number}.png", number)
     images, clip = photos_module.PhotoImages(tmp_path, [(f"{n}.png", 0) for n in range(5)]), load_clip("tiny")
     method = build_method("dear+", clip, torch.Generator(), roles=find_role_table(clip))
-    together = FeatureStore({}).read(method, images, torch.arange(5), "auto")
-    assert torch.equal(together[3:4], FeatureStore({}).read(method, images, torch.tensor([3]), "auto"))
+    together = Cache(readouts={}).read_images(method, images, torch.arange(5), "auto")
+    alone = Cache(readouts={}).read_images(method, images, torch.tensor([3]), "auto")
+    assert torch.equal(together[3:4], alone)
 
 
 @pytest.mark.filterwarnings("ignore:.*uneven")

@@ -3,9 +3,7 @@ fast (autograd does not survive a fork of a process that has used it).
 """
 
 import multiprocessing
-import os
 import signal
-import socket
 import time
 from itertools import product
 from multiprocessing.context import ForkServerContext
@@ -25,18 +23,12 @@ from dear.evaluation.protocols.base_to_novel import BaseToNovel
 from dear.evaluation.resolve import MethodSetup
 from dear.evaluation.runs import run_all
 from dear.evaluation.trial import Trial
-from dear.methods.base import Method
-from dear.methods.prograd import ProGradSettings
-from dear.methods.registry import build_method
 from dear.progress import TrainingStep
-from dear.training.devices import make_fabric
-from dear.training.loop import train
 from dear.training.settings import TrainSettings
 from tests.conftest import small_clip_of
-from tests.unit.training.world import CLASSES, few, noise_dataset, role_table, small_dear
+from tests.unit.training.world import noise_dataset, role_table
 
-TRAINING = TrainSettings(epochs=5, batch=3, lr=1e-2, optimizer="sgd")  # AdamW hides the scale of gradients
-SETTINGS = {"prograd": ProGradSettings(tokens=5)}
+TRAINING = TrainSettings(epochs=5, batch=3, lr=1e-2, optimizer="sgd")
 DEAR = MethodSetup("dear", {"first": 8})
 
 
@@ -112,38 +104,3 @@ def launch_and_tell(experiment: Experiment, told: Any) -> None:
         Machines("cpu", jobs=2),
         lambda *_: told.send([child.pid for child in multiprocessing.active_children()]),
     )
-
-
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
-
-
-def method_of(name: str) -> Method:
-    """A method on the small CLIP, as every process makes it."""
-    clip = small_clip_of()
-    if name == "dear":
-        return small_dear(clip)
-    method = build_method(name, clip, torch.Generator().manual_seed(1), settings=SETTINGS.get(name))
-    method.set_classes(CLASSES, ["a photo of a {}"])
-    if name == "prograd":  # a start from which its two gradients soon part
-        torch.nn.init.normal_(
-            method.get_parameter("context"), std=0.3, generator=torch.Generator().manual_seed(0)
-        )
-    return method
-
-
-def train_as(name: str, rank: int, world: int, port: int, told: Any) -> None:
-    """One process of a data parallel training, started as torchrun would."""
-    torch.set_num_threads(1)
-    facts = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": world, "LOCAL_WORLD_SIZE": world}
-    facts |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "TORCHELASTIC_RUN_ID": "test"}
-    facts |= {"GROUP_RANK": 0, "NODE_RANK": 0}
-    os.environ.update({name: str(value) for name, value in facts.items()})
-    fabric = make_fabric(torch.device("cpu"), "32-true", devices=world)
-    fabric.launch()
-    method = method_of(name)
-    history = train(method, few(), TRAINING, seed=1, fabric=fabric)
-    told.put((rank, history, {name: p.tolist() for name, p in method.state_dict().items()}))
-    fabric.barrier()

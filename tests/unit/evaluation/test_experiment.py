@@ -50,7 +50,6 @@ def test_an_experiment_that_cannot_be(changes: dict[str, Any], message: str) -> 
 @pytest.mark.parametrize(
     ("machines", "option"),
     [
-        ({"jobs": 2, "log": Path("log")}, "--log"),
         ({"cluster": "local", "log": Path("log")}, "--log"),
         ({"gpus": 0.5}, "--gpus"),
         ({"cluster": "local", "gpus": -1.0}, "gpus is -1.0"),

@@ -28,8 +28,8 @@ from dear.methods.base import Method
 from dear.methods.dear.method import Dear
 from dear.methods.registry import build_method
 from dear.report.protocols.base_to_novel import Results, joint_grid
+from dear.training.cache import Cache
 from dear.training.settings import TrainSettings
-from dear.training.trunks import TrunkCache
 from tests.unit.report.samples import record
 from tests.unit.training.world import CLASSES, Noise, noise_dataset, role_table, small_dear
 from tests.views import eval_views
@@ -92,14 +92,14 @@ def test_the_cache_saves_the_trunk_and_changes_nothing(small_clip: Clip) -> None
     """Zero-shot CLIP, and DeAR from layer 5, go on from the trunk of DeAR from layer 4 (of 5); not so MMRL,
     from layer 3.
     """
-    cache, images = TrunkCache(10**7), Noise([0, 1, 2, 1, 0])
+    cache, images = Cache(10**7), Noise([0, 1, 2, 1, 0])
     plain = evaluate(small_dear(small_clip), Noise([0, 1, 2, 1, 0]))
     for _ in range(2):
         assert evaluate(small_dear(small_clip), images, batch=3, cache=cache) == plain
     for method in (zero_shot(small_clip), small_dear(small_clip, first=12)):
         continued = [*load_trunks(method, images, 3, cache, "auto")]
         assert images.loads == 2
-        whole = load_trunks(method, Noise([0, 1, 2, 1, 0]), 3, TrunkCache(0), "auto")
+        whole = load_trunks(method, Noise([0, 1, 2, 1, 0]), 3, Cache(0), "auto")
         assert all(torch.equal(*pair) for pair in zip(continued, whole, strict=True))
         assert continued[0].shape[1] == (26 if isinstance(method, Dear) else 1)
     earlier = build_method("mmrl", small_clip, torch.Generator())

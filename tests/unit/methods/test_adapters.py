@@ -15,9 +15,9 @@ from dear.evaluation.protocols.base_to_novel import BaseToNovel
 from dear.evaluation.resolve import MethodSetup
 from dear.methods.registry import METHODS
 from dear.training.batches import training_images
+from dear.training.cache import Cache
 from dear.training.loop import train
 from dear.training.settings import TrainSettings
-from dear.training.trunks import TrunkCache
 from tests.unit.methods.small import build
 from tests.unit.training.world import few, noise_dataset
 from tests.views import eval_views
@@ -61,16 +61,16 @@ class TestTipAdapter:
         settings = TrainSettings()
         assert train(method, data, settings, seed=4) == []
         assert method.trainable == []
-        images = training_images(method, data, settings, 4, TrunkCache(0))
-        trunks = [images.random(number) for number in range(3)]
+        images = training_images(method, data, settings, 4, Cache(0))
+        trunks = [images.view(number) for number in range(3)]
         assert not torch.equal(trunks[0], trunks[1])
         own = [small_clip.image.finish(trunk[:, 0]) for trunk in trunks]
         torch.testing.assert_close(
             method.stored_tensors()["keys"], normalize(own[0] + own[1] + own[2], dim=-1)
         )
         assert torch.equal(method.stored_tensors()["labels"], data.labels)
-        centre = method.image_trunk(eval_views(data.pictures, 20))
-        torch.testing.assert_close(images.centre(), centre)
+        center = method.image_trunk(eval_views(data.pictures, 20))
+        torch.testing.assert_close(images.view(None), center)
 
     @pytest.mark.usefixtures("only_clip")
     def test_a_tuned_bundle_is_what_was_trained(self) -> None:
@@ -88,9 +88,9 @@ class TestLinearProbe:
     def test_it_is_solved_before_the_steps_that_it_does_not_take(self, small_clip: Clip) -> None:
         method, data = build("linear-probe", small_clip, c=1e4), few()
         assert train(method, data, TrainSettings(), seed=4) == []
-        images = training_images(method, data, TrainSettings(), 4, TrunkCache(0))
+        images = training_images(method, data, TrainSettings(), 4, Cache(0))
         with torch.no_grad():
-            features = method.image_features(images.centre())
+            features = method.features_of(images.view(None))
             found = method.logits(features, method.text_features())
         assert torch.equal(found.argmax(dim=1), data.labels)  # seven images in 17 dimensions
 

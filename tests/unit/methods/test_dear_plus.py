@@ -60,11 +60,12 @@ def fit_on_noise(method: Method, labels: Sequence[int]) -> Any:
     """Trained on noise, brighter with the label; views differ by their brightness too."""
     targets = torch.tensor(labels)
 
-    def trunk(view: int = 0) -> Tensor:
-        pictures = 0.4 * images(len(labels)) + 0.1 * images(len(labels), seed=10 + view)
-        return method.image_trunk(pictures + 0.15 * targets[:, None, None, None])
+    def view(number: int | None) -> Tensor:
+        seed = 10 + (99 if number is None else number)
+        pictures = 0.4 * images(len(labels)) + 0.1 * images(len(labels), seed=seed)
+        return method.read_out(method.image_trunk(pictures + 0.15 * targets[:, None, None, None]))
 
-    method.before_training(TrainingImages(targets, lambda: trunk(99), trunk))
+    method.before_training(TrainingImages(targets, view))
     return method
 
 

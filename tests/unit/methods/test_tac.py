@@ -23,7 +23,7 @@ from dear.evaluation.protocols.transfer import CrossDataset
 from dear.methods.base import TrainingImages
 from dear.methods.shared_settings import imagenet_templates
 from dear.methods.tac import TacSettings
-from dear.methods.tac.method import TAC, kmeans, start
+from dear.methods.tac.method import TAC, draw_starts, kmeans
 from tests.unit.methods.small import CLASSES, check_before_runs, pixels, seeded
 from tests.unit.training.world import noise_dataset
 
@@ -41,10 +41,10 @@ def make(clip: Clip, *, trained: bool = True, seed: int = 1, **options: Any) -> 
 
 
 def no_pixels() -> TrainingImages:
-    def none(_number: int = 0) -> Tensor:
+    def view(_number: int | None) -> Tensor:
         raise AssertionError("no images are needed")
 
-    return TrainingImages(torch.zeros(0).long(), none, none)
+    return TrainingImages(torch.zeros(0).long(), view)
 
 
 def described(folder: Path, names: list[str], file: str = "mine.json") -> Path:
@@ -60,7 +60,7 @@ class TestKMeans:
 
     def test_in_loops(self) -> None:
         points = self.points()
-        centres = [points[number] for number in start(40, 4, seeded(5))]
+        centres = [points[number] for number in draw_starts(40, 4, seeded(5))]
         shift = 1.0
         while shift**2 >= 1e-4:
             near = [max(range(4), key=lambda k: float(p @ centres[k] / centres[k].norm())) for p in points]
@@ -72,7 +72,7 @@ class TestKMeans:
     def test_an_empty_cluster_keeps_its_centre(self) -> None:
         points = torch.eye(6)[[0, 0, 0, 0, 0, 1]]  # of equal centres the first takes all points
         centres = kmeans(points, 5, seeded(1))
-        assert torch.equal(centres, points[start(6, 5, seeded(1))])
+        assert torch.equal(centres, points[draw_starts(6, 5, seeded(1))])
 
 
 @pytest.mark.parametrize(("clusters", "found"), [(2, 2), (3, 3), (4, 3)])
@@ -80,11 +80,11 @@ def test_no_more_clusters_than_classes(clusters: int, found: int, small_clip: Cl
     method = TAC(small_clip, seeded(1), TacSettings(**SMALL | {"clusters": clusters}))
     method.set_classes(["house", "sea", "tree"], ["a photo of a {}"])
     method.before_training(no_pixels())
-    assert method.centres.shape == (found, 17)
+    assert method.centers.shape == (found, 17)
     assert method.mask.shape == (26 + found + 5, 26 + found + 5)
     assert method.text_features().shape == (3, 17)
     if found == 3:  # each class is a cluster
-        cosines = method.centres @ method.teacher().T
+        cosines = method.centers @ method.teacher().T
         torch.testing.assert_close(cosines.amax(dim=1), torch.ones(3))
 
 
@@ -98,7 +98,7 @@ def test_the_target_of_a_class(small_clip: Clip, tmp_path: Path) -> None:
         of_templates = small_clip.encode_text(filled).mean(dim=0)
     torch.testing.assert_close(method.teacher()[1], normalize(of_file, dim=0))
     torch.testing.assert_close(plain.teacher()[1], normalize(of_templates, dim=0))
-    assert not torch.equal(method.centres, plain.centres)
+    assert not torch.equal(method.centers, plain.centers)
 
 
 @pytest.mark.parametrize("teacher", [True, False])
@@ -126,14 +126,14 @@ def test_dropout_by_hand(teacher: bool, small_clip: Clip) -> None:
 class TestOtherClasses:
     def test_centres_of_their_own(self, small_clip: Clip) -> None:
         method = make(small_clip, centres="own")
-        centres, text = method.centres.clone(), method.text_features()
+        centres, text = method.centers.clone(), method.text_features()
         method.set_classes(OTHERS, ["a photo of a {}"])
-        assert not torch.equal(method.centres, centres)
+        assert not torch.equal(method.centers, centres)
         method.set_classes(OTHERS[:1], ["a photo of a {}"])
-        assert method.centres.shape == (1, 17)
+        assert method.centers.shape == (1, 17)
         assert method.text_features().shape == (1, 17)
         method.set_classes(CLASSES, ["a photo of a {}"])
-        assert torch.equal(method.centres, centres)
+        assert torch.equal(method.centers, centres)
         assert torch.equal(method.text_features(), text)
 
     def test_own_centres_of_a_bundle_start_where_they_did(self, small_clip: Clip) -> None:
@@ -144,7 +144,7 @@ class TestOtherClasses:
         loaded.load_state_dict(trained.state_dict())
         for method in (trained, loaded):
             method.set_classes(OTHERS, ["a photo of a {}"])
-        assert torch.equal(trained.centres, loaded.centres)
+        assert torch.equal(trained.centers, loaded.centers)
 
 
 class TestDescriptions:
@@ -178,9 +178,9 @@ class TestDescriptions:
         described(tmp_path, CLASSES, "first.json")
         second = described(tmp_path, CLASSES, "second.json")
         given = self.settings(tmp_path)
-        found = given.for_data("second")
+        found = given.with_files("second")
         assert found.descriptions == str(second)
-        assert found.for_data("second") == found
+        assert found.with_files("second") == found
         check_before_runs(small_clip, "tac", given)
         second.unlink()
         with pytest.raises(DearError, match=r"^tac\.descriptions .*second\.json: No such file"):
@@ -188,14 +188,14 @@ class TestDescriptions:
 
     def test_a_changed_file_is_another_run_and_refused_in_the_middle_of_one(self, tmp_path: Path) -> None:
         path = described(tmp_path, ["house"])
-        found = self.settings(path).for_data("mine")
+        found = self.settings(path).with_files("mine")
         assert found.descriptions_sha256 == sha256(path.read_bytes()).hexdigest()
         described(tmp_path, ["house", "sea"])
-        assert self.settings(path).for_data("mine") != found
+        assert self.settings(path).with_files("mine") != found
         with pytest.raises(SettingsError, match="it was changed"):
             found.described(["house"])
         with pytest.raises(SettingsError, match="it was changed"):
-            found.for_data("mine")
+            found.with_files("mine")
 
 
 @pytest.mark.usefixtures("only_clip")
@@ -205,13 +205,13 @@ def test_a_bundle_needs_no_descriptions(tmp_path: Path) -> None:
     settings = TacSettings(**SMALL | {"descriptions": str(file)})
     train = {"epochs": 2}
     bundle = fit(data, tmp_path / "bundle", method="tac", settings=vars(settings), train=train)
-    assert bundle.tensors["centres"].shape == (2, 17)
+    assert bundle.tensors["centers"].shape == (2, 17)
     assert bundle.settings == replace(
         settings, descriptions="templates", descriptions_sha256=sha256(file.read_bytes()).hexdigest()
     )
     file.unlink()
     predictor = Predictor(Bundle.from_pretrained(tmp_path / "bundle"))
-    assert torch.equal(predictor.bundle.tensors["centres"], bundle.tensors["centres"])
+    assert torch.equal(predictor.bundle.tensors["centers"], bundle.tensors["centers"])
     assert predictor.logits(pixels()).shape == (4, 4)
     assert predictor.vocabulary(OTHERS).text.shape == (3, 17)
 

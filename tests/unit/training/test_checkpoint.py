@@ -9,12 +9,11 @@ from typing import Any
 
 import pytest
 import torch
-from lightning_fabric import Fabric
-from lightning_fabric.plugins import MixedPrecision
 
 from dear.backbone.clip import Clip, tensors_hash
 from dear.errors import OutputError
 from dear.progress import TrainingStep
+from dear.training import loop
 from dear.training.checkpoint import read_state, write_state
 from dear.training.loop import train
 from dear.training.settings import TrainSettings
@@ -22,12 +21,6 @@ from tests.unit.training.world import CLASSES, Noise, few, numbers, small_dear, 
 
 SHORT = TrainSettings(epochs=3, batch=3, lr=1e-2)
 State = dict[str, Any]
-
-
-def scaled(scale: float) -> Fabric:
-    """A Fabric whose scaler doubles its scale after each 5 steps, and halves it after one that overflows."""
-    scaler = torch.amp.GradScaler("cpu", init_scale=scale, growth_interval=5)
-    return Fabric(accelerator="cpu", devices=1, plugins=MixedPrecision("16-mixed", "cpu", scaler))
 
 
 # 3 x 7 / 3 = 7 steps: three epochs, of which the last has one step.
@@ -44,26 +37,33 @@ STEPS = replace(SHORT, epochs=1, steps_per_shot=3, warmup_epochs=0, schedule="st
 )
 @pytest.mark.parametrize("done", [1, 2])
 def test_going_on_equals_an_undisturbed_run(
-    done: int, settings: TrainSettings, scale: float | None, small_clip: Clip, tmp_path: Path
-) -> None:
-    """All comes from the file: the method that goes on begins with other parameters."""
+    done: int, settings: TrainSettings, scale: float | None, small_clip: Clip, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """All comes from the file: the method that goes on begins with other parameters. With ``scale`` losses
+    are scaled by twice as much after each 5 steps, and by half as much after one that overflows.
+    """
+    scalers: list[torch.amp.GradScaler] = []
 
-    def fabric() -> Fabric | None:
-        return None if scale is None else scaled(scale)
+    def build_scaler(*_: Any) -> torch.amp.GradScaler:
+        options = {"enabled": False} if scale is None else {"init_scale": scale, "growth_interval": 5}
+        scalers.append(torch.amp.GradScaler("cpu", **options))
+        return scalers[-1]
 
-    whole, path, of_whole, of_rest = small_dear(small_clip), tmp_path / "run" / "c", fabric(), fabric()
-    want = train(whole, few(), settings, seed=1, fabric=of_whole)
-    train_until(done, small_dear(small_clip), path, settings, fabric=fabric())
+    monkeypatch.setattr(loop, "gradient_scaler", build_scaler)
+    whole, path = small_dear(small_clip), tmp_path / "run" / "c"
+    want = train(whole, few(), settings, seed=1)
+    train_until(done, small_dear(small_clip), path, settings)
     assert [file.name for file in path.parent.iterdir()] == ["c"]
     resumed = small_dear(small_clip, seed=9)
-    got = train(resumed, few(), settings, seed=1, checkpoint=path, fabric=of_rest)
+    got = train(resumed, few(), settings, seed=1, checkpoint=path)
     assert numbers(got) == numbers(want)
     assert tensors_hash(resumed.state_dict()) == tensors_hash(whole.state_dict())
-    if of_whole is not None and of_rest is not None:
-        states = [fabric.strategy.precision.state_dict() for fabric in (of_whole, of_rest)]
-        assert states[0] == states[1] != {"scale": scale}
+    of_whole, _, of_rest = (scaler.state_dict() for scaler in scalers)
+    assert of_whole == of_rest
+    assert scale is None or of_whole["scale"] != scale
     images, again = few(), small_dear(small_clip, seed=9)
-    assert train(again, images, settings, seed=1, checkpoint=path, fabric=fabric()) == got  # it is only read
+    assert train(again, images, settings, seed=1, checkpoint=path) == got  # it is only read
     assert images.loads == 0
     assert tensors_hash(again.state_dict()) == tensors_hash(whole.state_dict())
 

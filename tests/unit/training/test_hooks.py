@@ -2,7 +2,7 @@
 
 import math
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import pytest
 import torch
@@ -14,10 +14,10 @@ from dear.data.images.transforms import view_numbers
 from dear.errors import WeightsError
 from dear.methods.coop.method import CoOp
 from dear.methods.registry import build_method
+from dear.training.cache import Cache
 from dear.training.loop import train
 from dear.training.seeding import generator
 from dear.training.settings import TrainSettings
-from dear.training.trunks import TrunkCache
 from tests.unit.training.world import CLASSES, few, stop_after
 from tests.views import train_views
 
@@ -27,7 +27,7 @@ SETTINGS = TrainSettings(epochs=2, batch=3, lr=1e-2)
 class Watched(CoOp):
     """CoOp that notes the inputs of its losses, without the one after the last step."""
 
-    uses_frozen_image: ClassVar[bool] = True
+    target: ClassVar[Literal["trunk", "view", "whole"] | None] = "trunk"
 
     def __init__(self, clip: Clip) -> None:
         super().__init__(clip, torch.Generator().manual_seed(1))
@@ -85,7 +85,7 @@ def views_by_hand(clip: Clip, epoch: int, step: int, chosen: Tensor) -> Tensor:
 
 @pytest.mark.parametrize("cache", [None, 2**24])
 def test_each_image_has_its_views(small_clip: Clip, cache: int | None) -> None:
-    method = trained(small_clip, TwoViews, cache=cache and TrunkCache(cache))
+    method = trained(small_clip, TwoViews, cache=cache and Cache(cache))
     steps = [(epoch, step, chosen) for epoch in range(2) for step, chosen in enumerate(order(epoch))]
     assert len(method.given) == len(steps) == 6
     for (epoch, step, chosen), (trunk, labels, target) in zip(steps, method.given, strict=True):
@@ -118,7 +118,7 @@ def test_whole_images_are_the_targets_of_all_their_views(small_clip: Clip) -> No
 
 
 def test_a_method_composes_its_batches(small_clip: Clip) -> None:
-    method = trained(small_clip, ByClass, cache=TrunkCache(2**24))
+    method = trained(small_clip, ByClass, cache=Cache(2**24))
     seen = [labels.tolist() for _, labels, _ in method.given]
     assert sorted(seen[:3]) == sorted(seen[3:]) == [[0, 0], [1, 1], [2, 2]]
     drawn = [torch.randperm(3, generator=generator(1, "order", epoch)).tolist() for epoch in range(2)]
@@ -130,7 +130,7 @@ def test_other_batches_of_the_same_step_are_not_taken_from_memory(small_clip: Cl
         def batches(self, *order: Any) -> list[Tensor]:
             return super().batches(*order)[::-1]
 
-    cache = TrunkCache(2**24)
+    cache = Cache(2**24)
     trained(small_clip, ByClass, cache=cache)
     for alone, after in zip(
         trained(small_clip, Backwards).given, trained(small_clip, Backwards, cache=cache).given, strict=True

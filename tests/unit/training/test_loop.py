@@ -10,16 +10,18 @@ import pytest
 import torch
 from torch import Tensor
 
+from dear.backbone.choice import Precision
 from dear.backbone.clip import Clip
-from dear.errors import TrainingDiverged
+from dear.backbone.precision import device_precision, half
+from dear.errors import SettingsError, TrainingDiverged
 from dear.methods.dear.method import Dear
 from dear.progress import TrainingStep
 from dear.training import batches
+from dear.training.cache import Cache
 from dear.training.checkpoint import read_state
 from dear.training.loop import train
 from dear.training.seeding import generator
 from dear.training.settings import TrainSettings
-from dear.training.trunks import TrunkCache
 from tests.unit.training.world import Noise, few, numbers, small_dear
 
 SETTINGS = TrainSettings(epochs=5, batch=3, lr=1e-2)
@@ -48,7 +50,9 @@ class TestTraining:
     ) -> None:
         method = small_dear(small_clip)
         monkeypatch.setattr(
-            Dear, "loss", lambda self, _trunk, labels: {"loss": self.fusion.sum() * 0 + float(len(labels))}
+            Dear,
+            "loss",
+            lambda self, _trunk, labels, _frozen: {"loss": self.fusion.sum() * 0 + float(len(labels))},
         )
         history = train(method, few(), TrainSettings(epochs=1, batch=5), seed=1)
         assert history[0]["loss"] == pytest.approx((5 * 5 + 2 * 2) / 7)
@@ -58,7 +62,7 @@ class TestTraining:
     ) -> None:
         sizes: list[int] = []
 
-        def counted(self: Dear, _trunk: Tensor, labels: Tensor) -> dict[str, Tensor]:
+        def counted(self: Dear, _trunk: Tensor, labels: Tensor, _frozen: Tensor) -> dict[str, Tensor]:
             sizes.append(len(labels))
             return {"loss": self.fusion.sum() * 0 + float(len(labels))}
 
@@ -80,7 +84,7 @@ class TestTraining:
             return view(*args, **keywords)
 
         monkeypatch.setattr(batches, "train_view", watched)
-        cache = TrunkCache(10**9)
+        cache = Cache(10**9)
         one = train(small_dear(small_clip), few(), replace(SETTINGS, epochs=2), seed=1, cache=cache)
         two = train(
             small_dear(small_clip), few(), replace(SETTINGS, epochs=2, crop=0.08), seed=1, cache=cache
@@ -106,6 +110,24 @@ class TestTraining:
         first, second = ([i for chosen in half for i in chosen] for half in (seen[:3], seen[3:]))
         assert sorted(first) == sorted(second) == list(range(7))
         assert first != second
+
+
+class TestPrecision:
+    def test_half_precision_of_a_gpu_is_refused_on_a_cpu(self, small_clip: Clip) -> None:
+        with pytest.raises(SettingsError, match="precision 16-mixed needs a GPU"):
+            train(small_dear(small_clip), few(), replace(SETTINGS, precision="16-mixed"), seed=1)
+        names: list[Precision] = ["auto", "16-mixed"]
+        on_gpu = [device_precision(name, torch.device("cuda")) for name in names]
+        assert on_gpu == ["bf16-mixed", "16-mixed"]
+
+    def test_weights_in_float16_go_with_their_precision(self, small_clip: Clip) -> None:
+        settings = TrainSettings(epochs=1, batch=4, optimizer="sgd", precision="16-true")
+        with pytest.raises(SettingsError, match=r"precision is 16-true, but .* in torch.float32"):
+            train(small_dear(small_clip), few(), settings, seed=1)
+        rough = half(small_clip)
+        with pytest.raises(SettingsError, match=r"precision is auto, but .* in torch.float16"):
+            train(small_dear(rough), few(), replace(settings, precision="auto"), seed=1)
+        assert train(small_dear(rough), few(), settings, seed=1)
 
 
 class TestDivergence:
@@ -148,9 +170,9 @@ class TestDivergence:
             assert all(torch.isfinite(value).all() for value in state["method"].values())
 
 
-class TestTrunkCache:
+class TestCache:
     def test_it_changes_nothing_and_saves_the_trunk(self, small_clip: Clip) -> None:
-        images, cache = few(), TrunkCache(10**7)
+        images, cache = few(), Cache(10**7)
         plain = train(small_dear(small_clip), few(), SETTINGS, seed=1)
         for variant in ({}, {"beta": 0.5}, {}):
             got = train(small_dear(small_clip, **variant), images, SETTINGS, seed=1, cache=cache)
@@ -162,7 +184,7 @@ class TestTrunkCache:
     def test_another_seed_or_span_has_its_own_views(
         self, seed: int, options: dict[str, Any], small_clip: Clip
     ) -> None:
-        images, cache = few(), TrunkCache(10**7)
+        images, cache = few(), Cache(10**7)
         train(small_dear(small_clip), images, SETTINGS, seed=1, cache=cache)
         got = train(small_dear(small_clip, **options), images, SETTINGS, seed=seed, cache=cache)
         assert numbers(got) == numbers(train(small_dear(small_clip, **options), few(), SETTINGS, seed=seed))

@@ -96,7 +96,7 @@ def test_the_last_epoch_is_cut_short(small_clip: Clip, monkeypatch: pytest.Monke
     """Its loss is the mean over the images of its step; hooks are told of the shorter training."""
     shares, ends = list[float](), list[tuple[int, int]]()
     monkeypatch.setattr(
-        Dear, "loss", lambda self, _trunk, labels: {"loss": self.fusion.sum() * 0 + float(len(labels))}
+        Dear, "loss", lambda self, _, labels, __: {"loss": self.fusion.sum() * 0 + float(len(labels))}
     )
     monkeypatch.setattr(Dear, "after_step", lambda _self, share: shares.append(share))
     monkeypatch.setattr(Dear, "after_epoch", lambda _self, *epoch: ends.append(epoch))

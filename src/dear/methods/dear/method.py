@@ -8,7 +8,7 @@ from typing import Any, Self
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy, normalize
+from torch.nn.functional import normalize
 
 from dear.backbone.attention import ComputedBiases
 from dear.backbone.clip import Clip, span_start
@@ -84,7 +84,7 @@ class Dear(Method):
     """
 
     name = "dear"
-    uses_frozen_image = True
+    target = "trunk"
     settings: DearSettings
     mask: Tensor  # layer head query key: M of each layer of the span
     read: Tensor  # the positions of the class token and the attribute tokens
@@ -131,10 +131,10 @@ class Dear(Method):
         self.attribute_tokens = nn.Parameter(tokens)  # token width
         tokens = normal(like, generator, s.text_tokens, clip.text.width, std=s.token_std)
         self.text_tokens = nn.Parameter(tokens)  # token text_width
-        start = like.detach().clone()
+        projection = like.detach().clone()
         if not s.copy_projection:
-            start = normal(like, generator, *like.shape, std=len(like) ** -0.5)
-        self.projection = nn.Parameter(start)  # width embed
+            projection = normal(like, generator, *like.shape, std=len(like) ** -0.5)
+        self.projection = nn.Parameter(projection)  # width embed
         scalars = initial_fusion(s.alpha_cls, attributes).to(like)
         self.fusion = nn.Parameter(scalars, requires_grad=s.learn_fusion)  # feature
 
@@ -200,7 +200,7 @@ class Dear(Method):
         """L as "loss", and its three terms without their weights."""
         frozen = self.frozen_image(trunk) if frozen is None else frozen
         image, text = self.image_features(trunk), self.text_features()
-        ce = cross_entropy(self.scores(image, text), labels)
+        ce = self.label_loss(self.scores(image, text), labels)
         reg = cosine_distance(image[0], frozen) + cosine_distance(text, self.frozen_text)
         fusion = fusion_loss(self.alpha[0], self.settings.fusion_loss)
         loss = ce + self.settings.lambda_reg * reg + self.settings.lambda_fusion * fusion

@@ -6,7 +6,6 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from itertools import compress
-from types import MappingProxyType
 from typing import Any, Self
 
 import torch
@@ -96,8 +95,8 @@ class DearPlus(Method):
     """
 
     name = "dear+"
-    cheap = MappingProxyType({})
-    readout_key = ""
+    cheap = True
+    counts_copies = False  # left out one at a time, copies would see each other
     settings: DearPlusSettings
     cosine_scores = False
     takes_steps = False
@@ -189,14 +188,13 @@ class DearPlus(Method):
         return self._features(*self.readouts(trunk))
 
     def read_out(self, trunk: Trunk) -> Float[Tensor, "batch part size"]:
-        """The readouts in one tensor, for `features_of`; without a role table the trunk outputs."""
+        """The readouts in one tensor; without a role table the trunk outputs."""
         if self.roles is None:
             return trunk
         frozen, groups = self.readouts(trunk)
         return torch.cat([frozen.unsqueeze(1), groups], dim=1)
 
     def features_of(self, readout: Float[Tensor, "batch part size"]) -> ImageFeatures:
-        """The image features of what `read_out` gave."""
         return self._features(*self._split(readout))[:-1]
 
     def _split(
@@ -278,8 +276,7 @@ class DearPlus(Method):
         if fewest < LEAST_IMAGES or not self.fitted.with_evidence.all():  # a single class has none
             return {}
         examples, groups = self._examples(images)
-        of_others = self._read(others)
-        frozen, of_attributes = (part.double() for part in of_others)
+        frozen, of_attributes = (part.double() for part in self._split(others.view(None)))
         result, gain = fit_with_others(
             self.fitted, examples, groups, (frozen, of_attributes), self._carried, self.settings
         )
@@ -293,7 +290,7 @@ class DearPlus(Method):
     def _examples(
         self, images: TrainingImages
     ) -> tuple[Examples, Float[Tensor, "item view attribute embed"]]:
-        views = [self._read(images, number) for number in (None, *range(self.settings.views))]
+        views = [self._split(images.view(number)) for number in (None, *range(self.settings.views))]
         frozen, groups = (torch.stack(parts, dim=1).double() for parts in zip(*views, strict=True))
         order = order_by_name(self.classnames).to(frozen.device)
         return Examples(
@@ -311,19 +308,6 @@ class DearPlus(Method):
 
     def left_out_scores(self) -> Sequence[Float[Tensor, "item class"]]:
         return self.fitted.left_out
-
-    def _read(
-        self, images: TrainingImages, view: int | None = None
-    ) -> tuple[Float[Tensor, "item embed"], Float[Tensor, "item attribute embed"]]:
-        """The readouts of the test view, or of a random one by its number."""
-        if images.stored is not None:
-            with images.mixed():
-                return self._split(images.stored(view))
-        trunk = images.centre() if view is None else images.random(view)
-        parts = trunk.split(self.clip.image.images_at_once)
-        with images.mixed():
-            frozen, groups = zip(*map(self.readouts, parts), strict=True)
-        return torch.cat(frozen), torch.cat(groups)
 
     def fusion_weights(self) -> dict[str, float]:
         """The share of each term in the scores of training images as if they were new: of the standard

@@ -1,7 +1,6 @@
 """The Gaussian discriminant (Wang et al., ICLR 2024): class means and one covariance, in closed form."""
 
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
 
 import torch
 from jaxtyping import Float, Int
@@ -36,7 +35,7 @@ class GDA(Method):
     """
 
     name = "gda"
-    cheap = MappingProxyType({})
+    cheap = True
     settings: GdaSettings
     cosine_scores = False
     takes_steps = False
@@ -69,7 +68,7 @@ class GDA(Method):
     @torch.no_grad()
     def before_training(self, images: TrainingImages) -> None:
         """Compute means and precision of the training images. Raises SettingsError for too few views."""
-        views = [self.frozen_image(images.random(view)) for view in range(self.settings.views)]
+        views = [self.frozen_image(images.view(view)) for view in range(self.settings.views)]
         vectors, labels = torch.cat(views), images.labels.repeat(self.settings.views)
         self._resize(len(self.classnames), len(vectors))
         self.trained.copy_(name_hashes(self.classnames))

@@ -14,6 +14,7 @@ from dear.methods.base import Labels, Losses, Method, Target, TextFeatures, Trun
 from dear.methods.context import PLACEHOLDER, context_ids
 from dear.methods.prograd import ProGradSettings
 from dear.methods.shared import text_injection
+from dear.methods.shared_settings import templates_or
 
 
 class ProGrad(Method):
@@ -35,7 +36,6 @@ class ProGrad(Method):
 
     name = "prograd"
     settings: ProGradSettings
-    several_backwards = True
     context: nn.Parameter
     placed: TextTrunk
 
@@ -49,21 +49,22 @@ class ProGrad(Method):
     @torch.no_grad()
     def set_classes(self, classnames: Sequence[str], templates: Sequence[str]) -> None:
         """Set the classes; the template of the first ones set initializes the context. ``frozen_text`` is
-        made with the authors' template if the settings ask for it. Raises SettingsError if a template has
-        more words than there are tokens.
+        made with ``frozen_template``, if the settings have one. Raises SettingsError if a template has more
+        words than there are tokens.
         """
         first = not self.classnames
-        frozen, prompt = self.settings.templates_for(templates)
+        frozen = templates_or(self.settings.frozen_template, templates)
+        prompt = self.settings.template or templates[0]
         words, name, after = prompt.partition("{}")
         padded = self._padded(words.split())
         ids = context_ids(self.clip, classnames, padded, self.settings.tokens, f"{name}{after}")
         super().set_classes(classnames, frozen)
         self.placed = self.clip.text.trunk(ids, 1)
         if first:
-            start = self.clip.text.token_embedding(self.clip.tokenize([padded]))[0]
-            start = start[self.clip.first_word :][: self.settings.tokens].clone()
-            start[: self.settings.tokens - len(words.split())] = 0
-            self.context = nn.Parameter(start)
+            context = self.clip.text.token_embedding(self.clip.tokenize([padded]))[0]
+            context = context[self.clip.first_word :][: self.settings.tokens].clone()
+            context[: self.settings.tokens - len(words.split())] = 0
+            self.context = nn.Parameter(context)
 
     def _padded(self, words: list[str]) -> str:
         """The words after as many placeholders as it takes to have one for each token."""
@@ -88,15 +89,12 @@ class ProGrad(Method):
         scores = self.scores(image, self.text_features())
         teacher = self.scores(image, self.frozen_text).div(s.temperature).softmax(dim=-1)
         general = s.temperature**2 * cross_entropy(scores / s.temperature, teacher)
-        return {"loss": cross_entropy(scores, labels), "general": general}
+        return {"loss": self.label_loss(scores, labels), "general": general}
 
-    def backward(self, parts: Losses, run: Callable[[Tensor], None]) -> None:
+    def backward(self, losses: Losses, scale: Callable[[Tensor], Tensor]) -> None:
         """Leave the gradient of the loss without its part against the frozen CLIP."""
-        run(parts["general"])
-        general = self.context.grad
-        self.context.grad = None
-        run(parts["loss"])
-        assert general is not None
+        (general,) = torch.autograd.grad(scale(losses["general"]), self.context, retain_graph=True)
+        scale(losses["loss"]).backward()
         assert self.context.grad is not None
         self.context.grad = projected(self.context.grad, general, self.settings.strength)
 

@@ -28,17 +28,15 @@ class PromptKD(Method):
     weight is large; the student's scores have the student's temperature, the teacher's have the teacher's.
 
     Differs from the code: the projector's first layer has no bias, as BatchNorm takes it out again (its
-    gradient is zero there). A batch of a single image is normalized by the running statistics [ours]; where
-    several devices share a batch, each normalizes by its own part [ours]. Views are resized for a teacher of
-    another image size [ours]. Nothing is cast to half precision. The authors test the epoch that is best on
-    the base classes' test images: not followed.
+    gradient is zero there). A batch of a single image is normalized by the running statistics [ours]. Views
+    are resized for a teacher of another image size [ours]. Nothing is cast to half precision. The authors
+    test the epoch that is best on the base classes' test images: not followed.
 
     Without a teacher (in a bundle) it scores the classes whose features it holds and no others.
     """
 
     name = "promptkd"
     settings: PromptKdSettings
-    uses_frozen_image = True
     target = "view"
     teacher: Method | None
     running_mean: Tensor

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy, kl_div, l1_loss, log_softmax, normalize
+from torch.nn.functional import kl_div, l1_loss, log_softmax, normalize
 
 from dear.backbone.clip import Clip, fill
 from dear.backbone.text import TextTrunk
@@ -33,7 +33,7 @@ class PromptSRC(Method):
 
     name = "promptsrc"
     settings: PromptSrcSettings
-    uses_frozen_image = True
+    target = "trunk"
     placed: TextTrunk
     image_average: Tensor
     text_average: Tensor
@@ -85,7 +85,7 @@ class PromptSRC(Method):
         frozen = self.frozen_image(trunk) if frozen is None else frozen
         image, text = self.image_features(trunk), self.text_features()
         scores = self.scores(image, text)
-        ce = cross_entropy(scores, labels)
+        ce = self.label_loss(scores, labels)
         text_distance = l1_loss(text, teacher)
         image_distance = l1_loss(image[0], frozen)
         student, target = log_softmax(scores, 1), log_softmax(self.scores(frozen.unsqueeze(0), teacher), 1)

@@ -15,15 +15,7 @@ from dear.backbone.towers import outside_autocast
 from dear.methods.base import ImageFeatures, Labels, Losses, Method, Target, TokenLayout, Trunk
 from dear.methods.provp import ProVpSettings
 from dear.methods.shared import uniform
-
-WORDING = {
-    "a photo of a {}, a type of pet.": "a type of pet, a photo of a {}.",
-    "a photo of a {}, a type of flower.": "a type of flower, a photo of a {}.",
-    "a photo of a {}, a type of aircraft.": "a type of aircraft, a photo of a {}.",
-    "a photo of {}, a type of food.": "a type of food, a photo of {}.",
-    "{} texture.": "a texture of {}.",
-}
-"""The authors' templates of benchmarks, by ours, where the two differ."""
+from dear.methods.shared_settings import templates_or
 
 
 class ProVP(Method):
@@ -46,7 +38,7 @@ class ProVP(Method):
     name = "provp"
     settings: ProVpSettings
     layout = TokenLayout(before_patches=True)
-    uses_frozen_image = True
+    target = "trunk"
 
     def __init__(self, clip: Clip, generator: torch.Generator, settings: ProVpSettings | None = None) -> None:
         super().__init__(clip, s := settings or ProVpSettings())
@@ -59,9 +51,7 @@ class ProVP(Method):
 
     @torch.no_grad()
     def set_classes(self, classnames: Sequence[str], templates: Sequence[str]) -> None:
-        if self.settings.wording == "authors":
-            templates = [WORDING.get(template, template) for template in templates]
-        super().set_classes(classnames, templates)
+        super().set_classes(classnames, templates_or(self.settings.template, templates))
 
     def image_features(self, trunk: Trunk) -> ImageFeatures:
         inject = Injection(self.image_prompts, self.settings.beta, at=1)
@@ -69,12 +59,11 @@ class ProVP(Method):
 
     def loss(self, trunk: Trunk, labels: Labels, frozen: Target = None) -> Losses:
         """Cross-entropy of the scores, and the re-formation loss: the cross-entropy of finding an image's own
-        frozen feature among those of the batch by cosines. It depends on which images share a batch; where
-        several devices share one, each contrasts its own part [ours].
+        frozen feature among those of the batch by cosines. It depends on which images share a batch.
         """
         frozen = self.frozen_image(trunk) if frozen is None else frozen
         image = self.image_features(trunk)
-        ce = cross_entropy(self.scores(image, self.text_features()), labels)
+        ce = self.label_loss(self.scores(image, self.text_features()), labels)
         own_feature = torch.arange(len(labels), device=labels.device)
         with outside_autocast(image.device):
             cosines = image[0] @ frozen.to(image.dtype).T

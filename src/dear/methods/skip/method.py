@@ -9,13 +9,14 @@ from typing import Any
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
-from torch.nn.functional import cross_entropy, normalize
+from torch.nn.functional import normalize
 
 from dear.backbone.block import Block
 from dear.backbone.clip import Clip
 from dear.backbone.towers import outside_autocast
 from dear.data.fewshot import items_by_class
 from dear.methods.base import ImageFeatures, Labels, Losses, Method, Target, Trunk
+from dear.methods.shared_settings import templates_or
 from dear.methods.skip import SkipSettings
 
 STEEP = 5.0
@@ -62,10 +63,10 @@ class SkipTuning(Method):
 
     @torch.no_grad()
     def set_classes(self, classnames: Sequence[str], templates: Sequence[str]) -> None:
-        """Set the classes, with the authors' template if the settings ask for it. Which ranks stay in the
+        """Set the classes, with the template of the settings, if they have one. Which ranks stay in the
         loss is drawn, with the same result each time for the same number of classes.
         """
-        super().set_classes(classnames, self.settings.templates_for(templates)[0])
+        super().set_classes(classnames, templates_or(self.settings.template, templates))
         draw = torch.Generator().manual_seed(int(self.mask_seed))
         chances = stay_chances(len(classnames), self.settings)
         self.kept_ranks = (torch.rand(len(classnames), generator=draw) < chances).to(self.frozen_text.device)
@@ -90,14 +91,12 @@ class SkipTuning(Method):
         return normalize(torch.stack(features).mean(dim=0), dim=-1)
 
     def loss(self, trunk: Trunk, labels: Labels, frozen: Target = None) -> Losses:
-        """Cross-entropy among the classes that stay in the batch's loss. Where several devices share a batch,
-        each selects classes for its own part [ours].
-        """
+        """Cross-entropy among the classes that stay in the batch's loss."""
         del frozen
         image = self.image_features(trunk)
         classes = self.remaining_classes(image[0], labels)
         logits = self.scores(image, self.text_features(classes))
-        return {"loss": cross_entropy(logits, torch.searchsorted(classes, labels))}
+        return {"loss": self.label_loss(logits, torch.searchsorted(classes, labels))}
 
     @torch.no_grad()
     def remaining_classes(

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy, l1_loss, linear, normalize
+from torch.nn.functional import l1_loss, linear, normalize
 
 from dear.backbone.attention import ComputedBiases
 from dear.backbone.clip import Clip
@@ -36,7 +36,7 @@ ROUNDS = 1000
 
 class TAC(Method):
     """Task-aware clusters. The descriptions of a class give its target d_c, the frozen CLIP's mean feature;
-    k-means finds the centres M of the targets of the training classes. Two linear maps make cluster tokens of
+    k-means finds the centers M of the targets of the training classes. Two linear maps make cluster tokens of
     M, the same for all layers, which enter each of the first layers of a tower anew, with its own prompts:
 
         text     [start ; map_t(M) ; prompts ; "a photo of a NAME." ; end]
@@ -50,29 +50,27 @@ class TAC(Method):
 
     with w the class features, z the image features, z0 the frozen CLIP's of the whole image; all are of unit
     norm, means are over all elements. The final parameters are the mean over the ends of epochs. M is saved:
-    other classes are scored with the centres of the training classes, unless ``centres`` is "own".
+    other classes are scored with the centers of the training classes, unless ``centres`` is "own".
 
     Source: CVPR 2025, pages 14745-14755 (not on arXiv); github.com/FushengHao/TAC at 914c306, trainers/tac.py
     and clip/model.py. As in the code: values of the frozen image feature are dropped too, because the frozen
     copy is in training mode (``teacher_dropout``); the first text prompt starts as the embeddings of "a photo
     of a" and of the end token and the padding after it; the target of a class is the mean of features that
-    are not normalized; novel classes are scored with the centres that were saved, though the code first makes
-    centres of their own.
+    are not normalized; novel classes are scored with the centers that were saved, though the code first makes
+    centers of their own.
 
     Differs from the code: nothing is cast to half precision, and only the trained parameters are averaged.
-    The start of k-means is drawn from the run's generator, an empty cluster keeps its centre (NaN in the
+    The start of k-means is drawn from the run's generator, an empty cluster keeps its center (NaN in the
     code), and fewer classes than clusters make as many clusters as classes (the code fails). The map to the
     text tower has the tower's width, where the code needs that to be the features'. Descriptions are not
-    included. Where several processes share a batch, each drops values of its part by the same draws, so that
-    the results are not those of one process [ours].
+    included.
     """
 
     name = "tac"
     settings: TacSettings
-    uses_frozen_image = True
     target = "whole"
-    centres: Float[Tensor, "cluster embed"]
-    start: Int[Tensor, "1"]
+    centers: Float[Tensor, "cluster embed"]
+    kmeans_seed: Int[Tensor, "1"]
     mask: Float[Tensor, "query key"]
     placed: TextTrunk
 
@@ -98,8 +96,8 @@ class TAC(Method):
         for name, parameter in [*self.named_parameters()]:
             self.register_buffer(f"{name}_average", parameter.new_zeros(parameter.shape))
         first = torch.randint(2**62, (1,), generator=generator)
-        self.register_buffer("start", first.to(like.device))
-        self._set_centres(like.new_zeros(0, embed))
+        self.register_buffer("kmeans_seed", first.to(like.device))
+        self._set_centers(like.new_zeros(0, embed))
 
     def _first_prompt(self) -> Float[Tensor, "token width"]:
         """The embeddings of the words, and of the end token and the padding if there are fewer words."""
@@ -119,8 +117,8 @@ class TAC(Method):
         super().set_classes(classnames, templates)
         self._teacher = None
         self._check_room()
-        clusters_again = self.settings.centres == "own" and len(self.centres)
-        self._set_centres(self._cluster() if clusters_again else self.centres)
+        clusters_again = self.settings.centres == "own" and len(self.centers)
+        self._set_centers(self._cluster() if clusters_again else self.centers)
 
     def _check_room(self) -> None:
         """Raise SettingsError unless the prompts have room for all clusters, learned tokens and words."""
@@ -140,10 +138,10 @@ class TAC(Method):
         lead = " ".join([*[PLACEHOLDER] * (clusters + s.text_tokens), words])
         return prompt_ids(self.clip, self.classnames, lead)
 
-    def _set_centres(self, centres: Float[Tensor, "cluster embed"]) -> None:
-        """Take cluster centres, and make what depends on their number."""
-        self.register_buffer("centres", centres)
-        tower, clusters = self.clip.image, len(centres)
+    def _set_centers(self, centers: Float[Tensor, "cluster embed"]) -> None:
+        """Take cluster centers, and make what depends on their number."""
+        self.register_buffer("centers", centers)
+        tower, clusters = self.clip.image, len(centers)
         original = tower.side**2 + 1
         tokens = original + clusters + self.settings.image_tokens
         mask = tower.projection.new_zeros(tokens, tokens)
@@ -158,13 +156,13 @@ class TAC(Method):
     def before_training(self, images: TrainingImages) -> None:
         """Cluster the training classes. Raises SettingsError for a class without descriptions."""
         del images
-        self._set_centres(self._cluster())
+        self._set_centers(self._cluster())
 
     def _cluster(self) -> Float[Tensor, "cluster embed"]:
-        """Cluster the current classes; returns the unit centres."""
-        teacher, draw = self.teacher(), torch.Generator().manual_seed(int(self.start))
-        centres = kmeans(teacher.cpu().double(), min(self.settings.clusters, len(teacher)), draw)
-        return normalize(centres, dim=-1).to(teacher)
+        """Cluster the current classes; returns the unit centers."""
+        teacher, draw = self.teacher(), torch.Generator().manual_seed(int(self.kmeans_seed))
+        centers = kmeans(teacher.cpu().double(), min(self.settings.clusters, len(teacher)), draw)
+        return normalize(centers, dim=-1).to(teacher)
 
     @torch.no_grad()
     def teacher(self) -> Float[Tensor, "class embed"]:
@@ -182,14 +180,14 @@ class TAC(Method):
 
     def image_features(self, trunk: Trunk) -> ImageFeatures:
         tower = self.clip.image
-        clusters = linear(self.centres, self.image_map_weight, self.image_map_bias)
+        clusters = linear(self.centers, self.image_map_weight, self.image_map_bias)
         inject = image_injection(tower, _joined(clusters, self.image_prompts))
         read = torch.zeros(1, dtype=torch.long, device=trunk.device)
         out = tower.span(trunk, 1, bias=self.biases([self.mask])[0], inject=inject, read=read)
         return normalize(tower.finish(out[:, 0]), dim=-1).unsqueeze(0)
 
     def text_features(self) -> TextFeatures:
-        clusters = linear(self.centres, self.text_map_weight, self.text_map_bias)
+        clusters = linear(self.centers, self.text_map_weight, self.text_map_bias)
         tokens = _joined(clusters, self.text_prompts)
         inject = text_injection(self.clip.text, tokens, self.clip.first_word)
         return normalize(self.clip.text.features(self.placed, 1, inject, self.text_chunk), dim=-1)
@@ -208,7 +206,7 @@ class TAC(Method):
         image, text = self.image_features(trunk)[0], self.text_features()
         if self._step_seed is not None:
             image, frozen = self._drop_values(image, frozen, self._step_seed)
-        ce = cross_entropy(self.scores(image.unsqueeze(0), text), labels)
+        ce = self.label_loss(self.scores(image.unsqueeze(0), text), labels)
         text_distance, image_distance = l1_loss(text, teacher), l1_loss(image, frozen)
         loss = ce + s.text_weight * text_distance + s.image_weight * image_distance
         return {"loss": loss, "ce": ce, "text": text_distance, "image": image_distance}
@@ -243,13 +241,13 @@ class TAC(Method):
         add_epoch(pairs, 1 / epochs, epoch, epochs)
 
     def stored_tensors(self) -> dict[str, Tensor]:
-        """The trained parameters, the cluster centres, and what k-means starts from."""
-        return super().stored_tensors() | {"centres": self.centres, "start": self.start}
+        """The trained parameters, the cluster centers, and what k-means starts from."""
+        return super().stored_tensors() | {"centers": self.centers, "kmeans_seed": self.kmeans_seed}
 
     def make_room(self, tensors: Mapping[str, Tensor]) -> None:
-        """Take the number of stored cluster centres."""
-        clusters = min(len(tensors["centres"]), self.settings.clusters) if "centres" in tensors else 0
-        self._set_centres(self.centres.new_zeros(clusters, self.centres.shape[1]))
+        """Take the number of stored cluster centers."""
+        clusters = min(len(tensors["centers"]), self.settings.clusters) if "centers" in tensors else 0
+        self._set_centers(self.centers.new_zeros(clusters, self.centers.shape[1]))
 
 
 def _joined(
@@ -262,24 +260,24 @@ def _joined(
 def kmeans(
     points: Float[Tensor, "point embed"], clusters: int, draw: torch.Generator, tolerance: float = 1e-4
 ) -> Float[Tensor, "cluster embed"]:
-    """Centres of clusters of unit vectors, not normalized: each is the mean of the points to which it has the
+    """Centers of clusters of unit vectors, not normalized: each is the mean of the points to which it has the
     highest cosine. They start at ``clusters`` distinct points; rounds end when the square of their summed
-    shift is below the tolerance. A cluster that loses all its points keeps its centre [ours].
+    shift is below the tolerance. A cluster that loses all its points keeps its center [ours].
 
-    Source: kmeans-pytorch 0.3, with the distance "cosine"; there an empty cluster has a centre of NaN.
+    Source: kmeans-pytorch 0.3, with the distance "cosine"; there an empty cluster has a center of NaN.
     """
-    centres = points[start(len(points), clusters, draw)]
+    centers = points[draw_starts(len(points), clusters, draw)]
     for _ in range(ROUNDS):
-        nearest = (normalize(points, dim=-1) @ normalize(centres, dim=-1).T).argmax(dim=1)
-        before, centres = centres, centres.clone()
+        nearest = (normalize(points, dim=-1) @ normalize(centers, dim=-1).T).argmax(dim=1)
+        before, centers = centers, centers.clone()
         for number in nearest.unique().tolist():
-            centres[number] = points[nearest == number].mean(dim=0)
-        if (centres - before).norm(dim=1).sum() ** 2 < tolerance:
+            centers[number] = points[nearest == number].mean(dim=0)
+        if (centers - before).norm(dim=1).sum() ** 2 < tolerance:
             break
-    return centres
+    return centers
 
 
-def start(points: int, clusters: int, draw: torch.Generator) -> list[int]:
-    """Indices of the points that the centres start at."""
+def draw_starts(points: int, clusters: int, draw: torch.Generator) -> list[int]:
+    """Indices of the points that the centers start at."""
     indices: list[int] = torch.randperm(points, generator=draw)[:clusters].tolist()
     return indices

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy, normalize
+from torch.nn.functional import normalize
 
 from dear.backbone.clip import Clip, span_start
 from dear.backbone.injection import ClassTokens
@@ -14,6 +14,7 @@ from dear.errors import SettingsError
 from dear.methods.base import Labels, Losses, Method, Target, TextFeatures, Trunk
 from dear.methods.context import PLACEHOLDER, context_ids
 from dear.methods.shared import cosine_distance, normal, text_injection, two_layers
+from dear.methods.shared_settings import templates_or
 from dear.methods.tcp import TcpSettings
 
 
@@ -55,8 +56,10 @@ class TCP(Method):
 
     @torch.no_grad()
     def set_classes(self, classnames: Sequence[str], templates: Sequence[str]) -> None:
-        """Set the classes; ``frozen_text`` is made with the authors' template if the settings ask for it."""
-        frozen, prompt = self.settings.templates_for(templates)
+        """Set the classes; ``frozen_text`` is made
+        with ``frozen_template``, if the settings have one."""
+        frozen = templates_or(self.settings.frozen_template, templates)
+        prompt = self.settings.template or templates[0]
         tokens = self.settings.tokens
         ids = context_ids(self.clip, classnames, "", tokens, after_context(prompt, tokens))
         super().set_classes(classnames, frozen)
@@ -86,7 +89,7 @@ class TCP(Method):
         """Cross-entropy, and the distance of text features from the frozen ones, over all classes."""
         del frozen  # the image features are frozen themselves
         text = self.text_features()
-        ce = cross_entropy(self.scores(self.image_features(trunk), text), labels)
+        ce = self.label_loss(self.scores(self.image_features(trunk), text), labels)
         distance = cosine_distance(text, self.frozen_text)
         return {"loss": ce + self.settings.text_weight * distance, "ce": ce, "text": distance}
 

@@ -1,7 +1,6 @@
 """Tip-Adapter (Zhang et al., ECCV 2022): training images vote for their classes, the nearer the more."""
 
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -16,7 +15,7 @@ from dear.methods.tip_adapter import TipAdapterSettings
 
 EPS = 1e-4
 """AdamW's epsilon, as in the code: gradients of the keys are small."""
-AT_ONCE = 2**24
+ENTRIES_AT_ONCE = 2**24
 """Entries of the table of keys and classes that are made at a time."""
 
 
@@ -38,7 +37,7 @@ class TipAdapter(Method):
     """
 
     name = "tip-adapter"
-    cheap = MappingProxyType({})
+    cheap = True
     settings: TipAdapterSettings
     open_vocabulary = False
     cosine_scores = False
@@ -60,7 +59,7 @@ class TipAdapter(Method):
     @torch.no_grad()
     def before_training(self, images: TrainingImages) -> None:
         """Fill the cache, which replaces its content."""
-        views = [self.clip.image.finish(images.random(view)[:, 0]) for view in range(self.settings.views)]
+        views = [self.clip.image.finish(images.view(view)[:, 0]) for view in range(self.settings.views)]
         self._fill(normalize(torch.stack(views).mean(dim=0), dim=-1), images.labels.clone())
 
     def logits(self, image: ImageFeatures, text: TextFeatures, *, decoupled: bool = False) -> Logits:
@@ -68,7 +67,7 @@ class TipAdapter(Method):
         del decoupled
         s, features = self.settings, image[0]
         similarities = torch.exp(-s.beta * (1 - features @ self.keys.T))
-        at_once = max(1, AT_ONCE // max(1, len(self.labels)))
+        at_once = max(1, ENTRIES_AT_ONCE // max(1, len(self.labels)))
         classes = torch.arange(len(text), device=text.device).split(at_once)
         votes = [similarities @ (self.labels[:, None] == part).to(similarities.dtype) for part in classes]
         return self.scale * features @ text.T + s.alpha * torch.cat(votes, dim=1)
