@@ -32,7 +32,7 @@ from dear.adapters.bundle_config import (
     read_config,
     without_folders,
 )
-from dear.adapters.results import describe_choice, verdict
+from dear.adapters.results import describe_choice, describe_left_out, verdict
 from dear.backbone import hub
 from dear.backbone.choice import is_published, may_be_folder
 from dear.backbone.clip import Clip, Identity, tensors_hash
@@ -150,8 +150,9 @@ class Bundle:
         tested = ["Not tested: no image was left for testing."]
         if self.findings:
             tested = [f"On {plural(self.training['test_images'], 'test image')}:", *self.findings]
-        others = describe_issues(self.review, self.training.get("judged_labels", 0), of_fit=True)
-        others += describe_refusal(self.known, self.refuse)
+        others = [*describe_left_out(self.training), *describe_refusal(self.known, self.refuse)]
+        images, judge = self.training.get("judged_labels", 0), self.training.get("judge", "")
+        others += describe_issues(self.review, images, of_fit=True, judge=judge)
         return "\n".join(["\n  ".join(tested), *describe_choice(self.method, self.training), *others])
 
     def __repr__(self) -> str:
@@ -166,9 +167,7 @@ class Bundle:
 
     def load_backbone(self, device: str | torch.device = "cpu", pretrained: str | None = None) -> Clip:
         """The bundle's backbone, its identity checked; ``pretrained`` gives another location of its weights,
-        or of its folder if it is one.
-
-        Raises WeightsError, UnknownNameError, BundleError.
+        or of its folder if it is one. Raises WeightsError, UnknownNameError, BundleError.
         """
         model = self.model
         if may_be_folder(model) and may_be_folder(self.weights.model):

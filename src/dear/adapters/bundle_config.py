@@ -70,6 +70,14 @@ class Gain(TypedDict):
     accuracy_after: NotRequired[Share]
 
 
+class LeftOutRight(TypedDict):
+    """How a bundle's method does on training images that were left out, in config.json."""
+
+    images: Annotated[int, Range(1, 2**31)]
+    right: ImageCount
+    log_loss: Number
+
+
 class Training(TypedDict, total=False):
     """The facts of the training in config.json that are drawn or computed with."""
 
@@ -78,6 +86,10 @@ class Training(TypedDict, total=False):
     epochs: list[Epoch]
     test_images: ImageCount
     unlabelled: Gain
+    left_out: LeftOutRight
+    uncalibrated: str
+    judged_labels: ImageCount
+    judge: str
 
 
 class Metrics(TypedDict, total=False):

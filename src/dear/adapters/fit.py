@@ -14,6 +14,7 @@ from torch import Tensor
 from dear.adapters.bundle import Bundle
 from dear.adapters.bundle_config import check_writable
 from dear.adapters.choose import Choice, choose_method
+from dear.adapters.leftout import LeftOut, LeftOutScores
 from dear.adapters.predictor import Predictor
 from dear.adapters.prepare import (
     FitImages,
@@ -27,7 +28,7 @@ from dear.adapters.prepare import (
 )
 from dear.adapters.results import keep_labels
 from dear.adapters.review import review_images, write_review
-from dear.adapters.scoring import calibrate_bundle, evaluate_images
+from dear.adapters.scoring import calibrate_bundle, calibrate_by_left_out, evaluate_images, measure_left_out
 from dear.backbone.choice import BackboneName, backbone_or_default
 from dear.backbone.clip import Clip
 from dear.backbone.load import find_weights
@@ -49,6 +50,7 @@ from dear.methods.registry import AUTO, FIT_METHOD, check_towers
 from dear.progress import OnStep, Progress, Steps, TrainingStep
 from dear.reading.files import ReadingError, expanded
 from dear.reading.tensors import read_tensors
+from dear.review.known import fit_known_classes
 from dear.review.rows import REFUSED_SHARE, REVIEW_CSV
 from dear.review.unlabelled import add_unlabelled, read_unlabelled, require_taken
 from dear.training.cache import Cache
@@ -164,20 +166,22 @@ def fit(
         trial = (choice and choice.trial) or train_adapter(context, run, folder, report)
         if images.others is not None:
             images.facts["unlabelled"] = trial.unlabelled or add_unlabelled(trial, images.others)
-        bundle = make_bundle(trial, images, name, choice)
-        bundle = replace(calibrate_bundle(bundle, trial, images.calibration), refuse=refuse)
+        bundle = replace(make_bundle(trial, images, name, choice), refuse=refuse)
         reviewed = None
-        if review or refuse:
-            try:
-                reviewed = review_images(context, images.dataset, images.shots, seed, bundle.method, trial)
-                bundle = replace(bundle, known=reviewed.known_classes() if refuse else None)
-                if images.calibration is None and calibrate is not False:
-                    bundle = reviewed.calibrate(bundle)
-            except DearError as error:  # of another method than the fitted one
-                warn(f"the labels are not reviewed: {error}")
+        try:
+            left_out = LeftOut(context, images.dataset, images.shots, seed, images.others)
+            bundle, scores = calibrate_fit(bundle, trial, images, left_out, calibrate)
+            if refuse:
+                features, labels = left_out.frozen_features(), left_out.labels
+                bundle = replace(bundle, known=fit_known_classes(features, labels, len(bundle.classes)))
+            if review:
+                reviewed = review_images(left_out, scores)
+        except DearError as error:  # of a method in place of the fitted one, or because there are no images
+            warn(f"training images cannot be left out: {error}")
         bundle, test = measure(bundle, clip, images.dataset, report, cache)
         if review and reviewed is not None:
-            facts = {**bundle.training, "judged_labels": len(reviewed.judged)}
+            judge = {} if reviewed.method == bundle.method else {"judge": reviewed.method}
+            facts = {**bundle.training, "judged_labels": len(reviewed.judged), **judge}
             issues = (*reviewed.wrong_labels(), *reviewed.twins(test), *reviewed.copies(source.test))
             bundle = replace(bundle, review=issues, training=facts)
     tell_reused(continue_from, cache)
@@ -190,6 +194,23 @@ def fit(
     if verbose:
         print(bundle.verdict)
     return bundle
+
+
+def calibrate_fit(
+    bundle: Bundle, trial: Trial, images: FitImages, left_out: LeftOut, calibrate: bool | None
+) -> tuple[Bundle, LeftOutScores | None]:
+    """The bundle with its temperature, or why it has none, and the scores of training images that were left
+    out of its very method and settings, if it has them.
+    """
+    is_asked = images.calibration is None and calibrate is not False
+    if images.calibration is not None:
+        bundle = calibrate_bundle(bundle, trial, images.calibration)
+    try:
+        scores = left_out.scores(trial)
+    except DearError as error:
+        facts = {"uncalibrated": str(error).removesuffix(".")} if is_asked else {}
+        return replace(bundle, training={**bundle.training, **facts}), None
+    return measure_left_out(calibrate_by_left_out(bundle, scores) if is_asked else bundle, scores), scores
 
 
 def train_adapter(context: RunContext, run: ResolvedRun, out: Path | None, report: Progress) -> Trial:

@@ -3,7 +3,7 @@
 import copy
 import math
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from itertools import chain, islice
@@ -21,7 +21,7 @@ from dear.adapters.results import Candidate, Prediction, Suggestion, Unreadable
 from dear.backbone.choice import Precision
 from dear.backbone.clip import Clip
 from dear.backbone.precision import mixed, precision_for
-from dear.data.images.photos import file_hash, in_parallel, is_image, picture_of, require_unit, split_hashes
+from dear.data.images.photos import hashes_of, in_parallel, is_image, picture_of, require_unit, split_hashes
 from dear.data.images.transforms import ahead, eval_view, to_unit
 from dear.data.settings import DataSettings
 from dear.data.sources.objects import each_image
@@ -243,7 +243,7 @@ class Predictor:
         if top < 1:
             raise SettingsError(f"top is {top}: it must be at least 1.")
         vocabulary = self.vocabulary(classes)
-        for part in self._read_ahead(each_image(images), batch):
+        for part in self._read_ahead(each_image(images), batch, self._read):
             yield from self._batch(part, vocabulary, top)
 
     @torch.no_grad()
@@ -255,13 +255,16 @@ class Predictor:
             raise SettingsError(f"count is {count}: it must be at least 1.")
         known, unreadable = split_hashes(self.bundle.image_hashes), list[str]()
         names, features, logits = list[str](), list[Tensor](), list[Tensor]()
-        for number, part in enumerate(self._read_ahead(each_image(images), BATCH)):
-            new = dict[str, Tensor]()
-            for place, (file, pixels) in enumerate(part):
-                if isinstance(pixels, Unreadable):
-                    unreadable.append(pixels.reason)
-                elif not (known and file and file_hash(Path(file)) in known):
-                    new[file or str(BATCH * number + place)] = pixels
+
+        def read(numbered: tuple[int, Picture]) -> tuple[str, Tensor | Unreadable | None]:
+            """As `_read`, with its index in place of a file; None for an image that was in the fit."""
+            file, pixels = self._read(numbered[1])
+            is_known = bool(known) and isinstance(pixels, Tensor) and known & hashes_of(numbered[1])
+            return file or str(numbered[0]), None if is_known else pixels
+
+        for part in self._read_ahead(enumerate(each_image(images)), BATCH, read):
+            unreadable += [pixels.reason for _, pixels in part if isinstance(pixels, Unreadable)]
+            new = {name: pixels for name, pixels in part if isinstance(pixels, Tensor)}
             if new:
                 names += new
                 features.append(self.encode_all(torch.stack([*new.values()])))
@@ -282,12 +285,12 @@ class Predictor:
         ]
 
     def _read_ahead(
-        self, images: Iterator[Picture], batch: int
-    ) -> Iterator[list[tuple[str | None, Tensor | Unreadable]]]:
-        """Images in batches, each with its file, while the next ones are read."""
+        self, images: Iterator[Any], batch: int, read: Callable[[Any], Any]
+    ) -> Iterator[list[Any]]:
+        """What ``read`` gives of images, in batches, while the next ones are read."""
         threads = DataSettings().threads
         parts = iter(lambda: [*islice(images, batch)], [])
-        with closing(ahead(lambda part: in_parallel(self._read, part, threads), parts)) as batches:
+        with closing(ahead(lambda part: in_parallel(read, part, threads), parts)) as batches:
             yield from batches
 
     def _read(self, image: Picture) -> tuple[str | None, Tensor | Unreadable]:

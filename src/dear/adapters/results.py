@@ -312,6 +312,21 @@ def describe_choice(method: str, training: Mapping[str, Any]) -> list[str]:
     return [printable(line) for line in [*lines, *others]]
 
 
+def describe_left_out(training: Mapping[str, Any]) -> list[str]:
+    """How many training images are right that were left out, and why probabilities are not calibrated, each
+    in a line if it is so.
+    """
+    lines, found = list[str](), training.get("left_out")
+    if found:
+        low, high = share_interval(found["right"], found["images"])
+        share = f"{found['right']} of {plural(found['images'], 'training image')} right"
+        interval = f"({LEVEL:.0%}: {low:.1%} to {high:.1%})"
+        lines.append(f"Left out in turn, {share} {interval}, log-loss {found['log_loss']:.2f}.")
+    if reason := training.get("uncalibrated"):
+        lines.append(f"Probabilities are not calibrated: {reason}.")
+    return [printable(line) for line in lines]
+
+
 def describe_unlabelled(gain: Mapping[str, Any]) -> list[str]:
     """What images without labels were worth, in a line; nothing without any."""
     if not gain:

@@ -17,23 +17,20 @@ from jaxtyping import Float, Int
 from pandas import DataFrame
 from torch import Tensor
 
-from dear.adapters.bundle import Bundle
-from dear.adapters.choose import Judge, choose_method
+from dear.adapters.choose import choose_method
+from dear.adapters.leftout import LeftOut, LeftOutScores
 from dear.adapters.prepare import prepare_data, read_data, resolve_backbone, resolve_roles, resolve_run
-from dear.adapters.results import FEWEST, csv_path, csv_rows, keep_labels
-from dear.adapters.scoring import best_temperature
+from dear.adapters.results import csv_path, csv_rows, keep_labels
 from dear.data.dataset import Dataset, Images
 from dear.data.fewshot import leave_subsets
 from dear.data.images.decode import as_image
-from dear.data.images.photos import PhotoImages, image_hashes
+from dear.data.images.photos import HeldImages, PhotoImages, image_hashes
 from dear.data.loading import held_notes
 from dear.data.settings import DataSettings
 from dear.data.sources.table import CHECKED, PREDICTED
 from dear.errors import without_surrogates
 from dear.evaluation.resolve import MethodSetup
 from dear.evaluation.run_context import RunContext
-from dear.evaluation.trial import Trial
-from dear.methods.base import Method
 from dear.methods.registry import AUTO, FIT_METHOD, check_towers, known_method, method_class
 from dear.progress import Progress, Steps
 from dear.reading.files import expanded
@@ -49,14 +46,13 @@ MOST_SHOWN = 200  # images on the page
 
 @dataclass(frozen=True)
 class Review:
-    """A review of the images that a classifier is fitted on.
+    """A review of the pictures that a classifier is fitted on.
 
     Attributes:
         method: What judged them.
-        images: The training images.
+        images: The training images, each once.
         judged: Which of them could be left out, as indices.
         scores: What is said of the labels of these.
-        temperature: That at which the left-out scores fit the labels best.
         features: The unit image features of all images, of the frozen backbone.
     """
 
@@ -65,15 +61,7 @@ class Review:
     images: Images
     judged: Int[Tensor, "judged"]
     scores: LabelScores
-    temperature: float
     features: Float[Tensor, "item embed"]
-
-    def calibrate(self, bundle: Bundle) -> Bundle:
-        """The bundle with the temperature of its method's left-out scores, if there are enough of them."""
-        if self.method != bundle.method or len(self.judged) < FEWEST:
-            return bundle
-        facts = {**bundle.training, "calibration_images": len(self.judged)}
-        return replace(bundle, temperature=self.temperature, training=facts)
 
     def known_classes(self) -> KnownClasses | None:
         """What tells images of the classes from others; None with too few images."""
@@ -126,40 +114,25 @@ class Review:
         return found
 
 
-def review_images(
-    context: RunContext, dataset: Dataset, shots: int, seed: int, method: str, trial: Trial | None = None
-) -> Review:
-    """Judge each image that is trained on by the method without it; by that which has closed forms where the
-    method is trained in steps. ``trial`` is the method's training on all of them, if there was one. A class
-    by name alone is not suggested: its scores are of another kind, with nothing to be measured by.
+def review_images(left_out: LeftOut, found: LeftOutScores | None) -> Review:
+    """Judge each picture that is trained on by scores of it left out, by default those of `FIT_METHOD`. A
+    class by name alone is not suggested: its scores are of another kind, with nothing to be measured by.
     """
-    judge = Judge(context, dataset, shots, seed, once=True)
-    if method_class(method).cheap is None:
-        method = FIT_METHOD
-    if trial is None or trial.run.setup.method != method or not _has_closed_form(trial.method):
-        trial = judge.untrained(method)
-    scores = torch.zeros(len(judge.images), len(dataset.classnames), dtype=torch.float64)
-    for _, left_out, part in judge.leave_out(trial):
-        scores[left_out] = part.double().cpu()
-    judged, with_images = judge.tested.nonzero().flatten(), judge.labels.cpu().unique()
-    labels = torch.searchsorted(with_images, judge.labels[judged].cpu())
-    found = score_labels(scores[judged][:, with_images].nan_to_num(), labels)
-    found = replace(found, suggested=with_images[found.suggested])
-    temperature = best_temperature(scores[judged].nan_to_num(), judge.labels[judged].cpu())
-    return Review(dataset, method, judge.images, judged, found, temperature, judge.frozen_features())
-
-
-def _has_closed_form(method: Method) -> bool:
-    return type(method).left_out_scores is not Method.left_out_scores
+    found = found or left_out.scores(left_out.build(FIT_METHOD))
+    with_images = left_out.labels.unique()
+    labels = score_labels(found.scores[:, with_images], torch.searchsorted(with_images, found.labels))
+    labels = replace(labels, suggested=with_images[labels.suggested])
+    features = left_out.frozen_features()
+    return Review(left_out.dataset, found.method, left_out.pictures, found.judged, labels, features)
 
 
 def name_image(images: Images, index: int) -> str:
-    """The file of an image, or its number counted from 1."""
+    """The file of an image, or its index in the data that was given."""
     images, numbers = leave_subsets(images, torch.tensor([index]))
     number = int(numbers[0])
-    if not isinstance(images, PhotoImages):
-        return str(number + 1)
-    return os.path.abspath(images.folder / images.paths[number])
+    if isinstance(images, PhotoImages):
+        return os.path.abspath(images.folder / images.paths[number])
+    return images.place(number) if isinstance(images, HeldImages) else str(number)
 
 
 def write_review(
@@ -260,7 +233,9 @@ def review_data(
             resolve_run(context, images, setup, seed)
         if method == AUTO:
             method = choose_method(context, images.dataset, images.shots, seed, progress=report).method
-        review = review_images(context, images.dataset, images.shots, seed, method)
+        left_out = LeftOut(context, images.dataset, images.shots, seed)
+        judge = method if method_class(method).cheap else FIT_METHOD
+        review = review_images(left_out, left_out.scores(left_out.build(judge)))
         issues = (*review.wrong_labels(), *review.twins())
     if out is not None:
         write_review(expanded(out), review, issues, data, name.model, classnames=settings.classnames)

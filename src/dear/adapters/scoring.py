@@ -12,17 +12,19 @@ from typing import Any
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
+from torch.nn.functional import cross_entropy
 
 from dear.adapters.bundle import Bundle
+from dear.adapters.leftout import LeftOutScores
 from dear.adapters.predictor import Predictor
-from dear.adapters.results import BundleScores
+from dear.adapters.results import FEWEST, BundleScores
 from dear.backbone.choice import warn_of_toy
 from dear.data.dataset import Dataset, Images
 from dear.data.fewshot import Subset
 from dear.data.images.photos import image_hashes, split_hashes
 from dear.data.sources.folder import image_files
 from dear.data.sources.listing import first_few, plain_name, with_spaces, without_zeros
-from dear.errors import DataError, SettingsError, warn
+from dear.errors import DataError, SettingsError, plural, warn
 from dear.evaluation.metrics import compute_scores
 from dear.evaluation.predictions import Predictions, predict
 from dear.evaluation.trial import Trial
@@ -171,29 +173,54 @@ def matched_classes(
     return torch.tensor(numbers)
 
 
-def calibrate_bundle(bundle: Bundle, trial: Trial, images: Images | None) -> Bundle:
-    """The bundle with the best temperature for these images; as it is without any."""
-    if images is None:
-        return bundle
+def calibrate_bundle(bundle: Bundle, trial: Trial, images: Images) -> Bundle:
+    """The bundle with the best temperature for images that it was not fitted on."""
     precision, cache = trial.run.training.precision, trial.context.cache
     held_out = predict(trial.method, images, precision=precision, cache=cache)
-    temperature = best_temperature(held_out.logits.float(), held_out.labels)
-    return replace(
-        bundle, temperature=temperature, training={**bundle.training, "calibration_images": len(images)}
-    )
+    return _with_temperature(bundle, held_out.logits.float(), held_out.labels)
+
+
+def calibrate_by_left_out(bundle: Bundle, left_out: LeftOutScores) -> Bundle:
+    """The bundle with the best temperature for training images that were left out of it; with fewer than
+    `FEWEST` it says that they are too few.
+    """
+    if (images := len(left_out.labels)) < FEWEST:
+        reason = f"only {plural(images, 'training image')} can be left out, and none is spared"
+        return replace(bundle, training={**bundle.training, "uncalibrated": reason})
+    return _with_temperature(bundle, left_out.scores, left_out.labels)
+
+
+def _with_temperature(
+    bundle: Bundle, logits: Float[Tensor, "item class"], labels: Int[Tensor, "item"]
+) -> Bundle:
+    facts = {**bundle.training, "calibration_images": len(labels)}
+    return replace(bundle, temperature=best_temperature(logits, labels), training=facts)
+
+
+def measure_left_out(bundle: Bundle, left_out: LeftOutScores) -> Bundle:
+    """The bundle with the accuracy and the log-loss of training images that were left out of it."""
+    if not len(left_out.labels):
+        return bundle
+    logits, labels = left_out.scores / bundle.temperature, left_out.labels
+    right = int((logits.argmax(dim=1) == labels).sum())
+    found = {"images": len(labels), "right": right, "log_loss": float(cross_entropy(logits, labels))}
+    return replace(bundle, training={**bundle.training, "left_out": found})
 
 
 def best_temperature(logits: Float[Tensor, "item class"], labels: Int[Tensor, "item"]) -> float:
     """The temperature between 0.01 and 100 whose softmax(logits / T) has the lowest negative log-likelihood.
 
     The loss is convex in b = 1 / T, and its slope is the mean over items of E_p[z] - z_y: bisection over log
-    b. If every item is classified correctly there is no best T, for none contradicts any confidence, and T is
-    1. Source: Guo et al., ICML 2017, section 4.2.
+    b. Source: Guo et al., ICML 2017, section 4.2. If every item is classified correctly, any confidence fits
+    the better the larger it is; then one more item, like the mean of these, is taken to be of its second best
+    class [ours].
     """
-    if bool((logits.argmax(dim=1) == labels).all()):
-        return 1.0
     scores = logits.double()
+    labels = labels.to(scores.device)
     of_labels = scores.gather(1, labels[:, None]).mean()
+    if scores.shape[1] > 1 and bool((scores.argmax(dim=1) == labels).all()):
+        items, seconds = len(labels), scores.topk(2, dim=1).values[:, 1]
+        of_labels = (items * of_labels + seconds.mean()) / (items + 1)
     low, high = torch.tensor(1 / HOTTEST).double().log(), torch.tensor(1 / COLDEST).double().log()
     for _ in range(BISECTIONS):
         middle = (low + high) / 2

@@ -157,7 +157,8 @@ def photographs(listing: Listing, settings: DataSettings, read: ReadImage | None
             hashes += zip(files.paths, files.hashes, strict=True)
             photos[part] = files
         else:
-            photos[part] = HeldImages(rows, read, short_side, settings.threads)
+            held = photos[part] = HeldImages(rows, read, short_side, settings.threads)
+            hashes += zip((row.path for row in rows), held.hashes, strict=True)
     for repeated in duplicate_warnings(listing, group_same(hashes)):
         warn(f"{listing.name}: {repeated}")
     return assemble(

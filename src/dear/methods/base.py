@@ -89,8 +89,9 @@ class Method(nn.Module):
         cosine_scores: Whether its scores are weighted means of cosines of features, over a temperature.
         takes_steps: Whether it is trained in steps; if not, ``before_training`` does everything.
         text_chunk: Number of prompts in the text span at a time, to save memory; 0 for all.
-        cheap: Settings with which `fit` may try it, if ``before_training`` does everything, takes seconds
-            once the features are known, and can be called again with other images; else None.
+        counts_copies: Whether repeated images count more; if not, ``before_training`` gets each picture once.
+        cheap: Whether `fit` may choose it and leave images out of it: unless settings say otherwise,
+            ``before_training`` does everything, in seconds once features are known, again if called again.
     """
 
     name: ClassVar[str]
@@ -109,7 +110,8 @@ class Method(nn.Module):
     cosine_scores: ClassVar[bool] = True
     takes_steps: bool = True
     text_chunk: int = 0
-    cheap: ClassVar[Mapping[str, Any] | None] = None
+    counts_copies: ClassVar[bool] = True
+    cheap: ClassVar[bool] = False
 
     clip: Clip
     frozen_text: TextFeatures
@@ -334,9 +336,8 @@ class Method(nn.Module):
         del images
 
     def left_out_scores(self) -> Sequence[Float[Tensor, "item class"]]:
-        """The scores of the training images as if each were new, for methods that have them in closed form
-        after ``before_training``. There are three sets: as if classes of even place in `order_by_name` had no
-        images, as if those of odd place had none, and with the images of all classes.
+        """The scores of the images of ``before_training`` as if each were new, in closed form: as if classes
+        of even place in `order_by_name` had no images, as if those of odd place had none, and with all.
         """
         raise NotImplementedError(f"{type(self).__name__} is fitted again to leave images out")
 
@@ -359,12 +360,6 @@ class Method(nn.Module):
 
     def after_epoch(self, epoch: int, epochs: int) -> None:
         """Called after each of ``epochs`` epochs, counted from 1; its changes are saved with the epoch."""
-
-    def for_target(self, target: str | None) -> None:
-        """Called before each test: with the name of a target, or None for the data set that was trained on.
-        Takes the values of ``settings.tuned_for``; None must restore the state of training.
-        """
-        del target
 
     def fingerprint_fields(self) -> dict[str, Any]:
         """What the method was built from, as plain values. A checkpoint only fits a method with the same."""

@@ -27,6 +27,16 @@ def share_interval(hits: int, of: int) -> tuple[float, float]:
     return max(0.0, (middle - width) / (of + z2)), min(1.0, (middle + width) / (of + z2))
 
 
+def rank_interval(rank: int, of: int) -> tuple[float, float]:
+    """The interval, at `LEVEL`, of the share of new items below that of a rank, from 1, among as many others
+    that come from the same distribution: that share has the distribution Beta(rank, of + 1 - rank).
+    """
+    from scipy.stats import beta
+
+    low, high = beta.ppf([0.5 - LEVEL / 2, 0.5 + LEVEL / 2], rank, of + 1 - rank)
+    return float(low), float(high)
+
+
 def gain_interval(gained: int, lost: int, of: int) -> tuple[float, float]:
     """The interval, at `LEVEL`, of the difference of two shares of the same items, if ``gained`` count for
     the first alone and ``lost`` for the second alone: Wald's, with half an item added to each of the four

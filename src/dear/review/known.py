@@ -13,11 +13,13 @@ from torch import Tensor, nn
 from dear.errors import DataError, plural
 from dear.methods.dear_plus.fitting import LEAST_IMAGES, bayes_factors
 from dear.methods.dear_plus.gaussian import Gaussians
+from dear.report.intervals import LEVEL, rank_interval
 
 KNOWN = "known."
 """What the names of its tensors begin with in the file of a bundle."""
 SPREAD = 1.0
 """rho: the variance of the means of classes over that within a class, as DeAR+ has it."""
+NEGLIGIBLE = 1e-9  # of rounding
 QUANTILES = 1001
 """Values that stand for the evidence of all left-out images."""
 
@@ -30,8 +32,8 @@ class KnownClasses:
     Attributes:
         classes: Their numbers: those of at least two images.
         means, centre, whitening, freedom: w, mu, W and d of `DearPlus`.
-        left_out: The largest evidence of each training image as if it were new, sorted; evenly spaced
-            quantiles of many.
+        left_out: The largest evidence of each training image, from what was fitted without it, sorted; evenly
+            spaced quantiles of many.
         images: How many images these are of.
     """
 
@@ -44,12 +46,23 @@ class KnownClasses:
     images: Int[Tensor, ""]
 
     def limit(self, share: float) -> float:
-        """The quantile ``share`` of the evidence of left-out images; minus infinity for 0, and where
-        there are too few images for the share.
+        """The evidence below which an image is refused, so that of new images of the classes at most
+        ``share`` is on average: the k-th smallest of left-out images (`rank`), as in conformal prediction.
+        Minus infinity where k is 0.
+
+        Source: Papadopoulos et al., ECML 2002; each image left out on its own, as in the jackknife.
         """
-        if not share or share * int(self.images) < 1:
+        if not (rank := self.rank(share)):
             return -math.inf
-        return float(self.left_out.double().quantile(share))
+        values, images = len(self.left_out), int(self.images)
+        at = (rank - 1) * (values - 1) / max(1, images - 1)
+        return float(self.left_out[math.floor(at + NEGLIGIBLE)])
+
+    def rank(self, share: float) -> int:
+        """k = floor(share (n + 1)) of n images: of n + 1 images that come in any order, the last is below the
+        k-th smallest of the others with probability k / (n + 1).
+        """
+        return min(math.floor(share * (int(self.images) + 1) + NEGLIGIBLE), int(self.images))
 
     def evidence(self, features: Float[Tensor, "batch embed"]) -> Float[Tensor, "batch known"]:
         """For each known class, of unit image features of the frozen backbone."""
@@ -91,12 +104,19 @@ class KnownClasses:
 
 
 def describe_refusal(known: KnownClasses | None, share: float) -> list[str]:
-    """That no image is refused although a share may be, in a line; none if images are."""
-    if not share or (known and known.limit(share) > -math.inf):
+    """What share of images of the classes will be refused, in a line, or that none will be although a share
+    may; nothing if none may.
+    """
+    images, rank = (int(known.images), known.rank(share)) if known else (0, 0)
+    if not share:
         return []
-    needed, images = plural(math.ceil(1 / share), "image"), int(known.images) if known else 0
-    of_two = f"classes with {LEAST_IMAGES} or more"
-    return [f'No image will be "none of these": that takes {needed} of {of_two}, of {images} here.']
+    if not rank:
+        needed, of_two = plural(math.ceil(1 / share) - 1, "image"), f"classes with {LEAST_IMAGES} or more"
+        return [f'No image will be "none of these": that takes {needed} of {of_two}, of {images} here.']
+    low, high = rank_interval(rank, images)
+    interval = f"({LEVEL:.0%}: {low:.1%} to {high:.1%})"
+    expected = f"{rank / (images + 1):.1%} of new images of the classes {interval}"
+    return [f'Expected to be "none of these": {expected}.']
 
 
 class Refusal(nn.Module):

@@ -15,7 +15,7 @@ class Issue:
     """An image of which something looks wrong.
 
     Attributes:
-        image: Its file, or its number counted from 1 if it has none.
+        image: Its file, or its index in the data, from 0, if it has none.
         label: The name of its class in the data.
         suggested: That of the most probable other class, or of the other picture.
         probability: Of the suggested class beside the label; None for a picture that is there twice.
@@ -30,15 +30,16 @@ class Issue:
 
 
 def describe_issues(
-    issues: Sequence[Issue] | None, images: int, page: str = "", *, of_fit: bool = False
+    issues: Sequence[Issue] | None, images: int, page: str = "", *, of_fit: bool = False, judge: str = ""
 ) -> list[str]:
     """How many labels look wrong, and how many pictures are there twice, in a line; none without a review.
-    That ``of_fit`` has judged the training images alone.
+    That ``of_fit`` has judged the training images alone; another method than the fitted one is its ``judge``.
     """
     if issues is None:
         return []
     wrong, noun = sum(not issue.other for issue in issues), "training label" if of_fit else "label"
     found = f"{wrong or 'none'} of {plural(images, noun)} {'looks' if wrong == 1 else 'look'} wrong"
+    found += f" to {judge}" if judge else ""
     if twice := len(issues) - wrong:
         found += f", {plural(twice, 'picture')} {'is' if twice == 1 else 'are'} there twice"
     found += " (`dear review DATA`, with the same --model, looks at all)" if of_fit else ""

@@ -13,7 +13,8 @@ from torch import Tensor
 from dear.backbone.choice import Precision
 from dear.backbone.precision import mixed
 from dear.data.dataset import Images, Picture
-from dear.data.fewshot import leave_subsets
+from dear.data.fewshot import Subset, leave_subsets
+from dear.data.images.photos import distinct_pictures
 from dear.data.images.transforms import (
     Move,
     ahead_on,
@@ -211,7 +212,10 @@ def training_images(
 
     Random views are drawn from the view seed if there is one, else from the seed, and differ from those of
     every epoch; where the cache keeps readouts by content, they depend on that, not on the image's place.
+    Copies are left out for a method that does not count them.
     """
+    if not method.counts_copies and len(first := distinct_pictures(images)) < len(images):
+        images = Subset(images, first)
     reads_content = cache.keeps_readouts_of(method, images)
     preprocess, like = method.clip.preprocess, method.clip.image.projection
     stream = seed if settings.view_seed is None else settings.view_seed

@@ -3,8 +3,10 @@
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from dear.adapters.fit import fit
 from dear.adapters.predictor import Predictor
@@ -90,3 +92,16 @@ def test_what_it_was_fitted_on_is_not_suggested(roles: Path, others: Path) -> No
     assert [one.suggested for one in suggested] == [predictor.classes[row] for row in probabilities.argmax(1)]
     with pytest.raises(DataError, match="no image is left"):
         predictor.suggest(files[:4])
+
+
+@pytest.mark.parametrize("with_files", [False, True])
+def test_images_in_memory_that_were_in_the_fit_are_known_by_their_pixels(
+    with_files: bool, roles: Path, others: Path
+) -> None:
+    files = sorted(others.rglob("[0-9].png"))
+    arrays = [np.array(Image.open(file)) for file in files]
+    settings = DataSettings(test_share=0)
+    bundle = fit((arrays[:4], ["a", "b"] * 2), roles=roles, method="dear+", dataset=settings)
+    suggested = Predictor(bundle).suggest(files if with_files else arrays)
+    names = [str(files[item]) if with_files else str(item) for item in range(4, OTHERS)]
+    assert sorted(one.image for one in suggested) == sorted(names)

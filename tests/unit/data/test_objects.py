@@ -75,7 +75,7 @@ def test_a_data_frame_of_pandas(tmp_path: Path, settings: DataSettings) -> None:
     data = load_dataset(frame, settings)
     assert (len(data.train), len(data.test), data.val) == (9, 9, None)
     frame.loc[3, "label"] = float("nan")
-    with pytest.raises(DataError, match=r"^nan \(float\) is not a label: give names"):
+    with pytest.raises(DataError, match=r"^row 14: nan \(float\) is not a label: pandas reads .NA. "):
         load_dataset(frame, settings)
 
 
@@ -147,6 +147,13 @@ def test_spaces_around_the_name_of_a_class(tmp_path: Path, settings: DataSetting
         load_for_training(["a.png", "b.png"], ["cat ", "cat"], ["cat", "cat "], settings)
 
 
+def test_two_labels_of_one_picture_in_memory_are_told(settings: DataSettings) -> None:
+    """As of files; by path they are refused."""
+    arrays = [np.full((5, 7, 3), level, np.uint8) for level in (0, 1, 2, 1)]
+    with pytest.warns(UserWarning, match="once in several classes: 000001 = 000003"):
+        load_for_training(arrays, ["ant", "ant", "bee", "bee"], ["ant", "bee"], settings)
+
+
 def test_all_to_train_on(settings: DataSettings) -> None:
     arrays = list(np.zeros((3, 5, 7, 3), np.uint8))
     data = load_for_training(arrays, ["b", "a", "b"], ["b", "a"], settings)
@@ -160,11 +167,15 @@ def test_all_to_train_on(settings: DataSettings) -> None:
     [
         (7, "int is not a data set"),
         ((["a.png"], ["ant", "bee"]), "1 image and 2 labels"),
-        ((["a.png"], [1.5]), r"1.5 \(float\) is not a label"),
+        ((["a.png"], [1.5]), r"row 0: 1.5 \(float\) is not a label: give one name"),
+        ((["a.png", "b.png"], [1.0, float("nan")]), r"row 1: nan \(float\) is not a label: pandas reads"),
+        ((["a.png", "b.png", "a.png"], ["ant", "ant", "bee"]), "a.png has two labels, 'ant' and 'bee'"),
+        ({"path": ["a.png", "a.png"], "label": [0, 1]}, "a.png has two labels, '0' and '1'"),
+        ((["a.png", "b.png"], ["ant,bee", "bee,ant"]), "row 0: the label 'ant,bee' looks like several"),
         ((["https://example.org/a.png"], ["ant"]), "is an address, not a file"),
         ((["/nowhere/a.png", "/nowhere/b.png"], ["ant", "ant"]), "/nowhere: .* missing"),
         (([b"words", b"words"], ["ant", "ant"]), "image 00000. of the data"),
-        ({"file": ["a.png"], "kind": ["ant"]}, "one of label, labels, class is needed"),
+        ({"file": ["a.png"], "kind": ["ant"]}, "one of label, labels, class, choice is needed"),
         ({"path": ["a.png"], "label": ["ant"], "split": ["some"]}, "the split 'some'"),
     ],
 )

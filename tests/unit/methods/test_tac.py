@@ -178,9 +178,9 @@ class TestDescriptions:
         described(tmp_path, CLASSES, "first.json")
         second = described(tmp_path, CLASSES, "second.json")
         given = self.settings(tmp_path)
-        found = given.for_data("second")
+        found = given.with_files("second")
         assert found.descriptions == str(second)
-        assert found.for_data("second") == found
+        assert found.with_files("second") == found
         check_before_runs(small_clip, "tac", given)
         second.unlink()
         with pytest.raises(DearError, match=r"^tac\.descriptions .*second\.json: No such file"):
@@ -188,14 +188,14 @@ class TestDescriptions:
 
     def test_a_changed_file_is_another_run_and_refused_in_the_middle_of_one(self, tmp_path: Path) -> None:
         path = described(tmp_path, ["house"])
-        found = self.settings(path).for_data("mine")
+        found = self.settings(path).with_files("mine")
         assert found.descriptions_sha256 == sha256(path.read_bytes()).hexdigest()
         described(tmp_path, ["house", "sea"])
-        assert self.settings(path).for_data("mine") != found
+        assert self.settings(path).with_files("mine") != found
         with pytest.raises(SettingsError, match="it was changed"):
             found.described(["house"])
         with pytest.raises(SettingsError, match="it was changed"):
-            found.for_data("mine")
+            found.with_files("mine")
 
 
 @pytest.mark.usefixtures("only_clip")

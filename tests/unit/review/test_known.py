@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+from scipy.stats import beta
 from torch import Tensor
 from torch.distributions import MultivariateNormal
 from torch.nn.functional import normalize
@@ -55,19 +56,41 @@ def test_evidence_is_the_bayes_factor_of_normal_densities(fitted: KnownClasses) 
 def test_left_out_evidence_is_that_of_fits_without_each_image(fitted: KnownClasses) -> None:
     points, used = features(len(LABELS), 1)[LABELS != 1], LABELS[LABELS != 1]
     columns = torch.tensor([NUMBERS.index(int(label)) for label in used])
-    gaussians = Gaussians(points[:, None], columns, len(NUMBERS))
+    shrinkage = Gaussians(points[:, None], columns, len(NUMBERS)).shrinkage
     largest = []
     for item in range(len(used)):
         others = torch.arange(len(used)) != item
-        row = slow_evidence(points[others], used[others], points[item], gaussians.shrinkage)
-        largest.append(max(row))
+        largest.append(max(slow_evidence(points[others], used[others], points[item], shrinkage)))
     assert fitted.images == len(used)
     assert fitted.left_out.tolist() == pytest.approx(sorted(largest), rel=1e-4, abs=1e-4)
 
 
-def test_the_limit_refuses_the_share_of_left_out_images(fitted: KnownClasses) -> None:
-    assert sum(value < fitted.limit(0.25) for value in fitted.left_out) == 3  # of 12
-    assert fitted.limit(0) == fitted.limit(0.05) == -math.inf  # nothing, and less than an image
+@pytest.mark.parametrize(
+    ("share", "rank"),
+    [(0, 0), (0.05, 0), (0.076, 0), (1 / 13, 1), (0.15, 1), (0.25, 3), (0.5, 6), (1, 12)],
+)
+def test_the_limit_is_a_rank_among_left_out_images(share: float, rank: int, fitted: KnownClasses) -> None:
+    """floor(13 share) of 12: below the k-th smallest is one of 13 with probability k / 13."""
+    assert fitted.rank(share) == rank
+    assert fitted.limit(share) == (float(fitted.left_out[rank - 1]) if rank else -math.inf)
+
+
+def test_no_more_than_the_share_of_new_images_is_refused_on_average() -> None:
+    """Over 60 draws of four classes, which say of how many it is uncertain too."""
+    draw, refused, inside = torch.Generator().manual_seed(7), [], 0
+    means = 2 * torch.randn(4, EMBED, generator=draw).double()
+    for _ in range(60):
+        labels = torch.arange(36) % 4
+        sets = [means[labels] + torch.randn(36, EMBED, generator=draw).double() for _ in range(12)]
+        found = fit_known_classes(sets[0], labels, 4)
+        assert found is not None
+        new = found.evidence(torch.cat(sets[1:])).amax(dim=1)
+        refused.append(float((new < found.limit(0.1)).double().mean()))
+        low, high = beta.ppf([0.005, 0.995], found.rank(0.1), 37 - found.rank(0.1))
+        inside += low <= refused[-1] <= high
+    mean, error = torch.tensor(refused).mean(), torch.tensor(refused).std() / 60**0.5
+    assert 0.04 < mean < 0.1 + 2 * error
+    assert inside >= 57
 
 
 def test_quantiles_stand_for_many_images(monkeypatch: pytest.MonkeyPatch, fitted: KnownClasses) -> None:
@@ -75,7 +98,8 @@ def test_quantiles_stand_for_many_images(monkeypatch: pytest.MonkeyPatch, fitted
     few = fit_known_classes(features(len(LABELS), 1), LABELS, CLASSES)
     assert few is not None
     assert len(few.left_out) == 5
-    assert few.limit(0.5) == pytest.approx(fitted.limit(0.5))
+    assert few.left_out.tolist() == pytest.approx([fitted.left_out.quantile(q / 4).item() for q in range(5)])
+    assert few.limit(0.5) == few.left_out[1]  # below the sixth of twelve
 
 
 def test_single_images_leave_nothing_out() -> None:

@@ -137,7 +137,7 @@ class PhotoImages(LoadedImages):
 
 class HeldImages(LoadedImages):
     """Labelled images in memory, or read by a function. Each is read once to check it and to identify it by
-    its pixels.
+    its pixels, of which it keeps ``hashes``.
     """
 
     def __init__(
@@ -153,16 +153,18 @@ class HeldImages(LoadedImages):
         self.short_side, self._names, self._read = short_side, [name for name, _ in rows], read
         pictures = self.load(torch.arange(len(rows)), _shape_and_hash)
         self.identity = fingerprint(str(short_side), *map(str, labels), *chain.from_iterable(pictures))
+        self.hashes = ["".join(picture).encode() for picture in pictures]
 
     def digest(self, index: int) -> bytes:
-        """The hash of its file, else of its shape and pixels. Raises DataError if it cannot be read."""
-        image = self._read(self._names[index])
-        if isinstance(image, str | os.PathLike):
-            return file_hash(local_path(image))
-        if isinstance(image, bytes | bytearray | memoryview):
-            return _hash(bytes(image))
-        (picture,) = self.load(torch.tensor([index]))
-        return _hash(b"".join((str(tuple(picture.shape)).encode(), picture.numpy().tobytes())))
+        """As `hash_image`. Raises DataError if it cannot be read."""
+        return hash_image(self._read(self._names[index]))
+
+    def place(self, index: int) -> str:
+        """Where an image is in the data that was given: its index from 0, after the name of its split if
+        there are several.
+        """
+        split, _, row = self._names[index].rpartition("/")
+        return "/".join([*([split] if split not in ("", "all") else []), row.lstrip("0") or "0"])
 
     def _picture(self, index: int) -> Picture:
         try:
@@ -188,9 +190,48 @@ def image_hashes(images: Images, indices: Iterable[int] | None = None) -> list[b
     return in_parallel(images.digest, numbers.tolist(), images.threads)
 
 
+def picture_names(images: Images) -> list[str]:
+    """A name for the picture of each item, the same for the same content (`image_hashes`), whatever its file
+    is called; where there is no content, for the same item. Raises as `image_hashes`.
+    """
+    base, items = leave_subsets(images, torch.arange(len(images)))
+    distinct, where = items.unique(return_inverse=True)
+    names = [digest.hex() for digest in image_hashes(base, distinct.tolist())]
+    names = names or [str(item) for item in distinct.tolist()]
+    return [names[at] for at in where.tolist()]
+
+
+def distinct_pictures(images: Images) -> Int[Tensor, "picture"]:
+    """The first item of each picture (`picture_names`) with each of its labels."""
+    first = dict[tuple[str, int], int]()
+    for item, key in enumerate(zip(picture_names(images), images.labels.tolist(), strict=True)):
+        first.setdefault(key, item)
+    return torch.tensor([*first.values()], dtype=torch.int64)
+
+
 def file_hash(path: Path) -> bytes:
-    """The same of one image file."""
+    """The hash of one image file."""
     return _hash(read_image(path))
+
+
+def hash_image(image: Any) -> bytes:
+    """The hash of an image's file, else of its shape and pixels. Raises DataError if it cannot be read."""
+    if isinstance(image, str | os.PathLike):
+        return file_hash(local_path(image))
+    if isinstance(image, bytes | bytearray | memoryview):
+        return _hash(bytes(image))
+    return _hash_pixels(picture_of(image))
+
+
+def hashes_of(image: Any) -> set[bytes]:
+    """The hashes that an image in any form may have among `image_hashes`: of its file, and of its pixels if a
+    fit had these. Raises DataError if it cannot be read.
+    """
+    return {hash_image(image), _hash_pixels(picture_of(image))}
+
+
+def _hash_pixels(picture: Picture) -> bytes:
+    return _hash(b"".join((str(tuple(picture.shape)).encode(), picture.numpy().tobytes())))
 
 
 def split_hashes(hashes: bytes) -> set[bytes]:

@@ -1,6 +1,7 @@
 """An image folder: one folder per class, in train/ and test/, by domain, or without either."""
 
 import os
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -18,6 +19,8 @@ from dear.reading.files import is_passed_over, walk_folders
 
 SAVED = ("dataset_dict.json", "state.json", "dataset_info.json")
 """Files of a Hugging Face data set that save_to_disk of its library wrote."""
+PIECE = re.compile(r"(split|fold|part|batch|set|group|chunk|shard|session)[ _-]?\d+")
+"""Folders that classes are divided into."""
 SHARED = 0.5  # a domain has more than this share of all classes
 
 
@@ -61,14 +64,15 @@ def domains_of(folder: Path) -> tuple[str, ...]:
     """The domains in a folder, sorted; empty if its folders look like classes. [ours]
 
     They are domains if there are at least two, all with at least two folders, most of which they share, and
-    without images beside them. Folders called train, val or test are splits, never domains or classes. Raises
-    DataError for a folder that cannot be read.
+    without images beside them, and not called split_1, part_2 and so on. Folders called train, val or test
+    are splits, never domains or classes. Raises DataError for a folder that cannot be read.
     """
     classes_by_domain = dict[str, set[str]]()
     for domain in subfolders(folder):
         classes = {*map(compose, subfolders(folder / domain))}
         has_images = any(map(_is_image, _visible(folder / domain)))
-        if any(map(split_of, (domain, *classes))) or len(classes) < 2 or has_images:
+        pieces = all(PIECE.fullmatch(name.lower()) for name in classes)
+        if any(map(split_of, (domain, *classes))) or len(classes) < 2 or has_images or pieces:
             return ()  # the first class ends the search
         classes_by_domain[domain] = classes
     all_classes = set[str]().union(*classes_by_domain.values())

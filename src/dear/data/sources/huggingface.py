@@ -84,11 +84,15 @@ def list_tables(
         raise DataError(f"the Hugging Face data set {name} is empty.")
     features = next(iter(tables.values())).features
     image, label = _columns(name, features, settings.label)
-    if odd := [part for part, table in tables.items() if table.features.get(label) != features[label]]:
+    names = _names(features[label])  # each split may have them in an order of its own
+    kinds = {part: table.features.get(label) for part, table in tables.items()}
+    alike = {part: kind == features[label] or (_names(kind) and names) for part, kind in kinds.items()}
+    if odd := [part for part, is_alike in alike.items() if not is_alike]:
         raise DataError(f"{name}: the split {odd[0]} has no column {label} of the same type.")
-    names = getattr(features[label], "names", None)
-    labels = {part: _labels(f"{name}, {part}", table, label, names) for part, table in tables.items()}
-    keys = [*map(compose, names or ())]
+    labels = {
+        part: _labels(f"{name}, {part}", table, label, _names(kinds[part])) for part, table in tables.items()
+    }
+    keys = [*dict.fromkeys(compose(each) for kind in kinds.values() for each in _names(kind) or ())]
     if names is None:
         keys = sort_names({value for value in chain.from_iterable(labels.values()) if value is not None})
     numbers = {key: number for number, key in enumerate(keys)}
@@ -118,6 +122,11 @@ def list_tables(
         numbered=names is not None,
     )  # fmt: skip
     return listed, image
+
+
+def _names(kind: Any) -> Sequence[str] | None:
+    """The names of a column of class labels."""
+    return getattr(kind, "names", None)
 
 
 def undecoded(table: Any, image: str) -> Any:

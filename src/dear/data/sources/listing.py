@@ -9,9 +9,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import cache
+from itertools import chain
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import NamedTuple, NoReturn
+from urllib.parse import unquote
 
+from dear.data.images.decode import SUFFIXES
 from dear.errors import DataError, compose, plural, without_surrogates
 from dear.limits import at_most
 
@@ -20,6 +23,9 @@ NO_SPLIT = "the data has no split"
 """What notes on a split that was made here begin with."""
 FEW = 3  # files or classes that a note names
 NUMBER = re.compile(r"[+-]?\d{1,15}(\.\d{1,15})?", re.ASCII)
+UPLOAD = re.compile(r"/data/(?:upload/(?:\d+/)?|local-files/\?d=)([^/].*)")
+UPLOAD_ID = re.compile(r"^[0-9a-f]{8}-")
+"""What Label Studio calls an image, and what it puts before the name of its file."""
 WHOLE = re.compile(r"\d{1,15}", re.ASCII)
 
 Report = Callable[[DataError], None]
@@ -246,8 +252,8 @@ def find_files(folder: Path) -> Callable[[str], str]:
     """A function that gives the path of the file, relative to ``folder``, that a listed path means. A path of
     no file stays as it is.
 
-    Windows separates folders by backslashes, macOS may store accents apart from their letters, and cells may
-    have spaces around their text.
+    Windows separates folders by backslashes, macOS may store accents apart from their letters, cells may have
+    spaces around their text, an id stands for the only image of that name, and Label Studio lists uploads.
     """
 
     @cache
@@ -263,11 +269,21 @@ def find_files(folder: Path) -> Callable[[str], str]:
             stored = os.path.join(stored, stored_names(stored).get(compose(part), part))
         return stored
 
+    def with_suffix(path: str) -> list[str]:
+        parent, name = os.path.split(path)
+        stems = [(*os.path.splitext(file), file) for file in stored_names(parent).values()]
+        images = [file for stem, suffix, file in stems if stem == name and suffix.lower() in SUFFIXES]
+        return [os.path.join(parent, image) for image in images] if len(images) == 1 else []
+
     def find(path: str) -> str:
-        if path.isascii() and "\\" not in path and path == path.strip():
+        is_plain = path.isascii() and "\\" not in path and path == path.strip()
+        if is_plain and not path.startswith("/data/") and os.path.splitext(path)[1].lower() in SUFFIXES:
             return path
         spellings = [path, path.strip(), path.replace("\\", "/"), path.strip().replace("\\", "/")]
-        candidates = [*spellings, *map(as_stored, spellings)]
+        if (upload := UPLOAD.fullmatch(path)) and ".." not in (name := unquote(upload[1])):
+            spellings += [name, f"images/{name}", UPLOAD_ID.sub("", name)]
+        by_id = chain.from_iterable(map(with_suffix, spellings))
+        candidates = chain(spellings, map(as_stored, spellings), by_id)
         return next((candidate for candidate in candidates if os.path.isfile(folder / candidate)), path)
 
     return find

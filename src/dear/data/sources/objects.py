@@ -142,9 +142,13 @@ def read_pairs(
         raise DataError(f"{counts} were given: give one label per image.")
     labels = [int(label) if isinstance(label, float) and label.is_integer() else label for label in labels]
     numbered = all(isinstance(label, Integral) and not isinstance(label, bool) for label in labels)
-    if not numbered and (odd := [label for label in labels if not isinstance(label, str)]):
-        kind = type(odd[0]).__name__
-        raise DataError(f"{odd[0]!r:.100} ({kind}) is not a label: give names, or whole numbers from 0.")
+    odd = [(row, label) for row, label in enumerate(labels) if not isinstance(label, str)]
+    if not numbered and odd:
+        missing = [(row, label) for row, label in odd if str(label) in ("nan", "None", "<NA>", "NaT")]
+        (row, label), hint = odd[0], "give one name an image, or whole numbers from 0"
+        if missing:
+            (row, label), hint = missing[0], 'pandas reads "NA" so, unless keep_default_na=False is given'
+        raise DataError(f"row {row}: {label!r:.100} ({type(label).__name__}) is not a label: {hint}.")
     if not numbered:
         keys = [plain_label(key) for key in keys or sort_names({*map(plain_label, labels)})]
     in_files = all(isinstance(image, str | os.PathLike) for image in images)

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,6 +18,7 @@ from dear.data.sources.listing import (
     Report,
     Row,
     find_files,
+    first_few,
     label_note,
     plain_label,
     refuse,
@@ -33,10 +34,12 @@ from dear.reading.plain import QUOTES, parse_json
 SUFFIXES = (".csv", ".tsv", ".jsonl")
 COLUMNS = "path, label and, optionally, split"
 PATHS = ("path", "image", "file", "filename", "file_name", "filepath", "image_path")
-LABELS = ("label", "labels", "class")
-"""Names of the two columns, the first that is there: `dear predict` writes file and class, and the library
-datasets file_name.
+LABELS = ("label", "labels", "class", "choice")
+"""Names of the two columns, the first that is there: `dear predict` writes file and class, the library
+datasets file_name, and Label Studio choice.
 """
+SEVERAL = re.compile(r"\s*[,;|]\s*")
+ONE_LABEL = "an image has one label here"
 DELIMITERS = ",;\t"
 ESCAPED = re.compile(r"^'(?=[=+\-@])")
 """The apostrophe before a name that a spreadsheet would take for a formula: `dear predict` writes it."""
@@ -109,6 +112,7 @@ def listing_of(
     label order, labels are names even if they are digits. Raises DataError as `read_table`.
     """
     notes: tuple[str, ...] = ()
+    _require_single(entries, report)
     if keys is None:
         entries, keys, notes = _order_labels(table, entries, report)
     labels, name = {key: label for label, key in enumerate(keys)}, table.stem
@@ -137,6 +141,21 @@ def _order_labels(
     if not entries:
         raise DataError(f"{table} has no valid line.")
     return entries, sort_names({entry.label for entry in entries}), ()
+
+
+def _require_single(entries: Sequence[Entry], report: Report) -> None:
+    """Report a label that looks like several: a list, or names that other labels have too, with commas."""
+    parts = {entry.label: SEVERAL.split(entry.label.strip("[]{}")) for entry in entries}
+    uses = Counter(chain.from_iterable({*names} for names in parts.values()))
+    for entry in entries:
+        names, is_list = parts[entry.label], entry.label[:1] + entry.label[-1:] in ("[]", "{}")
+        if len(names) > 1 and (is_list or all(uses[name] > 1 for name in names)):
+            report(
+                DataError(
+                    f"{entry.where}: the label {entry.label!r:.80} looks like several, and {ONE_LABEL}: keep "
+                    "one, or leave the image out."
+                )
+            )
 
 
 def _by_split(table: Path, entries: list[Entry], rows: list[Row]) -> Split:
@@ -231,6 +250,8 @@ def _entry(where: str, row: Any, find: Callable[[str], str]) -> Entry:
     path, label, split = row.get(column(PATHS, row)), row.get(column(LABELS, row)), row.get("split") or ""
     if isinstance(label, int | float) and not isinstance(label, bool):  # a JSON number
         label = str(label)
+    if isinstance(label, list | dict):
+        raise DataError(f"{where}: the label {label!r:.80} is not a text or a number: {ONE_LABEL}.")
     if isinstance(path, str) and path and isinstance(label, str) and not label.strip():
         raise DataError(f"{where}: {path} has no label: write its class, or remove the line.")
     if not (isinstance(path, str) and path and isinstance(label, str)):
@@ -288,7 +309,9 @@ def _rows(table: Path) -> Iterator[tuple[int, Any]]:
     header = [*(rows.fieldnames or ())]
     names = [column(PATHS, header), column(LABELS, header)]
     if missing := [name for name in names if name not in header]:
-        raise DataError(f"{table} has no column {missing[0]!r}. Its first line must name {COLUMNS}.")
+        classes = _one_hot_columns([*islice(rows, 100)], names[0])
+        told = f", but a column for each of {first_few(classes)}: {ONE_LABEL}" if classes else ""
+        raise DataError(f"{table} has no column {missing[0]!r}{told}. Its first line must name {COLUMNS}.")
     if repeated := [name for name in (*names, "split") if header.count(name) > 1]:
         raise DataError(f"{table} has more than one column {repeated[0]!r}. Keep one.")
     try:
@@ -297,6 +320,13 @@ def _rows(table: Path) -> Iterator[tuple[int, Any]]:
                 yield rows.line_num, row
     except csv.Error as error:
         raise DataError(f"{table}, line {rows.line_num + 1}: {error}. {QUOTES}") from error
+
+
+def _one_hot_columns(rows: Sequence[Mapping[str, Any]], path: str) -> list[str]:
+    """The columns that have nothing but 0 and 1, as Roboflow's tables of several labels."""
+    cells = {name: {str(row[name]).strip() for row in rows} for name in (rows[0] if rows else ())}
+    columns = [name for name, values in cells.items() if name != path and values <= {"0", "1"}]
+    return columns if len(columns) > 1 else []
 
 
 def _read_csv(table: Path, text: str) -> "csv.DictReader[str]":

@@ -6,7 +6,6 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from itertools import compress
-from types import MappingProxyType
 from typing import Any, Self
 
 import torch
@@ -96,7 +95,8 @@ class DearPlus(Method):
     """
 
     name = "dear+"
-    cheap = MappingProxyType({})
+    cheap = True
+    counts_copies = False  # left out one at a time, copies would see each other
     settings: DearPlusSettings
     cosine_scores = False
     takes_steps = False

@@ -1,7 +1,6 @@
 """The Gaussian discriminant (Wang et al., ICLR 2024): class means and one covariance, in closed form."""
 
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
 
 import torch
 from jaxtyping import Float, Int
@@ -36,7 +35,7 @@ class GDA(Method):
     """
 
     name = "gda"
-    cheap = MappingProxyType({})
+    cheap = True
     settings: GdaSettings
     cosine_scores = False
     takes_steps = False

@@ -1,12 +1,11 @@
 """The linear probe of CLIP's paper (Radford et al., ICML 2021): logistic regression on frozen features."""
 
 from collections.abc import Sequence
-from types import MappingProxyType
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
-from torch.nn.functional import normalize
+from torch.nn.functional import normalize, pad
 
 from dear.backbone.clip import Clip
 from dear.methods.base import (
@@ -22,8 +21,9 @@ from dear.methods.base import (
 )
 from dear.methods.linear_probe import LinearProbeSettings
 
-ENOUGH = 1e-9
-"""Largest derivative of the mean loss at which the solution is accepted."""
+ENOUGH = 1e-7
+"""Largest derivative of the mean loss, by what the solver varies, at which the solution is accepted: scores
+are then within 1e-4 of the exact ones."""
 
 
 class LinearProbe(Method):
@@ -42,7 +42,7 @@ class LinearProbe(Method):
     """
 
     name = "linear-probe"
-    cheap = MappingProxyType({"iterations": 30})  # classifies as well, twenty times as fast
+    cheap = True
     settings: LinearProbeSettings
     open_vocabulary = False
     cosine_scores = False
@@ -73,11 +73,12 @@ class LinearProbe(Method):
         with torch.no_grad():
             features = self.clip.image.finish(images.view(None)[:, 0]).double()
             self.length = float(features.norm(dim=-1).mean())
-        weight = torch.zeros_like(self.weight, dtype=torch.float64, requires_grad=True)
-        bias = torch.zeros_like(self.bias, dtype=torch.float64, requires_grad=True)
-        unit = normalize(features, dim=-1)
+            unit = normalize(features, dim=-1)
+            basis = self._solver_basis(unit)
+        classes, width = len(self.bias), len(basis)
+        solution = torch.zeros(classes, width, dtype=basis.dtype, device=basis.device, requires_grad=True)
         solver = torch.optim.LBFGS(
-            [weight, bias],
+            [solution],
             max_iter=self.settings.iterations,
             max_eval=2 * self.settings.iterations,
             tolerance_grad=ENOUGH,
@@ -87,15 +88,30 @@ class LinearProbe(Method):
 
         def closure() -> Tensor:
             solver.zero_grad()
-            # The solver varies W, which is better conditioned than r W.
-            loss = self._objective(unit, images.labels, self.length * weight, bias)
+            parameters = solution @ basis
+            loss = self._objective(unit, images.labels, parameters[:, :-1], parameters[:, -1])
             loss.backward()
             return loss
 
         solver.step(closure)
         with torch.no_grad():
-            self.weight.copy_(self.length * weight)
-            self.bias.copy_(bias)
+            parameters = solution @ basis
+            self.weight.copy_(parameters[:, :-1])
+            self.bias.copy_(parameters[:, -1])
+
+    def _solver_basis(self, unit: Float[Tensor, "item embed"]) -> Float[Tensor, "coordinate parameter"]:
+        """The coordinates that the solver varies, in which the objective curves alike in most directions:
+        L^-1 with L L' the bound of Boehning (1992) on the second derivatives by r W and b. Features of CLIP
+        lie in a narrow cone, so that W itself takes seven times as many iterations.
+        """
+        inputs = pad(unit, (0, 1), value=1.0)
+        penalty = torch.full_like(inputs[0], 1 / (self.length**2 * self.settings.c * len(unit)))
+        penalty[-1] = 0
+        bound = inputs.T @ inputs / (2 * len(unit)) + penalty.diag()
+        factor = torch.linalg.cholesky(bound)
+        identity = torch.eye(len(bound), dtype=bound.dtype, device=bound.device)
+        basis: Tensor = torch.linalg.solve_triangular(factor, identity, upper=False)
+        return basis
 
     def _objective(
         self,

@@ -76,7 +76,7 @@ class TacSettings(MethodSettings):
     share: bool = True
     token_std: float = 0.02
 
-    def for_data(self, dataset: str) -> Self:
+    def with_files(self, dataset: str) -> Self:
         """The settings with the data set's file in place of a folder, and the file's hash. Raises
         ReadingError for a file that cannot be read, SettingsError for a hash other than the expected one.
         """

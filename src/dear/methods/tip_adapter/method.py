@@ -1,7 +1,6 @@
 """Tip-Adapter (Zhang et al., ECCV 2022): training images vote for their classes, the nearer the more."""
 
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -38,7 +37,7 @@ class TipAdapter(Method):
     """
 
     name = "tip-adapter"
-    cheap = MappingProxyType({})
+    cheap = True
     settings: TipAdapterSettings
     open_vocabulary = False
     cosine_scores = False

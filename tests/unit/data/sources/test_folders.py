@@ -217,6 +217,7 @@ class TestDomains:
         "tree",
         [
             {"dog": 2, "house": 2},
+            {f"{name}/{piece}": 2 for name in ("dog", "house") for piece in ("split_1", "Fold-2", "part 3")},
             both("dog", "house") | {"train/ant": 1},
             {"dog/train": 1, "dog/test": 1, "house/train": 1, "house/test": 1},
             both("train", "test"),

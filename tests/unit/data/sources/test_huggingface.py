@@ -38,6 +38,16 @@ def test_splits_and_the_order_of_classes_are_kept(tmp_path: Path, settings: Data
     assert len([*(tmp_path / "cache/huggingface").iterdir()]) == 1  # unpacked once
 
 
+def test_splits_that_order_their_classes_differently(tmp_path: Path, settings: DataSettings) -> None:
+    """Class 0 of the test split is the ant, 1 the sea horse: classes are in the order of the first split."""
+    parts = datasets.DatasetDict(train=made([0, 1, 0]), test=made([1, 0, 2], ["ant", "sea horse", "owl"]))
+    parts.save_to_disk(tmp_path / "mine")
+    for data in (load(tmp_path / "mine", settings), load_dataset(parts, settings)):
+        assert data.classnames == ("sea horse", "ant", "owl")
+        assert data.train.labels.tolist() == [0, 1, 0]
+        assert data.test.labels.tolist() == [0, 1, 2]
+
+
 def test_without_a_split_one_is_made(tmp_path: Path, settings: DataSettings) -> None:
     made([0] * 10 + [1] * 10).save_to_disk(tmp_path / "mine")
     data = load(tmp_path / "mine", settings)

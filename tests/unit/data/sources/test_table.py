@@ -66,6 +66,9 @@ class TestTable:
             ("", "no column 'path'"),
             ("path,label,label\na/0.png,ant,bee\n", "more than one column 'label'"),
             ("path,label\n", "lists no images"),
+            ("filename,ant,bee\na/0.png,1,0\nb/0.png,1,1\n", "but a column for each of ant, bee: an ima"),
+            ("path,label\na/0.png,ant\na/1.png,x\nb/0.png,ant|x\n", "line 4: the label 'ant|x' looks like"),
+            ('path,label\na/0.png,"[""x"", ""y""]"\n', "line 2: the label .* looks like several"),
             ("path,label\na/0.png,\n", "line 2: a/0.png has no label"),
             ("path,label\na/0.png,0\na/1.png,-1\n", "line 3: label -1 is out of range; labels count"),
             ("path,label\na/0.png,ant\na/0.png,bee\n", "line 3: the image a/0.png is already in .*line 2"),
@@ -117,6 +120,23 @@ def test_an_apostrophe_before_what_looks_like_a_formula(two: Path, settings: Dat
         "./a/0.png": "-ant",
         "b/0.png": "'t Hooft",
     }
+
+
+def test_ids_and_the_uploads_of_label_studio(two: Path, settings: DataSettings) -> None:
+    """Its export calls b/c.png, which was imported as c.png, /data/upload/3/0a1b2c3d-c.png."""
+    for level, name in enumerate(("c.png", "b/00003.png", "images/0a1b2c3d-e.png"), start=1):
+        picture(two / name, level)
+    text = "id,image,choice\n1,a/0,ant\n2,b/00003,bee\n3,/data/upload/3/0a1b2c3d-c.png,ant\n"
+    found = labels(two, f"{text}4,/data/upload/3/0a1b2c3d-e.png,bee\n", settings)
+    wanted = {"a/0.png": "ant", "b/00003.png": "bee", "c.png": "ant", "images/0a1b2c3d-e.png": "bee"}
+    assert found == wanted
+    picture(two / "a" / "0.jpg", 4)  # which is meant?
+    refused(two / "list.csv", settings, "is missing, the first a/0")
+
+
+def test_a_comma_in_the_name_of_a_class(two: Path, settings: DataSettings) -> None:
+    text = 'path,label\na/0.png,"salt, pepper"\nb/0.png,salt\n'
+    assert {*labels(two, text, settings).values()} == {"salt, pepper", "salt"}
 
 
 PREDICTED = """file,class,probability,predicted,checked

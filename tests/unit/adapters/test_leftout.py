@@ -1,0 +1,155 @@
+"""Scores of left-out images, against fits to the other images and what is expected of random labels."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from scipy.optimize import minimize_scalar
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+
+from dear.adapters.fit import fit
+from dear.adapters.leftout import FOLDS, LeftOut, draw_folds
+from dear.adapters.predictor import Predictor
+from dear.adapters.scoring import best_temperature
+from dear.backbone.clip import Clip
+from dear.data.dataset import Dataset, Images
+from dear.data.fewshot import Subset, Unlabelled, draw_few
+from dear.data.images.photos import HeldImages, picture_names
+from dear.data.loading import load_dataset
+from dear.data.settings import DataSettings
+from dear.errors import SettingsError
+from dear.evaluation.run_context import RunContext
+from dear.methods.registry import SIMPLEST_FIRST
+from tests.unit.training.world import Noise, noise_dataset, role_table
+
+SETTINGS: list[tuple[str, dict[str, Any]]] = [
+    ("linear-probe", {"c": 0.001}), ("linear-probe", {"c": 40.0}),
+    ("tip-adapter", {"alpha": 7.0, "views": 2}), ("gda", {"alpha": 3.0, "views": 3}), ("zero-shot", {}),
+]  # fmt: skip
+
+
+def pictures(count: int, seed: int) -> list[np.ndarray]:
+    """Noise, brighter from one to the next of four."""
+    draw = np.random.default_rng(seed)
+    return [draw.integers(0, 90 + 40 * (item % 4), (23, 29, 3)).astype(np.uint8) for item in range(count)]
+
+
+@pytest.mark.parametrize(("method", "settings"), SETTINGS)
+@pytest.mark.usefixtures("only_clip")
+def test_what_a_bundle_says_of_left_out_images_is_of_its_own_settings(
+    method: str, settings: dict[str, Any]
+) -> None:
+    """Temperature, accuracy and log-loss by fits to the other images, predictions, and a search by scipy."""
+    labels = [f"class {item % 4}" if item % 7 else "class 1" for item in range(44)]
+    data = load_dataset((pictures(44, 1), labels), DataSettings(test_share=0))
+    options: dict[str, Any] = {
+        "method": method,
+        "settings": settings,
+        "review": False,
+        "refuse": 0,
+        "verbose": False,
+    }
+    bundle = fit(data, **options)
+    picked = draw_few(replace(data, allow_fewer=True), 44, 1)[1]
+    fold_of = draw_folds(picked.labels, picture_names(picked), FOLDS, "1 0")
+    logits = torch.zeros(44, 4, dtype=torch.float64)
+    for fold in range(FOLDS):
+        others = Subset(picked, (fold_of != fold).nonzero().flatten())
+        refitted = Predictor(fit(replace(data, train=others), calibrate=False, **options))
+        left_out = (fold_of == fold).nonzero().flatten()
+        logits[left_out] = refitted.logits([*picked.load(left_out)]).double()
+
+    def loss(log_temperature: float) -> float:
+        return float(cross_entropy(logits / np.exp(log_temperature), picked.labels))
+
+    found = minimize_scalar(loss, bounds=(np.log(0.01), np.log(100)), method="bounded")
+    assert bundle.temperature == pytest.approx(float(np.exp(found.x)), rel=0.01)
+    right = int((logits.argmax(dim=1) == picked.labels).sum())
+    assert (bundle.training["left_out"]["images"], bundle.training["left_out"]["right"]) == (44, right)
+    assert bundle.training["left_out"]["log_loss"] == pytest.approx(float(found.fun), rel=1e-3)
+    assert f"{right} of 44 training images right" in bundle.verdict
+
+
+def test_where_all_are_right_one_more_is_taken_to_be_of_its_second_class() -> None:
+    draw = torch.Generator().manual_seed(3)
+    logits = torch.randn(17, 5, generator=draw).double()
+    best = logits.topk(2, dim=1).indices
+    both = torch.cat([logits] * 2), best.T.flatten()
+    weights = torch.tensor([1.0] * 17 + [1 / 17] * 17).double()
+
+    def loss(log_temperature: float) -> float:
+        each = cross_entropy(both[0] / np.exp(log_temperature), both[1], reduction="none")
+        return float((weights * each).sum())
+
+    found = minimize_scalar(loss, bounds=(np.log(0.01), np.log(100)), method="bounded")
+    assert best_temperature(logits, best[:, 0]) == pytest.approx(float(np.exp(found.x)), rel=1e-3)
+
+
+@pytest.mark.parametrize("calibrate", [None, False])
+def test_what_is_trained_in_steps_says_that_it_is_not_calibrated(
+    calibrate: bool | None, only_clip: Clip
+) -> None:
+    del only_clip
+    data = replace(noise_dataset(), train=Noise([0, 1, 2, 3] * 6, 1))
+    options: dict[str, Any] = {"method": "tip-adapter", "settings": {"tuned": True, "views": 1}}
+    bundle = fit(data, calibrate=calibrate, refuse=0, verbose=False, **options)
+    assert (bundle.temperature, "left_out" in bundle.training) == (1, False)
+    assert ("not calibrated: tip-adapter is trained in steps" in bundle.verdict) == (calibrate is None)
+    assert "24 training labels look wrong to dear+" in bundle.verdict.replace("looks", "look")
+
+
+def random_labels(shares: list[float], count: int, seed: int) -> Tensor:
+    draw = torch.Generator().manual_seed(seed)
+    return torch.multinomial(torch.tensor(shares), count, replacement=True, generator=draw)
+
+
+EVEN, UNEVEN, SINGLE = [0.25] * 4, [0.55, 0.25, 0.1, 0.1], [0.6, 0.3, *[0.0125] * 8]
+CASES: dict[str, dict[str, Any]] = {
+    "even": {"shares": EVEN},
+    "uneven": {"shares": UNEVEN},
+    "balance": {"shares": UNEVEN, "balance": True},
+    "classes of one image": {"shares": SINGLE},
+    "names alone": {"shares": EVEN, "named": 3},
+    "images without labels": {"shares": EVEN, "others": 19},
+}
+
+
+@pytest.mark.parametrize("method", SIMPLEST_FIRST)
+@pytest.mark.parametrize("case", CASES)
+def test_random_labels_are_right_by_chance(method: str, case: str, small_clip: Clip) -> None:
+    """As often as an image of none of the others' labels would be: within the binomial's 99% interval."""
+    shares, hits, expected, variance = CASES[case]["shares"], 0, 0.0, 0.0
+    for seed in range(3):
+        labels = random_labels(shares, 61, seed)
+        data = random_dataset(labels, len(shares) + CASES[case].get("named", 0), seed)
+        shots = int(labels.bincount().max())
+        data = replace(data, balance=CASES[case].get("balance", False))
+        context = RunContext(small_clip, role_table(small_clip))
+        others = CASES[case].get("others")
+        left_out = LeftOut(context, data, shots, 1, others and Unlabelled(random_images([0] * others, 99)))
+        trial = left_out.build(method)
+        if method == "gda" and (min(labels.bincount()) < 2 or "named" in CASES[case]):
+            with pytest.raises(SettingsError):  # it needs images of each class
+                left_out.scores(trial)
+            return
+        found = left_out.scores(trial)
+        predicted = found.scores.argmax(dim=1)
+        hits += int((predicted == found.labels).sum())
+        chance = torch.tensor([*shares, *[0.0] * len(data.classnames)])[predicted]
+        expected += float(chance.sum())
+        variance += float((chance * (1 - chance)).sum())
+    assert abs(hits - expected) <= 2.576 * variance**0.5 + 0.5
+
+
+def random_images(labels: list[int], seed: int) -> Images:
+    shown = pictures(len(labels), seed)
+    rows = [(str(row), label) for row, label in enumerate(labels)]
+    return HeldImages(rows, lambda name: shown[int(name)])
+
+
+def random_dataset(labels: Tensor, classes: int, seed: int) -> Dataset:
+    train, names = random_images(labels.tolist(), seed), tuple(f"class {number}" for number in range(classes))
+    return replace(noise_dataset(), train=train, classnames=names, allow_fewer=True)
