@@ -79,7 +79,7 @@ OUT_OF_BOUNDS: dict[str, dict[str, list[Any]]] = {
     },
     "tac": {
         "descriptions": [""], "descriptions_sha256": ["abc"], "clusters": COUNT, "views": COUNT,
-        "dropout": [1.0], "centres": ["novel"], "image_depth": LAYERS, "text_weight": NOT_NEGATIVE,
+        "dropout": [1.0], "centers": ["novel"], "image_depth": LAYERS, "text_weight": NOT_NEGATIVE,
     },
     "tcp": {"layer": [1, 13], "reduction": COUNT, "text_weight": NOT_NEGATIVE, "template": ["Pets", "{} {}"]},
 }  # fmt: skip
