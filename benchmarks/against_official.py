@@ -35,10 +35,11 @@ from dear.backbone.clip import Clip  # noqa: E402
 from dear.backbone.load import build, build_random  # noqa: E402
 from dear.backbone.precision import mixed, precision_for  # noqa: E402
 from dear.backbone.preprocess import Preprocess  # noqa: E402
+from dear.evaluation.protocols.base_to_novel import BaseToNovel  # noqa: E402
+from dear.evaluation.resolve import MethodSetup, resolve  # noqa: E402
 from dear.methods.base import Method  # noqa: E402
 from dear.methods.registry import METHODS, build_method  # noqa: E402
 from dear.training.seeding import generator  # noqa: E402
-from dear.training.settings import TrainSettings  # noqa: E402
 from tests.parity import small  # noqa: E402
 from tests.parity.make_public import loss_of, trainer_of  # noqa: E402
 
@@ -66,8 +67,8 @@ OF_SIZE: dict[str, dict[str, Any]] = {
 def case_of(method: str) -> dict[str, Any]:
     """What is run of a method, as in tests/parity, with the published settings and optimizer."""
     more = OF_SIZE.get(method, {})
-    settings = METHODS[method].settings(**more.get("settings", {})).for_data(DATASET)
-    training = TrainSettings(**settings.training)
+    resolved = resolve(BaseToNovel(), MethodSetup(method, more.get("settings", {})), DATASET, 16)
+    settings, training = resolved.method, resolved.training
     facts = {"method": method, "settings": asdict(settings), "dataset": DATASET, "template": TEMPLATE}
     return {**more, **facts, "optimizer": training.optimizer, "lr": training.lr}
 

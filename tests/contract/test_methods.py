@@ -60,7 +60,7 @@ SETTINGS: dict[str, MethodSettings] = {
     "atprompt": AtPromptSettings(attributes="sea, tree", tokens=1),  # words that are one token
     "promptsrc": PromptSrcSettings(teacher="dataset"),  # of one template, not 60
     "prograd": ProGradSettings(tokens=5),  # 13 places in all
-    "cocoop": CoCoOpSettings(tokens=3, words="", reduction=4, chunk=5),  # a hidden layer of more than one
+    "cocoop": CoCoOpSettings(tokens=3, words="", reduction=4),  # a hidden layer of more than one
     "tac": TacSettings(clusters=2, text_tokens=1, words=""),  # 13 places in all
     "tip-adapter": TipAdapterSettings(tuned=True),  # as published nothing is trained
 }

@@ -38,14 +38,12 @@ ALIKE = ["red circle on the sea", *(f"red {one} {other}" for one, other in produ
 """They begin with the same word, which may be before a learned context."""
 SMALL = SETTINGS | {
     "mmrl": MmrlSettings(space=7), "mmrl++": MmrlPlusSettings(space=7),
-    "cocoop": CoCoOpSettings(tokens=3, words="", reduction=4, chunk=10_000),
+    "cocoop": CoCoOpSettings(tokens=3, words="", reduction=4),
 }  # fmt: skip
 CASES: list[tuple[str, MethodSettings | None, list[str]]] = [
     *((name, SMALL.get(name), MANY) for name in METHODS),
     *((name, SMALL.get(name), ALIKE) for name in ("maple", "tcp", "dear")),
     ("coop", CoOpSettings(tokens=3, words="", class_specific=True), MANY),
-    ("coop", CoOpSettings(tokens=3, words="", position="middle"), MANY),
-    ("coop", CoOpSettings(tokens=3, words="", position="front"), ALIKE),
 ]
 
 

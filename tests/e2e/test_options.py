@@ -34,8 +34,8 @@ def test_lists_are_written_with_commas(ask: Ask, capsys: pytest.CaptureFixture[s
         assert options["images"] == ["a,b.png", "-", "c.png"]
     options = options_of(["run", "few-shot", "--seeds=1,2", "--dataset.workers", "2"], capsys)
     assert [*options["seeds"]] == [1, 2]
-    options = options_of(["roles", "assign", "spans.txt", "--attributes", "color,shape"], capsys)
-    assert [*options["attributes"]] == ["color", "shape"]
+    options = options_of(["roles", "assign", "spans.txt", "--settings.attributes", "color,shape"], capsys)
+    assert [*options["settings"]["attributes"]] == ["color", "shape"]
 
 
 def test_options_of_every_sort(capsys: pytest.CaptureFixture[str]) -> None:

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from dear.backbone.clip import Clip
 from dear.methods.base import Method, TrainingImages
+from dear.methods.declaration import published_values
 from dear.methods.registry import METHODS, build_method
 from tests.views import usual_view
 
@@ -135,9 +136,9 @@ def method_of(case: dict[str, Any], clip: Clip, seed: int = 0, *, drawn: bool = 
     its own.
     """
     name: str = case["method"]
-    settings = METHODS[name].settings(**case["settings"])
-    if "dataset" in case:
-        settings = settings.for_data(case["dataset"])
+    kind, given = METHODS[name].settings, case["settings"]
+    published = published_values(kind, given, "base-to-novel", case.get("dataset", ""), 16)
+    settings = kind(**{**published.settings, **given})
     method = build_method(name, clip, torch.Generator().manual_seed(0), settings=settings)
     if METHODS[name].teacher is not None:
         method.set_teacher(teacher_of(case))

@@ -5,7 +5,7 @@ import re
 from typing import Literal, NamedTuple
 
 from dear.backbone import openclip
-from dear.errors import UnknownNameError, warn
+from dear.errors import DearError, UnknownNameError, WeightsError, warn
 from dear.reading.files import expanded
 
 TINY, LITE = "tiny", "lite"
@@ -15,6 +15,8 @@ RANDOM = "random:"
 """The beginning of a name of weights that are drawn from a seed."""
 REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)
 """OWNER/NAME on the hub."""
+WEIGHTS = (".pt", ".pth", ".bin", ".safetensors")
+"""Suffixes of files of weights."""
 MAX_LISTED = 12  # names that a message lists
 
 
@@ -101,7 +103,9 @@ def hub_name(model: str) -> str | None:
     """
     if model.startswith(HUB):
         return model
-    if not REPOSITORY.fullmatch(model) or architecture(model).lower() in map(str.lower, architectures()):
+    if not REPOSITORY.fullmatch(model) or model.endswith(WEIGHTS):
+        return None
+    if architecture(model).lower() in map(str.lower, architectures()):
         return None
     return HUB + model
 
@@ -111,8 +115,13 @@ def architectures() -> list[str]:
     return openclip.list_models()
 
 
-def unknown_model(model: str) -> UnknownNameError:
+def unknown_model(model: str) -> DearError:
     """The error for a name that is not a backbone's."""
+    if model.endswith(WEIGHTS):
+        return WeightsError(
+            f"{model} is a file of weights, not a model: give it as --pretrained, with its architecture as "
+            "--model, such as ViT-B-16."
+        )
     return UnknownNameError("backbone", model, [TINY, LITE, *architectures()], most=MAX_LISTED)
 
 

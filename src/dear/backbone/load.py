@@ -13,7 +13,15 @@ from torch import nn
 
 from dear.backbone import from_transformers, hub, lite, tiny
 from dear.backbone import openclip as open_clip
-from dear.backbone.choice import LITE, RANDOM, Access, architecture, unknown_model, weights_name
+from dear.backbone.choice import (
+    LITE,
+    RANDOM,
+    Access,
+    architecture,
+    is_architecture,
+    unknown_model,
+    weights_name,
+)
 from dear.backbone.clip import Clip, Tokenizer
 from dear.backbone.convert import count_patches, require_fit, to_towers
 from dear.backbone.device import find_device, set_threads
@@ -108,13 +116,13 @@ def _load(model: str, pretrained: str | None, named_by: str) -> Clip:
         return _load_lite(pretrained)
     if (source := find_repository(model, named_by)) is not None:
         return _load_repository(source, pretrained)
+    if not is_architecture(model):
+        raise unknown_model(model)
     return _load_architecture(architecture(model), pretrained)
 
 
 def _load_architecture(name: str, pretrained: str | None) -> Clip:
     """An architecture of open_clip with the weights of a tag, a local file or a seed."""
-    if name not in open_clip.list_models():  # includes those that the program has added
-        raise unknown_model(name)
     tag = open_clip.get_pretrained_cfg(name, pretrained) if pretrained else {}
     file_tag = None if tag else find_tag_of_file(name, pretrained)
     tag = open_clip.get_pretrained_cfg(name, file_tag) if file_tag else tag

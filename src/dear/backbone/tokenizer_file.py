@@ -131,10 +131,14 @@ def find_tokenizer(
             strip_sep_token=settings.get("strip_sep_token", False),
         )  # fmt: skip
     except DearError as error:
+        remedy = (
+            f"It needs `hf download {shlex.quote(str(repository)[:200])}`. Without a network, copy {FILE} "
+            f"and {SETTINGS} beside the weights file, and give its path with --pretrained."
+        )
+        if folder is not None:
+            remedy = f"Copy {FILE} and {SETTINGS} of the model into that folder."
         raise WeightsError(
-            f"the tokenizer of {name} ({folder or shown(repository)}) cannot be loaded: {error} It needs "
-            f"`hf download {shlex.quote(str(repository)[:200])}`. Without a network, copy {FILE} and "
-            f"{SETTINGS} beside the weights file, and give its path with --pretrained."
+            f"the tokenizer of {name} ({folder or shown(repository)}) cannot be loaded: {error} {remedy}"
         ) from error
 
 

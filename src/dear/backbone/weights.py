@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from dear.backbone import hub
 from dear.backbone import openclip as open_clip
-from dear.backbone.choice import LICENSE, MAX_LISTED, REAL, SIZE, BackboneName
+from dear.backbone.choice import LICENSE, MAX_LISTED, REAL, SIZE, WEIGHTS, BackboneName
 from dear.backbone.torchscript import find_archive, read_archive
 from dear.errors import WeightsError, first_line, listing, nearest_first, of_memory, warn
 from dear.limits import LimitError, at_most
@@ -26,7 +26,7 @@ from dear.reading.typed import shown, typed
 
 INDEX = ".safetensors.index.json"
 """Ending of the name of an index, which lists several safetensors files beside it."""
-SUFFIXES = (".pt", ".pth", ".bin", ".safetensors", INDEX)
+SUFFIXES = (*WEIGHTS, INDEX)
 COMMITS = {REAL: "7288da5a0d6f0b51c4a2b27c624837a9236d0112"}
 """Commits of the weights that a role table in the package belongs to."""
 OPENAI_NOTES = ("input_resolution", "context_length", "vocab_size")  # besides the weights in OpenAI's files

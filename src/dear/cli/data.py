@@ -1,6 +1,5 @@
 """`dear data`: which data sets there are, and what is in them."""
 
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from shlex import quote
@@ -82,7 +81,9 @@ def render_get(result: "Fetched", console: PrintableConsole) -> None:
     lines += [f"not fetched: {result.why}"] if result.why else []
     if result.by_hand:
         lines += [f"by hand, into {result.folder}:", *(f"  - {line}" for line in result.by_hand)]
-    lines.append(f"then: dear data check {result.name} --root {quote(str(Path(result.folder).parent))}")
+    lines.append(
+        f"then: dear data check {result.name} --dataset.root {quote(str(Path(result.folder).parent))}"
+    )
     console.say(*lines)
 
 
@@ -93,7 +94,6 @@ def command_check(
     name: str,
     more: list[str] = [],  # noqa: B006 (never changed)
     *,
-    root: Path | None = None,
     decode: bool = True,
     dataset: DataSettings = DataSettings(),
 ) -> Any:
@@ -105,17 +105,15 @@ def command_check(
     Args:
         name: A benchmark's name, a folder of images, a CSV or JSONL file, or a zip.
         more: Further ones, added to the first as `dear fit` does.
-        root: Folder of the benchmarks, in CoOp's layout. By default the environment variable DEAR_DATA.
         decode: Read and compare all images. Without it only the existence of files is checked.
         dataset: How the data set is read.
     """
     from dear.cli.progress import StepProgress
     from dear.data.check import check_dataset
 
-    settings = replace(dataset, root=root or dataset.root)
     with StepProgress() as progress:
         return check_dataset(
-            [name, *more], settings, decode=decode, progress=partial(progress, "reading images")
+            [name, *more], dataset, decode=decode, progress=partial(progress, "reading images")
         )
 
 

@@ -1,6 +1,6 @@
 """`dear roles discover` and `dear roles assign`: a role for every attention head."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,8 +23,6 @@ class Naming:
     """How phrases become roles.
 
     Attributes:
-        attributes: Core attributes by name, such as color,shape,texture,object,location. By default
-            --settings.k of them are chosen.
         preset: Settings by name: default, or paper, the paper's words taken literally: sentence embeddings as
             they are, the heads' phrases clustered alone, entropy over the core attributes.
         settings: Settings of the step from phrases to roles.
@@ -33,7 +31,6 @@ class Naming:
         html: File of the table's page. By default beside the table.
     """
 
-    attributes: tuple[str, ...] = ()
     preset: Preset = "default"
     settings: RoleSettings = field(default_factory=RoleSettings)
     sentence_model: str | None = None
@@ -42,9 +39,7 @@ class Naming:
 
     def options(self) -> dict[str, Any]:
         """The arguments of a discovery."""
-        settings = with_preset(self.settings, self.preset)
-        settings = replace(settings, attributes=self.attributes or settings.attributes)
-        return {"settings": settings, "sentence_model": self.sentence_model}
+        return {"settings": with_preset(self.settings, self.preset), "sentence_model": self.sentence_model}
 
     def files(self, *others: Path | None) -> tuple[Path, Path]:
         """The files of the table and its page. Raises OutputError unless they and others can be written."""

@@ -137,7 +137,7 @@ def command_recipe(
     resumes where it stopped.
 
     Args:
-        path: A recipe, or a folder of recipes.
+        path: A recipe, one part of it as FILE.yaml:NAME, or a folder of recipes.
         data: Only these of the recipe's data sets.
         methods: Only these of the recipe's methods.
         seeds: Seeds to use instead of the recipe's.

@@ -1,4 +1,4 @@
-"""Recipes: one YAML file per experiment. Files with unknown keys are rejected.
+"""Recipes: YAML files of an experiment, or of several that share keys. Unknown keys are refused.
 
 protocol: base-to-novel          # or another of evaluation/protocols/, or ablation
 out: runs/world/base-to-novel    # in the current folder
@@ -16,6 +16,7 @@ roles: roles.json                # a file, from the recipe's folder; or discover
 train: {epochs: 10}
 select: last                     # or val
 dataset: {template: "a {}.", ...}  # how data sets are read; files from the recipe's folder
+each: {NAME: {...}, ...}         # several experiments: the other keys are shared, and NAME ends their `out`
 about: {...}                     # free: what the recipe reproduces, from where, on what, how long
 """
 
@@ -65,30 +66,58 @@ class Recipe(RunOptions):
 
 
 def load_recipes(path: Path, out: Path | None = None) -> list[Experiment]:
-    """The experiment of a recipe, or those of all recipes in a folder, sorted by name; ``out`` as in
-    `load_recipe`. Raises RecipeError.
+    """The experiments of a recipe, of one part of it (``FILE.yaml:NAME``), or of all recipes in a folder,
+    sorted by name. With ``out`` the records of each go to a subfolder of that, with the name of its own
+    folder. Raises RecipeError naming the file and the key.
     """
-    if not path.is_dir():
-        return [load_recipe(path, out)]
-    recipes = sorted([*path.glob("*.yaml"), *path.glob("*.yml")])
-    if not recipes:
-        raise RecipeError(f"{path} contains no recipe (*.yaml).")
-    return [load_recipe(recipe, out) for recipe in recipes]
-
-
-def load_recipe(path: Path, out: Path | None = None) -> Experiment:
-    """The experiment of a recipe. With ``out`` its records go to a subfolder of that, with the name of the
-    recipe's own folder. Raises RecipeError naming the file and the key.
-    """
+    if path.is_dir():
+        recipes = sorted([*path.glob("*.yaml"), *path.glob("*.yml")])
+        if not recipes:
+            raise RecipeError(f"{path} contains no recipe (*.yaml).")
+        return [experiment for recipe in recipes for experiment in load_recipes(recipe, out)]
+    file, _, part = str(path).rpartition(":")
+    if file.endswith((".yaml", ".yml")):
+        path = Path(file)
+    else:
+        part = ""
     try:
-        return _experiment(typed(read_yaml(path), dict[str, Any], path), path, out)
+        parts = _parts(typed(read_yaml(path), dict[str, Any], path), path)
+        if part and part not in parts:
+            raise UnknownNameError("part", part, filter(None, parts))
+        return [
+            _experiment(content, path, out, ":".join(filter(None, [path.stem, name])))
+            for name, content in parts.items()
+            if part in ("", name)
+        ]
     except ReadingError as error:
         raise RecipeError(f"there is no recipe {path}." if error.missing else str(error)) from error
     except DearError as error:
         raise RecipeError(f"{path}: {str(error).removeprefix(f'{path}: ')}") from error
 
 
-def _experiment(content: dict[str, Any], path: Path, out: Path | None) -> Experiment:
+def load_recipe(path: Path, out: Path | None = None) -> Experiment:
+    """The experiment of a recipe that has one. Raises as `load_recipes`."""
+    experiments = load_recipes(path, out)
+    if len(experiments) > 1:
+        names = ", ".join(experiment.recipe.rpartition(":")[2] for experiment in experiments)
+        raise RecipeError(f"{path} has several experiments, {names}: name one, as {path}:NAME.")
+    return experiments[0]
+
+
+def _parts(content: dict[str, Any], path: Path) -> dict[str, dict[str, Any]]:
+    """The content of each part of a recipe by its name; a recipe without ``each`` is one part, called ""."""
+    each = typed(content.pop("each", {"": {}}), dict[str, dict[str, Any]], path, "each")
+    parts = {}
+    for name, own in each.items():
+        parts[name] = {**content, **own}
+        if name:
+            parts[name]["out"] = f"{content.get('out', '')}-{name}"
+        if "about" in content and "about" in own:
+            parts[name]["about"] = {**content["about"], **own["about"]}
+    return parts
+
+
+def _experiment(content: dict[str, Any], path: Path, out: Path | None, title: str) -> Experiment:
     """The experiment that a recipe's content describes. Raises ReadingError naming the key, DearError."""
     kinds: Mapping[str, type[Protocol]] = {**PROTOCOLS, ABLATION: BaseToNovel}
     name = typed(content.get("protocol"), str, path, "protocol")
@@ -118,7 +147,7 @@ def _experiment(content: dict[str, Any], path: Path, out: Path | None) -> Experi
         "roles": recipe.roles and _roles(recipe.roles, folder),
         "dataset": _with_paths(recipe.dataset, folder),
     }
-    about = recipe.about | {"recipe": path.stem}
+    about = recipe.about | {"recipe": title}
     return Experiment(protocol=protocol, methods=setups, about=about, **run_options)
 
 

@@ -44,7 +44,6 @@ class Record(TypedDict):
     settings: NotRequired[dict[str, Any]]
     overrides: NotRequired[dict[str, dict[str, Any]]]
     published: NotRequired[list[str]]
-    tuned_on_targets: NotRequired[dict[str, Any]]
     dataset: DatasetSummary
     targets: NotRequired[list[DatasetSummary]]
     weights: Weights

@@ -150,12 +150,6 @@ class ResolvedRun:
     def targets(self) -> tuple["Dataset", ...]:
         return self.datasets[1:]
 
-    @property
-    def tuned_on_targets(self) -> dict[str, dict[str, Any]]:
-        """By target, the method's settings that its authors chose for it, if the run uses any."""
-        by_target = {target.name: dict(self.settings.tuned_for(target.name)) for target in self.targets}
-        return {name: settings for name, settings in by_target.items() if settings}
-
     @cached_property
     def key(self) -> str:
         """16 hexadecimal digits that change with everything the run's results depend on, except the code."""
@@ -230,14 +224,22 @@ def resolve(
     shots: int,
     train: Mapping[str, Any] = MappingProxyType({}),
     published: Published = MappingProxyType({}),
+    templates: Sequence[str] = (),
 ) -> ResolvedSettings:
     """All settings of a run that trains on a data set: the defaults, what the method's authors set there, for
     training ``published`` too, and over them what the user sets (``setup.settings``, ``train``). No file is
-    read. Raises SettingsError.
+    read. The authors' templates are in the place of a benchmark's own alone: not where ``templates``, those
+    of the data set, are others. Raises SettingsError.
     """
+    from dear.data.sources.benchmarks import benchmarks
+
     kind = setup.declared.settings
     authors = published_values(kind, setup.settings, protocol.name, dataset, shots)
-    settings = kind(**{**authors.settings, **setup.settings})
+    theirs = authors.settings
+    benchmark = benchmarks().get(dataset)
+    if templates and (benchmark is None or tuple(templates) != (benchmark.template,)):
+        theirs = {name: value for name, value in theirs.items() if not name.endswith("template")}
+    settings = kind(**{**theirs, **setup.settings})
     return ResolvedSettings(
         settings, resolve_training({**authors.training, **published}, train), authors.rows
     )

@@ -89,14 +89,14 @@ class RunContext:
         method, SettingsError, and the errors of `load_clip` for a teacher's backbone.
         """
         source = datasets[0].name
-        settings = resolve(protocol, setup, source, shots, self.training, published)
+        settings = resolve(protocol, setup, source, shots, self.training, published, datasets[0].templates)
         run = ResolvedRun(
             protocol,
             setup,
             seed,
             shots,
             tuple(datasets),
-            settings.method.for_data(source),
+            settings.method.with_files(source),
             replace(
                 settings.training,
                 precision=precision_for(self.clip, settings.training.precision, self.device),

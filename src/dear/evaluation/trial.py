@@ -136,7 +136,6 @@ class Trial:
         """
         started = time.perf_counter()
         self.context.cache.begin(dataset.identity)
-        self.method.for_target(None if dataset is self.source else dataset.name)
         self._set_classes(dataset, classes)
         all_classes = len(classes) == len(dataset.classnames)
         images = dataset.test if all_classes else ClassSubset(dataset.test, classes)
@@ -222,7 +221,6 @@ def run_record(trial: Trial, results: Mapping[str, Any]) -> dict[str, Any]:
         "settings": {"method": asdict(run.settings), "train": asdict(run.training)},
         "overrides": context.overrides(run.setup),
         "published": [*run.published],
-        "tuned_on_targets": run.tuned_on_targets,
         "dataset": _dataset(run.source) | {"classes": [*run.source.classnames]},
         "targets": [_dataset(dataset) for dataset in run.targets],
         "weights": dict(run.weights),

@@ -361,12 +361,6 @@ class Method(nn.Module):
     def after_epoch(self, epoch: int, epochs: int) -> None:
         """Called after each of ``epochs`` epochs, counted from 1; its changes are saved with the epoch."""
 
-    def for_target(self, target: str | None) -> None:
-        """Called before each test: with the name of a target, or None for the data set that was trained on.
-        Takes the values of ``settings.tuned_for``; None must restore the state of training.
-        """
-        del target
-
     def fingerprint_fields(self) -> dict[str, Any]:
         """What the method was built from, as plain values. A checkpoint only fits a method with the same."""
         return {"settings": asdict(self.settings)}

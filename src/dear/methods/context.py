@@ -75,25 +75,12 @@ class ContextPrompts:
 
 
 @torch.no_grad()
-def context_prompts(
-    clip: Clip, classnames: Sequence[str], words: str, tokens: int, before: int | None = None
-) -> ContextPrompts:
-    """Prompts of classes with ``tokens`` context positions, of which ``before`` (all if None) precede the
-    class name and the others follow it. A name that does not fit is cut. Raises as `prompt_ids`.
+def context_prompts(clip: Clip, classnames: Sequence[str], words: str, tokens: int) -> ContextPrompts:
+    """Prompts of classes that begin with ``tokens`` context positions. A name that does not fit is cut.
+    Raises as `prompt_ids`.
     """
     ids = context_ids(clip, classnames, words, tokens)
-    end, ids = clip.text.ends(ids), clip.text.cut(ids)
-    order = _in_order(ids)
-    context = torch.arange(tokens, device=ids.device) + ids.shape[1]
-    before = tokens if before is None else before
-    first = clip.first_word
-    for row, words_in_name, last in zip(
-        order, lengths(clip, fill("{}", classnames)), end.tolist(), strict=True
-    ):
-        length = min(words_in_name, last - first - tokens)
-        name = torch.arange(tokens, tokens + length, device=ids.device) + first
-        row[first : first + tokens + length] = torch.cat([context[:before], name, context[before:]])
-    return _prompts(clip, ids, end, order)
+    return _placed(clip, ids, range(clip.first_word, clip.first_word + tokens))
 
 
 def context_ids(
@@ -135,21 +122,16 @@ def placed_prompts(
     """Prompts of the lead, the class name and a full stop, with a context vector at each of the ``positions``
     among all tokens (the start is 0), in order. Raises as `prompt_ids`.
     """
-    ids = prompt_ids(clip, classnames, lead)
+    return _placed(clip, prompt_ids(clip, classnames, lead), positions)
+
+
+def _placed(clip: Clip, ids: Int[Tensor, "class token"], positions: Sequence[int]) -> ContextPrompts:
+    """Prompts of these words, with a context vector at each of the positions. The order is in int16, as there
+    is a number for each token.
+    """
     end, ids = clip.text.ends(ids), clip.text.cut(ids)
-    order = _in_order(ids)
+    order = torch.arange(ids.shape[1], dtype=torch.int16, device=ids.device).repeat(len(ids), 1)
     order[:, list(positions)] = (torch.arange(len(positions), device=ids.device) + ids.shape[1]).short()
-    return _prompts(clip, ids, end, order)
-
-
-def _in_order(ids: Int[Tensor, "class token"]) -> Int[Tensor, "class token"]:
-    """The order in which each position has its own word; in int16, as there is a number for each token."""
-    return torch.arange(ids.shape[1], dtype=torch.int16, device=ids.device).repeat(len(ids), 1)
-
-
-def _prompts(
-    clip: Clip, ids: Int[Tensor, "class token"], end: Int[Tensor, "class"], order: Int[Tensor, "class token"]
-) -> ContextPrompts:
     shared = 0
     if clip.text.causal:
         shared = min(

@@ -32,6 +32,10 @@ LAYER: Bounds = ("from 1 to 12", lambda value: 1 <= value <= 12)
 SHARE: Bounds = ("from 0 to 1", lambda value: 0 <= value <= 1)
 AT_LEAST_0: Bounds = ("at least 0", lambda value: 0 <= value < math.inf)
 ABOVE_0: Bounds = ("above 0", lambda value: 0 < value < math.inf)
+TEMPLATE: Bounds = (
+    "text with one {} for the class name, or empty",
+    lambda value: not value or value.count("{}") == 1,
+)
 SCALE: Bounds = ("above 0, or none", lambda value: value is None or 0 < value < math.inf)
 
 
@@ -64,8 +68,8 @@ class MethodSettings:
         shared = cls.__module__ in (__name__, f"{__package__}.shared_settings")
         return folder if package == __package__ and not shared else ""
 
-    def for_data(self, dataset: str) -> Self:
-        """The settings for a data set, for methods whose authors tune some per data set."""
+    def with_files(self, dataset: str) -> Self:
+        """The settings with the files that they name, as they are for a data set."""
         del dataset
         return self
 
@@ -80,13 +84,6 @@ class MethodSettings:
         with the classes of each training and all classes that are tested.
         """
         del trained_on, tested_on
-
-    def tuned_for(self, target: str) -> Mapping[str, Any]:
-        """Values of fields that the authors chose for testing on one target, a data set other than the one of
-        training; empty for most methods. Results there are marked as tuned on targets.
-        """
-        del target
-        return {}
 
     def teacher_backbone(self) -> tuple[str, str | None]:
         """The backbone of the method's teacher as arguments of `load_clip`; an empty name stands for the

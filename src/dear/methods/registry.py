@@ -3,16 +3,13 @@ when it is built.
 
 Every folder of this package is a method: settings and declaration in its ``__init__``, the code in
 ``method.py``; there is no list of them.
-Methods of other packages come from entry points of the group ``dear.methods``, each a `Declaration` in a
-module without torch, or are named by their class, "package.module:Class" (`register`).
+Methods of other packages are named by their class, "package.module:Class" (`register`).
 """
 
 import re
 import sys
-import warnings
 from collections.abc import Mapping
 from importlib import import_module
-from importlib.metadata import entry_points
 from pathlib import Path
 from pkgutil import iter_modules
 from types import MappingProxyType, ModuleType
@@ -31,36 +28,14 @@ if TYPE_CHECKING:
     from dear.roles.table import RoleTable
 
 
-ENTRY_POINTS = "dear.methods"
-
-
 def _declared() -> dict[str, Declaration]:
-    """The declarations by method name: those of the folders in the order of their papers (within a paper,
-    methods that train nothing come first), then those of other packages.
+    """The declarations by method name, in the order of their papers; within a paper, methods that train
+    nothing come first.
     """
     folders = [module.name for module in iter_modules(dear.methods.__path__) if module.ispkg]
     packaged = [import_module(f"dear.methods.{folder}").METHOD for folder in folders]
     packaged.sort(key=lambda method: (method.arxiv, method.trains))
-    methods: dict[str, Declaration] = {method.name: method for method in packaged}
-    for entry in entry_points(group=ENTRY_POINTS):
-        try:
-            declared = entry.load()
-            _check(declared, methods)
-            methods[declared.name] = declared
-        except Exception as error:  # a fault of another package must not stop every command
-            warnings.warn(f"the method {entry.name} ({entry.value}) is left out: {error}", stacklevel=2)
-    return methods
-
-
-def _check(declared: object, methods: Mapping[str, Declaration]) -> None:
-    """Raise SettingsError for a declaration that cannot join the methods."""
-    if not isinstance(declared, Declaration):
-        raise SettingsError("it is not a dear.methods.declaration.Declaration.")
-    if declared.module is None:
-        raise SettingsError("its declaration lacks the module of the implementation.")
-    for method in methods.values():
-        if method.name == declared.name or method.folder == declared.folder:
-            raise SettingsError(f"its name or options are those of the method {method.name}.")
+    return {method.name: method for method in packaged}
 
 
 _methods = _declared()
@@ -112,7 +87,9 @@ def register(path: str) -> Declaration:
     declared = Declaration(
         path, "", name, settings, open_vocabulary=kind.open_vocabulary is not False, module=module
     )
-    _check(declared, _methods)
+    for method in _methods.values():
+        if method.folder == declared.folder:
+            raise SettingsError(f"the options of {path} would be those of the method {method.name}.")
     _methods[path] = declared
     return declared
 
@@ -152,8 +129,7 @@ def _declared_as(path: str) -> str:
     raise SettingsError(
         f"the method {path} is a class outside this package, and no file makes dear import code. If you "
         f"trust it, name it on the command line too (--methods {path}, or --method where the command has "
-        f"that), call dear.register({path!r}) in Python, or let its package declare an entry point of the "
-        f"group {ENTRY_POINTS}."
+        f"that), or call dear.register({path!r}) in Python."
     )
 
 

@@ -24,7 +24,6 @@ AVERAGE = "Average"
 """Title of the row or column that is the mean of the data sets: no data set has it alone."""
 CHANCE = "chance"
 """Label of a row or column: the accuracy of guessing among the candidate classes."""
-TUNED = "tuned on targets"
 UNLABELLED = "sees unlabelled images of all classes"
 
 
@@ -34,12 +33,11 @@ def protocol(record: Record) -> str:
 
 
 def method_label(record: Record) -> str:
-    """The label of a column: the method, or "method (variant)"; a run with settings that were chosen for its
-    targets, or one that saw more images than the labelled ones, says so there.
+    """The label of a column: the method, or "method (variant)"; a run that saw more images than the labelled
+    ones says so there.
     """
     remarks = [
         str(record.get("variant") or ""),
-        TUNED if record.get("tuned_on_targets") else "",
         UNLABELLED if record.get("transductive") else "",
     ]
     remark, method = ", ".join(filter(None, remarks)), str(part_of(record, "method"))

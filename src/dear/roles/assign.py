@@ -236,7 +236,8 @@ def _nearest(
     if not kept:
         raise SettingsError(
             f"no cluster has one of the core attributes, {', '.join(concepts or ())}: the clusters are "
-            f"{', '.join(names)}. Give others with --attributes, or --settings.entropy-over concepts."
+            f"{', '.join(names)}. Give others with --settings.attributes, or "
+            "--settings.entropy-over concepts."
         )
     similarity = torch.from_numpy(clusters.reduced[: len(texts)]) @ clusters.centres[kept].T
     numbers = similarity.argmax(dim=1).tolist()

@@ -13,6 +13,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from dear.backbone import tiny
+from dear.backbone.choice import check_model
 from dear.backbone.load import load_clip
 from dear.backbone.tiny import WordTokenizer
 from dear.backbone.weights import read_weights
@@ -61,6 +62,17 @@ def test_cut_and_foreign_files(tmp_path: Path, state: dict[str, Tensor], form: s
 class Exploit:
     def __reduce__(self) -> tuple[object, tuple[str]]:
         return print, ("code of the file ran",)
+
+
+@pytest.mark.parametrize(
+    "model", ["models/clip.pt", "clip.safetensors", "./clip.bin", "/models/clip/clip.pth"]
+)
+def test_weights_in_place_of_a_model(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first was taken for a repository of the hub."""
+    monkeypatch.setattr("dear.backbone.hub.fetch", lambda *_, **__: pytest.fail("downloaded"))
+    for load in (load_clip, check_model):
+        with pytest.raises(WeightsError, match=f"{model} is a file of weights, .* give it as --pretrained"):
+            load(model)
 
 
 def write_torchscript(value: object, path: Path) -> None:

@@ -25,7 +25,6 @@ from dear.evaluation.resolve import MethodSetup
 from dear.evaluation.run_context import RunContext
 from dear.evaluation.runs import run_one
 from dear.methods.dear.method import Dear
-from dear.methods.mmrlpp.method import MMRLPlus
 from dear.report.protocols import tables_of
 from dear.roles.table import RoleTable
 from dear.training.settings import TrainSettings
@@ -119,31 +118,6 @@ def test_a_run_in_float16(small_clip: Clip) -> None:
     with pytest.raises(SettingsError, match=r"coop is trained with adamw, .* use --train.optimizer sgd"):
         made(adamw, BaseToNovel(), [noise_dataset()], MethodSetup("coop"))
     made(adamw, BaseToNovel(), [noise_dataset()], MethodSetup("zero-shot"))  # trains nothing
-
-
-def test_a_run_tuned_on_targets_says_on_which(small_clip: Clip, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen = []
-    tested = MMRLPlus.text_features
-
-    def watched(self: MMRLPlus) -> torch.Tensor:
-        seen.append(self.beta)
-        return tested(self)
-
-    data = [noise_dataset(), other("EuroSAT", [0, 1]), other("toys", [0, 1]), other("Food101", [0, 1])]
-    shared = context(small_clip)
-    off = made(shared, CrossDataset(), data, MethodSetup("mmrl++", {"space": 19}))
-    assert off["tuned_on_targets"] == {}
-    monkeypatch.setattr(MMRLPlus, "text_features", watched)
-    settings = {"space": 19, "beta_per_target": "published"}
-    on = made(shared, CrossDataset(), data, MethodSetup("mmrl++", settings))
-    assert on["tuned_on_targets"] == {"EuroSAT": {"beta": 0.3}, "Food101": {"beta": 0.3}}
-    assert seen[-4:] == [0.9, 0.3, 0.9, 0.3]  # the source, the targets in order
-    assert set(seen[:-4]) == {0.9}
-    assert on["train"]["epochs"][-1]["loss"] == off["train"]["epochs"][-1]["loss"]
-    assert on["results"]["source"] == off["results"]["source"]
-    assert on["results"]["targets"]["toys"] == off["results"]["targets"]["toys"]
-    alone = MethodSetup("mmrl++", settings)
-    assert made(shared, BaseToNovel(), data[:1], alone)["tuned_on_targets"] == {}
 
 
 @pytest.mark.parametrize("protocol", [FewShot(), BaseToNovel(), CrossDataset(source="noise")])

@@ -153,13 +153,29 @@ def test_part_of_a_recipe(tmp_path: Path) -> None:
     "path", sorted(RECIPES.rglob("*.yaml")), ids=lambda path: f"{path.parent.name}-{path.stem}"
 )
 def test_the_packaged_recipes_can_be_read(path: Path) -> None:
-    experiment = load_recipe(path)
-    assert experiment.runs()
-    assert experiment.out == Path("runs", path.parent.name, path.stem)
-    if path.parent.name in ("methods", "study"):
+    experiment, *others = experiments = load_recipes(path)
+    assert all(experiment.runs() for experiment in experiments)
+    assert others or experiment.out == Path("runs", path.parent.name, path.stem)
+    if path.parent.name in ("methods", "study", "peers"):
         return
     other = RECIPES / ("world" if path.parent.name == "paper" else "paper") / path.name
-    assert load_recipe(other).protocol.name == experiment.protocol.name
+    assert [twin.protocol.name for twin in load_recipes(other)] == [one.protocol.name for one in experiments]
+
+
+def test_several_experiments_in_a_file(tmp_path: Path) -> None:
+    """They share its keys, each has some of its own, and one is taken by its name."""
+    text = "protocol: ablation\nout: runs/x\nshots: 3\nabout: {a: 1, b: 1}\neach:\n"
+    text += "  mask: {of: mask}\n  beta: {of: beta, shots: 5, about: {b: 2}}\n"
+    mask, beta = load_recipes(written(tmp_path, text))
+    assert (mask.out, mask.shots, mask.methods) == (Path("runs/x-mask"), (3,), ablation_setups(["mask"]))
+    assert (beta.out, beta.shots, beta.methods) == (Path("runs/x-beta"), (5,), ablation_setups(["beta"]))
+    assert beta.about == {"a": 1, "b": 2, "recipe": "one:beta"}
+    assert load_recipes(tmp_path / "one.yaml:beta") == [beta]
+    assert load_recipes(tmp_path, Path("all"))[0].out == Path("all/x-mask")
+    with pytest.raises(RecipeError, match=r"unknown part 'bet'.*'beta'"):
+        load_recipes(tmp_path / "one.yaml:bet")
+    with pytest.raises(RecipeError, match="several experiments, mask, beta: name one"):
+        load_recipe(tmp_path / "one.yaml")
 
 
 def test_an_ablation_changes_one_thing_each() -> None:
@@ -222,9 +238,9 @@ def test_the_backbone_follows_the_data(lines: str, wanted: tuple[str, str | None
 
 def test_where_a_recipe_finds_files(tmp_path: Path) -> None:
     """Beside it; words stay words, and results go to the current folder."""
-    methods = "methods: [{method: tac, settings: {descriptions: %s}}, {method: atprompt, settings: %s}]\n"
+    methods = "methods: [{method: tac, settings: {descriptions: %s}}]\n"
     keys = SHORT + "dataset: {classnames: names.json, template: %s}\nroles: %s\n" + methods
-    files = "more/prompts.txt", "x.json", "of/classes", "{words: words.json}"
+    files = "more/prompts.txt", "x.json", "of/classes"
     recipe = load_recipe(written(tmp_path, keys % files))
     assert recipe.dataset.classnames == tmp_path / "names.json"
     assert recipe.dataset.template == str(tmp_path / "more" / "prompts.txt")
@@ -232,11 +248,10 @@ def test_where_a_recipe_finds_files(tmp_path: Path) -> None:
     assert recipe.out == Path("runs/x")
     settings = [setup.settings for setup in recipe.methods]
     assert settings[0] == {"descriptions": str(tmp_path / "of" / "classes")}
-    assert settings[1] == {"words": str(tmp_path / "words.json")}
-    words = "'a {}.'", "ground-truth", "templates", "{depth: 3}"
+    words = "'a {}.'", "ground-truth", "templates"
     recipe = load_recipe(written(tmp_path, keys % words), Path("all"))
     assert (recipe.dataset.template, recipe.roles) == ("a {}.", Path("ground-truth"))
-    assert [setup.settings for setup in recipe.methods] == [{"descriptions": "templates"}, {"depth": 3}]
+    assert [setup.settings for setup in recipe.methods] == [{"descriptions": "templates"}]
     assert recipe.out == Path("all/x")
 
 
@@ -248,7 +263,7 @@ def test_methods_declare_which_of_their_settings_name_files() -> None:
         for setting, about in descriptions(method.settings).items()
         if about.startswith("A file ")
     }
-    assert declared == described == {("tac", "descriptions"), ("atprompt", "words")}
+    assert declared == described == {("tac", "descriptions")}
 
 
 @pytest.mark.parametrize("recipe", ["all", "alone", "uniform"])

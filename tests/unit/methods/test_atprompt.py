@@ -1,7 +1,5 @@
 """What is particular to ATPrompt: its words, where they stand, and what is refused before the first run."""
 
-import json
-from pathlib import Path
 from typing import Any
 
 import open_clip
@@ -11,6 +9,7 @@ import torch
 from dear.backbone.clip import Clip
 from dear.errors import SettingsError
 from dear.methods.atprompt import AtPromptSettings
+from dear.methods.declaration import read_published_rows
 from tests.unit.methods.small import build, check_before_runs
 
 CLASSES = ["house", "green tree"]
@@ -21,52 +20,19 @@ def made(clip: Clip, **options: Any) -> Any:
     return build("atprompt", clip, CLASSES, **{"attributes": "sea, tree", "tokens": 1} | options)
 
 
-def words_file(folder: Path, content: Any) -> str:
-    path = folder / "words.json"
-    path.write_text(json.dumps(content), encoding="utf-8")
-    return str(path)
+def test_all_published_words_but_one_are_one_token() -> None:
+    rows = {row.name: row for row in read_published_rows("atprompt")}
+    published = [values["attributes"] for values in rows["attribute words"].by_data.values()]
+    assert len(published) == 10
+    words = sorted({word for some in [*published, "color, shape"] for word in some.split(", ")})
+    tokens = open_clip.get_tokenizer("ViT-B-32")(words).argmax(dim=-1) - 1
+    several = {word: count for word, count in zip(words, tokens.tolist(), strict=True) if count > 1}
+    assert several == {"playfulness": 2}
 
 
-class TestWords:
-    def test_those_of_the_authors_or_of_imagenet(self) -> None:
-        texture = AtPromptSettings().for_data("DescribableTextures")
-        assert (texture.attributes, texture.tokens) == ("pattern, color, design", 4)
-        assert texture.for_data("DescribableTextures") == texture
-        other = AtPromptSettings().for_data("street-signs")
-        assert (other.attribute_words, other.tokens) == (("color", "shape"), 2)
-        maple = AtPromptSettings(base="maple")
-        assert [maple.for_data(name).tokens for name in (PETS, "UCF101", "mine")] == [4, 2, 4]
-        given = AtPromptSettings(attributes="size ,color", tokens=3).for_data(PETS)
-        assert (given.attribute_words, given.tokens) == (("size", "color"), 3)
-
-    def test_all_published_words_but_one_are_one_token(self) -> None:
-        file = Path(__file__).parents[3] / "src" / "dear" / "methods" / "atprompt" / "attributes.json"
-        published = json.loads(file.read_text(encoding="utf-8"))["words"]
-        assert len(published) == 11
-        words = sorted({word for some in published.values() for word in some})
-        tokens = open_clip.get_tokenizer("ViT-B-32")(words).argmax(dim=-1) - 1
-        several = {word: count for word, count in zip(words, tokens.tolist(), strict=True) if count > 1}
-        assert several == {"playfulness": 2}
-
-    def test_a_file_takes_their_place(self, tmp_path: Path) -> None:
-        given = AtPromptSettings(words=words_file(tmp_path, {PETS: ["size"], "mine": ["sea", "tree"]}))
-        assert given.for_data(PETS).attributes == "size"
-        mine = given.for_data("mine")
-        assert (mine.attributes, mine.words) == ("sea, tree", None)
-
-
-def test_a_word_of_several_tokens_is_told_before_the_first_run(small_clip: Clip, tmp_path: Path) -> None:
-    found = {"first": ["sea"], "second": ["tree", "bay"]}
-    given = AtPromptSettings(words=words_file(tmp_path, found), tokens=1)
+def test_a_word_of_several_tokens_is_told_before_the_first_run(small_clip: Clip) -> None:
     with pytest.raises(SettingsError, match=r"the attribute word 'bay' is 3 tokens"):
-        check_before_runs(small_clip, "atprompt", given)
-
-
-def test_the_words_of_oxford_pets_are_placed_as_in_the_authors_code() -> None:
-    assert AtPromptSettings().for_data("OxfordPets").by_position is True
-    assert AtPromptSettings().for_data("EuroSAT").by_position is False
-    assert AtPromptSettings(by_position=False).for_data("OxfordPets").by_position is False
-    assert AtPromptSettings(attributes="playfulness").for_data("OxfordPets").by_position is None
+        check_before_runs(small_clip, "atprompt", AtPromptSettings(attributes="tree, bay", tokens=1))
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@ tests/parity.
 """
 
 import math
-from typing import Any
 
 import pytest
 import torch
@@ -60,21 +59,3 @@ class TestMMRL:
         assert novel.accuracy == novel.decoupled == plain.decoupled
         assert plain.accuracy != plain.decoupled
         assert novel.per_class != plain.per_class
-
-    def test_a_target_has_the_beta_of_its_authors(self, small_clip: Clip) -> None:
-        def of(**options: Any) -> Method:
-            return build("mmrl++", small_clip, space=19, token_std=1.0, **options)
-
-        method, plain = of(beta_per_target="published"), scores(of())
-        assert method.settings.tuned_for("EuroSAT") == {"beta": 0.3}
-        assert method.settings.tuned_for("street-signs") == {}
-        method.for_target("EuroSAT")
-        assert torch.equal(scores(method), scores(of(beta=0.3)))
-        for target in ("street-signs", None):
-            method.for_target("EuroSAT")
-            method.for_target(target)
-            assert torch.equal(scores(method), plain)
-        method = of()
-        method.for_target("EuroSAT")
-        assert torch.equal(scores(method), plain)
-        assert not torch.equal(plain, scores(of(beta=0.3)))

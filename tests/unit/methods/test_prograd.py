@@ -8,7 +8,6 @@ import torch
 from dear.backbone.clip import Clip
 from dear.data.images.transforms import view_numbers
 from dear.errors import SettingsError
-from dear.methods.prograd import ProGradSettings
 from dear.methods.prograd.method import ProGrad, projected
 from dear.training.loop import train
 from dear.training.seeding import generator
@@ -88,11 +87,3 @@ def test_training_is_two_plain_backward_passes_a_step(strength: float, make_smal
             hand.context -= settings.lr_at(epoch) * (a + 0.1 * hand.context)
     assert against >= 2
     torch.testing.assert_close(got.context, hand.context, rtol=1e-3, atol=1e-4)
-
-
-def test_templates_of_the_authors() -> None:
-    pets = ProGradSettings().for_data("OxfordPets")
-    own = "a photo of a {}, a type of pet."
-    theirs = "a type of pet, a photo of a {}."
-    assert pets.templates_for([own]) == ((theirs,), theirs)
-    assert ProGradSettings(templates="dataset").templates_for([own]) == ((own,), own)

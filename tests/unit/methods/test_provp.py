@@ -1,15 +1,12 @@
 """What is particular to ProVP; what all methods share is in tests/contract, its numbers in tests/parity."""
 
-import json
 import math
-from importlib.resources import files
 
 import pytest
 import torch
 from torch.nn.functional import cross_entropy, normalize
 
 from dear.backbone.clip import Clip
-from dear.methods.provp.method import WORDING
 from tests.conftest import MakeClip
 from tests.unit.methods.small import build, pixels
 
@@ -54,15 +51,3 @@ def test_the_bound_of_the_start(given: int | None, side: int, small_clip: Clip) 
     bound = math.sqrt(6 / (3 * side**2 + small_clip.image.width))
     assert start.shape == (small_clip.image.depth, 16, small_clip.image.width)
     assert 0.99 * bound < start.max() <= bound
-
-
-def test_templates_of_benchmarks_are_worded_as_the_authors_do(small_clip: Clip) -> None:
-    file = files("dear.data.sources").joinpath("benchmarks.json")
-    ours = {one["template"] for one in json.loads(file.read_text(encoding="utf-8")).values()}
-    assert {*WORDING} < ours
-    pets, classes = "a photo of a {}, a type of pet.", ["sea"]  # more would be cut to the same
-    found = build("provp", small_clip, classes, pets).frozen_text
-    assert torch.equal(
-        found, build("provp", small_clip, classes, WORDING[pets], wording="dataset").frozen_text
-    )
-    assert not torch.equal(found, build("provp", small_clip, classes, pets, wording="dataset").frozen_text)

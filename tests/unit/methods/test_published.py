@@ -26,7 +26,6 @@ from dear.evaluation.resolve import MethodSetup, ResolvedSettings, resolve
 from dear.methods.coop import CoOpSettings
 from dear.methods.declaration import MethodSettings, read_published_rows
 from dear.methods.registry import METHODS
-from dear.methods.shared_settings import hand_templates
 from dear.training.settings import TrainSettings
 
 
@@ -55,18 +54,6 @@ def test_rows_name_what_there_is(folder: str) -> None:
         assert {*row.data, *row.by_data} <= {*benchmarks()}
 
 
-ASKS_FOR_THE_AUTHORS = {
-    ("prograd", "templates"),
-    ("tcp", "templates"),
-    ("skip", "templates"),
-    ("clip-lora", "templates"),
-    ("atprompt", "tokens"),
-    ("atprompt", "by_position"),
-    ("atprompt", "attributes"),
-}
-"""Fields whose default is no value but asks for what the authors have for the data set."""
-
-
 def resolved_everywhere(name: str, settings: dict[str, Any]) -> Iterator[MethodSettings]:
     """The settings in each protocol, on each data set and with each number of shots that a row names."""
     rows = read_published_rows(METHODS[name].folder)
@@ -74,7 +61,7 @@ def resolved_everywhere(name: str, settings: dict[str, Any]) -> Iterator[MethodS
     for dataset in {"photos", "EuroSAT", *(dataset for row in rows for dataset in (*row.data, *row.by_data))}:
         for kind in PROTOCOLS.values():
             for number in shots:
-                yield settled(kind(), MethodSetup(name, settings), dataset, number).method.for_data(dataset)
+                yield settled(kind(), MethodSetup(name, settings), dataset, number).method
 
 
 @pytest.mark.parametrize("name", [name for name, method in METHODS.items() if fields(method.settings)])
@@ -95,9 +82,8 @@ def test_a_field_set_to_its_default_runs(name: str, tmp_path: Path) -> None:
     for field, default in defaults.items():
         settings = MethodSetup(name, {field: default}).settings
         assert settings == by_recipe[field] == {field: default}
-        if (name, field) not in ASKS_FOR_THE_AUTHORS:
-            for resolved in resolved_everywhere(name, settings):
-                assert getattr(resolved, field) == default, (field, resolved)
+        for resolved in resolved_everywhere(name, settings):
+            assert getattr(resolved, field) == default, (field, resolved)
 
 
 def option_of(folder: str, field: str, value: Any) -> str:
@@ -105,6 +91,16 @@ def option_of(folder: str, field: str, value: Any) -> str:
     if isinstance(value, bool):
         return f"--{prefix}.{'' if value else 'no-'}{option}"
     return f"--{prefix}.{option}={value}"
+
+
+def test_rows_go_with_what_the_user_sets() -> None:
+    """MaPLe's tokens and training with its base; the place of the authors' words with these alone."""
+    maple = settled(BaseToNovel(), MethodSetup("atprompt", {"base": "maple"}), "UCF101")
+    assert (maple.method.tokens, maple.method.attributes) == (2, "precision")  # type: ignore[attr-defined]
+    assert (maple.training.lr, maple.training.epochs, maple.training.batch) == (0.0035, 5, 4)
+    assert settled(BaseToNovel(), MethodSetup("atprompt", {"base": "maple"})).method.tokens == 4  # type: ignore[attr-defined]
+    own = settled(BaseToNovel(), MethodSetup("atprompt", {"attributes": "playfulness"}), "OxfordPets")
+    assert own.method.by_position is False  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(
@@ -165,6 +161,15 @@ def test_what_is_set_is_a_value() -> None:
         ("promptkd", BaseToNovel(), "OxfordFlowers", 16, {"kd_weight": 200}, {}),
         ("skip", BaseToNovel(), "Food101", 16, {}, {"epochs": 5}),
         ("coop", BaseToNovel(), "ImageNet", 16, {"tokens": 4}, {"epochs": 50}),
+        ("tcp", BaseToNovel(), "FGVCAircraft", 16, {
+            "template": "X X X X {}, a type of aircraft.", "frozen_template": "a photo of an aircraft {}.",
+        }, {}),
+        ("provp", FewShot(), "DescribableTextures", 16, {"template": "a texture of {}."}, {}),
+        ("atprompt", BaseToNovel(), "OxfordPets", 16, {
+            "attributes": "playfulness, energy", "by_position": True, "tokens": 2,
+        }, {}),
+        ("atprompt", BaseToNovel(), "street-signs", 16, {"attributes": "color, shape", "tokens": 2}, {}),
+        ("atprompt", BaseToNovel(), "DescribableTextures", 16, {"tokens": 4}, {}),
         ("maple", CrossDataset(), "ImageNet", 16, {"depth": 3}, {"lr": 0.0026, "epochs": 2}),
         ("promptsrc", FewShot(), "SUN397", 16, {"average_mean": 30.0, "average_std": 30.0}, {}),
         ("skip", BaseToNovel(), "EuroSAT", 16, {}, {"lr": 2e-5, "warmup_lr": 1e-6, "epochs": 20}),
@@ -184,10 +189,20 @@ def test_rows_by_hand(
     assert {key: getattr(found.training, key) for key in training} == training
 
 
-@pytest.mark.parametrize("folder", ["tcp", "skip", "clip_lora"])
-def test_templates_of_the_authors_go_with_those_of_their_data(folder: str) -> None:
-    shipped = {name: benchmark.template for name, benchmark in benchmarks().items()}
-    assert {name: shipped[name] for name in hand_templates(folder)} == {
-        name: of_dataset["own"] for name, of_dataset in hand_templates(folder).items()
-    }
-    assert len(hand_templates(folder)) >= 11
+@pytest.mark.parametrize(
+    ("dataset", "templates", "want"),
+    [
+        ("OxfordPets", ("a photo of a {}, a type of pet.",), "X X X X {}, a type of pet."),
+        ("OxfordPets", ("{} on a sofa",), ""),
+        ("OxfordPets", ("a photo of a {}, a type of pet.", "the {}"), ""),
+        ("my-pets", ("a photo of a {}, a type of pet.",), ""),
+        ("ImageNet", ("a photo of a {}.",), ""),  # theirs is the same
+    ],
+)
+def test_templates_of_the_authors_replace_those_of_benchmarks(
+    dataset: str, templates: tuple[str, ...], want: str
+) -> None:
+    setup = MethodSetup("tcp")
+    assert resolve(BaseToNovel(), setup, dataset, 16, templates=templates).method.template == want
+    given = replace(setup, settings={"template": "my {}"})
+    assert resolve(BaseToNovel(), given, dataset, 16, templates=templates).method.template == "my {}"

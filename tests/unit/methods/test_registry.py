@@ -4,7 +4,6 @@ import math
 import subprocess
 import sys
 from dataclasses import fields
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -40,7 +39,6 @@ def test_the_table_and_settings_import_no_torch() -> None:
 
 
 def test_a_class_path_of_a_declared_method_is_that_method(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As an entry point of an installed package declares it: the folders' methods are declared alike."""
     assert known_method("dear.methods.coop.method:CoOp") == "coop"
     outside = Declaration("mine", "", "Mine", module="my_package.method")
     monkeypatch.setitem(registry._methods, "mine", outside)
@@ -61,29 +59,29 @@ OUT_OF_BOUNDS: dict[str, dict[str, list[Any]]] = {
     "linear-probe": {"c": POSITIVE, "iterations": COUNT},
     "taskres": {"alpha": NOT_NEGATIVE},
     "atprompt": {
-        "attributes": ["sea,"], "words": [""], "tokens": COUNT, "depth": [13], "attribute_std": NOT_NEGATIVE,
+        "attributes": ["sea,", ""], "tokens": COUNT, "depth": [13], "attribute_std": NOT_NEGATIVE,
         "base": ["cocoop"],
     },
-    "coop": {"tokens": COUNT, "position": ["back"]},
-    "cocoop": {"chunk": COUNT},
+    "coop": {"tokens": COUNT},
+    "cocoop": {"reduction": COUNT},
     "maple": {"depth": [13]},
     "promptsrc": {"average_std": POSITIVE},
     "promptkd": {"kd_weight": [1e30]},
     "mmrl": {"alpha": UNIT, "scale": NOT_NEGATIVE},
     "mmrl++": {"tokens": COUNT, "beta": UNIT},
-    "prograd": {"strength": NOT_NEGATIVE, "temperature": POSITIVE, "templates": ["Pets"]},
+    "prograd": {"strength": NOT_NEGATIVE, "temperature": POSITIVE, "template": ["Pets", "{} {}"]},
     "provp": {
-        "tokens": COUNT, "beta": UNIT, "ref_weight": NOT_NEGATIVE, "wording": ["mine"], "start_patch": COUNT,
+        "tokens": COUNT, "beta": UNIT, "ref_weight": NOT_NEGATIVE, "template": ["mine"], "start_patch": COUNT,
     },
     "skip": {
         "first": LAYERS, "top": [0.0, 1.5], "most": COUNT, "decay": POSITIVE, "image_rate": NOT_NEGATIVE,
-        "templates": ["Pets"],
+        "template": ["Pets", "{} {}"],
     },
     "tac": {
         "descriptions": [""], "descriptions_sha256": ["abc"], "clusters": COUNT, "views": COUNT,
-        "dropout": [1.0], "centres": ["novel"], "image_depth": LAYERS, "text_weight": NOT_NEGATIVE,
+        "dropout": [1.0], "centers": ["novel"], "image_depth": LAYERS, "text_weight": NOT_NEGATIVE,
     },
-    "tcp": {"layer": [1, 13], "reduction": COUNT, "text_weight": NOT_NEGATIVE, "templates": ["Pets"]},
+    "tcp": {"layer": [1, 13], "reduction": COUNT, "text_weight": NOT_NEGATIVE, "template": ["Pets", "{} {}"]},
 }  # fmt: skip
 
 
@@ -96,42 +94,3 @@ def test_settings_out_of_bounds_are_named(name: str) -> None:
         for key, value in ((key, value) for key, bad in values.items() for value in bad):
             with pytest.raises(SettingsError, match=rf"{METHODS[name].folder}\.{key} is "):
                 settings(**{key: value})
-
-
-GOOD = Declaration("mine", "", "Mine", module="my_package.method")
-
-
-def declared(monkeypatch: pytest.MonkeyPatch, found: Any) -> dict[str, Declaration]:
-    def load() -> Any:
-        if isinstance(found, Exception):
-            raise found
-        return found
-
-    def entries(group: str) -> list[Any]:
-        assert group == "dear.methods"
-        return [SimpleNamespace(name="mine", value="my_package.settings:METHOD", load=load)]
-
-    monkeypatch.setattr(registry, "entry_points", entries)
-    return registry._declared()
-
-
-def test_a_method_of_another_package_comes_last(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = declared(monkeypatch, GOOD)
-    assert [*found][-1] == "mine"
-    assert found["mine"].home == "my_package.method"
-    assert [*found][:-1] == [name for name in registry.METHODS if ":" not in name]
-
-
-@pytest.mark.parametrize(
-    ("found", "message"),
-    [
-        (ImportError("no torch here"), "mine .my_package.settings:METHOD. is left out: no torch here"),
-        (object(), "it is not a dear.methods.declaration.Declaration"),
-        (Declaration("mine", "", "Mine"), "its declaration lacks the module"),
-        (Declaration("coop", "", "Mine", module="m"), "its name or options are those of the method coop"),
-        (Declaration("mmrlpp", "", "Mine", module="m"), "its name or options are those of the method mmrl"),
-    ],
-)
-def test_what_cannot_join_is_left_out(monkeypatch: pytest.MonkeyPatch, found: Any, message: str) -> None:
-    with pytest.warns(UserWarning, match=message):
-        assert "mine" not in declared(monkeypatch, found)

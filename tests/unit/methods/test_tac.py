@@ -125,7 +125,7 @@ def test_dropout_by_hand(teacher: bool, small_clip: Clip) -> None:
 
 class TestOtherClasses:
     def test_centres_of_their_own(self, small_clip: Clip) -> None:
-        method = make(small_clip, centres="own")
+        method = make(small_clip, centers="own")
         centres, text = method.centers.clone(), method.text_features()
         method.set_classes(OTHERS, ["a photo of a {}"])
         assert not torch.equal(method.centers, centres)
@@ -138,7 +138,7 @@ class TestOtherClasses:
 
     def test_own_centres_of_a_bundle_start_where_they_did(self, small_clip: Clip) -> None:
         """A bundle's method is drawn with another seed than the one that was trained."""
-        trained, loaded = make(small_clip, centres="own"), make(small_clip, trained=False, seed=2)
+        trained, loaded = make(small_clip, centers="own"), make(small_clip, trained=False, seed=2)
         loaded.settings = trained.settings
         loaded.make_room(trained.stored_tensors())
         loaded.load_state_dict(trained.state_dict())
@@ -168,9 +168,9 @@ class TestDescriptions:
         names = [*noise_dataset().classnames]
         room = {"text_tokens": 2, "words": "the"}  # the 10 tokens of a transfer do not fit
         check_before_runs(
-            small_clip, "tac", self.settings(described(tmp_path, names), centres="own", **room), protocol
+            small_clip, "tac", self.settings(described(tmp_path, names), centers="own", **room), protocol
         )
-        given = self.settings(described(tmp_path, names[:3]), centres="own", **room)
+        given = self.settings(described(tmp_path, names[:3]), centers="own", **room)
         with pytest.raises(SettingsError, match="no descriptions of the class 'blue square'"):
             check_before_runs(small_clip, "tac", given, protocol)
 
@@ -178,9 +178,9 @@ class TestDescriptions:
         described(tmp_path, CLASSES, "first.json")
         second = described(tmp_path, CLASSES, "second.json")
         given = self.settings(tmp_path)
-        found = given.for_data("second")
+        found = given.with_files("second")
         assert found.descriptions == str(second)
-        assert found.for_data("second") == found
+        assert found.with_files("second") == found
         check_before_runs(small_clip, "tac", given)
         second.unlink()
         with pytest.raises(DearError, match=r"^tac\.descriptions .*second\.json: No such file"):
@@ -188,14 +188,14 @@ class TestDescriptions:
 
     def test_a_changed_file_is_another_run_and_refused_in_the_middle_of_one(self, tmp_path: Path) -> None:
         path = described(tmp_path, ["house"])
-        found = self.settings(path).for_data("mine")
+        found = self.settings(path).with_files("mine")
         assert found.descriptions_sha256 == sha256(path.read_bytes()).hexdigest()
         described(tmp_path, ["house", "sea"])
-        assert self.settings(path).for_data("mine") != found
+        assert self.settings(path).with_files("mine") != found
         with pytest.raises(SettingsError, match="it was changed"):
             found.described(["house"])
         with pytest.raises(SettingsError, match="it was changed"):
-            found.for_data("mine")
+            found.with_files("mine")
 
 
 @pytest.mark.usefixtures("only_clip")
@@ -220,16 +220,16 @@ def test_a_bundle_needs_no_descriptions(tmp_path: Path) -> None:
 def test_a_bundle_reads_no_file(tmp_path: Path) -> None:
     """A stranger's bundle could print what a file of the user's has, whose keys a message lists."""
     data, file = noise_dataset(), tmp_path / "mine.json"
-    own = TacSettings(**SMALL | {"centres": "own", "text_tokens": 2, "words": "the"})
+    own = TacSettings(**SMALL | {"centers": "own", "text_tokens": 2, "words": "the"})
     train = {"epochs": 2}
     fit(data, tmp_path / "bundle", method="tac", settings=vars(own), train=train)
     described(tmp_path, [*data.classnames])
     config = tmp_path / "bundle" / "config.json"
     content = json.loads(config.read_text())
     for centres in ("own", "training"):
-        content["settings"] |= {"centres": centres, "descriptions": str(file)}
+        content["settings"] |= {"centers": centres, "descriptions": str(file)}
         config.write_text(json.dumps(content | {"sha256": config_hash(content)}))
-        with pytest.raises(BundleError, match=r"tac\.centres|descriptions"):
+        with pytest.raises(BundleError, match=r"tac\.centers|descriptions"):
             Bundle.from_pretrained(tmp_path / "bundle")
     with pytest.raises(SettingsError, match="which a bundle does not hold"):
         fit(data, tmp_path / "b", method="tac", settings=vars(own) | {"descriptions": file}, train=train)

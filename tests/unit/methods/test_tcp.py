@@ -7,8 +7,6 @@ from torch.nn.functional import normalize
 from dear.backbone.attention import causal_bias
 from dear.backbone.clip import fill
 from dear.errors import SettingsError
-from dear.methods.shared_settings import hand_templates
-from dear.methods.tcp import TcpSettings
 from dear.methods.tcp.method import after_context
 from tests.conftest import MakeClip
 from tests.unit.methods.small import CLASSES, TEMPLATE, build
@@ -62,20 +60,3 @@ def test_where_the_tokens_enter(make_small_clip: MakeClip) -> None:
 )
 def test_what_follows_the_context(template: str, tokens: int, want: str) -> None:
     assert after_context(template, tokens) == want
-
-
-def test_templates_of_the_authors_go_with_their_data_only() -> None:
-    aircraft = TcpSettings().for_data("FGVCAircraft")
-    assert aircraft == TcpSettings(templates="FGVCAircraft")
-    assert aircraft.for_data("Food101") == aircraft
-    own = hand_templates("tcp")["FGVCAircraft"]["own"]
-    want = (("a photo of an aircraft {}.",), "X X X X {}, a type of aircraft.")
-    assert aircraft.templates_for([own]) == want
-    assert aircraft.templates_for(["{} texture."]) == (("{} texture.",), "{} texture.")
-    assert aircraft.templates_for([own, "the {}"]) == ((own, "the {}"), own)
-    for plain in (
-        TcpSettings().for_data("street-signs"),
-        TcpSettings(templates="dataset").for_data("Food101"),
-    ):
-        assert plain == TcpSettings(templates="dataset")
-        assert plain.templates_for([own]) == ((own,), own)

@@ -139,21 +139,6 @@ def test_peers_are_scored_in_transfer_as_their_authors_do() -> None:
     assert cells(grid, "dear+, class feature alone") == ["40.00", "20.00", "20.00"]
 
 
-def test_transfer_says_what_is_tuned_on_targets_and_never_marks_it() -> None:
-    chosen = {"tuned_on_targets": {"toys": {"beta": 0.3}}}
-    tuned = moved("dear", 0.9, {"toys": 0.9}) | {"key": "tuned"} | chosen
-    records = [moved("dear", 0.5, {"toys": 0.3}), tuned, moved("zero-shot", 0.4, {"toys": 0.2})]
-    grid = grids(records)["cross-dataset"]
-    assert [row.label for row in grid.rows] == ["zero-shot", "dear", "dear (tuned on targets)"]
-    assert [cell and cell.mark for cell in grid.rows[2].cells] == [None] * 3
-    assert grid.rows[1].cells[0] == Cell(50.0, mark="best")
-    assert grid.notes[-1].startswith("Tuned on targets")
-    texts = grid.to_markdown(), grid.to_latex(), grid.to_csv().decode()
-    for text in (*texts, report_html(title="", records=records)):
-        assert "dear (tuned on targets)" in text
-    assert "uned on targets" not in grids(records[:1])["cross-dataset"].to_markdown()
-
-
 def test_sources_of_transfer_are_not_averaged() -> None:
     records = [moved("dear", 0.5, {"toys": 0.2}), moved("dear", 0.9, {"toys": 0.2}, name="cars")]
     records[1]["key"] = "another"

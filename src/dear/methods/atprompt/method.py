@@ -44,10 +44,7 @@ class ATPrompt(CoupledPrompts):
     def __init__(
         self, clip: Clip, generator: torch.Generator, settings: AtPromptSettings | None = None
     ) -> None:
-        """Raises SettingsError for a file of words: the settings must be those for a data set."""
-        s = settings or AtPromptSettings()
-        super().__init__(clip, s := s if s.attribute_words and s.tokens else s.for_data(""))
-        assert s.tokens is not None
+        super().__init__(clip, s := settings or AtPromptSettings())
         self.tokens, self.coupled = s.tokens, s.base == "maple"
         self.image_from, self.text_from = 1 if self.coupled else clip.image.depth + 1, 1
         like, shape = clip.text.projection, (s.tokens, clip.text.width)
@@ -80,8 +77,8 @@ class ATPrompt(CoupledPrompts):
             if tokens != 1 and not self.settings.by_position:
                 raise SettingsError(
                     f"the attribute word {word!r} is {tokens} tokens of this backbone, but there is room for "
-                    "one: give another word (with --atprompt.words or --atprompt.attributes if it is not an "
-                    "argument), or do as the authors' code does with --atprompt.by-position."
+                    "one: give another with --atprompt.attributes, or do as the authors' code does with "
+                    "--atprompt.by-position."
                 )
 
     def image_features(self, trunk: Trunk) -> ImageFeatures:

@@ -3,12 +3,11 @@
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from dear.methods.declaration import ABOVE_0, COUNT, SCALE, Declaration
-from dear.methods.shared_settings import TemplateSettings, templates_of
+from dear.methods.declaration import ABOVE_0, COUNT, SCALE, TEMPLATE, Declaration, MethodSettings
 
 
 @dataclass(frozen=True)
-class ClipLoraSettings(TemplateSettings):
+class ClipLoraSettings(MethodSettings):
     """Settings of CLIP-LoRA; the defaults are the published ones, which are the same for all data sets and
     numbers of shots.
 
@@ -17,9 +16,7 @@ class ClipLoraSettings(TemplateSettings):
         alpha: The updates are multiplied by alpha / sqrt(rank).
         dropout: Share of the values of each update's input that are dropped in training.
         scale: Factor on cosines in the scores: the authors' constant; none uses the backbone's own.
-        templates: "per-dataset" uses "a photo of a {}." on the authors' data sets, as they do, and on others
-            the data set's own template; "dataset" always uses the data set's own; the name of one of the
-            authors' data sets uses theirs for it.
+        template: Template of the prompts; the data set's own if empty.
     """
 
     training = MappingProxyType(
@@ -41,7 +38,7 @@ class ClipLoraSettings(TemplateSettings):
             "alpha": ABOVE_0,
             "dropout": ("at least 0 and below 1", lambda value: 0 <= value < 1),
             "scale": SCALE,
-            "templates": templates_of("clip_lora"),
+            "template": TEMPLATE,
         }
     )
 
@@ -49,6 +46,7 @@ class ClipLoraSettings(TemplateSettings):
     alpha: float = 1.0
     dropout: float = 0.25
     scale: float | None = 100.0
+    template: str = ""
 
 
 METHOD = Declaration("clip-lora", "2405.18541", "ClipLora", ClipLoraSettings, image="layers", text="layers")

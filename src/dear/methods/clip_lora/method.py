@@ -11,6 +11,7 @@ from dear.backbone.low_rank import LowRank, UpdateDropout
 from dear.methods.base import ImageFeatures, Method, TextFeatures, Trunk
 from dear.methods.clip_lora import ClipLoraSettings
 from dear.methods.shared import uniform
+from dear.methods.shared_settings import templates_or
 
 
 class ClipLora(Method):
@@ -55,8 +56,8 @@ class ClipLora(Method):
 
     @torch.no_grad()
     def set_classes(self, classnames: Sequence[str], templates: Sequence[str]) -> None:
-        """Set the classes, with the authors' template if the settings ask for it."""
-        super().set_classes(classnames, self.settings.templates_for(templates)[0])
+        """Set the classes, with the template of the settings, if they have one."""
+        super().set_classes(classnames, templates_or(self.settings.template, templates))
 
     def image_features(self, trunk: Trunk) -> ImageFeatures:
         updates = LowRank(self.image_down, self.image_up, self.factor, self.image_dropout)

@@ -14,17 +14,15 @@ class CoCoOpSettings(MethodSettings):
         tokens: Context tokens.
         words: Words whose embeddings initialize the context; random if there are fewer words than tokens.
         reduction: Ratio of the width of the image feature to the hidden width of the meta-net.
-        chunk: Prompts (image and class pairs) encoded at once; affects memory, not results.
         token_std: Standard deviation of random initial values.
     """
 
     training = MappingProxyType({"optimizer": "sgd", "lr": 0.002, "epochs": 10, "batch": 1})
-    bounds = MappingProxyType({"tokens": COUNT, "reduction": COUNT, "chunk": COUNT, "token_std": AT_LEAST_0})
+    bounds = MappingProxyType({"tokens": COUNT, "reduction": COUNT, "token_std": AT_LEAST_0})
 
     tokens: int = 4
     words: str = PROMPT
     reduction: int = 16
-    chunk: int = 256
     token_std: float = 0.02
 
 

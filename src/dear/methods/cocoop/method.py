@@ -1,8 +1,6 @@
 """CoCoOp (Zhou et al., CVPR 2022): CoOp's context, shifted for each image by a small network."""
 
 from collections.abc import Sequence
-from dataclasses import asdict
-from typing import Any
 
 import torch
 from jaxtyping import Float, Int
@@ -15,6 +13,9 @@ from dear.methods.base import ImageFeatures, Labels, Logits, Losses, Method, Tar
 from dear.methods.cocoop import CoCoOpSettings
 from dear.methods.context import ContextPrompts, context_prompts, initial_context
 from dear.methods.shared import two_layers
+
+AT_ONCE = 256
+"""Prompts (pairs of an image and a class) that are encoded at once, unless training asks for fewer."""
 
 
 class CoCoOp(Method):
@@ -55,9 +56,9 @@ class CoCoOp(Method):
         classes, features = len(self.classnames), image[0]
         contexts = self.context + self.meta_net(features).unsqueeze(1)
         rows = torch.arange(len(features) * classes, device=features.device)
-        scores, size = [], self.settings.chunk
+        scores, size = [], self.text_chunk or AT_ONCE
         if not torch.is_grad_enabled():
-            size = min(size, self.clip.text.prompts_at_once(self.prompts_of_classes.length))
+            size = min(AT_ONCE, self.clip.text.prompts_at_once(self.prompts_of_classes.length))
         for chunk in rows.split(size):
             of_image, of_class = chunk // classes, chunk % classes
             if torch.is_grad_enabled() and len(chunk) < len(rows):
@@ -77,6 +78,3 @@ class CoCoOp(Method):
         del frozen
         scores = self.logits(self.image_features(trunk), self.frozen_text)
         return {"loss": self.label_loss(scores, labels)}
-
-    def fingerprint_fields(self) -> dict[str, Any]:
-        return {"settings": asdict(self.settings) | {"chunk": None}}  # only affects memory

@@ -2,11 +2,8 @@
 
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Literal
 
 from dear.methods.declaration import AT_LEAST_0, COUNT, PROMPT, Declaration, MethodSettings
-
-Position = Literal["end", "middle", "front"]
 
 
 @dataclass(frozen=True)
@@ -18,7 +15,6 @@ class CoOpSettings(MethodSettings):
     Attributes:
         tokens: Context tokens; 4 and 16 are published.
         words: Words whose embeddings initialize the context; random if there are fewer words than tokens.
-        position: Position of the class name: after the context, in its middle, or before it.
         class_specific: Learn one context per class; the method then cannot score other classes.
         token_std: Standard deviation of random initial values.
     """
@@ -28,7 +24,6 @@ class CoOpSettings(MethodSettings):
 
     tokens: int = 4
     words: str = PROMPT
-    position: Position = "end"
     class_specific: bool = False
     token_std: float = 0.02
 

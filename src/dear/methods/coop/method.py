@@ -48,8 +48,7 @@ class CoOp(Method):
         """Set the classes; with ``class_specific``, the first ones get one context each."""
         s, first = self.settings, not self.classnames
         super().set_classes(classnames, templates)
-        before = {"end": s.tokens, "middle": s.tokens // 2, "front": 0}[s.position]
-        self.prompts_of_classes = context_prompts(self.clip, classnames, self.words, s.tokens, before)
+        self.prompts_of_classes = context_prompts(self.clip, classnames, self.words, s.tokens)
         if s.class_specific and first:
             self.context = nn.Parameter(torch.stack([self._initial_context() for _ in classnames]))
 

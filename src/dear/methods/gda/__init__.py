@@ -20,7 +20,7 @@ class GdaSettings(MethodSettings):
         covariance: "mean" is the mean of the classes' covariances; "shrunk" is the pooled covariance, shrunk
             towards a multiple of the identity (Kubokawa and Srivastava), as in its few-shot runs.
         views: Random views of each training image.
-        neighbours: Features of training images, nearest to its text, that describe a class without images.
+        neighbors: Features of training images, nearest to its text, that describe a class without images.
         scale: Factor on cosines with text features; the backbone's if None.
     """
 
@@ -28,7 +28,7 @@ class GdaSettings(MethodSettings):
         {
             "alpha": AT_LEAST_0,
             "views": COUNT,
-            "neighbours": ("at least 2", lambda value: value >= 2),
+            "neighbors": ("at least 2", lambda value: value >= 2),
             "scale": SCALE,
         }
     )
@@ -36,7 +36,7 @@ class GdaSettings(MethodSettings):
     alpha: float = 0.1
     covariance: Covariance = "mean"
     views: int = 1
-    neighbours: int = 64
+    neighbors: int = 64
     scale: float | None = 100.0
 
 

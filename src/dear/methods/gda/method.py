@@ -112,7 +112,7 @@ class GDA(Method):
     ) -> tuple[Float[Tensor, "class embed"], Float[Tensor, "class"]]:
         """W and b of classes without images, from their text features."""
         words, vectors = text.double(), self.vectors.double()
-        count = min(self.settings.neighbours, len(vectors))
+        count = min(self.settings.neighbors, len(vectors))
         means, precision = [], words.new_zeros(words.shape[1], words.shape[1])
         for word in words:
             nearest = vectors[(vectors @ word).topk(count).indices]

@@ -18,7 +18,7 @@ class MMRLPlus(Representation):
 
     Source: arXiv 2505.10088; github.com/yunncheng/MMRL at 27d8821, trainers/mmrlpp.py and
     clip/model_mmrlpp.py. The code fixes the same details as for MMRL. It also sets beta for each data set
-    and, in transfer, for each target (trainers/config.py); the latter is done on request only.
+    and, in transfer, for each target (trainers/config.py); the latter is not done here.
     """
 
     name = "mmrl++"
@@ -42,11 +42,6 @@ class MMRLPlus(Representation):
         self.text_weight, self.text_a, self.text_b, self.text_bias = aligner(text_layers, clip.text.width)
         self.projection_a = nn.Parameter(uniform(like, generator, width, s.projection_rank))
         self.projection_b = nn.Parameter(like.new_zeros(s.projection_rank, embed))
-
-    def for_target(self, target: str | None) -> None:
-        """Mix tokens by the target's beta, if it has one; otherwise by that of training."""
-        tuned = {} if target is None else self.settings.tuned_for(target)
-        self.beta = tuned.get("beta", self.settings.beta)
 
     def image_tokens(self) -> Float[Tensor, "layer token width"]:
         return aligned(self.tokens, self.image_weight + self.image_a @ self.image_b, self.image_bias)

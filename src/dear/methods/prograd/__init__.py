@@ -3,32 +3,32 @@
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from dear.methods.declaration import ABOVE_0, AT_LEAST_0, COUNT, Declaration
-from dear.methods.shared_settings import TemplateSettings, templates_of
+from dear.methods.declaration import ABOVE_0, AT_LEAST_0, COUNT, TEMPLATE, Declaration, MethodSettings
 
 
 @dataclass(frozen=True)
-class ProGradSettings(TemplateSettings):
+class ProGradSettings(MethodSettings):
     """Settings of ProGrad; the defaults are those of its base-to-novel runs.
 
     Attributes:
         tokens: Context tokens. The last start as the words of the template, those before as zeros.
         strength: Share that is removed of the gradient's part against the frozen CLIP's: 1 removes all.
         temperature: Temperature of both scores in their divergence.
-        templates: "per-dataset" uses the authors' template for each data set, and where they have none the
-            data set's own; "dataset" always uses the data set's own; the name of a data set uses the
-            authors' for it.
+        template: Template of the prompts; the data set's own if empty.
+        frozen_template: That of the frozen text features.
     """
 
     training = MappingProxyType({"optimizer": "sgd", "lr": 0.002, "epochs": 100, "batch": 32})
     bounds = MappingProxyType(
         {"tokens": COUNT, "strength": AT_LEAST_0, "temperature": ABOVE_0}
-        | {"templates": templates_of("prograd")}
+        | {"template": TEMPLATE, "frozen_template": TEMPLATE}
     )
 
     tokens: int = 16
     strength: float = 1.0
     temperature: float = 1.0
+    template: str = ""
+    frozen_template: str = ""
 
 
 METHOD = Declaration("prograd", "2205.14865", "ProGrad", ProGradSettings, image="features", text="layers")

@@ -14,6 +14,7 @@ from dear.methods.base import Labels, Losses, Method, Target, TextFeatures, Trun
 from dear.methods.context import PLACEHOLDER, context_ids
 from dear.methods.prograd import ProGradSettings
 from dear.methods.shared import text_injection
+from dear.methods.shared_settings import templates_or
 
 
 class ProGrad(Method):
@@ -48,11 +49,12 @@ class ProGrad(Method):
     @torch.no_grad()
     def set_classes(self, classnames: Sequence[str], templates: Sequence[str]) -> None:
         """Set the classes; the template of the first ones set initializes the context. ``frozen_text`` is
-        made with the authors' template if the settings ask for it. Raises SettingsError if a template has
-        more words than there are tokens.
+        made with ``frozen_template``, if the settings have one. Raises SettingsError if a template has more
+        words than there are tokens.
         """
         first = not self.classnames
-        frozen, prompt = self.settings.templates_for(templates)
+        frozen = templates_or(self.settings.frozen_template, templates)
+        prompt = self.settings.template or templates[0]
         words, name, after = prompt.partition("{}")
         padded = self._padded(words.split())
         ids = context_ids(self.clip, classnames, padded, self.settings.tokens, f"{name}{after}")

@@ -2,9 +2,8 @@
 
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Literal
 
-from dear.methods.declaration import AT_LEAST_0, COUNT, SHARE, Declaration, MethodSettings
+from dear.methods.declaration import AT_LEAST_0, COUNT, SHARE, TEMPLATE, Declaration, MethodSettings
 
 
 @dataclass(frozen=True)
@@ -15,7 +14,7 @@ class ProVpSettings(MethodSettings):
         tokens: Prompt tokens of each layer of the image tower; 16 and 50 are published.
         beta: Weight of a layer's own prompts; the previous layer's outputs have the rest. 1 replaces these.
         ref_weight: Weight of the re-formation loss; 0 is ProVP without Ref.
-        wording: "authors" rewords the templates of benchmarks as the authors do, "dataset" keeps them.
+        template: Template of the prompts; the data set's own if empty.
         start_patch: Side of a patch, from which the bound of initial values is computed: 14 in the code,
             though ViT-B/16's is 16; none takes the backbone's own.
     """
@@ -24,14 +23,14 @@ class ProVpSettings(MethodSettings):
         {"optimizer": "sgd", "lr": 0.1, "epochs": 100, "batch": 32, "weight_decay": 1e-3}
     )
     bounds = MappingProxyType(
-        {"tokens": COUNT, "beta": SHARE, "ref_weight": AT_LEAST_0}
+        {"tokens": COUNT, "beta": SHARE, "ref_weight": AT_LEAST_0, "template": TEMPLATE}
         | {"start_patch": ("at least 1, or none", lambda value: value is None or value >= 1)}
     )
 
     tokens: int = 16
     beta: float = 0.99
     ref_weight: float = 1.0
-    wording: Literal["authors", "dataset"] = "authors"
+    template: str = ""
     start_patch: int | None = 14
 
 

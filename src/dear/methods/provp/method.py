@@ -15,15 +15,7 @@ from dear.backbone.towers import outside_autocast
 from dear.methods.base import ImageFeatures, Labels, Losses, Method, Target, TokenLayout, Trunk
 from dear.methods.provp import ProVpSettings
 from dear.methods.shared import uniform
-
-WORDING = {
-    "a photo of a {}, a type of pet.": "a type of pet, a photo of a {}.",
-    "a photo of a {}, a type of flower.": "a type of flower, a photo of a {}.",
-    "a photo of a {}, a type of aircraft.": "a type of aircraft, a photo of a {}.",
-    "a photo of {}, a type of food.": "a type of food, a photo of {}.",
-    "{} texture.": "a texture of {}.",
-}
-"""The authors' templates of benchmarks, by ours, where the two differ."""
+from dear.methods.shared_settings import templates_or
 
 
 class ProVP(Method):
@@ -59,9 +51,7 @@ class ProVP(Method):
 
     @torch.no_grad()
     def set_classes(self, classnames: Sequence[str], templates: Sequence[str]) -> None:
-        if self.settings.wording == "authors":
-            templates = [WORDING.get(template, template) for template in templates]
-        super().set_classes(classnames, templates)
+        super().set_classes(classnames, templates_or(self.settings.template, templates))
 
     def image_features(self, trunk: Trunk) -> ImageFeatures:
         inject = Injection(self.image_prompts, self.settings.beta, at=1)

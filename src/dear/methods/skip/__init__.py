@@ -3,12 +3,11 @@
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from dear.methods.declaration import ABOVE_0, COUNT, LAYER, Declaration
-from dear.methods.shared_settings import TemplateSettings, templates_of
+from dear.methods.declaration import ABOVE_0, COUNT, LAYER, TEMPLATE, Declaration, MethodSettings
 
 
 @dataclass(frozen=True)
-class SkipSettings(TemplateSettings):
+class SkipSettings(MethodSettings):
     """Settings of Skip Tuning; the defaults are those of its base-to-novel runs.
 
     Attributes:
@@ -18,16 +17,14 @@ class SkipSettings(TemplateSettings):
         most: Largest number of classes that always stay.
         decay: How slowly the other classes' probability to stay falls with their rank.
         image_rate: Learning rate of the image tower as a multiple of the text tower's.
-        templates: "per-dataset" uses the authors' template for each data set, and where they have none the
-            data set's own; "dataset" always uses the data set's own; the name of a data set uses the
-            authors' for it.
+        template: Template of the prompts; the data set's own if empty.
     """
 
     training = MappingProxyType({"optimizer": "sgd", "lr": 2e-5, "epochs": 20, "batch": 4, "warmup_lr": 1e-6})
     bounds = MappingProxyType(
         {"first": LAYER, "most": COUNT, "decay": ABOVE_0, "image_rate": ABOVE_0}
         | {"top": ("above 0 and at most 1", lambda value: 0 < value <= 1)}
-        | {"templates": templates_of("skip")}
+        | {"template": TEMPLATE}
     )
 
     first: int = 7
@@ -36,6 +33,7 @@ class SkipSettings(TemplateSettings):
     most: int = 50
     decay: float = 0.3
     image_rate: float = 0.25
+    template: str = ""
 
 
 METHOD = Declaration("skip", "2412.11509", "SkipTuning", SkipSettings, image="layers", text="layers")

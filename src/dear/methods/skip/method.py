@@ -16,6 +16,7 @@ from dear.backbone.clip import Clip
 from dear.backbone.towers import outside_autocast
 from dear.data.fewshot import items_by_class
 from dear.methods.base import ImageFeatures, Labels, Losses, Method, Target, Trunk
+from dear.methods.shared_settings import templates_or
 from dear.methods.skip import SkipSettings
 
 STEEP = 5.0
@@ -62,10 +63,10 @@ class SkipTuning(Method):
 
     @torch.no_grad()
     def set_classes(self, classnames: Sequence[str], templates: Sequence[str]) -> None:
-        """Set the classes, with the authors' template if the settings ask for it. Which ranks stay in the
+        """Set the classes, with the template of the settings, if they have one. Which ranks stay in the
         loss is drawn, with the same result each time for the same number of classes.
         """
-        super().set_classes(classnames, self.settings.templates_for(templates)[0])
+        super().set_classes(classnames, templates_or(self.settings.template, templates))
         draw = torch.Generator().manual_seed(int(self.mask_seed))
         chances = stay_chances(len(classnames), self.settings)
         self.kept_ranks = (torch.rand(len(classnames), generator=draw) < chances).to(self.frozen_text.device)

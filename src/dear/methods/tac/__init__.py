@@ -29,7 +29,7 @@ class TacSettings(MethodSettings):
         descriptions_sha256: The SHA-256 of the file, which records hold; if set, the file must have it.
         clusters: Number of clusters of the training classes; with fewer classes, as many as there are.
             Prompts must have room for the number set.
-        centres: The cluster centres with which other classes are scored: those of the "training" classes, or
+        centers: The cluster centers with which other classes are scored: those of the "training" classes, or
             those of these classes' "own" descriptions.
         image_depth: Number of layers of the image tower with their own prompts, of 12: the first ones.
         text_depth: The same for the text tower.
@@ -62,7 +62,7 @@ class TacSettings(MethodSettings):
     descriptions: str = TEMPLATES
     descriptions_sha256: str = ""
     clusters: int = 5
-    centres: Literal["training", "own"] = "training"
+    centers: Literal["training", "own"] = "training"
     image_depth: int = 12
     text_depth: int = 12
     image_tokens: int = 5
@@ -76,7 +76,7 @@ class TacSettings(MethodSettings):
     share: bool = True
     token_std: float = 0.02
 
-    def for_data(self, dataset: str) -> Self:
+    def with_files(self, dataset: str) -> Self:
         """The settings with the data set's file in place of a folder, and the file's hash. Raises
         ReadingError for a file that cannot be read, SettingsError for a hash other than the expected one.
         """
@@ -89,16 +89,16 @@ class TacSettings(MethodSettings):
         return replace(self, descriptions=str(path), descriptions_sha256=sha256)
 
     def without_files(self) -> Self:
-        if self.centres == "own" and self.descriptions != TEMPLATES:
+        if self.centers == "own" and self.descriptions != TEMPLATES:
             raise SettingsError(
-                "tac.centres own needs descriptions of all classes that are asked for later, which a bundle "
-                f"does not hold: fit with --tac.descriptions {TEMPLATES}, or with --tac.centres training."
+                "tac.centers own needs descriptions of all classes that are asked for later, which a bundle "
+                f"does not hold: fit with --tac.descriptions {TEMPLATES}, or with --tac.centers training."
             )
         return super().without_files()
 
     def check_classes(self, trained_on: Sequence[str], tested_on: Sequence[str]) -> None:
         """Raise SettingsError for a class without descriptions."""
-        self.described([*trained_on, *(tested_on if self.centres == "own" else ())])
+        self.described([*trained_on, *(tested_on if self.centers == "own" else ())])
 
     def described(self, classnames: Sequence[str]) -> list[list[str]]:
         """The sentences that describe each class. Underscores in names may be spaces in the file.

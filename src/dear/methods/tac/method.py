@@ -50,7 +50,7 @@ class TAC(Method):
 
     with w the class features, z the image features, z0 the frozen CLIP's of the whole image; all are of unit
     norm, means are over all elements. The final parameters are the mean over the ends of epochs. M is saved:
-    other classes are scored with the centers of the training classes, unless ``centres`` is "own".
+    other classes are scored with the centers of the training classes, unless ``centers`` is "own".
 
     Source: CVPR 2025, pages 14745-14755 (not on arXiv); github.com/FushengHao/TAC at 914c306, trainers/tac.py
     and clip/model.py. As in the code: values of the frozen image feature are dropped too, because the frozen
@@ -111,13 +111,13 @@ class TAC(Method):
 
     @torch.no_grad()
     def set_classes(self, classnames: Sequence[str], templates: Sequence[str]) -> None:
-        """Set the classes; with ``centres`` "own", clusters that exist are made again for these classes. Also
+        """Set the classes; with ``centers`` "own", clusters that exist are made again for these classes. Also
         raises SettingsError for prompts that do not fit, and with "own" for classes without descriptions.
         """
         super().set_classes(classnames, templates)
         self._teacher = None
         self._check_room()
-        clusters_again = self.settings.centres == "own" and len(self.centers)
+        clusters_again = self.settings.centers == "own" and len(self.centers)
         self._set_centers(self._cluster() if clusters_again else self.centers)
 
     def _check_room(self) -> None:

@@ -3,12 +3,11 @@
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from dear.methods.declaration import AT_LEAST_0, COUNT, Declaration
-from dear.methods.shared_settings import TemplateSettings, templates_of
+from dear.methods.declaration import AT_LEAST_0, COUNT, TEMPLATE, Declaration, MethodSettings
 
 
 @dataclass(frozen=True)
-class TcpSettings(TemplateSettings):
+class TcpSettings(MethodSettings):
     """Settings of TCP; the defaults are the published ones.
 
     Attributes:
@@ -16,9 +15,8 @@ class TcpSettings(TemplateSettings):
         layer: The layer of the text tower, of 12, at whose input the class-aware tokens enter.
         reduction: Width of the text feature, divided by the hidden width of the network that makes these.
         text_weight: Weight of the distance of text features from the frozen ones.
-        templates: "per-dataset" uses the authors' two templates for each data set, and where they have none
-            the data set's own; "dataset" always uses the data set's own; the name of a data set uses the
-            authors' for it.
+        template: Template of the prompts; the data set's own if empty.
+        frozen_template: That of the frozen text features.
         share: Scale layers of 12 to towers of other depths [ours]; if not, use their numbers as they are.
         token_std: Standard deviation of the context's initial values.
     """
@@ -27,7 +25,7 @@ class TcpSettings(TemplateSettings):
     bounds = MappingProxyType(
         {"tokens": COUNT, "reduction": COUNT, "text_weight": AT_LEAST_0, "token_std": AT_LEAST_0}
         | {"layer": ("from 2 to 12", lambda value: 2 <= value <= 12)}
-        | {"templates": templates_of("tcp")}
+        | {"template": TEMPLATE, "frozen_template": TEMPLATE}
     )
 
     tokens: int = 4
@@ -36,6 +34,8 @@ class TcpSettings(TemplateSettings):
     text_weight: float = 8.0
     share: bool = True
     token_std: float = 0.02
+    template: str = ""
+    frozen_template: str = ""
 
 
 METHOD = Declaration("tcp", "2311.18231", "TCP", TcpSettings, image="features", text="layers")

@@ -14,6 +14,7 @@ from dear.errors import SettingsError
 from dear.methods.base import Labels, Losses, Method, Target, TextFeatures, Trunk
 from dear.methods.context import PLACEHOLDER, context_ids
 from dear.methods.shared import cosine_distance, normal, text_injection, two_layers
+from dear.methods.shared_settings import templates_or
 from dear.methods.tcp import TcpSettings
 
 
@@ -55,8 +56,10 @@ class TCP(Method):
 
     @torch.no_grad()
     def set_classes(self, classnames: Sequence[str], templates: Sequence[str]) -> None:
-        """Set the classes; ``frozen_text`` is made with the authors' template if the settings ask for it."""
-        frozen, prompt = self.settings.templates_for(templates)
+        """Set the classes; ``frozen_text`` is made
+        with ``frozen_template``, if the settings have one."""
+        frozen = templates_or(self.settings.frozen_template, templates)
+        prompt = self.settings.template or templates[0]
         tokens = self.settings.tokens
         ids = context_ids(self.clip, classnames, "", tokens, after_context(prompt, tokens))
         super().set_classes(classnames, frozen)

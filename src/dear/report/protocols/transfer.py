@@ -11,7 +11,6 @@ from dear.report.protocols import Summary
 from dear.report.records import (
     AVERAGE,
     CHANCE,
-    TUNED,
     Record,
     checked,
     data_sets_of,
@@ -41,10 +40,6 @@ EXTRA = {
     "fused": "Fused: dear by all features on the targets too.",
 }
 """Other ways of scoring: what is added to the label of their rows, and their note."""
-TUNED_NOTE = (
-    "Tuned on targets: with settings that the method's authors chose for each target; such rows are never "
-    "marked as best."
-)
 
 
 def summarize(records: Sequence[Record], reference: str | None) -> Summary:
@@ -53,7 +48,7 @@ def summarize(records: Sequence[Record], reference: str | None) -> Summary:
     DeAR is scored with all features on the source and by the class feature alone on the targets: the paper's
     rule for cross-dataset transfer (section 4.1), our choice for domain generalization, for which it gives
     none. Other methods are scored as their authors do. Other ways of scoring have rows of their own where
-    they differ, never marked as best; nor are methods that were tuned on the targets. A method has an average
+    they differ, never marked as best. A method has an average
     if it has every target.
     """
     del reference
@@ -65,11 +60,9 @@ def summarize(records: Sequence[Record], reference: str | None) -> Summary:
     own |= frame.metric.eq("decoupled") & (frame.method == METHOD) & (frame.part != "source")
     scored = _rows(frame[own], [*targets])
     alone, fused = (_rows(frame[frame.metric == m], [*targets]) for m in ("decoupled", "accuracy"))
-    tuned = {row.label for row in scored if TUNED in row.label}
-    ranked = {row.label: row for row in marked([row for row in scored if row.label not in tuned])}
     rows, extra = _chance(records[0], [*targets]), set[str]()
-    for row, *others in zip(scored, alone, fused, strict=True):
-        rows.append(ranked.get(row.label, row))
+    for row, *others in zip(marked(scored), alone, fused, strict=True):
+        rows.append(row)
         for name, other in zip(EXTRA, others, strict=True):
             if [cell and cell.mean for cell in row.cells] != [cell and cell.mean for cell in other.cells]:
                 rows.append(GridRow(f"{row.label}, {name}", other.cells))
@@ -79,7 +72,6 @@ def summarize(records: Sequence[Record], reference: str | None) -> Summary:
         f"Percent, {spread_over(frame.seed.nunique())}; the average excludes the source.",
         *[f"Scores: {RULE[kind]}."] * bool(extra or printed),
         *(note for name, note in EXTRA.items() if name in extra),
-        *[TUNED_NOTE] * bool(tuned),
         *([f"Published: {published.sources()[kind.replace('-', '_')]}."] if printed else ()),
     )
     columns = (f"{source['title']} (source)", AVERAGE, *targets.values())
