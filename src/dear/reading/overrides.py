@@ -34,6 +34,11 @@ def _plain(value: Any) -> Any:
 @cache
 def overrides_class(kind: Any) -> Any:
     """A dataclass with the fields and the docstring of another that constructs a dict of the values that are
-    passed: of such an annotation cyclopts makes options, and their values.
+    passed: of such an annotation cyclopts makes options, and their values. Where pydantic is loaded, cyclopts
+    asks it to check each value against its annotation; of these dicts there is nothing to check.
     """
-    return type(f"{kind.__name__}Overrides", (kind,), {"__new__": lambda _, **values: values})
+    members = {
+        "__new__": lambda _, **values: values,
+        "__get_pydantic_core_schema__": classmethod(lambda *_: {"type": "any"}),
+    }
+    return type(f"{kind.__name__}Overrides", (kind,), members)

@@ -27,13 +27,17 @@ def score(
     def draw(count: int, seed: int) -> Tensor:
         return torch.rand(count, 3, 20, 20, generator=torch.Generator().manual_seed(seed))
 
-    def trunk(view: int = 0) -> Tensor:
+    def trunk(view: int | None) -> Tensor:
         brightness = torch.tensor(labels)[:, None, None, None] / 9
-        views = 0.4 * draw(len(labels), 3) + 0.1 * draw(len(labels), 10 + view) + brightness
+        views = (
+            0.4 * draw(len(labels), 3)
+            + 0.1 * draw(len(labels), 9 if view is None else 10 + view)
+            + brightness
+        )
         return method.image_trunk(views[[*items]])
 
     targets = torch.tensor([numbers[labels[item]] for item in items])
-    method.before_training(TrainingImages(targets, lambda: trunk(99), trunk))
+    method.before_training(TrainingImages(targets, trunk))
     features = method.image_features(method.image_trunk(draw(7, 5)))
     scores = [method.logits(features, method.text_features())]
     if name == "dear+":

@@ -58,14 +58,14 @@ def test_text_is_utf_8_with_or_without_a_mark(tmp_path: Path) -> None:
         read_bytes(Path("a\0b"))
 
 
-def test_folders_are_walked_as_by_the_system(tmp_path: Path) -> None:
-    for name in ("b/.d/1", "a/3", "4"):
+def test_folders_are_walked_without_what_is_no_data(tmp_path: Path) -> None:
+    for name in ("b/.d/1", "b/@eaDir/2", "a/3", "4", "Thumbs.db"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
     walked = {folder: (sorted(folders), files) for folder, folders, files in walk_folders(tmp_path)}
     assert walked == {
         tmp_path: (["a", "b"], ["4"]), tmp_path / "a": ([], ["3"]),
-        tmp_path / "b": ([".d"], []), tmp_path / "b" / ".d": ([], ["1"]),
+        tmp_path / "b": ([], []),
     }  # fmt: skip
     with pytest.raises(DataError, match="gone"):
         [*walk_folders(tmp_path / "gone")]
