@@ -22,8 +22,7 @@ def read_picture(path: str | Path) -> Image.Image:
         picture: Image.Image = ImageOps.exif_transpose(file)
         white_is_zero = getattr(file, "tag_v2", {}).get(262) == 0  # which Pillow minds in 8 bits alone
     if picture.mode.startswith("I;16"):
-        levels = np.asarray(picture)
-        levels = (65535 - levels if white_is_zero else levels) / (65535 / 255)
+        levels = abs(65535.0 * white_is_zero - np.asarray(picture)) / 257  # of 65535 to 255
         picture = Image.fromarray(levels.round().astype(np.uint8))
     if picture.has_transparency_data:
         picture = picture.convert("RGBA")
@@ -43,15 +42,14 @@ def compute_pixels(picture: Image.Image, view: dict[str, Any]) -> np.ndarray:
         border = (left, top, size - picture.width - left, size - picture.height - top)
         picture = ImageOps.expand(picture, border, (view["fill_color"],) * 3)
     else:
-        short, long = min(picture.size), max(picture.size)
+        short, long = sorted(picture.size)
         if long > 8 * short:  # only the middle of a strip is used
             length = 4 * short + long % 2
             left, top = [(side - length) // 2 if side == long else 0 for side in picture.size]
             picture = picture.crop((left, top, picture.width - left, picture.height - top))
         sides = [(view["short_side"] or size) * side // short for side in picture.size]
         picture = picture.resize(sides, resample)
-        nearest = int if view["rounds_crop_down"] else round
-        left, top = [nearest((side - size) / 2) for side in sides]
+        left, top = [(int if view["rounds_crop_down"] else round)((side - size) / 2) for side in sides]
         picture = picture.crop((left, top, left + size, top + size))
     return np.asarray(picture, dtype=np.float32).transpose(2, 0, 1)[None] / 255
 
