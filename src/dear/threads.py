@@ -35,7 +35,7 @@ def prepare_process() -> None:
         prepare(os.environ)
     elif not any(name in os.environ for name in WAITING) and (os.cpu_count() or 1) > 1:
         warnings.warn(
-            "torch was imported before dear, so its waiting threads take cores from other programs, which on "
-            "a shared machine makes dear many times as slow: import dear first, or set OMP_WAIT_POLICY.",
+            "torch was imported before dear, so its waiting threads take cores from other programs, which "
+            "slows dear on a shared machine: import dear first, or set OMP_WAIT_POLICY.",
             stacklevel=4,
         )
