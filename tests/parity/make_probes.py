@@ -113,13 +113,21 @@ def run_lpp(checkout: Path, settings: dict[str, Any]) -> dict[str, Tensor]:
 
     vars(code)["Variable"] = variable
     projection = small.small_openai_clip().double().image.projection
-    model = SimpleNamespace(dtype=torch.float64, encode_image=lambda view: before_projection(view) @ projection)
+    model = SimpleNamespace(
+        dtype=torch.float64, encode_image=lambda view: before_projection(view) @ projection
+    )
     labels, never = small.LABELS.flatten(), torch.full((15,), -1)
     args = {"train_epoch": settings["iterations"], "shots": SHOTS, "dataset": "", "output_dir": ""}
     with torch.no_grad():
         tested = nn.functional.normalize(model.encode_image(0), dim=-1)
     code.LinearProbe_P2(args).forward(
-        [(ViewNumber(0), labels)], [(ViewNumber(0), never)], tested, never, text_weights(), model, small.CLASSES
+        [(ViewNumber(0), labels)],
+        [(ViewNumber(0), never)],
+        tested,
+        never,
+        text_weights(),
+        model,
+        small.CLASSES,
     )
     weight, bias = (value.detach() for value in Watched.taken)
     return {"weight": weight, "bias": bias, "text_weights": alphas[0].detach()[0]}
@@ -138,7 +146,8 @@ def run_prolip(checkout: Path, settings: dict[str, Any]) -> dict[str, Tensor]:
             torch.save(before_projection(view), features / f"f{view}.pth")
         cfg = {
             "train_epoch": settings["epochs"], "aug_views": settings["views"], "backbone": "ViT-B/16",
-            "dataset": "oxford_pets", "root_path": folder, "search_lr": False, "lr_v": settings.get("lr", 1e-5),
+            "dataset": "oxford_pets", "root_path": folder,
+            "search_lr": False, "lr_v": settings.get("lr", 1e-5),
             "lambda_funct_1_N": "reg_weight" not in settings, "lambda_funct_1_N2": False,
             "lambda_v": settings.get("reg_weight"), "save_checkpoints": False,
         }  # fmt: skip

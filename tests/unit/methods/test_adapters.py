@@ -1,7 +1,7 @@
 """The methods that leave both towers alone and work on features: what their equations say, by hand."""
 
-import re
 import math
+import re
 
 import pytest
 import torch

@@ -60,7 +60,9 @@ OUT_OF_BOUNDS: dict[str, dict[str, list[Any]]] = {
     "taskres": {"alpha": NOT_NEGATIVE},
     "lp++": {"iterations": COUNT},
     "clap": {"constraint": ["l1"], "epochs": COUNT, "batch": COUNT, "lr": POSITIVE, "views": COUNT},
-    "prolip": {"epochs": COUNT, "lr": POSITIVE, "reg_weight": NOT_NEGATIVE, "views": COUNT, "scale": POSITIVE},
+    "prolip": {
+        "epochs": COUNT, "lr": POSITIVE, "reg_weight": NOT_NEGATIVE, "views": COUNT, "scale": POSITIVE,
+    },
     "vpt": {"depth": LAYERS, "tokens": COUNT, "template": ["mine"], "token_std": NOT_NEGATIVE},
     "atprompt": {
         "attributes": ["sea,", ""], "tokens": COUNT, "depth": [13], "attribute_std": NOT_NEGATIVE,

@@ -82,9 +82,7 @@ class CLAP(Method):
         with torch.no_grad():
             self.class_vectors.copy_(class_vectors)
 
-    def _multipliers(
-        self, features: Float[Tensor, "item embed"], labels: Tensor
-    ) -> Float[Tensor, "class"]:
+    def _multipliers(self, features: Float[Tensor, "item embed"], labels: Tensor) -> Float[Tensor, "class"]:
         """Each class's mean zero-shot probability of the right class."""
         text, sums = normalize(self.base, dim=-1).double(), self.base.new_zeros(len(self.base)).double()
         for part, right in zip(features.split(1024), labels.split(1024), strict=True):

@@ -13,7 +13,7 @@ from dear.methods.lppp import LpppSettings
 from dear.methods.shared import linear_values
 
 MOMENTUM, TEXT_INTERVAL, TEXT_START = 0.9, 10, 250.0
-"""Momentum of the steps of W and b; steps after which the text weights take one; the factor of their start."""
+"""Momentum of the steps of W and b; how many of them come before one of alpha; the factor of its start."""
 
 
 class LPpp(Method):

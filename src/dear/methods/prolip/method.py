@@ -54,7 +54,9 @@ class ProLIP(Method):
         for epoch in range(s.epochs):
             number = (epoch + 1) % s.views
             with torch.no_grad():
-                inputs = views[number] if number in views else self.clip.image.ln_final(images.view(number)[:, 0])
+                inputs = (
+                    views[number] if number in views else self.clip.image.ln_final(images.view(number)[:, 0])
+                )
             if s.views < s.epochs:
                 views[number] = inputs
             embedded = inputs.double() @ projection + (0 if bias is None else bias.double())
