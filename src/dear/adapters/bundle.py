@@ -118,7 +118,7 @@ class Bundle:
     temperature: float = 1.0
     keys: tuple[str, ...] = ()
     scores: BundleScores | None = None
-    training: TrainingFacts = TrainingFacts()
+    training: TrainingFacts = field(default_factory=TrainingFacts)
     image_hashes: bytes = field(default=b"", repr=False)
     known: KnownClasses | None = field(default=None, repr=False)
     refuse: float = REFUSED_SHARE
@@ -278,9 +278,7 @@ class Bundle:
         # OWNER/NAME may be a repository, which the identity tells.
         model = without_folders(self.model) if may_be_folder(self.weights.model) else self.model
         facts = replace(self.training, command="")
-        return replace(
-            self, model=model, pretrained=pretrained, weights=weights, roles=roles, training=facts
-        )
+        return replace(self, model=model, pretrained=pretrained, weights=weights, roles=roles, training=facts)
 
     def push_to_hub(
         self,

@@ -121,10 +121,6 @@ class TrainingFacts:
     command: str = ""
 
 
-def _metric(title: str, unit: str = "%") -> Any:
-    return field(metadata={"title": title, "unit": unit})
-
-
 @dataclass(frozen=True)
 class BundleScores:
     """Accuracy, log-loss and calibration error on labelled images. A field with the name of a metric
@@ -150,12 +146,12 @@ class BundleScores:
     images: Several
     left_out: ImageCount
     classes: Several
-    accuracy: Share = _metric("accuracy")
-    top5: Share = _metric("top 5")
-    zero_shot: Share = _metric("zero-shot")
-    chance: Share = _metric("chance")
-    log_loss: Number = _metric("log-loss", "nats")
-    calibration_error: Share = _metric("calibration error")
+    accuracy: Share = field(metadata={"title": "accuracy", "unit": "%"})
+    top5: Share = field(metadata={"title": "top 5", "unit": "%"})
+    zero_shot: Share = field(metadata={"title": "zero-shot", "unit": "%"})
+    chance: Share = field(metadata={"title": "chance", "unit": "%"})
+    log_loss: Number = field(metadata={"title": "log-loss", "unit": "nats"})
+    calibration_error: Share = field(metadata={"title": "calibration error", "unit": "%"})
     gained: ImageCount
     lost: ImageCount
     confusions: tuple[tuple[str, str, ImageCount], ...]

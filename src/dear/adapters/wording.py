@@ -24,7 +24,7 @@ def list_metrics(scores: BundleScores, decimals: int) -> dict[str, str]:
 
 
 def list_facts(facts: TrainingFacts) -> dict[str, str]:
-    """The facts of a fit as text, by name, without empty ones and those that `describe_fit` says in sentences."""
+    """The numbers, texts and mappings among the facts of a fit as text, by name, without empty ones."""
     shown = {}
     for name, value in vars(facts).items():
         if isinstance(value, Mapping):
