@@ -70,6 +70,8 @@ def render(result: dict[str, Any], console: PrintableConsole) -> None:
         shown["classes"] = f"{len(result['classes'])}: {shown['classes']}"
         shown |= list_facts(result["training"])
     lines = shown.pop("verdict", [])
+    if command := shown.pop("command", ""):
+        lines = [*lines, f"made by: {command}"]  # a table would break it
     for name in ("scores", "training"):
         shown.pop(name, None)
     console.print(table(None, ("what", "value"), shown.items()))
