@@ -89,7 +89,9 @@ def _fit(value: Any, kind: Any, key: str) -> Any:
             try:
                 return _fit(value, choice, key)
             except _Misfit as error:
-                if not error.is_kind or error.key != key:  # says more than that the value is none of the choices
+                if (
+                    not error.is_kind or error.key != key
+                ):  # says more than that the value is none of the choices
                     raise
     elif origin is Literal:
         if any(value == choice and type(value) is type(choice) for choice in inner):
