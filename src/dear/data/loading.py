@@ -173,10 +173,10 @@ def photographs(listing: Listing, settings: DataSettings, read: ReadImage | None
     if lines := contradictions(listing, groups):
         has = "has" if len(lines) == 1 else "have"
         contradiction = (
-            f"{plural(len(lines), 'picture')} {has} several labels: {first_few(lines)}. Leave one copy of each, "
-            "or give all its copies one label"
+            f"{plural(len(lines), 'picture')} {has} several labels: {first_few(lines)}. Leave one "
+            "copy of each, or give all its copies one label"
         )
-        contradiction += "." if read else f"; `dear data check` names all."
+        contradiction += "." if read else "; `dear data check` names all."
         warn(f"{listing.name}: {contradiction}")
     return assemble(
         listing.name,

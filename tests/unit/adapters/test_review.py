@@ -86,7 +86,9 @@ def test_a_review_shows_pictures_with_two_labels_and_corrects_them(photos: Path,
     (twin,) = (issue for issue in issues if issue.other)
     assert {Path(twin.image), Path(twin.other)} == {copied, photos / "train/green/0.png"}
     table = tmp_path / "review" / "review.csv"
-    [row] = [row for row in csv.DictReader(table.read_text(encoding="utf-8-sig").splitlines()) if row["other"]]
+    [row] = [
+        row for row in csv.DictReader(table.read_text(encoding="utf-8-sig").splitlines()) if row["other"]
+    ]
     table.write_text(f"path,label,predicted\n{row['path']},{row['suggested']},{row['label']}\n")
     bundle = fit([str(photos), str(table)], method="dear+", verbose=False)
     assert bundle.training["train_images"] == 3 * EACH + 1
