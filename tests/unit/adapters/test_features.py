@@ -88,10 +88,7 @@ def require_same(bundle: Bundle, other: Bundle, photos: Path) -> None:
         assert value == (other.metrics[name] if number is None else number), name
     assert bundle.temperature == pytest.approx(other.temperature, rel=1e-4)
     assert bundle.image_hashes == other.image_hashes
-    issues = [
-        [replace(issue, probability=None) for issue in each.review or ()]
-        for each in (bundle, other)
-    ]
+    issues = [[replace(issue, probability=None) for issue in each.review or ()] for each in (bundle, other)]
     assert issues[0] == issues[1]
 
 

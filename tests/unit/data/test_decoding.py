@@ -89,7 +89,10 @@ class Counted:
 def test_pictures_come_in_order_and_are_loaded_elsewhere() -> None:
     images = Counted()
     batches = [torch.tensor([2, 3]), torch.tensor([5]), torch.tensor([7, 1, 0]), torch.tensor([4])]
-    loaded = [(255 * p[:, 0, 0, 0]).round().tolist() for p in prefetch_views(images, batches, Preprocess(5), depth=2)]
+    loaded = [
+        (255 * p[:, 0, 0, 0]).round().tolist()
+        for p in prefetch_views(images, batches, Preprocess(5), depth=2)
+    ]
     assert loaded == [batch.tolist() for batch in batches]
     assert threading.get_ident() not in images.threads
 
