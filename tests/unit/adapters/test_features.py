@@ -83,9 +83,11 @@ def require_same(bundle: Bundle, other: Bundle, photos: Path) -> None:
     first, second = (Predictor(each, clip=small_clip_of()).predict_proba(files) for each in (bundle, other))
     assert (first.argmax(axis=1) == second.argmax(axis=1)).all()
     assert abs(first - second).max() < 1e-5
-    for name, value in bundle.metrics.items():
-        number = pytest.approx(other.metrics[name], rel=1e-4) if isinstance(value, float) else None
-        assert value == (other.metrics[name] if number is None else number), name
+    assert bundle.scores is not None
+    assert other.scores is not None
+    exact = {"log_loss": 0.0, "calibration_error": 0.0}
+    assert replace(bundle.scores, **exact) == replace(other.scores, **exact)
+    assert bundle.scores.log_loss == pytest.approx(other.scores.log_loss, rel=1e-4)
     assert bundle.temperature == pytest.approx(other.temperature, rel=1e-4)
     assert bundle.image_hashes == other.image_hashes
     issues = [[replace(issue, probability=None) for issue in each.review or ()] for each in (bundle, other)]
