@@ -37,8 +37,8 @@ class Session:
         device: Where backbones are computed.
         target: The device that runs are resolved for, if other processes make them.
         cache: What was computed of images and class names.
-        trained: The state and the epochs of trained methods that other runs use again, by `training_key`:
-            teachers, and the source's methods of transfer protocols.
+        trained: The state, the epochs and the seconds of trained methods that other runs use again, by
+            `training_key`: teachers, and the source's methods of transfer protocols.
         records: The records made or read so far, and their files, by the key of their run.
     """
 
@@ -50,7 +50,7 @@ class Session:
         cache: Cache | None = None,
     ) -> None:
         self.device, self.target, self.cache = find_device(device), target, cache or Cache()
-        self.trained = dict[str, tuple[dict[str, Tensor], list[dict[str, Any]]]]()
+        self.trained = dict[str, tuple[dict[str, Tensor], list[dict[str, Any]], float]]()
         self.records = dict[str, tuple[dict[str, Any], Path | None]]()
         self._clips = dict[tuple[str, str | None], Clip]()
         self._half = dict[Clip, Clip]()
