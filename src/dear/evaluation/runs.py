@@ -244,7 +244,8 @@ def run_all(
     if out is not None:
         make_folder(out)
     session = Session(clip.image.projection.device)
-    protocol, datasets = protocol or BaseToNovel(), [leave_out_copies(data, data) for data in datasets]
+    protocol = protocol or BaseToNovel()
+    datasets = [leave_out_copies(data.require_single_labels(), data) for data in datasets]
     warn_of_toy(clip.identity.model, world=all(dataset.world for dataset in datasets))
     resolve = partial(session.resolve, clip, protocol, shots=shots, roles=roles, train=train)
     return [
