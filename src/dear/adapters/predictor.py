@@ -93,8 +93,7 @@ class Predictor:
         classes: The classes it was fitted to, in label order.
         features: Names of the image features: "class", then the attributes.
         unowned: Those features whose attribute owns no head, so that they are not about it.
-        refusal_threshold: The evidence for the known classes below which an image is of none of them
-            (`OutlierModel`).
+        refusal_threshold: The evidence below which an image is of no known class (`OutlierModel`).
     """
 
     def __init__(
