@@ -1,7 +1,7 @@
 """Write the generated parts of the docs, in the root of the repository:
 
 python -m tools.generate_docs [--check]   docs/cli.md from the commands' help, the table of docs/limits.md
-python -m tools.generate_docs --models    docs/models.md, by building every architecture of open_clip (minutes)
+python -m tools.generate_docs --models    docs/models.md: builds every architecture of open_clip (minutes)
 """
 
 import re
