@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.distributions import MultivariateNormal
 from torch.nn.functional import normalize
 
-from dear.curation import known
+from dear.curation import outliers
 from dear.curation.outliers import KNOWN, OutlierModel, fit_outlier_model
 from dear.methods.dear_plus.gaussian import Gaussians
 
@@ -94,7 +94,7 @@ def test_no_more_than_the_share_of_new_images_is_refused_on_average() -> None:
 
 
 def test_quantiles_stand_for_many_images(monkeypatch: pytest.MonkeyPatch, fitted: OutlierModel) -> None:
-    monkeypatch.setattr(known, "QUANTILES", 5)
+    monkeypatch.setattr(outliers, "QUANTILES", 5)
     few = fit_outlier_model(features(len(LABELS), 1), LABELS, CLASSES)
     assert few is not None
     assert len(few.left_out) == 5
