@@ -137,7 +137,7 @@ def test_the_role_mask_is_kept(kind: str) -> None:
 @torch.no_grad()
 def test_injected_tokens_that_nothing_attends_to_change_nothing(kind: str) -> None:
     """In whatever place they are, the image tokens keep their places and rotations."""
-    from dear.backbone.injection import Injection
+    from dear.backbone.change import Injection
 
     clip = clip_of(kind)
     tower = clip.image
@@ -149,7 +149,7 @@ def test_injected_tokens_that_nothing_attends_to_change_nothing(kind: str) -> No
         bias = torch.zeros(28, 28)
         bias[:, first : first + 2] = float("-inf")
         bias[first : first + 2, first : first + 2] = 0
-        found = tower.span(x, 3, bias=bias, inject=Injection(learned, 0.5, at=at), read=torch.tensor([0]))
+        found = tower.span(x, 3, Injection(learned, 0.5, at=at), bias=bias, read=torch.tensor([0]))
         torch.testing.assert_close(found[:, 0], plain, rtol=1e-4, atol=1e-4)
 
 

@@ -11,9 +11,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from dear.backbone.change import UNCHANGED, Change
 from dear.backbone.choice import Access
-from dear.backbone.injection import Injection
-from dear.backbone.low_rank import LowRank
 from dear.backbone.openclip import TIMM_MODEL_CLASS, is_instance
 from dear.backbone.text import MAX_HIDDEN_VALUES, TextTower, TextTrunk
 from dear.backbone.towers import Bias, outside_autocast, widest
@@ -113,15 +112,14 @@ class WholeVisionTower(Whole, VisionTower):
         self,
         x: Tensor,
         first: int,
+        change: Change = UNCHANGED,
         *,
         bias: Bias = None,
-        inject: Injection | None = None,
         read: Int[Tensor, "*batch read"] | None = None,
-        updates: LowRank | None = None,
     ) -> Float[Tensor, "batch read embed"]:
-        """The embedding as token 0. Raises WeightsError for injected tokens and updates of weights."""
+        """The embedding as token 0. Raises WeightsError for a change."""
         del bias, read
-        if inject is not None or updates is not None:
+        if change is not UNCHANGED:
             self._refuse()
         return self.layers(x, first, self.depth)
 
@@ -186,13 +184,12 @@ class WholeTextTower(Whole, TextTower):
         self,
         trunk: TextTrunk,
         first: int,
-        inject: Injection | None = None,
+        change: Change = UNCHANGED,
         chunk: int = 0,
-        updates: LowRank | None = None,
     ) -> Float[Tensor, "class embed"]:
-        """The embeddings that the trunk holds. Raises WeightsError for injected tokens and updates."""
+        """The embeddings that the trunk holds. Raises WeightsError for a change."""
         del chunk
-        if first <= self.depth or inject is not None or updates is not None:
+        if first <= self.depth or change is not UNCHANGED:
             self._refuse()
         return trunk.tokens[:, 0]
 
