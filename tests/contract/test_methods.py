@@ -12,10 +12,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from dear.backbone.change import Injection, LowRank
 from dear.backbone.clip import Clip, tensors_hash
 from dear.backbone.precision import half
-from dear.errors import DearError, RoleTableError, SettingsError
+from dear.errors import DearError, RoleTableError
 from dear.evaluation.protocols.few_shot import FewShot
 from dear.evaluation.resolve import MethodSetup
 from dear.evaluation.run_context import RunContext
@@ -382,25 +381,3 @@ def test_a_run_says_what_it_ran_with(name: str, clip: Clip) -> None:
     assert record["settings"]["train"]["optimizer"] == declared.get("optimizer", "adamw")
     assert record["settings"]["train"]["epochs"] == 2
     assert len(record["train"]["epochs"]) == 2 * (method.takes_steps and bool(method.trainable))
-
-
-@pytest.mark.parametrize("kind", ["small", "attention pool"])
-@pytest.mark.parametrize("change", ["tokens", "updates"])
-def test_a_change_behind_the_last_layer_is_told(change: str, kind: str, clip: Clip) -> None:
-    """A method that leaves `image_from` and `text_from` at their defaults: its tokens were never read."""
-    from tests.contract.test_kinds import SIGLIP, clip_of
-
-    method = Method(clip if kind == "small" else clip_of(SIGLIP))
-    method.set_classes(CLASSES, TEMPLATE)
-    for tower, compute in (
-        (method.clip.image, partial(method.class_feature, method.image_trunk(images()))),
-        (method.clip.text, method.mean_over_templates),
-    ):
-        compute()
-        weights = torch.zeros(1, 3, 2, tower.width)
-        with pytest.raises(SettingsError, match=r"no effect from layer .* sets image_from and text_from"):
-            compute(
-                Injection(torch.zeros(2, tower.width), 1.0)
-                if change == "tokens"
-                else LowRank(weights, weights.mT, 1.0)
-            )
