@@ -5,6 +5,7 @@ gives the same features. What a method changes in a span is a `Change`.
 """
 
 import copy
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any, ClassVar, Self
@@ -17,7 +18,7 @@ from dear.backbone.attention import PackedSequences, Rotation
 from dear.backbone.block import Block
 from dear.backbone.change import UNCHANGED, Change
 from dear.backbone.choice import Access
-from dear.errors import SettingsError
+from dear.errors import SettingsError, WeightsError, first_line, of_memory
 
 Bias = (
     Float[Tensor, "*#batch #head token token"]
@@ -32,6 +33,42 @@ def widest(module: nn.Module) -> int:
     return max((part.out_features for part in module.modules() if isinstance(part, nn.Linear)), default=0)
 
 
+class Opaque(nn.Module):
+    """A network as the only block of a tower: its embedding of an input is the only token of the output. It
+    is always in evaluation mode: batch normalization uses the statistics stored with the weights.
+    """
+
+    def __init__(self, network: nn.Module, title: str, embed_dim: int) -> None:
+        super().__init__()
+        self.network, self.title, self.embed_dim = network, title, embed_dim
+
+    def train(self, mode: bool = True) -> Self:
+        del mode
+        return super().train(False)
+
+    def forward(self, inputs: Tensor) -> Float[Tensor, "batch 1 embed"]:
+        """The embeddings, without the tokens that some networks return too. Raises WeightsError if there are
+        none: a configuration may ask for what its classes cannot compute.
+        """
+        try:
+            with outside_autocast(inputs.device):
+                output = self.network(inputs)
+        except Exception as error:
+            if of_memory(error):
+                raise
+            raise WeightsError(
+                f"the {self.title} cannot be computed ({first_line(error)}): its configuration does not "
+                "describe a working model."
+            ) from error
+        embeddings: Tensor = output[0] if isinstance(output, tuple) else output
+        if embeddings.ndim != 2 or embeddings.shape[1] != self.embed_dim:
+            raise WeightsError(
+                f"the {self.title} gives {tuple(embeddings.shape[1:])} for an input, not an embedding of "
+                f"{self.embed_dim} numbers: its configuration names no pooling that fits."
+            )
+        return embeddings.unsqueeze(1)
+
+
 class Tower(nn.Module):
     """A stack of blocks with a final LayerNorm and projection, which may have a bias."""
 
@@ -42,7 +79,11 @@ class Tower(nn.Module):
     projection_bias: Tensor | None
 
     def __init__(
-        self, blocks: list[Block], ln_final: nn.Module, projection: Tensor, bias: Tensor | None = None
+        self,
+        blocks: Sequence[Block | Opaque],
+        ln_final: nn.Module,
+        projection: Tensor,
+        bias: Tensor | None = None,
     ) -> None:
         super().__init__()
         self.blocks = nn.ModuleList(blocks)
@@ -72,15 +113,22 @@ class Tower(nn.Module):
         return int(self.projection.shape[1])
 
     def block(self, layer: int) -> Block:
-        """The block of a layer, counted from 1."""
+        """The block of a layer, counted from 1. Raises WeightsError if the tower gives features only."""
         block = self.blocks[layer - 1]
+        if isinstance(block, Opaque):
+            raise WeightsError(
+                f"this backbone's {block.title} gives features only, no layers or attention heads: "
+                "docs/models.md lists those that give them, such as ViT-B-16."
+            )
         assert isinstance(block, Block)
         return block
 
     def trainable_copy(self, first: int) -> Self:
         """A trainable copy of layers ``first`` to the last, the final LayerNorm and the projection: a tower
-        whose layer 1 is that layer. It has no embeddings: its inputs are trunk outputs.
+        whose layer 1 is that layer. It has no embeddings: its inputs are trunk outputs. Raises WeightsError
+        if the tower gives features only.
         """
+        self.block(first)
         frozen = [*self.blocks[: first - 1], *(getattr(self, name) for name in self.EMBEDDINGS)]
         tower = copy.deepcopy(self, {id(part): part for part in frozen})  # shared, not copied
         tower.blocks = tower.blocks[first - 1 :]
