@@ -120,7 +120,8 @@ def test_images_of_other_kinds_are_none_of_these(
     """Also from the folder, in a table, and as measured; for a class by name alone nothing is refused."""
     options = {"roles": roles} if method == "dear" else {}
     bundle = fit(photos, tmp_path / "bundle", method=method, review=False, **options)  # type: ignore[arg-type]
-    assert bundle.metrics["refused"] < 0.3
+    assert bundle.scores is not None
+    assert (bundle.scores.refused or 0) < 0.3
     for number in range(5):
         save(tmp_path / "others" / f"{number}.png", (250, 240, 30), number)
     others = sorted((tmp_path / "others").iterdir())
@@ -177,7 +178,8 @@ def test_the_export_says_the_same(photos: Path, tmp_path: Path) -> None:
 
 def test_nothing_is_refused_with_few_images_or_if_not_asked(photos: Path) -> None:
     few = fit(photos, method="dear+", shots=3, review=False)  # 9 images: 5% of them is none
-    assert "refused" not in few.metrics
+    assert few.scores is not None
+    assert few.scores.refused is None
     with pytest.raises(SettingsError, match="refuse"):
         Predictor(few, refuse=0.01)
     assert fit(photos, method="dear+", refuse=0, review=False).known is None
