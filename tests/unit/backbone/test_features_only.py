@@ -1,4 +1,4 @@
-"""Towers that give features only: those of ResNets, ConvNeXt, FastViT, CoCa and others compute as in open_clip."""
+"""Towers that give features only, of ResNets, ConvNeXt, FastViT, CoCa and others: those of open_clip."""
 
 import copy
 from typing import Any
