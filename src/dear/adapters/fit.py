@@ -145,7 +145,7 @@ def fit(
     with ExitStack() as stack:
         report = progress if progress is not None else stack.enter_context(Steps())
         with held_notes():
-            source = add_named(read_data(data, dataset, shots), add_classes)
+            source = add_named(read_data(data, dataset, shots).require_single_labels(), add_classes)
             images = prepare_data(source, setup, shots, seed, calibrate, select)
             if unlabelled is not None:
                 require_taken(setup.method)
@@ -185,7 +185,7 @@ def fit(
         if review and reviewed is not None:
             judge = "" if reviewed.method == bundle.method else reviewed.method
             facts = replace(bundle.training, judged_labels=len(reviewed.judged), judge=judge)
-            issues = (*reviewed.wrong_labels(), *reviewed.twins(test), *reviewed.copies(source.test))
+            issues = (*reviewed.wrong_labels(), *reviewed.twins(test))
             bundle = replace(bundle, review=issues, training=facts)
     tell_reused(continue_from, cache)
     if folder is not None:

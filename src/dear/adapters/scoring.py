@@ -48,8 +48,8 @@ def evaluate_bundle(
     data set's own.
 
     Test images that the bundle was fitted on are left out, with a warning, and there is one of the tiny CLIP
-    on photographs. Raises DataError for a split without (other) images, or a class that the bundle does not
-    have, BundleError for results that are no numbers.
+    on photographs. Raises DataError for a split without (other) images, a picture with several labels, or a
+    class that the bundle does not have, BundleError for results that are no numbers.
     """
     return evaluate_images(predictor, dataset, split=split, own_classes=own_classes, progress=progress)[0]
 
@@ -71,6 +71,7 @@ def evaluate_images(
     this is checked, nor is there a warning about the tiny CLIP. ``cache`` is as in `predict`.
     """
     bundle, left_out = predictor.bundle, 0
+    dataset.require_single_labels()
     if not is_unseen:
         warn_of_toy(bundle.model, world=dataset.world)
         dataset, left_out = unseen(dataset, split, bundle.image_hashes)
