@@ -26,7 +26,6 @@ class FeaturesOnly(Tower):
     """The base of both: embeddings are in the joint space already, so the projection is the identity."""
 
     access: ClassVar[Access] = "features"
-    EMBEDDINGS = ()
 
     def __init__(self, network: nn.Module, title: str, embed_dim: int) -> None:
         like = next(network.parameters())
