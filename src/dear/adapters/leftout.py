@@ -13,6 +13,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from dear.backbone.precision import mixed
+from dear.curation.unlabelled import add_unlabelled
 from dear.data.dataset import Images, fingerprint
 from dear.data.fewshot import Subset, draw_few, items_by_class
 from dear.data.images.photos import distinct_pictures, picture_names
@@ -23,7 +24,6 @@ from dear.evaluation.trial import Trial
 from dear.methods.base import Method, TrainingImages
 from dear.methods.registry import FROZEN
 from dear.methods.shared import order_by_name
-from dear.review.unlabelled import add_unlabelled
 from dear.training.batches import training_images, view_key
 
 FOLDS, REPEATS = 5, 3
@@ -62,11 +62,11 @@ class LeftOut:
         named_only: The share of classes without images.
     """
 
-    def __init__(self, session: Session, run: ResolvedRun, others: Images | None = None) -> None:
-        """Those of a run, whatever its method. ``others`` are images without labels that a method may learn
-        from too.
+    def __init__(self, session: Session, run: ResolvedRun, unlabelled: Images | None = None) -> None:
+        """Those of a run, whatever its method. ``unlabelled`` are images without labels that a method may
+        learn from too.
         """
-        self.session, self.run, self.dataset, self.others = session, run, run.source, others
+        self.session, self.run, self.dataset, self.unlabelled = session, run, run.source, unlabelled
         seed, classes = run.seed, len(run.source.classnames)
         self.images: Images = draw_few(run.source, run.shots, seed, range(classes))[1]
         names, labels = picture_names(self.images), self.images.labels.cpu()
@@ -158,15 +158,15 @@ class LeftOut:
                     few = _select(images, rows)
                     method.before_training(few)
                     learn = getattr(method, "add_unlabelled", None)
-                    if self.others is not None and learn is not None:
-                        learn(few, self._read(trial, self.others))
+                    if self.unlabelled is not None and learn is not None:
+                        learn(few, self._read(trial, self.unlabelled))
                 yield without, left_out, _compute_scores(method, images, self._first[left_out])
 
     def _closed_form(self, trial: Trial, absent: Sequence[Bool[Tensor, "class"]]) -> Iterator[Part]:
         if trial.pick is None:
             trial.train(range(len(self.dataset.classnames)))
-            if self.others is not None:
-                trial.unlabelled = add_unlabelled(trial, self.others)
+            if self.unlabelled is not None:
+                trial.unlabelled = add_unlabelled(trial, self.unlabelled)
         key = view_key(trial.method, self.images, trial.run.training.precision)
         if (trunk := self.session.cache.find("trunk", key)) is not None:  # where others can go on
             self._trunks.setdefault(trial.method.image_from, trunk)
