@@ -46,7 +46,9 @@ class RunContext:
     training: Mapping[str, Any] = field(default_factory=dict)
     select: Select = "last"
     cache: Cache = field(default_factory=Cache)
-    trained: dict[str, tuple[dict[str, torch.Tensor], list[dict[str, Any]], float]] = field(default_factory=dict)
+    trained: dict[str, tuple[dict[str, torch.Tensor], list[dict[str, Any]], float]] = field(
+        default_factory=dict
+    )
     records: dict[str, tuple[dict[str, Any], Path | None]] = field(default_factory=dict)
     named_by: str = ""
     half_clips: dict[Clip, Clip] = field(default_factory=dict)
