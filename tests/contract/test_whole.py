@@ -29,7 +29,17 @@ from tests.unit.backbone.test_whole import COCA, RESNET
 from tests.unit.training.world import noise_dataset
 from tests.views import usual_view
 
-OF_FEATURES = {"zero-shot", "linear-probe", "clip-adapter", "tip-adapter", "taskres", "gda", "dear+"}
+OF_FEATURES = {
+    "zero-shot",
+    "linear-probe",
+    "clip-adapter",
+    "tip-adapter",
+    "taskres",
+    "clap",
+    "gda",
+    "lp++",
+    "dear+",
+}
 OF_TEXTS = {"coop", "cocoop", "prograd", "tcp", "atprompt"}
 KINDS = {"resnet": (RESNET, OF_FEATURES | OF_TEXTS), "coca": (COCA, OF_FEATURES)}
 

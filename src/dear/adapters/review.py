@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from io import BytesIO
-from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,7 @@ from dear.adapters.results import csv_path, csv_rows, keep_labels
 from dear.data.dataset import Dataset, Images
 from dear.data.fewshot import leave_subsets
 from dear.data.images.decode import as_image
-from dear.data.images.photos import HeldImages, PhotoImages, image_hashes
+from dear.data.images.photos import HeldImages, PhotoImages
 from dear.data.loading import held_notes
 from dear.data.settings import DataSettings
 from dear.data.sources.table import CHECKED, PREDICTED
@@ -97,20 +96,6 @@ class Review:
             first, second = (name_image(*where[item]) for item in pair)
             label, other = (names[int(groups[item]) % classes] for item in pair)
             found.append(Issue(first, label, other, other=second))
-        return found
-
-    def copies(self, test: Images) -> list[Issue]:
-        """Images with the bytes of a test image of another class, which is left out of the test."""
-        names, items = self.dataset.classnames, dict(zip(image_hashes(self.images), count(), strict=False))
-        found = []
-        for number, digest in enumerate(image_hashes(test)):
-            if (item := items.get(digest)) is None:
-                continue
-            label, other = (names[int(part.labels[at])] for part, at in ((self.images, item), (test, number)))
-            if label != other:
-                found.append(
-                    Issue(name_image(self.images, item), label, other, other=name_image(test, number))
-                )
         return found
 
 

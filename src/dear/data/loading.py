@@ -12,9 +12,9 @@ import torch
 
 from dear.data.dataset import Dataset, Images, assemble
 from dear.data.fewshot import Subset
-from dear.data.image_check import broken_images, duplicate_warnings, group_same
+from dear.data.image_check import broken_images, contradictions, duplicate_warnings, group_same
 from dear.data.images.hashes import hash_files
-from dear.data.images.photos import HeldImages, PhotoImages
+from dear.data.images.photos import HeldImages, PhotoImages, place_of
 from dear.data.names import FILES, missing_error, path_of
 from dear.data.settings import DataSettings
 from dear.data.sources import archive, huggingface, table
@@ -36,7 +36,7 @@ from dear.data.sources.listing import (
 from dear.data.sources.objects import ReadImage, read_object, read_pairs
 from dear.data.sources.splits import PREFIX, names_of_splits, read_coop, split_file
 from dear.data.world.tasks import load_task, task_names
-from dear.errors import DataError, warn, without_surrogates
+from dear.errors import DataError, plural, warn, without_surrogates
 from dear.reading.files import expanded, is_passed_over
 
 
@@ -158,9 +158,26 @@ def photographs(listing: Listing, settings: DataSettings, read: ReadImage | None
             photos[part] = files
         else:
             held = photos[part] = HeldImages(rows, read, short_side, settings.threads)
-            hashes += zip((row.path for row in rows), held.hashes, strict=True)
-    for repeated in duplicate_warnings(listing, group_same(hashes)):
+            hashes += zip((place_of(row.path) for row in rows), held.hashes, strict=True)
+    groups, contradiction = group_same(hashes), ""
+    if read is not None:  # they are called by their indices
+        listing = replace(
+            listing,
+            splits={
+                part: tuple(Row(place_of(row.path), row.label) for row in rows)
+                for part, rows in listing.splits.items()
+            },
+        )
+    for repeated in duplicate_warnings(listing, groups):
         warn(f"{listing.name}: {repeated}")
+    if lines := contradictions(listing, groups):
+        has = "has" if len(lines) == 1 else "have"
+        contradiction = (
+            f"{plural(len(lines), 'picture')} {has} several labels: {first_few(lines)}. Leave one "
+            "copy of each, or give all its copies one label"
+        )
+        contradiction += "." if read else "; `dear data check` names all."
+        warn(f"{listing.name}: {contradiction}")
     return assemble(
         listing.name,
         benchmarks()[listing.name].title if listing.benchmark else listing.name,
@@ -174,6 +191,7 @@ def photographs(listing: Listing, settings: DataSettings, read: ReadImage | None
         keys=listing.keys,
         benchmark=listing.benchmark,
         unnamed=listing.unnamed,
+        contradiction=contradiction,
     )
 
 

@@ -148,7 +148,7 @@ class Runner:
         settings = experiment.dataset
         if (name, source, settings) not in self._datasets:
             used = settings if name == source else replace(settings, test_share=1.0)
-            loaded = load_dataset(name, used).require_names()
+            loaded = load_dataset(name, used).require_names().require_single_labels()
             trained_on = loaded if name == source else self.load(experiment, source, source)
             self._datasets[name, source, settings] = leave_out_copies(loaded, trained_on)
         return self._datasets[name, source, settings]
@@ -320,7 +320,8 @@ def run_all(
     if out is not None:
         make_folder(out)
     context = RunContext(clip, roles, training or {})
-    protocol, datasets = protocol or BaseToNovel(), [leave_out_copies(data, data) for data in datasets]
+    protocol = protocol or BaseToNovel()
+    datasets = [leave_out_copies(data.require_single_labels(), data) for data in datasets]
     warn_of_toy(clip.identity.model, world=all(dataset.world for dataset in datasets))
     return [
         run_one(

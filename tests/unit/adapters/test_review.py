@@ -20,7 +20,7 @@ from dear.adapters.review import find_label_issues, review_data
 from dear.adapters.scoring import evaluate_bundle, measure_others
 from dear.backbone.clip import Clip
 from dear.data.loading import load_dataset
-from dear.errors import BundleError, OutputError, SettingsError
+from dear.errors import BundleError, DataError, OutputError, SettingsError
 
 COLORS = {"red": (220, 30, 30), "green": (30, 200, 30), "blue": (30, 30, 220)}
 EACH = 14
@@ -48,8 +48,8 @@ def test_a_flipped_label_is_found_and_its_correction_goes_into_the_next_fit(
     method: str, settings: dict[str, int] | None, photos: Path, tmp_path: Path
 ) -> None:
     options: dict[str, Any] = {"method": method, "settings": settings, "train": {"epochs": 2}}
-    copied = photos / "test/blue/copy.png"  # of the same bytes: it is not tested on
-    copied.write_bytes((photos / "train/green/0.png").read_bytes())
+    copied = photos / "test/blue/copy.png"  # of other bytes
+    Image.open(photos / "train/green/0.png").convert("RGBA").save(copied)
     bundle = fit(photos, tmp_path / "bundle", **options)
     assert bundle.review is not None
     issue, copy = bundle.review
@@ -74,6 +74,24 @@ def test_a_flipped_label_is_found_and_its_correction_goes_into_the_next_fit(
         review_data(photos, tmp_path / "bundle", method=method)
     assert fit(photos, tmp_path / "bundle", review=False, overwrite=True, **options).review is None
     assert table.read_bytes() == text
+
+
+def test_a_review_shows_pictures_with_two_labels_and_corrects_them(photos: Path, tmp_path: Path) -> None:
+    """`fit` refuses them, and takes them with the table that says what they are."""
+    copied = photos / "train/blue/copy.png"
+    copied.write_bytes((photos / "train/green/0.png").read_bytes())
+    with pytest.raises(DataError, match="1 picture has several labels"):
+        fit(photos, method="dear+")
+    _, issues = review_data(photos, tmp_path / "review", method="dear+")
+    (twin,) = (issue for issue in issues if issue.other)
+    assert {Path(twin.image), Path(twin.other)} == {copied, photos / "train/green/0.png"}
+    table = tmp_path / "review" / "review.csv"
+    [row] = [
+        row for row in csv.DictReader(table.read_text(encoding="utf-8-sig").splitlines()) if row["other"]
+    ]
+    table.write_text(f"path,label,predicted\n{row['path']},{row['suggested']},{row['label']}\n")
+    bundle = fit([str(photos), str(table)], method="dear+", verbose=False)
+    assert bundle.training.train_images == 3 * EACH + 1
 
 
 def test_a_class_by_name_alone_is_suggested_for_no_image(photos: Path) -> None:
@@ -120,7 +138,8 @@ def test_images_of_other_kinds_are_none_of_these(
     """Also from the folder, in a table, and as measured; for a class by name alone nothing is refused."""
     options = {"roles": roles} if method == "dear" else {}
     bundle = fit(photos, tmp_path / "bundle", method=method, review=False, **options)  # type: ignore[arg-type]
-    assert bundle.metrics["refused"] < 0.3
+    assert bundle.scores is not None
+    assert (bundle.scores.refused or 0) < 0.3
     for number in range(5):
         save(tmp_path / "others" / f"{number}.png", (250, 240, 30), number)
     others = sorted((tmp_path / "others").iterdir())
@@ -177,7 +196,8 @@ def test_the_export_says_the_same(photos: Path, tmp_path: Path) -> None:
 
 def test_nothing_is_refused_with_few_images_or_if_not_asked(photos: Path) -> None:
     few = fit(photos, method="dear+", shots=3, review=False)  # 9 images: 5% of them is none
-    assert "refused" not in few.metrics
+    assert few.scores is not None
+    assert few.scores.refused is None
     with pytest.raises(SettingsError, match="refuse"):
         Predictor(few, refuse=0.01)
     assert fit(photos, method="dear+", refuse=0, review=False).known is None

@@ -145,6 +145,8 @@ def test_what_is_set_is_a_value() -> None:
         ("coop", FewShot(), "Food101", 1, {"tokens": 16, "words": ""}, {"epochs": 50, "lr": 0.002}),
         ("coop", FewShot(), "Food101", 8, {}, {"epochs": 200}),
         ("coop", FewShot(), "ImageNet", 16, {}, {"epochs": 50}),
+        ("vpt", CrossDataset(), "ImageNet", 16, {"tokens": 8, "depth": 12}, {"epochs": 2, "lr": 0.0025}),
+        ("vpt", FewShot(), "EuroSAT", 16, {"template": "a photo of a {}."}, {"epochs": 5, "batch": 4}),
         ("atprompt", BaseToNovel(), "Food101", 16, {}, {"optimizer": "sgd", "lr": 0.002, "epochs": 100}),
         ("atprompt", BaseToNovel(), "ImageNet", 16, {}, {"epochs": 10}),
         ("provp", FewShot(), "Food101", 1, {"tokens": 50, "ref_weight": 0}, {"epochs": 50, "lr": 0.1}),
