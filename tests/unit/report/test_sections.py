@@ -2,7 +2,6 @@
 
 import csv
 import io
-from itertools import combinations
 from typing import Any
 
 import pytest
@@ -317,46 +316,6 @@ def test_on_a_users_own_data_nothing_is_published() -> None:
     assert (
         "paper" in grids([moved("dear", 0.5, {"DTD": 0.5}, name="ImageNet")])["cross-dataset"].to_markdown()
     )
-
-
-SETUPS = [
-    ("promptsrc", None), ("dear", None), ("dear", "baseline"), ("dear", "shuffled"), ("dear", "all-mixed"),
-    ("dear", "eq9"), ("dear", "CE"), ("dear+", "shuffled"),
-]  # fmt: skip
-"""Rows of ablations, with and without the row that they are compared with, and what is called like one."""
-
-
-def run_of(protocol: str, number: int, data: str = "tools") -> dict[str, Any]:
-    """A run of a setup with a base accuracy, or whatever the protocol measures, that no other has."""
-    method, variant = SETUPS[number]
-    share = round(0.101 + 0.037 * number + 0.4 * (data == "toys"), 3)
-    results: dict[str, Any] = {
-        "base-to-novel": {"base": score(share), "novel": score(0.5), "hm": 0.5},
-        "few-shot": {"all": score(share)},
-        "cross-dataset": {"source": score(share), "targets": {"toys": score(0.5)}},
-        "retrieval": {"precision": {"cls": {"color": share}}, "chance": {"color": 0.05}},
-    }
-    toys = {"name": "toys", "title": "Toys", "identity": "toys"}
-    made = record(data, method, 0, 0, variant=variant, protocol=protocol, results=results[protocol])
-    return made | {"targets": [toys] if protocol == "cross-dataset" else [], "share": share}
-
-
-def missing(runs: list[dict[str, Any]]) -> list[str]:
-    """Runs whose number is in no table."""
-    printed = {
-        cell.value for grid in tables_of(runs) for row in grid.rows for cell in row.cells if cell is not None
-    }
-    return [run["key"] for run in runs if f"{100 * run['share']:.2f}" not in printed]
-
-
-def test_every_run_is_in_a_table() -> None:
-    for subset in (*combinations(range(len(SETUPS)), 2), range(len(SETUPS))):
-        assert missing([run_of("base-to-novel", number) for number in subset]) == []
-    for name in ("few-shot", "cross-dataset", "retrieval"):
-        assert missing([run_of(name, number) for number in range(len(SETUPS))]) == []
-    # A row of an ablation that was run on more data than the row it is compared with:
-    runs = [run_of("base-to-novel", number) for number in (1, 3)]
-    assert missing([*runs, run_of("base-to-novel", 3, "toys")]) == []
 
 
 def test_published_numbers_stand_beside_benchmarks_alone() -> None:
