@@ -10,12 +10,12 @@ from dear.cli.options import FitOptions
 from dear.cli.output import PrintableConsole
 from dear.cli.parsing import Flat, UsageError, command_line
 from dear.cli.run import collect_settings
+from dear.curation.issues import REFUSED_SHARE, REVIEW_PAGE
 from dear.errors import plural
 from dear.evaluation.experiment import TrainOverrides
 from dear.evaluation.resolve import Select
 from dear.methods.registry import AUTO, known_method
 from dear.reading.files import expanded
-from dear.review.rows import REFUSED_SHARE, REVIEW_PAGE
 
 
 def command(
@@ -56,7 +56,7 @@ def command(
             review.csv in the folder.
         refuse: Share of images of the classes that may be refused as none of these. 0 refuses nothing.
         continue_: Folder of an earlier bundle: images that it was made of are not encoded again, and its
-            backbone is the default. On a CPU the result is that of a fit without it, bit for bit.
+            backbone is the default. The bundle makes the predictions of a fit without it.
         overwrite: Replace the bundle in the folder.
         train: Settings of training; by default as published for the method.
         select: Keep the last epoch, or the best one on validation images.
