@@ -90,7 +90,11 @@ def register(path: str) -> Declaration:
     bases = (known.get(f"{base.__module__}:{base.__qualname__}") for base in kind.__mro__)
     declared = replace(
         next(filter(None, bases), Declaration(path, "", name)),
-        **{"name": path, "arxiv": "", "implementation": name, "settings": settings, "module": module},
+        name=path,
+        arxiv="",
+        implementation=name,
+        settings=settings,
+        module=module,
         open_vocabulary=kind.open_vocabulary is not False,
     )
     for method in _methods.values():
