@@ -53,6 +53,13 @@ def test_assign_show_and_compare(spans: Path, tmp_path: Path, ask: Ask, run: Run
     compared = run(["roles", "compare", str(out), str(dealt), "--heads"])[0]
     assert "Dominant concepts: " in compared
     assert "both tables agree" in compared
+    # With another model's, whose heads are others, by concept.
+    counts = ask(["roles", "compare", str(out), "published"])["counts"]
+    assert (counts["all"][0], counts["all"][2]) == (6, 48)
+    assert [sum(row[i] for row in counts.values()) for i in range(4)] == [
+        2 * count for count in counts["all"]
+    ]
+    assert "Heads by dominant concept" in run(["roles", "compare", str(out), "published"])[0]
 
 
 @pytest.mark.long
