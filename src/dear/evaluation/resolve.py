@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from dear.data.dataset import Dataset
     from dear.roles.table import RoleTable
 
-RoleVariant = Literal["roles", "all-isolated", "all-mixed", "shuffled"]
-"""The role table unchanged, or one of the paper's ablations of it."""
+RoleVariant = Literal["roles", "all-isolated", "all-mixed", "shuffled", "random"]
+"""The role table unchanged, one of the paper's ablations of it, or roles drawn at random."""
 Select = Literal["last", "val"]
 LONGEST_PART = 100
 """Most letters of a data set's name in a file name, which has at most 255 bytes."""
@@ -93,7 +93,7 @@ class MethodSetup:
         return (self.role_variant, self.quantile, self.attributes) == ("roles", None, None)
 
     def table(self, roles: "RoleTable | None", seed: int) -> "RoleTable | None":
-        """The role table of a run; shuffled roles are a different permutation for each seed."""
+        """The role table of a run; shuffled and random roles are others for each seed."""
         from dear.roles.variants import with_attributes, with_quantile
 
         if roles is None or not self.declared.needs_roles:
@@ -107,6 +107,8 @@ class MethodSetup:
                 return roles
             case "shuffled":
                 return roles.shuffled(seed)
+            case "random":
+                return roles.random(seed)
             case "all-isolated":
                 return roles.uniform("generalization")
             case "all-mixed":

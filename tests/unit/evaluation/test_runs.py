@@ -149,6 +149,7 @@ def test_shuffled_roles_are_another_permutation_for_each_seed(small_clip: Clip) 
     shuffled = [MethodSetup("dear", role_variant="shuffled").table(table, seed) for seed in (1, 2)]
     assert shuffled == [table.shuffled(seed) for seed in (1, 2)]
     assert shuffled[0] != shuffled[1]
+    assert MethodSetup("dear", role_variant="random").table(table, 2) == table.random(2) != table.random(1)
     assert MethodSetup("dear").table(table, 1) is table
     assert MethodSetup("dear", role_variant="all-mixed").table(table, 1) == table.uniform("mixed")
     assert MethodSetup("dear").table(None, 1) is MethodSetup("zero-shot").table(table, 1) is None
