@@ -46,13 +46,13 @@ SECTIONS: dict[tuple[Access, Access], tuple[str, str]] = {
     ("heads", "layers"): ("Both towers by layers", "Layers and heads of images, layers of texts."),
     ("features", "layers"): (
         "Images as features, texts by layers",
-        "The image tower is open_clip's or timm's own, frozen and used whole.",
+        "The image tower is open_clip's or timm's own, frozen.",
     ),
     ("heads", "features"): (
         "Images by layers, texts as features",
-        "The text tower is open_clip's own, frozen and used whole.",
+        "The text tower is open_clip's own, frozen.",
     ),
-    ("features", "features"): ("Features alone", "Both towers are open_clip's own, frozen and used whole."),
+    ("features", "features"): ("Features alone", "Both towers are open_clip's own, frozen."),
 }
 """Title and description by what the image and the text tower give."""
 
