@@ -215,13 +215,20 @@ def test_evidence_counts_for_more_where_all_classes_have_it(by_name: int) -> Non
     known, settings = torch.arange(CLASSES + by_name) < CLASSES, DearPlusSettings(shrinkage=SHRINKAGE)
     evidence = fit_evidence(few, features, known, settings, few=False)
     scores = compute_class_scores(few, settings.penalty)
-    terms = [torch.stack(pair, dim=2) for pair in zip(scores, map(evidence.left_out.__getitem__, range(3)), strict=True)]
+    terms = [
+        torch.stack(pair, dim=2)
+        for pair in zip(scores, map(evidence.left_out.__getitem__, range(3)), strict=True)
+    ]
     terms[2][torch.arange(len(LABELS)), LABELS, 1] += evidence.lacking
     least = torch.tensor([0.01, 0.0], dtype=torch.float64)
-    torch.testing.assert_close(found.strengths[0], fit_strengths([by_rows(terms[2][:, :CLASSES])], LABELS, least))
+    torch.testing.assert_close(
+        found.strengths[0], fit_strengths([by_rows(terms[2][:, :CLASSES])], LABELS, least)
+    )
     share = 2 * by_name / (CLASSES + by_name)
     shares = [share / 2, share / 2, 1 - share] if by_name else [0.5, 0.5, 0.0]
-    torch.testing.assert_close(found.strengths[1], fit_strengths([*map(by_rows, terms)], LABELS, least, shares))
+    torch.testing.assert_close(
+        found.strengths[1], fit_strengths([*map(by_rows, terms)], LABELS, least, shares)
+    )
     assert float(found.strengths[0, 1]) > float(found.strengths[1, 1])
 
 

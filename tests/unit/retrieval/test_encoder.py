@@ -151,9 +151,7 @@ def test_means_are_those_of_the_first_commit(
     folder, out = photos(tmp_path / "photos"), tmp_path / "index"
     encoder = encoder_for(small_clip, table(small_clip))
     steps = list[tuple[int, int]]()
-    built = build_index(
-        encoder, folder, out, batch=2, progress=lambda _, done, of: steps.append((done, of))
-    )
+    built = build_index(encoder, folder, out, batch=2, progress=lambda _, done, of: steps.append((done, of)))
     assert built.encoded == 7
     assert steps == [(0, 7), (2, 7), (4, 7), (4, 7), (6, 7), (7, 7)]
     means = Index(built.index).metadata["means"]

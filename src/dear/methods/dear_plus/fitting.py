@@ -73,9 +73,9 @@ class Examples:
 
 @dataclass(frozen=True)
 class LeftOutEvidence:
-    """E of each image's test view as if the image were new, in each setting: (background - squares) / 2 of the
-    classes that are known, and 0 of those that are left out or without evidence. Of these three the numbers
-    of an image and a class stand once, whatever the number of settings.
+    """E of each image's test view as if the image were new, in each setting: (background - squares) / 2 of
+    the known classes, and 0 of those that are left out or without evidence. So the numbers of images and classes
+    stand once, whatever the number of settings.
     """
 
     background: Float[Tensor, "item setting"]
@@ -213,7 +213,9 @@ def compute_terms(
     class_scores: Scores, evidence: Sequence[Evidence], setting: int, rows: Int[Tensor, "row"]
 ) -> Float[Tensor, "term row class"]:
     """The terms of the scores of some left-out images, before they are weighted."""
-    return torch.stack([class_scores[setting][rows], *(of.left_out.of_rows(setting, rows) for of in evidence)])
+    return torch.stack(
+        [class_scores[setting][rows], *(of.left_out.of_rows(setting, rows) for of in evidence)]
+    )
 
 
 def fit_uses(
