@@ -74,8 +74,8 @@ class Examples:
 @dataclass(frozen=True)
 class LeftOutEvidence:
     """E of each image's test view as if the image were new, in each setting: (background - squares) / 2 of
-    the known classes, and 0 of those that are left out or without evidence. So the numbers of images and classes
-    stand once, whatever the number of settings.
+    the known classes, and 0 of those that are left out or without evidence. So what is images x classes
+    stands once, whatever the number of settings.
     """
 
     background: Float[Tensor, "item setting"]
