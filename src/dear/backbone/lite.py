@@ -8,8 +8,8 @@ of an image and s the unit embedding of a text:
 
 B holds the first principal directions of the rows of EfficientNet's classifier, which has a row for each
 class of ImageNet. T is ridge regression from s for the names of these classes to their rows in B.
-``tools/derived.py`` computed both from the weights and the names alone: no image took part. Both towers
-give features only.
+``tools/rebuild_assets.py`` computed both from the weights and the names alone: no image took part.
+Both towers give features only.
 """
 
 from importlib import import_module

@@ -1,7 +1,7 @@
 """Write the generated parts of the docs, in the root of the repository:
 
-python -m tools.document [--check]   docs/cli.md from the commands' help, the table of docs/limits.md
-python -m tools.document --models    docs/models.md, by building every architecture of open_clip (minutes)
+python -m tools.generate_docs [--check]   docs/cli.md from the commands' help, the table of docs/limits.md
+python -m tools.generate_docs --models    docs/models.md: builds every architecture of open_clip (minutes)
 """
 
 import re
@@ -33,7 +33,7 @@ LIMITS_TABLE = re.compile(r"(?<=<!-- limits: begin -->\n).*(?=<!-- limits: end -
 MODELS_HEADER = """\
 # Which backbones load
 
-Written by `python -m tools.document --models`; do not edit.
+Written by `python -m tools.generate_docs --models`; do not edit.
 
 Every architecture name of open_clip {version} was built (on PyTorch's meta device, without memory for
 weights) and checked part by part against what the towers of `dear.backbone` reproduce:
