@@ -165,7 +165,7 @@ def pool_hash(pool: Pool) -> str:
 
 @torch.no_grad()
 def embed_sentences(texts: Sequence[str]) -> Float[Tensor, "text width"]:
-    """Unit embeddings of texts by `SentenceEncoder`. Raises SettingsError if its weights are not installed."""
+    """Unit embeddings of texts by `SentenceEncoder`. Raises SettingsError if it is not installed."""
     try:
         encoder = SentenceEncoder().eval()
     except WeightsError as error:
