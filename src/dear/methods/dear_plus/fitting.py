@@ -232,9 +232,7 @@ def fit_uses(
     if len(images) < 2:
         return strengths
     if single:  # evidence that would count needs an image that can be left out
-        without = torch.zeros_like(strengths[0])
-        without[0] = 1
-        terms = [lambda rows, part=part: part(rows) * without.view(-1, 1, 1) for part in terms]
+        terms = [partial(without_evidence, part) for part in terms]
     minima = torch.zeros_like(strengths[0])
     minima[0] = LEAST_BETA
     absent = 0.0 if single else min(1.0, 2 * lacking)
@@ -253,6 +251,13 @@ def fit_uses(
     if with_evidence.any() and single:
         strengths[0, 1:] = ALONE * strengths[0, 0] * (freedom > 0) / freedom.sum().clamp(min=1).sqrt()
     return strengths
+
+
+def without_evidence(terms: Terms, rows: Int[Tensor, "row"]) -> Float[Tensor, "term row class"]:
+    """The terms of some images, where evidence is nothing."""
+    values = terms(rows)
+    values[1:] = 0
+    return values
 
 
 def by_attribute(

@@ -75,7 +75,7 @@ def fit_correction(
         return loss
 
     solver.step(closure)
-    change = left @ (varied.detach() / scale) @ right.T
+    change: Tensor = left @ (varied.detach() / scale) @ right.T
     # The objective curves by the penalty at least, so that the minimum is at most |gradient| / penalty away.
     if derive(change)[1].norm() > CLOSE * penalty * change.norm() + ENOUGH * penalty:
         warn(
