@@ -214,9 +214,7 @@ class Method(nn.Module):
         return tower.span(before, tower.depth, read=_class_token(tokens))
 
     def image_block(self, layer: int) -> Block:
-        """The block that the method runs as a layer of the image tower, counted from 1: the frozen CLIP's, if
-        the method does not train its own.
-        """
+        """The block of a layer of the image tower, from 1: the frozen CLIP's, unless the method trains its."""
         return self.clip.image.block(layer)
 
     @torch.no_grad()
@@ -345,8 +343,7 @@ class Method(nn.Module):
 
     def add_unlabelled(self, images: TrainingImages, others: TrainingImages) -> dict[str, float]:
         """Called after ``before_training`` on ``images`` if it ``takes_unlabelled``: learns from the test
-        views of ``others`` too, if labelled images that are left out gain. Returns fields of
-        `UnlabelledGain`.
+        views of ``others`` too if left-out images gain, and returns fields of `UnlabelledGain`.
         """
         raise NotImplementedError(f"{type(self).__name__} learns from labelled images alone")
 
