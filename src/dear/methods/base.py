@@ -214,7 +214,7 @@ class Method(nn.Module):
         return tower.span(before, tower.depth, read=_class_token(tokens))
 
     def image_block(self, layer: int) -> Block:
-        """The block of a layer of the image tower, from 1: the frozen CLIP's, unless the method trains its."""
+        """The image tower's block at a layer, from 1: the frozen CLIP's unless the method trains one."""
         return self.clip.image.block(layer)
 
     @torch.no_grad()
