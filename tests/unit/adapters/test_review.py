@@ -110,7 +110,7 @@ def test_names_come_from_the_earlier_bundle(tmp_path: Path) -> None:
         "path,label,predicted,checked\nphotos/2/a.png,red,green,\nphotos/3/a.png,blue,blue,yes\n"
     )
     data, plain = [str(folder), str(table)], DataSettings(test_share=0)
-    with pytest.raises(DataError, match="--continue with the folder of the classifier"):
+    with pytest.raises(DataError, match="or --continue with its folder"):
         fit(data, dataset=plain, **options)
     bundle = fit(data, dataset=plain, continue_from=tmp_path / "bundle", **options)
     assert (bundle.classes, bundle.keys) == (("red", "green", "blue", "4"), ("1", "2", "3", "4"))
