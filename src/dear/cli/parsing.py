@@ -23,7 +23,7 @@ from dear.errors import DearError
 from dear.evaluation.experiment import TrainOverrides
 from dear.evaluation.protocols import PROTOCOLS
 from dear.methods.declaration import MethodSettings, read_published_rows
-from dear.methods.registry import METHODS, PATH, known_method, option_groups, register
+from dear.methods.registry import AUTO, METHODS, PATH, known_method, option_groups, register
 from dear.reading.overrides import overrides_class
 from dear.reading.plain import split_list
 
@@ -102,6 +102,7 @@ def named_methods(words: Sequence[str], command: Callable[..., Any]) -> list[str
     values = [word.partition("=")[2] for word in words if word.partition("=")[0] in options]
     values += [word for option, word in pairwise(words) if option in options]
     names = [name.strip() for value in values for name in value.split(",") if name.strip()]
+    names = [name for name in names if name != AUTO]
     for name in filter(PATH.fullmatch, names):
         register(name)
     return names
@@ -143,7 +144,7 @@ def list_other_defaults(kind: type[MethodSettings], field_name: str) -> list[tup
     """Values that the authors set for a field in place of its default, with the runs that have them."""
     commands = {name: protocol.trains_as for name, protocol in PROTOCOLS.items()}
     values = []
-    for row in read_published_rows(kind.folder()):
+    for row in read_published_rows(kind.packaged().folder()):
         scope = row.scope(commands)
         if field_name in row.settings:
             values.append((row.settings[field_name], scope))
@@ -155,7 +156,7 @@ def list_other_defaults(kind: type[MethodSettings], field_name: str) -> list[tup
 
 def _other_defaults(kind: type[MethodSettings]) -> str:
     """What its authors set in place of the defaults, in words."""
-    rows = read_published_rows(kind.folder())
+    rows = read_published_rows(kind.packaged().folder())
     by_data = dict.fromkeys(name for row in rows for settings in row.by_data.values() for name in settings)
     parts = [f"{name.replace('_', '-')} goes by the data set" for name in by_data]
     parts += [

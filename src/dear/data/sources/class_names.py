@@ -106,8 +106,8 @@ def _require_named(listings: Sequence[Listing]) -> None:
         if odd and keys and all(map(WHOLE.fullmatch, keys)):
             raise DataError(
                 f"{part.name} was written with names of classes, such as {odd[0]!r}, but the classes of the "
-                "data are numbers: give the --dataset.classnames of the classifier that it is from, or --continue "
-                "with its folder."
+                "data are numbers: give the --dataset.classnames of the classifier that it is from, or "
+                "--continue with its folder."
             )
 
 

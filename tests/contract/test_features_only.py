@@ -25,7 +25,7 @@ from tests.conftest import CONTEXT, MEAN, STD, WORDS
 from tests.contract.test_methods import CLASSES, LABELS, SETTINGS, TEMPLATE, seeded, state, table
 from tests.parity import small
 from tests.unit.adapters.test_bundle import fitted
-from tests.unit.backbone.test_whole import COCA, RESNET
+from tests.unit.backbone.test_features_only import COCA, RESNET
 from tests.unit.training.world import noise_dataset
 from tests.views import usual_view
 
@@ -103,7 +103,10 @@ def test_what_needs_no_more_learns(kind: str, name: str) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_others_are_refused(kind: str) -> None:
     clip, works = clip_of(kind), KINDS[kind][1]
-    assert {*methods_on(clip.image.access, clip.text.access)} == works
+    assert {*methods_on(clip.image.access, clip.text.access)} == works, (
+        "a method that needs frozen features of images stands in OF_FEATURES, or in OF_TEXTS if it "
+        "changes layers of the text tower"
+    )
     for name in METHODS.keys() - works:
         with pytest.raises(SettingsError, match="but that of small gives features only") as caught:
             make(name, clip)
