@@ -27,7 +27,6 @@ class Naming:
             they are, the heads' phrases clustered alone, entropy over the core attributes.
         settings: Settings of the step from phrases to roles.
         attributes: Core attributes by name, such as weather,material: short for --settings.attributes.
-        sentence_model: Folder or hub name of a model of sentence-transformers. By default all-MiniLM-L6-v2.
         out: File of the role table. By default roles.json in the current folder.
         html: File of the table's page. By default beside the table.
     """
@@ -35,7 +34,6 @@ class Naming:
     preset: Preset = "default"
     settings: RoleSettings = field(default_factory=RoleSettings)
     attributes: tuple[str, ...] = ()
-    sentence_model: str | None = None
     out: Path = Path("roles.json")
     html: Path | None = None
 
@@ -44,7 +42,7 @@ class Naming:
         if self.attributes and self.settings.attributes:
             raise SettingsError("--attributes and --settings.attributes: give one.")
         settings = replace(self.settings, attributes=self.attributes or self.settings.attributes)
-        return {"settings": with_preset(settings, self.preset), "sentence_model": self.sentence_model}
+        return {"settings": with_preset(settings, self.preset)}
 
     def files(self, *others: Path | None) -> tuple[Path, Path]:
         """The files of the table and its page. Raises OutputError unless they and others can be written."""
