@@ -26,7 +26,7 @@ from dear.serving.app import create_app
 
 URL, LIMITS = "http://127.0.0.1", Limits()
 ROOT = Path(__file__).parents[3]
-GUIDE = (ROOT / "docs" / "use.md").read_text(encoding="utf-8")
+GUIDE = (ROOT / "docs" / "serve.md").read_text(encoding="utf-8")
 PNG = png(picture())
 
 
