@@ -62,7 +62,6 @@ def evaluate_images(
     split: str = "test",
     own_classes: bool = True,
     is_unseen: bool = False,
-    keep_features: bool = False,
     cache: Cache | None = None,
     progress: Progress = silent,
 ) -> tuple[BundleScores, Predictions, Images]:
@@ -91,7 +90,6 @@ def evaluate_images(
         novel=vocabulary.decoupled,
         precision=vocabulary.precision,
         temperature=bundle.temperature,
-        keep_features=keep_features,
         cache=cache,
         progress=progress,
     )
