@@ -17,8 +17,8 @@ from dear.backbone.precision import half
 from dear.errors import DearError, RoleTableError
 from dear.evaluation.protocols.few_shot import FewShot
 from dear.evaluation.resolve import MethodSetup
-from dear.evaluation.run_context import RunContext
 from dear.evaluation.runs import run_one
+from dear.evaluation.session import Session
 from dear.methods.atprompt import AtPromptSettings
 from dear.methods.base import Method, TokenLayout, TrainingImages
 from dear.methods.cocoop import CoCoOpSettings
@@ -390,9 +390,9 @@ def test_prompts_in_chunks_give_the_same_gradients(name: str, make_small_clip: M
 def test_a_run_says_what_it_ran_with(name: str, clip: Clip) -> None:
     """Two epochs of it on noise, with the settings that it is published with."""
     setup = MethodSetup(name, vars(SETTINGS[name]) if name in SETTINGS else {})
-    context = RunContext(clip, roles=table(clip), training={"epochs": 2})
-    run = context.resolve(FewShot(), [noise_dataset()], setup, seed=1, shots=2)
-    record, method = run_one(context, run), make(name, clip)
+    session, options = Session(), {"roles": table(clip), "train": {"epochs": 2}}
+    run = session.resolve(clip, FewShot(), [noise_dataset()], setup, seed=1, shots=2, **options)
+    record, method = run_one(session, run), make(name, clip)
     declared = METHODS[name].settings.training
     assert record["settings"]["train"]["optimizer"] == declared.get("optimizer", "adamw")
     assert record["settings"]["train"]["epochs"] == 2

@@ -15,7 +15,6 @@ from dear.adapters.facts import FEWEST_TO_CALIBRATE, TrainingFacts
 from dear.adapters.scoring import unseen
 from dear.backbone.choice import BackboneName, backbone_or_default, warn_of_toy
 from dear.backbone.clip import Clip, fill
-from dear.backbone.load import load_clip
 from dear.data.dataset import Dataset, Images, fingerprint
 from dear.data.fewshot import Subset, draw_few, uneven
 from dear.data.images.photos import image_hashes, picture_names
@@ -25,7 +24,7 @@ from dear.data.sources.listing import with_spaces
 from dear.errors import DataError, RoleTableError, SettingsError, warn
 from dear.evaluation.protocols.few_shot import FewShot
 from dear.evaluation.resolve import MethodSetup, ResolvedRun, Select
-from dear.evaluation.run_context import RunContext
+from dear.evaluation.session import Session
 from dear.evaluation.trial import check_prompts, find_longest_name
 from dear.progress import Progress
 from dear.reading.files import expanded
@@ -147,12 +146,16 @@ def default_backbone(
 
 
 def resolve_backbone(
-    model: str | None, pretrained: str | None, device: str, dataset: Dataset, settings: DataSettings | None
+    session: Session,
+    model: str | None,
+    pretrained: str | None,
+    dataset: Dataset,
+    settings: DataSettings | None,
 ) -> tuple[BackboneName, Clip]:
     """Load the named backbone, or the default one for the data."""
     name = backbone_or_default(model, pretrained, world=dataset.world)
     warn_of_toy(name.model, world=dataset.world)
-    clip = load_clip(*name, device=device)
+    clip = session.clip(*name)
     (settings or DataSettings()).require_short_side(clip.image_size)
     return name, clip
 
@@ -180,12 +183,21 @@ def resolve_roles(
         ) from error
 
 
-def resolve_run(context: RunContext, images: FitImages, setup: MethodSetup, seed: int) -> ResolvedRun:
-    """Resolve all settings of the training, and check that the class names and settings can be used."""
-    run = context.resolve(FewShot(), [images.dataset], setup, seed=seed, shots=images.shots)
-    names, templates = images.dataset.classnames, images.dataset.templates
-    check_prompts(context, run, names[find_longest_name(context.clip, names)], templates)
-    context.clip.check_prompts(names, [fill(template, names) for template in templates])
+def resolve_run(
+    session: Session, clip: Clip, images: FitImages, setup: MethodSetup, seed: int, **options: Any
+) -> ResolvedRun:
+    """Resolve all settings of the training, and check that the class names and settings can be used;
+    ``options`` are those of `Session.resolve`.
+    """
+    given: dict[str, Any] = {"seed": seed, "shots": images.shots, **options}
+    return check_run(session, session.resolve(clip, FewShot(), [images.dataset], setup, **given))
+
+
+def check_run(session: Session, run: ResolvedRun) -> ResolvedRun:
+    """The run, whose class names and settings can be used. Raises DearError."""
+    names, templates, clip = run.source.classnames, run.source.templates, run.clip
+    check_prompts(session, run, names[find_longest_name(clip, names)], templates)
+    clip.check_prompts(names, [fill(template, names) for template in templates])
     run.settings.check_classes(names, names)
     run.settings.without_files()
     return run

@@ -174,7 +174,9 @@ def execute(experiments: Sequence[Experiment], machines: Machines, *, dry_run: b
         folders,
         runs,
         earlier=max(0, sum(map(len, records)) - len(_records_in(experiments) - before)),
-        failed=[{**run.facts(), "error": str(error), "kind": type(error).__name__} for run, error in failed],
+        failed=[
+            {**run.run_facts(), "error": str(error), "kind": type(error).__name__} for run, error in failed
+        ],
     )
 
 

@@ -57,7 +57,7 @@ def add_unlabelled(trial: Trial, others: Images) -> dict[str, Any]:
         return {"images": len(others)}
     picked = draw_few(dataset, run.shots, run.seed, range(len(dataset.classnames)))[1]
     labelled, unlabelled = (
-        training_images(method, images, run.training, run.seed, trial.context.cache)
+        training_images(method, images, run.training, run.seed, trial.session.cache)
         for images in (picked, others)
     )
     return {"images": len(others), **learn(labelled, unlabelled)}

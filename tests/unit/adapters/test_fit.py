@@ -182,8 +182,8 @@ def test_the_backbone_follows_the_data(monkeypatch: pytest.MonkeyPatch, small_cl
         asked.append((model, pretrained))
         return small_clip
 
-    for module in ("prepare", "bundle"):
-        monkeypatch.setattr(f"dear.adapters.{module}.load_clip", load)
+    for module in ("evaluation.session", "adapters.bundle"):
+        monkeypatch.setattr(f"dear.{module}.load_clip", load)
     options: dict[str, Any] = {"method": "zero-shot", "settings": None}
     with warnings.catch_warnings():
         warnings.simplefilter("error")
