@@ -117,7 +117,16 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Path:
         warnings.simplefilter("ignore")
         dear.fit("mixed-paints", place / "my-classifier", shots=2, train=options)
     assert (
-        main(["index", "build", str(place / "my-classifier"), str(place / "photos"), "--out", f"{place}/photos.index"])
+        main(
+            [
+                "index",
+                "build",
+                str(place / "my-classifier"),
+                str(place / "photos"),
+                "--out",
+                f"{place}/photos.index",
+            ]
+        )
         == 0
     )
     return place
@@ -125,7 +134,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def start_server(served: Path) -> Iterator[Start]:
-    """``start_server(*options, token=None)``: docs/serve.md's `dear serve` on a free port, and its address."""
+    """``start_server(*options, token=None)``: docs/serve.md's server on a free port, and its address."""
     processes = []
 
     def start(*options: str, token: str | None = None) -> tuple[subprocess.Popen[str], str]:

@@ -19,7 +19,18 @@ from dear.data.world.tasks import load_task
 from tests.documented import PAGES, Shown, blocks, commands
 
 pytestmark = pytest.mark.long
-GUIDES = ("start", "your-data", "choose", "use", "serve", "own-loop", "search", "roles", "backbones", "add-a-method")
+GUIDES = (
+    "start",
+    "your-data",
+    "choose",
+    "use",
+    "serve",
+    "own-loop",
+    "search",
+    "roles",
+    "backbones",
+    "add-a-method",
+)
 HOW_TO = [page for page in PAGES if page in ("README.md", *(f"docs/{name}.md" for name in GUIDES))]
 NOT_RUN = {
     "dear serve": "it does not end: tests/e2e/test_serve.py",
