@@ -167,8 +167,7 @@ class Runner:
             return self._context[1]
         model = experiment.backbone, experiment.roles
         if model not in self._models:
-            named_by = f"the recipe {experiment.recipe}" if experiment.recipe else ""
-            name, weights = experiment.backbone
+            named_by, (name, weights) = experiment.named_by, experiment.backbone
             weights = named_weights(name, weights, named_by)
             clip = load_clip(name, weights, device=self.device, named_by=named_by)
             self._models[model] = RunContext(clip, named_by=named_by)
