@@ -1,6 +1,5 @@
 """What the pages tell the reader to type exists: commands, options, values, scripts, targets, extras."""
 
-import inspect
 import re
 import tomllib
 from collections.abc import Sequence
@@ -8,9 +7,9 @@ from functools import cache
 
 import pytest
 
-import dear
 from dear.cli.main import load_app, main
 from dear.cli.registry import COMMANDS, load_command
+from dear.methods.registry import METHODS
 from tests.documented import PAGES, ROOT, Shown, commands, mentions
 
 SHOWN = [one for page in PAGES for one in commands(page)]
@@ -105,16 +104,31 @@ def test_other_commands_have_what_they_name() -> None:
             assert program in ELSEWHERE, f"{one}: say what {program} is"
 
 
-def test_the_table_of_fit_has_its_parameters_and_their_options() -> None:
-    page = (ROOT / "docs/use.md").read_text(encoding="utf-8").partition("| `dear.fit` |")[2]
-    rows = re.findall(r"^\| `(\w+)` \|(?: `([^`]+)`)?", page.partition("\n\n")[0], re.MULTILINE)
-    assert [name for name, _ in rows] == [*inspect.signature(dear.fit).parameters]
-    known = known_options("fit")
-    options = [option for _, option in rows if option]
-    assert len(options) == len(rows) - 3  # the data is the first word; progress and verbose are for Python
-    for option in options:
-        group = option.removesuffix("*")
-        assert option in known or (group != option and any(name.startswith(group) for name in known)), option
+PACKAGED = [name for name, method in METHODS.items() if not method.module]
+
+
+@pytest.mark.parametrize("page", ["README.md", "CHANGELOG.md", "docs/choose.md", "docs/methods.md"])
+def test_pages_count_the_methods(page: str) -> None:
+    text = (ROOT / page).read_text(encoding="utf-8")
+    counts = {
+        int(number)
+        for number in re.findall(r"(?:^There are |\[|^- )(\d+)(?: methods|, zero-shot)", text, re.MULTILINE)
+    }
+    assert counts == {len(PACKAGED)}, f"{page} counts {counts} methods; there are {len(PACKAGED)}"
+
+
+@pytest.mark.parametrize(
+    ("page", "heading"),
+    [
+        ("docs/methods.md", "# The methods"),
+        ("recipes/methods/README.md", "## Published settings (the defaults)"),
+    ],
+)
+def test_each_method_has_its_row(page: str, heading: str) -> None:
+    text = (ROOT / page).read_text(encoding="utf-8").partition(heading + "\n")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| `([^`]+)`", text, re.MULTILINE)
+    lacking = [name for name in PACKAGED if name not in rows and METHODS[name].trains]
+    assert not lacking, f"the table under {heading!r} of {page} has no row for {', '.join(lacking)}"
 
 
 def test_messages_name_extras_that_there_are() -> None:

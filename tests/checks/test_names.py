@@ -26,6 +26,7 @@ class Names(NamedTuple):
 SOURCE = Path(__file__).parents[2] / "src" / "dear"
 ALLOWED = {
     # The package and the command are called dear too.
+    "cli/main.py": "the command, in the line that a bundle has",
     "cli/info.py": "the package's name, beside its version",
     "evaluation/environment.py": "the package's name, beside its version",
     "adapters/export.py": "the package's name, beside its version",
@@ -38,9 +39,9 @@ ALLOWED = {
     "data/loading.py": "what to do with broken images",
     # What belongs to one method.
     "evaluation/ablations.py": "the ablations of DeAR's paper, whose method is named there once",
-    "review/known.py": "the evidence of DeAR+, fitted beside any method",
+    "curation/outliers.py": "the evidence of DeAR+, fitted beside any method",
     "roles/packaged.py": "a method without head roles, in a message",
-    "adapters/results.py": "the baseline, beside an accuracy",
+    "adapters/facts.py": "the baseline, beside an accuracy",
 }
 METHOD_NAMES = Names(
     frozenset(METHODS),
@@ -52,7 +53,6 @@ METHOD_NAMES = Names(
 PROTOCOL_HOMES = ("evaluation/protocols", "report/protocols")
 PROTOCOLS_ALLOWED = {
     "adapters/prepare.py": "an adapter is trained as in few-shot learning",
-    "adapters/leftout.py": "candidates are trained as in few-shot, like a bundle",
     "cli/world.py": "what the demo shows",
     "cli/run.py": "the ablations are in base-to-novel",
     "evaluation/recipe.py": "the ablations are in base-to-novel",

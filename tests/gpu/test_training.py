@@ -6,7 +6,7 @@ import torch
 from dear.backbone.choice import Precision
 from dear.backbone.precision import half
 from dear.backbone.preprocess import Preprocess
-from dear.data.images.transforms import prefetch_views
+from dear.data.images.transforms import prefetch_views, to_unit
 from dear.evaluation.metrics import evaluate
 from dear.training.loop import train
 from dear.training.settings import TrainSettings
@@ -76,4 +76,4 @@ def test_views_arrive_in_order() -> None:
     loaded = prefetch_views(images, batches, Preprocess(side), "cuda")
     for chosen, views in zip(batches, loaded, strict=True):
         assert views.is_cuda
-        assert torch.equal(views.cpu(), images.pictures[chosen])
+        assert torch.equal(views, to_unit(images.pictures[chosen].cuda()))

@@ -9,17 +9,19 @@ which the test view stands for random ones.
 import math
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import dataclass, field
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from dear.adapters.facts import TriedMethod
 from dear.adapters.leftout import REPEATS, LeftOut, absent_classes
-from dear.data.dataset import Dataset, Images
+from dear.backbone.clip import Clip
+from dear.data.dataset import Images
 from dear.errors import DearError
-from dear.evaluation.run_context import RunContext
+from dear.evaluation.resolve import ResolvedRun
+from dear.evaluation.session import Session
 from dear.evaluation.trial import Trial
 from dear.methods.registry import FIT_METHOD, METHODS, SIMPLEST_FIRST, check_towers, method_class
 from dear.progress import Progress, silent
@@ -29,25 +31,6 @@ FEWEST = 100
 """Images that can be left out from which there is a choice. With fewer, the standard error of an accuracy may
 be above 5 points. Set after 20 had failed on test images (recipes/study/PREDICTIONS.md).
 """
-
-
-@dataclass(frozen=True)
-class Candidate:
-    """A method that was tried.
-
-    Attributes:
-        accuracy: Share of left-out images that it classifies correctly; None if it cannot be fitted to these.
-        low, high: The interval of the accuracy, at 95%.
-        seconds: What it took, with the features that it was the first to need.
-        reason: Why it cannot be fitted.
-    """
-
-    method: str
-    accuracy: float | None = None
-    low: float | None = None
-    high: float | None = None
-    seconds: float = 0.0
-    reason: str = ""
 
 
 @dataclass(frozen=True)
@@ -63,38 +46,33 @@ class Choice:
 
     method: str
     reason: str
-    candidates: tuple[Candidate, ...] = ()
+    candidates: tuple[TriedMethod, ...] = ()
     images: int = 0
     trial: Trial | None = field(default=None, compare=False, repr=False)
 
-    def facts(self) -> dict[str, Any]:
-        """What a bundle holds of it, as plain values."""
-        return {"chosen": self.reason, "candidates": [asdict(candidate) for candidate in self.candidates]}
-
 
 def choose_method(
-    context: RunContext,
-    dataset: Dataset,
-    shots: int,
-    seed: int,
+    session: Session,
+    run: ResolvedRun,
     *,
     methods: Sequence[str] | None = None,
-    others: Images | None = None,
+    unlabelled: Images | None = None,
     progress: Progress = silent,
 ) -> Choice:
-    """Choose among ``methods``, the simplest first; by default among all that the backbone can take.
+    """Choose a method for a run among ``methods``, the simplest first; by default among all that its backbone
+    can take.
 
     Where some classes of the data set have only names, each half of the classes is treated so in turn, and
     the accuracy on it counts by the share of classes with only names. A method that is able to also learns
-    from ``others``, which have no labels.
+    from ``unlabelled`` images, which have no labels.
     """
-    names = list_candidates(context) if methods is None else [*methods]
-    left_out = LeftOut(context, dataset, shots, seed, others)
+    names = list_candidates(run.clip) if methods is None else [*methods]
+    left_out = LeftOut(session, run, unlabelled)
     images = int(left_out.tested.sum())
     if images < FEWEST:
         default = FIT_METHOD if FIT_METHOD in names else names[-1]
         return Choice(default, f"the default: {images} training images can be left out, too few to choose by")
-    candidates, shares = dict[str, Candidate](), dict[str, Float[Tensor, "tested"]]()
+    candidates, shares = dict[str, TriedMethod](), dict[str, Float[Tensor, "tested"]]()
     trials = dict[str, Trial]()
     for number, name in enumerate(reversed(names)):  # those with the longest span first
         progress("choosing a method", number, len(names))
@@ -109,13 +87,13 @@ def choose_method(
     return Choice(method, reason, candidates_tried, images, trial if trial.pick is not None else None)
 
 
-def list_candidates(context: RunContext) -> list[str]:
+def list_candidates(clip: Clip) -> list[str]:
     """The methods that the backbone can take, the simplest first."""
-    others = [name for name, declared in METHODS.items() if declared.module and method_class(name).cheap]
+    plug_ins = [name for name, declared in METHODS.items() if declared.module and method_class(name).cheap]
     names = []
-    for name in (*SIMPLEST_FIRST, *others):
+    for name in (*SIMPLEST_FIRST, *plug_ins):
         try:
-            check_towers(name, context.clip)
+            check_towers(name, clip)
         except DearError:
             continue
         names.append(name)
@@ -137,7 +115,7 @@ def pick_simplest(shares: Mapping[str, Float[Tensor, "item"]]) -> tuple[str, str
     return method, f"{how} on left-out training images"
 
 
-def assess(left_out: LeftOut, trial: Trial) -> tuple[Candidate, Float[Tensor, "tested"] | None]:
+def assess(left_out: LeftOut, trial: Trial) -> tuple[TriedMethod, Float[Tensor, "tested"] | None]:
     """A candidate, and its share of correct scores on each tested picture; None if it cannot be fitted."""
     started, name = time.perf_counter(), trial.run.setup.method
     tested, named_only = left_out.tested, left_out.named_only
@@ -149,18 +127,18 @@ def assess(left_out: LeftOut, trial: Trial) -> tuple[Candidate, Float[Tensor, "t
     try:
         for without, pictures, scores in left_out.leave_out(trial, rounds, absent, one_view=True):
             if not scores.isfinite().all():
-                return Candidate(name, reason="its scores are not finite numbers"), None
+                return TriedMethod(name, reason="its scores are not finite numbers"), None
             rows = pictures.nonzero().flatten()
             labels = left_out.labels[rows]
             kind = (~without[labels]).long()
             correct[kind, rows] += (scores.argmax(dim=1).cpu() == labels).double()
             times[kind, rows] += 1
     except DearError as error:
-        return Candidate(name, reason=str(error)), None
+        return TriedMethod(name, reason=str(error)), None
     absent_share, known_share = (correct / times.clamp(min=1))[:, tested]
     if named_only and not absent_share.any():
-        return Candidate(name, reason="it names no class without images"), None
+        return TriedMethod(name, reason="it names no class without images"), None
     shares = torch.lerp(known_share, absent_share, named_only)
     accuracy, images = float(shares.mean()), len(shares)
     low, high = share_interval(round(accuracy * images), images)
-    return Candidate(name, accuracy, low, high, time.perf_counter() - started), shares
+    return TriedMethod(name, accuracy, low, high, time.perf_counter() - started), shares

@@ -14,33 +14,38 @@ from torch import Tensor
 from dear.adapters.bundle import Bundle
 from dear.adapters.bundle_config import check_writable
 from dear.adapters.choose import Choice, choose_method
+from dear.adapters.facts import Epoch, UnlabelledGain
 from dear.adapters.leftout import LeftOut, LeftOutScores
 from dear.adapters.predictor import Predictor
 from dear.adapters.prepare import (
     FitImages,
     add_named,
+    check_run,
     default_backbone,
+    names_of_bundle,
     prepare_data,
     read_data,
     resolve_backbone,
     resolve_roles,
     resolve_run,
 )
-from dear.adapters.results import keep_labels
+from dear.adapters.results import refuse_to_overwrite_labels
 from dear.adapters.review import review_images, write_review
 from dear.adapters.scoring import calibrate_bundle, calibrate_by_left_out, evaluate_images, measure_left_out
 from dear.backbone.choice import BackboneName, backbone_or_default
 from dear.backbone.clip import Clip
 from dear.backbone.load import find_weights
+from dear.curation.issues import REFUSED_SHARE, REVIEW_CSV
+from dear.curation.outliers import fit_outlier_model
+from dear.curation.unlabelled import add_unlabelled, read_unlabelled, require_taken
 from dear.data.dataset import Dataset
 from dear.data.loading import held_notes, is_several, of_world
 from dear.data.settings import DataSettings
 from dear.data.sources.listing import with_spaces
 from dear.errors import DearError, SettingsError, plural, warn
 from dear.evaluation.environment import environment
-from dear.evaluation.metrics import METRICS
 from dear.evaluation.resolve import MethodSetup, ResolvedRun, Select
-from dear.evaluation.run_context import RunContext
+from dear.evaluation.session import Session
 from dear.evaluation.trial import (
     Trial,
     remove_checkpoints,
@@ -50,16 +55,12 @@ from dear.methods.registry import AUTO, FIT_METHOD, check_towers
 from dear.progress import OnStep, Progress, Steps, TrainingStep
 from dear.reading.files import ReadingError, expanded
 from dear.reading.tensors import read_tensors
-from dear.review.known import fit_known_classes
-from dear.review.rows import REFUSED_SHARE, REVIEW_CSV
-from dear.review.unlabelled import add_unlabelled, read_unlabelled, require_taken
 from dear.training.cache import Cache
 from dear.training.settings import check_training
 from dear.writing import UNFINISHED, output_file
 
 FEATURES = "features.safetensors"
 """The features of images beside a bundle, so that the next fit encodes only images that are new."""
-CURVE = ("epoch", "loss", "val")  # entries of each epoch in a bundle
 
 
 def fit(
@@ -86,6 +87,7 @@ def fit(
     device: str = "auto",
     progress: Progress | None = None,
     verbose: bool = True,
+    command: str = "",
 ) -> Bundle:
     """Adapt a backbone to all classes of a data set, and write the bundle to ``out`` if that is not None.
     Nothing is selected on test images. If it is interrupted, the same call continues after the last epoch
@@ -113,11 +115,13 @@ def fit(
         review: Look for wrong labels and for pictures that are there twice (`Bundle.review`).
         refuse: Share of images of the classes that may be refused as of none of them; 0 for no such answer.
         continue_from: Folder of an earlier bundle: images that it was made of are not encoded again, and its
-            backbone is the default. On a CPU the result is bit for bit that of a fit without it.
+            backbone and its names of folders or labels are the defaults. The bundle makes the predictions of
+            a fit with these and without it; on a CPU its probabilities differ by less than 1e-5.
         overwrite: Replace a bundle in ``out``.
         progress: Called with (step, done, of); if None, a terminal shows bars with the remaining time.
         verbose: Print `Bundle.verdict`. Notes on the data are UserWarnings, which filters of Python's own
             `warnings` silence.
+        command: The command line that the bundle names as its own.
 
     Returns the bundle. Raises DearError, before training where possible.
     """
@@ -130,7 +134,7 @@ def fit(
     if folder is not None:
         check_writable(folder, overwrite=overwrite)
         if review:
-            keep_labels(folder / REVIEW_CSV)
+            refuse_to_overwrite_labels(folder / REVIEW_CSV)
     model, pretrained = default_backbone(model, pretrained, continue_from)
     method, train = method or AUTO, check_training(train or {})
     if method == AUTO and settings:
@@ -144,50 +148,52 @@ def fit(
     with ExitStack() as stack:
         report = progress if progress is not None else stack.enter_context(Steps())
         with held_notes():
-            source = add_named(read_data(data, dataset, shots), add_classes)
+            source = read_data(data, dataset, shots, names_of_bundle(continue_from)).require_single_labels()
+            source = add_named(source, add_classes)
             images = prepare_data(source, setup, shots, seed, calibrate, select)
             if unlabelled is not None:
                 require_taken(setup.method)
-                others = read_unlabelled(unlabelled, images.dataset, dataset or DataSettings())
-                images = replace(images, others=others)
-            name, clip = resolve_backbone(model, pretrained, device, images.dataset, dataset)
+                images = replace(
+                    images, unlabelled=read_unlabelled(unlabelled, images.dataset, dataset or DataSettings())
+                )
+            session = Session(device, cache=open_cache(continue_from))
+            session.cache.progress = report
+            name, clip = resolve_backbone(session, model, pretrained, images.dataset, dataset)
             check_towers(setup.method, clip)
             table = resolve_roles(clip, roles, images.dataset, setup, report)
-            cache = open_cache(continue_from)
-            context = RunContext(clip, table, train, select, cache)
-            cache.progress = report
-            run = resolve_run(context, images, setup, seed)
+            options: dict[str, Any] = {"roles": table, "train": train, "select": select}
+            run = resolve_run(session, clip, images, setup, seed, **options)
         choice = None
         if method == AUTO:
-            choice = choose_method(
-                context, images.dataset, images.shots, seed, others=images.others, progress=report
-            )
-            run = resolve_run(context, images, MethodSetup(choice.method), seed)
-        trial = (choice and choice.trial) or train_adapter(context, run, folder, report)
-        if images.others is not None:
-            images.facts["unlabelled"] = trial.unlabelled or add_unlabelled(trial, images.others)
+            choice = choose_method(session, run, unlabelled=images.unlabelled, progress=report)
+            run = check_run(session, session.resolve_method(run, MethodSetup(choice.method)))
+        trial = (choice and choice.trial) or train_adapter(session, run, folder, report)
+        if images.unlabelled is not None:
+            gain = UnlabelledGain(**(trial.unlabelled or add_unlabelled(trial, images.unlabelled)))
+            images = replace(images, facts=replace(images.facts, unlabelled=gain))
+        images = replace(images, facts=replace(images.facts, command=command))
         bundle = replace(make_bundle(trial, images, name, choice), refuse=refuse)
         reviewed = None
         try:
-            left_out = LeftOut(context, images.dataset, images.shots, seed, images.others)
+            left_out = LeftOut(session, run, images.unlabelled)
             bundle, scores = calibrate_fit(bundle, trial, images, left_out, calibrate)
             if refuse:
                 features, labels = left_out.frozen_features(), left_out.labels
-                bundle = replace(bundle, known=fit_known_classes(features, labels, len(bundle.classes)))
+                bundle = replace(bundle, known=fit_outlier_model(features, labels, len(bundle.classes)))
             if review:
                 reviewed = review_images(left_out, scores)
         except DearError as error:  # of a method in place of the fitted one, or because there are no images
             warn(f"training images cannot be left out: {error}")
-        bundle, test = measure(bundle, clip, images.dataset, report, cache)
+        bundle, test = measure(bundle, clip, images.dataset, report, session.cache)
         if review and reviewed is not None:
-            judge = {} if reviewed.method == bundle.method else {"judge": reviewed.method}
-            facts = {**bundle.training, "judged_labels": len(reviewed.judged), **judge}
-            issues = (*reviewed.wrong_labels(), *reviewed.twins(test), *reviewed.copies(source.test))
+            judge = "" if reviewed.method == bundle.method else reviewed.method
+            facts = replace(bundle.training, judged_labels=len(reviewed.judged), judge=judge)
+            issues = (*reviewed.wrong_labels(), *reviewed.twins(test))
             bundle = replace(bundle, review=issues, training=facts)
-    tell_reused(continue_from, cache)
+    tell_reused(continue_from, session.cache)
     if folder is not None:
         save(bundle, folder)
-        save_readouts(folder, cache)
+        save_readouts(folder, session.cache)
         if reviewed is not None and bundle.review is not None:
             names = dataset.classnames if dataset else None
             write_review(folder, reviewed, bundle.review, data, bundle.model, source.test, names)
@@ -208,12 +214,12 @@ def calibrate_fit(
     try:
         scores = left_out.scores(trial)
     except DearError as error:
-        facts = {"uncalibrated": str(error).removesuffix(".")} if is_asked else {}
-        return replace(bundle, training={**bundle.training, **facts}), None
+        reason = str(error).removesuffix(".") if is_asked else ""
+        return replace(bundle, training=replace(bundle.training, uncalibrated=reason)), None
     return measure_left_out(calibrate_by_left_out(bundle, scores) if is_asked else bundle, scores), scores
 
 
-def train_adapter(context: RunContext, run: ResolvedRun, out: Path | None, report: Progress) -> Trial:
+def train_adapter(session: Session, run: ResolvedRun, out: Path | None, report: Progress) -> Trial:
     """Train on all classes, from the last checkpoint in ``out`` if there is one. A damaged checkpoint is set
     aside, and the training starts over.
     """
@@ -223,7 +229,7 @@ def train_adapter(context: RunContext, run: ResolvedRun, out: Path | None, repor
         if names and not any(name.startswith(checkpoint.stem) for name in names):
             warn(f"{out}: an unfinished fit with other options is replaced")
     on_step = _report_steps(report, teacher=run.teacher is not None)
-    trial = Trial(context, run, checkpoint, on_step)
+    trial = Trial(session, run, checkpoint, on_step)
     trial.train(range(len(trial.source.classnames)))
     return trial
 
@@ -250,8 +256,8 @@ def make_bundle(trial: Trial, images: FitImages, name: BackboneName, choice: Cho
         settings=run.settings.without_files(),
         model=name.model,
         pretrained=name.pretrained,
-        weights=trial.context.clip.identity,
-        roles=run.roles,
+        weights=run.clip.identity,
+        roles=run.table,
         classes=dataset.classnames,
         templates=dataset.templates,
         tensors={
@@ -261,18 +267,19 @@ def make_bundle(trial: Trial, images: FitImages, name: BackboneName, choice: Cho
             for name, tensor in trial.method.stored_tensors().items()
         },
         keys=() if tuple(map(with_spaces, dataset.keys)) == dataset.classnames else dataset.keys,
-        training={
-            **images.facts,
-            "seed": run.seed,
-            "epoch": trial.epoch_tested,
-            "seconds": trial.train_seconds,
-            "epochs": [{key: epoch[key] for key in CURVE if key in epoch} for epoch in trial.epochs],
-            "train": asdict(run.training),
-            "overrides": trial.context.overrides(run.setup),
-            **({} if run.teacher is None else {"teacher": teacher_facts(run.teacher)}),
-            **({} if choice is None else choice.facts()),
-            "environment": environment(),
-        },
+        training=replace(
+            images.facts,
+            seed=run.seed,
+            epoch=trial.epoch_tested,
+            seconds=trial.train_seconds,
+            epochs=tuple(Epoch(epoch["epoch"], epoch["loss"], epoch.get("val")) for epoch in trial.epochs),
+            train=asdict(run.training),
+            overrides=run.overrides,
+            teacher=None if run.teacher is None else teacher_facts(run.teacher),
+            chosen="" if choice is None else choice.reason,
+            candidates=() if choice is None else choice.candidates,
+            environment=environment(),
+        ),
         image_hashes=images.hashes,
     )
 
@@ -280,14 +287,12 @@ def make_bundle(trial: Trial, images: FitImages, name: BackboneName, choice: Cho
 def measure(
     bundle: Bundle, clip: Clip, dataset: Dataset, report: Progress, cache: Cache
 ) -> tuple[Bundle, Float[Tensor, "test embed"] | None]:
-    """The bundle with its metrics on the test images, if there are any, and their frozen features."""
+    """The bundle with its scores on the test images, if there are any, and their frozen features."""
     if not len(dataset.test):
         return bundle, None
     options: dict[str, Any] = {"is_unseen": True, "progress": report, "cache": cache}
     scores, predictions, _ = evaluate_images(Predictor(bundle, clip=clip), dataset, **options)
-    names = (*METRICS, *(("refused",) if scores.refused is not None else ()))
-    metrics = {name: value for name, value in asdict(scores).items() if name in names}
-    return replace(bundle, metrics=metrics), predictions.frozen
+    return replace(bundle, scores=scores), predictions.frozen
 
 
 def save(bundle: Bundle, out: Path) -> None:

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from io import BytesIO
-from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -20,26 +19,26 @@ from torch import Tensor
 from dear.adapters.choose import choose_method
 from dear.adapters.leftout import LeftOut, LeftOutScores
 from dear.adapters.prepare import prepare_data, read_data, resolve_backbone, resolve_roles, resolve_run
-from dear.adapters.results import csv_path, csv_rows, keep_labels
+from dear.adapters.results import csv_path, csv_rows, refuse_to_overwrite_labels
+from dear.curation.issues import REVIEW_CSV, REVIEW_PAGE, Issue, describe_issues
+from dear.curation.outliers import OutlierModel, fit_outlier_model
+from dear.curation.twins import find_twins
+from dear.curation.wrong_labels import LabelScores, score_labels
 from dear.data.dataset import Dataset, Images
 from dear.data.fewshot import leave_subsets
 from dear.data.images.decode import as_image
-from dear.data.images.photos import HeldImages, PhotoImages, image_hashes
+from dear.data.images.photos import HeldImages, PhotoImages
 from dear.data.loading import held_notes
 from dear.data.settings import DataSettings
 from dear.data.sources.table import CHECKED, PREDICTED
 from dear.errors import without_surrogates
 from dear.evaluation.resolve import MethodSetup
-from dear.evaluation.run_context import RunContext
+from dear.evaluation.session import Session
 from dear.methods.registry import AUTO, FIT_METHOD, check_towers, known_method, method_class
 from dear.progress import Progress, Steps
 from dear.reading.files import expanded
 from dear.report.grid import csv_text
 from dear.report.render import THUMBNAIL, data_url, render_page, write_page
-from dear.review.alike import find_twins
-from dear.review.known import KnownClasses, fit_known_classes
-from dear.review.labels import LabelScores, score_labels
-from dear.review.rows import REVIEW_CSV, REVIEW_PAGE, Issue, describe_issues
 
 MOST_SHOWN = 200  # images on the page
 
@@ -63,10 +62,10 @@ class Review:
     scores: LabelScores
     features: Float[Tensor, "item embed"]
 
-    def known_classes(self) -> KnownClasses | None:
+    def outlier_model(self) -> OutlierModel | None:
         """What tells images of the classes from others; None with too few images."""
         labels = self.images.labels.to(self.features.device)
-        return fit_known_classes(self.features, labels, len(self.dataset.classnames))
+        return fit_outlier_model(self.features, labels, len(self.dataset.classnames))
 
     def wrong_labels(self) -> list[Issue]:
         """The labels that look wrong, the surest first."""
@@ -97,20 +96,6 @@ class Review:
             first, second = (name_image(*where[item]) for item in pair)
             label, other = (names[int(groups[item]) % classes] for item in pair)
             found.append(Issue(first, label, other, other=second))
-        return found
-
-    def copies(self, test: Images) -> list[Issue]:
-        """Images with the bytes of a test image of another class, which is left out of the test."""
-        names, items = self.dataset.classnames, dict(zip(image_hashes(self.images), count(), strict=False))
-        found = []
-        for number, digest in enumerate(image_hashes(test)):
-            if (item := items.get(digest)) is None:
-                continue
-            label, other = (names[int(part.labels[at])] for part, at in ((self.images, item), (test, number)))
-            if label != other:
-                found.append(
-                    Issue(name_image(self.images, item), label, other, other=name_image(test, number))
-                )
         return found
 
 
@@ -216,24 +201,23 @@ def review_data(
     review.csv into ``out`` if that is not None. The arguments are those of `dear.fit`. Raises as `dear.fit`.
     """
     if out is not None:
-        keep_labels(expanded(out) / REVIEW_CSV)
-    settings = dataset or DataSettings()
-    if settings.test_share == DataSettings.test_share:  # not asked for
-        settings = replace(settings, test_share=0.0)
+        refuse_to_overwrite_labels(expanded(out) / REVIEW_CSV)
+    settings = (dataset or DataSettings()).with_test_share(0.0)
     setup = MethodSetup(FIT_METHOD if method == AUTO else known_method(method))
     with ExitStack() as stack:
         report = progress if progress is not None else stack.enter_context(Steps())
         with held_notes():
             source = read_data(data, settings, shots)
             images = prepare_data(source, setup, shots, seed, False, "last")
-            name, clip = resolve_backbone(model, pretrained, device, images.dataset, settings)
+            session = Session(device)
+            session.cache.progress = report
+            name, clip = resolve_backbone(session, model, pretrained, images.dataset, settings)
             check_towers(setup.method, clip)
-            context = RunContext(clip, resolve_roles(clip, roles, images.dataset, setup, report))
-            context.cache.progress = report
-            resolve_run(context, images, setup, seed)
+            table = resolve_roles(clip, roles, images.dataset, setup, report)
+            run = resolve_run(session, clip, images, setup, seed, roles=table)
         if method == AUTO:
-            method = choose_method(context, images.dataset, images.shots, seed, progress=report).method
-        left_out = LeftOut(context, images.dataset, images.shots, seed)
+            method = choose_method(session, run, progress=report).method
+        left_out = LeftOut(session, run)
         judge = method if method_class(method).cheap else FIT_METHOD
         review = review_images(left_out, left_out.scores(left_out.build(judge)))
         issues = (*review.wrong_labels(), *review.twins())

@@ -15,9 +15,9 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from dear.adapters.bundle import Bundle
+from dear.adapters.facts import FEWEST_TO_CALIBRATE, BundleScores, LeftOutTest
 from dear.adapters.leftout import LeftOutScores
 from dear.adapters.predictor import Predictor
-from dear.adapters.results import FEWEST, BundleScores
 from dear.backbone.choice import warn_of_toy
 from dear.data.dataset import Dataset, Images
 from dear.data.fewshot import Subset
@@ -48,8 +48,8 @@ def evaluate_bundle(
     data set's own.
 
     Test images that the bundle was fitted on are left out, with a warning, and there is one of the tiny CLIP
-    on photographs. Raises DataError for a split without (other) images, or a class that the bundle does not
-    have, BundleError for results that are no numbers.
+    on photographs. Raises DataError for a split without (other) images, a picture with several labels, or a
+    class that the bundle does not have, BundleError for results that are no numbers.
     """
     return evaluate_images(predictor, dataset, split=split, own_classes=own_classes, progress=progress)[0]
 
@@ -70,6 +70,7 @@ def evaluate_images(
     this is checked, nor is there a warning about the tiny CLIP. ``cache`` is as in `predict`.
     """
     bundle, left_out = predictor.bundle, 0
+    dataset.require_single_labels()
     if not is_unseen:
         warn_of_toy(bundle.model, world=dataset.world)
         dataset, left_out = unseen(dataset, split, bundle.image_hashes)
@@ -116,7 +117,7 @@ def measure_others(predictor: Predictor, folder: Path | str) -> float:
     """The share of the images in a folder, of no class of the bundle, that look like one of its classes.
     Raises DataError for a folder without images, SettingsError for a bundle that refuses nothing.
     """
-    if predictor.limit == -math.inf:
+    if predictor.refusal_threshold == -math.inf:
         raise SettingsError(
             f"{predictor.bundle.title} refuses no image: fit it with more images of each class."
         )
@@ -173,25 +174,25 @@ def matched_classes(
 
 def calibrate_bundle(bundle: Bundle, trial: Trial, images: Images) -> Bundle:
     """The bundle with the best temperature for images that it was not fitted on."""
-    precision, cache = trial.run.training.precision, trial.context.cache
+    precision, cache = trial.run.training.precision, trial.session.cache
     held_out = predict(trial.method, images, precision=precision, cache=cache)
     return _with_temperature(bundle, held_out.logits.float(), held_out.labels)
 
 
 def calibrate_by_left_out(bundle: Bundle, left_out: LeftOutScores) -> Bundle:
     """The bundle with the best temperature for training images that were left out of it; with fewer than
-    `FEWEST` it says that they are too few.
+    `FEWEST_TO_CALIBRATE` it says that they are too few.
     """
-    if (images := len(left_out.labels)) < FEWEST:
+    if (images := len(left_out.labels)) < FEWEST_TO_CALIBRATE:
         reason = f"only {plural(images, 'training image')} can be left out, and none is spared"
-        return replace(bundle, training={**bundle.training, "uncalibrated": reason})
+        return replace(bundle, training=replace(bundle.training, uncalibrated=reason))
     return _with_temperature(bundle, left_out.scores, left_out.labels)
 
 
 def _with_temperature(
     bundle: Bundle, logits: Float[Tensor, "item class"], labels: Int[Tensor, "item"]
 ) -> Bundle:
-    facts = {**bundle.training, "calibration_images": len(labels)}
+    facts = replace(bundle.training, calibration_images=len(labels))
     return replace(bundle, temperature=best_temperature(logits, labels), training=facts)
 
 
@@ -201,8 +202,8 @@ def measure_left_out(bundle: Bundle, left_out: LeftOutScores) -> Bundle:
         return bundle
     logits, labels = left_out.scores / bundle.temperature, left_out.labels
     right = int((logits.argmax(dim=1) == labels).sum())
-    found = {"images": len(labels), "right": right, "log_loss": float(cross_entropy(logits, labels))}
-    return replace(bundle, training={**bundle.training, "left_out": found})
+    test = LeftOutTest(len(labels), right, float(cross_entropy(logits, labels)))
+    return replace(bundle, training=replace(bundle.training, left_out=test))
 
 
 def best_temperature(logits: Float[Tensor, "item class"], labels: Int[Tensor, "item"]) -> float:

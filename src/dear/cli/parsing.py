@@ -10,6 +10,7 @@
 import inspect
 import math
 from collections.abc import Callable, Collection, Sequence
+from contextvars import ContextVar
 from dataclasses import is_dataclass
 from functools import partial, update_wrapper
 from itertools import pairwise, takewhile
@@ -22,7 +23,7 @@ from dear.errors import DearError
 from dear.evaluation.experiment import DataOverrides, TrainOverrides
 from dear.evaluation.protocols import PROTOCOLS
 from dear.methods.declaration import MethodSettings, read_published_rows
-from dear.methods.registry import METHODS, PATH, known_method, option_groups, register
+from dear.methods.registry import AUTO, METHODS, PATH, known_method, option_groups, register
 from dear.reading.overrides import overrides_class
 from dear.reading.plain import split_list
 
@@ -31,6 +32,8 @@ Flat = Annotated[T, Parameter(name="*")]
 """A parameter whose class, a dataclass, is flattened: its fields are options of the command."""
 STDIN = "\0"
 """Stands for "-" while cyclopts parses, which takes that for an option. No word on a command line has it."""
+command_line = ContextVar("command_line", default="")
+"""The words that `dear` was started with, as a shell takes them."""
 
 
 class UsageError(DearError):
@@ -100,6 +103,7 @@ def named_methods(words: Sequence[str], command: Callable[..., Any]) -> list[str
     values = [word.partition("=")[2] for word in words if word.partition("=")[0] in options]
     values += [word for option, word in pairwise(words) if option in options]
     names = [name.strip() for value in values for name in value.split(",") if name.strip()]
+    names = [name for name in names if name != AUTO]
     for name in filter(PATH.fullmatch, names):
         register(name)
     return names
@@ -141,7 +145,7 @@ def list_other_defaults(kind: type[MethodSettings], field_name: str) -> list[tup
     """Values that the authors set for a field in place of its default, with the runs that have them."""
     commands = {name: protocol.trains_as for name, protocol in PROTOCOLS.items()}
     values = []
-    for row in read_published_rows(kind.folder()):
+    for row in read_published_rows(kind.packaged().folder()):
         scope = row.scope(commands)
         if field_name in row.settings:
             values.append((row.settings[field_name], scope))
@@ -153,7 +157,7 @@ def list_other_defaults(kind: type[MethodSettings], field_name: str) -> list[tup
 
 def _other_defaults(kind: type[MethodSettings]) -> str:
     """What its authors set in place of the defaults, in words."""
-    rows = read_published_rows(kind.folder())
+    rows = read_published_rows(kind.packaged().folder())
     by_data = dict.fromkeys(name for row in rows for settings in row.by_data.values() for name in settings)
     parts = [f"{name.replace('_', '-')} goes by the data set" for name in by_data]
     parts += [

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from dear.backbone.prompts import ClipReader, describe_cut_prompts
 from dear.data.fewshot import uneven
-from dear.data.image_check import broken_images, duplicate_warnings, same_images
+from dear.data.image_check import broken_images, contradictions, duplicate_warnings, same_images
 from dear.data.loading import read_listing
 from dear.data.settings import DataSettings
 from dear.data.sources.benchmarks import benchmarks, published_names
@@ -92,6 +92,8 @@ def check_dataset(
     missing = [path for path in listing.paths if file_size(listing.folder / path) is None]
     broken = broken_images(listing, settings.threads, progress) if decode else None
     duplicates = same_images(listing, settings) if decode else None
+    for line in contradictions(listing, duplicates or []):
+        report(DataError(f"one picture, several labels: {line}. Leave one copy, or give all one label."))
     benchmark = benchmarks()[listing.name] if listing.benchmark else None
     other_names = _compare_names(listing)
     warnings = [*_class_warnings(listing), *duplicate_warnings(listing, duplicates or [])]

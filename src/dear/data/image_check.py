@@ -67,21 +67,29 @@ def group_same(hashes: Iterable[tuple[str, bytes]]) -> list[list[str]]:
     return [group for group in groups.values() if len(group) > 1]
 
 
+def contradictions(listing: Listing, groups: list[list[str]]) -> list[str]:
+    """The pictures with several labels, a line for each: a file of each label. A benchmark has none: it stays
+    as it was published.
+    """
+    labels, lines = _labels(listing), list[str]()
+    for group in groups if not listing.benchmark else ():
+        of_label = {labels[path]: path for path in reversed(group)}
+        if len(of_label) > 1:
+            files = (f"{of_label[label]} ({listing.keys[label]!r})" for label in sorted(of_label))
+            lines.append(" = ".join(files))
+    return lines
+
+
 def duplicate_warnings(listing: Listing, groups: list[list[str]]) -> list[str]:
-    """A warning for each kind of repetition, with the first group of files."""
-    places = {row.path: (part, row.label) for part, rows in listing.splits.items() for row in rows}
-    in_splits, in_classes, in_one = list[list[str]](), list[list[str]](), list[list[str]]()
-    for group in groups:
-        parts, classes = map(set, zip(*(places[path] for path in group), strict=True))
-        if len(parts) > 1:
-            in_splits.append(group)
-        if len(classes) > 1:
-            in_classes.append(group)
-        elif len(parts) == 1:
-            in_one.append(group)
+    """A warning for each kind of repetition of a picture with one label, with the first group of files."""
+    labels = _labels(listing)
+    parts = {row.path: part for part, rows in listing.splits.items() for row in rows}
+    alike = [group for group in groups if len({labels[path] for path in group}) == 1]
+    in_one = [group for group in alike if len({parts[path] for path in group}) == 1]
     kinds = {
-        "in several splits (`dear fit` leaves those out of the test)": in_splits,
-        "in several classes": in_classes,
+        "in several splits (`dear fit` leaves those out of the test)": [
+            group for group in alike if group not in in_one
+        ],
         "in one class": in_one,
     }
     return [
@@ -92,6 +100,10 @@ def duplicate_warnings(listing: Listing, groups: list[list[str]]) -> list[str]:
         for where, repeated in kinds.items()
         if repeated
     ]
+
+
+def _labels(listing: Listing) -> dict[str, int]:
+    return {row.path: row.label for rows in listing.splits.values() for row in rows}
 
 
 def leave_out_copies(dataset: Dataset, trained_on: Dataset) -> Dataset:

@@ -1,7 +1,7 @@
 """Load a data set by name or path: find its kind, read it, check its files."""
 
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -12,9 +12,9 @@ import torch
 
 from dear.data.dataset import Dataset, Images, assemble
 from dear.data.fewshot import Subset
-from dear.data.image_check import broken_images, duplicate_warnings, group_same
+from dear.data.image_check import broken_images, contradictions, duplicate_warnings, group_same
 from dear.data.images.hashes import hash_files
-from dear.data.images.photos import HeldImages, PhotoImages
+from dear.data.images.photos import HeldImages, PhotoImages, place_of
 from dear.data.names import FILES, missing_error, path_of
 from dear.data.settings import DataSettings
 from dear.data.sources import archive, huggingface, table
@@ -36,32 +36,35 @@ from dear.data.sources.listing import (
 from dear.data.sources.objects import ReadImage, read_object, read_pairs
 from dear.data.sources.splits import PREFIX, names_of_splits, read_coop, split_file
 from dear.data.world.tasks import load_task, task_names
-from dear.errors import DataError, warn, without_surrogates
+from dear.errors import DataError, plural, warn, without_surrogates
 from dear.reading.files import expanded, is_passed_over
 
 
-def load_dataset(name_or_path: Any, settings: DataSettings | None = None) -> Dataset:
+def load_dataset(
+    name_or_path: Any, settings: DataSettings | None = None, *, names: Mapping[str, str] | None = None
+) -> Dataset:
     """Load a task of the Attribute World, a benchmark, a folder of images, a CSV or JSONL file, a zip, or a
     Hugging Face data set ("hf:NAME"); of a list of these the later ones are added to the first. Objects are
     taken too: (images, labels), where images are paths, Pillow
     images, arrays, tensors or bytes; a data frame with columns path and label; a data set of the library
-    datasets; torchvision's ImageFolder.
+    datasets; torchvision's ImageFolder. ``names`` are those of classes by their folders or labels, as an
+    earlier bundle has them; a file of names in the settings counts before them.
 
     Remarks for the user are in the data set's notes and are also issued as warnings. Raises UnknownNameError
     for an unknown name, DataError for a path that does not exist or whose content is invalid.
     """
     settings, tasks = settings or DataSettings(), task_names()
     if is_several(name_or_path):
-        return photographs(read_listing([*map(str, name_or_path)], settings), settings)
+        return photographs(read_listing([*map(str, name_or_path)], settings, names=names), settings)
     if not isinstance(name_or_path, str | Path):
         listing, read = read_object(name_or_path, settings)
-        return photographs(_named([listing], settings), settings, read)
+        return photographs(_named([listing], settings, names), settings, read)
     name_or_path = str(name_or_path)
     if name_or_path in tasks:
         task = load_task(name_or_path)
         facts = task.name, task.title, task.classnames, settings.templates() or (task.template,)
         return assemble(*facts, task.train, task.val, task.test, settings, world=True)
-    return photographs(read_listing(name_or_path, settings, other_names=tasks), settings)
+    return photographs(read_listing(name_or_path, settings, other_names=tasks, names=names), settings)
 
 
 def is_several(data: Any) -> bool:
@@ -103,23 +106,31 @@ def load_images(name_or_path: str, settings: DataSettings | None = None) -> Data
 
 
 def read_listing(
-    names: str | Sequence[str],
+    sources: str | Sequence[str],
     settings: DataSettings,
     *,
     other_names: Iterable[str] = (),
+    names: Mapping[str, str] | None = None,
     report: Report = refuse,
 ) -> Listing:
     """Read the lists of a benchmark (by name), a folder, a CSV or JSONL file, or a zip; no image is opened.
-    Of several the later ones are added to the first.
+    Of several the later ones are added to the first. ``names`` are as in `load_dataset`.
 
     Raises UnknownNameError for any other name (its message lists `other_names` too), DataError for invalid
     content. Faults passed to ``report`` are skipped if it returns.
     """
-    names = [names] if isinstance(names, str) else names
-    return _named([_read(name, settings, other_names, report) for name in names], settings, report=report)
+    sources = [sources] if isinstance(sources, str) else sources
+    listings = [_read(source, settings, other_names, report) for source in sources]
+    return _named(listings, settings, names, report=report)
 
 
-def _named(listings: Sequence[Listing], settings: DataSettings, *, report: Report = refuse) -> Listing:
+def _named(
+    listings: Sequence[Listing],
+    settings: DataSettings,
+    names: Mapping[str, str] | None = None,
+    *,
+    report: Report = refuse,
+) -> Listing:
     """One listing with the names and templates of the settings, its splits and class names checked."""
     for number, listing in enumerate(listings := [*listings]):
         require_apart(listing, report)
@@ -127,7 +138,8 @@ def _named(listings: Sequence[Listing], settings: DataSettings, *, report: Repor
         # A benchmark's settings and results are not for other data that bears its name.
         own = "own-" if not listing.benchmark and find_benchmark(name) else ""
         listings[number] = replace(listing, name=f"{own}{name}")
-    listings = name_classes(listings, settings.classnames and expanded(settings.classnames), report)
+    file = settings.classnames and expanded(settings.classnames)
+    listings = name_classes(listings, file, report, known=names or {})
     listing = listings[0] if len(listings) == 1 else join_listings(listings)
     templates = settings.templates()
     return listing if templates is None else replace(listing, templates=templates)
@@ -158,9 +170,26 @@ def photographs(listing: Listing, settings: DataSettings, read: ReadImage | None
             photos[part] = files
         else:
             held = photos[part] = HeldImages(rows, read, short_side, settings.threads)
-            hashes += zip((row.path for row in rows), held.hashes, strict=True)
-    for repeated in duplicate_warnings(listing, group_same(hashes)):
+            hashes += zip((place_of(row.path) for row in rows), held.hashes, strict=True)
+    groups, contradiction = group_same(hashes), ""
+    if read is not None:  # they are called by their indices
+        listing = replace(
+            listing,
+            splits={
+                part: tuple(Row(place_of(row.path), row.label) for row in rows)
+                for part, rows in listing.splits.items()
+            },
+        )
+    for repeated in duplicate_warnings(listing, groups):
         warn(f"{listing.name}: {repeated}")
+    if lines := contradictions(listing, groups):
+        has = "has" if len(lines) == 1 else "have"
+        contradiction = (
+            f"{plural(len(lines), 'picture')} {has} several labels: {first_few(lines)}. Leave one "
+            "copy of each, or give all its copies one label"
+        )
+        contradiction += "." if read else "; `dear data check` names all."
+        warn(f"{listing.name}: {contradiction}")
     return assemble(
         listing.name,
         benchmarks()[listing.name].title if listing.benchmark else listing.name,
@@ -174,6 +203,7 @@ def photographs(listing: Listing, settings: DataSettings, read: ReadImage | None
         keys=listing.keys,
         benchmark=listing.benchmark,
         unnamed=listing.unnamed,
+        contradiction=contradiction,
     )
 
 

@@ -34,7 +34,8 @@ class DataSettings:
         label: Column of the classes, for a Hugging Face data set with several.
         split_seed: Seed of the split made for a data set that has none.
         test_share: Share of each class used for testing in that split, for images without any split: 0 for
-            none, which `dear fit` trains on all of, 1 for all, where nothing is trained on.
+            none, which `dear fit` trains on all of, 1 for all, where nothing is trained on. By default 0.3,
+            in `dear eval` 1 and in `dear review` 0.
         least_train: Images that this split leaves of each class to train on, though fewer remain to test on;
             `dear fit` sees to it that there are as many as shots.
         layout: What the folders in a folder of images are: classes, or domains (art_painting, photo) with
@@ -58,7 +59,7 @@ class DataSettings:
     classnames: Path | None = None
     label: str | None = None
     split_seed: int = 1
-    test_share: float = 0.3
+    test_share: float | None = None
     least_train: int = 1
     layout: Layout = "auto"
     sampling: Sampling = "dear"
@@ -70,7 +71,7 @@ class DataSettings:
     workers: int = 0
 
     def __post_init__(self) -> None:
-        if not 0 <= self.test_share <= 1:
+        if self.test_share is not None and not 0 <= self.test_share <= 1:
             raise SettingsError(f"test_share is {self.test_share}: it must be from 0 to 1.")
         if self.least_train < 1:
             raise SettingsError(f"least_train is {self.least_train}: it must be at least 1.")
@@ -82,6 +83,10 @@ class DataSettings:
     def skip_broken(self) -> Self:
         """These settings, by which unreadable images are skipped unless the user said otherwise."""
         return self if self.broken else replace(self, broken="skip")
+
+    def with_test_share(self, share: float) -> Self:
+        """These settings, with this share of test images unless the user gave another."""
+        return self if self.test_share is not None else replace(self, test_share=share)
 
     def require_short_side(self, size: int) -> None:
         """Raise SettingsError for a short side below the ``size`` that a model sees."""

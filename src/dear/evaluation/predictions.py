@@ -322,8 +322,8 @@ def load_trunks(
             if layer is not None and (trunk := cache.find("trunk", key(start, layer))) is not None:
                 return method.continue_trunk(trunk, layer)
             if views is None:  # evicted from the cache since
-                views = load_test_views(images, indices, preprocess)
-            return method.image_trunk(to_unit(views.to(device)))
+                views = to_unit(load_test_views(images, indices, preprocess).to(device))
+            return method.image_trunk(views)
 
     with closing(prefetch_views(images, missing, preprocess, device)) as loaded:
         for indices, is_cached in zip(batches, cached, strict=True):

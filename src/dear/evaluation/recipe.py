@@ -190,8 +190,9 @@ def change(
 ) -> list[Experiment]:
     """Restrict experiments to some of their data sets, by any of their names, and methods; with other
     ``settings`` of methods, by method, of training and of reading data sets, and other ``options``, fields of
-    `RunOptions`. The method "all" stands for every method that one of them has. A model without weights has
-    its usual ones.
+    `RunOptions`. The method "all" stands for every method that one of them has; classes outside the
+    package alone restrict nothing, because they have to be named for dear to import them. A model without
+    weights has its usual ones.
 
     Raises DataError for a data set or method that none of them has, and if an experiment is left empty;
     SettingsError for a setting that a recipe gives its rows.
@@ -205,6 +206,8 @@ def change(
             raise DataError(
                 f"no recipe to run has the {kind} {unknown[0]!r}: available are {', '.join(known)}."
             )
+    if all(METHODS[name].module for name in methods):
+        methods = [*known_methods]
     if "model" in options:
         options = {"pretrained": None, **options}
     changed = []

@@ -15,9 +15,8 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, normalize
 
 from dear.backbone.block import Block
+from dear.backbone.change import UNCHANGED, Change
 from dear.backbone.clip import Clip, fill, span_start
-from dear.backbone.injection import Injection
-from dear.backbone.low_rank import LowRank
 from dear.backbone.prompts import check_prompt_limits
 from dear.backbone.text import MAX_STORED_VALUES, TextTrunk
 from dear.backbone.towers import outside_autocast
@@ -92,6 +91,7 @@ class Method(nn.Module):
         counts_copies: Whether repeated images count more; if not, ``before_training`` gets each picture once.
         cheap: Whether `fit` may choose it and leave images out of it: unless settings say otherwise,
             ``before_training`` does everything, in seconds once features are known, again if called again.
+        takes_unlabelled: Whether it can learn from images without labels beside its own (`add_unlabelled`).
     """
 
     name: ClassVar[str]
@@ -112,6 +112,7 @@ class Method(nn.Module):
     text_chunk: int = 0
     counts_copies: ClassVar[bool] = True
     cheap: ClassVar[bool] = False
+    takes_unlabelled: ClassVar[bool] = False
 
     clip: Clip
     frozen_text: TextFeatures
@@ -179,13 +180,11 @@ class Method(nn.Module):
                 "weights are damaged, or too large for their precision."
             )
 
-    def mean_over_templates(
-        self, inject: Injection | None = None, updates: LowRank | None = None
-    ) -> Float[Tensor, "class embed"]:
+    def mean_over_templates(self, change: Change = UNCHANGED) -> Float[Tensor, "class embed"]:
         """Unit text features: the normalized mean over templates of the normalized feature."""
         features = [
-            normalize(self.clip.text.features(p, self.text_from, inject, self.text_chunk, updates), dim=-1)
-            for p in self.prompts
+            normalize(self.clip.text.features(prompts, self.text_from, change, self.text_chunk), dim=-1)
+            for prompts in self.prompts
         ]
         return normalize(torch.stack(features).mean(dim=0), dim=-1)
 
@@ -212,9 +211,7 @@ class Method(nn.Module):
         return tower.span(before, tower.depth, read=_class_token(tokens))
 
     def image_block(self, layer: int) -> Block:
-        """The block that the method runs as a layer of the image tower, counted from 1: the frozen CLIP's, if
-        the method does not train its own.
-        """
+        """The image tower's block at a layer, from 1: the frozen CLIP's unless the method trains one."""
         return self.clip.image.block(layer)
 
     @torch.no_grad()
@@ -228,26 +225,14 @@ class Method(nn.Module):
         """
         raise NotImplementedError(f"{type(self).__name__} has no features of {self.target} images")
 
-    def class_feature(
-        self,
-        trunk: Trunk,
-        inject: Injection | None = None,
-        updates: LowRank | None = None,
-    ) -> Float[Tensor, "batch embed"]:
-        """The unit class feature at the end of the span, with learned tokens injected and weights updated if
-        given.
-        """
-        return normalize(self.class_embedding(trunk, inject, updates), dim=-1)
+    def class_feature(self, trunk: Trunk, change: Change = UNCHANGED) -> Float[Tensor, "batch embed"]:
+        """The unit class feature at the end of the span, with a change if given."""
+        return normalize(self.class_embedding(trunk, change), dim=-1)
 
-    def class_embedding(
-        self,
-        trunk: Trunk,
-        inject: Injection | None = None,
-        updates: LowRank | None = None,
-    ) -> Float[Tensor, "batch embed"]:
+    def class_embedding(self, trunk: Trunk, change: Change = UNCHANGED) -> Float[Tensor, "batch embed"]:
         """The class feature before it is normalized."""
         read = _class_token(trunk)
-        out = self.clip.image.span(trunk, self.image_from, inject=inject, read=read, updates=updates)
+        out = self.clip.image.span(trunk, self.image_from, change, read=read)
         return self.clip.image.finish(out[:, 0])
 
     def image_features(self, trunk: Trunk) -> ImageFeatures:
@@ -340,6 +325,12 @@ class Method(nn.Module):
         of even place in `order_by_name` had no images, as if those of odd place had none, and with all.
         """
         raise NotImplementedError(f"{type(self).__name__} is fitted again to leave images out")
+
+    def add_unlabelled(self, images: TrainingImages, others: TrainingImages) -> dict[str, float]:
+        """Called after ``before_training`` on ``images`` if it ``takes_unlabelled``: learns from the test
+        views of ``others`` too if left-out images gain, and returns fields of `UnlabelledGain`.
+        """
+        raise NotImplementedError(f"{type(self).__name__} learns from labelled images alone")
 
     def batches(
         self, labels: Int[Tensor, "item"], size: int, draw: torch.Generator

@@ -11,8 +11,9 @@ import re
 import shutil
 import sqlite3
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -21,9 +22,10 @@ import torch
 from jaxtyping import Float, UInt8
 from torch import Tensor
 
+from dear.backbone.preprocess import Preprocess
 from dear.data.images.decode import decode, read_image
 from dear.data.images.photos import in_parallel
-from dear.data.images.transforms import eval_view
+from dear.data.images.transforms import ahead, eval_view
 from dear.data.sources.folder import image_files
 from dear.errors import DataError, OutputError, SettingsError
 from dear.progress import Progress, silent
@@ -111,10 +113,13 @@ def build_index(
         first = sample if store.metadata["means"] is None else []
         # Broken ones again: the cause may be gone.
         paths = [*first, *sorted((added | changed | broken).difference(first))]
-        for start in range(0, len(paths), CHUNK):
-            chunk = paths[start : start + CHUNK]
-            for done in _encode(encoder, store, folder, chunk, stamps, threads, batch):
-                progress("encoding images", start + done, len(paths))
+        chunks, start = (paths[at : at + CHUNK] for at in range(0, len(paths), CHUNK)), 0
+        read = partial(_read, folder, stamps, encoder.preprocess)
+        with closing(ahead(lambda chunk: in_parallel(read, chunk, threads), chunks, depth=1)) as loaded:
+            for files in loaded:
+                for done in _encode(encoder, store, files, stamps, batch):
+                    progress("encoding images", start + done, len(paths))
+                start += len(files)
         encoded = store.rows - old_rows
         finish(store, removed)  # after encoding, so that a moved file finds its row
         after = list_files(store)
@@ -158,25 +163,31 @@ def scan(folder: Path) -> Stamps:
     return stamps
 
 
+def _read(
+    folder: Path, stamps: Stamps, preprocess: Preprocess, path: str
+) -> tuple[Entry, UInt8[Tensor, "3 size size"] | None]:
+    """A file without its row and, if readable, its test view."""
+    stamp = stamps.get(path, (0, 0))
+    try:
+        content = read_image(folder / path)
+        view = eval_view(decode(folder / path, data=content), preprocess)
+    except DataError as error:
+        reason = str(error).encode("utf-8", "backslashreplace").decode()  # a name need not be UTF-8
+        return Entry(path, *stamp, reason=reason), None
+    return Entry(path, *stamp, hashlib.sha256(content).hexdigest()), view
+
+
 def _encode(
-    encoder: "Encoder", store: Store, folder: Path, paths: list[str], stamps: Stamps, threads: int, batch: int
+    encoder: "Encoder",
+    store: Store,
+    files: Sequence[tuple[Entry, UInt8[Tensor, "3 size size"] | None]],
+    stamps: Stamps,
+    batch: int,
 ) -> Iterator[int]:
     """Put files into the store; those with a content that it has share its row. Yields how many are done.
     Files without a stamp are of another shard: they only take part in the means.
     """
-
-    def read(path: str) -> tuple[Entry, UInt8[Tensor, "3 size size"] | None]:
-        """A file without its row and, if readable, its test view."""
-        stamp = stamps.get(path, (0, 0))
-        try:
-            content = read_image(folder / path)
-            view = eval_view(decode(folder / path, data=content), encoder.preprocess)
-        except DataError as error:
-            reason = str(error).encode("utf-8", "backslashreplace").decode()  # a name need not be UTF-8
-            return Entry(path, *stamp, reason=reason), None
-        return Entry(path, *stamp, hashlib.sha256(content).hexdigest()), view
-
-    files, rows, views = in_parallel(read, paths, threads), dict[str | None, int](), list[Tensor]()
+    rows, views = dict[str | None, int](), list[Tensor]()
     with store.transaction() as database:
         known = "SELECT sha256, row FROM files WHERE sha256 = ? LIMIT 1"
         for entry, _ in files:

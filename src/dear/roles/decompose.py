@@ -7,7 +7,7 @@ of 48 heads take 123 MB, and 983 MB in full.
 """
 
 from collections.abc import Iterator, Sequence
-from contextlib import nullcontext
+from contextlib import closing, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,7 +21,7 @@ from dear.backbone.clip import Clip, span_start
 from dear.backbone.head_contributions import Convention, head_contributions, written_rows
 from dear.backbone.vision import VisionTower
 from dear.data.dataset import Images
-from dear.data.images.transforms import load_test_views, to_unit
+from dear.data.images.transforms import prefetch_views
 from dear.errors import DataError, SettingsError
 from dear.progress import Progress, silent
 from dear.roles.textspan import Moments
@@ -146,7 +146,7 @@ def batches(clip: Clip, images: Images, batch: int) -> Iterator[Float[Tensor, "b
     tower = clip.image
     room = max(1, BATCH_VALUES // (tower.depth * tower.heads * tower.embed_dim))
     step = min(batch, tower.images_at_once, room)
-    for start in range(0, len(images), step):
-        indices = torch.arange(start, min(start + step, len(images)))
-        views = to_unit(load_test_views(images, indices, clip.preprocess))
-        yield clip.normalize_pixels(views.to(clip.image.projection))
+    indices = torch.arange(len(images)).split(step)
+    with closing(prefetch_views(images, indices, clip.preprocess, tower.projection.device)) as loaded:
+        for views in loaded:
+            yield clip.normalize_pixels(views.to(tower.projection))

@@ -20,7 +20,7 @@ from dear.data.images.transforms import (
     ahead_on,
     load_test_views,
     load_views,
-    to_unit,
+    prefetch,
     train_view,
     view_numbers,
     whole_view,
@@ -237,15 +237,12 @@ def training_images(
 
         return load
 
-    def load_test(indices: Int[Tensor, "item"]) -> Pixels:
-        return to_unit(load_test_views(images, indices, preprocess))
-
     @torch.no_grad()
     def view(number: int | None = None) -> Readout:
         title, facts = "encoding images", tuple[object, ...]()
         if number is not None:
             title, facts = f"encoding random view {number + 1}", ("random", stream, number, settings.crop)
-        load = load_test if number is None else loader(number)
+        load = partial(load_test_views, images, preprocess=preprocess) if number is None else loader(number)
         everything = torch.arange(len(images))
         if reads_content:
             progress = partial(cache.progress, title)
@@ -254,10 +251,11 @@ def training_images(
 
         def compute() -> Float[Tensor, "item token width"]:
             trunks, done = [], 0
-            for indices in everything.split(at_once):
-                with mixed(like.device, settings.precision):
-                    trunks.append(method.image_trunk(load(indices).to(like.device)))
-                cache.progress(title, done := done + len(indices), len(images))
+            with closing(prefetch(load, everything.split(at_once), like.device)) as loaded:
+                for views in loaded:
+                    with mixed(like.device, settings.precision):
+                        trunks.append(method.image_trunk(views))
+                    cache.progress(title, done := done + len(views), len(images))
             return torch.cat(trunks).to(like)  # most methods continue in full precision
 
         trunk = cache.get("trunk", view_key(method, images, settings.precision, *facts), compute)

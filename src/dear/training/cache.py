@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from contextlib import closing
 from typing import Literal
 
 import torch
@@ -13,7 +14,7 @@ from dear.backbone.precision import mixed, precision_for
 from dear.data.dataset import Images, fingerprint
 from dear.data.fewshot import leave_subsets
 from dear.data.images.photos import HASH_BYTES, LoadedImages, image_hashes
-from dear.data.images.transforms import load_test_views, to_unit
+from dear.data.images.transforms import load_test_views, prefetch
 from dear.methods.base import Method, Readout
 from dear.methods.registry import frozen_clip
 from dear.progress import Progress, silent
@@ -32,8 +33,8 @@ class Cache:
     - "text": frozen text features, by class names and templates;
     - readouts (`Method.read_out`, or the class token after the last layer), by the content of each image: so
       images that an earlier fit has read need not be decoded and encoded again. Only `fit` keeps them, in
-      place of trunk outputs where they are small. On a CPU each image goes through the tower alone, because
-      the last digits depend on those beside it: what is read of it is then the same in any set of images.
+      place of trunk outputs where they are small. Their last digits depend on the images that went through
+      the tower together.
 
     All but readouts belong to the group that was begun last (a data set, for example). Other groups are
     evicted to make room, the oldest first; the current one only for a readout, as with repeated passes over a
@@ -153,13 +154,14 @@ class Cache:
         kept = [self._readouts.setdefault(name, {}) for name in names]
         pairs = zip(items, indices.tolist(), strict=True)
         missing = {item: index for item, index in pairs if any(item not in readouts for readouts in kept)}
-        parts = torch.tensor([*missing.values()], dtype=torch.int64).split(clip.image.images_at_once)
-        encoded = list[list[Tensor]]()
-        for part in parts if missing else ():
-            pixels = load(part) if load else to_unit(load_test_views(images, part, clip.preprocess))
-            encoded += _encode(methods, pixels, precision)
-            if progress is not None:
-                progress(len(encoded), len(missing))
+        numbers, encoded = torch.tensor([*missing.values()], dtype=torch.int64), list[list[Tensor]]()
+        parts = numbers.split(clip.image.images_at_once) if missing else ()
+        load = load or (lambda part: load_test_views(images, part, clip.preprocess))
+        with closing(prefetch(load, parts, clip.image.projection.device)) as loaded:
+            for pixels in loaded:
+                encoded += _encode(methods, pixels, precision)
+                if progress is not None:
+                    progress(len(encoded), len(missing))
         new = dict(zip(missing, encoded, strict=True))
         rows = [new[item][0] if item in new else kept[0][item] for item in items]
         for number, name in enumerate(names):
@@ -180,15 +182,13 @@ def _encode(
 ) -> list[list[Tensor]]:
     """What methods read of each image, from the trunk outputs of the first of them."""
     first, like = methods[0], methods[0].clip.image.projection
-    read = list[list[Tensor]]()
     with mixed(like.device, precision):
-        for views in pixels.to(like.device).split(1 if like.device.type == "cpu" else len(pixels)):
-            trunk, of_methods = first.image_trunk(views).to(like), list[Tensor]()
-            for method in methods:
-                out = method.read_out(method.continue_trunk(trunk, first.image_from))
-                of_methods.append(out.to(like).cpu())
-            read += map(list, zip(*of_methods, strict=True))
-    return read
+        trunk = first.image_trunk(pixels).to(like)
+        of_methods = [
+            method.read_out(method.continue_trunk(trunk, first.image_from)).to(like).cpu()
+            for method in methods
+        ]
+    return [*map(list, zip(*of_methods, strict=True))]
 
 
 def _readout_name(method: Method, *facts: object) -> str:

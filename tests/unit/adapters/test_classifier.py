@@ -12,6 +12,7 @@ from dear.adapters.fit import fit
 from dear.adapters.predictor import Predictor
 from dear.backbone.clip import Clip
 from dear.data.settings import DataSettings
+from dear.errors import DataError
 from dear.methods.registry import AUTO
 
 pytest.importorskip("sklearn", reason="scikit-learn comes with the extra roles")
@@ -49,7 +50,7 @@ def test_it_computes_what_fit_and_predictor_compute(classifier: DearClassifier, 
     for number, (image, _) in enumerate(zip(images, LABELS, strict=True)):
         Image.fromarray(image).save(tmp_path / f"{number}.png")
     paths = [str(tmp_path / f"{number}.png") for number in range(12)]
-    assert classifier.bundle_.training["train_images"] == 12
+    assert classifier.bundle_.training.train_images == 12
     assert classifier.bundle_.classes == ("house", "sea", "tree")
     predictor = Predictor(classifier.bundle_, "cpu")
     assert classifier.classes_.tolist() == [*predictor.classes]
@@ -61,6 +62,13 @@ def test_it_computes_what_fit_and_predictor_compute(classifier: DearClassifier, 
     assert classifier.score(images, LABELS) == pytest.approx(np.mean(hits))
     read = pickle.loads(pickle.dumps(classifier))
     np.testing.assert_array_equal(read.predict_proba(images), shares)
+
+
+def test_a_picture_with_two_labels_is_refused(classifier: DearClassifier) -> None:
+    images = noise()
+    images[10] = images[3]
+    with pytest.raises(DataError, match=r"3 \('house'\) = 10 \('tree'\)"):
+        classifier.fit(images, LABELS)
 
 
 def test_labels_are_numbers_with_names(classifier: DearClassifier) -> None:

@@ -30,8 +30,8 @@ from tests.unit.data.photos import gray_tiff
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "classify_onnx.py"
 WITH_A_GRAPH = (
-    "clip-adapter", "clip-lora", "cocoop", "dear+", "gda", "maple", "mmrl++", "promptkd", "tac",
-    "tip-adapter",
+    "clip-adapter", "clip-lora", "cocoop", "dear+", "gda", "lp++", "maple", "mmrl++", "prolip", "promptkd",
+    "tac", "tip-adapter",
 )  # fmt: skip
 """Methods with an image part or scores of their own; what the others export is like one of these or DeAR."""
 

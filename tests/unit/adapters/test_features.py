@@ -1,6 +1,7 @@
 """A fit that continues an earlier one: as a fit from scratch, but known images are not encoded again."""
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +12,17 @@ from torch import Tensor
 
 from dear.adapters.bundle import Bundle
 from dear.adapters.fit import FEATURES, fit
+from dear.adapters.predictor import Predictor
 from dear.backbone.load import load_clip
 from dear.data.images import photos as photos_module
 from dear.data.settings import DataSettings
-from dear.methods.base import Method
+from dear.evaluation.predictions import predict
+from dear.methods.base import Method, TrainingImages
 from dear.methods.registry import build_method
 from dear.roles.packaged import find_role_table
+from dear.training.batches import training_images
 from dear.training.cache import Cache
+from dear.training.settings import TrainSettings
 from tests.conftest import small_clip_of
 from tests.unit.serving.small import picture
 from tests.unit.training.world import role_table
@@ -66,13 +71,27 @@ def fit_counted(
     return bundle, encoded[0], decoded
 
 
-def require_same(bundle: Bundle, other: Bundle) -> None:
-    """Every tensor, bit for bit, and all that was measured."""
+def require_same(bundle: Bundle, other: Bundle, photos: Path) -> None:
+    """The same predictions with probabilities within 1e-5, and all that was measured: last digits depend on
+    which images went through the tower together.
+    """
     tensors, others = dict(bundle._all_tensors()), dict(other._all_tensors())
-    assert tensors.keys() == others.keys()
-    assert [name for name in tensors if not torch.equal(tensors[name], others[name])] == []
-    measured = [(one.metrics, one.temperature, one.review, one.image_hashes) for one in (bundle, other)]
-    assert measured[0] == measured[1]
+    assert {name: each.shape for name, each in tensors.items()} == {
+        name: each.shape for name, each in others.items()
+    }
+    files = sorted(photos.rglob("*.png"))
+    first, second = (Predictor(each, clip=small_clip_of()).predict_proba(files) for each in (bundle, other))
+    assert (first.argmax(axis=1) == second.argmax(axis=1)).all()
+    assert abs(first - second).max() < 1e-5
+    assert bundle.scores is not None
+    assert other.scores is not None
+    exact = {"log_loss": 0.0, "calibration_error": 0.0}
+    assert replace(bundle.scores, **exact) == replace(other.scores, **exact)
+    assert bundle.scores.log_loss == pytest.approx(other.scores.log_loss, rel=1e-4)
+    assert bundle.temperature == pytest.approx(other.temperature, rel=1e-4)
+    assert bundle.image_hashes == other.image_hashes
+    issues = [[replace(issue, probability=None) for issue in each.review or ()] for each in (bundle, other)]
+    assert issues[0] == issues[1]
 
 
 def change(photos: Path) -> set[str]:
@@ -99,7 +118,7 @@ def test_it_equals_a_fit_from_scratch_and_encodes_what_is_new(
     whole, _, _ = fit_counted(photos, "whole", monkeypatch, review=False)
     grown, encoded, decoded = fit_counted(photos, "grown", monkeypatch, "first", review=False)
     assert (encoded, set(decoded)) == (4 * VIEWS + 1, new)
-    require_same(grown, whole)
+    require_same(grown, whole, photos)
     assert any(not torch.equal(grown.tensors[name], first.tensors[name]) for name in ("strengths", "rest"))
     kept, anew = (load_file(photos.parent / name / FEATURES) for name in ("grown", "whole"))
     assert {name: len(part) for name, part in kept.items()} == {name: len(anew[name]) for name in anew}
@@ -118,19 +137,31 @@ def test_other_methods_are_trained_anew_on_what_is_known(
     change(photos)
     whole, all_views, _ = fit_counted(photos, "whole", monkeypatch, **options)
     grown, encoded, _ = fit_counted(photos, "grown", monkeypatch, "first", **options)
-    require_same(grown, whole)
+    require_same(grown, whole, photos)
     assert encoded < all_views / (1 if method == "dear" else 2)
 
 
-def test_what_is_read_of_an_image_does_not_depend_on_those_beside_it(tmp_path: Path) -> None:
-    """The matrices of the tiny CLIP are large enough for their last digits to depend on the batch."""
-    for number in range(5):
+def test_batches_change_no_prediction(tmp_path: Path) -> None:
+    """The matrices of the tiny CLIP are large enough for last digits to depend on the batch. Training images
+    and tested ones are read in any batches, with and without readouts by content.
+    """
+    for number in range(12):
         paint(tmp_path / f"{number}.png", number)
-    images, clip = photos_module.PhotoImages(tmp_path, [(f"{n}.png", 0) for n in range(5)]), load_clip("tiny")
-    method = build_method("dear+", clip, torch.Generator(), roles=find_role_table(clip))
-    together = Cache(readouts={}).read_images(method, images, torch.arange(5), "auto")
-    alone = Cache(readouts={}).read_images(method, images, torch.tensor([3]), "auto")
-    assert torch.equal(together[3:4], alone)
+    rows = [(f"{number}.png", number % 3) for number in range(12)]
+    images, clip = photos_module.PhotoImages(tmp_path, rows), load_clip("tiny")
+    probabilities = list[Tensor]()
+    for batch, cache in ((1, Cache(readouts={})), (5, Cache(readouts={})), (12, Cache()), (7, Cache())):
+        method = build_method("dear+", clip, torch.Generator(), roles=find_role_table(clip))
+        method.set_classes(("house", "sea", "tree"), ("a photo of a {}.",))
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(type(clip.image), "images_at_once", batch)
+            few = training_images(method, images, TrainSettings(), 1, cache)
+            method.before_training(TrainingImages(few.labels, lambda _, few=few: few.view(None)))
+            logits = predict(method, images, cache=cache).logits
+        probabilities.append(logits.double().softmax(dim=1))
+    for other in probabilities[1:]:
+        assert torch.equal(other.argmax(dim=1), probabilities[0].argmax(dim=1))
+        torch.testing.assert_close(other, probabilities[0], rtol=0, atol=1e-5)
 
 
 @pytest.mark.filterwarnings("ignore:.*uneven")
@@ -144,6 +175,6 @@ def test_nothing_is_taken_from_another_backbone_or_a_damaged_file(
         assert fit_counted(photos, "again", monkeypatch, "damaged", review=False)[1] == all_views
     other = small_clip_of(seed=1)
     role_table(other).save(photos.parent / "roles.json")
-    monkeypatch.setattr("dear.adapters.prepare.load_clip", lambda *_args, **_options: other)
+    monkeypatch.setattr("dear.evaluation.session.load_clip", lambda *_args, **_options: other)
     with pytest.warns(UserWarning, match="first: 0 of 36 images are known"):
         assert fit_counted(photos, "other", monkeypatch, "first", review=False)[1] == all_views

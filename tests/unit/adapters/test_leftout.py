@@ -21,7 +21,9 @@ from dear.data.images.photos import HeldImages, picture_names
 from dear.data.loading import load_dataset
 from dear.data.settings import DataSettings
 from dear.errors import SettingsError
-from dear.evaluation.run_context import RunContext
+from dear.evaluation.protocols.few_shot import FewShot
+from dear.evaluation.resolve import MethodSetup
+from dear.evaluation.session import Session
 from dear.methods.registry import SIMPLEST_FIRST
 from tests.unit.training.world import Noise, noise_dataset, role_table
 
@@ -68,8 +70,9 @@ def test_what_a_bundle_says_of_left_out_images_is_of_its_own_settings(
     found = minimize_scalar(loss, bounds=(np.log(0.01), np.log(100)), method="bounded")
     assert bundle.temperature == pytest.approx(float(np.exp(found.x)), rel=0.01)
     right = int((logits.argmax(dim=1) == picked.labels).sum())
-    assert (bundle.training["left_out"]["images"], bundle.training["left_out"]["right"]) == (44, right)
-    assert bundle.training["left_out"]["log_loss"] == pytest.approx(float(found.fun), rel=1e-3)
+    assert bundle.training.left_out is not None
+    assert (bundle.training.left_out.images, bundle.training.left_out.right) == (44, right)
+    assert bundle.training.left_out.log_loss == pytest.approx(float(found.fun), rel=1e-3)
     assert f"{right} of 44 training images right" in bundle.verdict
 
 
@@ -96,7 +99,7 @@ def test_what_is_trained_in_steps_says_that_it_is_not_calibrated(
     data = replace(noise_dataset(), train=Noise([0, 1, 2, 3] * 6, 1))
     options: dict[str, Any] = {"method": "tip-adapter", "settings": {"tuned": True, "views": 1}}
     bundle = fit(data, calibrate=calibrate, refuse=0, verbose=False, **options)
-    assert (bundle.temperature, "left_out" in bundle.training) == (1, False)
+    assert (bundle.temperature, bundle.training.left_out) == (1, None)
     assert ("not calibrated: tip-adapter is trained in steps" in bundle.verdict) == (calibrate is None)
     assert "24 training labels look wrong to dear+" in bundle.verdict.replace("looks", "look")
 
@@ -127,9 +130,10 @@ def test_random_labels_are_right_by_chance(method: str, case: str, small_clip: C
         data = random_dataset(labels, len(shares) + CASES[case].get("named", 0), seed)
         shots = int(labels.bincount().max())
         data = replace(data, balance=CASES[case].get("balance", False))
-        context = RunContext(small_clip, role_table(small_clip))
+        session, setup, options = Session(), MethodSetup(method), {"roles": role_table(small_clip)}
+        run = session.resolve(small_clip, FewShot(), [data], setup, seed=1, shots=shots, **options)
         others = CASES[case].get("others")
-        left_out = LeftOut(context, data, shots, 1, others and Unlabelled(random_images([0] * others, 99)))
+        left_out = LeftOut(session, run, others and Unlabelled(random_images([0] * others, 99)))
         trial = left_out.build(method)
         if method == "gda" and (min(labels.bincount()) < 2 or "named" in CASES[case]):
             with pytest.raises(SettingsError):  # it needs images of each class

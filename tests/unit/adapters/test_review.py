@@ -20,7 +20,8 @@ from dear.adapters.review import find_label_issues, review_data
 from dear.adapters.scoring import evaluate_bundle, measure_others
 from dear.backbone.clip import Clip
 from dear.data.loading import load_dataset
-from dear.errors import BundleError, OutputError, SettingsError
+from dear.data.settings import DataSettings
+from dear.errors import BundleError, DataError, OutputError, SettingsError
 
 COLORS = {"red": (220, 30, 30), "green": (30, 200, 30), "blue": (30, 30, 220)}
 EACH = 14
@@ -48,8 +49,8 @@ def test_a_flipped_label_is_found_and_its_correction_goes_into_the_next_fit(
     method: str, settings: dict[str, int] | None, photos: Path, tmp_path: Path
 ) -> None:
     options: dict[str, Any] = {"method": method, "settings": settings, "train": {"epochs": 2}}
-    copied = photos / "test/blue/copy.png"  # of the same bytes: it is not tested on
-    copied.write_bytes((photos / "train/green/0.png").read_bytes())
+    copied = photos / "test/blue/copy.png"  # of other bytes
+    Image.open(photos / "train/green/0.png").convert("RGBA").save(copied)
     bundle = fit(photos, tmp_path / "bundle", **options)
     assert bundle.review is not None
     issue, copy = bundle.review
@@ -74,6 +75,50 @@ def test_a_flipped_label_is_found_and_its_correction_goes_into_the_next_fit(
         review_data(photos, tmp_path / "bundle", method=method)
     assert fit(photos, tmp_path / "bundle", review=False, overwrite=True, **options).review is None
     assert table.read_bytes() == text
+
+
+def test_a_review_shows_pictures_with_two_labels_and_corrects_them(photos: Path, tmp_path: Path) -> None:
+    """`fit` refuses them, and takes them with the table that says what they are."""
+    copied = photos / "train/blue/copy.png"
+    copied.write_bytes((photos / "train/green/0.png").read_bytes())
+    with pytest.raises(DataError, match="1 picture has several labels"):
+        fit(photos, method="dear+")
+    _, issues = review_data(photos, tmp_path / "review", method="dear+")
+    (twin,) = (issue for issue in issues if issue.other)
+    assert {Path(twin.image), Path(twin.other)} == {copied, photos / "train/green/0.png"}
+    table = tmp_path / "review" / "review.csv"
+    [row] = [
+        row for row in csv.DictReader(table.read_text(encoding="utf-8-sig").splitlines()) if row["other"]
+    ]
+    table.write_text(f"path,label,predicted\n{row['path']},{row['suggested']},{row['label']}\n")
+    bundle = fit([str(photos), str(table)], method="dear+", verbose=False)
+    assert bundle.training.train_images == 3 * EACH + 1
+
+
+@pytest.mark.usefixtures("only_clip")
+def test_names_come_from_the_earlier_bundle(tmp_path: Path) -> None:
+    """So that its predictions, checked, go with folders that are numbers; a new folder keeps its name."""
+    folder, options = tmp_path / "photos", {"method": "zero-shot", "review": False, "refuse": 0}
+    for number, color in enumerate(COLORS.values()):
+        save(folder / str(number + 1) / "a.png", color, number)
+    (tmp_path / "names.json").write_text('{"1": "red", "2": "green", "3": "blue"}')
+    named = DataSettings(classnames=tmp_path / "names.json", test_share=0)
+    fit(folder, tmp_path / "bundle", dataset=named, **options)
+    save(folder / "4" / "a.png", (240, 240, 20), 4)
+    table = tmp_path / "checked.csv"
+    table.write_text(
+        "path,label,predicted,checked\nphotos/2/a.png,red,green,\nphotos/3/a.png,blue,blue,yes\n"
+    )
+    data, plain = [str(folder), str(table)], DataSettings(test_share=0)
+    with pytest.raises(DataError, match="or --continue with its folder"):
+        fit(data, dataset=plain, **options)
+    bundle = fit(data, dataset=plain, continue_from=tmp_path / "bundle", **options)
+    assert (bundle.classes, bundle.keys) == (("red", "green", "blue", "4"), ("1", "2", "3", "4"))
+    again = load_dataset(data, plain, names={"1": "red", "2": "green", "3": "blue"})
+    assert again.train.labels.bincount().tolist() == [2, 0, 1, 1]
+    other = replace(plain, classnames=tmp_path / "others.json")
+    (tmp_path / "others.json").write_text('{"1": "a", "2": "b", "3": "c", "4": "d"}')
+    assert fit(folder, dataset=other, continue_from=tmp_path / "bundle", **options).classes == (*"abcd",)
 
 
 def test_a_class_by_name_alone_is_suggested_for_no_image(photos: Path) -> None:
@@ -120,7 +165,8 @@ def test_images_of_other_kinds_are_none_of_these(
     """Also from the folder, in a table, and as measured; for a class by name alone nothing is refused."""
     options = {"roles": roles} if method == "dear" else {}
     bundle = fit(photos, tmp_path / "bundle", method=method, review=False, **options)  # type: ignore[arg-type]
-    assert bundle.metrics["refused"] < 0.3
+    assert bundle.scores is not None
+    assert (bundle.scores.refused or 0) < 0.3
     for number in range(5):
         save(tmp_path / "others" / f"{number}.png", (250, 240, 30), number)
     others = sorted((tmp_path / "others").iterdir())
@@ -177,7 +223,8 @@ def test_the_export_says_the_same(photos: Path, tmp_path: Path) -> None:
 
 def test_nothing_is_refused_with_few_images_or_if_not_asked(photos: Path) -> None:
     few = fit(photos, method="dear+", shots=3, review=False)  # 9 images: 5% of them is none
-    assert "refused" not in few.metrics
+    assert few.scores is not None
+    assert few.scores.refused is None
     with pytest.raises(SettingsError, match="refuse"):
         Predictor(few, refuse=0.01)
     assert fit(photos, method="dear+", refuse=0, review=False).known is None

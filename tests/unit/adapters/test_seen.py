@@ -1,23 +1,26 @@
 """A bundle knows the images that it was fitted on, in every form that they come in, and is not tested on
-them.
+them; copies of a picture have one label.
 """
 
 import hashlib
 import json
+import shutil
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from pandas import DataFrame
 from PIL import Image
 
 from dear.adapters.bundle import Bundle
 from dear.adapters.evaluation_page import evaluation_page
 from dear.adapters.fit import fit
 from dear.adapters.predictor import Predictor
+from dear.adapters.scoring import evaluate_bundle
 from dear.backbone.clip import Clip
 from dear.cli.main import main
 from dear.data.image_check import leave_out_copies
@@ -32,7 +35,8 @@ from dear.evaluation.protocols.few_shot import FewShot
 from dear.evaluation.protocols.transfer import CrossDataset
 from dear.evaluation.records import read_record
 from dear.evaluation.resolve import MethodSetup
-from dear.evaluation.runs import Runner, run_all, run_one
+from dear.evaluation.runs import check_experiment, make_run, run_all
+from dear.evaluation.session import Session
 from tests.unit.serving.small import picture
 from tests.unit.training.world import CLASSES, noise_dataset
 
@@ -109,9 +113,9 @@ def run(out: Path, protocol: Protocol, data: Path, *methods: str) -> list[dict[s
     setups = tuple(map(MethodSetup, methods))
     options = {"data": (str(data),), "shots": (1,), "model": "tiny", "out": out}
     experiment = Experiment(protocol=protocol, methods=setups, **options)  # type: ignore[arg-type]
-    runner = Runner("cpu")
-    runner.check(experiment)
-    return [run_one(*runner.prepare(experiment, each), out=out) for each in experiment.runs()]
+    session = Session()
+    assert check_experiment(session, experiment) is None
+    return [make_run(session, each).record for each in experiment.runs()]  # type: ignore[union-attr]
 
 
 def test_runs_leave_out_copies_of_all_images_that_could_be_trained_on(
@@ -151,6 +155,56 @@ def test_a_benchmark_keeps_its_split_and_no_test_has_copies_alone(apart: Path) -
     with pytest.raises(DataError, match="all 12 test images of apart are copies of training images"):
         leave_out_copies(replace(data, test=data.train), data)
     assert leave_out_copies(noise_dataset(), noise_dataset()).left_out == 0
+
+
+FORMS: dict[str, Callable[[Path], Any]] = {
+    "folder": lambda folder: folder,
+    "zip": lambda folder: shutil.make_archive(str(folder), "zip", folder),
+    "table": lambda folder: table_of(folder),
+    "paths": lambda folder: ([*images_of(folder)], [path.parent.name for path in images_of(folder)]),
+    "frame": lambda folder: DataFrame(
+        {"path": map(str, images_of(folder)), "label": [path.parent.name for path in images_of(folder)]}
+    ),
+    "arrays": lambda folder: (
+        [np.asarray(Image.open(path)) for path in images_of(folder)],
+        [path.parent.name for path in images_of(folder)],
+    ),
+}
+
+
+def images_of(folder: Path) -> list[Path]:
+    return sorted(folder.rglob("*.png"))
+
+
+def table_of(folder: Path) -> Path:
+    rows = [f"{path.relative_to(folder.parent)},{path.parent.name}" for path in images_of(folder)]
+    table = folder.parent / "list.csv"
+    table.write_text("\n".join(["path,label", *rows]))
+    return table
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_copies_with_two_labels_are_refused_and_named(form: str, folder: Path, small_clip: Clip) -> None:
+    """In every form, by all that compares predictions with labels; copies with one label are no fault."""
+    (first, second, third), options = CLASSES[:3], {"method": "zero-shot", "review": False, "refuse": 0}
+    shutil.copy(folder / first / "0.png", folder / first / "same.png")
+    bundle = fit(FORMS[form](folder), verbose=False, **options)
+    shutil.copy(folder / first / "1.png", folder / second / "other.png")
+    shutil.copy(folder / third / "2.png", folder / second / "another.png")
+    data = load_dataset(FORMS[form](folder))
+    names = {f"{first}/1.png": f"{second}/other.png", f"{third}/2.png": f"{second}/another.png"}
+    files = [*map(str, images_of(folder))]
+    for use in (
+        lambda: fit(FORMS[form](folder), **options),
+        lambda: fit(data, **options),
+        lambda: evaluate_bundle(Predictor(bundle), data),
+        lambda: run_all(small_clip, [data], [MethodSetup("zero-shot")], shots=1),
+    ):
+        with pytest.raises(DataError, match="2 pictures have several labels") as error:
+            use()
+        for pair in names.items():
+            told = [str(files.index(str(folder / name))) if form == "arrays" else name for name in pair]
+            assert all(f"{name} ('" in str(error.value) for name in told)
 
 
 def test_the_page_shows_the_right_pictures(folder: Path) -> None:

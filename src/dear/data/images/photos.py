@@ -160,17 +160,20 @@ class HeldImages(LoadedImages):
         return hash_image(self._read(self._names[index]))
 
     def place(self, index: int) -> str:
-        """Where an image is in the data that was given: its index from 0, after the name of its split if
-        there are several.
-        """
-        split, _, row = self._names[index].rpartition("/")
-        return "/".join([*([split] if split not in ("", "all") else []), row.lstrip("0") or "0"])
+        """Where an image is in the data that was given (`place_of`)."""
+        return place_of(self._names[index])
 
     def _picture(self, index: int) -> Picture:
         try:
             return picture_of(self._read(self._names[index]), self.short_side)
         except DataError as error:
             raise DataError(f"image {self._names[index]} of the data: {error}") from error
+
+
+def place_of(name: str) -> str:
+    """The index from 0 of an image in memory by its name, after its split if there are several."""
+    split, _, row = name.rpartition("/")
+    return "/".join([*([split] if split not in ("", "all") else []), row.lstrip("0") or "0"])
 
 
 def _shape_and_hash(picture: Picture, _position: int) -> tuple[str, str]:

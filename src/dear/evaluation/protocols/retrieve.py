@@ -15,10 +15,11 @@ from torch import Tensor
 
 from dear.data.dataset import Dataset, Images, Picture
 from dear.data.images.decode import as_image, encode_png
-from dear.data.images.transforms import load_test_views, to_unit
 from dear.data.world.factors import FACTORS
 from dear.data.world.tasks import WorldImages
+from dear.evaluation.predictions import load_trunks
 from dear.methods.base import Method
+from dear.training.cache import Cache
 
 QUERIES, VISIBLE, K = (3, 170, 431), 6, 10
 """Numbers of images, modulo that of a task's; how many neighbors are shown; of how many is the precision."""
@@ -72,11 +73,8 @@ def thumbnail(picture: Picture) -> bytes:
 @torch.no_grad()
 def all_features(method: Method, images: Images) -> Float[Tensor, "feature item embed"]:
     """Unit features of all images in the test view."""
-    parts = []
-    for indices in torch.arange(len(images)).split(method.clip.image.images_at_once):
-        views = to_unit(load_test_views(images, indices, method.clip.preprocess))
-        parts.append(method.image_features(method.image_trunk(views.to(method.clip.image.projection))))
-    return torch.cat(parts, dim=1)
+    trunks = load_trunks(method, images, method.clip.image.images_at_once, Cache(0), "32-true")
+    return torch.cat([*map(method.image_features, trunks)], dim=1)
 
 
 def nearest(features: Float[Tensor, "item embed"], k: int) -> Int[Tensor, "item k"]:

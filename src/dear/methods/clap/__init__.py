@@ -1,0 +1,35 @@
+"""Settings and declaration of CLAP."""
+
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Literal
+
+from dear.methods.declaration import ABOVE_0, COUNT, Declaration, MethodSettings
+
+
+@dataclass(frozen=True)
+class ClapSettings(MethodSettings):
+    """Settings of CLAP; the defaults are those of all its authors' runs, which search nothing.
+
+    Attributes:
+        constraint: "l2" holds each class vector near its text feature (CLAP); "none" does not (ZS-LP, the
+            linear probe that starts from text features).
+        epochs: Passes over the images, each over as many features as there are images.
+        batch: Features in a step.
+        lr: Learning rate after the first epoch.
+        views: Random views of each image.
+    """
+
+    training = MappingProxyType({"crop": 0.08})
+    bounds = MappingProxyType({"epochs": COUNT, "batch": COUNT, "lr": ABOVE_0, "views": COUNT})
+
+    constraint: Literal["l2", "none"] = "l2"
+    epochs: int = 300
+    batch: int = 256
+    lr: float = 0.1
+    views: int = 20
+
+
+METHOD = Declaration(
+    "clap", "2312.12730", "CLAP", ClapSettings, open_vocabulary=False, image="features", text="features"
+)

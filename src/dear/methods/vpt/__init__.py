@@ -1,0 +1,33 @@
+"""Settings and declaration of VPT."""
+
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from dear.methods.declaration import AT_LEAST_0, COUNT, LAYER, TEMPLATE, Declaration, MethodSettings
+
+
+@dataclass(frozen=True)
+class VptSettings(MethodSettings):
+    """Settings of VPT on CLIP; the defaults are those that MaPLe's authors run it with in base-to-novel.
+
+    Attributes:
+        depth: Number of layers of the image tower with their own prompts, of 12: the first ones.
+        tokens: Prompt tokens of each of these layers.
+        template: Template of the prompts; the data set's own if empty.
+        share: Scale layers of 12 to towers of other depths [ours]; if not, use their numbers as they are.
+        token_std: Standard deviation of initial values.
+    """
+
+    training = MappingProxyType({"optimizer": "sgd", "lr": 0.0025, "epochs": 5, "batch": 4})
+    bounds = MappingProxyType(
+        {"depth": LAYER, "tokens": COUNT, "template": TEMPLATE, "token_std": AT_LEAST_0}
+    )
+
+    depth: int = 12
+    tokens: int = 8
+    template: str = ""
+    share: bool = True
+    token_std: float = 0.02
+
+
+METHOD = Declaration("vpt", "2203.12119", "VPT", VptSettings, image="layers", text="features")
