@@ -170,11 +170,7 @@ def command_recipe(
         settings=collect_settings([*names], settings),
         train=train,
         dataset=dataset,
-        **{
-            name: tuple(value) if isinstance(value, list) else value
-            for name, value in options.items()
-            if value is not None
-        },
+        **{name: value for name, value in options.items() if value is not None},
     )
     return execute(experiments, machines, dry_run=dry_run)
 

@@ -208,6 +208,7 @@ def change(
             )
     if all(METHODS[name].module for name in methods):
         methods = [*known_methods]
+    options = {name: tuple(value) if isinstance(value, list) else value for name, value in options.items()}
     if "model" in options:
         options = {"pretrained": None, **options}
     changed = []
