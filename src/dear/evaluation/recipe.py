@@ -213,22 +213,20 @@ def change(
         options = {"pretrained": None, **options}
     changed = []
     for experiment in experiments:
-        chosen = {
-            "data": tuple(name for name in experiment.data if standard_name(name) in data),
-            "methods": tuple(
-                _with_settings(setup, settings.get(setup.method, {}), experiment.recipe)
-                for setup in experiment.methods
-                if setup.method in methods
-            ),
-        }
-        if not all(chosen.values()):
+        chosen_data = tuple(name for name in experiment.data if standard_name(name) in data)
+        setups = tuple(
+            _with_settings(setup, settings.get(setup.method, {}), experiment.recipe)
+            for setup in experiment.methods
+            if setup.method in methods
+        )
+        if not chosen_data or not setups:
             raise DataError(f"the recipe {experiment.recipe} has none of the data sets, or of the methods.")
-        settings_of_all = {
+        fields_of_all: dict[str, Any] = {
             "train": {**experiment.train, **train},
             "dataset": replace(experiment.dataset, **dataset),
+            "about": {**experiment.about, **({"options": [*options]} if options else {})},
         }
-        about = {**experiment.about, **({"options": [*options]} if options else {})}
-        changed.append(replace(experiment, **chosen, **settings_of_all, **options, about=about))
+        changed.append(replace(experiment, data=chosen_data, methods=setups, **fields_of_all, **options))
     return changed
 
 
