@@ -197,11 +197,16 @@ def picture_names(images: Images) -> list[str]:
     """A name for the picture of each item, the same for the same content (`image_hashes`), whatever its file
     is called; where there is no content, for the same item. Raises as `image_hashes`.
     """
+    items = leave_subsets(images, torch.arange(len(images)))[1]
+    return content_names(images) or [str(item) for item in items.tolist()]
+
+
+def content_names(images: Images) -> list[str]:
+    """`picture_names`, empty where there is no content."""
     base, items = leave_subsets(images, torch.arange(len(images)))
     distinct, where = items.unique(return_inverse=True)
     names = [digest.hex() for digest in image_hashes(base, distinct.tolist())]
-    names = names or [str(item) for item in distinct.tolist()]
-    return [names[at] for at in where.tolist()]
+    return names and [names[at] for at in where.tolist()]
 
 
 def distinct_pictures(images: Images) -> Int[Tensor, "picture"]:
