@@ -22,7 +22,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from dear.data.dataset import Dataset, Images, Pictures, fingerprint
+from dear.data.dataset import Dataset, HashedImages, Images, Pictures, fingerprint
 from dear.data.settings import Sampling, checked_seed
 from dear.errors import DataError, plural
 
@@ -114,17 +114,16 @@ def draw_few(
     """
     if not len(dataset.train):
         raise DataError(f"{dataset.name} has no training images: it is test-only.")
-    from dear.data.images.photos import content_names  # which imports this
-
     subset = [*(range(len(dataset.classnames)) if classes is None else classes)]
     _require_images(dataset, shots, subset)
-    labels, names = dataset.train.labels, list[str]()
+    labels, (base, items) = dataset.train.labels, leave_subsets(dataset.train)
     if dataset.sampling == "coop":
         picked: Sequence[int] = coop_shots(labels, shots, seed).tolist()
-    elif dataset.benchmark or not (names := content_names(dataset.train)):
-        picked = pick_shots(labels, shots, seed).tolist()
-    else:
+    elif isinstance(base, HashedImages) and not dataset.benchmark:
+        names = [base.digest(item).hex() for item in items.tolist()]
         picked = pick_by_content(labels, names, shots, seed).tolist()
+    else:
+        picked = pick_shots(labels, shots, seed).tolist()
     if dataset.balance:
         picked = balanced(picked, labels, shots)
     members = {*subset}
@@ -217,8 +216,13 @@ class Subset:
         return self.images.load(self.indices[indices])
 
 
-def leave_subsets(images: Images, indices: Int[Tensor, "item"]) -> tuple[Images, Int[Tensor, "item"]]:
-    """The set of images that a subset, or a subset of one, is part of, and where its items are there."""
+def leave_subsets(
+    images: Images, indices: Int[Tensor, "item"] | None = None
+) -> tuple[Images, Int[Tensor, "item"]]:
+    """The set of images that a subset, or a subset of one, is part of, and where its items are there: those
+    at ``indices``, or all.
+    """
+    indices = torch.arange(len(images)) if indices is None else indices
     while isinstance(images, Subset):
         indices, images = images.indices[indices], images.images
     return images, indices
