@@ -38,6 +38,7 @@ from dear.report.records import (
     method_label,
     runs_frame,
     settings_of,
+    training_notes,
 )
 
 if TYPE_CHECKING:
@@ -134,7 +135,8 @@ def results_grid(results: Results) -> Grid:
         f"Percent, {spread_over(results.frame.seed.nunique())}. HM is the harmonic mean of base and novel; "
         "the average has that of the averages. Best and second by data set."
     )
-    return Grid(NAME, "Base-to-novel generalization", "Data set: method", TITLES, tuple(rows), (note,))
+    notes = (note, *training_notes(results.records))
+    return Grid(NAME, "Base-to-novel generalization", "Data set: method", TITLES, tuple(rows), notes)
 
 
 def costs_of(records: Sequence[Record]) -> "DataFrame":
