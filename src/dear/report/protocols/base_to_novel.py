@@ -109,7 +109,8 @@ def summarize(records: Sequence[Record], reference: str | None) -> Summary:
     standing = {
         name: {m: c for m, cells in averages.items() if (c := cells[at])} for at, name in enumerate(names)
     }
-    return Summary(runs, grids, figures, standing)
+    outcomes = results.runs.rename(columns={"hm": "value"})
+    return Summary(runs, grids, figures, standing, outcomes, "HM")
 
 
 def gains(results: Results, reference: str | None) -> "DataFrame":

@@ -64,4 +64,7 @@ def summarize(records: Sequence[Record], reference: str | None) -> Summary:
     methods = curves.get(AVERAGE, {}) if len(curves) > 1 else next(iter(curves.values()))
     most = max((n for curve in methods.values() for n in curve), default=0)
     cells = {method: curve[max(curve)] for method, curve in methods.items() if max(curve) in (0, most)}
-    return Summary(records, [grid], [figure], {f"accuracy with {plural(most, 'shot')}": cells})
+    measure = f"accuracy with {plural(most, 'shot')}"
+    last = frame[(frame.part == "all") & (frame.metric == "accuracy") & frame.shots.isin([0, most])]
+    outcomes = last.assign(value=100 * last.value)
+    return Summary(records, [grid], [figure], {measure: cells}, outcomes, measure)

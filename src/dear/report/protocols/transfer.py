@@ -82,7 +82,10 @@ def summarize(records: Sequence[Record], reference: str | None) -> Summary:
     standing = {
         name: {row.label: c for row in scored if (c := row.cells[at])} for at, name in enumerate(names)
     }
-    return Summary(records, [grid], standing=standing)
+    tested = frame[own & frame.part.isin([f"targets {name}" for name in targets])]
+    titled = {f"targets {name}": title for name, title in targets.items()}
+    outcomes = tested.assign(title=tested.part.map(titled), value=100 * tested.value)
+    return Summary(records, [grid], (), standing, outcomes, "accuracy on a target")
 
 
 def _rows(frame: "DataFrame", targets: Sequence[str]) -> list[GridRow]:
