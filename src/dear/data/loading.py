@@ -23,12 +23,10 @@ from dear.data.sources.class_names import name_classes
 from dear.data.sources.folder import enter_wrappers, ignored_note, image_files, read_folder, subfolders
 from dear.data.sources.listing import (
     Listing,
-    Report,
     Row,
     first_few,
     join_listings,
     named_only,
-    refuse,
     require_apart,
     single_class,
     with_spaces,
@@ -107,27 +105,27 @@ def read_listing(
     settings: DataSettings,
     *,
     other_names: Iterable[str] = (),
-    report: Report = refuse,
 ) -> Listing:
     """Read the lists of a benchmark (by name), a folder, a CSV or JSONL file, or a zip; no image is opened.
     Of several the later ones are added to the first.
 
     Raises UnknownNameError for any other name (its message lists `other_names` too), DataError for invalid
-    content. Faults passed to ``report`` are skipped if it returns.
+    content. Faults may be
+    collected in place of raised (`collected_faults`).
     """
     names = [names] if isinstance(names, str) else names
-    return _named([_read(name, settings, other_names, report) for name in names], settings, report=report)
+    return _named([_read(name, settings, other_names) for name in names], settings)
 
 
-def _named(listings: Sequence[Listing], settings: DataSettings, *, report: Report = refuse) -> Listing:
+def _named(listings: Sequence[Listing], settings: DataSettings) -> Listing:
     """One listing with the names and templates of the settings, its splits and class names checked."""
     for number, listing in enumerate(listings := [*listings]):
-        require_apart(listing, report)
+        require_apart(listing)
         name = without_surrogates(listing.name)  # of a folder: it is written into files
         # A benchmark's settings and results are not for other data that bears its name.
         own = "own-" if not listing.benchmark and find_benchmark(name) else ""
         listings[number] = replace(listing, name=f"{own}{name}")
-    listings = name_classes(listings, settings.classnames and expanded(settings.classnames), report)
+    listings = name_classes(listings, settings.classnames and expanded(settings.classnames))
     listing = listings[0] if len(listings) == 1 else join_listings(listings)
     templates = settings.templates()
     return listing if templates is None else replace(listing, templates=templates)
@@ -211,13 +209,13 @@ def held_notes() -> Iterator[list[warnings.WarningMessage]]:
         warnings.showwarning(note.message, note.category, note.filename, note.lineno)
 
 
-def _read(name_or_path: str, settings: DataSettings, other_names: Iterable[str], report: Report) -> Listing:
+def _read(name_or_path: str, settings: DataSettings, other_names: Iterable[str]) -> Listing:
     if name_or_path.startswith(huggingface.PREFIX):
         return huggingface.read_huggingface(name_or_path.removeprefix(huggingface.PREFIX), settings)
     path = path_of(name_or_path)
     if benchmark := named_benchmark(name_or_path):
         try:
-            return read_benchmark(benchmark, home_of(benchmark, settings), report)
+            return read_benchmark(benchmark, home_of(benchmark, settings))
         except DataError as error:
             hint = f" For what is called {path} in this folder, write ./{path}." if path.exists() else ""
             raise DataError(f"{error}{hint}") from error
@@ -225,23 +223,23 @@ def _read(name_or_path: str, settings: DataSettings, other_names: Iterable[str],
         raise missing_error(name_or_path, other_names)
     suffix = path.suffix.lower()
     if path.is_dir():
-        return _read_folder(path, settings, report)
+        return _read_folder(path, settings)
     if suffix in table.SUFFIXES:
-        return table.read_table(path, settings, report=report)
+        return table.read_table(path, settings)
     if suffix in archive.SUFFIXES:
-        return _read_zip(path, settings, report)
+        return _read_zip(path, settings)
     raise DataError(
         f"{name_or_path} is not a supported file. Give a folder, or a file that ends in "
         f"{', '.join(FILES[:-1])} or {FILES[-1]}."
     )
 
 
-def _read_folder(folder: Path, settings: DataSettings, report: Report) -> Listing:
+def _read_folder(folder: Path, settings: DataSettings) -> Listing:
     """A folder by path: its content decides what it is, not its name."""
     inner = folder if settings.layout == "classes" else enter_wrappers(folder)
     name = folder.resolve().name
     if inner != folder:
-        listing = _read_folder(inner, settings, report)
+        listing = _read_folder(inner, settings)
         note = f"all of it is in {inner.relative_to(folder).as_posix()}/"
         return replace(
             listing, name=listing.name if listing.benchmark else name, notes=(note, *listing.notes)
@@ -250,14 +248,14 @@ def _read_folder(folder: Path, settings: DataSettings, report: Report) -> Listin
         return huggingface.read_huggingface(str(folder), settings)
     if split := split_file(folder):
         listed = find_benchmark(split.stem.removeprefix(PREFIX))
-        return read_benchmark(listed, folder, report) if listed else read_coop(folder, report)
+        return read_benchmark(listed, folder) if listed else read_coop(folder)
     tables, left_out = _find_tables(folder, settings)
     if not tables:
-        listing = read_folder(folder, settings, report)
+        listing = read_folder(folder, settings)
     elif (whole := tables.get("")) is None:
-        listing = table.read_tables(folder, tables, settings, report=report)
+        listing = table.read_tables(folder, tables, settings)
     else:
-        listing = replace(table.read_table(whole, settings, report=report), name=name)
+        listing = replace(table.read_table(whole, settings), name=name)
         folders = subfolders(folder)
         if any(subfolders(folder / inside) for inside in folders) or len(folders) > 1:
             note = f"its table {whole.name} says what its classes are, not its folders"
@@ -268,10 +266,10 @@ def _read_folder(folder: Path, settings: DataSettings, report: Report) -> Listin
     return listing
 
 
-def _read_zip(path: Path, settings: DataSettings, report: Report) -> Listing:
+def _read_zip(path: Path, settings: DataSettings) -> Listing:
     """A zip: as its folder."""
     folder, ignored = archive.unpack(path, settings.cache_folder())
-    listing = _read_folder(folder, settings, report)
+    listing = _read_folder(folder, settings)
     name = listing.name if listing.benchmark else path.stem
     return replace(listing, name=name, notes=(*listing.notes, *ignored_note(ignored)))
 

@@ -13,7 +13,7 @@ from dear.reading.plain import read_json
 CoreMask = Literal["exclusive", "eq9"]
 """Two interpretations of a core head's mask: equation 9 with supplement B, or equation 9 alone."""
 KINDS = ("discovered", "ground-truth", "published", "textspan")
-"""Kinds of packaged tables (the first words of their sources), in order of preference."""
+"""Kinds of packaged tables, in order of preference."""
 
 
 @dataclass(frozen=True)

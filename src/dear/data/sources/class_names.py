@@ -15,11 +15,9 @@ from pathlib import Path
 from dear.data.sources.listing import (
     WHOLE,
     Listing,
-    Report,
+    as_fault,
     first_few,
     plain_name,
-    refuse,
-    reporting,
     require_distinct,
     without_zeros,
 )
@@ -39,9 +37,7 @@ class UnclearNumbersError(DataError):
     """A list of names fits numbered labels in two ways."""
 
 
-def name_classes(
-    listings: Sequence[Listing], file: Path | None, report: Report = refuse
-) -> tuple[Listing, ...]:
+def name_classes(listings: Sequence[Listing], file: Path | None) -> tuple[Listing, ...]:
     """The sources of a data set with the names of their classes, decided once over the classes of all, with
     notes at the first.
 
@@ -71,7 +67,7 @@ def name_classes(
     named = tuple(_renamed(part, names) for part in (first, *others))
     for part in named:
         if file is not None or not part.benchmark:  # ImageNet has two classes "missile"
-            with reporting(report):
+            with as_fault():
                 require_distinct(str(file or part.folder), part.keys, part.classnames)
     return named
 
