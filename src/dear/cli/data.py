@@ -21,7 +21,7 @@ def command_list(*, root: Path | None = None) -> dict[str, Any]:
         root: Folder of the benchmarks, in CoOp's layout. By default the environment variable DEAR_DATA.
     """
     from dear.data.sources.benchmarks import benchmarks
-    from dear.data.world.names import task_names
+    from dear.world.names import task_names
 
     folder = DataSettings(root=root).data_root()
     rows = [

@@ -94,13 +94,13 @@ def command_discover(
     from dear.cli.progress import StepProgress  # loads torch: what can be refused without it is
     from dear.data.fewshot import Subset
     from dear.data.loading import held_notes, load_images, of_world
-    from dear.data.world.render import WorldScenes
     from dear.roles.ablation import layer_curve
     from dear.roles.decompose import analysed_layers, spread
     from dear.roles.discover import discover
     from dear.roles.phrases import GENERAL, WORLD, load_pool
     from dear.roles.pictures import check_count, pictures
     from dear.roles.textspan_format import layer_range, write_textspan
+    from dear.world.render import WorldScenes
 
     if images < 1:
         raise SettingsError(f"images is {images}: it must be at least 1.")

@@ -33,9 +33,9 @@ from dear.data.sources.listing import (
 )
 from dear.data.sources.objects import ReadImage, read_object, read_pairs
 from dear.data.sources.splits import PREFIX, names_of_splits, read_coop, split_file
-from dear.data.world.tasks import load_task, task_names
 from dear.errors import DataError, plural, warn, without_surrogates
 from dear.reading.files import expanded, is_passed_over
+from dear.world.tasks import load_task, task_names
 
 
 def load_dataset(name_or_path: Any, settings: DataSettings | None = None) -> Dataset:
