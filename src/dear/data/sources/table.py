@@ -14,19 +14,19 @@ from typing import Any, NamedTuple
 
 from dear.data.settings import DataSettings
 from dear.data.sources.listing import (
+    FEW,
     Listing,
     Row,
     as_fault,
     fault,
     find_files,
-    first_few,
     label_note,
     plain_label,
     require_inside,
     sort_names,
 )
 from dear.data.sources.splits import Split, make_split, split_of
-from dear.errors import DataError, DearError, plural
+from dear.errors import DataError, DearError, list_names, plural
 from dear.reading.files import read_text
 from dear.reading.plain import QUOTES, parse_json
 
@@ -304,7 +304,7 @@ def _rows(table: Path) -> Iterator[tuple[int, Any]]:
     names = [column(PATHS, header), column(LABELS, header)]
     if missing := [name for name in names if name not in header]:
         classes = _one_hot_columns([*islice(rows, 100)], names[0])
-        told = f", but a column for each of {first_few(classes)}: {ONE_LABEL}" if classes else ""
+        told = f", but a column for each of {list_names(classes, FEW)}: {ONE_LABEL}" if classes else ""
         raise DataError(f"{table} has no column {missing[0]!r}{told}. Its first line must name {COLUMNS}.")
     if repeated := [name for name in (*names, "split") if header.count(name) > 1]:
         raise DataError(f"{table} has more than one column {repeated[0]!r}. Keep one.")
