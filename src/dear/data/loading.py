@@ -22,9 +22,9 @@ from dear.data.sources.benchmarks import benchmarks, find_benchmark, home_of, na
 from dear.data.sources.class_names import name_classes
 from dear.data.sources.folder import enter_wrappers, ignored_note, image_files, read_folder, subfolders
 from dear.data.sources.listing import (
+    FEW,
     Listing,
     Row,
-    first_few,
     join_listings,
     named_only,
     require_apart,
@@ -33,9 +33,11 @@ from dear.data.sources.listing import (
 )
 from dear.data.sources.objects import ReadImage, read_object, read_pairs
 from dear.data.sources.splits import PREFIX, names_of_splits, read_coop, split_file
-from dear.errors import DataError, plural, warn, without_surrogates
+from dear.errors import DataError, list_names, plural, warn, without_surrogates
 from dear.reading.files import expanded, is_passed_over
 from dear.world.tasks import load_task, task_names
+
+UNLABELLED = "unlabelled"
 
 
 def load_dataset(
@@ -96,11 +98,15 @@ def load_images(name_or_path: str, settings: DataSettings | None = None) -> Data
     has_classes = not folder.is_dir() or subfolders(folder) or split_file(folder)
     if has_classes or name_or_path in task_names() or named_benchmark(name_or_path):
         return load_dataset(name_or_path, settings)
-    rows = [Row(path.name, 0) for path in image_files(folder)]
-    hasher = partial(_hash_files, settings)
-    photos = PhotoImages(folder, rows, threads=settings.threads, hash_files=hasher)
-    name, test = folder.resolve().name, Subset(photos, torch.empty(0, dtype=torch.int64))
-    return assemble(name, name, (), (), photos, None, test)
+    photos, name = load_unlabelled(image_files(folder), settings), folder.resolve().name
+    return assemble(name, name, (), (), photos, None, Subset(photos, torch.empty(0, dtype=torch.int64)))
+
+
+def load_unlabelled(images: Sequence[Any], settings: DataSettings) -> Images:
+    """Images without labels: files, or objects of any form that `load_dataset` takes."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*single class")
+        return load_for_training(images, [UNLABELLED] * len(images), [UNLABELLED], settings).train
 
 
 def read_listing(
@@ -178,7 +184,7 @@ def photographs(listing: Listing, settings: DataSettings, read: ReadImage | None
     if lines := contradictions(listing, groups):
         has = "has" if len(lines) == 1 else "have"
         contradiction = (
-            f"{plural(len(lines), 'picture')} {has} several labels: {first_few(lines)}. Leave one "
+            f"{plural(len(lines), 'picture')} {has} several labels: {list_names(lines, FEW)}. Leave one "
             "copy of each, or give all its copies one label"
         )
         contradiction += "." if read else "; `dear data check` names all."
@@ -269,7 +275,7 @@ def _read_folder(folder: Path, settings: DataSettings) -> Listing:
             hint = "--dataset.layout classes, or domains, reads these"
             listing = replace(listing, notes=(*listing.notes, f"{note}; {hint}"))
     if left_out:
-        listing = replace(listing, notes=(*listing.notes, f"left out: {first_few(left_out)}"))
+        listing = replace(listing, notes=(*listing.notes, f"left out: {list_names(left_out, FEW)}"))
     return listing
 
 
@@ -313,8 +319,9 @@ def _find_tables(folder: Path, settings: DataSettings) -> tuple[dict[str, Path],
         return {"": tables[0]}, left_out
     stems = names_of_splits([file.stem for file in tables], folder)
     if len(stems) < len(tables):
+        names = list_names((file.name for file in tables), FEW)
         raise DataError(
-            f"{folder} has {len(tables)} tables of its images: {first_few(file.name for file in tables)}. "
+            f"{folder} has {len(tables)} tables of its images: {names}. "
             "Leave one, or call them train, val and test."
         )
     return {split: file for split, stem in stems.items() for file in tables if file.stem == stem}, left_out
@@ -331,7 +338,7 @@ def _without_broken(listing: Listing, settings: DataSettings) -> Listing:
     broken = broken_images(listing, settings.threads)
     if not broken:
         return listing
-    splits, faults = dict[str, tuple[Row, ...]](), first_few(broken.values())
+    splits, faults = dict[str, tuple[Row, ...]](), list_names(broken.values(), FEW)
     for part, rows in listing.splits.items():
         splits[part] = tuple(row for row in rows if row.path not in broken)
         lost = {row.label for row in rows} - {row.label for row in splits[part]}

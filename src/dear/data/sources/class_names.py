@@ -13,15 +13,15 @@ from itertools import product
 from pathlib import Path
 
 from dear.data.sources.listing import (
+    FEW,
     WHOLE,
     Listing,
     as_fault,
-    first_few,
     plain_name,
     require_distinct,
     without_zeros,
 )
-from dear.errors import DataError, compose, plural
+from dear.errors import DataError, compose, list_names, plural
 from dear.reading.files import ReadingError, read_text
 from dear.reading.plain import QUOTES, parse_json
 
@@ -149,7 +149,7 @@ def _wordnet_names(keys: Sequence[str]) -> tuple[dict[str, str], list[str]]:
     if unknown := [key for key in ids if key not in imagenet]:
         notes.append(
             "WordNet ids that are not among ImageNet's 1000 stay as they are: "
-            f"{first_few(unknown)}; name them with --dataset.classnames FILE"
+            f"{list_names(unknown, FEW)}; name them with --dataset.classnames FILE"
         )
     return named, notes
 
@@ -191,7 +191,7 @@ def read_names(path: Path) -> dict[str, str] | list[str]:
 
 def _describe_names(pairs: Iterable[tuple[str, str]]) -> str:
     """Which folder or label has which name, for a note."""
-    return first_few((f"{key} is {name}" for key, name in pairs), MOST_NAMED)
+    return list_names((f"{key} is {name}" for key, name in pairs), MOST_NAMED)
 
 
 def match_names(

@@ -10,11 +10,11 @@ from shlex import quote
 
 from dear.data.images.decode import HEIC, SUFFIXES
 from dear.data.settings import DataSettings
-from dear.data.sources.listing import Listing, Row, SplitNote, fault, first_few, sort_names
+from dear.data.sources.listing import FEW, Listing, Row, SplitNote, fault, sort_names
 from dear.data.sources.splits import PREFIX, make_split, names_of_splits, split_of
 from dear.data.sources.table import SUFFIXES as TABLES
 from dear.data.sources.table import lists_files
-from dear.errors import DataError, compose, plural, warn
+from dear.errors import DataError, compose, list_names, plural, warn
 from dear.reading.files import is_passed_over, walk_folders
 
 SAVED = ("dataset_dict.json", "state.json", "dataset_info.json")
@@ -41,7 +41,9 @@ def read_folder(folder: Path, settings: DataSettings) -> Listing:
     if len(parts) == len(names) == 1 and subfolders(folder / names[0]):
         return _read_only_split(folder, names[0], settings)
     if len(parts) == len(names) > 1:
-        raise DataError(f"{folder} has no train folder beside {first_few(names)}: give one of them alone.")
+        raise DataError(
+            f"{folder} has no train folder beside {list_names(names, FEW)}: give one of them alone."
+        )
     for part in parts.values():  # another folder of the same classes, such as holdout/
         for name in names:
             if name != part and {*subfolders(folder / part)} & {*subfolders(folder / name)}:
@@ -198,7 +200,7 @@ def _note(files: Sequence[str], subjects: str, what: str, left: str) -> tuple[st
     """A note on some files, if there are any; the subjects are words for one of them and for several."""
     one, several = subjects.split("|")
     subject = f"{one} {what} is" if len(files) == 1 else f"{several} {what} are"
-    return (f"{len(files)} {subject} {left}: {first_few(files)}",) if files else ()
+    return (f"{len(files)} {subject} {left}: {list_names(files, FEW)}",) if files else ()
 
 
 def _read_classes(folder: Path, domains: Sequence[str], settings: DataSettings) -> Listing:
@@ -247,7 +249,7 @@ def _read_splits(folder: Path, parts: Mapping[str, str], settings: DataSettings)
     """A folder of splits, given their folders within it."""
     name, tops = folder.resolve().name, {part.partition("/")[0] for part in parts.values()}
     others = [other for other in subfolders(folder) if other not in tops]
-    notes = [f"its other folders are left out: {first_few(others)}"] if others else []
+    notes = [f"its other folders are left out: {list_names(others, FEW)}"] if others else []
     labelled = {split: part for split, part in parts.items() if split == "train" or subfolders(folder / part)}
     notes += [  # a competition's test images have no labels
         f"{Path(part).name}/ has no folders of classes and is left out"
@@ -274,7 +276,9 @@ def _read_splits(folder: Path, parts: Mapping[str, str], settings: DataSettings)
             raise DataError(f"{folder / part} has no images.")
         absent = sorted({*range(len(classes))} - {row.label for row in rows})
         if absent and not trains:
-            notes.append(f"{Path(part).name}/ has no images of {first_few(classes[i] for i in absent)}")
+            notes.append(
+                f"{Path(part).name}/ has no images of {list_names((classes[i] for i in absent), FEW)}"
+            )
         splits[split] = tuple(rows)
         ignored += files
     notes += _left_out_notes(folder, ["", *labelled.values()], ignored)

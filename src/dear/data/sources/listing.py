@@ -16,7 +16,7 @@ from typing import NamedTuple
 from urllib.parse import unquote
 
 from dear.data.images.decode import SUFFIXES
-from dear.errors import DataError, compose, plural, without_surrogates
+from dear.errors import DataError, compose, list_names, plural, without_surrogates
 from dear.limits import at_most
 
 PARTS = ("train", "val", "test")
@@ -172,7 +172,7 @@ def named_only(listing: Listing) -> Iterator[str]:
     """A note on classes without an image, if there are any."""
     with_images = {row.label for rows in listing.splits.values() for row in rows}
     if names := [key for label, key in enumerate(listing.keys) if label not in with_images]:
-        yield f"classes by name alone, without an image: {first_few(names)}"
+        yield f"classes by name alone, without an image: {list_names(names, FEW)}"
 
 
 def single_class(listing: Listing) -> str:
@@ -208,13 +208,6 @@ def sort_names(names: Iterable[str]) -> list[str]:
     """
     in_order = sorted(names, key=lambda name: (compose(name), name))
     return sorted(in_order, key=float) if all(map(NUMBER.fullmatch, in_order)) else in_order
-
-
-def first_few(names: Iterable[str], most: int = FEW) -> str:
-    """A few names for a note: "a, b, c ... and 4 more"."""
-    items = [*names]
-    more = f" ... and {len(items) - most} more" if len(items) > most else ""
-    return ", ".join(items[:most]) + more
 
 
 def label_note(numbers: Sequence[int]) -> tuple[str, ...]:

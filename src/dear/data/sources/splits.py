@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from dear.data.settings import DataSettings
 from dear.data.sources.listing import (
+    FEW,
     NO_SPLIT,
     PARTS,
     Listing,
@@ -20,12 +21,11 @@ from dear.data.sources.listing import (
     SplitNote,
     as_fault,
     find_files,
-    first_few,
     label_note,
     require_distinct,
     require_inside,
 )
-from dear.errors import DataError, compose
+from dear.errors import DataError, compose, list_names
 from dear.reading.files import is_passed_over
 from dear.reading.plain import read_json
 from dear.writing import atomic_write
@@ -112,7 +112,7 @@ def make_split(rows: Sequence[Row], settings: DataSettings, classnames: Sequence
     images = Counter(row.label for row in rows)
     if lone := [name for label, name in enumerate(classnames) if images[label] == 1]:
         has = "has one image, which is" if len(lone) == 1 else "have one image each, which are"
-        notes.append(f"{NO_SPLIT}, and {first_few(lone)} {has} trained on: no image is left to test on")
+        notes.append(f"{NO_SPLIT}, and {list_names(lone, FEW)} {has} trained on: no image is left to test on")
     return Split(splits, f"dear, seed {settings.split_seed}", tuple(map(SplitNote, notes)))
 
 
@@ -147,9 +147,8 @@ def split_file(folder: Path) -> Path | None:
     """The split list in a folder, or None if there is none. Raises DataError if there are several."""
     files = sorted(folder.glob(f"{PREFIX}*.json"))
     if len(files) > 1:
-        raise DataError(
-            f"{folder} has {len(files)} split lists ({first_few(file.name for file in files)}). Keep one."
-        )
+        names = list_names((file.name for file in files), FEW)
+        raise DataError(f"{folder} has {len(files)} split lists ({names}). Keep one.")
     return files[0] if files else None
 
 
@@ -211,7 +210,7 @@ def _image_folder(folder: Path, file: Path, listed: Sequence[str]) -> Path:
         for top in (folder, *beside)
         if any(os.path.isfile(top / path) for path in map(find_files(top), sample))
     ]
-    names = first_few(path.name for path in found or beside)
+    names = list_names((path.name for path in found or beside), FEW)
     if not found:
         raise DataError(
             f"none of the {len(paths)} images of {file} exists; the first is {paths[0]}. "
