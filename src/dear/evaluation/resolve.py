@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from dear.errors import SettingsError
 from dear.evaluation.protocols.base import Protocol
-from dear.methods.declaration import Declaration, MethodSettings, PublishedValues, published_values
+from dear.methods.declaration import NOT_PUBLISHED, Declaration, MethodSettings, PublishedValues, published_values
 from dear.methods.registry import METHODS, known_method, methods_with_roles
 from dear.reading.overrides import check_overrides
 from dear.training.settings import TrainSettings, resolve_training
@@ -259,7 +259,7 @@ def resolve(
     shots: int,
     train: Mapping[str, Any] = MappingProxyType({}),
     templates: Sequence[str] = (),
-    student: PublishedValues = PublishedValues(),
+    student: PublishedValues = NOT_PUBLISHED,
 ) -> ResolvedSettings:
     """All settings of a run that trains on a data set: the defaults, what the method's authors set there, for
     a teacher what those of its ``student`` do, and over them what the user sets (``setup.settings``,

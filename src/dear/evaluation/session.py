@@ -21,7 +21,7 @@ from dear.data.settings import DataSettings
 from dear.evaluation.experiment import Experiment
 from dear.evaluation.protocols.base import Protocol
 from dear.evaluation.resolve import MethodSetup, ResolvedRun, Select, resolve, with_templates_of
-from dear.methods.declaration import PublishedValues
+from dear.methods.declaration import NOT_PUBLISHED, PublishedValues
 from dear.roles.packaged import find_role_table, role_table
 from dear.roles.table import RoleTable
 from dear.training.cache import Cache
@@ -135,7 +135,7 @@ class Session:
         roles: RoleTable | None = None,
         train: Mapping[str, Any] = NOTHING,
         select: Select = "last",
-        student: PublishedValues = PublishedValues(),
+        student: PublishedValues = NOT_PUBLISHED,
         named_by: str = "",
     ) -> ResolvedRun:
         """A run with all its settings filled in, and that of its teacher. The first data set is trained on,

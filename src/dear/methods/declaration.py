@@ -254,6 +254,10 @@ class PublishedValues:
     teacher_training: Mapping[str, Any] = field(default_factory=dict)
 
 
+NOT_PUBLISHED = PublishedValues()
+"""Where no authors set anything."""
+
+
 @cache
 def read_published_rows(folder: str) -> tuple[PublishedRow, ...]:
     """The rows of a method's folder, the general ones first; none if it has no such file."""
