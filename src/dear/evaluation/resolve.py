@@ -14,7 +14,13 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from dear.errors import SettingsError
 from dear.evaluation.protocols.base import Protocol
-from dear.methods.declaration import NOT_PUBLISHED, Declaration, MethodSettings, PublishedValues, published_values
+from dear.methods.declaration import (
+    NOT_PUBLISHED,
+    Declaration,
+    MethodSettings,
+    PublishedValues,
+    published_values,
+)
 from dear.methods.registry import METHODS, known_method, methods_with_roles
 from dear.reading.overrides import check_overrides
 from dear.training.settings import TrainSettings, resolve_training
