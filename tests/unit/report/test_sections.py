@@ -14,6 +14,7 @@ from dear.report.protocols.base_to_novel import Results, paired_grid, published_
 from tests.unit.report.samples import record, report_html
 
 LAION = {"model": "ViT-B-16", "pretrained": "laion2b_s34b_b88k", "sha256": "cd" * 32}
+OPENAI = LAION | {"pretrained": "openai"}
 
 
 def score(accuracy: float, decoupled: float | None = None) -> dict[str, Any]:
@@ -225,7 +226,14 @@ def test_numbers_of_imagenet_stand_beside_ours_of_imagenet() -> None:
         ("dear", {}, False),  # the tiny CLIP is not what the numbers were published for
         ("dear", {"weights": LAION, "shots": 4}, False),
         ("coop", {"weights": LAION}, False),  # those of the peers are of OpenAI's weights
-        ("coop", {"weights": LAION | {"pretrained": "openai"}}, True),
+        ("coop", {"weights": OPENAI}, True),
+        ("coop", {"weights": OPENAI, "variant": "mine"}, False),
+        ("atprompt", {"weights": OPENAI, "variant": "CoOp", "settings": {"method": {"base": "coop"}}}, True),
+        (
+            "atprompt",
+            {"weights": OPENAI, "variant": "MaPLe", "settings": {"method": {"base": "maple"}}},
+            False,
+        ),
     ],
 )
 def test_what_is_compared_with_published_numbers(
