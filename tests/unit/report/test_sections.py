@@ -281,6 +281,16 @@ def test_how_a_grid_is_written() -> None:
     assert r"\underline{2.00} \\" in latex
     assert r"\caption{A title. Note 5\%.}" in latex
     assert r"\begin{tabular}{lrr}" in latex
+    groups = [("A", "m", 1.0, 2.0), ("A", "n", 3.0, 4.0), ("B", "m", 5.0, 6.0)]
+    across = tuple(GridRow(f"{data}: {name}", (Cell(x), Cell(y)), group=data) for data, name, x, y in groups)
+    base, novel = Grid("g", "G", "", ("Base", "Novel"), across).to_latex().split(r"\end{table}")[:2]
+    for part, label, numbers in (
+        (base, "g-base", ("1.00 & 5.00", "3.00 & --")),
+        (novel, "g-novel", ("2.00 & 6.00",)),
+    ):
+        assert f"label{{tab:{label}}}" in part
+        assert "Method & A & B" in part
+        assert all(f" & {row} " in part for row in numbers)
     odd = Grid("n", "A [/b] title", "Row", ("One",), (GridRow("[\\cmd{x} ~<b>", (Cell(1.0),)),))
     told = r"{}[\textbackslash{}cmd\{x\} \textasciitilde{}\textless{}b\textgreater{} & 1.00"
     assert told in odd.to_latex()
