@@ -9,6 +9,7 @@ import re
 import sys
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 from cyclopts import App
 
@@ -108,7 +109,7 @@ def readings_figure() -> str:
         for number, measure in enumerate(measures):
             means, halves = zip(*(cells[number] for cells in rows.values()), strict=True)
             places = [place + 0.22 * (number - 1) for place in range(len(rows))]
-            look = {"color": PALETTE[number], "marker": MARKERS[number], "label": measure}
+            look: dict[str, Any] = {"color": PALETTE[number], "marker": MARKERS[number], "label": measure}
             axes.errorbar(means, places, xerr=halves, linestyle="", markersize=5, **look)
         axes.axvline(0, color=INK, linewidth=0.8)
         axes.set_yticks(range(len(rows)), [*rows])
