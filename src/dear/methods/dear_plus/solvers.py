@@ -46,6 +46,7 @@ def fit_correction(
     (a, left), (b, right) = map(torch.linalg.eigh, (features.T @ features / len(features), curvature))
     scale = (a.clamp(min=0).outer(b.clamp(min=0)) + penalty).sqrt()
 
+    @torch.no_grad()  # which the solver turns off
     def derive(change: Tensor) -> tuple[Float[Tensor, ""], Float[Tensor, "embed embed"]]:
         """The objective and its gradient."""
         loss, gradient = penalty / 2 * change.square().sum(), penalty * change
@@ -70,7 +71,7 @@ def fit_correction(
     )
 
     def closure() -> Tensor:
-        loss, gradient = derive(left @ (varied / scale) @ right.T)
+        loss, gradient = derive(left @ (varied.detach() / scale) @ right.T)
         varied.grad = left.T @ gradient @ right / scale
         return loss
 
