@@ -32,7 +32,7 @@ from dear.adapters.bundle_config import (
     read_config,
     without_folders,
 )
-from dear.adapters.results import describe_choice, describe_left_out, verdict
+from dear.adapters.results import describe_choice, describe_left_out, describe_names, verdict
 from dear.backbone import hub
 from dear.backbone.choice import is_published, may_be_folder
 from dear.backbone.clip import Clip, Identity, tensors_hash
@@ -150,8 +150,10 @@ class Bundle:
         tested = ["Not tested: no image was left for testing."]
         if self.findings:
             tested = [f"On {plural(self.training['test_images'], 'test image')}:", *self.findings]
-        others = [*describe_left_out(self.training), *describe_refusal(self.known, self.refuse)]
-        images, judge = self.training.get("judged_labels", 0), self.training.get("judge", "")
+        training = self.training
+        others = describe_names(training.get("name_cost", {}), training.get("named", ()))
+        others += [*describe_left_out(training), *describe_refusal(self.known, self.refuse)]
+        images, judge = training.get("judged_labels", 0), training.get("judge", "")
         others += describe_issues(self.review, images, of_fit=True, judge=judge)
         return "\n".join(["\n  ".join(tested), *describe_choice(self.method, self.training), *others])
 
@@ -197,6 +199,7 @@ class Bundle:
         with torch.no_grad():  # into parameters whose memory is aligned, unlike that of a file's tensors
             for name, parameter in method.stored_tensors().items():
                 parameter.copy_(self.tensors[name])
+        method.spares_known = True
         return method
 
     def _build_empty(self, clip: Clip) -> Method:

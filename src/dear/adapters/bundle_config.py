@@ -78,6 +78,15 @@ class LeftOutRight(TypedDict):
     log_loss: Number
 
 
+class NameFacts(TypedDict):
+    """What a class by its name alone does (`dear.methods.dear_plus.fitting.NameCost`), in config.json."""
+
+    threshold: Number
+    taken: Share
+    found: Share
+    images: ImageCount
+
+
 class Training(TypedDict, total=False):
     """The facts of the training in config.json that are drawn or computed with."""
 
@@ -90,6 +99,8 @@ class Training(TypedDict, total=False):
     uncalibrated: str
     judged_labels: ImageCount
     judge: str
+    name_cost: NameFacts
+    named: list[str]
 
 
 class Metrics(TypedDict, total=False):

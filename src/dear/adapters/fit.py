@@ -245,6 +245,8 @@ def _report_steps(report: Progress, *, teacher: bool) -> OnStep:
 def make_bundle(trial: Trial, images: FitImages, name: BackboneName, choice: Choice | None) -> Bundle:
     """The bundle of a trained method, not yet calibrated or measured."""
     run, dataset = trial.run, images.dataset
+    cost, with_images = trial.method.describe_names(), {*dataset.train.labels.tolist()}
+    named = [name for label, name in enumerate(dataset.classnames) if label not in with_images]
     return Bundle(
         method=run.setup.method,
         settings=run.settings.without_files(),
@@ -271,6 +273,8 @@ def make_bundle(trial: Trial, images: FitImages, name: BackboneName, choice: Cho
             "overrides": trial.context.overrides(run.setup),
             **({} if run.teacher is None else {"teacher": teacher_facts(run.teacher)}),
             **({} if choice is None else choice.facts()),
+            **({"name_cost": cost} if cost else {}),
+            **({"named": named} if named else {}),
             "environment": environment(),
         },
         image_hashes=images.hashes,

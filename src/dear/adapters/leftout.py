@@ -152,6 +152,7 @@ class LeftOut:
             trial = Trial(self.context, trial.run)
             method = trial.method
         images = self._training_images(trial, one_view=one_view and not is_closed)
+        method.spares_known = True
         method.set_classes(self.dataset.classnames, self.dataset.templates)
         for without in absent:
             for left_out in rounds:

@@ -17,7 +17,7 @@ from PIL import Image
 from torch import Tensor
 
 from dear.adapters.bundle import Bundle, distinct
-from dear.adapters.results import Candidate, Prediction, Suggestion, Unreadable
+from dear.adapters.results import Candidate, Prediction, Suggestion, Unreadable, describe_names
 from dear.backbone.choice import Precision
 from dear.backbone.clip import Clip
 from dear.backbone.precision import mixed, precision_for
@@ -381,6 +381,10 @@ class Predictor:
     def _encode_names(self, names: tuple[str, ...]) -> Vocabulary:
         """Encode classes, and cache them if the method scores with their text features alone."""
         distinct(names)
+        new = [name for name in names if name not in self.classes]
+        for line in describe_names(self.bundle.training.get("name_cost", {}), new):
+            if len(new) < len(names):
+                warn(line)
         if not self.method.open_vocabulary:
             raise SettingsError(
                 f"this bundle's {self.method.name} cannot score classes that it was not trained on: omit "

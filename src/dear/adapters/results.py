@@ -327,6 +327,27 @@ def describe_left_out(training: Mapping[str, Any]) -> list[str]:
     return [printable(line) for line in lines]
 
 
+SELDOM = 0.75
+"""Share of left-out images that classes by name alone find, below which it is said that they may find half or
+fewer: beside half of the classes they find more than beside all (docs/use.md, "Other classes").
+"""
+
+
+def describe_names(cost: Mapping[str, Any], names: Sequence[str]) -> list[str]:
+    """What the ``names`` of classes without images find, and what they take from the others, in a line."""
+    if not names or not cost:
+        return []
+    known = "is known by its name alone" if len(names) == 1 else "are known by their names alone"
+    line = f"{printable(listing([*names], 3))} {known}"
+    if not cost["images"]:
+        return [f"{line}: too few images to measure what that finds."]
+    found, taken = (f"{100 * cost[share]:.1f}%" for share in ("found", "taken"))
+    measured = f"it finds {found} of its images and takes {taken} of the others'"
+    warning = " In use it may find half or fewer: give it images." if cost["found"] < SELDOM else ""
+    half = "each class by its name beside half of the others"
+    return [f"{line}. Tried on left-out training images, {half}: {measured}.{warning}"]
+
+
 def describe_unlabelled(gain: Mapping[str, Any]) -> list[str]:
     """What images without labels were worth, in a line; nothing without any."""
     if not gain:

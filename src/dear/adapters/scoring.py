@@ -176,6 +176,7 @@ def matched_classes(
 def calibrate_bundle(bundle: Bundle, trial: Trial, images: Images) -> Bundle:
     """The bundle with the best temperature for images that it was not fitted on."""
     precision, cache = trial.run.training.precision, trial.context.cache
+    trial.method.spares_known = True
     held_out = predict(trial.method, images, precision=precision, cache=cache)
     return _with_temperature(bundle, held_out.logits.float(), held_out.labels)
 

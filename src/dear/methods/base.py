@@ -90,6 +90,8 @@ class Method(nn.Module):
         takes_steps: Whether it is trained in steps; if not, ``before_training`` does everything.
         text_chunk: Number of prompts in the text span at a time, to save memory; 0 for all.
         counts_copies: Whether repeated images count more; if not, ``before_training`` gets each picture once.
+        spares_known: Whether classes by name alone must leave the scores of those with images as they are,
+            as in a bundle, to which names are added; in the benchmark's protocols they need not.
         cheap: Whether `fit` may choose it and leave images out of it: unless settings say otherwise,
             ``before_training`` does everything, in seconds once features are known, again if called again.
     """
@@ -111,6 +113,7 @@ class Method(nn.Module):
     takes_steps: bool = True
     text_chunk: int = 0
     counts_copies: ClassVar[bool] = True
+    spares_known: bool = False
     cheap: ClassVar[bool] = False
 
     clip: Clip
@@ -340,6 +343,10 @@ class Method(nn.Module):
         of even place in `order_by_name` had no images, as if those of odd place had none, and with all.
         """
         raise NotImplementedError(f"{type(self).__name__} is fitted again to leave images out")
+
+    def describe_names(self) -> dict[str, float]:
+        """What a class by name alone costs and finds on left-out images, for bundles; nothing if unknown."""
+        return {}
 
     def batches(
         self, labels: Int[Tensor, "item"], size: int, draw: torch.Generator
