@@ -267,7 +267,7 @@ def make_bundle(trial: Trial, images: FitImages, name: BackboneName, choice: Cho
             **images.facts,
             "seed": run.seed,
             "epoch": trial.epoch_tested,
-            "seconds": sum(epoch["seconds"] for epoch in trial.all_epochs),
+            "seconds": trial.train_seconds,
             "epochs": [{key: epoch[key] for key in CURVE if key in epoch} for epoch in trial.epochs],
             "train": asdict(run.training),
             "overrides": trial.context.overrides(run.setup),

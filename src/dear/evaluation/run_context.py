@@ -32,8 +32,8 @@ class RunContext:
         roles: The role table of the weights, for the methods that need one.
         training: The training settings that the user sets, over those that each method is published with.
         select: Which epoch is tested: the last, or the best on validation images of the training classes.
-        trained: The state and the epochs of trained methods that other runs use again, by `training_key`:
-            teachers, and the source's methods of transfer protocols.
+        trained: The state, the epochs and the seconds of trained methods that other runs use again, by
+            `training_key`: teachers, and the source's methods of transfer protocols.
         records: The records made or read so far, and their files, by the key of their run.
         named_by: The recipe that names the models; "" if the user does.
         half_clips: The copy in float16 of a model.
@@ -46,7 +46,9 @@ class RunContext:
     training: Mapping[str, Any] = field(default_factory=dict)
     select: Select = "last"
     cache: Cache = field(default_factory=Cache)
-    trained: dict[str, tuple[dict[str, torch.Tensor], list[dict[str, Any]]]] = field(default_factory=dict)
+    trained: dict[str, tuple[dict[str, torch.Tensor], list[dict[str, Any]], float]] = field(
+        default_factory=dict
+    )
     records: dict[str, tuple[dict[str, Any], Path | None]] = field(default_factory=dict)
     named_by: str = ""
     half_clips: dict[Clip, Clip] = field(default_factory=dict)

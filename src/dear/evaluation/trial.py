@@ -21,7 +21,7 @@ from dear.evaluation.resolve import ResolvedRun
 from dear.evaluation.run_context import RunContext
 from dear.methods.base import Method
 from dear.methods.registry import build_method, frozen_clip
-from dear.progress import OnStep, unreported
+from dear.progress import OnStep, TrainingStep, unreported
 from dear.training.loop import train
 from dear.training.seeding import generator
 
@@ -42,6 +42,8 @@ class Trial:
         teacher: The training of its teacher, which comes before its own; None without one.
         unlabelled: What it learned from images without labels beside labelled ones.
         predictions: The predictions for all test images, by part of the results: base, or targets/NAME.
+        train_seconds: Seconds spent on its training and its teacher's, also before an interruption, or by the
+            run that made a training that it shares.
         test_seconds: Seconds spent in `test` and `test_jointly`.
     """
 
@@ -56,6 +58,7 @@ class Trial:
     teacher: "Trial | None" = field(default=None, init=False)
     unlabelled: dict[str, Any] = field(default_factory=dict, init=False)
     predictions: dict[str, ImagePredictions] = field(default_factory=dict, init=False)
+    train_seconds: float = field(default=0.0, init=False)
     test_seconds: float = field(default=0.0, init=False)
 
     def __post_init__(self) -> None:
@@ -72,11 +75,6 @@ class Trial:
     def targets(self) -> tuple[Dataset, ...]:
         """The other data sets that are tested on."""
         return self.run.targets
-
-    @property
-    def all_epochs(self) -> list[dict[str, Any]]:
-        """Those of the teacher, if there is one, and its own."""
-        return self.epochs if self.teacher is None else self.teacher.epochs + self.epochs
 
     def train(self, classes: Sequence[int]) -> None:
         """Train the method on a few images of each of these classes.
@@ -96,7 +94,15 @@ class Trial:
                 shares_training=True,
             )
             self.teacher.train(classes)
+            self.train_seconds = self.teacher.train_seconds
             self.method.set_teacher(self.teacher.method)
+        started, epochs_made = time.perf_counter(), 0
+
+        def count_epochs(step: TrainingStep) -> None:
+            nonlocal epochs_made
+            epochs_made += step.ends_epoch
+            self.progress(step)
+
         others = [label for label in range(len(dataset.classnames)) if label not in classes]
         self._set_classes(dataset, [*classes, *(others if run.setup.declared.unlabelled else ())])
         if not run.setup.declared.trains:
@@ -111,11 +117,14 @@ class Trial:
                 cache=self.context.cache,
                 checkpoint=self.checkpoint,
                 validate=self._validation(classes),
-                progress=self.progress,
+                progress=count_epochs,
             )
+            resumed = self.epochs[: len(self.epochs) - epochs_made]
+            own_seconds = time.perf_counter() - started + sum(epoch["seconds"] for epoch in resumed)
+            self.train_seconds += own_seconds
             if self.shares_training:
                 state = {name: tensor.detach().clone() for name, tensor in self.method.state_dict().items()}
-                self.context.trained[run.training_key] = state, self.epochs
+                self.context.trained[run.training_key] = state, self.epochs, own_seconds
         self.epoch_tested = len(self.epochs) or None
         if run.select == "val" and self.epochs:
             best = max(self.epochs, key=lambda epoch: (epoch["val"], -epoch["epoch"]))
@@ -188,7 +197,8 @@ class Trial:
         """Take the state from an earlier run with the same training, if there is one."""
         if not self.shares_training or self.run.training_key not in self.context.trained:
             return False
-        state, self.epochs = self.context.trained[self.run.training_key]
+        state, self.epochs, seconds = self.context.trained[self.run.training_key]
+        self.train_seconds += seconds
         self.method.make_room(state)
         self.method.load_state_dict(state)
         return True
@@ -235,7 +245,7 @@ def run_record(trial: Trial, results: Mapping[str, Any]) -> dict[str, Any]:
         "results": dict(results),
         "fusion_weights": method.fusion_weights(),
         "trainable_parameters": sum(p.numel() for p in method.trainable),
-        "seconds": {"train": sum(epoch["seconds"] for epoch in trial.all_epochs), "test": trial.test_seconds},
+        "seconds": {"train": trial.train_seconds, "test": trial.test_seconds},
         "peak_memory": peak(method.clip.image.projection.device),
         "environment": environment() | {"device": _device(context)},
     }

@@ -5,6 +5,7 @@ import json
 import re
 import weakref
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -19,6 +20,9 @@ from dear.evaluation.records import SCHEMA
 from dear.evaluation.resolve import MethodSetup, run_name
 from dear.evaluation.run_context import RunContext
 from dear.evaluation.runs import Runner, run_all, run_one
+from dear.evaluation.trial import Trial
+from dear.methods.base import Method
+from dear.methods.gda.method import GDA
 from dear.progress import TrainingStep
 from dear.writing import UNFINISHED
 from tests.unit.training.world import CLASSES, Noise, noise_dataset, role_table
@@ -105,6 +109,39 @@ def test_a_run_with_a_damaged_checkpoint_starts_over(small_clip: Clip, tmp_path:
     with pytest.warns(UserWarning, match="is damaged"):
         (again,) = run(small_clip, [DEAR], tmp_path)
     assert numbers(again) == numbers(run(small_clip, [DEAR])[0])
+
+
+def test_all_of_a_training_is_timed(
+    small_clip: Clip, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What comes before the first step, a fit without steps, and the epochs before an interruption."""
+    seconds = 0.0
+    monkeypatch.setattr(protocol, "time", SimpleNamespace(perf_counter=lambda: seconds))
+
+    def prepare(_images: Any) -> None:
+        nonlocal seconds
+        seconds += 50
+
+    for kind in (Method, GDA):
+        monkeypatch.setattr(kind, "before_training", lambda _method, images: prepare(images))
+    for setup in (DEAR, MethodSetup("gda")):
+        context = RunContext(small_clip, role_table(small_clip), TRAINING)
+        resolved = context.resolve(FewShot(), [noise_dataset()], setup, seed=1, shots=2)
+        trial = Trial(context, resolved)
+        trial.train(range(4))
+        assert trial.train_seconds == 50
+
+    def stop(step: TrainingStep) -> None:
+        if step.ends_epoch:
+            raise KeyboardInterrupt
+
+    resolved = context.resolve(FewShot(), [noise_dataset()], DEAR, seed=1, shots=2)
+    with pytest.raises(KeyboardInterrupt):
+        Trial(context, resolved, tmp_path / "state.pt", stop).train(range(4))
+    again = Trial(context, resolved, tmp_path / "state.pt")
+    again.train(range(4))
+    assert len(again.epochs) == 2
+    assert again.train_seconds == 50 + again.epochs[0]["seconds"]
 
 
 def test_shuffled_roles_are_another_permutation_for_each_seed(small_clip: Clip) -> None:
