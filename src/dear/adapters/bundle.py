@@ -151,7 +151,8 @@ class Bundle:
         if self.findings:
             tested = [f"On {plural(self.training['test_images'], 'test image')}:", *self.findings]
         training = self.training
-        others = describe_names(training.get("name_cost", {}), training.get("named", ()))
+        named = training.get("named", ())
+        others = describe_names(training, self.classes, [name for name in self.classes if name not in named])
         others += [*describe_left_out(training), *describe_refusal(self.known, self.refuse)]
         images, judge = training.get("judged_labels", 0), training.get("judge", "")
         others += describe_issues(self.review, images, of_fit=True, judge=judge)

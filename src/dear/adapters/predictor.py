@@ -362,9 +362,9 @@ class Predictor:
         Raises DataError for an empty list or a duplicate name, SettingsError if the method cannot score
         classes that it was not trained on, LimitError for too many prompts.
         """
-        if isinstance(classes, str):
-            classes = (classes,)
-        names = self.classes if classes is None else tuple(classes)
+        names = (
+            (classes,) if isinstance(classes, str) else self.classes if classes is None else tuple(classes)
+        )
         return self.cached_vocabulary(names) or self._encode_names(names)
 
     def cached_vocabulary(self, names: tuple[str, ...]) -> Vocabulary | None:
@@ -381,10 +381,8 @@ class Predictor:
     def _encode_names(self, names: tuple[str, ...]) -> Vocabulary:
         """Encode classes, and cache them if the method scores with their text features alone."""
         distinct(names)
-        new = [name for name in names if name not in self.classes]
-        for line in describe_names(self.bundle.training.get("name_cost", {}), new):
-            if len(new) < len(names):
-                warn(line)
+        for line in describe_names(self.bundle.training, names, self.classes):
+            warn(line)
         if not self.method.open_vocabulary:
             raise SettingsError(
                 f"this bundle's {self.method.name} cannot score classes that it was not trained on: omit "

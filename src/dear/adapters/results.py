@@ -333,19 +333,21 @@ fewer: beside half of the classes they find more than beside all (docs/use.md, "
 """
 
 
-def describe_names(cost: Mapping[str, Any], names: Sequence[str]) -> list[str]:
-    """What the ``names`` of classes without images find, and what they take from the others, in a line."""
-    if not names or not cost:
+def describe_names(
+    training: Mapping[str, Any], classes: Sequence[str], with_images: Sequence[str]
+) -> list[str]:
+    """What those of the ``classes`` without images find, and what they take from the others, in a line."""
+    names, cost = [name for name in classes if name not in {*with_images}], training.get("name_cost", {})
+    if not cost or not 0 < len(names) < len(classes):
         return []
     known = "is known by its name alone" if len(names) == 1 else "are known by their names alone"
-    line = f"{printable(listing([*names], 3))} {known}"
+    line = f"{printable(listing(names, 3))} {known}"
     if not cost["images"]:
         return [f"{line}: too few images to measure what that finds."]
     found, taken = (f"{100 * cost[share]:.1f}%" for share in ("found", "taken"))
-    measured = f"it finds {found} of its images and takes {taken} of the others'"
+    tried = "Tried on left-out training images, each class by its name beside half of the others"
     warning = " In use it may find half or fewer: give it images." if cost["found"] < SELDOM else ""
-    half = "each class by its name beside half of the others"
-    return [f"{line}. Tried on left-out training images, {half}: {measured}.{warning}"]
+    return [f"{line}. {tried}: it finds {found} of its images and takes {taken} of the others'.{warning}"]
 
 
 def describe_unlabelled(gain: Mapping[str, Any]) -> list[str]:
