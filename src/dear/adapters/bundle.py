@@ -98,8 +98,7 @@ class Bundle:
         templates: Prompts with one {} for the class name.
         tensors: The trained parameters of the method, by name.
         temperature: Divisor of the logits before the softmax; 1 if not calibrated.
-        metrics: Measured results, as plain values; accuracies are fractions.
-        training: What it was trained on and how, as plain values.
+        metrics, training: What was measured, accuracies as fractions, and how it was trained: plain values.
         image_hashes: Those of the images that it was fitted on (`dear.data.images.photos`), sorted and
             joined; empty if unknown.
         known, refuse: What tells images of no known class, and the share of others that it may refuse.
@@ -147,12 +146,10 @@ class Bundle:
     @property
     def verdict(self) -> str:
         """The findings and the choice of the method in lines, as `dear fit` prints them."""
-        tested = ["Not tested: no image was left for testing."]
+        tested, training = ["Not tested: no image was left for testing."], self.training
         if self.findings:
-            tested = [f"On {plural(self.training['test_images'], 'test image')}:", *self.findings]
-        training = self.training
-        named = training.get("named", ())
-        others = describe_names(training, self.classes, [name for name in self.classes if name not in named])
+            tested = [f"On {plural(training['test_images'], 'test image')}:", *self.findings]
+        others = describe_names(training, self.classes, training.get("named", ()))
         others += [*describe_left_out(training), *describe_refusal(self.known, self.refuse)]
         images, judge = training.get("judged_labels", 0), training.get("judge", "")
         others += describe_issues(self.review, images, of_fit=True, judge=judge)

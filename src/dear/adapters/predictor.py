@@ -155,9 +155,7 @@ class Predictor:
         return True
 
     def encode(self, images: Any) -> Float[Tensor, "*batch feature embed"]:
-        """Unit image features, in the order of ``features``. Raises DataError for an unreadable
-        image, BundleError if they are no numbers.
-        """
+        """Unit image features by ``features``. Raises DataError for an unreadable image, else BundleError."""
         return self.encode_all(images)[..., : len(self.features), :]
 
     @torch.no_grad()
@@ -362,9 +360,8 @@ class Predictor:
         Raises DataError for an empty list or a duplicate name, SettingsError if the method cannot score
         classes that it was not trained on, LimitError for too many prompts.
         """
-        names = (
-            (classes,) if isinstance(classes, str) else self.classes if classes is None else tuple(classes)
-        )
+        classes = (classes,) if isinstance(classes, str) else classes
+        names = self.classes if classes is None else tuple(classes)
         return self.cached_vocabulary(names) or self._encode_names(names)
 
     def cached_vocabulary(self, names: tuple[str, ...]) -> Vocabulary | None:
@@ -381,7 +378,7 @@ class Predictor:
     def _encode_names(self, names: tuple[str, ...]) -> Vocabulary:
         """Encode classes, and cache them if the method scores with their text features alone."""
         distinct(names)
-        for line in describe_names(self.bundle.training, names, self.classes):
+        for line in describe_names(self.bundle.training, names, sorted({*names} - {*self.classes})):
             warn(line)
         if not self.method.open_vocabulary:
             raise SettingsError(

@@ -333,11 +333,9 @@ fewer: beside half of the classes they find more than beside all (docs/use.md, "
 """
 
 
-def describe_names(
-    training: Mapping[str, Any], classes: Sequence[str], with_images: Sequence[str]
-) -> list[str]:
-    """What those of the ``classes`` without images find, and what they take from the others, in a line."""
-    names, cost = [name for name in classes if name not in {*with_images}], training.get("name_cost", {})
+def describe_names(training: Mapping[str, Any], classes: Sequence[str], names: Sequence[str]) -> list[str]:
+    """What those ``names`` of classes find that have no images, and what they take from others, in a line."""
+    cost = training.get("name_cost")
     if not cost or not 0 < len(names) < len(classes):
         return []
     known = "is known by its name alone" if len(names) == 1 else "are known by their names alone"
