@@ -30,9 +30,7 @@ def main(data: Path, work: Path, model: str | None = None) -> None:
     # 30% of each class is held out for testing, unless the folder has `train/` and `test/`.
     short = {"epochs": 3}
     bundle = dear.fit(data, work / "bundle", shots=4, train=short, calibrate=True, model=model)
-    found = bundle.metrics
-    print(f"accuracy on test images: {found['accuracy']:.3f}", end=" ")
-    print(f"(zero-shot {found['zero_shot']:.3f}, chance {found['chance']:.3f})")
+    print(bundle.verdict)
 
     predictor = dear.Predictor(work / "bundle")
     pictures = sorted(path for path in data.rglob("*") if path.is_file())[::20]

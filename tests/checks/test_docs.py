@@ -1,6 +1,5 @@
 """What the pages tell the reader to type exists: commands, options, values, scripts, targets, extras."""
 
-import inspect
 import re
 import tomllib
 from collections.abc import Sequence
@@ -8,7 +7,6 @@ from functools import cache
 
 import pytest
 
-import dear
 from dear.cli.main import load_app, main
 from dear.cli.registry import COMMANDS, load_command
 from tests.documented import PAGES, ROOT, Shown, commands, mentions
@@ -103,18 +101,6 @@ def test_other_commands_have_what_they_name() -> None:
             assert {*named} <= EXTRAS, one
         else:
             assert program in ELSEWHERE, f"{one}: say what {program} is"
-
-
-def test_the_table_of_fit_has_its_parameters_and_their_options() -> None:
-    page = (ROOT / "docs/use.md").read_text(encoding="utf-8").partition("| `dear.fit` |")[2]
-    rows = re.findall(r"^\| `(\w+)` \|(?: `([^`]+)`)?", page.partition("\n\n")[0], re.MULTILINE)
-    assert [name for name, _ in rows] == [*inspect.signature(dear.fit).parameters]
-    known = known_options("fit")
-    options = [option for _, option in rows if option]
-    assert len(options) == len(rows) - 3  # the data is the first word; progress and verbose are for Python
-    for option in options:
-        group = option.removesuffix("*")
-        assert option in known or (group != option and any(name.startswith(group) for name in known)), option
 
 
 def test_messages_name_extras_that_there_are() -> None:

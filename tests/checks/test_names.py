@@ -26,6 +26,7 @@ class Names(NamedTuple):
 SOURCE = Path(__file__).parents[2] / "src" / "dear"
 ALLOWED = {
     # The package and the command are called dear too.
+    "cli/main.py": "the command, in the line that a bundle has",
     "cli/info.py": "the package's name, beside its version",
     "evaluation/environment.py": "the package's name, beside its version",
     "adapters/export.py": "the package's name, beside its version",
@@ -40,7 +41,7 @@ ALLOWED = {
     "evaluation/ablations.py": "the ablations of DeAR's paper, whose method is named there once",
     "review/known.py": "the evidence of DeAR+, fitted beside any method",
     "roles/packaged.py": "a method without head roles, in a message",
-    "adapters/results.py": "the baseline, beside an accuracy",
+    "adapters/facts.py": "the baseline, beside an accuracy",
 }
 METHOD_NAMES = Names(
     frozenset(METHODS),

@@ -5,6 +5,7 @@ Kills: test_kills.py.
 import csv
 import io
 import json
+import shlex
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -72,7 +73,7 @@ def test_a_fit_that_continues_takes_the_place_of_the_old_bundle(
     assert "--out" in run(words, 2)[1]
     whole = json.loads(run([*words, "--model", "tiny", "--out", str(tmp_path / "whole")])[0])
     again = json.loads(run([*words, "--continue", str(old)])[0])
-    assert (again["out"], again["metrics"]) == (str(old), whole["metrics"])
+    assert (again["out"], again["scores"]) == (str(old), whole["scores"])
     assert (old / "adapter.safetensors").read_bytes() == (tmp_path / "whole/adapter.safetensors").read_bytes()
 
 
@@ -160,7 +161,7 @@ def test_eval_on_a_labelled_folder(
         name == Path(path).parent.name.replace("_", " ") for name, path in zip(names, tested, strict=True)
     ]
     assert scores["images"] == 6
-    assert scores["accuracy"] == config["metrics"]["accuracy"] == pytest.approx(np.mean(right))
+    assert scores["accuracy"] == config["scores"]["accuracy"] == pytest.approx(np.mean(right))
     out, _ = run(["eval", str(bundle), str(photos), "--out", str(tmp_path / "page")])
     assert str(tmp_path / "page/evaluation.html") in out
     assert "Accuracy" in (tmp_path / "page/evaluation.html").read_text()
@@ -190,8 +191,21 @@ def test_a_fit_skips_broken_images_and_takes_corrections(photos: Path, tmp_path:
     words = ["fit", str(folder), str(table), "--model", "tiny", "--method", "zero-shot"]
     assert main([*words, "--out", str(tmp_path / "bundle"), "--json"]) == 0
     config = json.loads((tmp_path / "bundle/config.json").read_text())
-    assert config["training"]["test_images"] == 4  # of six: the one that was corrected is trained on
+    assert config["scores"]["images"] == 4  # of six: the one that was corrected is trained on
     assert broken.name in run([*words, "--dataset.broken", "stop", "--out", str(tmp_path / "other")], 2)[1]
+
+
+def test_info_shows_how_a_bundle_was_made(photos: Path, bundle: Path, tmp_path: Path, run: Run) -> None:
+    told = json.loads(run(["info", str(bundle), "--json"])[0])
+    config = json.loads((bundle / "config.json").read_text())
+    assert (told["training"], told["scores"]) == (config["training"], config["scores"])
+    words = shlex.split(told["training"]["command"])
+    assert [word for word in words if word != "--overwrite"] == ["dear", *fit_words(photos, bundle)]
+    shown = run(["info", str(bundle)])[0]
+    assert f"made by: {shlex.join(words)}\n" in shown
+    assert config["training"]["data_identity"] in shown
+    assert dear.Bundle.from_pretrained(bundle).without_paths().training.command == ""
+    assert "no bundle" in run(["info", str(tmp_path / "nowhere")], 2)[1]
 
 
 def cut(content: bytes) -> bytes:

@@ -60,7 +60,9 @@ def test_health_and_info(client: Any, predictor: dear.Predictor) -> None:
     limits = {"upload": 1, "megapixels": 2, "images": 64, "batch": 16}
     assert limits.items() <= info["limits"].items()
     assert {*info["batches"]} == {"images", "batches", "largest"}
-    assert info["tested"]["images"] == predictor.bundle.training["test_images"]
+    scores = predictor.bundle.scores
+    assert scores is not None
+    assert info["tested"]["images"] == scores.images
 
 
 def test_predict(client: Any, predictor: dear.Predictor, served: Path, cup: bytes) -> None:

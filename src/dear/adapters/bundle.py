@@ -22,8 +22,6 @@ from dear.adapters.bundle_config import (
     CONFIG,
     LIBRARY,
     SCHEMA,
-    Metrics,
-    Training,
     check_writable,
     config_hash,
     download_bundle,
@@ -32,7 +30,8 @@ from dear.adapters.bundle_config import (
     read_config,
     without_folders,
 )
-from dear.adapters.results import describe_choice, describe_left_out, describe_names, verdict
+from dear.adapters.facts import BundleScores, TrainingFacts
+from dear.adapters.wording import describe_accuracy, describe_fit, describe_names, verdict
 from dear.backbone import hub
 from dear.backbone.choice import is_published, may_be_folder
 from dear.backbone.clip import Clip, Identity, tensors_hash
@@ -75,8 +74,8 @@ class Config(TypedDict):
     keys: NotRequired[list[str]]
     templates: list[str]
     temperature: Annotated[float, TEMPERATURES]
-    metrics: Metrics
-    training: Training
+    scores: BundleScores | None
+    training: TrainingFacts
     roles: dict[str, Any] | None
     image_hashes: NotRequired[str]
     refuse: NotRequired[Share]
@@ -98,7 +97,8 @@ class Bundle:
         templates: Prompts with one {} for the class name.
         tensors: The trained parameters of the method, by name.
         temperature: Divisor of the logits before the softmax; 1 if not calibrated.
-        metrics, training: What was measured, accuracies as fractions, and how it was trained: plain values.
+        scores: What was measured on test images; None if there were none.
+        training: What it was trained on and how.
         image_hashes: Those of the images that it was fitted on (`dear.data.images.photos`), sorted and
             joined; empty if unknown.
         known, refuse: What tells images of no known class, and the share of others that it may refuse.
@@ -117,8 +117,8 @@ class Bundle:
     tensors: Mapping[str, Tensor]
     temperature: float = 1.0
     keys: tuple[str, ...] = ()
-    metrics: Mapping[str, Any] = field(default_factory=dict)
-    training: Mapping[str, Any] = field(default_factory=dict)
+    scores: BundleScores | None = None
+    training: TrainingFacts = field(default_factory=TrainingFacts)
     image_hashes: bytes = field(default=b"", repr=False)
     known: KnownClasses | None = field(default=None, repr=False)
     refuse: float = REFUSED_SHARE
@@ -131,34 +131,22 @@ class Bundle:
         return f"the bundle {self.source}" if self.source else f"the bundle of {self.method}"
 
     @property
-    def findings(self) -> list[str]:
-        """What its measurements on test images mean, in sentences; empty if it was not tested."""
-        try:
-            return verdict(self.metrics, self.training["test_images"])
-        except (LookupError, TypeError, ValueError, ArithmeticError):  # none, or those of a stranger's file
-            return []
-
-    @property
-    def candidates(self) -> list[dict[str, Any]]:
-        """The methods that it was chosen from, each with its accuracy on left-out training images."""
-        return [*self.training.get("candidates", [])]
-
-    @property
     def verdict(self) -> str:
-        """The findings and the choice of the method in lines, as `dear fit` prints them."""
-        tested, training = ["Not tested: no image was left for testing."], self.training
-        if self.findings:
-            tested = [f"On {plural(training['test_images'], 'test image')}:", *self.findings]
-        others = describe_names(training, self.classes, training.get("named", ()))
-        others += [*describe_left_out(training), *describe_refusal(self.known, self.refuse)]
-        images, judge = training.get("judged_labels", 0), training.get("judge", "")
-        others += describe_issues(self.review, images, of_fit=True, judge=judge)
-        return "\n".join(["\n  ".join(tested), *describe_choice(self.method, self.training), *others])
+        """What was measured and how the method was chosen in lines, as `dear fit` prints them."""
+        lines, facts = ["Not tested: no image was left for testing."], self.training
+        if self.scores is not None:
+            lines = [f"On {plural(self.scores.images, 'test image')}:"]
+            lines += [f"  {sentence}" for sentence in verdict(self.scores)]
+        with_images = [name for name in self.classes if name not in facts.named]
+        lines += describe_names(facts.name_cost, self.classes, with_images)
+        lines += [*describe_fit(self.method, facts), *describe_refusal(self.known, self.refuse)]
+        lines += describe_issues(self.review, facts.judged_labels, of_fit=True, judge=facts.judge)
+        return "\n".join(lines)
 
     def __repr__(self) -> str:
-        measured = " ".join(line for line in self.findings if not line.startswith(("Most", "Probabilities")))
+        measured = ["Not measured."] if self.scores is None else describe_accuracy(self.scores)
         about = f"{self.method} on {self.weights}, {plural(len(self.classes), 'class')}"
-        return f"<{self.title}: {about}. {measured or 'Not measured.'}>"
+        return f"<{self.title}: {about}. {' '.join(measured)}>"
 
     @property
     def parameters(self) -> int:
@@ -282,7 +270,7 @@ class Bundle:
         return cls._from_config(config, tensors, folder / CONFIG)
 
     def without_paths(self) -> "Bundle":
-        """The bundle without the paths on this machine of its backbone's folder or file."""
+        """The bundle without the paths on this machine: of its backbone's folder or file, and its command."""
         pretrained, roles = self.pretrained, self.roles
         if pretrained is not None and not is_published(self.model, pretrained):
             pretrained = PureWindowsPath(pretrained).name  # takes both separators
@@ -292,7 +280,8 @@ class Bundle:
         weights = replace(self.weights, model=without_folders(self.weights.model))
         # OWNER/NAME may be a repository, which the identity tells.
         model = without_folders(self.model) if may_be_folder(self.weights.model) else self.model
-        return replace(self, model=model, pretrained=pretrained, weights=weights, roles=roles)
+        facts = replace(self.training, command="")
+        return replace(self, model=model, pretrained=pretrained, weights=weights, roles=roles, training=facts)
 
     def push_to_hub(
         self,
@@ -335,8 +324,8 @@ class Bundle:
             **({"keys": [*self.keys]} if self.keys else {}),
             "templates": [*self.templates],
             "temperature": self.temperature,
-            "metrics": dict(self.metrics),
-            "training": dict(self.training),
+            "scores": None if self.scores is None else asdict(self.scores),
+            "training": asdict(self.training),
             "roles": roles,
             **({} if self.known is None and self.refuse == REFUSED_SHARE else {"refuse": self.refuse}),
             **({"image_hashes": self.image_hashes.hex()} if self.image_hashes else {}),
@@ -369,7 +358,7 @@ class Bundle:
                 tensors={name: part for name, part in tensors.items() if name not in parts},
                 temperature=config["temperature"],
                 keys=keys,
-                metrics=config["metrics"],
+                scores=config["scores"],
                 training=config["training"],
                 image_hashes=bytes.fromhex(hashes),
                 known=KnownClasses.of(parts, len(config["classes"])) if parts else None,

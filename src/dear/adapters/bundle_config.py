@@ -9,9 +9,9 @@ import shlex
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path, PureWindowsPath
-from typing import TYPE_CHECKING, Annotated, Any, NotRequired, TypedDict
+from typing import TYPE_CHECKING, Any
 
-from dear.adapters.results import shown_metrics
+from dear.adapters.wording import list_facts, list_metrics, verdict
 from dear.backbone import hub
 from dear.backbone.choice import CARD as CARD_OF_TINY
 from dear.backbone.choice import TINY, may_be_folder
@@ -19,7 +19,7 @@ from dear.errors import BundleError, DearError, OutputError, first_line, printab
 from dear.limits import LimitError
 from dear.reading.files import ReadingError, expanded
 from dear.reading.plain import read_json
-from dear.reading.typed import Number, Range, Share, typed
+from dear.reading.typed import typed
 from dear.writing import UNFINISHED, others, try_place
 
 if TYPE_CHECKING:
@@ -27,94 +27,11 @@ if TYPE_CHECKING:
 
 CONFIG, ADAPTER, CARD = "config.json", "adapter.safetensors", "README.md"
 LIBRARY = "dear-vlm"
-SCHEMA = 2
+SCHEMA = 3
 """The number of the structure of bundles; no other is read."""
-ImageCount = Annotated[int, Range(0, 2**31)]
-CARD_FACTS = (
-    "data", "data_identity", "shots", "train_images", "unlabelled_images", "calibration_images",
-    "test_images", "seed", "epoch", "seconds",
-)  # fmt: skip
-"""Facts of the training that the card has: with others a stranger's could imitate parts of it."""
 MARKDOWN = {ord(sign): f"\\{sign}" for sign in "\\`*_[]|~#:@!&$"} | {ord("<"): "&lt;", ord(">"): "&gt;"}
 MARKS = {code: f"\\u{code:04x}" for code in (0x061C, 0x200E, 0x200F, 0xFEFF)}
 """Marks of direction that a terminal ignores, but a web page does not."""
-
-
-class Epoch(TypedDict):
-    """What config.json holds of an epoch."""
-
-    epoch: Annotated[int, Range(1, 2**31)]
-    loss: Number
-    val: NotRequired[Share]
-
-
-class Tried(TypedDict):
-    """What config.json holds of a method that was a candidate (`dear.adapters.choose.Candidate`)."""
-
-    method: str
-    accuracy: Share | None
-    low: Share | None
-    high: Share | None
-    seconds: Number
-    reason: str
-
-
-class Gain(TypedDict):
-    """What images without labels were worth, in config.json."""
-
-    images: ImageCount
-    weight: NotRequired[Number]
-    before: NotRequired[Number]
-    after: NotRequired[Number]
-    accuracy_before: NotRequired[Share]
-    accuracy_after: NotRequired[Share]
-
-
-class LeftOutRight(TypedDict):
-    """How a bundle's method does on training images that were left out, in config.json."""
-
-    images: Annotated[int, Range(1, 2**31)]
-    right: ImageCount
-    log_loss: Number
-
-
-class NameFacts(TypedDict):
-    """What a class by its name alone does (`dear.methods.dear_plus.fitting.NameCost`), in config.json."""
-
-    threshold: Number
-    taken: Share
-    found: Share
-    images: ImageCount
-
-
-class Training(TypedDict, total=False):
-    """The facts of the training in config.json that are drawn or computed with."""
-
-    chosen: str
-    candidates: list[Tried]
-    epochs: list[Epoch]
-    test_images: ImageCount
-    unlabelled: Gain
-    left_out: LeftOutRight
-    uncalibrated: str
-    judged_labels: ImageCount
-    judge: str
-    name_cost: NameFacts
-    named: list[str]
-
-
-class Metrics(TypedDict, total=False):
-    """The measurements in config.json that are computed with."""
-
-    accuracy: Share
-    top5: Share
-    zero_shot: Share
-    chance: Share
-    log_loss: Number
-    calibration_error: Share
-    gained: ImageCount
-    lost: ImageCount
-    refused: Share
 
 
 def check_bundle(folder_or_hub_id: Path | str) -> None:
@@ -196,7 +113,7 @@ def model_card(bundle: "Bundle", title: str) -> str:
     """
     from huggingface_hub import ModelCard, ModelCardData
 
-    training = bundle.training
+    scores = bundle.scores
     card = ModelCard.from_template(
         ModelCardData(
             library_name=LIBRARY, pipeline_tag="image-classification", tags=["clip", bundle.method]
@@ -206,8 +123,9 @@ def model_card(bundle: "Bundle", title: str) -> str:
         title=title,
         backbone=without_folders(bundle.weights.model),
         settings=asdict(bundle.settings),
-        facts={name: training[name] for name in CARD_FACTS if training.get(name) is not None},
-        metrics=shown_metrics(bundle.metrics, 2),
+        facts=list_facts(bundle.training),
+        metrics={} if scores is None else list_metrics(scores, 2),
+        findings=[] if scores is None else verdict(scores),
         caution=CARD_OF_TINY if bundle.model == TINY else "",
         literal=_literal,
         code=_code,

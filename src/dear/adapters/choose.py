@@ -9,13 +9,13 @@ which the test view stands for random ones.
 import math
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import dataclass, field
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from dear.adapters.facts import TriedMethod
 from dear.adapters.leftout import REPEATS, LeftOut, absent_classes
 from dear.data.dataset import Dataset, Images
 from dear.errors import DearError
@@ -32,25 +32,6 @@ be above 5 points. Set after 20 had failed on test images (recipes/study/PREDICT
 
 
 @dataclass(frozen=True)
-class Candidate:
-    """A method that was tried.
-
-    Attributes:
-        accuracy: Share of left-out images that it classifies correctly; None if it cannot be fitted to these.
-        low, high: The interval of the accuracy, at 95%.
-        seconds: What it took, with the features that it was the first to need.
-        reason: Why it cannot be fitted.
-    """
-
-    method: str
-    accuracy: float | None = None
-    low: float | None = None
-    high: float | None = None
-    seconds: float = 0.0
-    reason: str = ""
-
-
-@dataclass(frozen=True)
 class Choice:
     """The method for a data set.
 
@@ -63,13 +44,9 @@ class Choice:
 
     method: str
     reason: str
-    candidates: tuple[Candidate, ...] = ()
+    candidates: tuple[TriedMethod, ...] = ()
     images: int = 0
     trial: Trial | None = field(default=None, compare=False, repr=False)
-
-    def facts(self) -> dict[str, Any]:
-        """What a bundle holds of it, as plain values."""
-        return {"chosen": self.reason, "candidates": [asdict(candidate) for candidate in self.candidates]}
 
 
 def choose_method(
@@ -94,7 +71,7 @@ def choose_method(
     if images < FEWEST:
         default = FIT_METHOD if FIT_METHOD in names else names[-1]
         return Choice(default, f"the default: {images} training images can be left out, too few to choose by")
-    candidates, shares = dict[str, Candidate](), dict[str, Float[Tensor, "tested"]]()
+    candidates, shares = dict[str, TriedMethod](), dict[str, Float[Tensor, "tested"]]()
     trials = dict[str, Trial]()
     for number, name in enumerate(reversed(names)):  # those with the longest span first
         progress("choosing a method", number, len(names))
@@ -137,7 +114,7 @@ def pick_simplest(shares: Mapping[str, Float[Tensor, "item"]]) -> tuple[str, str
     return method, f"{how} on left-out training images"
 
 
-def assess(left_out: LeftOut, trial: Trial) -> tuple[Candidate, Float[Tensor, "tested"] | None]:
+def assess(left_out: LeftOut, trial: Trial) -> tuple[TriedMethod, Float[Tensor, "tested"] | None]:
     """A candidate, and its share of correct scores on each tested picture; None if it cannot be fitted."""
     started, name = time.perf_counter(), trial.run.setup.method
     tested, named_only = left_out.tested, left_out.named_only
@@ -149,18 +126,18 @@ def assess(left_out: LeftOut, trial: Trial) -> tuple[Candidate, Float[Tensor, "t
     try:
         for without, pictures, scores in left_out.leave_out(trial, rounds, absent, one_view=True):
             if not scores.isfinite().all():
-                return Candidate(name, reason="its scores are not finite numbers"), None
+                return TriedMethod(name, reason="its scores are not finite numbers"), None
             rows = pictures.nonzero().flatten()
             labels = left_out.labels[rows]
             kind = (~without[labels]).long()
             correct[kind, rows] += (scores.argmax(dim=1).cpu() == labels).double()
             times[kind, rows] += 1
     except DearError as error:
-        return Candidate(name, reason=str(error)), None
+        return TriedMethod(name, reason=str(error)), None
     absent_share, known_share = (correct / times.clamp(min=1))[:, tested]
     if named_only and not absent_share.any():
-        return Candidate(name, reason="it names no class without images"), None
+        return TriedMethod(name, reason="it names no class without images"), None
     shares = torch.lerp(known_share, absent_share, named_only)
     accuracy, images = float(shares.mean()), len(shares)
     low, high = share_interval(round(accuracy * images), images)
-    return Candidate(name, accuracy, low, high, time.perf_counter() - started), shares
+    return TriedMethod(name, accuracy, low, high, time.perf_counter() - started), shares

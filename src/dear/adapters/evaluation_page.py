@@ -13,9 +13,10 @@ from pandas import DataFrame
 from torch import Tensor
 
 from dear.adapters.attention import attention_maps, overlay
+from dear.adapters.facts import BundleScores
 from dear.adapters.predictor import Predictor
-from dear.adapters.results import BundleScores, shown_metrics, verdict
 from dear.adapters.scoring import evaluate_images
+from dear.adapters.wording import list_metrics, verdict
 from dear.data.dataset import Dataset, Images
 from dear.data.fewshot import leave_subsets
 from dear.data.images.decode import as_image
@@ -104,8 +105,8 @@ def evaluation_page(
     ]
     section = mistakes_section(mistakes, pictures)
     bins = reliability(predictions.probabilities().max(dim=1).values, predictions.correct)
-    epochs = tuple(bundle.training.get("epochs") or ())
-    losses, validated = ([e[name] for e in epochs if name in e] for name in ("loss", "val"))
+    epochs = bundle.training.epochs
+    losses, validated = [e.loss for e in epochs], [e.val for e in epochs if e.val is not None]
     curve = (
         training_curves({"": losses}, {"": validated} if validated else {}, "learning") if losses else None
     )
@@ -117,13 +118,13 @@ def evaluation_page(
     no_curve = "" if epochs else "The learning curve: the bundle holds none (not trained in epochs)."
     notes = [*filter(None, (seen if scores.left_out else "", no_attention, no_features, no_curve))]
     f1 = f"{100 * mistakes.class_scores().F1.mean():.1f}%"
-    metrics = {**shown_metrics(vars(scores), 1), "mean F1 of the classes": f1}
+    metrics = {**list_metrics(scores, 1), "mean F1 of the classes": f1}
     text = render_page(
         "evaluation.html.j2",
         subject=f"{bundle.method} on {bundle.weights}",
         data=dataset.title,
         split=split,
-        verdict=verdict(vars(scores), scores.images),
+        verdict=verdict(scores),
         metrics=metrics,
         columns=next((n for n in (4, 3, 5) if len(metrics) % n != 1), 4),  # no tile alone in its row
         classes=scores.classes,

@@ -14,6 +14,7 @@ from torch import Tensor
 from dear.adapters.bundle import Bundle
 from dear.adapters.bundle_config import check_writable
 from dear.adapters.choose import Choice, choose_method
+from dear.adapters.facts import Epoch, NameCost, UnlabelledGain
 from dear.adapters.leftout import LeftOut, LeftOutScores
 from dear.adapters.predictor import Predictor
 from dear.adapters.prepare import (
@@ -38,7 +39,6 @@ from dear.data.settings import DataSettings
 from dear.data.sources.listing import with_spaces
 from dear.errors import DearError, SettingsError, plural, warn
 from dear.evaluation.environment import environment
-from dear.evaluation.metrics import METRICS
 from dear.evaluation.resolve import MethodSetup, ResolvedRun, Select
 from dear.evaluation.run_context import RunContext
 from dear.evaluation.trial import (
@@ -59,7 +59,6 @@ from dear.writing import UNFINISHED, output_file
 
 FEATURES = "features.safetensors"
 """The features of images beside a bundle, so that the next fit encodes only images that are new."""
-CURVE = ("epoch", "loss", "val")  # entries of each epoch in a bundle
 
 
 def fit(
@@ -86,6 +85,7 @@ def fit(
     device: str = "auto",
     progress: Progress | None = None,
     verbose: bool = True,
+    command: str = "",
 ) -> Bundle:
     """Adapt a backbone to all classes of a data set, and write the bundle to ``out`` if that is not None.
     Nothing is selected on test images. If it is interrupted, the same call continues after the last epoch
@@ -118,6 +118,7 @@ def fit(
         progress: Called with (step, done, of); if None, a terminal shows bars with the remaining time.
         verbose: Print `Bundle.verdict`. Notes on the data are UserWarnings, which filters of Python's own
             `warnings` silence.
+        command: The command line that the bundle names as its own.
 
     Returns the bundle. Raises DearError, before training where possible.
     """
@@ -165,7 +166,9 @@ def fit(
             run = resolve_run(context, images, MethodSetup(choice.method), seed)
         trial = (choice and choice.trial) or train_adapter(context, run, folder, report)
         if images.others is not None:
-            images.facts["unlabelled"] = trial.unlabelled or add_unlabelled(trial, images.others)
+            gain = UnlabelledGain(**(trial.unlabelled or add_unlabelled(trial, images.others)))
+            images = replace(images, facts=replace(images.facts, unlabelled=gain))
+        images = replace(images, facts=replace(images.facts, command=command))
         bundle = replace(make_bundle(trial, images, name, choice), refuse=refuse)
         reviewed = None
         try:
@@ -180,8 +183,8 @@ def fit(
             warn(f"training images cannot be left out: {error}")
         bundle, test = measure(bundle, clip, images.dataset, report, cache)
         if review and reviewed is not None:
-            judge = {} if reviewed.method == bundle.method else {"judge": reviewed.method}
-            facts = {**bundle.training, "judged_labels": len(reviewed.judged), **judge}
+            judge = "" if reviewed.method == bundle.method else reviewed.method
+            facts = replace(bundle.training, judged_labels=len(reviewed.judged), judge=judge)
             issues = (*reviewed.wrong_labels(), *reviewed.twins(test), *reviewed.copies(source.test))
             bundle = replace(bundle, review=issues, training=facts)
     tell_reused(continue_from, cache)
@@ -208,8 +211,8 @@ def calibrate_fit(
     try:
         scores = left_out.scores(trial)
     except DearError as error:
-        facts = {"uncalibrated": str(error).removesuffix(".")} if is_asked else {}
-        return replace(bundle, training={**bundle.training, **facts}), None
+        reason = str(error).removesuffix(".") if is_asked else ""
+        return replace(bundle, training=replace(bundle.training, uncalibrated=reason)), None
     return measure_left_out(calibrate_by_left_out(bundle, scores) if is_asked else bundle, scores), scores
 
 
@@ -246,7 +249,7 @@ def make_bundle(trial: Trial, images: FitImages, name: BackboneName, choice: Cho
     """The bundle of a trained method, not yet calibrated or measured."""
     run, dataset = trial.run, images.dataset
     cost, with_images = trial.method.describe_names(), {*dataset.train.labels.tolist()}
-    named = [name for label, name in enumerate(dataset.classnames) if label not in with_images]
+    named = tuple(name for label, name in enumerate(dataset.classnames) if label not in with_images)
     return Bundle(
         method=run.setup.method,
         settings=run.settings.without_files(),
@@ -263,20 +266,21 @@ def make_bundle(trial: Trial, images: FitImages, name: BackboneName, choice: Cho
             for name, tensor in trial.method.stored_tensors().items()
         },
         keys=() if tuple(map(with_spaces, dataset.keys)) == dataset.classnames else dataset.keys,
-        training={
-            **images.facts,
-            "seed": run.seed,
-            "epoch": trial.epoch_tested,
-            "seconds": trial.train_seconds,
-            "epochs": [{key: epoch[key] for key in CURVE if key in epoch} for epoch in trial.epochs],
-            "train": asdict(run.training),
-            "overrides": trial.context.overrides(run.setup),
-            **({} if run.teacher is None else {"teacher": teacher_facts(run.teacher)}),
-            **({} if choice is None else choice.facts()),
-            **({"name_cost": cost} if cost else {}),
-            **({"named": named} if named else {}),
-            "environment": environment(),
-        },
+        training=replace(
+            images.facts,
+            seed=run.seed,
+            epoch=trial.epoch_tested,
+            seconds=trial.train_seconds,
+            epochs=tuple(Epoch(epoch["epoch"], epoch["loss"], epoch.get("val")) for epoch in trial.epochs),
+            train=asdict(run.training),
+            overrides=trial.context.overrides(run.setup),
+            teacher=None if run.teacher is None else teacher_facts(run.teacher),
+            chosen="" if choice is None else choice.reason,
+            candidates=() if choice is None else choice.candidates,
+            named=named,
+            name_cost=NameCost(**cost) if cost else None,
+            environment=environment(),
+        ),
         image_hashes=images.hashes,
     )
 
@@ -284,14 +288,12 @@ def make_bundle(trial: Trial, images: FitImages, name: BackboneName, choice: Cho
 def measure(
     bundle: Bundle, clip: Clip, dataset: Dataset, report: Progress, cache: Cache
 ) -> tuple[Bundle, Float[Tensor, "test embed"] | None]:
-    """The bundle with its metrics on the test images, if there are any, and their frozen features."""
+    """The bundle with its scores on the test images, if there are any, and their frozen features."""
     if not len(dataset.test):
         return bundle, None
     options: dict[str, Any] = {"is_unseen": True, "progress": report, "cache": cache}
     scores, predictions, _ = evaluate_images(Predictor(bundle, clip=clip), dataset, **options)
-    names = (*METRICS, *(("refused",) if scores.refused is not None else ()))
-    metrics = {name: value for name, value in asdict(scores).items() if name in names}
-    return replace(bundle, metrics=metrics), predictions.frozen
+    return replace(bundle, scores=scores), predictions.frozen
 
 
 def save(bundle: Bundle, out: Path) -> None:

@@ -17,7 +17,8 @@ from PIL import Image
 from torch import Tensor
 
 from dear.adapters.bundle import Bundle, distinct
-from dear.adapters.results import Candidate, Prediction, Suggestion, Unreadable, describe_names
+from dear.adapters.results import Candidate, Prediction, Suggestion, Unreadable
+from dear.adapters.wording import describe_names
 from dear.backbone.choice import Precision
 from dear.backbone.clip import Clip
 from dear.backbone.precision import mixed, precision_for
@@ -378,7 +379,7 @@ class Predictor:
     def _encode_names(self, names: tuple[str, ...]) -> Vocabulary:
         """Encode classes, and cache them if the method scores with their text features alone."""
         distinct(names)
-        for line in describe_names(self.bundle.training, names, sorted({*names} - {*self.classes})):
+        for line in describe_names(self.bundle.training.name_cost, names, self.classes):
             warn(line)
         if not self.method.open_vocabulary:
             raise SettingsError(

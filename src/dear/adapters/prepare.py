@@ -11,7 +11,7 @@ import torch
 
 from dear.adapters.bundle import distinct
 from dear.adapters.bundle_config import read_config
-from dear.adapters.results import FEWEST
+from dear.adapters.facts import FEWEST_TO_CALIBRATE, TrainingFacts
 from dear.adapters.scoring import unseen
 from dear.backbone.choice import BackboneName, backbone_or_default, warn_of_toy
 from dear.backbone.clip import Clip, fill
@@ -43,7 +43,7 @@ class FitImages:
         shots: How many images of each class are picked from it; if all are, the size of the largest class.
         calibration: The images that the temperature is fitted on; None if it is not.
         hashes: Those of all images that the bundle is fitted on, in one.
-        facts: What the bundle says of them (`Bundle.training`).
+        facts: What the bundle says of them.
         others: Images without labels to learn from too.
     """
 
@@ -51,7 +51,7 @@ class FitImages:
     shots: int
     calibration: Images | None
     hashes: bytes
-    facts: dict[str, Any]
+    facts: TrainingFacts
     others: Images | None = None
 
 
@@ -104,21 +104,20 @@ def prepare_data(
     fitted_on = filter(None, (trained, calibration, dataset.val if select == "val" else None))
     hashes = b"".join(sorted({digest for part in fitted_on for digest in image_hashes(part)}))
     dataset, _ = unseen(dataset, "test", hashes)
-    facts = {
-        "data": dataset.name,
-        "data_identity": dataset.identity,
-        "shots": shots or "all",
-        "train_images": len(picked),
-        **({"unlabelled_images": len(trained_on)} if declared.unlabelled else {}),
-        "test_images": len(dataset.test),
-    }
+    facts = TrainingFacts(
+        data=dataset.name,
+        data_identity=dataset.identity,
+        shots=shots,
+        train_images=len(picked),
+        unlabelled_images=len(trained_on) if declared.unlabelled else 0,
+    )
     return FitImages(dataset, of_each, calibration, hashes, facts)
 
 
 def calibration_images(dataset: Dataset, picked: Collection[int], calibrate: bool | None) -> Images | None:
     """Images to calibrate on: validation images, else the unused training images that are no copies of those
     used; None if that is not asked
-    for, or without being asked if there are fewer than `FEWEST`.
+    for, or without being asked if there are fewer than `FEWEST_TO_CALIBRATE`.
     """
     if calibrate is False:
         return None
@@ -129,7 +128,7 @@ def calibration_images(dataset: Dataset, picked: Collection[int], calibrate: boo
         unused = [item for item, name in enumerate(names) if name not in used]
         held_out = Subset(dataset.train, torch.tensor(unused)) if unused else None
     if calibrate is None:
-        return None if held_out is None or len(held_out) < FEWEST else held_out
+        return None if held_out is None or len(held_out) < FEWEST_TO_CALIBRATE else held_out
     if held_out is None:
         raise DataError(
             f"{dataset.name} has no validation images, and all training images are used for training: "

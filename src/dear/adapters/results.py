@@ -1,23 +1,21 @@
-"""Results of using a bundle: predictions, a file of predictions, scores, exports.
+"""Results of using a bundle: predictions, a file of predictions, exports.
 Light to import, so that commands can show them without loading torch.
 """
 
 import csv
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass
 from io import TextIOWrapper
 from pathlib import Path
 from typing import IO, Any, Literal
 
 from dear.data.sources.table import CHECKED, LABELS, NONE, PREDICTED, SUGGESTED, holds_labels
-from dear.errors import DataError, OutputError, SettingsError, listing, plural, printable
-from dear.methods.registry import FIT_METHOD
+from dear.errors import DataError, OutputError, SettingsError, listing
 from dear.reading.files import expanded
 from dear.report.grid import csv_text
-from dear.report.intervals import LEVEL, gain_interval, share_interval
 from dear.writing import UNFINISHED, output_file
 
 SUFFIXES = (".csv", ".jsonl")
@@ -202,167 +200,6 @@ def csv_path(image: str, table: Path) -> str:
         image = path.as_posix()
     # An apostrophe, which keeps spreadsheets from taking it for a formula, would be part of the path.
     return csv_text(image if csv_text(image) == image else f"./{image}")
-
-
-@dataclass(frozen=True)
-class BundleScores:
-    """Accuracy, log-loss and calibration error on labelled images. A field with the name of a metric
-    (`dear.evaluation.metrics`) holds its value.
-
-    Attributes:
-        left_out: Images that are not counted, for the bundle was fitted on them.
-        classes: Number of candidate classes.
-        accuracy, top5: Share of the images whose class is ranked first, or among the first five.
-        zero_shot: The accuracy of the backbone without the adapter, with the bundle's templates.
-        gained, lost: Images that are right only with the adapter, and only without it.
-        chance: Accuracy of guessing: 1 / classes.
-        log_loss: In nats, with the bundle's temperature.
-        calibration_error: Expected calibration error (fraction), with the bundle's temperature.
-        confusions: The three most frequent: class, predicted class, number of images.
-        per_class: Accuracy per class, for the classes that have images.
-        refused: Share of the images that looks like none of the known classes; None if nothing is refused.
-        let_through: Share of other images that does not.
-    """
-
-    data: str
-    split: str
-    images: int
-    left_out: int
-    classes: int
-    accuracy: float = field(metadata={"title": "accuracy", "unit": "%"})
-    top5: float = field(metadata={"title": "top 5", "unit": "%"})
-    zero_shot: float = field(metadata={"title": "zero-shot", "unit": "%"})
-    chance: float = field(metadata={"title": "chance", "unit": "%"})
-    log_loss: float = field(metadata={"title": "log-loss", "unit": "nats"})
-    calibration_error: float = field(metadata={"title": "calibration error", "unit": "%"})
-    gained: int
-    lost: int
-    confusions: list[list[Any]]
-    per_class: dict[str, float]
-    refused: float | None = None
-    let_through: float | None = None
-
-
-def shown_metrics(metrics: Mapping[str, Any], decimals: int) -> dict[str, str]:
-    """The metrics of a bundle as text, by their titles; ``decimals`` are those of a percentage."""
-    shown = {}
-    for column in fields(BundleScores):
-        if column.metadata and column.name in metrics:
-            value, unit = metrics[column.name], column.metadata["unit"]
-            text = f"{100 * value:.{decimals}f}%" if unit == "%" else f"{value:.{decimals + 1}f} {unit}"
-            shown[column.metadata["title"]] = text
-    return shown
-
-
-FEWEST = 20
-"""Images for which a temperature is fitted without being asked for."""
-WEAK_CALIBRATION = 0.1
-"""Calibration error from which it is said."""
-
-
-def verdict(scores: Mapping[str, Any], images: int) -> list[str]:
-    """What the scores of a bundle mean, in sentences: whether it is better than zero-shot and chance, by how
-    much, and what it confuses. ``scores`` has the fields of `BundleScores`.
-    """
-    right, chance = round(scores["accuracy"] * images), scores["chance"]
-    low, high = share_interval(right, images)
-    level = f"{LEVEL:.0%}"
-    share = f"{right} of {images} right, {right / images:.1%} ({level}: {low:.1%} to {high:.1%})"
-    lines = [f"{share}; zero-shot {scores['zero_shot']:.1%}, chance {chance:.1%}."]
-    gain = (scores["gained"] - scores["lost"]) / images
-    least, most = gain_interval(scores["gained"], scores["lost"], images)
-    points = f"{100 * gain:+.1f} points ({level}: {100 * least:+.1f} to {100 * most:+.1f})"
-    if most < 0:
-        lines.insert(0, f"Worse than zero-shot: {points}.")
-    elif least > 0:
-        lines.append(f"Better than zero-shot: {points}.")
-    elif scores["gained"] or scores["lost"]:
-        lines.insert(0, f"Not clearly better than zero-shot: {points}.")
-    if low <= chance:
-        lines.insert(0, "Not clearly better than chance.")
-    if scores["confusions"]:
-        pairs = [f"{name} as {other} ({count})" for name, other, count in scores["confusions"]]
-        lines.append(f"Most confused: {printable(', '.join(pairs))}.")
-    if (refused := scores.get("refused")) is not None:
-        low, high = share_interval(round(refused * images), images)
-        line = f"{refused:.1%} ({level}: {low:.1%} to {high:.1%}) look like none of the classes"
-        if (other := scores.get("let_through")) is not None:
-            line += f"; of the other images {other:.1%} look like one of them"
-        lines.append(f"{line}.")
-    if (error := scores["calibration_error"]) > WEAK_CALIBRATION:
-        lines.append(f"Probabilities are off by {100 * error:.1f} points on average.")
-    return lines
-
-
-def describe_choice(method: str, training: Mapping[str, Any]) -> list[str]:
-    """Why a method was chosen and what it was chosen from, in lines, nothing if the user named it; and what
-    images without labels were worth.
-    """
-    others = describe_unlabelled(training.get("unlabelled", {}))
-    if "chosen" not in training:
-        return others
-    candidates, lines = training.get("candidates", []), [f"{method} is {training['chosen']}."]
-    width = max((len(tried["method"]) for tried in candidates), default=0)
-    for tried in candidates:
-        found = f"not fitted: {tried['reason']}"
-        if tried["accuracy"] is not None:
-            low, high = (f"{100 * tried[end]:.1f}%" for end in ("low", "high"))
-            found = f"{100 * tried['accuracy']:5.1f}% ({low} to {high}), {tried['seconds']:.1f} s"
-        lines.append(f"  {tried['method']:{width}}  {found}")
-    return [printable(line) for line in [*lines, *others]]
-
-
-def describe_left_out(training: Mapping[str, Any]) -> list[str]:
-    """How many training images are right that were left out, and why probabilities are not calibrated, each
-    in a line if it is so.
-    """
-    lines, found = list[str](), training.get("left_out")
-    if found:
-        low, high = share_interval(found["right"], found["images"])
-        share = f"{found['right']} of {plural(found['images'], 'training image')} right"
-        interval = f"({LEVEL:.0%}: {low:.1%} to {high:.1%})"
-        lines.append(f"Left out in turn, {share} {interval}, log-loss {found['log_loss']:.2f}.")
-    if reason := training.get("uncalibrated"):
-        lines.append(f"Probabilities are not calibrated: {reason}.")
-    return [printable(line) for line in lines]
-
-
-SELDOM = 0.75
-"""Share of left-out images that classes by name alone find, below which it is said that they may find half or
-fewer: beside half of the classes they find more than beside all (docs/use.md, "Other classes").
-"""
-
-
-def describe_names(training: Mapping[str, Any], classes: Sequence[str], names: Sequence[str]) -> list[str]:
-    """What those ``names`` of classes find that have no images, and what they take from others, in a line."""
-    cost = training.get("name_cost")
-    if not cost or not 0 < len(names) < len(classes):
-        return []
-    known = "is known by its name alone" if len(names) == 1 else "are known by their names alone"
-    line = f"{printable(listing(names, 3))} {known}"
-    if not cost["images"]:
-        return [f"{line}: too few images to measure what that finds."]
-    found, taken = (f"{100 * cost[share]:.1f}%" for share in ("found", "taken"))
-    tried = "Tried on left-out training images, each class by its name beside half of the others"
-    warning = " In use it may find half or fewer: give it images." if cost["found"] < SELDOM else ""
-    return [f"{line}. {tried}: it finds {found} of its images and takes {taken} of the others'.{warning}"]
-
-
-def describe_unlabelled(gain: Mapping[str, Any]) -> list[str]:
-    """What images without labels were worth, in a line; nothing without any."""
-    if not gain:
-        return []
-    images = plural(gain["images"], "image") + " without labels"
-    if "weight" not in gain:
-        needed = f"{FIT_METHOD}, and two labelled images of each class: one known by its name alone has none"
-        return [f"{images} not used: --unlabelled needs {needed}."]
-    before, after = (f"{gain[name]:.1%}" for name in ("accuracy_before", "accuracy_after"))
-    right = f"{before} to {after} right" if before != after else f"as many right ({before})"
-    loss = f"log-loss {gain['before']:.2f} to {gain['after']:.2f}"
-    share = f"labelled images that are left out, {right}, {loss}"
-    if not gain["weight"]:
-        return [f"{images} not used, for they gain nothing: {share}."]
-    return [f"{images} used, at a weight of {gain['weight']:g}: {share}."]
 
 
 ExportForm = Literal["onnx", "torch-export"]

@@ -15,9 +15,9 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from dear.adapters.bundle import Bundle
+from dear.adapters.facts import FEWEST_TO_CALIBRATE, BundleScores, LeftOutTest
 from dear.adapters.leftout import LeftOutScores
 from dear.adapters.predictor import Predictor
-from dear.adapters.results import FEWEST, BundleScores
 from dear.backbone.choice import warn_of_toy
 from dear.data.dataset import Dataset, Images
 from dear.data.fewshot import Subset
@@ -183,18 +183,18 @@ def calibrate_bundle(bundle: Bundle, trial: Trial, images: Images) -> Bundle:
 
 def calibrate_by_left_out(bundle: Bundle, left_out: LeftOutScores) -> Bundle:
     """The bundle with the best temperature for training images that were left out of it; with fewer than
-    `FEWEST` it says that they are too few.
+    `FEWEST_TO_CALIBRATE` it says that they are too few.
     """
-    if (images := len(left_out.labels)) < FEWEST:
+    if (images := len(left_out.labels)) < FEWEST_TO_CALIBRATE:
         reason = f"only {plural(images, 'training image')} can be left out, and none is spared"
-        return replace(bundle, training={**bundle.training, "uncalibrated": reason})
+        return replace(bundle, training=replace(bundle.training, uncalibrated=reason))
     return _with_temperature(bundle, left_out.scores, left_out.labels)
 
 
 def _with_temperature(
     bundle: Bundle, logits: Float[Tensor, "item class"], labels: Int[Tensor, "item"]
 ) -> Bundle:
-    facts = {**bundle.training, "calibration_images": len(labels)}
+    facts = replace(bundle.training, calibration_images=len(labels))
     return replace(bundle, temperature=best_temperature(logits, labels), training=facts)
 
 
@@ -204,8 +204,8 @@ def measure_left_out(bundle: Bundle, left_out: LeftOutScores) -> Bundle:
         return bundle
     logits, labels = left_out.scores / bundle.temperature, left_out.labels
     right = int((logits.argmax(dim=1) == labels).sum())
-    found = {"images": len(labels), "right": right, "log_loss": float(cross_entropy(logits, labels))}
-    return replace(bundle, training={**bundle.training, "left_out": found})
+    test = LeftOutTest(len(labels), right, float(cross_entropy(logits, labels)))
+    return replace(bundle, training=replace(bundle.training, left_out=test))
 
 
 def best_temperature(logits: Float[Tensor, "item class"], labels: Int[Tensor, "item"]) -> float:

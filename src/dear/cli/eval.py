@@ -1,10 +1,11 @@
 """`dear eval`: measure a bundle on a data set."""
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from dear.adapters.results import shown_metrics, verdict
+from dear.adapters.facts import BundleScores
+from dear.adapters.wording import list_metrics, verdict
 from dear.cli.options import BundleOptions
 from dear.cli.output import PrintableConsole, progress_console, table
 from dear.cli.parsing import Flat
@@ -68,10 +69,11 @@ def render(result: dict[str, Any], console: PrintableConsole) -> None:
     worst = sorted(result["per_class"].items(), key=lambda row: row[1])
     console.print(table(None, ("class", "accuracy"), [(name, 100 * share) for name, share in worst]))
     skipped = f" (without {result['left_out']} that the bundle was fitted on)" if result["left_out"] else ""
-    titles = ", ".join(f"{title} {value}" for title, value in shown_metrics(result, 2).items())
+    scores = BundleScores(**{field.name: result[field.name] for field in fields(BundleScores)})
+    titles = ", ".join(f"{title} {value}" for title, value in list_metrics(scores, 2).items())
     console.say(
         f"{result['data']}, {plural(result['images'], result['split'] + ' image')}{skipped}, "
         f"{plural(result['classes'], 'class')}: {titles}",
-        *verdict(result, result["images"]),
+        *verdict(scores),
         *([f"page: {result['page']}"] if result["page"] else []),
     )

@@ -5,10 +5,10 @@ from pathlib import Path
 from shlex import quote
 from typing import Any
 
-from dear.adapters.results import FEWEST
+from dear.adapters.facts import FEWEST_TO_CALIBRATE
 from dear.cli.options import FitOptions
 from dear.cli.output import PrintableConsole
-from dear.cli.parsing import Flat, UsageError
+from dear.cli.parsing import Flat, UsageError, command_line
 from dear.cli.run import collect_settings
 from dear.errors import plural
 from dear.evaluation.experiment import TrainOverrides
@@ -16,8 +16,6 @@ from dear.evaluation.resolve import Select
 from dear.methods.registry import AUTO, known_method
 from dear.reading.files import expanded
 from dear.review.rows import REFUSED_SHARE, REVIEW_PAGE
-
-COUNTS = ("test_images", "train_images", "calibration_images")
 
 
 def command(
@@ -96,8 +94,9 @@ def command(
             overwrite=overwrite or place == continue_,
             progress=progress,
             verbose=False,
+            command=command_line.get(),
         )
-    facts = bundle.training
+    facts, scores = bundle.training, bundle.scores
     return {
         "out": place,
         "method": bundle.method,
@@ -106,11 +105,13 @@ def command(
         "parameters": bundle.parameters,
         "bytes": (expanded(place) / ADAPTER).stat().st_size,
         "temperature": bundle.temperature,
-        "metrics": bundle.metrics,
+        "scores": scores,
         "verdict": bundle.verdict.splitlines(),
-        "candidates": bundle.candidates,
+        "candidates": facts.candidates,
         "review": bundle.review,
-        **{name: facts.get(name, 0) for name in COUNTS},
+        "train_images": facts.train_images,
+        "calibration_images": facts.calibration_images,
+        "test_images": 0 if scores is None else scores.images,
     }
 
 
@@ -120,7 +121,7 @@ def render(result: dict[str, Any], console: PrintableConsole) -> None:
     calibrated = "probabilities not calibrated"
     if count := result["calibration_images"]:
         calibrated = f"temperature {result['temperature']:.3g} from {plural(count, 'image')}"
-    elif (shots := (images - FEWEST) // classes) > 0:
+    elif (shots := (images - FEWEST_TO_CALIBRATE) // classes) > 0:
         spared = images - shots * classes
         calibrated += f" (--shots {shots} keeps {spared} or more training images for that)"
     place = quote(str(out))

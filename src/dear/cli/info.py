@@ -1,17 +1,32 @@
-"""`dear info`: what this installation has."""
+"""`dear info`: what this installation has, or how a bundle was made."""
 
 import platform
 from importlib.metadata import version
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dear import __version__
+from dear.adapters.wording import list_facts
 from dear.cli.output import PrintableConsole, table
+
+if TYPE_CHECKING:
+    from dear.adapters.bundle import Bundle
 
 PACKAGES = ("torch", "torchvision", "open_clip_torch", "numpy")
 
 
-def command() -> dict[str, Any]:
-    """Show versions, devices and threads: what to put into a bug report."""
+def command(bundle: str | None = None) -> dict[str, Any]:
+    """Show versions, devices and threads: what to put into a bug report. Of a bundle show how it was made.
+
+    Args:
+        bundle: Folder of the bundle, or OWNER/NAME on the hub.
+    """
+    if bundle is not None:
+        from dear.adapters.bundle_config import check_bundle
+
+        check_bundle(bundle)
+        from dear.adapters.bundle import Bundle
+
+        return _of_bundle(Bundle.from_pretrained(bundle))
     import torch
 
     gpus = [f"cuda:{i} ({torch.cuda.get_device_name(i)})" for i in range(torch.cuda.device_count())]
@@ -25,8 +40,39 @@ def command() -> dict[str, Any]:
     }
 
 
+def _of_bundle(bundle: "Bundle") -> dict[str, Any]:
+    settings = bundle.config()["settings"]
+    return {
+        "bundle": bundle.source,
+        "method": bundle.method,
+        "backbone": str(bundle.weights),
+        "settings": settings,
+        "roles": bundle.roles and bundle.roles.source,
+        "classes": bundle.classes,
+        "templates": bundle.templates,
+        "parameters": bundle.parameters,
+        "temperature": bundle.temperature,
+        "refuse": bundle.refuse,
+        "training": bundle.training,
+        "scores": bundle.scores,
+        "verdict": bundle.verdict.splitlines(),
+    }
+
+
 def render(result: dict[str, Any], console: PrintableConsole) -> None:
-    """Show the information as a table."""
-    shown = {**result, "devices": ", ".join(result["devices"]), **result["packages"]}
-    del shown["packages"]
+    """Show the information as a table; of a bundle also what its measurements mean."""
+    shown = {name: value for name, value in result.items() if value is not None}
+    for name in {"settings", "packages"} & {*shown}:
+        shown[name] = ", ".join(f"{key} {value}" for key, value in shown[name].items())
+    for name in {"devices", "classes", "templates"} & {*shown}:
+        shown[name] = ", ".join(shown[name])
+    if "bundle" in shown:
+        shown["classes"] = f"{len(result['classes'])}: {shown['classes']}"
+        shown |= list_facts(result["training"])
+    lines = shown.pop("verdict", [])
+    if command := shown.pop("command", ""):
+        lines = [*lines, f"made by: {command}"]  # a table would break it
+    for name in ("scores", "training"):
+        shown.pop(name, None)
     console.print(table(None, ("what", "value"), shown.items()))
+    console.say(*lines)

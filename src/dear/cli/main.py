@@ -11,6 +11,7 @@ message is also printed on stderr.
 import errno
 import io
 import os
+import shlex
 import signal
 import sys
 import threading
@@ -35,6 +36,7 @@ from dear.cli.output import json_text, stdout_console
 from dear.cli.parsing import (
     STDIN,
     UsageError,
+    command_line,
     expand_methods,
     named_methods,
     options_as_yaml,
@@ -73,6 +75,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if argv is None:  # a program that calls this function has its own environment
         os.environ.setdefault(*SAFE_PATH)
     _take_any_names()
+    command_line.set(shlex.join(["dear", *words]))
     try:
         with _terminable(), warnings.catch_warnings():
             warnings.showwarning = _warn

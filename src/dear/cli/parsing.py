@@ -10,6 +10,7 @@
 import inspect
 import math
 from collections.abc import Callable, Collection, Sequence
+from contextvars import ContextVar
 from dataclasses import is_dataclass
 from functools import partial, update_wrapper
 from itertools import pairwise, takewhile
@@ -31,6 +32,8 @@ Flat = Annotated[T, Parameter(name="*")]
 """A parameter whose class, a dataclass, is flattened: its fields are options of the command."""
 STDIN = "\0"
 """Stands for "-" while cyclopts parses, which takes that for an option. No word on a command line has it."""
+command_line = ContextVar("command_line", default="")
+"""The words that `dear` was started with, as a shell takes them."""
 
 
 class UsageError(DearError):

@@ -82,7 +82,7 @@ GROUPS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "tasks": ("world:command_tasks", "List the tasks of the Attribute World."),
     },
     "this machine": {
-        "info": ("info:command", "Show versions, devices and threads."),
+        "info": ("info:command", "Show versions and devices, or how a bundle was made."),
     },
 }
 """The commands by the headings of the overview: where each is and what it does."""

@@ -1,7 +1,7 @@
 """The metrics of a classifier, each a function of its predictions, as fractions unless stated otherwise.
 
 A new metric is a function here, named in `METRICS`; a result has it once a field bears its name: `Scores` and
-`JointScores` for run records, `dear.adapters.results.BundleScores` for bundles.
+`JointScores` for run records, `dear.adapters.facts.BundleScores` for bundles.
 """
 
 from collections import Counter
@@ -123,7 +123,7 @@ def per_class(predictions: Predictions) -> dict[str, float]:
     return {name: _share(correct[images]) for name, images in images_of if len(images)}
 
 
-def confusions(predictions: Predictions) -> list[list[Any]]:
+def confusions(predictions: Predictions) -> tuple[tuple[str, str, int], ...]:
     """The three most frequent confusions: the class, the predicted one, and how many images."""
     wrong = ~predictions.correct
     pairs = Counter(
@@ -131,7 +131,7 @@ def confusions(predictions: Predictions) -> list[list[Any]]:
     )
     names = predictions.classes
     ranked = sorted(pairs.items(), key=lambda pair: (-pair[1], pair[0]))
-    return [[names[label], names[predicted], images] for (label, predicted), images in ranked[:3]]
+    return tuple((names[label], names[predicted], images) for (label, predicted), images in ranked[:3])
 
 
 METRICS: dict[str, Callable[[Predictions], Any]] = {

@@ -72,7 +72,7 @@ class _Misfit(Exception):
     """The problem with the value of a key; ``is_kind`` if that value itself is of another kind."""
 
     def __init__(self, key: str, problem: str, *, is_kind: bool = False) -> None:
-        self.is_kind = is_kind
+        self.key, self.is_kind = key, is_kind
         super().__init__(f"{f'its {key}' if key else 'it'} {problem}")
 
 
@@ -89,7 +89,9 @@ def _fit(value: Any, kind: Any, key: str) -> Any:
             try:
                 return _fit(value, choice, key)
             except _Misfit as error:
-                if not error.is_kind:  # says more than that the value is none of the choices
+                if (
+                    not error.is_kind or error.key != key
+                ):  # says more than that the value is none of the choices
                     raise
     elif origin is Literal:
         if any(value == choice and type(value) is type(choice) for choice in inner):

@@ -214,15 +214,15 @@ def describe(service: Service) -> dict[str, Any]:
     predictor, index, batches = service.predictor, service.index, service.batches
     bundle, image = predictor.bundle, predictor.clip.image
     has_heads, method = image.access == "heads", predictor.method
-    tested = {name: bundle.metrics.get(name) for name in ("accuracy", "zero_shot")}
-    tested = {name: share for name, share in tested.items() if share is not None}
-    tested["images"] = bundle.training.get("test_images")
+    tested = bundle.scores and {
+        name: getattr(bundle.scores, name) for name in ("accuracy", "zero_shot", "images")
+    }
     return {
         "name": service.name,
         "method": bundle.method,
         "weights": asdict(bundle.weights),
         "caution": CAUTION if bundle.model == TINY else None,
-        "tested": tested if "accuracy" in tested and tested["images"] is not None else None,
+        "tested": tested,
         "examples": [*map(without_surrogates, service.examples)],
         "classes": predictor.classes,
         "features": predictor.features,

@@ -4,7 +4,7 @@ import json
 import math
 import re
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from torch import Tensor
 
 from dear.adapters.bundle import Bundle, distinct
 from dear.adapters.bundle_config import ADAPTER, CARD, CONFIG, check_bundle, check_writable, config_hash
+from dear.adapters.facts import TrainingFacts
 from dear.adapters.predictor import Predictor
 from dear.backbone.clip import Clip, tensors_hash
 from dear.errors import BundleError, DataError, OutputError
@@ -22,7 +23,10 @@ from dear.methods.base import Method
 from dear.methods.registry import METHODS, build_method
 from tests.conftest import MakeClip
 from tests.contract.test_methods import CLASSES, SETTINGS, TEMPLATE, all_images, images, make, table
+from tests.helpers.bundles import bundle_scores
 from tests.standin_hub import COMMIT, StandIn
+
+SCORES = asdict(bundle_scores())
 
 
 def fitted(name: str, clip: Clip, settings: Any = None) -> tuple[Bundle, Method]:
@@ -48,8 +52,8 @@ def fitted(name: str, clip: Clip, settings: Any = None) -> tuple[Bundle, Method]
         templates=tuple(TEMPLATE),
         tensors={k: v.detach().clone() for k, v in method.stored_tensors().items()},
         temperature=1.7,
-        metrics={"accuracy": 0.5},
-        training={"data": "by hand", "shots": 3, "seed": 1, "test_images": 7},
+        scores=bundle_scores(accuracy=4 / 7),
+        training=TrainingFacts(data="by hand", shots=3),
     )
     return bundle, method
 
@@ -99,7 +103,7 @@ def test_saving_again_leaves_other_files_and_refuses_foreign_folders(
     folder: Path, make_small_clip: MakeClip, tmp_path: Path
 ) -> None:
     (folder / "notes.txt").write_text("mine")
-    bundle = replace(fitted("zero-shot", make_small_clip())[0], training={"data": "ol\udce9"})
+    bundle = replace(fitted("zero-shot", make_small_clip())[0], training=TrainingFacts(data="ol\udce9"))
     bundle.save_pretrained(folder)
     assert Bundle.from_pretrained(folder).method == "zero-shot"
     assert (folder / "notes.txt").read_text() == "mine"
@@ -167,7 +171,9 @@ def test_damage_is_refused(damage: Callable[[bytes], bytes], name: str, key: str
         *[({"temperature": value}, "temperature") for value in (0, 1e300)],
         *[({"temperature": value}, "finite") for value in (math.nan, math.inf)],
         *[({"templates": value}, "template") for value in ([], "a {}.", ["{} {}"])],
-        ({"metrics": {"accuracy": 2}}, r"metrics\.accuracy"),
+        ({"scores": SCORES | {"accuracy": 2}}, r"scores\.accuracy"),
+        ({"scores": SCORES | {"gained": 8}}, "gained"),
+        ({"training": {"left_out": {"images": 1, "right": 2, "log_loss": 0}}}, "left out"),
         ({"training": {"epochs": [{"epoch": 1, "loss": 1e308}]}}, r"training\.epochs"),
         ({"adapter": 3}, "adapter"),
     ],

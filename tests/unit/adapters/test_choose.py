@@ -170,8 +170,8 @@ def test_fit_says_what_it_chose_from(
     options: dict[str, Any] = {"model": "tiny", "shots": ENOUGH_SHOTS, "device": "cpu", "review": False}
     made = fit(task, tmp_path / "bundle", **options)
     bundle = Bundle.from_pretrained(tmp_path / "bundle")
-    assert [tried["method"] for tried in bundle.candidates] == [*registry.SIMPLEST_FIRST]
-    accuracies = {tried["method"]: tried["accuracy"] for tried in bundle.candidates}
+    assert [tried.method for tried in bundle.training.candidates] == [*registry.SIMPLEST_FIRST]
+    accuracies = {tried.method: tried.accuracy or 0.0 for tried in bundle.training.candidates}
     assert bundle.method == max(accuracies, key=accuracies.__getitem__)
     card = (tmp_path / "bundle" / "README.md").read_text(encoding="utf-8")
     for name, accuracy in accuracies.items():
@@ -179,5 +179,5 @@ def test_fit_says_what_it_chose_from(
         assert re.search(rf"^  {re.escape(name)} +{100 * accuracy:.1f}%", made.verdict, re.MULTILINE)
     assert f"{made.verdict}\n" == capsys.readouterr().out
     named = fit(task, method=bundle.method, verbose=False, **options)
-    assert named.candidates == []
+    assert named.training.candidates == ()
     assert all(torch.equal(named.tensors[name], bundle.tensors[name]) for name in named.tensors)

@@ -49,7 +49,7 @@ def test_it_computes_what_fit_and_predictor_compute(classifier: DearClassifier, 
     for number, (image, _) in enumerate(zip(images, LABELS, strict=True)):
         Image.fromarray(image).save(tmp_path / f"{number}.png")
     paths = [str(tmp_path / f"{number}.png") for number in range(12)]
-    assert classifier.bundle_.training["train_images"] == 12
+    assert classifier.bundle_.training.train_images == 12
     assert classifier.bundle_.classes == ("house", "sea", "tree")
     predictor = Predictor(classifier.bundle_, "cpu")
     assert classifier.classes_.tolist() == [*predictor.classes]

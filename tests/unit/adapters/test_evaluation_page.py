@@ -8,6 +8,7 @@ import pytest
 
 from dear.adapters import evaluation_page
 from dear.adapters.evaluation_page import core_heads, write_evaluation
+from dear.adapters.facts import Epoch, TrainingFacts
 from dear.adapters.predictor import Predictor
 from dear.backbone.clip import Clip
 from dear.data.dataset import Dataset
@@ -34,7 +35,7 @@ def toys(tmp_path: Path) -> Dataset:
 @pytest.fixture
 def predictor(small_clip: Clip) -> Predictor:
     made = small_predictor(small_clip)
-    made.bundle = replace(made.bundle, training={"epochs": [{"epoch": 1, "loss": 2.0}]})
+    made.bundle = replace(made.bundle, training=TrainingFacts(epochs=(Epoch(1, 2.0),)))
     return made
 
 

@@ -71,7 +71,7 @@ def require_same(bundle: Bundle, other: Bundle) -> None:
     tensors, others = dict(bundle._all_tensors()), dict(other._all_tensors())
     assert tensors.keys() == others.keys()
     assert [name for name in tensors if not torch.equal(tensors[name], others[name])] == []
-    measured = [(one.metrics, one.temperature, one.review, one.image_hashes) for one in (bundle, other)]
+    measured = [(one.scores, one.temperature, one.review, one.image_hashes) for one in (bundle, other)]
     assert measured[0] == measured[1]
 
 

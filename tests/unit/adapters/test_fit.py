@@ -12,6 +12,7 @@ from torch.nn.functional import cross_entropy
 
 from dear.adapters.bundle import Bundle
 from dear.adapters.bundle_config import model_card
+from dear.adapters.facts import BundleScores
 from dear.adapters.fit import fit
 from dear.adapters.predictor import Predictor
 from dear.adapters.scoring import best_temperature, evaluate_bundle
@@ -33,7 +34,7 @@ def test_what_is_trained_in_float16_is_kept_in_float32(roles: Path, tmp_path: Pa
     assert {one.dtype for one in bundle.tensors.values()} == {torch.float32}
     assert all(torch.equal(one, one.half().float()) for one in bundle.tensors.values())
     read = Bundle.from_pretrained(tmp_path / "bundle")
-    assert evaluate_bundle(Predictor(read), noise_dataset()).accuracy == bundle.metrics["accuracy"]
+    assert evaluate_bundle(Predictor(read), noise_dataset()) == bundle.scores
 
 
 def test_all_images_or_some(roles: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -41,18 +42,18 @@ def test_all_images_or_some(roles: Path, tmp_path: Path, capsys: pytest.CaptureF
     data = noise_dataset()
     every = fit(data, tmp_path / "bundle", roles=roles, verbose=False, **SHORT)
     assert capsys.readouterr().out == ""
-    assert every.training["train_images"] == 12
-    assert (every.training["shots"], every.training["test_images"]) == ("all", 24)
+    assert every.training.train_images == 12
+    assert (every.training.shots, scores_of(every).images) == (None, 24)
     assert every.classes == data.classnames
     assert every.temperature == 1
     few = fit(data, roles=roles, shots=2, **SHORT)
     assert capsys.readouterr().out == f"{few.verdict}\n"
     assert few.verdict.startswith("On 24 test images:\n  ")
-    assert few.training["train_images"] == 8
+    assert few.training.train_images == 8
     assert not torch.equal(few.tensors["projection"], every.tensors["projection"])
     loaded = Bundle.from_pretrained(tmp_path / "bundle")
-    assert loaded.metrics == every.metrics
-    assert loaded.training["train"]["epochs"] == 2
+    assert (loaded.scores, loaded.training) == (every.scores, every.training)
+    assert loaded.training.train["epochs"] == 2
 
 
 def test_what_is_measured_is_what_the_bundle_predicts(roles: Path) -> None:
@@ -62,15 +63,16 @@ def test_what_is_measured_is_what_the_bundle_predicts(roles: Path) -> None:
     predictor = Predictor(bundle)
     guesses = predictor.logits(pixels_of(predictor, data.test)).argmax(dim=1)
     hits = (guesses == data.test.labels).double()
-    assert bundle.metrics["accuracy"] == pytest.approx(float(hits.mean()))
-    assert bundle.metrics["top5"] == 1  # of four classes
+    measured = scores_of(bundle)
+    assert measured.accuracy == pytest.approx(float(hits.mean()))
+    assert measured.top5 == 1  # of four classes
     for label, name in enumerate(data.classnames):
         wanted = float(hits[data.test.labels == label].mean())
-        assert bundle.metrics["per_class"][name] == pytest.approx(wanted)
-    assert bundle.metrics["chance"] == 1 / 4
+        assert measured.per_class[name] == pytest.approx(wanted)
+    assert measured.chance == 1 / 4
     said = ['No image will be "none of these"' in found.verdict for found in (bundle, frozen)]
     assert said == [True, False]  # of fewer than 20 images; as was asked for
-    assert bundle.metrics["zero_shot"] == frozen.metrics["accuracy"] == frozen.metrics["zero_shot"]
+    assert measured.zero_shot == scores_of(frozen).accuracy == scores_of(frozen).zero_shot
     scores = evaluate_bundle(predictor, data, split="train")
     assert scores.images == 12
     assert scores.zero_shot == evaluate_bundle(Predictor(frozen), data, split="train").accuracy
@@ -95,12 +97,12 @@ def test_classes_by_name_alone_are_in_the_bundle() -> None:
 def test_calibration_takes_validation_images_or_those_that_were_not_picked(roles: Path) -> None:
     data, options = noise_dataset(), {"roles": roles, **SHORT}
     bundle, rest = fit(data, shots=2, calibrate=True, **options), fit(data, shots=2, **options)
-    assert (rest.temperature, "calibration_images" in rest.training) == (1, False)  # 4 images are too few
+    assert (rest.temperature, rest.training.calibration_images) == (1, 0)  # 4 images are too few
     assert bundle.temperature != 1
-    assert bundle.training["calibration_images"] == 4
+    assert bundle.training.calibration_images == 4
     assert same_tensors(bundle, rest)
     many = replace(data, val=Noise([0, 1, 2, 3] * 5, 7))
-    assert fit(many, **options).training["calibration_images"] == 20
+    assert fit(many, **options).training.calibration_images == 20
     assert fit(many, calibrate=False, **options).temperature == 1
     val = Noise([3, 0, 1], 7)
     bundle = fit(replace(data, val=val), calibrate=True, **options)
@@ -122,7 +124,12 @@ def test_calibration_takes_left_out_images_where_none_are_spared(
     want = best_temperature(predictor.logits(pixels_of(predictor, train)), train.labels)
     left_out = bundle.method == "zero-shot"
     assert bundle.temperature == pytest.approx(want if left_out else 1, rel=1e-3)
-    assert bundle.training.get("calibration_images", 0) == (20 if left_out else 0)
+    assert bundle.training.calibration_images == (20 if left_out else 0)
+
+
+def scores_of(bundle: Bundle) -> BundleScores:
+    assert bundle.scores is not None
+    return bundle.scores
 
 
 def same_tensors(one: Bundle, other: Bundle) -> bool:

@@ -67,8 +67,9 @@ def test_what_a_bundle_says_of_left_out_images_is_of_its_own_settings(
     found = minimize_scalar(loss, bounds=(np.log(0.01), np.log(100)), method="bounded")
     assert bundle.temperature == pytest.approx(float(np.exp(found.x)), rel=0.01)
     right = int((logits.argmax(dim=1) == picked.labels).sum())
-    assert (bundle.training["left_out"]["images"], bundle.training["left_out"]["right"]) == (44, right)
-    assert bundle.training["left_out"]["log_loss"] == pytest.approx(float(found.fun), rel=1e-3)
+    assert bundle.training.left_out is not None
+    assert (bundle.training.left_out.images, bundle.training.left_out.right) == (44, right)
+    assert bundle.training.left_out.log_loss == pytest.approx(float(found.fun), rel=1e-3)
     assert f"{right} of 44 training images right" in bundle.verdict
 
 
@@ -95,7 +96,7 @@ def test_what_is_trained_in_steps_says_that_it_is_not_calibrated(
     data = replace(noise_dataset(), train=Noise([0, 1, 2, 3] * 6, 1))
     options: dict[str, Any] = {"method": "tip-adapter", "settings": {"tuned": True, "views": 1}}
     bundle = fit(data, calibrate=calibrate, refuse=0, verbose=False, **options)
-    assert (bundle.temperature, "left_out" in bundle.training) == (1, False)
+    assert (bundle.temperature, bundle.training.left_out) == (1, None)
     assert ("not calibrated: tip-adapter is trained in steps" in bundle.verdict) == (calibrate is None)
     assert "24 training labels look wrong to dear+" in bundle.verdict.replace("looks", "look")
 

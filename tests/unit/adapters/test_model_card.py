@@ -7,29 +7,27 @@ import pytest
 import torch
 
 from dear.adapters.bundle_config import model_card
+from dear.adapters.facts import TrainingFacts
 from dear.adapters.fit import fit
 from dear.backbone.clip import Clip
 from dear.data.fewshot import Subset
+from tests.helpers.bundles import bundle_scores
 from tests.unit.serving.small import small_predictor
 from tests.unit.training.world import noise_dataset
 
-METRICS: dict[str, Any] = {
-    "accuracy": 0.75, "zero_shot": 0.25, "chance": 0.1, "calibration_error": 0.05, "gained": 7, "lost": 1,
-    "confusions": [["cup", "big|pizza", 4], ["ant", "bee", 1]],
-}  # fmt: skip
+PLACES = ("data", "command", "chosen", "train", "sha256", "confusions")
 
 
-@pytest.mark.parametrize("where", ["data", "a list", "test_images", "sha256", "confusions"])
+@pytest.mark.parametrize("where", PLACES)
 def test_no_fact_of_a_stranger_is_markup(where: str, small_clip: Clip) -> None:
     bundle = small_predictor(small_clip).bundle
     text = "`x\n\n<script>alert(1)</script> [a](javascript:alert(1))\n# Forged"
-    metrics = METRICS | ({"confusions": [[text, "b", 1]]} if where == "confusions" else {})
-    training = {"data": "pets", "test_images": 12, "role_table": "one more fact"}
-    training |= {where: [text] if where == "a list" else text}
+    scores = bundle_scores(12, confusions=((text if where == "confusions" else "cup", "big|pizza", 4),))
+    facts: dict[str, Any] = {} if where in ("sha256", "confusions") else {where: text}
+    training = TrainingFacts(**facts | ({"train": {text: text}} if where == "train" else {}))
     weights = replace(bundle.weights, sha256=text if where == "sha256" else "0")
-    card = model_card(replace(bundle, metrics=metrics, training=training, weights=weights), "mine")
-    assert ("alert" in card) == (where != "a list")
-    assert "one more fact" not in card
+    card = model_card(replace(bundle, scores=scores, training=training, weights=weights), "mine")
+    assert "alert" in card
     assert not [mark for mark in ("<script>", "[a](", "\n# Forged") if mark in card]
 
 
@@ -59,7 +57,7 @@ def test_a_fit_without_test_images_says_so() -> None:
     data = noise_dataset()
     untested = replace(data, test=Subset(data.test, torch.empty(0, dtype=torch.int64)))
     bundle = fit(untested, method="zero-shot")
-    assert (bundle.metrics, bundle.training["test_images"]) == ({}, 0)
+    assert bundle.scores is None
     card = model_card(bundle, "mine")
     assert "\nNot tested.\n" in card
     assert "Tested" not in card

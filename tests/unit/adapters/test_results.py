@@ -14,15 +14,16 @@ from dear.adapters.results import (
     Suggestion,
     Unreadable,
     keep_results,
-    verdict,
     write_predictions,
     write_suggestions,
 )
+from dear.adapters.wording import verdict
 from dear.data.settings import DataSettings
 from dear.data.sources.table import read_table
 from dear.errors import DataError, OutputError
 from tests.conftest import MakeClip
 from tests.contract.test_methods import CLASSES
+from tests.helpers.bundles import bundle_scores
 from tests.unit.adapters.test_bundle import fitted
 from tests.unit.data.photos import picture
 
@@ -140,34 +141,31 @@ def test_images_none_of_which_can_be_read(tmp_path: Path) -> None:
     ],
 )
 def test_the_verdict_says_what_scores_mean(gained: int, lost: int, right: int, says: str) -> None:
-    scores = {
-        "accuracy": right / 70, "zero_shot": (right - gained + lost) / 70, "chance": 0.1, "top5": 1.0,
-        "log_loss": 1.0, "calibration_error": 0.248, "gained": gained, "lost": lost,
-        "confusions": [("dog", "cat", 3)],
-    }  # fmt: skip
-    lines = verdict(scores, 70)
+    scores = bundle_scores(
+        70, accuracy=right / 70, zero_shot=(right - gained + lost) / 70, chance=0.1, gained=gained, lost=lost,
+        calibration_error=0.248, confusions=(("dog", "cat", 3),),
+    )  # fmt: skip
+    lines = verdict(scores)
     (position,) = (number for number, line in enumerate(lines) if line.startswith(says))
     assert position == (1 if gained == 12 else 0)  # a bad verdict comes first
     assert lines[-2:] == [
         "Most confused: dog as cat (3).", "Probabilities are off by 24.8 points on average.",
     ]  # fmt: skip
     assert any(f"{right} of 70 right, {right / 70:.1%} (95%: " in line for line in lines)
-    at_chance = verdict(scores | {"accuracy": 0.1, "gained": 0, "lost": 0, "calibration_error": 0.1}, 70)
+    at_chance = verdict(replace(scores, accuracy=0.1, gained=0, lost=0, calibration_error=0.1))
     assert at_chance[0] == "Not clearly better than chance."
     assert not any("zero-shot:" in line or "Probabilities" in line for line in at_chance)
 
 
 def test_a_bundle_shows_what_was_measured_in_a_line(make_small_clip: MakeClip) -> None:
-    """3 of 7 by hand, and a bundle whose file has no such numbers."""
+    """3 of 7 by hand."""
     bundle, _ = fitted("zero-shot", make_small_clip())
-    scores = {"accuracy": 3 / 7, "zero_shot": 1 / 7, "chance": 0.25, "gained": 2, "lost": 0}
-    rest = {"calibration_error": 0.3, "confusions": [["ant", "bee", 2]]}
-    measured = replace(bundle, metrics=scores | rest)
+    rest: Any = {"calibration_error": 0.3, "confusions": (("ant", "bee", 2),)}
+    scores = bundle_scores(7, accuracy=3 / 7, zero_shot=1 / 7, gained=2, **rest)
+    measured = replace(bundle, scores=scores)
     assert "3 of 7 right, 42.9%" in measured.verdict
     assert "3 of 7 right, 42.9%" in repr(measured)
     assert len(repr(measured)) < 400
-    count = len(CLASSES)
-    for metrics in ({}, {"accuracy": 0.5, **rest, "gained": 1, "lost": 0}):
-        other = replace(bundle, metrics=metrics)
-        assert repr(other).endswith(f"{count} classes. Not measured.>")
-        assert "Not tested" in other.verdict
+    untested = replace(bundle, scores=None)
+    assert repr(untested).endswith(f"{len(CLASSES)} classes. Not measured.>")
+    assert "Not tested" in untested.verdict

@@ -120,7 +120,8 @@ def test_images_of_other_kinds_are_none_of_these(
     """Also from the folder, in a table, and as measured; for a class by name alone nothing is refused."""
     options = {"roles": roles} if method == "dear" else {}
     bundle = fit(photos, tmp_path / "bundle", method=method, review=False, **options)  # type: ignore[arg-type]
-    assert bundle.metrics["refused"] < 0.3
+    assert bundle.scores is not None
+    assert (bundle.scores.refused or 0) < 0.3
     for number in range(5):
         save(tmp_path / "others" / f"{number}.png", (250, 240, 30), number)
     others = sorted((tmp_path / "others").iterdir())
@@ -157,10 +158,11 @@ def test_a_name_takes_images_and_changes_no_other_prediction(photos: Path) -> No
     predictor, images = Predictor(fit(photos, **options), "cpu"), sorted((photos / "test").rglob("*.png"))
     plain, names = predictor.predict(images, 1), ["owl", "cyan"]
     grown = fit(photos, add_classes=names, **options)
-    assert grown.training["named"] == names
-    cost = grown.training["name_cost"]
-    assert cost["images"] == predictor.bundle.training["train_images"]
-    assert f"{100 * cost['found']:.1f}% of its images" in grown.verdict
+    assert grown.training.named == (*names,)
+    cost = grown.training.name_cost
+    assert cost is not None
+    assert cost.images == predictor.bundle.training.train_images
+    assert f"{cost.found:.1%} of its images" in grown.verdict
     with pytest.warns(UserWarning, match="owl, cyan are known by their names alone"):
         later = predictor.predict(images, 1, [*predictor.classes, *names])
     for predictions in (Predictor(grown, "cpu").predict(images, 1), later):
@@ -205,7 +207,8 @@ def test_the_export_says_the_same(photos: Path, tmp_path: Path) -> None:
 
 def test_nothing_is_refused_with_few_images_or_if_not_asked(photos: Path) -> None:
     few = fit(photos, method="dear+", shots=3, review=False)  # 9 images: 5% of them is none
-    assert "refused" not in few.metrics
+    assert few.scores is not None
+    assert few.scores.refused is None
     with pytest.raises(SettingsError, match="refuse"):
         Predictor(few, refuse=0.01)
     assert fit(photos, method="dear+", refuse=0, review=False).known is None

@@ -8,9 +8,10 @@ import pytest
 import torch
 from PIL import Image
 
+from dear.adapters.facts import UnlabelledGain
 from dear.adapters.fit import fit
 from dear.adapters.predictor import Predictor
-from dear.adapters.results import describe_choice, describe_unlabelled
+from dear.adapters.wording import describe_unlabelled
 from dear.data.fewshot import Subset
 from dear.data.settings import DataSettings
 from dear.errors import DataError, SettingsError
@@ -36,9 +37,9 @@ def test_others_are_used_only_if_left_out_images_gain(
 ) -> None:
     plain = fit(noise_dataset(), roles=roles, method="dear+")
     bundle = fit(noise_dataset(), roles=roles, method="dear+", unlabelled=others)
-    gain = bundle.training["unlabelled"]
-    assert gain["images"] == OTHERS
-    assert gain["weight"] == 0  # noise
+    gain = bundle.training.unlabelled
+    assert gain is not None
+    assert (gain.images, gain.weight) == (OTHERS, 0)  # noise
     assert all(torch.equal(bundle.tensors[name], values) for name, values in plain.tensors.items())
     assert "7 images without labels not used" in bundle.verdict
     monkeypatch.setattr("dear.methods.dear_plus.unlabelled.is_gain", lambda *_losses: True)
@@ -56,25 +57,27 @@ def test_who_does_not_take_them(roles: Path, others: Path) -> None:
         data, train=Subset(data.train, (data.train.labels > 0).nonzero().flatten()), allow_fewer=True
     )
     bundle = fit(few, roles=roles, method="dear+", unlabelled=others)
-    assert bundle.training["unlabelled"] == {"images": OTHERS}  # a class by name alone
+    assert bundle.training.unlabelled == UnlabelledGain(OTHERS)  # a class by name alone
     alone = fit(
         (sorted(others.rglob("[0-5].png")), ["a"] * 6), roles=roles, method="dear+", unlabelled=others
     )
-    assert alone.training["unlabelled"] == {"images": 1}  # of a single class
-    assert "--unlabelled" in describe_choice("dear+", bundle.training)[-1]
+    assert alone.training.unlabelled == UnlabelledGain(1)  # of a single class
+    assert "--unlabelled" in describe_unlabelled(UnlabelledGain(OTHERS))
 
 
 @pytest.mark.parametrize(("before", "after", "is_same"), [(1.0, 1.0, True), (0.5, 0.75, False)])
 def test_whether_more_are_right_is_said_plainly(before: float, after: float, is_same: bool) -> None:
-    gain = {"images": 3, "weight": 1.0, "before": 0.2, "after": 0.1}
-    [line] = describe_unlabelled(gain | {"accuracy_before": before, "accuracy_after": after})
+    gain = UnlabelledGain(3, weight=1.0, before=0.2, after=0.1, accuracy_before=before, accuracy_after=after)
+    line = describe_unlabelled(gain)
     assert ("as many right (100.0%)" in line, "50.0% to 75.0%" in line) == (is_same, not is_same)
 
 
 def test_copies_of_the_data_set_are_left_out(roles: Path, others: Path) -> None:
     files = sorted(others.rglob("[0-9].png"))
     data = files[:6], ["a", "b"] * 3
-    assert fit(data, roles=roles, method="dear+", unlabelled=files).training["unlabelled"]["images"] == 1
+    gain = fit(data, roles=roles, method="dear+", unlabelled=files).training.unlabelled
+    assert gain is not None
+    assert gain.images == 1
     with pytest.raises(DataError, match="nothing to add"):
         fit(data, roles=roles, method="dear+", unlabelled=files[:6])
 

@@ -97,7 +97,8 @@ def test_a_classifier_is_fitted_and_used(clip: Clip, tmp_path: Path) -> None:
     bundle = fit(
         tmp_path / "photos", tmp_path / "bundle", method="linear-probe", model="lite", dataset=options
     )
-    assert bundle.metrics["accuracy"] == 1
+    assert bundle.scores is not None
+    assert bundle.scores.accuracy == 1
     assert bundle.model == "lite"
     predictor = Predictor(tmp_path / "bundle")
     assert predictor.predict(tmp_path / "photos" / "grass" / "0.png").best.name == "grass"

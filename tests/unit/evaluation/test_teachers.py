@@ -142,9 +142,10 @@ def test_a_bundle_holds_the_teachers_features(tmp_path: Path) -> None:
     data = noise_dataset()
     given: dict[str, Any] = {"model": "tiny", "method": "promptkd", "shots": 1, "train": options}
     bundle = fit(data, tmp_path / "b", settings=LARGER, **given)
-    assert bundle.training["train_images"] == 4
-    assert bundle.training["unlabelled_images"] == 12
-    assert bundle.training["teacher"]["weights"]["pretrained"] == "random:3"
+    assert bundle.training.train_images == 4
+    assert bundle.training.unlabelled_images == 12
+    assert bundle.training.teacher is not None
+    assert bundle.training.teacher["weights"]["pretrained"] == "random:3"
     predictor = Predictor(tmp_path / "b")
     assert not predictor.method.training
     size = predictor.clip.image_size

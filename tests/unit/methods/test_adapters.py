@@ -78,10 +78,10 @@ class TestTipAdapter:
         options = {"epochs": 2, "lr": 0.1}
         made = fit(noise_dataset(), method="tip-adapter", settings=settings, train=options, select="last")
         assert made.tensors["keys"].shape == (12, 17)
-        assert made.training["epoch"] == 2
+        assert made.training.epoch == 2
         plain = fit(noise_dataset(), method="tip-adapter", settings={"views": 2}, shots=2)
         assert plain.tensors["keys"].shape == (8, 17)
-        assert plain.training["epoch"] is None
+        assert plain.training.epoch is None
 
 
 class TestLinearProbe:

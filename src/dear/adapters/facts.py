@@ -1,0 +1,182 @@
+"""The facts that a bundle holds of its fit and its test, as config.json has them. Light to import.
+
+A new fact is a field of `TrainingFacts`: `typed` reads it, `asdict` writes it, and the model card and
+`dear info` show it (`dear.adapters.wording`).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Any
+
+from dear.errors import DataError
+from dear.reading.typed import Number, Range, Share
+
+FEWEST_TO_CALIBRATE = 20
+"""Images for which a temperature is fitted without being asked for."""
+ImageCount = Annotated[int, Range(0, 2**31)]
+Several = Annotated[int, Range(1, 2**31)]
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """An epoch: its mean loss and, if there were validation images, the accuracy on them."""
+
+    epoch: Several
+    loss: Number
+    val: Share | None = None
+
+
+@dataclass(frozen=True)
+class TriedMethod:
+    """A method that was a candidate.
+
+    Attributes:
+        accuracy: Share of left-out images that it classifies correctly; None if it cannot be fitted to these.
+        low, high: The interval of the accuracy, at 95%.
+        seconds: What it took, with the features that it was the first to need.
+        reason: Why it cannot be fitted.
+    """
+
+    method: str
+    accuracy: Share | None = None
+    low: Share = 0.0
+    high: Share = 1.0
+    seconds: Number = 0.0
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class UnlabelledGain:
+    """What images without labels were worth.
+
+    Attributes:
+        weight: What an image without a label counts for beside a labelled one; 0 if they are not used, None
+            if the method cannot use them.
+        before, after: The log-loss of left-out labelled images without them, and with them at the best
+            weight.
+        accuracy_before, accuracy_after: The same for the share of correct classes.
+    """
+
+    images: ImageCount
+    weight: Number | None = None
+    before: Number = 0.0
+    after: Number = 0.0
+    accuracy_before: Share = 0.0
+    accuracy_after: Share = 0.0
+
+
+@dataclass(frozen=True)
+class LeftOutTest:
+    """How many training images are right if they are left out of the fit, and their log-loss."""
+
+    images: Several
+    right: ImageCount
+    log_loss: Number
+
+    def __post_init__(self) -> None:
+        if self.right > self.images:
+            raise DataError("more images are right than were left out.")
+
+
+@dataclass(frozen=True)
+class NameCost:
+    """What a class by its name alone does beside half of the other classes, on ``images`` that were left out.
+
+    Attributes:
+        threshold: What is taken from its score.
+        taken, found: The share of the images of other classes that become it, and of its own that do.
+    """
+
+    threshold: Number
+    taken: Share
+    found: Share
+    images: ImageCount
+
+
+@dataclass(frozen=True)
+class TrainingFacts:
+    """What a bundle was fitted on and how.
+
+    Attributes:
+        data, data_identity: The name of the data set, and the hash of its contents.
+        shots: Training images of each class; None if all were used.
+        train_images, unlabelled_images, calibration_images: How many images took part in the fit.
+        epoch, epochs: The epoch whose parameters these are; all epochs.
+        train, overrides, teacher: Settings of training, those that were asked for, and how a teacher was
+            trained.
+        chosen, candidates: Why the method was chosen, and what was tried; empty if the user named it.
+        unlabelled, left_out: What images without labels were worth; the test on left-out images.
+        uncalibrated: Why the temperature could not be fitted.
+        named, name_cost: The classes by name alone, and what such a class takes and finds, if it is known.
+        judged_labels, judge: How many labels were reviewed, and by which method if by another.
+        environment: Software and machine.
+        command: The command line, if it was fitted by one.
+    """
+
+    data: str = ""
+    data_identity: str = ""
+    shots: Several | None = None
+    train_images: ImageCount = 0
+    unlabelled_images: ImageCount = 0
+    calibration_images: ImageCount = 0
+    seed: int = 1
+    epoch: Several | None = None
+    epochs: tuple[Epoch, ...] = ()
+    seconds: Number = 0.0
+    train: Mapping[str, Any] = field(default_factory=dict)
+    overrides: Mapping[str, Any] = field(default_factory=dict)
+    teacher: Mapping[str, Any] | None = None
+    chosen: str = ""
+    candidates: tuple[TriedMethod, ...] = ()
+    unlabelled: UnlabelledGain | None = None
+    left_out: LeftOutTest | None = None
+    uncalibrated: str = ""
+    named: tuple[str, ...] = ()
+    name_cost: NameCost | None = None
+    judged_labels: ImageCount = 0
+    judge: str = ""
+    environment: Mapping[str, Any] = field(default_factory=dict)
+    command: str = ""
+
+
+@dataclass(frozen=True)
+class BundleScores:
+    """Accuracy, log-loss and calibration error on labelled images. A field with the name of a metric
+    (`dear.evaluation.metrics`) holds its value.
+
+    Attributes:
+        left_out: Images that are not counted, for the bundle was fitted on them.
+        classes: Number of candidate classes.
+        accuracy, top5: Share of the images whose class is ranked first, or among the first five.
+        zero_shot: The accuracy of the backbone without the adapter, with the bundle's templates.
+        gained, lost: Images that are right only with the adapter, and only without it.
+        chance: Accuracy of guessing: 1 / classes.
+        log_loss: In nats, with the bundle's temperature.
+        calibration_error: Expected calibration error (fraction), with the bundle's temperature.
+        confusions: The three most frequent: class, predicted class, number of images.
+        per_class: Accuracy per class, for the classes that have images.
+        refused: Share of the images that looks like none of the known classes; None if nothing is refused.
+        let_through: Share of other images that does not.
+    """
+
+    data: str
+    split: str
+    images: Several
+    left_out: ImageCount
+    classes: Several
+    accuracy: Share = field(metadata={"title": "accuracy", "unit": "%"})
+    top5: Share = field(metadata={"title": "top 5", "unit": "%"})
+    zero_shot: Share = field(metadata={"title": "zero-shot", "unit": "%"})
+    chance: Share = field(metadata={"title": "chance", "unit": "%"})
+    log_loss: Number = field(metadata={"title": "log-loss", "unit": "nats"})
+    calibration_error: Share = field(metadata={"title": "calibration error", "unit": "%"})
+    gained: ImageCount
+    lost: ImageCount
+    confusions: tuple[tuple[str, str, ImageCount], ...]
+    per_class: Mapping[str, Share]
+    refused: Share | None = None
+    let_through: Share | None = None
+
+    def __post_init__(self) -> None:
+        if self.gained + self.lost > self.images:
+            raise DataError("more test images are gained and lost than there are.")

@@ -1,0 +1,133 @@
+"""What the facts and the scores of a bundle mean, in sentences and tables. Light to import."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+
+from dear.adapters.facts import BundleScores, NameCost, TrainingFacts, UnlabelledGain
+from dear.errors import listing, plural, printable
+from dear.methods.registry import FIT_METHOD
+from dear.report.intervals import LEVEL, gain_interval, share_interval
+
+WEAK_CALIBRATION = 0.1
+"""Calibration error from which it is said."""
+SELDOM = 0.75
+"""Share of left-out images that classes by name alone find, below which it is said that they may find half or
+fewer: beside half of the classes they find more than beside all (docs/use.md, "Other classes").
+"""
+
+
+def list_metrics(scores: BundleScores, decimals: int) -> dict[str, str]:
+    """The metrics of a bundle as text, by their titles; ``decimals`` are those of a percentage."""
+    shown = {}
+    for column in fields(BundleScores):
+        if column.metadata:
+            value, unit = getattr(scores, column.name), column.metadata["unit"]
+            text = f"{100 * value:.{decimals}f}%" if unit == "%" else f"{value:.{decimals + 1}f} {unit}"
+            shown[column.metadata["title"]] = text
+    return shown
+
+
+def list_facts(facts: TrainingFacts) -> dict[str, str]:
+    """The numbers, texts and mappings among the facts of a fit as text, by name, without empty ones."""
+    shown = {}
+    for name, value in vars(facts).items():
+        if isinstance(value, Mapping):
+            value = ", ".join(f"{key} {entry}" for key, entry in value.items())
+        if value and isinstance(value, str | int | float):
+            text = f"{value:.4g}" if isinstance(value, float) else str(value)
+            shown[name.replace("_", " ")] = printable(text)
+    return shown
+
+
+def describe_accuracy(scores: BundleScores) -> list[str]:
+    """The accuracy in sentences: whether it is better than zero-shot and chance, and by how much."""
+    images, chance, level = scores.images, scores.chance, f"{LEVEL:.0%}"
+    right = round(scores.accuracy * images)
+    low, high = share_interval(right, images)
+    share = f"{right} of {images} right, {right / images:.1%} ({level}: {low:.1%} to {high:.1%})"
+    lines = [f"{share}; zero-shot {scores.zero_shot:.1%}, chance {chance:.1%}."]
+    gain = (scores.gained - scores.lost) / images
+    least, most = gain_interval(scores.gained, scores.lost, images)
+    points = f"{100 * gain:+.1f} points ({level}: {100 * least:+.1f} to {100 * most:+.1f})"
+    if most < 0:
+        lines.insert(0, f"Worse than zero-shot: {points}.")
+    elif least > 0:
+        lines.append(f"Better than zero-shot: {points}.")
+    elif scores.gained or scores.lost:
+        lines.insert(0, f"Not clearly better than zero-shot: {points}.")
+    if low <= chance:
+        lines.insert(0, "Not clearly better than chance.")
+    return lines
+
+
+def verdict(scores: BundleScores) -> list[str]:
+    """What the scores of a bundle mean, in sentences: `describe_accuracy`, then what it confuses, what it
+    refuses, and whether its probabilities can be believed.
+    """
+    lines, level = describe_accuracy(scores), f"{LEVEL:.0%}"
+    if scores.confusions:
+        pairs = [f"{name} as {other} ({count})" for name, other, count in scores.confusions]
+        lines.append(f"Most confused: {printable(', '.join(pairs))}.")
+    if scores.refused is not None:
+        low, high = share_interval(round(scores.refused * scores.images), scores.images)
+        line = f"{scores.refused:.1%} ({level}: {low:.1%} to {high:.1%}) look like none of the classes"
+        if scores.let_through is not None:
+            line += f"; of the other images {scores.let_through:.1%} look like one of them"
+        lines.append(f"{line}.")
+    if (error := scores.calibration_error) > WEAK_CALIBRATION:
+        lines.append(f"Probabilities are off by {100 * error:.1f} points on average.")
+    return lines
+
+
+def describe_fit(method: str, facts: TrainingFacts) -> list[str]:
+    """Why a method was chosen and what it was chosen from, what images without labels were worth, how many
+    left-out training images are right, and why probabilities are not calibrated; each in lines if it is so.
+    """
+    lines = [f"{method} is {facts.chosen}."] if facts.chosen else []
+    width = max((len(tried.method) for tried in facts.candidates), default=0)
+    for tried in facts.candidates:
+        outcome = f"not fitted: {tried.reason}"
+        if tried.accuracy is not None:
+            interval = f"{100 * tried.low:.1f}% to {100 * tried.high:.1f}%"
+            outcome = f"{100 * tried.accuracy:5.1f}% ({interval}), {tried.seconds:.1f} s"
+        lines.append(f"  {tried.method:{width}}  {outcome}")
+    if facts.unlabelled is not None:
+        lines.append(describe_unlabelled(facts.unlabelled))
+    if (test := facts.left_out) is not None:
+        low, high = share_interval(test.right, test.images)
+        share = f"{test.right} of {plural(test.images, 'training image')} right"
+        interval = f"({LEVEL:.0%}: {low:.1%} to {high:.1%})"
+        lines.append(f"Left out in turn, {share} {interval}, log-loss {test.log_loss:.2f}.")
+    if facts.uncalibrated:
+        lines.append(f"Probabilities are not calibrated: {facts.uncalibrated}.")
+    return [printable(line) for line in lines]
+
+
+def describe_unlabelled(gain: UnlabelledGain) -> str:
+    """What images without labels were worth, in a line."""
+    images = plural(gain.images, "image") + " without labels"
+    if gain.weight is None:
+        needed = f"{FIT_METHOD}, and two labelled images of each class: one known by its name alone has none"
+        return f"{images} not used: --unlabelled needs {needed}."
+    before, after = f"{gain.accuracy_before:.1%}", f"{gain.accuracy_after:.1%}"
+    right = f"{before} to {after} right" if before != after else f"as many right ({before})"
+    loss = f"log-loss {gain.before:.2f} to {gain.after:.2f}"
+    share = f"labelled images that are left out, {right}, {loss}"
+    if not gain.weight:
+        return f"{images} not used, for they gain nothing: {share}."
+    return f"{images} used, at a weight of {gain.weight:g}: {share}."
+
+
+def describe_names(cost: NameCost | None, classes: Sequence[str], known: Sequence[str]) -> list[str]:
+    """What the classes find that are not ``known`` by images, and what they take from others, in a line."""
+    names = [name for name in classes if name not in {*known}]
+    if cost is None or not 0 < len(names) < len(classes):
+        return []
+    verb = "is known by its name alone" if len(names) == 1 else "are known by their names alone"
+    line = f"{printable(listing(names, 3))} {verb}"
+    if not cost.images:
+        return [f"{line}: too few images to measure what that finds."]
+    outcome = f"it finds {cost.found:.1%} of its images and takes {cost.taken:.1%} of the others'"
+    tried = "Tried on left-out training images, each class by its name beside half of the others"
+    warning = " In use it may find half or fewer: give it images." if cost.found < SELDOM else ""
+    return [f"{line}. {tried}: {outcome}.{warning}"]
