@@ -344,7 +344,7 @@ class Method(nn.Module):
         """
         raise NotImplementedError(f"{type(self).__name__} is fitted again to leave images out")
 
-    def describe_names(self) -> dict[str, float]:
+    def describe_names(self) -> dict[str, Any]:
         """What a class by name alone costs and finds on left-out images, for bundles; nothing if unknown."""
         return {}
 

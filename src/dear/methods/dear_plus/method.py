@@ -333,7 +333,7 @@ class DearPlus(Method):
     def left_out_scores(self) -> Sequence[Float[Tensor, "item class"]]:
         return self.fitted.left_out
 
-    def describe_names(self) -> dict[str, float]:
+    def describe_names(self) -> dict[str, Any]:
         return asdict(self.fitted.name_cost)
 
     def fusion_weights(self) -> dict[str, float]:
