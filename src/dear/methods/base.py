@@ -90,8 +90,7 @@ class Method(nn.Module):
         takes_steps: Whether it is trained in steps; if not, ``before_training`` does everything.
         text_chunk: Number of prompts in the text span at a time, to save memory; 0 for all.
         counts_copies: Whether repeated images count more; if not, ``before_training`` gets each picture once.
-        spares_known: Whether classes by name alone must leave the scores of those with images as they are,
-            as in a bundle, to which names are added; in the benchmark's protocols they need not.
+        spares_known: Whether added names leave the scores of classes with images as they are: in bundles.
         cheap: Whether `fit` may choose it and leave images out of it: unless settings say otherwise,
             ``before_training`` does everything, in seconds once features are known, again if called again.
     """
