@@ -157,6 +157,8 @@ class BundleScores:
         per_class: Accuracy per class, for the classes that have images.
         refused: Share of the images that looks like none of the known classes; None if nothing is refused.
         let_through: Share of other images that does not.
+        twins, twins_right: Images that are near-duplicates of training images or of one group with them, and
+            how many of these are right: the split leaks.
     """
 
     data: str
@@ -176,6 +178,8 @@ class BundleScores:
     per_class: Mapping[str, Share]
     refused: Share | None = None
     let_through: Share | None = None
+    twins: ImageCount = 0
+    twins_right: ImageCount = 0
 
     def __post_init__(self) -> None:
         if self.gained + self.lost > self.images:

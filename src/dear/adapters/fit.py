@@ -176,7 +176,8 @@ def fit(
             bundle, scores = calibrate_fit(bundle, trial, images, left_out, calibrate)
             if refuse:
                 features, labels = left_out.frozen_features(), left_out.labels
-                bundle = replace(bundle, known=fit_known_classes(features, labels, len(bundle.classes)))
+                known = fit_known_classes(features, labels, len(bundle.classes), left_out.folds())
+                bundle = replace(bundle, known=known)
             if review:
                 reviewed = review_images(left_out, scores)
         except DearError as error:  # of a method in place of the fitted one, or because there are no images

@@ -55,6 +55,12 @@ def describe_accuracy(scores: BundleScores) -> list[str]:
         lines.append(f"Better than zero-shot: {points}.")
     elif scores.gained or scores.lost:
         lines.insert(0, f"Not clearly better than zero-shot: {points}.")
+    if scores.twins:
+        others, right = images - scores.twins, right - scores.twins_right
+        low, high = share_interval(right, others) if others else (0.0, 1.0)
+        apart = f"{right} of the {others} others ({level}: {low:.1%} to {high:.1%})"
+        known = f"{scores.twins} of these images are near-duplicates of training images, or of their group"
+        lines.insert(0, f"The split leaks: {known}; {scores.twins_right} of them are right, {apart}.")
     if low <= chance:
         lines.insert(0, "Not clearly better than chance.")
     return lines
