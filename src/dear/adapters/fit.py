@@ -14,7 +14,7 @@ from torch import Tensor
 from dear.adapters.bundle import Bundle
 from dear.adapters.bundle_config import check_writable
 from dear.adapters.choose import Choice, choose_method
-from dear.adapters.facts import Epoch, UnlabelledGain
+from dear.adapters.facts import Epoch, NameCost, UnlabelledGain
 from dear.adapters.leftout import LeftOut, LeftOutScores
 from dear.adapters.predictor import Predictor
 from dear.adapters.prepare import (
@@ -177,7 +177,8 @@ def fit(
             bundle, scores = calibrate_fit(bundle, trial, images, left_out, calibrate)
             if refuse:
                 features, labels = left_out.frozen_features(), left_out.labels
-                bundle = replace(bundle, known=fit_known_classes(features, labels, len(bundle.classes)))
+                known = fit_known_classes(features, labels, len(bundle.classes), left_out.folds())
+                bundle = replace(bundle, known=known)
             if review:
                 reviewed = review_images(left_out, scores)
         except DearError as error:  # of a method in place of the fitted one, or because there are no images
@@ -249,6 +250,8 @@ def _report_steps(report: Progress, *, teacher: bool) -> OnStep:
 def make_bundle(trial: Trial, images: FitImages, name: BackboneName, choice: Choice | None) -> Bundle:
     """The bundle of a trained method, not yet calibrated or measured."""
     run, dataset = trial.run, images.dataset
+    cost, with_images = trial.method.describe_names(), {*dataset.train.labels.tolist()}
+    named = tuple(name for label, name in enumerate(dataset.classnames) if label not in with_images)
     return Bundle(
         method=run.setup.method,
         settings=run.settings.without_files(),
@@ -276,6 +279,8 @@ def make_bundle(trial: Trial, images: FitImages, name: BackboneName, choice: Cho
             teacher=None if run.teacher is None else teacher_facts(run.teacher),
             chosen="" if choice is None else choice.reason,
             candidates=() if choice is None else choice.candidates,
+            named=named,
+            name_cost=NameCost(**cost) if cost else None,
             environment=environment(),
         ),
         image_hashes=images.hashes,

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from dear.adapters.bundle import Bundle, distinct
 from dear.adapters.results import Candidate, Prediction, Suggestion, Unreadable
+from dear.adapters.wording import describe_names
 from dear.backbone.choice import Precision
 from dear.backbone.clip import Clip
 from dear.backbone.precision import mixed, precision_for
@@ -155,9 +156,7 @@ class Predictor:
         return True
 
     def encode(self, images: Any) -> Float[Tensor, "*batch feature embed"]:
-        """Unit image features, in the order of ``features``. Raises DataError for an unreadable
-        image, BundleError if they are no numbers.
-        """
+        """Unit image features by ``features``. Raises DataError for an unreadable image, else BundleError."""
         return self.encode_all(images)[..., : len(self.features), :]
 
     @torch.no_grad()
@@ -362,8 +361,7 @@ class Predictor:
         Raises DataError for an empty list or a duplicate name, SettingsError if the method cannot score
         classes that it was not trained on, LimitError for too many prompts.
         """
-        if isinstance(classes, str):
-            classes = (classes,)
+        classes = (classes,) if isinstance(classes, str) else classes
         names = self.classes if classes is None else tuple(classes)
         return self.cached_vocabulary(names) or self._encode_names(names)
 
@@ -381,6 +379,8 @@ class Predictor:
     def _encode_names(self, names: tuple[str, ...]) -> Vocabulary:
         """Encode classes, and cache them if the method scores with their text features alone."""
         distinct(names)
+        for line in describe_names(self.bundle.training.name_cost, names, self.classes):
+            warn(line)
         if not self.method.open_vocabulary:
             raise SettingsError(
                 f"this bundle's {self.method.name} cannot score classes that it was not trained on: omit "

@@ -21,7 +21,7 @@ from dear.adapters.predictor import Predictor
 from dear.backbone.choice import warn_of_toy
 from dear.data.dataset import Dataset, Images
 from dear.data.fewshot import Subset
-from dear.data.images.photos import image_hashes, split_hashes
+from dear.data.images.photos import group_names, image_hashes, split_hashes
 from dear.data.sources.folder import image_files
 from dear.data.sources.listing import first_few, plain_name, with_spaces, without_zeros
 from dear.errors import DataError, SettingsError, plural, warn
@@ -97,6 +97,11 @@ def evaluate_images(
     )
     predictor.require_finite(predictions.logits, predictions.decoupled)
     facts: dict[str, Any] = {"data": dataset.name, "split": split, "images": len(images)}
+    if split == "test" and len(dataset.train):
+        trained = {*group_names(dataset.train)}
+        twins = torch.tensor([name in trained for name in group_names(images)])
+        right = predictions.predicted.cpu() == predictions.labels
+        facts |= {"twins": int(twins.sum()), "twins_right": int((twins & right).sum())}
     if predictions.frozen is not None and (refusal := predictor.refusal(vocabulary.classes)) is not None:
         like = vocabulary.text
         refused = refusal(predictions.frozen.to(like), predictions.predicted.to(like.device))
@@ -177,6 +182,7 @@ def matched_classes(
 def calibrate_bundle(bundle: Bundle, trial: Trial, images: Images) -> Bundle:
     """The bundle with the best temperature for images that it was not fitted on."""
     precision, cache = trial.run.training.precision, trial.context.cache
+    trial.method.spares_known = True
     held_out = predict(trial.method, images, precision=precision, cache=cache)
     return _with_temperature(bundle, held_out.logits.float(), held_out.labels)
 

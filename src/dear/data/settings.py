@@ -1,6 +1,7 @@
 """Settings of data sets. Cheap to import: commands can show them without loading torch."""
 
 import os
+import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 from string import Formatter
@@ -35,6 +36,9 @@ class DataSettings:
         split_seed: Seed of the split made for a data set that has none.
         test_share: Share of each class used for testing in that split, for images without any split: 0 for
             none, which `dear fit` trains on all of, 1 for all, where nothing is trained on.
+        group: What belongs together and is never parted by a split made here, nor by what is left out: a
+            column of a table, or a regular expression whose match in a file's path is the group, as
+            clip_[0-9]+; beside it near-duplicates. none parts these too.
         least_train: Images that this split leaves of each class to train on, though fewer remain to test on;
             `dear fit` sees to it that there are as many as shots.
         layout: What the folders in a folder of images are: classes, or domains (art_painting, photo) with
@@ -59,6 +63,7 @@ class DataSettings:
     label: str | None = None
     split_seed: int = 1
     test_share: float = 0.3
+    group: str | None = None
     least_train: int = 1
     layout: Layout = "auto"
     sampling: Sampling = "dear"
@@ -72,6 +77,12 @@ class DataSettings:
     def __post_init__(self) -> None:
         if not 0 <= self.test_share <= 1:
             raise SettingsError(f"test_share is {self.test_share}: it must be from 0 to 1.")
+        try:
+            re.compile(self.group or "")
+        except re.error as error:
+            raise SettingsError(
+                f"group {self.group!r} is neither a column nor a pattern: {error}."
+            ) from error
         if self.least_train < 1:
             raise SettingsError(f"least_train is {self.least_train}: it must be at least 1.")
         if self.short_side is not None and self.short_side < 1:

@@ -7,14 +7,12 @@ from collections.abc import Callable
 import torch
 from jaxtyping import Float, Int, UInt8
 from torch import Tensor
-from torch.nn.functional import interpolate, normalize
+
+from dear.data.image_check import SAME, thumbnail
 
 ALIKE = 0.75
 """Cosine of image features from which the nearest picture is looked at. Photographs of lite that were resized
 to 60% have at least 0.78."""
-SAME, SIDE = 0.97, 16
-"""Correlation of thumbnails, of as many gray pixels a side, from which two pictures are the same: drawings
-and photographs that were saved again, resized or brightened have at least 0.986, others at most 0.92."""
 AT_ONCE = 1024
 
 MEASURED = 2000
@@ -39,13 +37,6 @@ def find_twins(
             pairs.add((first, second))
     thumbnails = {item: thumbnail(load(item)) for item in sorted({*sum(pairs, ())})}
     return [pair for pair in sorted(pairs) if float(thumbnails[pair[0]] @ thumbnails[pair[1]]) >= SAME]
-
-
-def thumbnail(picture: UInt8[Tensor, "3 height width"]) -> Float[Tensor, "pixel"]:
-    """Gray pixels with mean 0 and length 1, so that products are correlations."""
-    gray = picture.double().mean(dim=0)[None, None]
-    small = interpolate(gray, (SIDE, SIDE), mode="bilinear", antialias=True).flatten()
-    return normalize(small - small.mean(), dim=0)
 
 
 def choose_next(

@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from functools import cache
 from itertools import chain
@@ -21,6 +21,8 @@ from dear.limits import at_most
 PARTS = ("train", "val", "test")
 NO_SPLIT = "the data has no split"
 """What notes on a split that was made here begin with."""
+SEEDED = "dear, seed"
+"""What the origin of a split begins with that was drawn here."""
 FEW = 3  # files or classes that a note names
 NUMBER = re.compile(r"[+-]?\d{1,15}(\.\d{1,15})?", re.ASCII)
 UPLOAD = re.compile(r"/data/(?:upload/(?:\d+/)?|local-files/\?d=)([^/].*)")
@@ -70,6 +72,8 @@ class Listing:
         templates: the data set's own prompts.
         numbered: whether the data set numbers its classes itself, so that a list of names in that order fits.
         by_name: whether its labels are names that a classifier has, as in the tables that dear writes.
+        groups: the groups of images by a column of the table, by path.
+        ranked_as: what a split goes by in place of a path: that within the source, where several are joined.
         unnamed: why the user's names of the classes could not be given to them; "" if they were.
     """
 
@@ -85,7 +89,14 @@ class Listing:
     templates: tuple[str, ...] = ("a photo of a {}.",)
     numbered: bool = False
     by_name: bool = False
+    groups: Mapping[str, str] = field(default_factory=dict)
+    ranked_as: Mapping[str, str] = field(default_factory=dict)
     unnamed: str = ""
+
+    @property
+    def is_split_here(self) -> bool:
+        """True if the split was made by `make_split`, for all sources."""
+        return all(origin.startswith(SEEDED) for origin in self.origin.split("; "))
 
     @property
     def paths(self) -> list[str]:
@@ -108,6 +119,7 @@ def join_listings(listings: Sequence[Listing]) -> Listing:
         for key, name in zip(listing.keys, listing.classnames, strict=True)
     }
     placed, notes = dict[str, tuple[str, int]](), [*first.notes]
+    groups, ranked_as = dict[str, str](), dict[str, str]()
     for listing in listings:
         before, added, changed = {**placed}, 0, 0
         for part, rows in listing.splits.items():
@@ -117,6 +129,8 @@ def join_listings(listings: Sequence[Listing]) -> Listing:
                 added += path not in before
                 changed += path in before and before[path][1] != label
                 placed[path] = part, label
+                ranked_as.setdefault(path, row.path)
+                groups[path] = listing.groups.get(row.path) or groups.get(path, "")
         if listing is not first:
             notes.append(f"{listing.name} adds {plural(added, 'image')} and changes the class of {changed}")
             # How a correction of labels was split is of no interest.
@@ -132,7 +146,7 @@ def join_listings(listings: Sequence[Listing]) -> Listing:
     return replace(
         first, folder=folder, keys=keys, classnames=names, splits=splits, notes=tuple(notes),
         origin="; ".join(dict.fromkeys(listing.origin for listing in listings)),
-        benchmark=False, standard=False, numbered=False, by_name=False,
+        benchmark=False, standard=False, numbered=False, by_name=False, groups=groups, ranked_as=ranked_as,
     )  # fmt: skip
 
 

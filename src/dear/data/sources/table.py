@@ -55,12 +55,13 @@ NEGATIVE = re.compile(r"-+\d+", re.ASCII)
 
 
 class Entry(NamedTuple):
-    """One line of a source: where it is, the image, its label as written, and its split or ""."""
+    """One line of a source: where it is, the image, its label as written, and its split and group or ""."""
 
     where: str
     path: str
     label: str
     split: str
+    group: str = ""
 
 
 def read_table(table: Path, settings: DataSettings, *, report: Report = refuse) -> Listing:
@@ -68,7 +69,7 @@ def read_table(table: Path, settings: DataSettings, *, report: Report = refuse) 
     whole numbers. Of predictions only the rows that somebody corrected or confirmed are read. Raises
     DataError naming the line.
     """
-    entries, notes, is_ours = _read_entries(table, report)
+    entries, notes, is_ours = _read_entries(table, report, settings)
     splits = [split_of(entry.path.partition("/")[0]) for entry in entries]
     by_folder = not any(entry.split for entry in entries) and {"train", "test"} <= {*splits} and all(splits)
     if by_folder:
@@ -88,7 +89,7 @@ def read_tables(
         tables["test"] = tables.pop("val")
         notes.append(f"it has no labelled test images: those of {tables['test'].name} are used for testing")
     for split, table in tables.items():
-        rows, told, _ = _read_entries(table, report)
+        rows, told, _ = _read_entries(table, report, settings)
         within = table.parent.relative_to(folder)
         for row in rows:  # a split that is not given is made
             path = row.path if os.path.isabs(row.path) else (within / row.path).as_posix()
@@ -122,7 +123,10 @@ def listing_of(
     else:
         split = make_split(rows, settings, keys, name)
     notes = (*split.notes, *notes)
-    return Listing(name, folder, tuple(keys), tuple(keys), split.splits, split.origin, notes=notes)
+    groups = {entry.path: entry.group for entry in entries if entry.group}
+    return Listing(
+        name, folder, tuple(keys), tuple(keys), split.splits, split.origin, notes=notes, groups=groups
+    )
 
 
 def _order_labels(
@@ -173,7 +177,7 @@ def _by_split(table: Path, entries: list[Entry], rows: list[Row]) -> Split:
     return Split(rows_by_part, f"the column split of {table.name}", tuple(notes))
 
 
-def _read_entries(table: Path, report: Report) -> tuple[list[Entry], list[str], bool]:
+def _read_entries(table: Path, report: Report, settings: DataSettings) -> tuple[list[Entry], list[str], bool]:
     """The valid lines of a table, in order, notes on what was left out, and whether dear wrote the table. An
     image is listed once.
     """
@@ -186,7 +190,7 @@ def _read_entries(table: Path, report: Report) -> tuple[list[Entry], list[str], 
             uses[use := _use_of(row)] += 1
             if use in (UNCHECKED, NONE):
                 continue
-            entry = _entry(f"{table}, line {number}", row, find)
+            entry = _entry(f"{table}, line {number}", row, find, settings.group)
             path = os.path.abspath(os.path.join(folder, entry.path)).replace("//", "/")  # at the start
             if path.startswith(folder):  # an absolute path may name the same image without links
                 path = real + path.removeprefix(folder)
@@ -243,7 +247,7 @@ def holds_labels(table: Path) -> bool:
     return False
 
 
-def _entry(where: str, row: Any, find: Callable[[str], str]) -> Entry:
+def _entry(where: str, row: Any, find: Callable[[str], str], group: str | None = None) -> Entry:
     if isinstance(row, str):
         row = parse_json(row, where, file_names=True)
     row = row if isinstance(row, dict) else {}
@@ -260,7 +264,8 @@ def _entry(where: str, row: Any, find: Callable[[str], str]) -> Entry:
         require_inside(where, path)
     if not isinstance(split, str) or (split.strip() and not split_of(split)):
         raise DataError(f"{where}: the split {split!r:.80} is not train, val or test.")
-    return Entry(where, find(path), ESCAPED.sub("", plain_label(label)), split.strip())
+    of = "" if group is None else str(row.get(group, row.get(group.lower(), "")) or "").strip()
+    return Entry(where, find(path), ESCAPED.sub("", plain_label(label)), split.strip(), of)
 
 
 def column(names: Sequence[str], columns: Collection[str]) -> str:

@@ -27,6 +27,8 @@ all of it they are too sure.
 """
 LEAST_BETA = 0.01
 """beta never reaches 0, at which classes without images could not be told apart."""
+NAME_COST = 0.01
+"""Share of left-out images of the other classes that a class by its name alone may take."""
 
 Scores = Sequence[Float[Tensor, "item class"]]
 """Numbers of the training images as if they were new, in three settings: as if one half of the classes had no
@@ -92,6 +94,24 @@ class Evidence:
 
 
 @dataclass(frozen=True)
+class NameCost:
+    """What a class by its name alone does beside the others, measured on left-out images: each half of the
+    classes with images is scored by name in turn, each class of it alone beside the other half.
+
+    Attributes:
+        threshold: What is taken from its score, so that it takes at most `NAME_COST` of the others' images.
+        taken: The share of the images of other classes that were right and become the class.
+        found: The share of its own images that become it.
+        images: How many images were left out.
+    """
+
+    threshold: float
+    taken: float
+    found: float
+    images: int
+
+
+@dataclass(frozen=True)
 class Fit:
     """What DeAR+ is made of, in float64.
 
@@ -100,8 +120,9 @@ class Fit:
         rest: m of each attribute.
         with_evidence: The classes with evidence; means are of these, in order.
         evidence: Of each attribute.
-        strengths: beta, then the alpha of each attribute: where all classes have evidence, and where some
+        strengths: beta, then the alpha of each attribute: where all classes have evidence, and where half
             have none.
+        name_cost: Of a class without images, beside classes with evidence.
         parts: The share of each term in the scores of left-out images, all classes known: of the standard
             deviation over classes.
         left_out: The scores of left-out images, in each setting.
@@ -113,6 +134,7 @@ class Fit:
     with_evidence: Bool[Tensor, "class"]
     evidence: Sequence[Evidence]
     strengths: Float[Tensor, "use feature"]
+    name_cost: NameCost
     parts: Float[Tensor, "feature"]
     left_out: Scores
     class_scores: Scores
@@ -165,16 +187,76 @@ def weigh(
     whole = terms[2].clone()
     whole[torch.arange(len(labels)), labels, 1:] += torch.stack([of.lacking for of in evidence], dim=1)
     strengths = fit_uses([*terms[:2], whole], labels, with_evidence, freedom)
-    uses = torch.full_like(labels, use)
-    if has_single_images(images):
-        uses[images[labels] == 1] = 1  # without its only image a class is one by name alone
-    of_image = strengths[uses].unsqueeze(1)
-    left_out = [part @ strengths[1] for part in terms[:2]] + [(terms[2] * of_image).sum(dim=2)]
+    known, is_single = with_evidence & ~examples.absent, has_single_images(images)
+    cost = measure_name_cost(terms, labels, known, strengths, is_single=is_single)
+    left_out = [score(part, strengths, of, cost.threshold) for part, of in zip(terms, known, strict=True)]
+    if is_single:  # without its only image a class is one by name alone
+        rows = images[labels] == 1
+        left_out[2][rows] = terms[2][rows] @ strengths[1]
     spreads = strengths[use] * terms[2].std(dim=1).mean(dim=0) if len(with_evidence) > 1 else strengths[use]
     return Fit(
-        *(correction, rest, with_evidence, evidence, strengths),
+        *(correction, rest, with_evidence, evidence, strengths, cost),
         *(spreads / spreads.sum(), left_out, class_scores),
     )
+
+
+def score(
+    terms: Float[Tensor, "item class term"],
+    strengths: Float[Tensor, "use term"],
+    known: Bool[Tensor, "class"],
+    threshold: float,
+) -> Float[Tensor, "item class"]:
+    """Scores as of a bundle: those of known classes do not depend on the others, which are beside them by
+    name alone (`level_names`).
+    """
+    first, second = terms @ strengths[0], terms @ strengths[1]
+    if known.all() or not known.any():
+        return first if known.all() else second
+    return first.where(known, second + level_names(first, second, known) - threshold)
+
+
+def level_names(
+    first: Float[Tensor, "item class"], second: Float[Tensor, "item class"], known: Bool[Tensor, "class"]
+) -> Float[Tensor, "item 1"]:
+    """What is added to the scores of classes by name alone, which have the second strengths, beside known
+    classes with the first ones: the odds of each against all known classes stay those by the second ones.
+    """
+    first, second = (scores.masked_fill(~known, -torch.inf) for scores in (first, second))
+    return first.logsumexp(dim=1, keepdim=True) - second.logsumexp(dim=1, keepdim=True)
+
+
+def measure_name_cost(
+    terms: Sequence[Float[Tensor, "item class term"]],
+    labels: Int[Tensor, "item"],
+    known: Bool[Tensor, "setting class"],
+    strengths: Float[Tensor, "use term"],
+    *,
+    is_single: bool,
+) -> NameCost:
+    """The cost of a name, and the least threshold, from 0 on, that keeps it below `NAME_COST`. By the second
+    strengths alone where most classes have a single image.
+    """
+    first_strengths = strengths[int(is_single)]
+    has_images, taken, found, pairs = torch.bincount(labels, minlength=known.shape[1]) > 0, [], [], 0
+    for part, is_known in zip(terms[:2], known[:2], strict=True):
+        names = has_images & ~is_known
+        if not is_known.any() or not names.any():
+            continue
+        first, second = part @ first_strengths, part @ strengths[1]
+        best = first.masked_fill(~is_known, -torch.inf).max(dim=1)
+        margins = second + level_names(first, second, is_known) - best.values[:, None]
+        of_others = is_known[labels]
+        taken.append(margins[of_others & (best.indices == labels)][:, names].flatten())
+        found.append(margins[torch.arange(len(labels)), labels][names[labels]])
+        pairs += int(of_others.sum()) * int(names.sum())
+    if not pairs:
+        return NameCost(0.0, 0.0, 0.0, 0)
+    of_others, of_names = (torch.cat(parts) for parts in (taken, found))
+    ranked = of_others.sort(descending=True).values
+    at = int(NAME_COST * pairs)
+    threshold = max(0.0, float(ranked[at])) if at < len(ranked) else 0.0
+    shares = float((of_others > threshold).sum()) / pairs, float((of_names > threshold).double().mean())
+    return NameCost(threshold, *shares, len(of_names))
 
 
 def fit_uses(
@@ -183,21 +265,17 @@ def fit_uses(
     with_evidence: Bool[Tensor, "class"],
     freedom: Float[Tensor, "attribute"],
 ) -> Float[Tensor, "use term"]:
-    """beta and the alphas where all classes have evidence, and where some have none (`DearPlus`)."""
-    images = torch.bincount(labels, minlength=len(with_evidence))
-    single, lacking = has_single_images(images), float((images == 0).double().mean())
+    """beta and the alphas where all classes have evidence, and where half have none (`DearPlus`)."""
+    single = has_single_images(torch.bincount(labels, minlength=len(with_evidence)))
     strengths = torch.zeros_like(terms[0][0, 0]).repeat(2, 1)
     strengths[:, 0] = 1
-    if len(images) < 2:
+    if len(with_evidence) < 2:
         return strengths
     if single:  # evidence that would count needs an image that can be left out
         terms = [torch.cat([part[..., :1], torch.zeros_like(part[..., 1:])], dim=2) for part in terms]
     minima = torch.zeros_like(strengths[0])
     minima[0] = LEAST_BETA
-    absent = 0.0 if single else min(1.0, 2 * lacking)
-    strengths[:] = fit_strengths(
-        terms, labels, minima, [absent / 2, absent / 2, 1 - absent] if absent else [0.5, 0.5, 0]
-    )
+    strengths[:] = fit_strengths(terms[:2], labels, minima)
     if with_evidence.any():
         used = with_evidence[labels]
         columns = (with_evidence.long().cumsum(dim=0) - 1)[labels[used]]
