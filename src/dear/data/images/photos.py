@@ -49,6 +49,8 @@ class LoadedImages:
     with repeated passes over all of them, evicting the oldest would never give a hit.
     """
 
+    identity: str
+
     def __init__(self, labels: Int[Tensor, "item"], room: int, threads: int) -> None:
         self.labels, self._room, self.threads = labels, room, threads
         self.sizes: Sequence[int | None] = [None] * len(labels)  # of files, in bytes
