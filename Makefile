@@ -51,7 +51,7 @@ check: $(VENV)/.dev ## Run linter, formatter, type checker, import rules, spelli
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/codespell
-	$(BIN)/python -m tools.document --check
+	$(BIN)/python -m tools.generate_docs --check
 	$(BIN)/python -m pytest -q tests/checks
 
 format: $(VENV)/.dev ## Format the code and fix what the linter can
@@ -59,7 +59,7 @@ format: $(VENV)/.dev ## Format the code and fix what the linter can
 	$(BIN)/ruff format .
 
 docs: $(VENV)/.dev ## Regenerate docs/cli.md and the table of limits
-	$(BIN)/python -m tools.document
+	$(BIN)/python -m tools.generate_docs
 
 # Needs neither torch nor the package: docstrings are read from the source.
 site: $(VENV)/.site ## Build the documentation site, site/index.html, and check its links

@@ -19,9 +19,9 @@ from table import table
 from torch.utils.flop_counter import FlopCounterMode
 
 from dear.backbone.clip import Clip
+from dear.backbone.features_only import image_side
 from dear.backbone.load import build_random
 from dear.backbone.preprocess import Preprocess
-from dear.backbone.whole import image_side
 from dear.evaluation.environment import peak, start_counting
 from dear.methods.dear import DearSettings
 from dear.methods.dear.method import Dear

@@ -7,8 +7,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from dear.backbone.features_only import image_side
 from dear.backbone.preprocess import Preprocess, Triple
-from dear.backbone.whole import image_side
 from dear.data.images.transforms import eval_view, to_unit, train_view, whole_view
 
 

@@ -79,6 +79,7 @@ def make_data() -> None:
     """Patterned images: folders of classes, of domains, of damaged images and of sixteen; and the recipe."""
     draw(Path("photos"), ["red", "green", "blue", "sea", "sand", "stone"], 1, 16)
     draw(Path("toys"), ["car", "doll", "ball", "kite"], 2, 12)
+    draw(Path("many"), ["fern", "moss", "reed", "vine"], 6, 40)
     draw(Path("domains/plain"), ["cat", "dog", "hen"], 3, 10)
     draw(Path("domains/noisy"), ["cat", "dog", "hen"], 4, 10)
     draw(Path("damaged"), ["one", "two"], 5, 6)

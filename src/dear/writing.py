@@ -121,7 +121,7 @@ def try_place(folder: Path) -> None:
         pass
 
 
-def others(folder: Path) -> list[str]:
+def foreign_files(folder: Path) -> list[str]:
     """The names in a folder, except what an unfinished or killed command left there."""
     return sorted({*os.listdir(folder)} - {UNFINISHED, _part_of_folder(folder, folder.name).name})
 

@@ -60,7 +60,7 @@ def outcome(folder: Path, clip: Clip) -> str:
     try:
         predictor = Predictor(folder, clip=clip)
         logits = predictor.logits(images())
-        predictor.candidates(predictor.encode(images()), predictor.vocabulary(), top=2)
+        predictor.best_classes(predictor.encode(images()), predictor.vocabulary(), top=2)
     except DearError:
         return "refused"
     assert logits.isfinite().all()

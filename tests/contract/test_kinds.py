@@ -3,6 +3,7 @@ with texts that are not causal or have no start token.
 """
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -13,14 +14,19 @@ from dear.adapters.attention import attention_maps
 from dear.adapters.export import export
 from dear.adapters.predictor import Predictor
 from dear.backbone.attention import attention_weights
+from dear.backbone.change import Injection, LowRank
 from dear.backbone.clip import Clip
 from dear.backbone.tiny import WordTokenizer
 from dear.backbone.vision import VisionTower
+from dear.errors import SettingsError
+from dear.methods.base import Method
 from dear.methods.registry import METHODS
 from dear.roles.mask import role_mask
 from tests.conftest import CONTEXT, MEAN, STD, WORDS
 from tests.contract.test_methods import (
+    CLASSES,
     LABELS,
+    TEMPLATE,
     images,
     make,
     seeded,
@@ -137,8 +143,6 @@ def test_the_role_mask_is_kept(kind: str) -> None:
 @torch.no_grad()
 def test_injected_tokens_that_nothing_attends_to_change_nothing(kind: str) -> None:
     """In whatever place they are, the image tokens keep their places and rotations."""
-    from dear.backbone.injection import Injection
-
     clip = clip_of(kind)
     tower = clip.image
     x = tower.trunk(images(), 3)
@@ -149,7 +153,7 @@ def test_injected_tokens_that_nothing_attends_to_change_nothing(kind: str) -> No
         bias = torch.zeros(28, 28)
         bias[:, first : first + 2] = float("-inf")
         bias[first : first + 2, first : first + 2] = 0
-        found = tower.span(x, 3, bias=bias, inject=Injection(learned, 0.5, at=at), read=torch.tensor([0]))
+        found = tower.span(x, 3, Injection(learned, 0.5, at=at), bias=bias, read=torch.tensor([0]))
         torch.testing.assert_close(found[:, 0], plain, rtol=1e-4, atol=1e-4)
 
 
@@ -210,3 +214,23 @@ def test_words_and_places_of_prompts_without_start_and_end() -> None:
     context = prompts.length
     assert prompts.order[1].tolist()[:4] == [context, context + 1, context + 2, 3]
     assert not prompts.tower.causal
+
+
+@pytest.mark.parametrize("kind", ["EVA02-B-16", SIGLIP])
+@pytest.mark.parametrize("change", ["tokens", "updates"])
+def test_a_change_behind_the_last_layer_is_told(change: str, kind: str) -> None:
+    """A method that leaves `image_from` and `text_from` at their defaults: its tokens were never read."""
+    method = Method(clip_of(kind))
+    method.set_classes(CLASSES, TEMPLATE)
+    for tower, compute in (
+        (method.clip.image, partial(method.class_feature, method.image_trunk(images()))),
+        (method.clip.text, method.mean_over_templates),
+    ):
+        compute()
+        weights = torch.zeros(1, 3, 2, tower.width)
+        with pytest.raises(SettingsError, match=r"no effect from layer .* sets image_from and text_from"):
+            compute(
+                Injection(torch.zeros(2, tower.width), 1.0)
+                if change == "tokens"
+                else LowRank(weights, weights.mT, 1.0)
+            )

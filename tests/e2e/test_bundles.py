@@ -162,6 +162,12 @@ def test_eval_on_a_labelled_folder(
     ]
     assert scores["images"] == 6
     assert scores["accuracy"] == config["scores"]["accuracy"] == pytest.approx(np.mean(right))
+    whole = str(photos / "test")  # without a split
+    for share, images in (
+        ([], 6),
+        (["--dataset.test-share", "0.3"], 3),
+    ):  # as given, though it is the usual one
+        assert json.loads(run(["eval", str(bundle), whole, "--json", *share])[0])["images"] == images
     out, _ = run(["eval", str(bundle), str(photos), "--out", str(tmp_path / "page")])
     assert str(tmp_path / "page/evaluation.html") in out
     assert "Accuracy" in (tmp_path / "page/evaluation.html").read_text()

@@ -55,6 +55,7 @@ def test_methods_have_settings_of_their_own(capsys: pytest.CaptureFixture[str]) 
     assert options["coop"] == {"tokens": 4}
     assert options["mmrlpp"] == {"beta": 0.5, "scale": None}
     assert options["tip_adapter"] == {"tuned": True}
+    assert options_of(["fit", "mixed-paints", "--out", "b", "--method", "auto"], capsys)["method"] == "auto"
     assert main(["fit", "mixed-paints", "--out", "b", "--coop.tokens", "4"]) == 2
     assert "--coop.tokens" in capsys.readouterr().err
 

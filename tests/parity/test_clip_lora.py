@@ -8,8 +8,8 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
+from dear.backbone.change import UpdateDropout
 from dear.backbone.clip import Clip
-from dear.backbone.low_rank import UpdateDropout
 from dear.methods.clip_lora import ClipLoraSettings
 from dear.methods.clip_lora.method import ClipLora
 from dear.training.settings import TrainSettings

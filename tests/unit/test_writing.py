@@ -10,7 +10,7 @@ import pytest
 
 from dear import writing
 from dear.errors import OutputError
-from dear.writing import atomic_write, others, try_place, write_folder, write_json
+from dear.writing import atomic_write, foreign_files, try_place, write_folder, write_json
 from tests.interrupts import interrupt_at_each_line
 
 
@@ -99,7 +99,7 @@ def test_what_a_killed_writing_left_is_cleared_up(tmp_path: Path) -> None:
     assert content(tmp_path / "out") == NEW
     assert os.listdir(tmp_path) == ["out"]
     there(tmp_path / "out" / ".out.dear.part")
-    assert others(tmp_path / "out") == sorted(NEW)
+    assert foreign_files(tmp_path / "out") == sorted(NEW)
     write_folder(tmp_path / "out", NEW)
     assert content(tmp_path / "out") == NEW
 

@@ -36,6 +36,8 @@ from dear.backbone import hub
 from dear.backbone.choice import is_published, may_be_folder
 from dear.backbone.clip import Clip, Identity, tensors_hash
 from dear.backbone.load import folder_for, load_clip, named_weights
+from dear.curation.issues import REFUSED_SHARE, Issue, describe_issues
+from dear.curation.outliers import KNOWN, OutlierModel, describe_refusal
 from dear.data.images.photos import HASH_BYTES
 from dear.data.settings import checked_templates
 from dear.data.sources.listing import require_distinct
@@ -46,8 +48,6 @@ from dear.methods.registry import METHODS, build_method, known_method
 from dear.reading.files import ReadingError, expanded
 from dear.reading.tensors import read_tensors
 from dear.reading.typed import Range, Share, typed
-from dear.review.known import KNOWN, KnownClasses, describe_refusal
-from dear.review.rows import REFUSED_SHARE, Issue, describe_issues
 from dear.roles.table import RoleTable
 from dear.training.seeding import generator
 from dear.writing import output_folder
@@ -120,7 +120,7 @@ class Bundle:
     scores: BundleScores | None = None
     training: TrainingFacts = field(default_factory=TrainingFacts)
     image_hashes: bytes = field(default=b"", repr=False)
-    known: KnownClasses | None = field(default=None, repr=False)
+    known: OutlierModel | None = field(default=None, repr=False)
     refuse: float = REFUSED_SHARE
     source: str = field(default="", compare=False)
     review: tuple[Issue, ...] | None = field(default=None, compare=False, repr=False)
@@ -361,7 +361,7 @@ class Bundle:
                 scores=config["scores"],
                 training=config["training"],
                 image_hashes=bytes.fromhex(hashes),
-                known=KnownClasses.of(parts, len(config["classes"])) if parts else None,
+                known=OutlierModel.of(parts, len(config["classes"])) if parts else None,
                 refuse=config.get("refuse", REFUSED_SHARE),
                 source=str(file.parent),
             )

@@ -20,7 +20,7 @@ from dear.limits import LimitError
 from dear.reading.files import ReadingError, expanded
 from dear.reading.plain import read_json
 from dear.reading.typed import typed
-from dear.writing import UNFINISHED, others, try_place
+from dear.writing import UNFINISHED, foreign_files, try_place
 
 if TYPE_CHECKING:
     from dear.adapters.bundle import Bundle
@@ -77,8 +77,8 @@ def read_config(folder: Path) -> dict[str, Any]:
 
 def config_hash(config: Mapping[str, Any]) -> str:
     """SHA-256 of a configuration without its key "sha256", whatever the order of its keys."""
-    others = {key: value for key, value in config.items() if key != "sha256"}
-    return hashlib.sha256(json.dumps(others, sort_keys=True).encode()).hexdigest()
+    content = {key: value for key, value in config.items() if key != "sha256"}
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def is_hub_id(name: str) -> bool:
@@ -93,7 +93,7 @@ def check_writable(folder: Path, *, overwrite: bool = True) -> None:
     try:
         if folder.exists() and not folder.is_dir():
             raise OutputError(f"{folder} is a file: a bundle is a folder. Choose another path.")
-        if folder.exists() and others(folder) and not (folder / ADAPTER).is_file():
+        if folder.exists() and foreign_files(folder) and not (folder / ADAPTER).is_file():
             raise OutputError(
                 f"{folder} holds files that are not a bundle's: choose an empty or a new folder."
             )

@@ -56,17 +56,17 @@ def choose_method(
     seed: int,
     *,
     methods: Sequence[str] | None = None,
-    others: Images | None = None,
+    unlabelled: Images | None = None,
     progress: Progress = silent,
 ) -> Choice:
     """Choose among ``methods``, the simplest first; by default among all that the backbone can take.
 
     Where some classes of the data set have only names, each half of the classes is treated so in turn, and
     the accuracy on it counts by the share of classes with only names. A method that is able to also learns
-    from ``others``, which have no labels.
+    from ``unlabelled`` images, which have no labels.
     """
     names = list_candidates(context) if methods is None else [*methods]
-    left_out = LeftOut(context, dataset, shots, seed, others)
+    left_out = LeftOut(context, dataset, shots, seed, unlabelled)
     images = int(left_out.tested.sum())
     if images < FEWEST:
         default = FIT_METHOD if FIT_METHOD in names else names[-1]
@@ -88,9 +88,9 @@ def choose_method(
 
 def list_candidates(context: RunContext) -> list[str]:
     """The methods that the backbone can take, the simplest first."""
-    others = [name for name, declared in METHODS.items() if declared.module and method_class(name).cheap]
+    plug_ins = [name for name, declared in METHODS.items() if declared.module and method_class(name).cheap]
     names = []
-    for name in (*SIMPLEST_FIRST, *others):
+    for name in (*SIMPLEST_FIRST, *plug_ins):
         try:
             check_towers(name, context.clip)
         except DearError:

@@ -21,10 +21,10 @@ from dear.adapters.predictor import Predictor, Vocabulary
 from dear.adapters.results import Exported, ExportForm
 from dear.backbone.text import TextTower
 from dear.backbone.vision import VisionTower
+from dear.curation.outliers import Refusal
 from dear.data.sources.table import NONE
 from dear.errors import ExportError, OutputError, first_line, installation
 from dear.methods.base import Method
-from dear.review.known import Refusal
 from dear.training.seeding import generator
 from dear.writing import output_file
 
@@ -41,7 +41,7 @@ Run = Callable[[Tensor], Tensor]
 Part = TypeVar("Part", bound=nn.Module)
 
 
-class Tower(nn.Module):
+class ExportedTower(nn.Module):
     """The adapted image tower: pixels in [0, 1] to unit features. The text tower is not included."""
 
     def __init__(self, method: Method, *, frozen: bool = False) -> None:
@@ -80,7 +80,7 @@ def _used_layers(method: Method) -> VisionTower:
     return _with_parts(tower, dict(tower.named_children()) | {"blocks": nn.ModuleList(used)})
 
 
-class Classifier(Tower):
+class Classifier(ExportedTower):
     """The tower with the text features of its classes: pixels to logits and probabilities, and whether an
     image is of none of them.
     """
@@ -136,7 +136,7 @@ def export(
             "export the tower alone."
         )
     refusal, outputs = predictor.refusal(vocabulary.classes), ["features"]
-    model = Tower(vocabulary.method)
+    model = ExportedTower(vocabulary.method)
     if with_classes:
         model = Classifier(vocabulary, predictor.bundle.temperature, refusal)
         outputs = ["logits", "probabilities", *([NONE] if refusal is not None else [])]

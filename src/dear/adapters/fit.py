@@ -27,12 +27,15 @@ from dear.adapters.prepare import (
     resolve_roles,
     resolve_run,
 )
-from dear.adapters.results import keep_labels
+from dear.adapters.results import refuse_to_overwrite_labels
 from dear.adapters.review import review_images, write_review
 from dear.adapters.scoring import calibrate_bundle, calibrate_by_left_out, evaluate_images, measure_left_out
 from dear.backbone.choice import BackboneName, backbone_or_default
 from dear.backbone.clip import Clip
 from dear.backbone.load import find_weights
+from dear.curation.issues import REFUSED_SHARE, REVIEW_CSV
+from dear.curation.outliers import fit_outlier_model
+from dear.curation.unlabelled import add_unlabelled, read_unlabelled, require_taken
 from dear.data.dataset import Dataset
 from dear.data.loading import held_notes, is_several, of_world
 from dear.data.settings import DataSettings
@@ -50,9 +53,6 @@ from dear.methods.registry import AUTO, FIT_METHOD, check_towers
 from dear.progress import OnStep, Progress, Steps, TrainingStep
 from dear.reading.files import ReadingError, expanded
 from dear.reading.tensors import read_tensors
-from dear.review.known import fit_known_classes
-from dear.review.rows import REFUSED_SHARE, REVIEW_CSV
-from dear.review.unlabelled import add_unlabelled, read_unlabelled, require_taken
 from dear.training.cache import Cache
 from dear.training.settings import check_training
 from dear.writing import UNFINISHED, output_file
@@ -132,7 +132,7 @@ def fit(
     if folder is not None:
         check_writable(folder, overwrite=overwrite)
         if review:
-            keep_labels(folder / REVIEW_CSV)
+            refuse_to_overwrite_labels(folder / REVIEW_CSV)
     model, pretrained = default_backbone(model, pretrained, continue_from)
     method, train = method or AUTO, check_training(train or {})
     if method == AUTO and settings:
@@ -150,8 +150,9 @@ def fit(
             images = prepare_data(source, setup, shots, seed, calibrate, select)
             if unlabelled is not None:
                 require_taken(setup.method)
-                others = read_unlabelled(unlabelled, images.dataset, dataset or DataSettings())
-                images = replace(images, others=others)
+                images = replace(
+                    images, unlabelled=read_unlabelled(unlabelled, images.dataset, dataset or DataSettings())
+                )
             name, clip = resolve_backbone(model, pretrained, device, images.dataset, dataset)
             check_towers(setup.method, clip)
             table = resolve_roles(clip, roles, images.dataset, setup, report)
@@ -162,22 +163,22 @@ def fit(
         choice = None
         if method == AUTO:
             choice = choose_method(
-                context, images.dataset, images.shots, seed, others=images.others, progress=report
+                context, images.dataset, images.shots, seed, unlabelled=images.unlabelled, progress=report
             )
             run = resolve_run(context, images, MethodSetup(choice.method), seed)
         trial = (choice and choice.trial) or train_adapter(context, run, folder, report)
-        if images.others is not None:
-            gain = UnlabelledGain(**(trial.unlabelled or add_unlabelled(trial, images.others)))
+        if images.unlabelled is not None:
+            gain = UnlabelledGain(**(trial.unlabelled or add_unlabelled(trial, images.unlabelled)))
             images = replace(images, facts=replace(images.facts, unlabelled=gain))
         images = replace(images, facts=replace(images.facts, command=command))
         bundle = replace(make_bundle(trial, images, name, choice), refuse=refuse)
         reviewed = None
         try:
-            left_out = LeftOut(context, images.dataset, images.shots, seed, images.others)
+            left_out = LeftOut(context, images.dataset, images.shots, seed, images.unlabelled)
             bundle, scores = calibrate_fit(bundle, trial, images, left_out, calibrate)
             if refuse:
                 features, labels = left_out.frozen_features(), left_out.labels
-                known = fit_known_classes(features, labels, len(bundle.classes), left_out.folds())
+                known = fit_outlier_model(features, labels, len(bundle.classes), left_out.folds())
                 bundle = replace(bundle, known=known)
             if review:
                 reviewed = review_images(left_out, scores)

@@ -15,6 +15,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from dear.backbone.precision import mixed
+from dear.curation.unlabelled import add_unlabelled
 from dear.data.dataset import Dataset, Images, fingerprint
 from dear.data.fewshot import Subset, draw_few, items_by_class
 from dear.data.images.photos import distinct_pictures, group_names, picture_names
@@ -26,7 +27,6 @@ from dear.evaluation.trial import Trial
 from dear.methods.base import Method, TrainingImages
 from dear.methods.registry import FROZEN
 from dear.methods.shared import order_by_name
-from dear.review.unlabelled import add_unlabelled
 from dear.training.batches import training_images, view_key
 
 FOLDS, REPEATS = 5, 3
@@ -66,11 +66,11 @@ class LeftOut:
     """
 
     def __init__(
-        self, context: RunContext, dataset: Dataset, shots: int, seed: int, others: Images | None = None
+        self, context: RunContext, dataset: Dataset, shots: int, seed: int, unlabelled: Images | None = None
     ) -> None:
-        """``others`` are images without labels that a method may learn from too."""
+        """``unlabelled`` are images without labels that a method may learn from too."""
         self.context, self.dataset, self.shots, self.seed = context, dataset, shots, seed
-        self.others, classes = others, len(dataset.classnames)
+        self.unlabelled, classes = unlabelled, len(dataset.classnames)
         self.images: Images = draw_few(dataset, shots, seed, range(classes))[1]
         names, labels = group_names(self.images), self.images.labels.cpu()
         numbers = {name: number for number, name in enumerate(dict.fromkeys(names))}
@@ -165,8 +165,8 @@ class LeftOut:
                     few = _select(images, rows)
                     method.before_training(few)
                     learn = getattr(method, "add_unlabelled", None)
-                    if self.others is not None and learn is not None:
-                        learn(few, self._read(trial, self.others))
+                    if self.unlabelled is not None and learn is not None:
+                        learn(few, self._read(trial, self.unlabelled))
                 yield without, left_out, _compute_scores(method, images, self._first[left_out])
 
     def _is_seen(self, left_out: Bool[Tensor, "picture"]) -> Bool[Tensor, "item"]:
@@ -181,8 +181,8 @@ class LeftOut:
     def _closed_form(self, trial: Trial, absent: Sequence[Bool[Tensor, "class"]]) -> Iterator[Part]:
         if trial.pick is None:
             trial.train(range(len(self.dataset.classnames)))
-            if self.others is not None:
-                trial.unlabelled = add_unlabelled(trial, self.others)
+            if self.unlabelled is not None:
+                trial.unlabelled = add_unlabelled(trial, self.unlabelled)
         key = view_key(trial.method, self.images, trial.run.training.precision)
         if (trunk := self.context.cache.find("trunk", key)) is not None:  # where others can go on
             self._trunks.setdefault(trial.method.image_from, trunk)

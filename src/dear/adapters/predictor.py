@@ -17,19 +17,19 @@ from PIL import Image
 from torch import Tensor
 
 from dear.adapters.bundle import Bundle, distinct
-from dear.adapters.results import Candidate, Prediction, Suggestion, Unreadable
+from dear.adapters.results import ClassScore, Prediction, Suggestion, Unreadable
 from dear.adapters.wording import describe_names
 from dear.backbone.choice import Precision
 from dear.backbone.clip import Clip
 from dear.backbone.precision import mixed, precision_for
+from dear.curation.outliers import Refusal
+from dear.curation.twins import choose_next, margins
 from dear.data.images.photos import hashes_of, in_parallel, is_image, picture_of, require_unit, split_hashes
 from dear.data.images.transforms import ahead, eval_view, to_unit
 from dear.data.settings import DataSettings
 from dear.data.sources.objects import each_image
 from dear.errors import BundleError, DataError, SettingsError, plural, warn
 from dear.methods.base import Method
-from dear.review.alike import choose_next, margins
-from dear.review.known import Refusal
 
 BATCH = 32
 UNOWNED = "rest"
@@ -94,7 +94,7 @@ class Predictor:
         classes: The classes it was fitted to, in label order.
         features: Names of the image features: "class", then the attributes.
         unowned: Those features whose attribute owns no head, so that they are not about it.
-        limit: The evidence for the known classes below which an image is of none of them (`KnownClasses`).
+        refusal_threshold: The evidence below which an image is of no known class (`OutlierModel`).
     """
 
     def __init__(
@@ -127,8 +127,8 @@ class Predictor:
         if not 0 <= share < 1:
             raise SettingsError(f"refuse is {share}: it must be at least 0 and below 1.")
         self.known = None if self.bundle.known is None else self.bundle.known.to(self._vocabulary.text.device)
-        self.limit = -math.inf if self.known is None else self.known.limit(share)
-        if refuse and self.limit == -math.inf:
+        self.refusal_threshold = -math.inf if self.known is None else self.known.threshold(share)
+        if refuse and self.refusal_threshold == -math.inf:
             raise SettingsError(f"refuse {refuse}: {self.bundle.title} has too few training images for that.")
 
     @classmethod
@@ -163,7 +163,7 @@ class Predictor:
     def encode_all(self, images: Any) -> Float[Tensor, "*batch feature embed"]:
         """As `encode`; where images can be refused, the frozen backbone's feature comes last."""
         vocabulary, remaining = self._vocabulary, each_image(images)
-        refuses = self.limit > -math.inf
+        refuses = self.refusal_threshold > -math.inf
         if isinstance(images, Tensor) and self._has_views(images, axes=4):
             parts = images.split(self.clip.image.images_at_once)
             features = [vocabulary.image_features(part, frozen=refuses).transpose(0, 1) for part in parts]
@@ -176,9 +176,9 @@ class Predictor:
 
     def refusal(self, classes: Sequence[str]) -> Refusal | None:
         """What says which images are of none of some classes; None if nothing is refused."""
-        if self.known is None or self.limit == -math.inf:
+        if self.known is None or self.refusal_threshold == -math.inf:
             return None
-        return Refusal(self.known, self.classes, classes, self.limit)
+        return Refusal(self.known, self.classes, classes, self.refusal_threshold)
 
     def none_of_these(self, images: Any, classes: Sequence[str] | None = None) -> np.ndarray:
         """Whether each image looks like none of the classes; True or False for an image. Raises DataError for
@@ -313,9 +313,9 @@ class Predictor:
     @torch.no_grad()
     def rank(
         self, features: Float[Tensor, "batch feature embed"], vocabulary: Vocabulary, top: int
-    ) -> list[tuple[tuple[Candidate, ...], bool]]:
+    ) -> list[tuple[tuple[ClassScore, ...], bool]]:
         """The best classes of each image, from what `encode_all` gives, and whether it is of none of them."""
-        best = self.candidates(features[:, : len(self.features)], vocabulary, top)
+        best = self.best_classes(features[:, : len(self.features)], vocabulary, top)
         if (refusal := self.refusal(vocabulary.classes)) is None:
             return [(candidates, False) for candidates in best]
         numbers = {name: number for number, name in enumerate(vocabulary.classes)}
@@ -323,13 +323,13 @@ class Predictor:
         return [*zip(best, refusal(features[:, -1], predicted).tolist(), strict=True)]
 
     @torch.no_grad()
-    def candidates(
+    def best_classes(
         self, features: Float[Tensor, "batch feature embed"], vocabulary: Vocabulary, top: int
-    ) -> list[tuple[Candidate, ...]]:
+    ) -> list[tuple[ClassScore, ...]]:
         """The best classes of each image, from its features; fewer together of many classes and features."""
         at_once = max(1, EVIDENCE // (features.shape[1] * len(vocabulary.classes)))
         if len(features) > at_once:
-            parts = (self.candidates(part, vocabulary, top) for part in features.split(at_once))
+            parts = (self.best_classes(part, vocabulary, top) for part in features.split(at_once))
             return [*chain.from_iterable(parts)]
         image = features.transpose(0, 1)
         logits, evidence = vocabulary.logits(image), vocabulary.evidence(image)
@@ -338,7 +338,7 @@ class Predictor:
         best = probabilities.topk(min(top, len(vocabulary.classes)), dim=1).indices
         return [
             tuple(
-                Candidate(
+                ClassScore(
                     vocabulary.classes[label],
                     float(probabilities[row, label]),
                     float(logits[row, label]),

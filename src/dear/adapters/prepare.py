@@ -44,7 +44,7 @@ class FitImages:
         calibration: The images that the temperature is fitted on; None if it is not.
         hashes: Those of all images that the bundle is fitted on, in one.
         facts: What the bundle says of them.
-        others: Images without labels to learn from too.
+        unlabelled: Images without labels to learn from too.
     """
 
     dataset: Dataset
@@ -52,7 +52,7 @@ class FitImages:
     calibration: Images | None
     hashes: bytes
     facts: TrainingFacts
-    others: Images | None = None
+    unlabelled: Images | None = None
 
 
 def read_data(data: Any, settings: DataSettings | None, shots: int | None) -> Dataset:

@@ -23,7 +23,7 @@ RANKED = ("class", "probability")
 
 
 @dataclass(frozen=True)
-class Candidate:
+class ClassScore:
     """A class with its probability, its logit, and its evidence: what each feature adds to the logit,
     negative if it speaks against the class. The parts sum to the logit; attributes that own no head of the
     role table are in one part, "rest".
@@ -42,11 +42,11 @@ class Prediction:
     """
 
     image: str | None
-    top: tuple[Candidate, ...]
+    top: tuple[ClassScore, ...]
     none_of_these: bool = False
 
     @property
-    def best(self) -> Candidate:
+    def best(self) -> ClassScore:
         return self.top[0]
 
 
@@ -106,8 +106,8 @@ def write_predictions(out: Path | str, results: Iterable[Prediction | Unreadable
                 file.write(json.dumps(asdict(result)).encode() + b"\n")
             else:
                 if not images:
-                    others = [f"{name}_{n + 1}" for n in range(1, len(result.top)) for name in RANKED]
-                    rows.writerow(["file", *RANKED, *others, NONE, PREDICTED, CHECKED])
+                    columns = [f"{name}_{n + 1}" for n in range(1, len(result.top)) for name in RANKED]
+                    rows.writerow(["file", *RANKED, *columns, NONE, PREDICTED, CHECKED])
                 none = "yes" if result.none_of_these else ""
                 best = [cell for one in result.top for cell in (csv_text(one.name), one.probability)]
                 rows.writerow([csv_path(result.image or "", out), *best, none, best[0], ""])
@@ -155,7 +155,7 @@ def keep_results(
 def _read_result(result: dict[str, Any]) -> Prediction | Unreadable:
     if "reason" in result:
         return Unreadable(**result)
-    top = tuple(Candidate(**candidate) for candidate in result["top"])
+    top = tuple(ClassScore(**candidate) for candidate in result["top"])
     return Prediction(result["image"], top, result["none_of_these"])
 
 
@@ -175,15 +175,17 @@ def write_suggestions(out: Path | str, suggestions: Iterable[Suggestion]) -> Pat
 
 
 def check_table(out: Path, suffixes: Sequence[str] = SUFFIXES) -> None:
-    """Raise SettingsError for a file of another suffix, OutputError for a folder and as `keep_labels`."""
+    """Raise SettingsError for a file of another suffix, OutputError for a folder and as
+    `refuse_to_overwrite_labels`.
+    """
     if out.suffix.lower() not in suffixes:
         raise SettingsError(f"--out {out}: give a file ending in {listing(suffixes)}.")
     if out.is_dir():
         raise OutputError(f"--out {out} is a folder: give the name of a file in it.")
-    keep_labels(out)
+    refuse_to_overwrite_labels(out)
 
 
-def keep_labels(table: Path) -> None:
+def refuse_to_overwrite_labels(table: Path) -> None:
     """Raise OutputError for a table in which somebody has corrected or checked labels: they would be lost."""
     if holds_labels(table):
         raise OutputError(f"{table} has labels that were corrected or checked: give another --out.")

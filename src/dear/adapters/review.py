@@ -19,7 +19,11 @@ from torch import Tensor
 from dear.adapters.choose import choose_method
 from dear.adapters.leftout import LeftOut, LeftOutScores
 from dear.adapters.prepare import prepare_data, read_data, resolve_backbone, resolve_roles, resolve_run
-from dear.adapters.results import csv_path, csv_rows, keep_labels
+from dear.adapters.results import csv_path, csv_rows, refuse_to_overwrite_labels
+from dear.curation.issues import REVIEW_CSV, REVIEW_PAGE, Issue, describe_issues
+from dear.curation.outliers import OutlierModel, fit_outlier_model
+from dear.curation.twins import find_twins
+from dear.curation.wrong_labels import LabelScores, score_labels
 from dear.data.dataset import Dataset, Images
 from dear.data.fewshot import leave_subsets
 from dear.data.images.decode import as_image
@@ -35,10 +39,6 @@ from dear.progress import Progress, Steps
 from dear.reading.files import expanded
 from dear.report.grid import csv_text
 from dear.report.render import THUMBNAIL, data_url, render_page, write_page
-from dear.review.alike import find_twins
-from dear.review.known import KnownClasses, fit_known_classes
-from dear.review.labels import LabelScores, score_labels
-from dear.review.rows import REVIEW_CSV, REVIEW_PAGE, Issue, describe_issues
 
 MOST_SHOWN = 200  # images on the page
 
@@ -62,10 +62,10 @@ class Review:
     scores: LabelScores
     features: Float[Tensor, "item embed"]
 
-    def known_classes(self) -> KnownClasses | None:
+    def outlier_model(self) -> OutlierModel | None:
         """What tells images of the classes from others; None with too few images."""
         labels = self.images.labels.to(self.features.device)
-        return fit_known_classes(self.features, labels, len(self.dataset.classnames))
+        return fit_outlier_model(self.features, labels, len(self.dataset.classnames))
 
     def wrong_labels(self) -> list[Issue]:
         """The labels that look wrong, the surest first."""
@@ -201,10 +201,8 @@ def review_data(
     review.csv into ``out`` if that is not None. The arguments are those of `dear.fit`. Raises as `dear.fit`.
     """
     if out is not None:
-        keep_labels(expanded(out) / REVIEW_CSV)
-    settings = dataset or DataSettings()
-    if settings.test_share == DataSettings.test_share:  # not asked for
-        settings = replace(settings, test_share=0.0)
+        refuse_to_overwrite_labels(expanded(out) / REVIEW_CSV)
+    settings = (dataset or DataSettings()).with_test_share(0.0)
     setup = MethodSetup(FIT_METHOD if method == AUTO else known_method(method))
     with ExitStack() as stack:
         report = progress if progress is not None else stack.enter_context(Steps())

@@ -124,7 +124,7 @@ def measure_others(predictor: Predictor, folder: Path | str) -> float:
     """The share of the images in a folder, of no class of the bundle, that look like one of its classes.
     Raises DataError for a folder without images, SettingsError for a bundle that refuses nothing.
     """
-    if predictor.limit == -math.inf:
+    if predictor.refusal_threshold == -math.inf:
         raise SettingsError(
             f"{predictor.bundle.title} refuses no image: fit it with more images of each class."
         )

@@ -9,11 +9,10 @@ from typing import Any
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
-from torch.nn.functional import linear
 
 from dear.backbone.attention import Attend, PackedSequences, Rotation, attend
 from dear.backbone.casts import CastLinear, CastOnce
-from dear.backbone.low_rank import LayerUpdate
+from dear.backbone.change import Projection, frozen_projection
 from dear.backbone.openclip import BLOCK_CLASS, EVA_BLOCK_CLASS, EVA_POST_NORM_BLOCK_CLASS, is_instance
 from dear.backbone.plain import PlainBlock
 
@@ -70,15 +69,15 @@ class Block(nn.Module):
         bias: Float[Tensor, "*#batch #head #query token"] | PackedSequences | None = None,
         read: Float[Tensor, "batch query width"] | None = None,
         rotation: Rotation | None = None,
-        update: LayerUpdate | None = None,
+        projection: Projection = frozen_projection,
     ) -> Float[Tensor, "batch query width"]:
         """The block's output at the tokens in ``read`` (all tokens if None), which are rows of ``tokens``.
 
         The last layer of a tower needs its output at only a few tokens. Queries and MLP are then computed for
         those tokens alone, with the same result. ``bias`` and the queries of ``rotation``
-        have one row per token in ``read``. ``update`` changes the weights of queries, keys and values.
+        have one row per token in ``read``. ``projection`` projects to queries, keys and values.
         """
-        heads = self.head_outputs(tokens, bias, read, rotation, update)
+        heads = self.head_outputs(tokens, bias, read, rotation, projection)
         return self._add_residuals(tokens if read is None else read, heads)
 
     def forward_projected(
@@ -94,14 +93,14 @@ class Block(nn.Module):
         return self._add_residuals(tokens, self._attend(query, key, value, bias))
 
     def project(
-        self, tokens: Float[Tensor, "batch token width"], update: LayerUpdate | None = None
+        self, tokens: Float[Tensor, "batch token width"], projection: Projection = frozen_projection
     ) -> Float[Tensor, "batch token three_widths"]:
         """Queries, keys and values, concatenated. Each row is computed from its own token alone."""
-        return _linear(self.ln_1(tokens), *self._projection(update), 0, update)
+        return projection(self.ln_1(tokens), *self._weights(projection), 0)
 
-    def _projection(self, update: LayerUpdate | None) -> tuple[Tensor, Tensor]:
-        """Weight and bias of the projection: not cast if there is an update, which is to be added first."""
-        if update is not None:
+    def _weights(self, projection: Projection) -> tuple[Tensor, Tensor]:
+        """Weight and bias of the projection: cast only if it takes them as they are."""
+        if projection is not frozen_projection:
             return self.in_proj_weight, self.in_proj_bias
         weight, bias = self.cast_once(self.in_proj_weight, self.in_proj_bias)
         assert bias is not None
@@ -138,10 +137,10 @@ class Block(nn.Module):
         bias: Float[Tensor, "*#batch #head #query token"] | PackedSequences | None = None,
         read: Float[Tensor, "batch query width"] | None = None,
         rotation: Rotation | None = None,
-        update: LayerUpdate | None = None,
+        projection: Projection = frozen_projection,
     ) -> Float[Tensor, "batch head query dim"]:
         """Each head's output before the output projection."""
-        query, key, value = self.query_key_value(tokens, read, rotation, update)
+        query, key, value = self.query_key_value(tokens, read, rotation, projection)
         return self._attend(query, key, value, bias)
 
     def query_key_value(
@@ -149,7 +148,7 @@ class Block(nn.Module):
         tokens: Float[Tensor, "batch token width"],
         read: Float[Tensor, "batch query width"] | None = None,
         rotation: Rotation | None = None,
-        update: LayerUpdate | None = None,
+        projection: Projection = frozen_projection,
     ) -> tuple[
         Float[Tensor, "batch head query dim"],
         Float[Tensor, "batch head token dim"],
@@ -158,11 +157,11 @@ class Block(nn.Module):
         """Queries of the tokens in ``read``, keys and values of all tokens."""
         width = tokens.shape[-1]
         if read is None:
-            query, key, value = self.project(tokens, update).chunk(3, dim=-1)
+            query, key, value = self.project(tokens, projection).chunk(3, dim=-1)
         else:
-            weight, bias = self._projection(update)
-            query = _linear(self.ln_1(read), weight[:width], bias[:width], 0, update)
-            keys_values = _linear(self.ln_1(tokens), weight[width:], bias[width:], 1, update)
+            weight, bias = self._weights(projection)
+            query = projection(self.ln_1(read), weight[:width], bias[:width], 0)
+            keys_values = projection(self.ln_1(tokens), weight[width:], bias[width:], 1)
             key, value = keys_values.chunk(2, dim=-1)
         return self._by_head(query, key, value, rotation)
 
@@ -177,17 +176,6 @@ class Block(nn.Module):
         query, key, value = (_split(x, self.heads) for x in (query, key, value))
         query, key = self.ln_query(query), self.ln_key(key)
         return (query, key, value) if rotation is None else (*rotation(query, key), value)
-
-
-def _linear(
-    x: Float[Tensor, "batch token width"],
-    weight: Tensor,
-    bias: Tensor,
-    first: int,
-    update: LayerUpdate | None,
-) -> Float[Tensor, "batch token outputs"]:
-    """Project to some of queries (0), keys (1) and values (2), from part ``first`` on, by their weights."""
-    return linear(x, weight, bias) if update is None else update.project(x, weight, bias, first)
 
 
 def _split(x: Float[Tensor, "batch token width"], heads: int) -> Float[Tensor, "batch head token dim"]:

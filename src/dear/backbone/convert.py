@@ -1,5 +1,5 @@
 """Convert an open_clip model to our towers, sharing its weights: layer by layer where the mapping is exact,
-else whole, for frozen features; refuse it where neither is possible.
+else as it is, for features only; refuse it where neither is possible.
 """
 
 import math
@@ -8,11 +8,16 @@ from typing import Any
 from torch import nn
 
 from dear.backbone import openclip as names
+from dear.backbone.features_only import (
+    FeaturesOnlyTextTower,
+    FeaturesOnlyVisionTower,
+    image_side,
+    image_sides,
+)
 from dear.backbone.openclip import is_exactly, is_instance
 from dear.backbone.plain import PlainClip
 from dear.backbone.text import TextTower
 from dear.backbone.vision import VisionTower
-from dear.backbone.whole import WholeTextTower, WholeVisionTower, image_side, image_sides
 from dear.errors import WeightsError
 
 SMALLEST_PATCH = 14
@@ -31,9 +36,9 @@ def to_towers(model: nn.Module) -> tuple[VisionTower, TextTower]:
         image, text = build()
         return image, text
     require_fit(model)
-    text = TextTower(_text(model)) if _maps_text(model) else WholeTextTower(_text(model))
+    text = TextTower(_text(model)) if _maps_text(model) else FeaturesOnlyTextTower(_text(model))
     if not _maps_image(model):
-        return WholeVisionTower(model.visual, text.embed_dim), text
+        return FeaturesOnlyVisionTower(model.visual, text.embed_dim), text
     image = VisionTower(model.visual)
     if image.embed_dim != text.embed_dim:
         raise WeightsError(
@@ -54,8 +59,8 @@ def require_fit(model: nn.Module, name: str = "this CLIP") -> None:
 
 
 def count_patches(model: Any) -> int:
-    """The number of patches that the image tower of an open_clip model cuts a picture into; for a tower that
-    is used whole, as many as a ViT with small patches would.
+    """The number of patches that the image tower of an open_clip model cuts a picture into. A tower that
+    gives features only is counted as if it had patches of 14 pixels.
     """
     visual = model.visual
     if not hasattr(visual, "grid_size") and not _maps_image(model):
@@ -66,15 +71,15 @@ def count_patches(model: Any) -> int:
 
 
 def explain_misfit(model: Any) -> str | None:
-    """Why an open_clip model cannot be used, not even whole, or None if it can."""
+    """Why an open_clip model cannot be used, not even for features only, or None if it can."""
     if isinstance(model, PlainClip):
         return None
     if not is_exactly(model, names.CLIP_CLASS, *CUSTOM_TEXT):
         return f"its class {type(model).__name__} is not open_clip's CLIP, CustomTextCLIP or CoCa"
-    if not _maps_image(model) and (reason := _explain_whole_image_misfit(model.visual)) is not None:
+    if not _maps_image(model) and (reason := _explain_image_misfit(model.visual)) is not None:
         return reason
     source = _text(model)
-    # CoCa's text tower, read at a class token after the text, can be used whole.
+    # CoCa's text tower, read at a class token after the text, gives features only.
     is_coca = is_exactly(source, names.TEXT_CLASS) and source.cls_emb is not None
     if is_coca or _maps_text(model):
         return None
@@ -82,8 +87,8 @@ def explain_misfit(model: Any) -> str | None:
     return f"its text tower, a {type(source).__name__} pooled by {pool!r}, has an unknown part"
 
 
-def _explain_whole_image_misfit(visual: Any) -> str | None:
-    """Why an image tower cannot be used whole, or None if it can."""
+def _explain_image_misfit(visual: Any) -> str | None:
+    """Why an image tower cannot give features only, or None if it can."""
     if not is_instance(visual, names.TIMM_MODEL_CLASS, names.VISION_CLASS, names.RESNET_CLASS):
         return f"its image tower, a {type(visual).__name__}, is not open_clip's or timm's"
     if is_instance(visual, names.VISION_CLASS) and (visual.pool_type not in POOLS or visual.proj is None):

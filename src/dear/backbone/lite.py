@@ -8,8 +8,8 @@ of an image and s the unit embedding of a text:
 
 B holds the first principal directions of the rows of EfficientNet's classifier, which has a row for each
 class of ImageNet. T is ridge regression from s for the names of these classes to their rows in B.
-``tools/derived.py`` computed both from the weights and the names alone: no image took part. Both towers
-give features only.
+``tools/rebuild_assets.py`` computed both from the weights and the names alone: no image took part.
+Both towers give features only.
 """
 
 from importlib import import_module
@@ -22,10 +22,10 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
+from dear.backbone.features_only import FeaturesOnlyTextTower, FeaturesOnlyVisionTower
 from dear.backbone.preprocess import Preprocess
 from dear.backbone.tokenizer_file import FILE, SETTINGS, FileTokenizer, read_tokenizer
 from dear.backbone.weights import fill_weights, read_weights
-from dear.backbone.whole import WholeTextTower, WholeVisionTower
 from dear.errors import WeightsError, installation
 
 JOINT = Path(str(files("dear.backbone").joinpath("lite.safetensors")))
@@ -138,10 +138,11 @@ class Lite(nn.Module):
         self.logit_scale = nn.Parameter(joint["scale"].log())
         self.embed_dim = int(joint["basis"].shape[1])
 
-    def build_towers(self) -> tuple[WholeVisionTower, WholeTextTower]:
-        """Both towers, used whole."""
-        image, text = WholeVisionTower(self.visual, self.embed_dim), WholeTextTower(self.text)
-        text.title, text.pool = "text tower (a sentence encoder)", "eos"
+    def build_towers(self) -> tuple[FeaturesOnlyVisionTower, FeaturesOnlyTextTower]:
+        """Both towers."""
+        image = FeaturesOnlyVisionTower(self.visual, self.embed_dim)
+        text = FeaturesOnlyTextTower(self.text, "text tower (a sentence encoder)")
+        text.pool = "eos"
         return image, text
 
     @property

@@ -25,6 +25,7 @@ from dear.backbone.choice import (
 from dear.backbone.clip import Clip, Tokenizer
 from dear.backbone.convert import count_patches, require_fit, to_towers
 from dear.backbone.device import find_device, set_threads
+from dear.backbone.features_only import image_kind, image_side
 from dear.backbone.plain import PlainClip, is_plain
 from dear.backbone.preprocess import Preprocess
 from dear.backbone.repository import Repository, find_repository
@@ -36,7 +37,6 @@ from dear.backbone.weights import (
     find_tag_of_file,
     load_weights,
 )
-from dear.backbone.whole import WholeVisionTower, image_side
 from dear.errors import DearError, WeightsError, first_line
 from dear.limits import at_most
 from dear.reading.files import expanded
@@ -345,15 +345,15 @@ def try_architecture(name: str) -> Verdict:
             image, text = to_towers(network)
     except WeightsError as error:  # "NAME does not fit: REASON. What dear needs."
         return Verdict(name, False, str(error).split(" does not fit: ")[-1].split(". ")[0].rstrip("."))
-    is_whole = isinstance(image, WholeVisionTower)
+    has_layers = image.access != "features"
     return Verdict(
         name,
         True,
         parameters=sum(parameter.numel() for parameter in network.parameters()) / 1e6,
-        layers=None if is_whole else image.depth,
-        heads=None if is_whole else image.heads,
+        layers=image.depth if has_layers else None,
+        heads=image.heads if has_layers else None,
         image_size=image.image_size,
         image=image.access,
         text=text.access,
-        kind=image.kind if isinstance(image, WholeVisionTower) else None,
+        kind=None if has_layers else image_kind(network.visual),
     )

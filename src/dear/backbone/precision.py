@@ -10,7 +10,7 @@ from torch.nn.functional import layer_norm
 
 from dear.backbone.choice import Precision
 from dear.backbone.clip import Clip
-from dear.backbone.whole import WholeTextTower, WholeVisionTower
+from dear.backbone.towers import Opaque
 from dear.errors import SettingsError
 
 WIDE = 384
@@ -82,32 +82,26 @@ class Float32Norm(nn.Module):
 
 def half(clip: Clip) -> Clip:
     """A copy of a CLIP with weights in float16, except for the LayerNorms, the temperature and the statistics
-    of pixels, which stay in float32, and a tower that is used whole. Its identity is that of the original.
+    of pixels, which stay in float32, and a tower that gives features only. Its identity is the original's.
 
     Source: ``convert_weights`` of OpenAI's CLIP (clip/model.py), with which CoOp's code (KaiyangZhou/CoOp at
     ff61507, trainers/coop.py, PREC fp16) loads it. Differs from the code: that keeps embeddings of words, of
     positions and of the class token in float32 and rounds them where they are used, with the same result.
     """
     rounded = copy.deepcopy(clip, {id(clip.tokenizer): clip.tokenizer})
-    whole = {id(part) for tower in (rounded.image, rounded.text) for part in _whole_parts(tower)}
+    exact: list[nn.Module] = [
+        block for block in (*rounded.image.blocks, *rounded.text.blocks) if isinstance(block, Opaque)
+    ]
+    exact_modules = {id(module) for block in exact for module in block.modules()}
     for module in [*rounded.modules()]:
-        if id(module) in whole:
+        if id(module) in exact_modules:
             continue
         for name, child in [*module.named_children()]:
             if isinstance(child, nn.LayerNorm):
                 setattr(module, name, Float32Norm(child))
-    norms = [module for module in rounded.modules() if isinstance(module, Float32Norm)]
-    unrounded = {id(parameter) for norm in norms for parameter in norm.parameters()}
-    for tower in (rounded.image, rounded.text):
-        unrounded |= {id(p) for part in _whole_parts(tower) for p in part.parameters()}
+    exact += [module for module in rounded.modules() if isinstance(module, Float32Norm)]
+    unrounded = {id(parameter) for module in exact for parameter in module.parameters()}
     for parameter in rounded.parameters():
         if id(parameter) not in unrounded and parameter is not rounded.logit_scale:
             parameter.data = parameter.data.to(torch.float16)
     return rounded
-
-
-def _whole_parts(tower: nn.Module) -> list[nn.Module]:
-    """The modules of a tower that is used whole; an empty list for any other tower."""
-    if isinstance(tower, WholeVisionTower | WholeTextTower):
-        return [*tower.module.modules()]
-    return []

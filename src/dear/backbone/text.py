@@ -12,8 +12,7 @@ from torch.utils.checkpoint import checkpoint
 
 from dear.backbone.attention import PackedSequences, causal_bias
 from dear.backbone.block import Block
-from dear.backbone.injection import Injection
-from dear.backbone.low_rank import LowRank
+from dear.backbone.change import UNCHANGED, Change
 from dear.backbone.openclip import TEXT_CLASS, is_instance
 from dear.backbone.towers import Tower, outside_autocast, plain_projection
 
@@ -98,12 +97,9 @@ class TextTrunk:
             return replace(self, source=self.source.of_rows(rows), end=self.end[rows])
         return replace(self, source=self.tokens[rows], end=self.end[rows])
 
-    def has_prefix(self, inject: Injection | None) -> bool:
-        """True if all prompts begin with the same tokens, and injected tokens are among them."""
-        if inject is None or self.prefix == 0:
-            return self.prefix > 0
-        last = (inject.at or 0) + (inject.tokens.shape[-2] if inject.written else 0)
-        return inject.of_class is None and inject.at is not None and last <= self.prefix
+    def has_prefix(self, change: Change) -> bool:
+        """True if all prompts begin with the same tokens, with a change of their span too."""
+        return self.prefix > 0 and change.is_shared(self.prefix)
 
     def groups(self, width: int, chunk: int = 0) -> list[tuple[Int[Tensor, "row"], int]] | None:
         """Groups of prompts that are computed together, each with the length that they are cut to; None for a
@@ -231,41 +227,33 @@ class TextTower(Tower):
         self,
         trunk: TextTrunk,
         first: int,
-        inject: Injection | None = None,
+        change: Change = UNCHANGED,
         chunk: int = 0,
-        updates: LowRank | None = None,
     ) -> Float[Tensor, "class embed"]:
-        """Text embeddings, not normalized, from a trunk at layer ``first``. Injected tokens shift the end.
+        """Text embeddings, not normalized, from a trunk at layer ``first``. Added tokens shift the end.
 
         Prompts of one length are computed together, cut at their end. With causal attention, the tokens that
-        all prompts begin with are computed once, unless ``updates`` drop values, which differ by prompt.
+        all prompts begin with are computed once, unless ``change`` differs by prompt.
         ``chunk`` limits how many prompts are computed at a time; activations are then recomputed for
         gradients.
         """
-        if inject is not None and first > self.depth:
-            raise ValueError(f"tokens enter no layer from {first} on: the text tower has {self.depth}")
         if not torch.is_grad_enabled():
-            tokens = trunk.length + (0 if inject is None else inject.added)
-            chunk = min(chunk or len(trunk.end), self.prompts_at_once(tokens))
+            chunk = min(chunk or len(trunk.end), self.prompts_at_once(trunk.length + change.added))
         chunk = chunk if chunk < len(trunk.end) else 0
         if torch.is_grad_enabled() or not chunk:
             trunk = replace(trunk, source=trunk.tokens)
-        groups, has_prefix = trunk.groups(self.width, chunk), trunk.has_prefix(inject)
-        has_prefix = has_prefix and (updates is None or updates.dropout is None)
+        groups, has_prefix = trunk.groups(self.width, chunk), trunk.has_prefix(change)
         if groups is None:
             if not has_prefix:
-                return self._features(trunk.tokens, trunk.end, first, inject, updates)
+                return self._features(trunk.tokens, trunk.end, first, change)
             groups = [(torch.arange(len(trunk.end), device=trunk.end.device), trunk.length)]
         calls: list[Callable[[], Tensor]]
         if has_prefix:
             batches = [[group] for group in groups] if chunk else [groups]
-            calls = [
-                partial(self._packed_features, trunk, batch, first, inject, updates) for batch in batches
-            ]
+            calls = [partial(self._packed_features, trunk, batch, first, change) for batch in batches]
         else:
             calls = [
-                partial(self._features_of, trunk, rows, length, first, inject, updates)
-                for rows, length in groups
+                partial(self._features_of, trunk, rows, length, first, change) for rows, length in groups
             ]
         recompute = chunk and torch.is_grad_enabled()
         # Nothing here draws from a shared generator, so there is no random state to preserve.
@@ -282,16 +270,14 @@ class TextTower(Tower):
         rows: Int[Tensor, "row"],
         length: int,
         first: int,
-        inject: Injection | None,
-        updates: LowRank | None,
+        change: Change,
     ) -> Float[Tensor, "row embed"]:
         """The features of some prompts, cut to a length."""
         return self._features(
             trunk.part(rows, 0, length),
             trunk.end[rows],
             first,
-            inject and inject.rows(rows),
-            updates and updates.of_rows(rows, len(trunk.end)),
+            change.rows(rows, len(trunk.end)),
         )
 
     def _packed_features(
@@ -299,13 +285,12 @@ class TextTower(Tower):
         trunk: TextTrunk,
         groups: list[tuple[Int[Tensor, "row"], int]],
         first: int,
-        inject: Injection | None,
-        updates: LowRank | None,
+        change: Change,
     ) -> Float[Tensor, "row embed"]:
         """The features of groups of prompts with a common prefix, in the groups' order. All tokens are packed
         into one sequence, so that each weight matrix is applied to them at once.
         """
-        prefix, added = trunk.prefix, 0 if inject is None else inject.added
+        prefix, added = trunk.prefix, change.added
         first_prompt = torch.zeros(1, dtype=torch.long, device=trunk.end.device)
         tokens, ends, start = [trunk.part(first_prompt, 0, prefix)[0]], [], prefix + added
         for rows, length in groups:
@@ -318,7 +303,7 @@ class TextTower(Tower):
         longest = max(length for _, length in groups) + added
         sizes = tuple((len(rows), length - prefix) for rows, length in groups)
         packed = PackedSequences(prefix + added, sizes, causal_bias(longest, x))
-        out = self.span(x, first, bias=packed, inject=inject, read=torch.cat(ends), updates=updates)
+        out = self.span(x, first, change, bias=packed, read=torch.cat(ends))
         return self.finish(out[0])
 
     def _features(
@@ -326,13 +311,10 @@ class TextTower(Tower):
         tokens: Float[Tensor, "class token width"],
         end: Int[Tensor, "class"],
         first: int,
-        inject: Injection | None,
-        updates: LowRank | None,
+        change: Change,
     ) -> Float[Tensor, "class embed"]:
-        extra = 0 if inject is None else inject.added
-        bias = self._bias(tokens, extra)
-        read = (end + extra).unsqueeze(1)
-        out = self.span(tokens, first, bias=bias, inject=inject, read=read, updates=updates)
+        bias, read = self._bias(tokens, change.added), (end + change.added).unsqueeze(1)
+        out = self.span(tokens, first, change, bias=bias, read=read)
         return self.finish(out[:, 0])
 
     def forward(self, ids: Int[Tensor, "class token"]) -> Float[Tensor, "class embed"]:

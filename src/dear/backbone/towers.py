@@ -1,11 +1,13 @@
 """What both towers share: a trunk (frozen layers) and a span (layers that a method changes).
 
 Layers are counted from 1 to ``depth``. ``trunk`` runs layers 1 to J-1, ``span`` runs J to the last. Any J
-gives the same features. Learned tokens enter a span through an `Injection`, whatever the method.
+gives the same features. What a method changes in a span is a `Change`.
 """
 
 import copy
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from typing import Any, ClassVar, Self
 
 import torch
@@ -14,9 +16,9 @@ from torch import Tensor, nn
 
 from dear.backbone.attention import PackedSequences, Rotation
 from dear.backbone.block import Block
+from dear.backbone.change import UNCHANGED, Change
 from dear.backbone.choice import Access
-from dear.backbone.injection import Injection
-from dear.backbone.low_rank import LowRank
+from dear.errors import SettingsError, WeightsError, first_line, of_memory
 
 Bias = (
     Float[Tensor, "*#batch #head token token"]
@@ -31,6 +33,42 @@ def widest(module: nn.Module) -> int:
     return max((part.out_features for part in module.modules() if isinstance(part, nn.Linear)), default=0)
 
 
+class Opaque(nn.Module):
+    """A network as the only block of a tower: its embedding of an input is the only token of the output. It
+    is always in evaluation mode: batch normalization uses the statistics stored with the weights.
+    """
+
+    def __init__(self, network: nn.Module, title: str, embed_dim: int) -> None:
+        super().__init__()
+        self.network, self.title, self.embed_dim = network, title, embed_dim
+
+    def train(self, mode: bool = True) -> Self:
+        del mode
+        return super().train(False)
+
+    def forward(self, inputs: Tensor) -> Float[Tensor, "batch 1 embed"]:
+        """The embeddings, without the tokens that some networks return too. Raises WeightsError if there are
+        none: a configuration may ask for what its classes cannot compute.
+        """
+        try:
+            with outside_autocast(inputs.device):
+                output = self.network(inputs)
+        except Exception as error:
+            if of_memory(error):
+                raise
+            raise WeightsError(
+                f"the {self.title} cannot be computed ({first_line(error)}): its configuration does not "
+                "describe a working model."
+            ) from error
+        embeddings: Tensor = output[0] if isinstance(output, tuple) else output
+        if embeddings.ndim != 2 or embeddings.shape[1] != self.embed_dim:
+            raise WeightsError(
+                f"the {self.title} gives {tuple(embeddings.shape[1:])} for an input, not an embedding of "
+                f"{self.embed_dim} numbers: its configuration names no pooling that fits."
+            )
+        return embeddings.unsqueeze(1)
+
+
 class Tower(nn.Module):
     """A stack of blocks with a final LayerNorm and projection, which may have a bias."""
 
@@ -41,7 +79,11 @@ class Tower(nn.Module):
     projection_bias: Tensor | None
 
     def __init__(
-        self, blocks: list[Block], ln_final: nn.Module, projection: Tensor, bias: Tensor | None = None
+        self,
+        blocks: Sequence[Block | Opaque],
+        ln_final: nn.Module,
+        projection: Tensor,
+        bias: Tensor | None = None,
     ) -> None:
         super().__init__()
         self.blocks = nn.ModuleList(blocks)
@@ -71,15 +113,22 @@ class Tower(nn.Module):
         return int(self.projection.shape[1])
 
     def block(self, layer: int) -> Block:
-        """The block of a layer, counted from 1."""
+        """The block of a layer, counted from 1. Raises WeightsError if the tower gives features only."""
         block = self.blocks[layer - 1]
+        if isinstance(block, Opaque):
+            raise WeightsError(
+                f"this backbone's {block.title} gives features only, no layers or attention heads: "
+                "docs/models.md lists those that give them, such as ViT-B-16."
+            )
         assert isinstance(block, Block)
         return block
 
     def trainable_copy(self, first: int) -> Self:
         """A trainable copy of layers ``first`` to the last, the final LayerNorm and the projection: a tower
-        whose layer 1 is that layer. It has no embeddings: its inputs are trunk outputs.
+        whose layer 1 is that layer. It has no embeddings: its inputs are trunk outputs. Raises WeightsError
+        if the tower gives features only.
         """
+        self.block(first)
         frozen = [*self.blocks[: first - 1], *(getattr(self, name) for name in self.EMBEDDINGS)]
         tower = copy.deepcopy(self, {id(part): part for part in frozen})  # shared, not copied
         tower.blocks = tower.blocks[first - 1 :]
@@ -96,66 +145,50 @@ class Tower(nn.Module):
             x = block(x, bias, rotation=rotation)
         return x
 
-    def rotations(self, inject: Injection | None = None) -> Rotation | None:
-        """The rotation of queries and keys, injected ones too; None without a rotary embedding."""
-        del inject
+    def rotations(self, change: Change = UNCHANGED) -> Rotation | None:
+        """The rotation of queries and keys, added ones too; None without a rotary embedding."""
+        del change
         return None
 
     def span(
         self,
         x: Float[Tensor, "batch token width"],
         first: int,
+        change: Change = UNCHANGED,
         *,
         bias: Bias = None,
-        inject: Injection | None = None,
         read: Int[Tensor, "*batch read"] | None = None,
-        updates: LowRank | None = None,
     ) -> Float[Tensor, "batch read width"]:
-        """Layers ``first`` to the last, with learned tokens injected and weights updated; the last only at
-        tokens in ``read``.
+        """Layers ``first`` to the last with a change; the last only at tokens in ``read``.
 
-        ``bias`` covers the tokens after injection; a list has one per layer of the span. ``read`` holds token
-        positions after injection, the same for the whole batch (1-D) or one row per item (2-D); None reads
-        all of them. If ``first`` is past the last layer, the tokens are read unchanged.
+        ``bias`` covers the tokens that the change adds too; a list has one per layer of the span. ``read``
+        holds positions among all these tokens, the same for the whole batch (1-D) or one row per item (2-D);
+        None reads all of them. If ``first`` is past the last layer, the tokens are read unchanged: raises
+        SettingsError for a change, which would have no effect.
         """
-        rotation, layers_done = self.rotations(inject), 0
-        if inject is not None:
-            if first < self.depth and updates is None:
-                x, layers_done = self._enter(x, first, inject, _at(bias, 0), rotation), 1
-            else:
-                x = inject.enter(x)
-        for step in range(layers_done, self.depth - first):
-            if inject is not None:
-                x = inject.anchor(x, step)
-            update = updates and updates.at(step)
-            x = self.blocks[first + step - 1](x, _at(bias, step), rotation=rotation, update=update)
         if first > self.depth:
+            if change is not UNCHANGED:
+                raise SettingsError(
+                    f"{type(change).__name__} has no effect from layer {first} on, since the tower has "
+                    f"{self.depth}: a method sets image_from and text_from to the first layer that it "
+                    "changes."
+                )
             return x if read is None else _rows(x, read)
-        if inject is not None and first < self.depth:
-            x = inject.anchor(x, self.depth - first)
-        bias = _at(bias, self.depth - first)
-        queries = None
+        rotation, last = self.rotations(change), self.depth - first
+        for step in range(last):
+            block, projection, layer_bias = self.block(first + step), change.update(step), _at(bias, step)
+            if step > 0:
+                x = block(change.anchor(x, step), layer_bias, None, rotation, projection)
+                continue
+            x, projected = change.enter_through(x, partial(block.project, projection=projection))
+            x = block.forward_projected(x, projected, layer_bias, rotation)
+        x = change.anchor(x, last) if last else change.enter(x)
+        bias, queries = _at(bias, last), None
         if read is not None:
             bias, queries = _bias_rows(bias, read), _rows(x, read)
             rotation = None if rotation is None else rotation.select_queries(read)
-        update = updates and updates.at(self.depth - first)
-        out: Tensor = self.blocks[-1](x, bias, queries, rotation, update)
+        out: Tensor = self.block(self.depth)(x, bias, queries, rotation, change.update(last))
         return out
-
-    def _enter(
-        self,
-        x: Float[Tensor, "batch token width"],
-        layer: int,
-        inject: Injection,
-        bias: Tensor | PackedSequences | None,
-        rotation: Rotation | None,
-    ) -> Float[Tensor, "batch longer width"]:
-        """The layer at which tokens are injected. Their queries, keys and values are computed apart from the
-        others and once for the batch, so that no gradient flows through those of a frozen ``x``.
-        """
-        block, raw = self.block(layer), inject.raw(x)
-        projected = inject.put(block.project(x), block.project(raw))
-        return block.forward_projected(inject.put(x, raw), projected, bias, rotation)
 
     def finish(
         self, x: Float[Tensor, "*any width"], projection: Float[Tensor, "width embed"] | None = None

@@ -3,7 +3,6 @@
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any, ClassVar
 
 import torch
@@ -12,9 +11,8 @@ from torch import Tensor, nn
 
 from dear.backbone.attention import PackedSequences, Rotation, no_rotation
 from dear.backbone.block import Block
+from dear.backbone.change import UNCHANGED, Change
 from dear.backbone.choice import Access
-from dear.backbone.injection import Injection
-from dear.backbone.low_rank import LowRank
 from dear.backbone.openclip import TIMM_MODEL_CLASS, is_instance
 from dear.backbone.readout import AttentionReadOut, MeanReadOut, ReadOut, ResidualMlp
 from dear.backbone.towers import Bias, Tower, plain_projection
@@ -123,43 +121,34 @@ class VisionTower(Tower):
             return super().layers(x, first, last, bias)
         return _with_placeholder(super().layers(x[:, 1:], first, last, _without_placeholder(bias)))  # type: ignore[arg-type]
 
-    def rotations(self, inject: Injection | None = None) -> Rotation | None:
-        """The rotation of queries and keys. The class token and injected tokens are not rotated."""
+    def rotations(self, change: Change = UNCHANGED) -> Rotation | None:
+        """The rotation of queries and keys. The class token and added tokens are not rotated."""
         if self.rotation is None:
             return None
         table = self.rotation
         if self.has_class_token:
             table = torch.cat([no_rotation(1, table), table])
-        if inject is not None:
-            table = inject.put(table[None], no_rotation(inject.added, table)[None])[0]
+        table = change.put(table[None], no_rotation(change.added, table)[None])[0]
         return Rotation(table, table)
 
     def span(
         self,
         x: Float[Tensor, "batch token width"],
         first: int,
+        change: Change = UNCHANGED,
         *,
         bias: Bias = None,
-        inject: Injection | None = None,
         read: Int[Tensor, "*batch read"] | None = None,
-        updates: LowRank | None = None,
     ) -> Float[Tensor, "batch read width"]:
         """As in any tower. Where the embedding is pooled, token 0 of the result is the pooled token, and any
         other token is pooled alone. ``read`` is then the same for the whole batch.
         """
         if self.readout is None or first > self.depth:
-            return super().span(x, first, bias=bias, inject=inject, read=read, updates=updates)
-        tokens = x.shape[1]
+            return super().span(x, first, change, bias=bias, read=read)
         if not self.has_class_token:
-            x, bias = x[:, 1:], _without_placeholder(bias)
-            tokens -= 1
-            if inject is not None and inject.at is not None:
-                inject = replace(inject, at=inject.at - 1)
-        image_tokens = out = super().span(x, first, bias=bias, inject=inject, updates=updates)
-        if inject is not None and inject.added:
-            at = tokens if inject.at is None else inject.at
-            image_tokens = torch.cat([out[:, :at], out[:, at + inject.added : tokens + inject.added]], dim=1)
-        pooled = self.readout(image_tokens).unsqueeze(1)
+            x, bias, change = x[:, 1:], _without_placeholder(bias), change.shifted(-1)
+        out = super().span(x, first, change, bias=bias)
+        pooled = self.readout(change.remove(out)).unsqueeze(1)
         if not self.has_class_token:
             out = _with_placeholder(out)
         if read is None:

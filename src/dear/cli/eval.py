@@ -49,8 +49,8 @@ def command(
     from dear.adapters.scoring import evaluate_bundle, measure_others
     from dear.data.loading import held_notes, load_dataset
 
-    if split == "test" and dataset.test_share == DataSettings.test_share:  # not asked for
-        dataset = replace(dataset, test_share=1.0)
+    if split == "test":
+        dataset = dataset.with_test_share(1.0)
     with held_notes(), progress_console().status("scoring"):
         predictor = options.load(bundle)
         images = load_dataset(data, dataset.skip_broken())

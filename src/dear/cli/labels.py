@@ -8,9 +8,9 @@ from dear.adapters.results import check_table, write_suggestions
 from dear.cli.options import BundleOptions, FitOptions
 from dear.cli.output import PrintableConsole
 from dear.cli.parsing import Flat
+from dear.curation.issues import REVIEW_PAGE, describe_issues
 from dear.errors import plural
 from dear.methods.registry import AUTO, known_method
-from dear.review.rows import REVIEW_PAGE, describe_issues
 
 SHOWN = 10  # suggestions that are printed
 

@@ -23,7 +23,7 @@ from dear.errors import DearError
 from dear.evaluation.experiment import TrainOverrides
 from dear.evaluation.protocols import PROTOCOLS
 from dear.methods.declaration import MethodSettings, read_published_rows
-from dear.methods.registry import METHODS, PATH, known_method, option_groups, register
+from dear.methods.registry import AUTO, METHODS, PATH, known_method, option_groups, register
 from dear.reading.overrides import overrides_class
 from dear.reading.plain import split_list
 
@@ -102,6 +102,7 @@ def named_methods(words: Sequence[str], command: Callable[..., Any]) -> list[str
     values = [word.partition("=")[2] for word in words if word.partition("=")[0] in options]
     values += [word for option, word in pairwise(words) if option in options]
     names = [name.strip() for value in values for name in value.split(",") if name.strip()]
+    names = [name for name in names if name != AUTO]
     for name in filter(PATH.fullmatch, names):
         register(name)
     return names

@@ -35,7 +35,8 @@ class DataSettings:
         label: Column of the classes, for a Hugging Face data set with several.
         split_seed: Seed of the split made for a data set that has none.
         test_share: Share of each class used for testing in that split, for images without any split: 0 for
-            none, which `dear fit` trains on all of, 1 for all, where nothing is trained on.
+            none, which `dear fit` trains on all of, 1 for all, where nothing is trained on. By default 0.3,
+            in `dear eval` 1 and in `dear review` 0.
         group: What belongs together and is never parted by a split made here, nor by what is left out: a
             column of a table, or a regular expression whose match in a file's path is the group, as
             clip_[0-9]+; beside it near-duplicates. none parts these too.
@@ -62,7 +63,7 @@ class DataSettings:
     classnames: Path | None = None
     label: str | None = None
     split_seed: int = 1
-    test_share: float = 0.3
+    test_share: float | None = None
     group: str | None = None
     least_train: int = 1
     layout: Layout = "auto"
@@ -75,7 +76,7 @@ class DataSettings:
     workers: int = 0
 
     def __post_init__(self) -> None:
-        if not 0 <= self.test_share <= 1:
+        if self.test_share is not None and not 0 <= self.test_share <= 1:
             raise SettingsError(f"test_share is {self.test_share}: it must be from 0 to 1.")
         try:
             re.compile(self.group or "")
@@ -93,6 +94,10 @@ class DataSettings:
     def skip_broken(self) -> Self:
         """These settings, by which unreadable images are skipped unless the user said otherwise."""
         return self if self.broken else replace(self, broken="skip")
+
+    def with_test_share(self, share: float) -> Self:
+        """These settings, with this share of test images unless the user gave another."""
+        return self if self.test_share is not None else replace(self, test_share=share)
 
     def require_short_side(self, size: int) -> None:
         """Raise SettingsError for a short side below the ``size`` that a model sees."""

@@ -231,7 +231,7 @@ def run_record(trial: Trial, results: Mapping[str, Any]) -> dict[str, Any]:
         "settings": {"method": asdict(run.settings), "train": asdict(run.training)},
         "overrides": context.overrides(run.setup),
         "published": [*run.published],
-        "dataset": _dataset(run.source) | {"classes": [*run.source.classnames]},
+        "dataset": _dataset(run.source),
         "targets": [_dataset(dataset) for dataset in run.targets],
         "weights": dict(run.weights),
         "transductive": run.setup.declared.unlabelled,
@@ -262,7 +262,8 @@ def teacher_facts(run: ResolvedRun) -> dict[str, Any]:
 
 def _dataset(dataset: Dataset) -> dict[str, Any]:
     left_out = {} if dataset.world else {"left_out": dataset.left_out}
-    return {"name": dataset.name, "title": dataset.title, "identity": dataset.identity, **left_out}
+    facts = {"name": dataset.name, "title": dataset.title, "identity": dataset.identity}
+    return {**facts, "classes": [*dataset.classnames], **left_out}
 
 
 def _device(context: RunContext) -> str:

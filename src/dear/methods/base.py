@@ -15,9 +15,8 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, normalize
 
 from dear.backbone.block import Block
+from dear.backbone.change import UNCHANGED, Change
 from dear.backbone.clip import Clip, fill, span_start
-from dear.backbone.injection import Injection
-from dear.backbone.low_rank import LowRank
 from dear.backbone.prompts import check_prompt_limits
 from dear.backbone.text import MAX_STORED_VALUES, TextTrunk
 from dear.backbone.towers import outside_autocast
@@ -181,13 +180,11 @@ class Method(nn.Module):
                 "weights are damaged, or too large for their precision."
             )
 
-    def mean_over_templates(
-        self, inject: Injection | None = None, updates: LowRank | None = None
-    ) -> Float[Tensor, "class embed"]:
+    def mean_over_templates(self, change: Change = UNCHANGED) -> Float[Tensor, "class embed"]:
         """Unit text features: the normalized mean over templates of the normalized feature."""
         features = [
-            normalize(self.clip.text.features(p, self.text_from, inject, self.text_chunk, updates), dim=-1)
-            for p in self.prompts
+            normalize(self.clip.text.features(prompts, self.text_from, change, self.text_chunk), dim=-1)
+            for prompts in self.prompts
         ]
         return normalize(torch.stack(features).mean(dim=0), dim=-1)
 
@@ -230,26 +227,14 @@ class Method(nn.Module):
         """
         raise NotImplementedError(f"{type(self).__name__} has no features of {self.target} images")
 
-    def class_feature(
-        self,
-        trunk: Trunk,
-        inject: Injection | None = None,
-        updates: LowRank | None = None,
-    ) -> Float[Tensor, "batch embed"]:
-        """The unit class feature at the end of the span, with learned tokens injected and weights updated if
-        given.
-        """
-        return normalize(self.class_embedding(trunk, inject, updates), dim=-1)
+    def class_feature(self, trunk: Trunk, change: Change = UNCHANGED) -> Float[Tensor, "batch embed"]:
+        """The unit class feature at the end of the span, with a change if given."""
+        return normalize(self.class_embedding(trunk, change), dim=-1)
 
-    def class_embedding(
-        self,
-        trunk: Trunk,
-        inject: Injection | None = None,
-        updates: LowRank | None = None,
-    ) -> Float[Tensor, "batch embed"]:
+    def class_embedding(self, trunk: Trunk, change: Change = UNCHANGED) -> Float[Tensor, "batch embed"]:
         """The class feature before it is normalized."""
         read = _class_token(trunk)
-        out = self.clip.image.span(trunk, self.image_from, inject=inject, read=read, updates=updates)
+        out = self.clip.image.span(trunk, self.image_from, change, read=read)
         return self.clip.image.finish(out[:, 0])
 
     def image_features(self, trunk: Trunk) -> ImageFeatures:

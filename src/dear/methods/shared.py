@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.functional import normalize
 
+from dear.backbone.change import ClassTokens, Injection
 from dear.backbone.clip import Clip, layer_share
-from dear.backbone.injection import ClassTokens, Injection
 from dear.backbone.text import TextTower
 from dear.backbone.towers import Tower, outside_autocast
 from dear.backbone.vision import VisionTower
@@ -265,9 +265,8 @@ class Representation(Method, ABC):
 
     def image_features(self, trunk: Trunk) -> ImageFeatures:
         """The class feature, and the projected mean of the tokens after the final LayerNorm."""
-        inject = Injection(self.image_tokens(), self.beta, at=1)
-        out = self.clip.image.span(trunk, self.image_from, inject=inject, read=self.read)  # type: ignore[arg-type]
-        tower = self.clip.image
+        tower, change = self.clip.image, Injection(self.image_tokens(), self.beta, at=1)
+        out = tower.span(trunk, self.image_from, change, read=self.read)  # type: ignore[arg-type]
         f_cls = tower.finish(out[:, 0])
         f_rep = tower.projected(tower.ln_final(out[:, 1:]).mean(dim=1), self.token_projection())
         return normalize(torch.stack([f_cls, f_rep.to(f_cls.dtype)]), dim=-1)

@@ -155,7 +155,7 @@ def embed_phrases(
 @cache
 def stored_embeddings() -> dict[str, Float[Tensor, "width"]]:
     """The embeddings in the package, except those of a pool that has changed since they were computed
-    (`python -m tools.derived pools` computes them anew).
+    (`python -m tools.rebuild_assets pools` computes them anew).
     """
     embeddings: dict[str, Tensor] = {}
     if not STORED.is_file():

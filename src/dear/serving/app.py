@@ -41,7 +41,7 @@ AT_ONCE = 4  # images of a request that are under way at a time, so that others 
 IMAGE: dict[str, Any] = {"type": "string", "format": "binary"}
 IMAGES: dict[str, Any] = {"type": "array", "items": IMAGE}
 
-Number = Annotated[int, Query(ge=1, le=100)]
+UpTo100 = Annotated[int, Query(ge=1, le=100)]
 
 
 class Upload(NamedTuple):
@@ -120,7 +120,7 @@ def create_app(
         return table.to_json()
 
     @app.post("/api/predict", openapi_extra=describe_body(IMAGE, with_classes=True))
-    async def predict(sent: SentWithClasses, top: Number = 5, classes: str | None = None) -> dict[str, Any]:
+    async def predict(sent: SentWithClasses, top: UpTo100 = 5, classes: str | None = None) -> dict[str, Any]:
         """The best classes with probability, logit and evidence; among the classes in the query or a form,
         comma-separated, if there are any; * stands for the bundle's own.
         """
@@ -129,7 +129,7 @@ def create_app(
 
     @app.post("/api/batch", openapi_extra=describe_body(IMAGES, with_classes=True))
     async def batch(
-        sent: SentWithClasses, top: Number = 5, classes: str | None = None
+        sent: SentWithClasses, top: UpTo100 = 5, classes: str | None = None
     ) -> dict[str, list[dict[str, Any]]]:
         """The same for several images, the files named image of a form: results in their order, each with
         top, or with error, kind and status (and retry_after, in seconds).
@@ -154,7 +154,11 @@ def create_app(
 
     @app.post("/api/neighbours", openapi_extra=describe_body(IMAGE))
     async def neighbours(
-        sent: Sent, by: str = "class", weights: str | None = None, count: Number = 8, thumbnails: bool = False
+        sent: Sent,
+        by: str = "class",
+        weights: str | None = None,
+        count: UpTo100 = 8,
+        thumbnails: bool = False,
     ) -> dict[str, list[dict[str, Any]]]:
         """The nearest images of the index for a mixture of features; thumbnails are base64 PNG, or null for a
         file that can no longer be shown.

@@ -245,7 +245,7 @@ def test_results_that_are_no_numbers_name_the_bundle(make_small_clip: MakeClip, 
     with pytest.raises(BundleError, match="large"):
         predictor.logits(images())
     with pytest.raises(BundleError, match="large"):
-        predictor.candidates(predictor.encode(images()), predictor.vocabulary(), top=1)
+        predictor.best_classes(predictor.encode(images()), predictor.vocabulary(), top=1)
 
 
 def test_from_the_hub(folder: Path, tmp_path: Path, standin: StandIn) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from dear.adapters.results import (
-    Candidate,
+    ClassScore,
     Prediction,
     Suggestion,
     Unreadable,
@@ -27,8 +27,8 @@ from tests.helpers.bundles import bundle_scores
 from tests.unit.adapters.test_bundle import fitted
 from tests.unit.data.photos import picture
 
-DOG = Candidate("dog", 0.75, 3.0, {"class": 3.0})
-CAT = Candidate("=cat", 0.25, 1.5, {"class": 1.5})
+DOG = ClassScore("dog", 0.75, 3.0, {"class": 3.0})
+CAT = ClassScore("=cat", 0.25, 1.5, {"class": 1.5})
 BAD = Unreadable("bad.jpg", "cannot read bad.jpg")
 FOUND = [BAD, Prediction("a, b.png", (DOG, CAT)), Prediction("c\udcff.png", (CAT, DOG), none_of_these=True)]
 

@@ -13,10 +13,10 @@ from dear.errors import WeightsError
 from tests.unit.backbone.shrunk import ids, pixels, shrunk, shrunk_config
 
 REFUSED = ("coca_roberta", "mt5-", "nllb-", "roberta-", "xlm-roberta-")
-WHOLE = (
+FEATURES_ONLY = (
     "coca_", "convnext_", "swin_", "vit_relpos_", "RN", "MobileCLIP-S", "MobileCLIP2-S",
 )  # fmt: skip
-NAMES = [name for name in open_clip.list_models() if not name.startswith((*REFUSED, *WHOLE))]
+NAMES = [name for name in open_clip.list_models() if not name.startswith((*REFUSED, *FEATURES_ONLY))]
 
 
 def describe_kind(name: str) -> str:
@@ -59,13 +59,13 @@ def test_the_others_are_refused(name: str) -> None:
         build(name)
 
 
-USED_WHOLE = [n for n in open_clip.list_models() if n.startswith(WHOLE) and not n.startswith(REFUSED)]
+OPAQUE = [n for n in open_clip.list_models() if n.startswith(FEATURES_ONLY) and not n.startswith(REFUSED)]
 
 
 @pytest.mark.parametrize(
-    "name", [n if n == "RN50" else pytest.param(n, marks=pytest.mark.long) for n in USED_WHOLE]
+    "name", [n if n == "RN50" else pytest.param(n, marks=pytest.mark.long) for n in OPAQUE]
 )
-def test_those_used_whole(name: str) -> None:
+def test_those_that_give_features_only(name: str) -> None:
     with torch.device("meta"):
         network = build(name)
         image, text = to_towers(network)

@@ -1,4 +1,4 @@
-"""What does not fit is refused with the reason, and what has no layers is used whole."""
+"""What does not fit is refused with the reason, and what has no layers gives features only."""
 
 from typing import Any
 
@@ -12,8 +12,8 @@ from timm.models.vision_transformer import ParallelScalingBlock
 from torch import nn
 
 from dear.backbone.convert import explain_misfit, require_fit, to_towers
+from dear.backbone.features_only import FeaturesOnlyVisionTower, image_kind
 from dear.backbone.load import build
-from dear.backbone.whole import WholeVisionTower
 from dear.errors import WeightsError
 
 VISION = {"image_size": 20, "patch_size": 4, "width": 21, "head_width": 7, "layers": 2}
@@ -70,7 +70,7 @@ def test_a_model_of_another_class() -> None:
         ("convnext_tiny", {}, "ConvNeXt"),
     ],
 )
-def test_towers_of_timm_that_are_used_whole(name: str, options: dict[str, Any], kind: str | None) -> None:
+def test_towers_of_timm_that_give_features_only(name: str, options: dict[str, Any], kind: str | None) -> None:
     with torch.device("meta"):
         model: Any = CustomTextCLIP(17, VISION, TEXT)
         tower = TimmModel.__new__(TimmModel)
@@ -83,5 +83,5 @@ def test_towers_of_timm_that_are_used_whole(name: str, options: dict[str, Any], 
         return
     with torch.device("meta"):
         image, _ = to_towers(model)
-    assert isinstance(image, WholeVisionTower)
-    assert image.kind == f"timm's {kind}"
+    assert isinstance(image, FeaturesOnlyVisionTower)
+    assert image_kind(model.visual) == f"timm's {kind}"

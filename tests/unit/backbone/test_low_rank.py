@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
+from dear.backbone.change import UNCHANGED, LowRank, UpdateDropout
 from dear.backbone.clip import Clip
-from dear.backbone.low_rank import LowRank, UpdateDropout
 from dear.backbone.towers import Tower
 from tests.conftest import MakeClip
 
@@ -57,8 +57,8 @@ def features(clip: Clip, of: str, low: LowRank | None, **options: Any) -> Tensor
     if of == "image":
         trunk = clip.image.trunk(pixels(), 1)
         read = torch.zeros(1, dtype=torch.long)
-        return clip.image.finish(clip.image.span(trunk, 1, read=read, updates=low, **options)[:, 0])
-    return clip.text.features(clip.text.trunk(clip.tokenize(NAMES), 1), 1, updates=low, **options)
+        return clip.image.finish(clip.image.span(trunk, 1, low or UNCHANGED, read=read, **options)[:, 0])
+    return clip.text.features(clip.text.trunk(clip.tokenize(NAMES), 1), 1, low or UNCHANGED, **options)
 
 
 def tower_of(clip: Clip, of: str) -> Tower:

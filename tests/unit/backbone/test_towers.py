@@ -10,10 +10,11 @@ from torch.nn.functional import normalize
 
 from dear.backbone import text as text_tower
 from dear.backbone.attention import causal_bias
+from dear.backbone.change import UNCHANGED, Injection
 from dear.backbone.clip import Clip
 from dear.backbone.convert import to_towers
-from dear.backbone.injection import Injection
 from dear.backbone.text import TextTrunk
+from dear.errors import SettingsError
 
 MakeModel = Callable[..., CLIP]
 MakeClip = Callable[..., Clip]
@@ -66,7 +67,7 @@ def test_past_the_tower_one_token_of_each_prompt_is_kept(small_clip: Clip) -> No
     trunk = text.trunk(ids, text.depth + 1)
     assert trunk.tokens.shape == (3, 1, 22)
     torch.testing.assert_close(text.features(trunk, text.depth + 1), text(ids))
-    with pytest.raises(ValueError, match="no layer from 5 on: the text tower has 4"):
+    with pytest.raises(SettingsError, match="no effect from layer 5 on, since the tower has 4"):
         text.features(trunk, text.depth + 1, Injection(torch.zeros(2, 3, 22), beta=1.0, at=1))
 
 
@@ -193,8 +194,8 @@ def test_a_span_with_injection_is_layers_and_anchors_in_turn(
             x[:, 26:] = 0.9 * layer[step] + 0.1 * x[:, 26:]
         x = tower.blocks[2 + step](x)
     inject = Injection(raw, beta=0.9)
-    torch.testing.assert_close(tower.span(trunk, 3, inject=inject), x, rtol=0, atol=1e-12)
-    read = tower.span(trunk, 3, inject=inject, read=torch.tensor([0, 26, 27]))
+    torch.testing.assert_close(tower.span(trunk, 3, inject), x, rtol=0, atol=1e-12)
+    read = tower.span(trunk, 3, inject, read=torch.tensor([0, 26, 27]))
     torch.testing.assert_close(read, x[:, [0, 26, 27]], rtol=0, atol=1e-12)
 
 
@@ -240,18 +241,18 @@ def test_prompts_that_begin_alike(
     def run(of: TextTrunk) -> tuple[Tensor, Tensor]:
         leaf = raw.clone().requires_grad_()
         inject = {
-            "nothing": None,
+            "nothing": UNCHANGED,
             "inserted": Injection(leaf, beta=0.7, at=1),
             "written": Injection(leaf, beta=1.0, at=1, written=True),
             "after them": Injection(leaf, beta=0.7, at=4),
         }[entering]
-        if inject is None:  # the input may have a gradient too
+        if inject is UNCHANGED:  # the input may have a gradient too
             leaf = of.tokens.clone().requires_grad_()
             of = TextTrunk(leaf, of.end, of.prefix)
         found = tower.features(of, first, inject, chunk)
         (found * weight).sum().backward()
         assert leaf.grad is not None
-        return found.detach(), leaf.grad.sum(dim=0) if inject is None else leaf.grad
+        return found.detach(), leaf.grad.sum(dim=0) if inject is UNCHANGED else leaf.grad
 
     if entering == "after them" or (entering == "written" and alike == 1):
         inside = Injection(raw, beta=1.0, at=1 if entering == "written" else 4, written=entering == "written")

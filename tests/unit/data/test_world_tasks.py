@@ -19,7 +19,7 @@ from dear.data.world.tasks import (
 )
 from dear.errors import DataError, UnknownNameError
 from tools.captions import words_of, world_words
-from tools.derived import save_adversarial
+from tools.rebuild_assets import save_adversarial
 
 NAMES = [*downstream_names(), *downstream_names(size="large"), "source", "source-sketch"]
 

@@ -79,6 +79,7 @@ def test_transfer_trains_once_and_tests_everywhere(small_clip: Clip, monkeypatch
     assert len(steps) == 3 * 3 + 1
     assert set(one["results"]["targets"]) == {"toys", "cars"}
     assert [target["name"] for target in one["targets"]] == ["toys", "cars"]
+    assert [target["classes"] for target in one["targets"]] == [[*data.classnames] for data in targets]
     assert one["results"]["source"] == two["results"]["source"]
     assert one["results"]["targets"]["toys"] == two["results"]["targets"]["toys"]
     assert one["train"] == two["train"]

@@ -353,7 +353,8 @@ def test_chance_stands_beside_every_accuracy() -> None:
     assert [cells(grid, f"{name}: chance") for name in ("Tools", "Average")] == [["14.29"], ["32.14"]]
     away = moved("dear", 0.5, {"toys": 0.3})
     away["results"]["targets"]["toys"]["per_class"] = {"a": 0.1, "b": 0.5}
-    assert cells(grids([away])["cross-dataset"], "chance") == ["50.00", "50.00", "50.00"]
+    away["targets"][0]["classes"] = ["a", "b", "c", "d"]  # two of them without test images
+    assert cells(grids([away])["cross-dataset"], "chance") == ["50.00", "25.00", "25.00"]
     shared = ["tools", "toys"]
     other = [ablated(name, variant, 0.5, 0.5) for name in shared for variant in (None, "CE")]
     assert cells(grids(other)["ablation-loss"], "chance")[:3] == ["100.00"] * 3

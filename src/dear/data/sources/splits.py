@@ -36,6 +36,7 @@ from dear.writing import atomic_write
 PREFIX = "split_zhou_"
 SAMPLE = 100  # images of a split list that are looked for in each folder, spread over the list
 LONGEST_NAME = 50
+TEST_SHARE = 0.3  # where the settings have none
 """Characters of a data set's name in the name of its list, which has at most 255 bytes."""
 
 SPLITS = {
@@ -91,13 +92,13 @@ def make_split(
     groups: Mapping[str, str] = MappingProxyType({}),
     ranked_as: Mapping[str, str] = MappingProxyType({}),
 ) -> Split:
-    """The split of a user's data that has none: `settings.test_share` of each class to test on, recorded in
-    the cache in CoOp's format; with 0 none and with 1 all images. A class with a single image, or a single
-    one of the ``groups``, has it to train on.
+    """The split of a user's data that has none, recorded in the cache in CoOp's format. By default it has
+    `TEST_SHARE` of each class to test on; with a share of 0 none and with 1 all images. A class with a single
+    image, or a single one of the ``groups``, has it to train on.
     """
     from dear.data.dataset import fingerprint  # loads torch
 
-    share = settings.test_share
+    share = settings.with_test_share(TEST_SHARE).test_share or 0.0
     if share in (0, 1):
         empty, verb = ("train", "test") if share else ("test", "train")
         note = f"{NO_SPLIT}: all its images are for {verb}ing"

@@ -8,8 +8,8 @@ import torch
 from torch import nn
 from torch.nn.functional import normalize
 
+from dear.backbone.change import UNCHANGED
 from dear.backbone.clip import Clip
-from dear.backbone.injection import Injection
 from dear.errors import SettingsError
 from dear.methods.atprompt import AtPromptSettings
 from dear.methods.base import ImageFeatures, TextFeatures, Trunk
@@ -87,5 +87,5 @@ class ATPrompt(CoupledPrompts):
     def text_features(self) -> TextFeatures:
         learned = torch.cat([self.attribute_context.flatten(0, 1), self.context])
         trunk = self.prompts_of_classes.trunk(learned)
-        inject: Injection | None = self.text_injection(self.class_position) if self.coupled else None
-        return normalize(self.clip.text.features(trunk, 1, inject, self.text_chunk), dim=-1)
+        change = self.text_injection(self.class_position) if self.coupled else UNCHANGED
+        return normalize(self.clip.text.features(trunk, 1, change, self.text_chunk), dim=-1)

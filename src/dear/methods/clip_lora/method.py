@@ -6,8 +6,8 @@ from collections.abc import Sequence
 import torch
 from torch import nn
 
+from dear.backbone.change import LowRank, UpdateDropout
 from dear.backbone.clip import Clip
-from dear.backbone.low_rank import LowRank, UpdateDropout
 from dear.methods.base import ImageFeatures, Method, TextFeatures, Trunk
 from dear.methods.clip_lora import ClipLoraSettings
 from dear.methods.shared import uniform
@@ -60,12 +60,12 @@ class ClipLora(Method):
         super().set_classes(classnames, templates_or(self.settings.template, templates))
 
     def image_features(self, trunk: Trunk) -> ImageFeatures:
-        updates = LowRank(self.image_down, self.image_up, self.factor, self.image_dropout)
-        return self.class_feature(trunk, updates=updates).unsqueeze(0)
+        change = LowRank(self.image_down, self.image_up, self.factor, self.image_dropout)
+        return self.class_feature(trunk, change).unsqueeze(0)
 
     def text_features(self) -> TextFeatures:
-        updates = LowRank(self.text_down, self.text_up, self.factor, self.text_dropout)
-        return self.mean_over_templates(updates=updates)
+        change = LowRank(self.text_down, self.text_up, self.factor, self.text_dropout)
+        return self.mean_over_templates(change)
 
     def before_step(self, draw: torch.Generator) -> None:
         """Draw the seeds of the step's dropout."""

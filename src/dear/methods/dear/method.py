@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from dear.backbone.attention import ComputedBiases
+from dear.backbone.change import Injection
 from dear.backbone.clip import Clip, span_start
-from dear.backbone.injection import Injection
 from dear.errors import RoleTableError
 from dear.limits import at_most
 from dear.methods.base import (
@@ -164,11 +164,8 @@ class Dear(Method):
 
     def image_features(self, trunk: Trunk) -> ImageFeatures:
         """f_cls and f_a, from the original tokens as they enter layer J."""
-        tower = self.clip.image
-        inject = Injection(self.attribute_tokens, self.beta)
-        out = tower.span(
-            trunk, self.image_from, bias=self.biases([*self.mask]), inject=inject, read=self.read
-        )
+        tower, change = self.clip.image, Injection(self.attribute_tokens, self.beta)
+        out = tower.span(trunk, self.image_from, change, bias=self.biases([*self.mask]), read=self.read)
         f_cls = tower.finish(out[:, 0])  # batch embed
         of_attribute = out[:, 1:].unflatten(1, (-1, self.settings.tokens))  # batch attribute token width
         mean = of_attribute.mean(dim=2).transpose(0, 1)  # attribute batch width

@@ -43,5 +43,5 @@ class MaPLe(CoupledPrompts):
         self.placed = self.clip.text.trunk(ids, 1)
 
     def text_features(self) -> TextFeatures:
-        inject = self.text_injection(self.clip.first_word)
-        return normalize(self.clip.text.features(self.placed, 1, inject, self.text_chunk), dim=-1)
+        change = self.text_injection(self.clip.first_word)
+        return normalize(self.clip.text.features(self.placed, 1, change, self.text_chunk), dim=-1)

@@ -77,8 +77,8 @@ class ProGrad(Method):
         return " ".join([*[PLACEHOLDER] * free, *words])
 
     def text_features(self) -> TextFeatures:
-        inject = text_injection(self.clip.text, self.context[None], self.clip.first_word)
-        return normalize(self.clip.text.features(self.placed, 1, inject, self.text_chunk), dim=-1)
+        change = text_injection(self.clip.text, self.context[None], self.clip.first_word)
+        return normalize(self.clip.text.features(self.placed, 1, change, self.text_chunk), dim=-1)
 
     def loss(self, trunk: Trunk, labels: Labels, frozen: Target = None) -> Losses:
         """Cross-entropy; and, only for ``backward``, the cross-entropy with the frozen CLIP's scores as soft

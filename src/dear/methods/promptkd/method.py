@@ -93,8 +93,8 @@ class PromptKD(Method):
         return self.teacher.image_features(self.teacher.image_trunk(views))[0]
 
     def image_features(self, trunk: Trunk) -> ImageFeatures:
-        inject = image_injection(self.clip.image, self.image_prompts)
-        return normalize(self._projected(self.class_embedding(trunk, inject)), dim=-1).unsqueeze(0)
+        change = image_injection(self.clip.image, self.image_prompts)
+        return normalize(self._projected(self.class_embedding(trunk, change)), dim=-1).unsqueeze(0)
 
     def _projected(self, embedding: Float[Tensor, "batch embed"]) -> Float[Tensor, "batch target"]:
         hidden = batch_norm(

@@ -76,8 +76,8 @@ class PromptSRC(Method):
         return self.class_feature(trunk, image_injection(self.clip.image, self.image_prompts)).unsqueeze(0)
 
     def text_features(self) -> TextFeatures:
-        inject = text_injection(self.clip.text, self.text_prompts, self.clip.first_word)
-        return normalize(self.clip.text.features(self.placed, 1, inject, self.text_chunk), dim=-1)
+        change = text_injection(self.clip.text, self.text_prompts, self.clip.first_word)
+        return normalize(self.clip.text.features(self.placed, 1, change, self.text_chunk), dim=-1)
 
     def loss(self, trunk: Trunk, labels: Labels, frozen: Target = None) -> Losses:
         """Cross-entropy plus distances of features and scores from the frozen ones."""

@@ -9,8 +9,8 @@ import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 
+from dear.backbone.change import Injection
 from dear.backbone.clip import Clip
-from dear.backbone.injection import Injection
 from dear.backbone.towers import outside_autocast
 from dear.methods.base import ImageFeatures, Labels, Losses, Method, Target, TokenLayout, Trunk
 from dear.methods.provp import ProVpSettings
@@ -54,8 +54,8 @@ class ProVP(Method):
         super().set_classes(classnames, templates_or(self.settings.template, templates))
 
     def image_features(self, trunk: Trunk) -> ImageFeatures:
-        inject = Injection(self.image_prompts, self.settings.beta, at=1)
-        return self.class_feature(trunk, inject).unsqueeze(0)
+        change = Injection(self.image_prompts, self.settings.beta, at=1)
+        return self.class_feature(trunk, change).unsqueeze(0)
 
     def loss(self, trunk: Trunk, labels: Labels, frozen: Target = None) -> Losses:
         """Cross-entropy of the scores, and the re-formation loss: the cross-entropy of finding an image's own

@@ -181,16 +181,16 @@ class TAC(Method):
     def image_features(self, trunk: Trunk) -> ImageFeatures:
         tower = self.clip.image
         clusters = linear(self.centers, self.image_map_weight, self.image_map_bias)
-        inject = image_injection(tower, _joined(clusters, self.image_prompts))
+        change = image_injection(tower, _joined(clusters, self.image_prompts))
         read = torch.zeros(1, dtype=torch.long, device=trunk.device)
-        out = tower.span(trunk, 1, bias=self.biases([self.mask])[0], inject=inject, read=read)
+        out = tower.span(trunk, 1, change, bias=self.biases([self.mask])[0], read=read)
         return normalize(tower.finish(out[:, 0]), dim=-1).unsqueeze(0)
 
     def text_features(self) -> TextFeatures:
         clusters = linear(self.centers, self.text_map_weight, self.text_map_bias)
         tokens = _joined(clusters, self.text_prompts)
-        inject = text_injection(self.clip.text, tokens, self.clip.first_word)
-        return normalize(self.clip.text.features(self.placed, 1, inject, self.text_chunk), dim=-1)
+        change = text_injection(self.clip.text, tokens, self.clip.first_word)
+        return normalize(self.clip.text.features(self.placed, 1, change, self.text_chunk), dim=-1)
 
     @torch.no_grad()
     def target_features(self, views: Float[Tensor, "batch 3 height width"]) -> Float[Tensor, "batch embed"]:

@@ -7,8 +7,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
+from dear.backbone.change import ClassTokens
 from dear.backbone.clip import Clip, span_start
-from dear.backbone.injection import ClassTokens
 from dear.backbone.text import TextTrunk
 from dear.errors import SettingsError
 from dear.methods.base import Labels, Losses, Method, Target, TextFeatures, Trunk
@@ -82,8 +82,8 @@ class TCP(Method):
 
     def _features(self, placed: TextTrunk, frozen_text: TextFeatures) -> Float[Tensor, "class embed"]:
         of_class = ClassTokens(self.class_tokens(frozen_text), step=self.layer - 1)
-        inject = text_injection(self.clip.text, self.context[None], self.clip.first_word, of_class)
-        return normalize(self.clip.text.features(placed, 1, inject, self.text_chunk), dim=-1)
+        change = text_injection(self.clip.text, self.context[None], self.clip.first_word, of_class)
+        return normalize(self.clip.text.features(placed, 1, change, self.text_chunk), dim=-1)
 
     def loss(self, trunk: Trunk, labels: Labels, frozen: Target = None) -> Losses:
         """Cross-entropy, and the distance of text features from the frozen ones, over all classes."""

@@ -100,8 +100,8 @@ def _rows(frame: "DataFrame", targets: Sequence[str]) -> list[GridRow]:
 
 def _chance(run: Record, names: Sequence[str]) -> list[GridRow]:
     """A row of guessing among the classes of each data set, if the record tells their number."""
-    targets = run["results"]["targets"]
-    counts = [len((targets.get(name) or {}).get("per_class") or ()) for name in names]
+    classes = {target["name"]: target.get("classes") or () for target in run["targets"]}
+    counts = [len(classes.get(name, ())) for name in names]
     source = len(run["dataset"].get("classes") or ())
     if not source or not all(counts):
         return []

@@ -44,7 +44,7 @@ async function ask(panel, path, parameters, fields, show) {
   } catch (error) {
     if (mine.signal.aborted) return;
     const lost = error instanceof TypeError; // raised by fetch
-    place.replaceChildren(alert(lost ? "The server does not respond. Is it still running?" : error.message));
+    place.replaceChildren(errorNote(lost ? "The server does not respond. Is it still running?" : error.message));
   }
   if (asking[panel] === mine) place.classList.remove("waits");
 }
@@ -54,7 +54,7 @@ function check(file) {
   if (file.size > most * 2 ** 20) throw new Error(`the file is larger than ${most} MiB, the limit: choose a smaller one.`);
 }
 
-const alert = (message) => el("p", { class: "alert", role: "alert" }, message);
+const errorNote = (message) => el("p", { class: "alert", role: "alert" }, message);
 
 // --- classes --------------------------------------------------------------
 
@@ -333,5 +333,5 @@ async function start() {
 }
 
 start().catch((error) => {
-  $("about").replaceChildren(alert(`The page cannot start: ${error.message}`));
+  $("about").replaceChildren(errorNote(`The page cannot start: ${error.message}`));
 });

@@ -25,7 +25,7 @@ QUANTILES = 1001
 
 
 @dataclass(frozen=True)
-class KnownClasses:
+class OutlierModel:
     """Classes as Gaussians of one covariance. An image of none of them is N(mu, (1 + rho) C); the evidence
     for a class is the log Bayes factor against that (`DearPlus`).
 
@@ -45,7 +45,7 @@ class KnownClasses:
     left_out: Float[Tensor, "quantile"]
     images: Int[Tensor, ""]
 
-    def limit(self, share: float) -> float:
+    def threshold(self, share: float) -> float:
         """The evidence below which an image is refused, so that of new images of the classes at most
         ``share`` is on average: the k-th smallest of left-out images (`rank`), as in conformal prediction.
         Minus infinity where k is 0.
@@ -75,7 +75,7 @@ class KnownClasses:
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
     @classmethod
-    def of(cls, tensors: Mapping[str, Tensor], classes: int) -> "KnownClasses":
+    def of(cls, tensors: Mapping[str, Tensor], classes: int) -> "OutlierModel":
         """From `tensors` whose names begin with `KNOWN`, and the number of all classes. Raises DataError if
         they do not fit.
         """
@@ -98,21 +98,24 @@ class KnownClasses:
             raise DataError("its known classes are not among its classes.")
         return cls(**found)
 
-    def to(self, device: torch.device) -> "KnownClasses":
+    def to(self, device: torch.device) -> "OutlierModel":
         """The same on a device."""
-        return KnownClasses(**{name: tensor.to(device) for name, tensor in self.tensors().items()})
+        return OutlierModel(**{name: tensor.to(device) for name, tensor in self.tensors().items()})
 
 
-def describe_refusal(known: KnownClasses | None, share: float) -> list[str]:
+def describe_refusal(known: OutlierModel | None, share: float) -> list[str]:
     """What share of images of the classes will be refused, in a line, or that none will be although a share
     may; nothing if none may.
     """
-    images, rank = (int(known.images), known.rank(share)) if known else (0, 0)
     if not share:
         return []
+    of_two = f"classes of {LEAST_IMAGES} or more"
+    if known is None:
+        return [f'No image will be "none of these": that needs training images in two {of_two}.']
+    images, rank = int(known.images), known.rank(share)
     if not rank:
-        needed, of_two = plural(math.ceil(1 / share) - 1, "image"), f"classes with {LEAST_IMAGES} or more"
-        return [f'No image will be "none of these": that takes {needed} of {of_two}, of {images} here.']
+        needed = plural(math.ceil(1 / share) - 1, "image")
+        return [f'No image will be "none of these": that needs {needed} in {of_two}, and there are {images}.']
     low, high = rank_interval(rank, images)
     interval = f"({LEVEL:.0%}: {low:.1%} to {high:.1%})"
     expected = f"{rank / (images + 1):.1%} of new images of the classes {interval}"
@@ -120,20 +123,20 @@ def describe_refusal(known: KnownClasses | None, share: float) -> list[str]:
 
 
 class Refusal(nn.Module):
-    """Says which images are of none of some classes: those whose evidence for each is below a limit. Of a
+    """Says which images are of none of some classes: those whose evidence for each is below a threshold. Of a
     class that is known by name alone it cannot be told: an image predicted to be of one is not refused.
     """
 
     is_known: Bool[Tensor, "class"]
 
     def __init__(
-        self, known: KnownClasses, names: Sequence[str], classes: Sequence[str], limit: float
+        self, known: OutlierModel, names: Sequence[str], classes: Sequence[str], threshold: float
     ) -> None:
-        """Of the candidates ``classes``; ``names`` are all that `KnownClasses.classes` are numbers of."""
+        """Of the candidates ``classes``; ``names`` are all that `OutlierModel.classes` are numbers of."""
         super().__init__()
         known_names = [names[number] for number in known.classes.tolist()]
         rows = [row for row, name in enumerate(known_names) if name in classes]
-        self.limit, self.known = limit, replace(known, means=known.means[rows])
+        self.threshold, self.known = threshold, replace(known, means=known.means[rows])
         is_known = torch.tensor([name in known_names for name in classes])
         self.register_buffer("is_known", is_known.to(known.centre.device))
 
@@ -143,15 +146,15 @@ class Refusal(nn.Module):
         if not len(self.known.means):
             return torch.zeros_like(predicted, dtype=torch.bool)
         evidence = self.known.evidence(frozen).amax(dim=1)
-        return self.is_known[predicted] & (evidence < self.limit)
+        return self.is_known[predicted] & (evidence < self.threshold)
 
 
-def fit_known_classes(
+def fit_outlier_model(
     features: Float[Tensor, "item embed"],
     labels: Int[Tensor, "item"],
     classes: int,
     folds: Sequence[tuple[Bool[Tensor, "item"], Bool[Tensor, "item"]]] = (),
-) -> KnownClasses | None:
+) -> OutlierModel | None:
     """From the unit image features of training images. None unless two classes have two images each: of a
     single image nothing can be left out. Where images are in groups, ``folds`` are left out together, each
     with the images that remain; else one image at a time.
@@ -175,7 +178,7 @@ def fit_known_classes(
     if len(largest) > QUANTILES:
         largest = largest.quantile(torch.linspace(0, 1, QUANTILES).to(largest))
     centre = fitted.means.mean(dim=0)
-    return KnownClasses(
+    return OutlierModel(
         known.nonzero().flatten(),
         ((fitted.means - centre) @ fitted.whitening).float(),
         centre.float(),

@@ -9,9 +9,9 @@ from torch import Tensor
 from torch.distributions import MultivariateNormal
 from torch.nn.functional import normalize
 
+from dear.curation import outliers
+from dear.curation.outliers import KNOWN, OutlierModel, fit_outlier_model
 from dear.methods.dear_plus.gaussian import Gaussians
-from dear.review import known
-from dear.review.known import KNOWN, KnownClasses, fit_known_classes
 
 LABELS = torch.tensor([0, 0, 0, 2, 2, 3, 3, 3, 3, 1, 2, 5, 5])
 CLASSES, EMBED, NUMBERS = 7, 5, [0, 2, 3, 5]  # class 1 has one image, classes 4 and 6 have none
@@ -35,13 +35,13 @@ def slow_evidence(points: Tensor, labels: Tensor, image: Tensor, shrinkage: floa
 
 
 @pytest.fixture
-def fitted() -> KnownClasses:
-    found = fit_known_classes(features(len(LABELS), 1), LABELS, CLASSES)
+def fitted() -> OutlierModel:
+    found = fit_outlier_model(features(len(LABELS), 1), LABELS, CLASSES)
     assert found is not None
     return found
 
 
-def test_evidence_is_the_bayes_factor_of_normal_densities(fitted: KnownClasses) -> None:
+def test_evidence_is_the_bayes_factor_of_normal_densities(fitted: OutlierModel) -> None:
     points, used = features(len(LABELS), 1), LABELS != 1
     shrinkage = Gaussians(
         points[used][:, None], torch.tensor([0, 0, 0, 1, 1, 2, 2, 2, 2, 1, 3, 3]), 4
@@ -53,7 +53,7 @@ def test_evidence_is_the_bayes_factor_of_normal_densities(fitted: KnownClasses) 
         assert found.tolist() == pytest.approx(expected, rel=1e-4, abs=1e-4)
 
 
-def test_left_out_evidence_is_that_of_fits_without_each_image(fitted: KnownClasses) -> None:
+def test_left_out_evidence_is_that_of_fits_without_each_image(fitted: OutlierModel) -> None:
     points, used = features(len(LABELS), 1)[LABELS != 1], LABELS[LABELS != 1]
     columns = torch.tensor([NUMBERS.index(int(label)) for label in used])
     shrinkage = Gaussians(points[:, None], columns, len(NUMBERS)).shrinkage
@@ -69,10 +69,10 @@ def test_left_out_evidence_is_that_of_fits_without_each_image(fitted: KnownClass
     ("share", "rank"),
     [(0, 0), (0.05, 0), (0.076, 0), (1 / 13, 1), (0.15, 1), (0.25, 3), (0.5, 6), (1, 12)],
 )
-def test_the_limit_is_a_rank_among_left_out_images(share: float, rank: int, fitted: KnownClasses) -> None:
+def test_the_threshold_is_a_rank_among_left_out_images(share: float, rank: int, fitted: OutlierModel) -> None:
     """floor(13 share) of 12: below the k-th smallest is one of 13 with probability k / 13."""
     assert fitted.rank(share) == rank
-    assert fitted.limit(share) == (float(fitted.left_out[rank - 1]) if rank else -math.inf)
+    assert fitted.threshold(share) == (float(fitted.left_out[rank - 1]) if rank else -math.inf)
 
 
 def test_no_more_than_the_share_of_new_images_is_refused_on_average() -> None:
@@ -82,10 +82,10 @@ def test_no_more_than_the_share_of_new_images_is_refused_on_average() -> None:
     for _ in range(60):
         labels = torch.arange(36) % 4
         sets = [means[labels] + torch.randn(36, EMBED, generator=draw).double() for _ in range(12)]
-        found = fit_known_classes(sets[0], labels, 4)
+        found = fit_outlier_model(sets[0], labels, 4)
         assert found is not None
         new = found.evidence(torch.cat(sets[1:])).amax(dim=1)
-        refused.append(float((new < found.limit(0.1)).double().mean()))
+        refused.append(float((new < found.threshold(0.1)).double().mean()))
         low, high = beta.ppf([0.005, 0.995], found.rank(0.1), 37 - found.rank(0.1))
         inside += low <= refused[-1] <= high
     mean, error = torch.tensor(refused).mean(), torch.tensor(refused).std() / 60**0.5
@@ -97,7 +97,7 @@ def test_groups_are_left_out_whole() -> None:
     """By fits without each group: the limit is of images that have no twin among those that remain."""
     points, group = features(len(LABELS), 1), torch.tensor([0, 0, 1, 2, 3, 4, 4, 5, 5, 6, 2, 7, 8])
     folds = [(group == number, group != number) for number in range(9)]
-    found = fit_known_classes(points, LABELS, CLASSES, folds)
+    found = fit_outlier_model(points, LABELS, CLASSES, folds)
     assert found is not None
     used, largest = LABELS != 1, []
     for left_out, rest in folds:
@@ -116,21 +116,21 @@ def test_groups_are_left_out_whole() -> None:
     assert found.left_out.tolist() == pytest.approx(sorted(largest), rel=1e-4, abs=1e-4)
 
 
-def test_quantiles_stand_for_many_images(monkeypatch: pytest.MonkeyPatch, fitted: KnownClasses) -> None:
-    monkeypatch.setattr(known, "QUANTILES", 5)
-    few = fit_known_classes(features(len(LABELS), 1), LABELS, CLASSES)
+def test_quantiles_stand_for_many_images(monkeypatch: pytest.MonkeyPatch, fitted: OutlierModel) -> None:
+    monkeypatch.setattr(outliers, "QUANTILES", 5)
+    few = fit_outlier_model(features(len(LABELS), 1), LABELS, CLASSES)
     assert few is not None
     assert len(few.left_out) == 5
     assert few.left_out.tolist() == pytest.approx([fitted.left_out.quantile(q / 4).item() for q in range(5)])
-    assert few.limit(0.5) == few.left_out[1]  # below the sixth of twelve
+    assert few.threshold(0.5) == few.left_out[1]  # below the sixth of twelve
 
 
 def test_single_images_leave_nothing_out() -> None:
-    assert fit_known_classes(features(4, 1), torch.tensor([0, 1, 2, 2]), 3) is None
+    assert fit_outlier_model(features(4, 1), torch.tensor([0, 1, 2, 2]), 3) is None
 
 
-def test_tensors_hold_all_of_it(fitted: KnownClasses) -> None:
-    again = KnownClasses.of({KNOWN + name: tensor for name, tensor in fitted.tensors().items()}, CLASSES)
+def test_tensors_hold_all_of_it(fitted: OutlierModel) -> None:
+    again = OutlierModel.of({KNOWN + name: tensor for name, tensor in fitted.tensors().items()}, CLASSES)
     others = features(3, 2)
     torch.testing.assert_close(again.evidence(others), fitted.evidence(others), rtol=0, atol=0)
-    assert again.limit(0.3) == fitted.limit(0.3)
+    assert again.threshold(0.3) == fitted.threshold(0.3)

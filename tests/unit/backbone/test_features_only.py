@@ -1,4 +1,4 @@
-"""Towers that are used whole: ResNets, ConvNeXt, FastViT, CoCa and others give open_clip's own features."""
+"""Towers that give features only, of ResNets, ConvNeXt, FastViT, CoCa and others: those of open_clip."""
 
 import copy
 from typing import Any
@@ -10,12 +10,13 @@ from safetensors.torch import save_file
 from torch import nn
 
 from dear.backbone import tiny
+from dear.backbone.change import Injection
 from dear.backbone.clip import Clip
 from dear.backbone.convert import to_towers
+from dear.backbone.features_only import FeaturesOnlyTextTower, FeaturesOnlyVisionTower
 from dear.backbone.load import build_from
 from dear.backbone.precision import half
 from dear.backbone.weights import load_weights
-from dear.backbone.whole import WholeTextTower, WholeVisionTower
 from dear.errors import WeightsError
 from tests.views import usual_view
 
@@ -79,8 +80,8 @@ def test_features_are_open_clips(config: dict[str, Any], size: int, text: str) -
 @torch.no_grad()
 def test_the_trunk_past_the_tower_is_the_embedding() -> None:
     image, text = to_towers(network_of(COCA).eval())
-    assert isinstance(image, WholeVisionTower)
-    assert isinstance(text, WholeTextTower)
+    assert isinstance(image, FeaturesOnlyVisionTower)
+    assert isinstance(text, FeaturesOnlyTextTower)
     pixels = images(20)
     assert image.trunk(pixels, 2).shape == (3, 1, 19)
     assert torch.equal(image.finish(image.trunk(pixels, 2)[:, 0]), image(pixels))
@@ -93,7 +94,8 @@ def test_the_trunk_past_the_tower_is_the_embedding() -> None:
 def test_what_they_do_not_have_is_refused() -> None:
     image, text = to_towers(network_of(COCA))
     for attempt, kind in (
-        (lambda: image.heads, "image"), (lambda: image.block(1), "image"), (lambda: image.side, "image"),
+        (lambda: image.heads, "image"), (lambda: image.block(1), "image"),
+        (lambda: image.span(images(20), 1, Injection(torch.zeros(2, 19), 1.0)), "image"),
         (lambda: image.trainable_copy(1), "image"), (lambda: text.block(1), "text"),
         (lambda: text.trunk(torch.zeros(1, 3).long(), 1), "text"),
     ):  # fmt: skip
@@ -102,10 +104,10 @@ def test_what_they_do_not_have_is_refused() -> None:
 
 
 @torch.no_grad()
-def test_in_half_precision_a_whole_tower_stays_exact() -> None:
+def test_in_half_precision_an_opaque_block_stays_exact() -> None:
     clip = clip_of(network_of(RESNET))
     rounded = half(clip)
-    assert {p.dtype for p in rounded.image.module.parameters()} == {torch.float32}  # type: ignore[union-attr]
+    assert {p.dtype for p in rounded.image.blocks.parameters()} == {torch.float32}
     assert rounded.image.projection.dtype == rounded.text.projection.dtype == torch.float16
     features = rounded.encode_image(rounded.normalize_pixels(images(64)))
     assert features.dtype == torch.float16

@@ -25,7 +25,7 @@ from tests.conftest import CONTEXT, MEAN, STD, WORDS
 from tests.contract.test_methods import CLASSES, LABELS, SETTINGS, TEMPLATE, seeded, state, table
 from tests.parity import small
 from tests.unit.adapters.test_bundle import fitted
-from tests.unit.backbone.test_whole import COCA, RESNET
+from tests.unit.backbone.test_features_only import COCA, RESNET
 from tests.unit.training.world import noise_dataset
 from tests.views import usual_view
 

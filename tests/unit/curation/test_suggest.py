@@ -8,10 +8,10 @@ from PIL import Image
 from torch.nn.functional import normalize
 
 from dear.adapters.results import Suggestion, write_suggestions
+from dear.curation.twins import choose_next, find_limit, margins
 from dear.data.loading import load_dataset
 from dear.data.settings import DataSettings
 from dear.errors import DataError
-from dear.review.alike import choose_next, find_limit, margins
 
 
 def test_the_least_sure_come_first_and_no_two_are_alike() -> None:

@@ -1,7 +1,7 @@
 """Write the generated parts of the docs, in the root of the repository:
 
-python -m tools.document [--check]   docs/cli.md from the commands' help, the table of docs/limits.md
-python -m tools.document --models    docs/models.md, by building every architecture of open_clip (minutes)
+python -m tools.generate_docs [--check]   docs/cli.md from the commands' help, the table of docs/limits.md
+python -m tools.generate_docs --models    docs/models.md: builds every architecture of open_clip (minutes)
 """
 
 import re
@@ -33,7 +33,7 @@ LIMITS_TABLE = re.compile(r"(?<=<!-- limits: begin -->\n).*(?=<!-- limits: end -
 MODELS_HEADER = """\
 # Which backbones load
 
-Written by `python -m tools.document --models`; do not edit.
+Written by `python -m tools.generate_docs --models`; do not edit.
 
 Every architecture name of open_clip {version} was built (on PyTorch's meta device, without memory for
 weights) and checked part by part against what the towers of `dear.backbone` reproduce:
@@ -46,13 +46,13 @@ SECTIONS: dict[tuple[Access, Access], tuple[str, str]] = {
     ("heads", "layers"): ("Both towers by layers", "Layers and heads of images, layers of texts."),
     ("features", "layers"): (
         "Images as features, texts by layers",
-        "The image tower is open_clip's or timm's own, frozen and used whole.",
+        "The image tower is open_clip's or timm's own, frozen.",
     ),
     ("heads", "features"): (
         "Images by layers, texts as features",
-        "The text tower is open_clip's own, frozen and used whole.",
+        "The text tower is open_clip's own, frozen.",
     ),
-    ("features", "features"): ("Features alone", "Both towers are open_clip's own, frozen and used whole."),
+    ("features", "features"): ("Features alone", "Both towers are open_clip's own, frozen."),
 }
 """Title and description by what the image and the text tower give."""
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from dear.review.labels import TEMPERATURES, fit_wrong_share, score_labels
+from dear.curation.wrong_labels import TEMPERATURES, fit_wrong_share, score_labels
 
 
 def scores(items: int = 60, classes: int = 5, seed: int = 1) -> tuple[Tensor, Tensor]:

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import interpolate, normalize
 
-from dear.review.alike import SAME, find_twins, thumbnail
+from dear.curation.twins import SAME, find_twins, thumbnail
 
 
 def picture(seed: int) -> Tensor:

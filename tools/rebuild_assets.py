@@ -1,9 +1,9 @@
 """Compute again what the package stores and derives from other parts of it, after those have changed, in the
 root of the repository:
 
-    python -m tools.derived adversarial   the images of source-adversarial, after the tiny CLIP's weights
-    python -m tools.derived pools         the embeddings of pools of phrases, after their words
-    python -m tools.derived lite          the maps that join the two towers of `lite`, after their weights
+    python -m tools.rebuild_assets adversarial   the images of source-adversarial, after tiny's weights
+    python -m tools.rebuild_assets pools         the embeddings of pools of phrases, after their words
+    python -m tools.rebuild_assets lite          the maps that join the towers of `lite`, after their weights
 
 Pools that have not changed keep their embeddings, bit for bit.
 """
